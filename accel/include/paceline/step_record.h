@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Step record v1: what one training process (a rank) tells about its steps, and the ring it tells it through.
+ *
+ * A ring is a memfd sealed F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL: one header of 4 KiB, then `capacity` records of
+ * 512 bytes. One writer (the rank), overwrite-oldest, any number of readers that map it read-only. Everything is
+ * little-endian and without pointers; every offset below is asserted. Needs C11 or C++11, includes nothing of Paceline.
+ *
+ * Reading record number i (from 0; the newest is write_index - 1) of slot i % capacity:
+ *   1. load slot.seq (acquire); it must be i + 1, else the record is being written or was overwritten: count a gap;
+ *   2. copy the 512 bytes; 3. acquire fence; 4. load slot.seq again; another value means the copy is torn: count a gap;
+ *   5. only now look at the copy, and validate it: a hostile writer can store anything at any time.
+ * The writer stores seq = 0, a release fence, the fields, then seq = i + 1 (release), then write_index = i + 1 (release).
+ * So a writer killed at any store leaves at most one unreadable slot, never a wrong record.
+ *
+ * Absent is never 0: a field counts only where its bit in `valid` is set. A reader of another abi_major ignores the
+ * ring and counts it; a higher abi_minor is read up to the bytes it knows (record.bytes, header_bytes).
+ */
+#ifndef PACELINE_STEP_RECORD_H_
+#define PACELINE_STEP_RECORD_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define PACELINE_STATIC_ASSERT(condition, text) static_assert(condition, text)
+extern "C" {
+#else
+#define PACELINE_STATIC_ASSERT(condition, text) _Static_assert(condition, text)
+#endif
+
+#define PACELINE_RING_MAGIC 0x31524c50u  /* "PLR1" */
+#define PACELINE_OFFER_MAGIC 0x314f4c50u /* "PLO1" */
+#define PACELINE_ABI_MAJOR 1
+#define PACELINE_ABI_MINOR 0
+#define PACELINE_RECORD_VERSION 1
+#define PACELINE_OFFER_VERSION 1
+#define PACELINE_HEADER_BYTES 4096u
+#define PACELINE_RECORD_BYTES 512u
+#define PACELINE_RING_CAPACITY 1024u      /* what this library's writer opens */
+#define PACELINE_RING_CAPACITY_MAX 65536u /* a reader refuses more */
+
+/* Exactly these 16; another phase needs record version 2. */
+enum paceline_phase {
+  PACELINE_PHASE_DATA_WAIT = 0,
+  PACELINE_PHASE_H2D = 1,
+  PACELINE_PHASE_FORWARD = 2,
+  PACELINE_PHASE_BACKWARD = 3,
+  PACELINE_PHASE_COMM_EXPOSED = 4,
+  PACELINE_PHASE_OPTIMIZER = 5,
+  PACELINE_PHASE_CHECKPOINT = 6,
+  PACELINE_PHASE_EVALUATION = 7,
+  PACELINE_PHASE_RECOMPUTE = 8,
+  PACELINE_PHASE_PIPELINE_BUBBLE = 9,
+  PACELINE_PHASE_COMPUTE_UNDIVIDED = 10,
+  PACELINE_PHASE_MEMCPY_OTHER = 11,
+  PACELINE_PHASE_IDLE_HOST = 12,
+  PACELINE_PHASE_IDLE_GAP = 13,
+  PACELINE_PHASE_OTHER = 14,
+  PACELINE_PHASE_UNATTRIBUTED = 15
+};
+#define PACELINE_PHASE_COUNT 16
+
+enum paceline_record_kind { PACELINE_KIND_STEP = 1, PACELINE_KIND_SPAN = 2, PACELINE_KIND_AMENDMENT = 3 };
+
+enum paceline_boundary {
+  PACELINE_BOUNDARY_OPTIMIZER = 1,
+  PACELINE_BOUNDARY_EXPLICIT = 2,
+  PACELINE_BOUNDARY_NVTX = 3,
+  PACELINE_BOUNDARY_NCCL = 4,
+  PACELINE_BOUNDARY_GRAPH = 5
+};
+
+/* Where a phase's time comes from; 0 = this rank cannot tell that phase. source[p]: low nibble host, high device. */
+enum paceline_source {
+  PACELINE_SOURCE_ABSENT = 0,
+  PACELINE_SOURCE_HOST = 1,
+  PACELINE_SOURCE_EVENT = 2,
+  PACELINE_SOURCE_NCCL = 3,
+  PACELINE_SOURCE_CUPTI = 4,
+  PACELINE_SOURCE_DERIVED = 5
+};
+
+#define PACELINE_FLAG_SCALER_SKIP (UINT64_C(1) << 0)
+#define PACELINE_FLAG_GRAPH_REPLAY (UINT64_C(1) << 1)
+#define PACELINE_FLAG_WARM_UP (UINT64_C(1) << 2)
+#define PACELINE_FLAG_SAMPLED_L2 (UINT64_C(1) << 3)
+#define PACELINE_FLAG_TRUNCATED_POOL (UINT64_C(1) << 4)
+#define PACELINE_FLAG_CLOCK_JUMP (UINT64_C(1) << 5)
+#define PACELINE_FLAG_NO_SYNC (UINT64_C(1) << 6)
+/* The rank's last record: what came after the last step (evaluation, checkpoint). It is not a step of its own. */
+#define PACELINE_FLAG_FINAL (UINT64_C(1) << 7)
+
+/* Bits of `valid`: one per field or array. An amendment overrides exactly the fields whose bit it sets. */
+#define PACELINE_VALID_USER_STEP (UINT64_C(1) << 0)
+#define PACELINE_VALID_HOST_NS (UINT64_C(1) << 1)
+#define PACELINE_VALID_DEVICE_NS (UINT64_C(1) << 2)
+#define PACELINE_VALID_DEVICE_WINDOW_NS (UINT64_C(1) << 3)
+#define PACELINE_VALID_COMM_TOTAL_NS (UINT64_C(1) << 4)
+#define PACELINE_VALID_COMM_EXPOSED_NS (UINT64_C(1) << 5)
+#define PACELINE_VALID_COMM_PEER_WAIT_NS (UINT64_C(1) << 6)
+#define PACELINE_VALID_COMM_PAYLOAD_BYTES (UINT64_C(1) << 7)
+#define PACELINE_VALID_COMM_WIRE_BYTES (UINT64_C(1) << 8)
+#define PACELINE_VALID_COLLECTIVE_SEQ_LAST (UINT64_C(1) << 9)
+#define PACELINE_VALID_COMM_OPS (UINT64_C(1) << 10)
+#define PACELINE_VALID_GROUP_COUNT (UINT64_C(1) << 11)
+#define PACELINE_VALID_SAMPLES (UINT64_C(1) << 12)
+#define PACELINE_VALID_TOKENS (UINT64_C(1) << 13)
+#define PACELINE_VALID_H2D_BYTES (UINT64_C(1) << 14)
+#define PACELINE_VALID_DEVICE_MEM_PEAK (UINT64_C(1) << 15)
+#define PACELINE_VALID_MICRO_BATCHES (UINT64_C(1) << 16)
+#define PACELINE_VALID_OPTIMIZERS_STEPPED (UINT64_C(1) << 17)
+#define PACELINE_VALID_PP_STAGE (UINT64_C(1) << 18)
+#define PACELINE_VALID_VPP_CHUNKS (UINT64_C(1) << 19)
+#define PACELINE_VALID_KERNELS (UINT64_C(1) << 20)
+#define PACELINE_VALID_GRAPH_LAUNCHES (UINT64_C(1) << 21)
+#define PACELINE_VALID_LOADER_READY (UINT64_C(1) << 22)
+#define PACELINE_VALID_LOADER_MISSES (UINT64_C(1) << 23)
+#define PACELINE_VALID_LOSS_SCALE (UINT64_C(1) << 24)
+#define PACELINE_VALID_LOADER_WAIT_MAX_US (UINT64_C(1) << 25)
+#define PACELINE_VALID_RSS_MIB (UINT64_C(1) << 26)
+#define PACELINE_VALID_OVERHEAD_NS (UINT64_C(1) << 27)
+#define PACELINE_VALID_LOST_EVENTS (UINT64_C(1) << 28)
+#define PACELINE_VALID_AMENDS_SEQ (UINT64_C(1) << 29)
+
+struct paceline_step_record {
+  /* 0: identity of the record */
+  uint64_t seq;            /* record number + 1; 0 while the slot is written */
+  uint16_t version;        /* PACELINE_RECORD_VERSION */
+  uint16_t bytes;          /* bytes the writer filled */
+  uint8_t kind;            /* enum paceline_record_kind */
+  uint8_t boundary;        /* enum paceline_boundary */
+  uint16_t optimizer_mask; /* which optimizers stepped; bit 15 stands for the 16th and all later ones */
+  uint64_t step;           /* from 1, in this ring's process */
+  int64_t user_step;       /* the program's own number, -1 where it told none */
+  uint64_t start_ns;       /* CLOCK_MONOTONIC */
+  uint64_t wall_ns;
+  uint32_t attempt;
+  uint32_t ring_epoch;
+  uint64_t flags;
+  /* 64 and 192: exclusive partitions of wall_ns and of the device window; never added to each other */
+  uint64_t host_ns[PACELINE_PHASE_COUNT];
+  uint64_t device_ns[PACELINE_PHASE_COUNT];
+  /* 320: communication */
+  uint64_t device_window_ns;
+  uint64_t comm_total_ns;
+  uint64_t comm_exposed_ns;
+  uint64_t comm_peer_wait_ns;
+  uint64_t comm_payload_bytes;
+  uint64_t comm_wire_bytes;
+  uint64_t collective_seq_last;
+  uint32_t comm_ops;
+  uint32_t group_count;
+  /* 384: work and resources */
+  uint64_t samples;
+  uint64_t tokens;
+  uint64_t h2d_bytes;
+  uint64_t device_mem_peak;
+  uint16_t micro_batches;
+  uint16_t optimizers_stepped;
+  int16_t pp_stage;
+  uint16_t vpp_chunks;
+  uint32_t kernels;
+  uint32_t graph_launches;
+  uint16_t loader_ready;
+  uint16_t loader_misses;
+  float loss_scale;
+  uint32_t loader_wait_max_us;
+  uint32_t rss_mib;
+  /* 448: what of the above counts */
+  uint64_t valid;
+  uint8_t source[PACELINE_PHASE_COUNT];
+  uint32_t overhead_ns; /* what tracing itself cost this step */
+  uint32_t lost_events; /* records this rank could not publish since the last one that was */
+  uint64_t amends_seq;
+  uint8_t reserved[24]; /* 0 */
+};
+
+/* Claims of the process about itself; labels of metrics come from the trusted identity of the hand-over instead. */
+enum paceline_device_kind { PACELINE_DEVICE_UNKNOWN = 0, PACELINE_DEVICE_CPU = 1, PACELINE_DEVICE_CUDA = 2 };
+enum paceline_framework {
+  PACELINE_FRAMEWORK_UNKNOWN = 0,
+  PACELINE_FRAMEWORK_PYTORCH = 1,
+  PACELINE_FRAMEWORK_TENSORFLOW = 2,
+  PACELINE_FRAMEWORK_JAX = 3,
+  PACELINE_FRAMEWORK_PADDLE = 4,
+  PACELINE_FRAMEWORK_MINDSPORE = 5
+};
+#define PACELINE_CAPABILITY_HOST_MARKS (UINT64_C(1) << 0)
+#define PACELINE_CAPABILITY_DEVICE_EVENTS (UINT64_C(1) << 1)
+#define PACELINE_CAPABILITY_NCCL_PROFILER (UINT64_C(1) << 2)
+#define PACELINE_CAPABILITY_CUPTI (UINT64_C(1) << 3)
+
+struct paceline_coordinate {
+  int32_t index; /* -1 where unknown */
+  int32_t size;  /* 0 where unknown */
+};
+
+/*
+ * What the rank is doing now, so that a hang is visible without a record. A seqlock: `version` is odd while it is
+ * written; a reader copies, then accepts if version was even and is unchanged. A reader gives up after a few tries.
+ */
+struct paceline_live_state {
+  uint32_t version;
+  uint32_t phase; /* enum paceline_phase; PACELINE_PHASE_UNATTRIBUTED between marks whose meaning is not known yet */
+  uint64_t since_ns;
+  uint64_t step; /* the step under way, from 1 */
+  uint64_t collective_seq;
+  uint64_t group_id;
+  uint8_t reserved[24];
+};
+
+struct paceline_ring_header {
+  /* Written once, before the ring is handed to anyone; magic last. */
+  uint32_t magic;
+  uint16_t abi_major;
+  uint16_t abi_minor;
+  uint32_t header_bytes;
+  uint32_t record_bytes;
+  uint32_t capacity;   /* records */
+  uint32_t ring_epoch; /* how many rings this rank has opened in this attempt, from 1 */
+  uint32_t attempt;
+  uint32_t pid;                 /* in the rank's own pid namespace */
+  uint64_t process_start_ticks; /* field 22 of /proc/self/stat */
+  uint64_t monotonic_ns;        /* a pair taken together, */
+  uint64_t realtime_ns;         /* to place start_ns in wall time */
+  uint64_t reserved0;
+  char boot_id[40]; /* NUL-terminated, empty where unknown; so are the strings below */
+  int32_t world_rank; /* -1 where unknown, as are all ranks */
+  int32_t local_rank;
+  int32_t node_rank;
+  int32_t world_size;
+  int32_t local_world_size;
+  uint32_t role_id;
+  struct paceline_coordinate dp;
+  struct paceline_coordinate tp;
+  struct paceline_coordinate pp;
+  struct paceline_coordinate ep;
+  struct paceline_coordinate cp;
+  uint32_t device_kind;
+  uint32_t framework_id;
+  char framework_version[32];
+  char pci_address[16];
+  uint64_t capabilities;
+  uint8_t reserved1[1024 - 232];
+  /* Each on cache lines of its own. */
+  uint64_t write_index; /* records ever published */
+  uint8_t reserved2[56];
+  uint64_t heartbeat_ns; /* CLOCK_MONOTONIC, by the publishing thread, about once a second; 0 after an orderly end */
+  uint8_t reserved3[56];
+  struct paceline_live_state live;
+  uint8_t reserved4[4096 - 1216];
+};
+
+/*
+ * Hand-over: the rank connects to the SOCK_SEQPACKET socket named by PACELINE_TELEMETRY_SOCKET and sends this one
+ * message with the memfd in SCM_RIGHTS; after a broken connection, again (same world_rank, pid and ring_epoch: the same
+ * ring). The connection stays open: its end tells the receiver that the rank is gone. The receiver never answers.
+ * `size` is the bytes the sender filled; a receiver reads what it knows and ignores the rest.
+ */
+struct paceline_ring_offer {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t size;
+  int32_t world_rank;
+  int32_t local_rank;
+  uint32_t pid;
+  uint32_t ring_epoch;
+  uint32_t attempt;
+  uint8_t reserved[36]; /* 0 */
+};
+
+#define PACELINE_AT(type, field, offset) \
+  PACELINE_STATIC_ASSERT(offsetof(struct type, field) == (offset), #type "." #field " moved")
+
+PACELINE_AT(paceline_step_record, seq, 0);
+PACELINE_AT(paceline_step_record, version, 8);
+PACELINE_AT(paceline_step_record, bytes, 10);
+PACELINE_AT(paceline_step_record, kind, 12);
+PACELINE_AT(paceline_step_record, boundary, 13);
+PACELINE_AT(paceline_step_record, optimizer_mask, 14);
+PACELINE_AT(paceline_step_record, step, 16);
+PACELINE_AT(paceline_step_record, user_step, 24);
+PACELINE_AT(paceline_step_record, start_ns, 32);
+PACELINE_AT(paceline_step_record, wall_ns, 40);
+PACELINE_AT(paceline_step_record, attempt, 48);
+PACELINE_AT(paceline_step_record, ring_epoch, 52);
+PACELINE_AT(paceline_step_record, flags, 56);
+PACELINE_AT(paceline_step_record, host_ns, 64);
+PACELINE_AT(paceline_step_record, device_ns, 192);
+PACELINE_AT(paceline_step_record, device_window_ns, 320);
+PACELINE_AT(paceline_step_record, comm_total_ns, 328);
+PACELINE_AT(paceline_step_record, comm_exposed_ns, 336);
+PACELINE_AT(paceline_step_record, comm_peer_wait_ns, 344);
+PACELINE_AT(paceline_step_record, comm_payload_bytes, 352);
+PACELINE_AT(paceline_step_record, comm_wire_bytes, 360);
+PACELINE_AT(paceline_step_record, collective_seq_last, 368);
+PACELINE_AT(paceline_step_record, comm_ops, 376);
+PACELINE_AT(paceline_step_record, group_count, 380);
+PACELINE_AT(paceline_step_record, samples, 384);
+PACELINE_AT(paceline_step_record, tokens, 392);
+PACELINE_AT(paceline_step_record, h2d_bytes, 400);
+PACELINE_AT(paceline_step_record, device_mem_peak, 408);
+PACELINE_AT(paceline_step_record, micro_batches, 416);
+PACELINE_AT(paceline_step_record, optimizers_stepped, 418);
+PACELINE_AT(paceline_step_record, pp_stage, 420);
+PACELINE_AT(paceline_step_record, vpp_chunks, 422);
+PACELINE_AT(paceline_step_record, kernels, 424);
+PACELINE_AT(paceline_step_record, graph_launches, 428);
+PACELINE_AT(paceline_step_record, loader_ready, 432);
+PACELINE_AT(paceline_step_record, loader_misses, 434);
+PACELINE_AT(paceline_step_record, loss_scale, 436);
+PACELINE_AT(paceline_step_record, loader_wait_max_us, 440);
+PACELINE_AT(paceline_step_record, rss_mib, 444);
+PACELINE_AT(paceline_step_record, valid, 448);
+PACELINE_AT(paceline_step_record, source, 456);
+PACELINE_AT(paceline_step_record, overhead_ns, 472);
+PACELINE_AT(paceline_step_record, lost_events, 476);
+PACELINE_AT(paceline_step_record, amends_seq, 480);
+PACELINE_AT(paceline_step_record, reserved, 488);
+PACELINE_STATIC_ASSERT(sizeof(struct paceline_step_record) == PACELINE_RECORD_BYTES, "a record is 512 bytes");
+
+PACELINE_AT(paceline_live_state, version, 0);
+PACELINE_AT(paceline_live_state, phase, 4);
+PACELINE_AT(paceline_live_state, since_ns, 8);
+PACELINE_AT(paceline_live_state, step, 16);
+PACELINE_AT(paceline_live_state, collective_seq, 24);
+PACELINE_AT(paceline_live_state, group_id, 32);
+PACELINE_STATIC_ASSERT(sizeof(struct paceline_live_state) == 64, "the live state is one cache line");
+
+PACELINE_AT(paceline_ring_header, magic, 0);
+PACELINE_AT(paceline_ring_header, abi_major, 4);
+PACELINE_AT(paceline_ring_header, abi_minor, 6);
+PACELINE_AT(paceline_ring_header, header_bytes, 8);
+PACELINE_AT(paceline_ring_header, record_bytes, 12);
+PACELINE_AT(paceline_ring_header, capacity, 16);
+PACELINE_AT(paceline_ring_header, ring_epoch, 20);
+PACELINE_AT(paceline_ring_header, attempt, 24);
+PACELINE_AT(paceline_ring_header, pid, 28);
+PACELINE_AT(paceline_ring_header, process_start_ticks, 32);
+PACELINE_AT(paceline_ring_header, monotonic_ns, 40);
+PACELINE_AT(paceline_ring_header, realtime_ns, 48);
+PACELINE_AT(paceline_ring_header, boot_id, 64);
+PACELINE_AT(paceline_ring_header, world_rank, 104);
+PACELINE_AT(paceline_ring_header, local_rank, 108);
+PACELINE_AT(paceline_ring_header, node_rank, 112);
+PACELINE_AT(paceline_ring_header, world_size, 116);
+PACELINE_AT(paceline_ring_header, local_world_size, 120);
+PACELINE_AT(paceline_ring_header, role_id, 124);
+PACELINE_AT(paceline_ring_header, dp, 128);
+PACELINE_AT(paceline_ring_header, tp, 136);
+PACELINE_AT(paceline_ring_header, pp, 144);
+PACELINE_AT(paceline_ring_header, ep, 152);
+PACELINE_AT(paceline_ring_header, cp, 160);
+PACELINE_AT(paceline_ring_header, device_kind, 168);
+PACELINE_AT(paceline_ring_header, framework_id, 172);
+PACELINE_AT(paceline_ring_header, framework_version, 176);
+PACELINE_AT(paceline_ring_header, pci_address, 208);
+PACELINE_AT(paceline_ring_header, capabilities, 224);
+PACELINE_AT(paceline_ring_header, write_index, 1024);
+PACELINE_AT(paceline_ring_header, heartbeat_ns, 1088);
+PACELINE_AT(paceline_ring_header, live, 1152);
+PACELINE_STATIC_ASSERT(sizeof(struct paceline_ring_header) == PACELINE_HEADER_BYTES, "the header is 4 KiB");
+
+PACELINE_AT(paceline_ring_offer, version, 4);
+PACELINE_AT(paceline_ring_offer, size, 6);
+PACELINE_AT(paceline_ring_offer, world_rank, 8);
+PACELINE_AT(paceline_ring_offer, local_rank, 12);
+PACELINE_AT(paceline_ring_offer, pid, 16);
+PACELINE_AT(paceline_ring_offer, ring_epoch, 20);
+PACELINE_AT(paceline_ring_offer, attempt, 24);
+PACELINE_AT(paceline_ring_offer, reserved, 28);
+PACELINE_STATIC_ASSERT(sizeof(struct paceline_ring_offer) == 64, "an offer is 64 bytes");
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* PACELINE_STEP_RECORD_H_ */
