@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# How every target of Paceline is built: warnings are errors, includes start at the repository root,
+# third-party headers are SYSTEM (imported targets are), ccache where it is installed.
+find_package(Threads REQUIRED)
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(paceline_options INTERFACE)
+target_include_directories(paceline_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(paceline_options INTERFACE -Wall -Wextra -Wpedantic -Werror)
+target_compile_definitions(paceline_options INTERFACE PACELINE_VERSION="${PROJECT_VERSION}")
+target_link_libraries(paceline_options INTERFACE Threads::Threads)
+if(PACELINE_SANITIZE)
+  target_compile_options(paceline_options INTERFACE -fsanitize=${PACELINE_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(paceline_options INTERFACE -fsanitize=${PACELINE_SANITIZE})
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # Boost 1.74 does not recognise the coroutines of clang 19 by itself.
+  target_compile_definitions(paceline_options INTERFACE BOOST_ASIO_HAS_CO_AWAIT BOOST_ASIO_HAS_STD_COROUTINE)
+endif()
+
+# paceline_add_library(NAME SOURCES… [LINK libraries…])
+function(paceline_add_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC paceline_options ${ARG_LINK})
+endfunction()
+
+# paceline_add_executable(NAME SOURCES… [LINK libraries…])
+function(paceline_add_executable name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE paceline_options ${ARG_LINK})
+endfunction()
+
+# paceline_add_test(NAME SOURCES… [LINK libraries…]): one GoogleTest executable, every case known to ctest.
+function(paceline_add_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE paceline_options ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE PACELINE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" PACELINE_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  include(GoogleTest)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS unit TIMEOUT 60)
+endfunction()

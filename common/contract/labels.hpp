@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Labels, annotations, names and numbers that the parts of Paceline share through the Kubernetes API, in one place.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace paceline::contract {
+
+inline constexpr std::string_view kGroup = "paceline.dev";
+inline constexpr std::string_view kVersion = "v1alpha1";
+inline constexpr std::string_view kApiVersion = "paceline.dev/v1alpha1";
+inline constexpr std::string_view kManagedBy = "paceline.dev/operator";
+inline constexpr std::string_view kFieldManager = "paceline-operator";
+
+// Labels of pods, Services and Secrets that belong to a job.
+inline constexpr std::string_view kLabelJob = "paceline.dev/job";
+inline constexpr std::string_view kLabelJobUid = "paceline.dev/job-uid";
+inline constexpr std::string_view kLabelRole = "paceline.dev/role";
+inline constexpr std::string_view kLabelReplicaIndex = "paceline.dev/replica-index";
+inline constexpr std::string_view kLabelNodeRank = "paceline.dev/node-rank";
+inline constexpr std::string_view kLabelIncarnation = "paceline.dev/incarnation";
+inline constexpr std::string_view kLabelAttempt = "paceline.dev/attempt";
+
+inline constexpr std::string_view kGangGate = "paceline.dev/gang";
+inline constexpr std::string_view kFinalizer = "paceline.dev/cleanup";
+
+inline constexpr std::string_view kTrainerContainer = "trainer";
+inline constexpr std::string_view kRuntimeInitContainer = "paceline-runtime";
+inline constexpr std::string_view kRuntimeVolume = "paceline-runtime";
+inline constexpr std::string_view kRuntimeMount = "/opt/paceline";
+inline constexpr std::string_view kStateVolume = "paceline-state";
+inline constexpr std::string_view kStateMount = "/run/paceline";
+
+inline constexpr std::uint16_t kRendezvousPort = 29400;
+inline constexpr std::uint16_t kLauncherHttpPort = 29401;
+inline constexpr std::uint16_t kMasterPortBase = 29500;  // + attempt mod 100
+
+/// Exit codes of the launcher. A rank's own code is in the termination message.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitJobFailed = 64;      // the job is over: budget spent or a failure that no restart mends
+inline constexpr int kExitBadContract = 65;    // command or environment cannot be honoured: says which and what to write
+inline constexpr int kExitRendezvous = 66;     // the gang did not gather in time
+inline constexpr int kExitTerminated = 143;    // asked to stop from outside (drain, preemption, deletion): not a failure of the job
+
+/// Largest termination message, bytes (the kubelet cuts at 4096).
+inline constexpr std::size_t kTerminationMessageBytes = 4096;
+
+}  // namespace paceline::contract
