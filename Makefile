@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# Thin: each target is one script, which can be run by itself. `make help` lists them.
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test lint sanitize bench cluster cluster-down images
+
+help: ## show this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: ## install the Debian packages that Paceline builds and tests with
+	scripts/setup
+
+build: ## configure and build everything (preset release, build/release)
+	scripts/build
+
+demo: ## train the digits example on this machine with its live step-time breakdown
+	scripts/demo
+
+test: ## every test: unit, runtime, breakdown, conformance, chart, dashboard, end to end on a real cluster
+	scripts/test
+
+lint: ## format, static checks and house rules
+	scripts/lint
+
+sanitize: ## unit tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
+	scripts/sanitize
+
+bench: ## every benchmark; each ends with one line of JSON
+	scripts/bench
+
+cluster: ## a real two-node Kubernetes on this machine, with Paceline and the examples' images
+	scripts/cluster up
+
+cluster-down: ## end that cluster
+	scripts/cluster down
+
+images: ## docker-archive tars of operator, agent and runtime in build/images
+	scripts/images

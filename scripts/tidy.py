@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs clang-tidy over our own translation units, in parallel, and remembers which were clean.
+
+A unit is checked again when its own text, any of our headers that it reaches, its compile command or .clang-tidy
+changed.
+usage: scripts/tidy.py BUILD_FOLDER (one configured by the preset `lint`)
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TIDY = "clang-tidy-19"
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+# cpprestsdk's headers do not compile with clang in C++23; its folder is built and checked by g++ alone.
+SKIPPED_FOLDERS = ("common/http/cpprest",)
+
+
+@functools.cache
+def reach(file: Path) -> frozenset[Path]:
+    """Our files that this file includes, directly or through others, and itself."""
+    found = {file}
+    stack = [file]
+    while stack:
+        current = stack.pop()
+        try:
+            text = current.read_text(errors="replace")
+        except OSError:
+            continue
+        for name in INCLUDE.findall(text):
+            for base in (ROOT, current.parent, ROOT / "accel" / "include"):
+                candidate = (base / name).resolve()
+                if candidate.is_file() and candidate not in found:
+                    found.add(candidate)
+                    stack.append(candidate)
+    return frozenset(found)
+
+
+def fingerprint(file: Path, command: str) -> str:
+    """Changes whenever the outcome of checking this unit may."""
+    digest = hashlib.sha256()
+    for part in (ROOT / ".clang-tidy", *sorted(reach(file))):
+        digest.update(str(part.relative_to(ROOT) if part.is_relative_to(ROOT) else part).encode())
+        digest.update(part.read_bytes())
+    digest.update(command.encode())
+    digest.update(subprocess.run([TIDY, "--version"], capture_output=True, check=True).stdout)
+    return digest.hexdigest()
+
+
+def check(build: Path, file: Path) -> str:
+    """Empty when clean, else what clang-tidy says."""
+    run = subprocess.run(
+        [TIDY, "-p", str(build), "--quiet", str(file)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return "" if run.returncode == 0 else (run.stdout.strip() or run.stderr.strip())
+
+
+def main() -> int:
+    if len(sys.argv) != 2:
+        print((__doc__ or "").strip(), file=sys.stderr)
+        return 2
+    build = (ROOT / sys.argv[1]).resolve()
+    clean = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paceline" / "tidy"
+    clean.mkdir(parents=True, exist_ok=True)
+    commands = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        file = (Path(entry["directory"]) / entry["file"]).resolve()
+        inside = file.is_relative_to(ROOT) and not file.is_relative_to(ROOT / "build")
+        if inside and not str(file.relative_to(ROOT)).startswith(SKIPPED_FOLDERS):
+            commands[file] = entry.get("command") or " ".join(entry["arguments"])
+    if not commands:
+        print(f"tidy: {build} names none of our translation units", file=sys.stderr)
+        return 1
+
+    stamps = {file: clean / fingerprint(file, command) for file, command in commands.items()}
+    wanted = [file for file, stamp in stamps.items() if not stamp.exists()]
+    wanted.sort(key=lambda file: -file.stat().st_size)
+    bad = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for file, said in zip(wanted, pool.map(functools.partial(check, build), wanted)):
+            if said:
+                bad += 1
+                print(said, flush=True)
+            else:
+                stamps[file].touch()
+    print(f"tidy: {len(commands)} units, {len(wanted)} checked now, {bad} with findings")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
