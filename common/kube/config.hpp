@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the API server is and who we are: from a kubeconfig file or from inside a pod.
+//
+// A Config is a value. TokenSource is thread-safe; it reads its file again when it changed on disk (checked at most once a second) and runs an exec plugin
+// again before its token expires. Failure names file, field and remedy. Certificates are always verified: insecure-skip-tls-verify is refused.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.hpp"
+#include "common/base/error.hpp"
+#include "common/http/transport.hpp"
+
+namespace paceline::kube {
+
+struct ExecPlugin {
+  std::string api_version;
+  std::string command;
+  std::vector<std::string> args;
+  std::map<std::string, std::string> env;
+};
+
+struct Config {
+  http::Endpoint endpoint;
+  std::string prefix;  // path before /api
+  std::string ns = "default";
+  std::string token;
+  std::string token_file;
+  ExecPlugin exec;  // used when its command is not empty
+};
+
+/// `context` empty: current-context. Relative paths count from the file's folder.
+Result<Config> load_kubeconfig(const std::string& path, const std::string& context = {});
+/// The service account of this pod.
+Result<Config> load_in_cluster(const std::string& root = "/");
+/// `path` if given, else $KUBECONFIG, else in-cluster, else ~/.kube/config.
+Result<Config> load_default(const std::string& path = {}, const std::string& context = {});
+
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+  /// The bearer token; empty where client certificates serve.
+  virtual Result<std::string> token() = 0;
+  /// The server answered 401: get a new one if that is possible. True when the call is worth repeating.
+  virtual bool refused() = 0;
+};
+std::shared_ptr<TokenSource> make_token_source(const Config& config, const Clock& clock);
+
+}  // namespace paceline::kube

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// FakeServer: a FakeCluster behind a real HTTP socket on 127.0.0.1, so that transports, watches and reconnects are the ones of production.
+// The cluster outlives it. Stops and joins in its destructor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "common/kube/fake/cluster.hpp"
+
+namespace paceline::http {
+class Server;
+}
+
+namespace paceline::kube {
+
+class FakeServer {
+ public:
+  static Result<std::unique_ptr<FakeServer>> start(FakeCluster& cluster, std::uint16_t port = 0);
+  ~FakeServer();
+  std::uint16_t port() const;
+
+ private:
+  explicit FakeServer(std::unique_ptr<http::Server> server);
+  std::unique_ptr<http::Server> server_;
+};
+
+}  // namespace paceline::kube

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reflector: keeps one ObjectSink equal to one collection of the API server: a consistent list in pages, then watches from its version, with bookmarks and
+// random time-outs; 410 (as answer or as event) lists again and replaces atomically, 429 waits and resumes, the end of a watch resumes at once.
+//
+// Ownership: refers to the Api and the sink, which outlive it. `run` belongs to one thread and returns only when stopped. Memory: one page, or one event.
+// Failure: errors of the API are logged, counted and retried with back-off; objects that cannot be projected are logged and skipped.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <string>
+
+#include "common/kube/api.hpp"
+#include "common/kube/object_sink.hpp"
+
+namespace paceline::kube {
+
+struct ReflectorOptions {
+  std::string ns;  // empty: all namespaces
+  std::string label_selector;
+  std::string field_selector;
+  std::int64_t page_size = 500;
+  std::chrono::seconds min_watch{300};
+  std::chrono::seconds max_watch{600};
+  std::chrono::milliseconds min_backoff{200};
+  std::chrono::milliseconds max_backoff{30000};
+  std::function<std::uint64_t()> random;  // empty: seeded from the system
+};
+
+struct ReflectorCounts {
+  std::atomic<std::uint64_t> lists{0};
+  std::atomic<std::uint64_t> watches{0};
+  std::atomic<std::uint64_t> events{0};
+  std::atomic<std::uint64_t> errors{0};
+};
+
+class Reflector {
+ public:
+  Reflector(Api& api, const Resource& resource, ReflectorOptions options, ObjectSink& sink);
+  void run(const std::stop_token& stop);
+  const ReflectorCounts& counts() const { return counts_; }
+
+ private:
+  Status list(const std::stop_token& stop);
+  Status watch(const std::stop_token& stop);
+  void pause(const std::stop_token& stop);
+  std::uint64_t random();
+
+  Api& api_;
+  const Resource resource_;
+  const ReflectorOptions options_;
+  ObjectSink& sink_;
+  ReflectorCounts counts_;
+  std::string resource_version_;
+  std::chrono::milliseconds backoff_{0};
+  std::uint64_t random_state_;
+};
+
+}  // namespace paceline::kube

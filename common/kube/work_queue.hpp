@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// WorkQueue: keys to reconcile. A key is waiting at most once, is handed to one worker at a time, and comes back after it if it was added meanwhile.
+//
+// Ownership: keys are copied. Thread-safe. Time comes from the Clock; `get` waits on real time and is not for a simulation, which uses `try_get` and
+// `next_due`. Bounded: `add` of a new key into a full queue returns false and sets `overflowed`: the owner then adds every key of its store again later.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "common/base/clock.hpp"
+
+namespace paceline::kube {
+
+struct WorkQueueOptions {
+  std::size_t capacity = 200000;
+  std::chrono::milliseconds min_backoff{50};
+  std::chrono::milliseconds max_backoff{60000};
+};
+
+class WorkQueue {
+ public:
+  explicit WorkQueue(const Clock& clock, WorkQueueOptions options = {});
+
+  bool add(const std::string& key);
+  /// Later: the earliest of several times wins; `add` in between makes it due at once.
+  bool add_after(const std::string& key, std::chrono::nanoseconds delay);
+  /// After the key's own back-off, which doubles each time until `forget`.
+  bool add_backoff(const std::string& key);
+  void forget(const std::string& key);
+  std::uint32_t failures(const std::string& key) const;
+
+  /// The next key, waiting for one; nothing when stopped or shut down. The worker ends with `done`.
+  std::optional<std::string> get(const std::stop_token& stop);
+  std::optional<std::string> try_get();
+  void done(const std::string& key);
+  /// When the earliest delayed key becomes due.
+  std::optional<SteadyTime> next_due() const;
+
+  /// No more keys are handed out; `wait_idle` returns once every worker is done.
+  void shut_down();
+  void wait_idle();
+  std::size_t size() const;
+  bool take_overflowed();
+
+ private:
+  bool add_locked(const std::string& key);
+  void promote_locked(SteadyTime now);
+  std::optional<std::string> take_locked();
+
+  const Clock& clock_;
+  const WorkQueueOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<std::string> ready_;
+  std::unordered_set<std::string> waiting_;     // in ready_, or to come back after its worker
+  std::unordered_set<std::string> processing_;
+  std::multimap<SteadyTime, std::string> delayed_;
+  std::unordered_map<std::string, SteadyTime> due_;
+  std::unordered_map<std::string, std::uint32_t> failures_;
+  bool shut_down_ = false;
+  bool overflowed_ = false;
+};
+
+}  // namespace paceline::kube
