@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// ObjectReader: takes fields out of one JSON object, notes every problem with its path, and at the end reports the keys nobody asked for.
+//
+// Borrows the JSON value and the error list, which outlive it. Not thread-safe.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/api/field_error.hpp"
+
+namespace paceline::api {
+
+class ObjectReader {
+ public:
+  /// `value` may be anything; unless it is an object, one error is noted and every field reads as absent.
+  ObjectReader(const nlohmann::json& value, std::string path, FieldErrors& errors);
+
+  /// The field, or nothing when it is absent or null.
+  const nlohmann::json* find(std::string_view key);
+  /// As find, but absence is an error with `remedy`.
+  const nlohmann::json* require(std::string_view key, std::string_view remedy);
+
+  std::optional<std::string> string(std::string_view key, std::size_t max_bytes);
+  std::optional<std::int64_t> integer(std::string_view key, std::int64_t min, std::int64_t max);
+  std::optional<bool> boolean(std::string_view key);
+  std::optional<std::chrono::nanoseconds> duration(std::string_view key);
+  /// Index into `allowed` of the string that stands there.
+  std::optional<std::size_t> one_of(std::string_view key, const std::vector<std::string_view>& allowed);
+
+  /// Notes an error for every key that was not asked for.
+  void finish();
+
+  std::string path(std::string_view key) const {
+    return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
+  }
+  void error(std::string_view key, const nlohmann::json* value, std::string problem, std::string remedy);
+
+ private:
+  const nlohmann::json* value_;
+  std::string path_;
+  FieldErrors& errors_;
+  std::vector<std::string> asked_;
+};
+
+/// A value as an error shows it: compact JSON, at most 80 bytes.
+std::string shown(const nlohmann::json& value);
+
+}  // namespace paceline::api

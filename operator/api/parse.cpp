@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/api/parse.hpp"
+
+#include <cstdio>
+#include <ctime>
+#include <set>
+
+#include "common/contract/labels.hpp"
+#include "operator/api/object_reader.hpp"
+
+namespace paceline::api {
+namespace {
+
+constexpr std::int64_t kMaxReplicas = 10000;
+constexpr std::size_t kMaxRoles = 16;
+constexpr std::size_t kMaxContainers = 16;
+constexpr std::size_t kMaxJobName = 36;  // with role, index and dashes it must stay a host name (63)
+constexpr std::size_t kMaxRoleName = 20;
+
+bool is_dns_label(std::string_view text, std::size_t max, bool letter_first) {
+  if (text.empty() || text.size() > max || text.front() == '-' || text.back() == '-') return false;
+  if (letter_first && (text.front() < 'a' || text.front() > 'z')) return false;
+  for (const char c : text) {
+    if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-')) return false;
+  }
+  return true;
+}
+
+void read_metadata(const nlohmann::json& value, Metadata& metadata, FieldErrors& errors) {
+  ObjectReader reader(value, "metadata", errors);
+  reader.require("name", "give the job a name");
+  if (const auto name = reader.string("name", 253)) {
+    metadata.name = *name;
+    if (!is_dns_label(*name, kMaxJobName, true)) {
+      reader.error("name", reader.find("name"), "cannot name a job",
+                   "use a lower-case letter, then lower-case letters, digits and '-', at most 36 in all");
+    }
+  }
+  if (const auto text = reader.string("namespace", 63); text && !text->empty()) metadata.name_space = *text;
+  if (const auto text = reader.string("uid", 128)) metadata.uid = *text;
+  if (const auto text = reader.string("resourceVersion", 128)) metadata.resource_version = *text;
+  if (const auto number = reader.integer("generation", 0, INT64_MAX)) metadata.generation = *number;
+  if (const auto text = reader.string("creationTimestamp", 64)) metadata.created = parse_time(*text);
+  metadata.deleting = reader.find("deletionTimestamp") != nullptr;
+  // The rest of metadata belongs to the API server; it is not ours to check.
+}
+
+void read_framework(const nlohmann::json& value, Framework& framework, FieldErrors& errors) {
+  ObjectReader reader(value, "spec.framework", errors);
+  reader.require("type", "write PyTorch or Custom");
+  if (const auto i = reader.one_of("type", {"PyTorch", "Custom"})) {
+    framework.type = *i == 0 ? FrameworkType::kPyTorch : FrameworkType::kCustom;
+  }
+  if (const nlohmann::json* processes = reader.find("processesPerReplica")) {
+    const bool automatic = processes->is_string() && processes->get_ref<const std::string&>() == "Auto";
+    if (processes->is_number_integer()) {
+      if (const auto n = reader.integer("processesPerReplica", 1, 64))
+        framework.processes_per_replica = static_cast<int>(*n);
+    } else if (!automatic) {
+      reader.error("processesPerReplica", processes, "is not a number of processes",
+                   "write a whole number from 1 to 64, or Auto");
+    }
+  }
+  if (const auto i = reader.one_of("launcher", {"Paceline", "Passthrough"})) {
+    framework.launcher = *i == 0 ? FrameworkLauncher::kPaceline : FrameworkLauncher::kPassthrough;
+  }
+  reader.finish();
+}
+
+void check_strings(ObjectReader& reader, std::string_view key, FieldErrors& errors) {
+  const nlohmann::json* value = reader.find(key);
+  if (value == nullptr) return;
+  if (!value->is_array()) {
+    reader.error(key, value, "is not a list", "write a list of strings, [\"python3\", \"train.py\"]");
+    return;
+  }
+  for (std::size_t i = 0; i < value->size(); ++i) {
+    if ((*value)[i].is_string()) continue;
+    errors.push_back(
+        {reader.path(key) + "[" + std::to_string(i) + "]", shown((*value)[i]), "is not a string", "put it in quotes"});
+  }
+}
+
+void check_container(const nlohmann::json& container, const std::string& path, FieldErrors& errors) {
+  ObjectReader reader(container, path, errors);
+  if (!container.is_object()) return;
+  reader.require("name", "give the container a name");
+  reader.string("name", 63);
+  reader.string("image", 1024);
+  check_strings(reader, "command", errors);
+  check_strings(reader, "args", errors);
+  if (const nlohmann::json* resources = reader.find("resources"); resources != nullptr && !resources->is_object()) {
+    reader.error("resources", resources, "is not an object", "write requests: and limits:");
+  }
+}
+
+void read_template(const nlohmann::json& value, const std::string& path, Role& role, FieldErrors& errors) {
+  ObjectReader reader(value, path, errors);
+  if (!value.is_object()) return;
+  role.pod_template = value;
+  if (const nlohmann::json* metadata = reader.find("metadata")) {
+    ObjectReader inner(*metadata, reader.path("metadata"), errors);
+    for (const char* map : {"labels", "annotations"}) {
+      const nlohmann::json* entries = inner.find(map);
+      if (entries == nullptr) continue;
+      ObjectReader(*entries, inner.path(map), errors);  // notes it when it is not an object
+      if (!entries->is_object()) continue;
+      for (const auto& [name, text] : entries->items()) {
+        if (!text.is_string())
+          errors.push_back({inner.path(map) + "." + name, shown(text), "is not a string", "put it in quotes"});
+      }
+    }
+    inner.finish();
+  }
+  const nlohmann::json* spec = reader.require("spec", "write a pod spec with a container named trainer");
+  reader.finish();
+  if (spec == nullptr) return;
+  ObjectReader pod(*spec, reader.path("spec"), errors);
+  const nlohmann::json* containers = pod.require("containers", "write a container named trainer");
+  if (containers == nullptr) return;
+  if (!containers->is_array() || containers->empty() || containers->size() > kMaxContainers) {
+    pod.error("containers", containers, "is not a list of 1 to 16 containers", "write a container named trainer");
+    return;
+  }
+  for (std::size_t i = 0; i < containers->size(); ++i) {
+    check_container((*containers)[i], pod.path("containers") + "[" + std::to_string(i) + "]", errors);
+  }
+}
+
+void read_roles(const nlohmann::json& value, std::vector<Role>& roles, FieldErrors& errors) {
+  if (!value.is_array() || value.empty() || value.size() > kMaxRoles) {
+    errors.push_back({"spec.roles", shown(value), "is not a list of 1 to 16 roles", "write at least one role"});
+    return;
+  }
+  std::set<std::string> names;
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const std::string path = "spec.roles[" + std::to_string(i) + "]";
+    ObjectReader reader(value[i], path, errors);
+    Role& role = roles.emplace_back();
+    reader.require("name", "give the role a name, such as worker");
+    if (const auto name = reader.string("name", 253)) {
+      role.name = *name;
+      if (!is_dns_label(*name, kMaxRoleName, false)) {
+        reader.error("name", reader.find("name"), "cannot name a role",
+                     "use lower-case letters, digits and '-', at most 20");
+      } else if (!names.insert(*name).second) {
+        reader.error("name", reader.find("name"), "is used by two roles", "give every role its own name");
+      }
+    }
+    reader.require("replicas", "write how many pods the role has");
+    if (const auto n = reader.integer("replicas", 1, kMaxReplicas)) role.replicas = static_cast<int>(*n);
+    total += role.replicas;
+    if (const nlohmann::json* pod_template = reader.require("template", "write a pod template")) {
+      read_template(*pod_template, reader.path("template"), role, errors);
+    }
+    reader.finish();
+  }
+  if (total > kMaxReplicas) {
+    errors.push_back(
+        {"spec.roles", std::to_string(total), "pods in all are too many", "write at most 10000 over all roles"});
+  }
+}
+
+void read_scheduling(const nlohmann::json& value, Scheduling& scheduling, FieldErrors& errors) {
+  ObjectReader reader(value, "spec.scheduling", errors);
+  if (const auto text = reader.string("queue", 63)) scheduling.queue = *text;
+  if (const auto text = reader.string("priorityClassName", 253)) scheduling.priority_class_name = *text;
+  if (const auto time = reader.duration("gangTimeout")) {
+    scheduling.gang_timeout = *time;
+    if (*time < std::chrono::seconds(1)) {
+      reader.error("gangTimeout", reader.find("gangTimeout"), "is too short", "write at least 1s");
+    }
+  }
+  scheduling.exclusive_nodes = reader.boolean("exclusiveNodes").value_or(false);
+  reader.finish();
+}
+
+void read_failure_policy(const nlohmann::json& value, FailurePolicy& policy, FieldErrors& errors) {
+  ObjectReader reader(value, "spec.failurePolicy", errors);
+  if (const auto n = reader.integer("maxRestarts", 0, 10000)) policy.max_restarts = static_cast<int>(*n);
+  if (const auto time = reader.duration("backoff")) policy.backoff = *time;
+  if (const auto time = reader.duration("gracePeriod")) policy.grace_period = *time;
+  if (const auto time = reader.duration("forceDeleteAfter")) policy.force_delete_after = *time;
+  reader.finish();
+}
+
+void read_spec(const nlohmann::json& value, Spec& spec, FieldErrors& errors) {
+  ObjectReader reader(value, "spec", errors);
+  if (const nlohmann::json* framework = reader.require("framework", "write framework: {type: PyTorch}")) {
+    read_framework(*framework, spec.framework, errors);
+  }
+  if (const nlohmann::json* roles = reader.require("roles", "write at least one role"))
+    read_roles(*roles, spec.roles, errors);
+  if (const nlohmann::json* scheduling = reader.find("scheduling"))
+    read_scheduling(*scheduling, spec.scheduling, errors);
+  if (const nlohmann::json* policy = reader.find("failurePolicy"))
+    read_failure_policy(*policy, spec.failure_policy, errors);
+  if (const auto i = reader.one_of("successPolicy", {"AllRanks", "RankZero"})) {
+    spec.success_policy = *i == 0 ? SuccessPolicy::kAllRanks : SuccessPolicy::kRankZero;
+  }
+  spec.suspend = reader.boolean("suspend").value_or(false);
+  spec.active_deadline = reader.duration("activeDeadline");
+  spec.ttl_after_finished = reader.duration("ttlAfterFinished");
+  if (const auto i = reader.one_of("cleanPodPolicy", {"Running", "All", "None"})) {
+    constexpr CleanPodPolicy kPolicies[] = {CleanPodPolicy::kRunning, CleanPodPolicy::kAll, CleanPodPolicy::kNone};
+    spec.clean_pod_policy = kPolicies[*i];
+  }
+  spec.managed_by = reader.string("managedBy", 253).value_or(std::string(contract::kManagedBy));
+  reader.finish();
+}
+
+}  // namespace
+
+std::expected<TrainingJob, FieldErrors> parse_training_job(const nlohmann::json& document) {
+  FieldErrors errors;
+  TrainingJob job;
+  ObjectReader reader(document, "", errors);
+  if (!document.is_object()) return std::unexpected(errors);
+  reader.require("apiVersion", "write paceline.dev/v1alpha1");
+  if (const auto text = reader.string("apiVersion", 253); text && *text != contract::kApiVersion) {
+    reader.error("apiVersion", reader.find("apiVersion"), "is not known", "write paceline.dev/v1alpha1");
+  }
+  reader.require("kind", "write TrainingJob");
+  if (const auto text = reader.string("kind", 253); text && *text != "TrainingJob") {
+    reader.error("kind", reader.find("kind"), "is not known", "write TrainingJob");
+  }
+  if (const nlohmann::json* metadata = reader.require("metadata", "write metadata: {name: …}")) {
+    read_metadata(*metadata, job.metadata, errors);
+  }
+  if (const nlohmann::json* spec = reader.require("spec", "write what to run")) read_spec(*spec, job.spec, errors);
+  reader.find("status");  // read elsewhere, not unknown
+  reader.finish();
+  if (!errors.empty()) return std::unexpected(std::move(errors));
+  return job;
+}
+
+std::optional<WallTime> parse_time(std::string_view text) {
+  std::tm tm{};
+  int consumed = 0;
+  const std::string copy(text);
+  if (std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
+                  &tm.tm_min, &tm.tm_sec, &consumed) != 6) {
+    return std::nullopt;
+  }
+  std::string_view rest = std::string_view(copy).substr(static_cast<std::size_t>(consumed));
+  std::chrono::nanoseconds fraction{0};
+  if (!rest.empty() && rest.front() == '.') {
+    rest.remove_prefix(1);
+    std::int64_t unit = 100'000'000;
+    while (!rest.empty() && rest.front() >= '0' && rest.front() <= '9') {
+      fraction += std::chrono::nanoseconds((rest.front() - '0') * unit);
+      unit /= 10;
+      rest.remove_prefix(1);
+    }
+  }
+  if (rest != "Z") return std::nullopt;
+  tm.tm_year -= 1900;
+  tm.tm_mon -= 1;
+  const std::time_t seconds = timegm(&tm);
+  return std::chrono::system_clock::from_time_t(seconds) +
+         std::chrono::duration_cast<std::chrono::system_clock::duration>(fraction);
+}
+
+std::string format_time(WallTime time) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(std::chrono::floor<std::chrono::seconds>(time));
+  std::tm tm{};
+  gmtime_r(&seconds, &tm);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
+  return text;
+}
+
+}  // namespace paceline::api

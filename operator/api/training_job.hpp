@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// A TrainingJob as the rest of Paceline sees it: typed, with every default filled in. Made by api::parse_training_job from the JSON of the API server or,
+// in `paceline run`, from a file. Plain values, owned by whoever holds them; immutable after parsing by convention.
+//
+// Pod templates stay JSON documents: Paceline passes on what it does not need to understand.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/clock.hpp"
+
+namespace paceline::api {
+
+enum class FrameworkType { kPyTorch, kCustom };
+enum class FrameworkLauncher { kPaceline, kPassthrough };
+enum class SuccessPolicy { kAllRanks, kRankZero };
+enum class CleanPodPolicy { kRunning, kAll, kNone };
+
+std::string_view to_string(FrameworkType type);
+std::string_view to_string(FrameworkLauncher launcher);
+std::string_view to_string(SuccessPolicy policy);
+std::string_view to_string(CleanPodPolicy policy);
+
+struct Framework {
+  FrameworkType type = FrameworkType::kPyTorch;
+  std::optional<int> processes_per_replica;  // unset: Auto, see api::processes_of
+  FrameworkLauncher launcher = FrameworkLauncher::kPaceline;
+};
+
+struct Role {
+  std::string name;
+  int replicas = 1;
+  nlohmann::json pod_template;  // {metadata, spec}
+};
+
+struct Scheduling {
+  std::string queue;                // empty: the namespace
+  std::string priority_class_name;  // empty: the operator's default class
+  std::chrono::nanoseconds gang_timeout = std::chrono::minutes(2);
+  bool exclusive_nodes = false;
+};
+
+struct FailurePolicy {
+  int max_restarts = 3;
+  std::chrono::nanoseconds backoff{0};
+  std::chrono::nanoseconds grace_period = std::chrono::seconds(30);
+  std::chrono::nanoseconds force_delete_after = std::chrono::minutes(1);
+};
+
+struct Metadata {
+  std::string name;
+  std::string name_space = "default";
+  std::string uid;
+  std::string resource_version;
+  std::int64_t generation = 0;
+  std::optional<WallTime> created;
+  bool deleting = false;
+};
+
+struct Spec {
+  Framework framework;
+  std::vector<Role> roles;
+  Scheduling scheduling;
+  FailurePolicy failure_policy;
+  SuccessPolicy success_policy = SuccessPolicy::kAllRanks;
+  bool suspend = false;
+  std::optional<std::chrono::nanoseconds> active_deadline;
+  std::optional<std::chrono::nanoseconds> ttl_after_finished;
+  CleanPodPolicy clean_pod_policy = CleanPodPolicy::kRunning;
+  std::string managed_by;
+};
+
+struct TrainingJob {
+  Metadata metadata;
+  Spec spec;
+};
+
+/// One pod of the gang, by place: role and index in it. Its node rank counts over all roles in their order.
+struct Replica {
+  int role = 0;
+  int index = 0;
+  int node_rank = 0;
+};
+
+/// All replicas in node-rank order.
+std::vector<Replica> replicas_of(const Spec& spec);
+
+/// How many replicas the gang has.
+int replica_count(const Spec& spec);
+
+/// The queue that the job's share is counted in.
+std::string queue_of(const TrainingJob& job);
+
+}  // namespace paceline::api

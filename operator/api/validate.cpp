@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/api/validate.hpp"
+
+#include <array>
+
+#include "common/contract/env.hpp"
+#include "common/contract/labels.hpp"
+#include "operator/api/containers.hpp"
+#include "operator/api/object_reader.hpp"
+
+namespace paceline::api {
+namespace {
+
+const nlohmann::json* at(const nlohmann::json* object, std::string_view key) {
+  if (object == nullptr || !object->is_object()) return nullptr;
+  const auto it = object->find(std::string(key));
+  return it == object->end() || it->is_null() ? nullptr : &*it;
+}
+
+bool is_user_variable(std::string_view name) { return name == env::kDisable.name || name == env::kLibrary.name; }
+
+std::string spec_path(std::size_t role) { return "spec.roles[" + std::to_string(role) + "].template.spec"; }
+
+void check_trainer(const TrainingJob& job, std::size_t index, FieldErrors& errors) {
+  const Role& role = job.spec.roles[index];
+  const int position = trainer_index(role);
+  const std::string containers = spec_path(index) + ".containers";
+  if (position < 0) {
+    errors.push_back(
+        {containers, "", "has several containers and none named trainer", "name the one that trains: trainer"});
+    return;
+  }
+  const std::string path = containers + "[" + std::to_string(position) + "]";
+  const nlohmann::json* trainer = trainer_of(role);
+  if (strings_of(*trainer, "command").empty()) {
+    errors.push_back({path + ".command", "", "is required: the launcher starts it",
+                      "write what the image would start, such as command: [\"python3\", \"/app/train.py\"]"});
+  }
+  const nlohmann::json* variables = at(trainer, "env");
+  if (variables == nullptr || !variables->is_array()) return;
+  for (std::size_t i = 0; i < variables->size(); ++i) {
+    const nlohmann::json* name = at(&(*variables)[i], "name");
+    if (name == nullptr || !name->is_string()) continue;
+    const std::string& text = name->get_ref<const std::string&>();
+    if (text.starts_with("PACELINE_") && !is_user_variable(text)) {
+      errors.push_back({path + ".env[" + std::to_string(i) + "].name", text, "is set by Paceline", "remove it"});
+    }
+  }
+}
+
+struct Owned {
+  std::string_view field;
+  std::string_view remedy;
+};
+constexpr std::array kOwned{
+    Owned{"nodeName", "remove it and use nodeSelector: Paceline chooses the nodes of the whole gang"},
+    Owned{"hostname", "remove it: it is the name of job, role and index"},
+    Owned{"subdomain", "remove it: it is the job's headless Service"},
+    Owned{"schedulingGates", "remove them: Paceline gates the gang itself"},
+    Owned{"priorityClassName", "write it in spec.scheduling.priorityClassName"},
+    Owned{"priority", "write spec.scheduling.priorityClassName"},
+    Owned{"resourceClaims", "remove them: placement does not model resource claims"},
+};
+
+void check_volumes(const nlohmann::json& pod, const std::string& path, FieldErrors& errors) {
+  const nlohmann::json* volumes = at(&pod, "volumes");
+  if (volumes == nullptr || !volumes->is_array()) return;
+  for (std::size_t i = 0; i < volumes->size(); ++i) {
+    const nlohmann::json& volume = (*volumes)[i];
+    const std::string here = path + ".volumes[" + std::to_string(i) + "]";
+    if (at(&volume, "ephemeral") != nullptr) {
+      errors.push_back(
+          {here + ".ephemeral", "", "is not modelled by placement", "use emptyDir or a bound PersistentVolumeClaim"});
+    }
+    const nlohmann::json* name = at(&volume, "name");
+    if (name != nullptr &&
+        (*name == std::string(contract::kRuntimeVolume) || *name == std::string(contract::kStateVolume))) {
+      errors.push_back({here + ".name", shown(*name), "is used by Paceline", "give the volume another name"});
+    }
+  }
+}
+
+void check_affinity(const nlohmann::json& pod, const std::string& path, FieldErrors& errors) {
+  const nlohmann::json* affinity = at(&pod, "affinity");
+  for (const char* kind : {"podAffinity", "podAntiAffinity"}) {
+    if (at(at(affinity, kind), "requiredDuringSchedulingIgnoredDuringExecution") == nullptr) continue;
+    errors.push_back({path + ".affinity." + kind + ".requiredDuringSchedulingIgnoredDuringExecution", "",
+                      "is not modelled by placement",
+                      "remove it; spec.scheduling.exclusiveNodes puts each pod on its own node"});
+  }
+  const nlohmann::json* spread = at(&pod, "topologySpreadConstraints");
+  if (spread == nullptr || !spread->is_array()) return;
+  for (std::size_t i = 0; i < spread->size(); ++i) {
+    const nlohmann::json* when = at(&(*spread)[i], "whenUnsatisfiable");
+    if (when != nullptr && *when == "ScheduleAnyway") continue;
+    errors.push_back({path + ".topologySpreadConstraints[" + std::to_string(i) + "]", "",
+                      "is not modelled by placement", "remove it, or write whenUnsatisfiable: ScheduleAnyway"});
+  }
+}
+
+void check_host_ports(const nlohmann::json& pod, const std::string& path, FieldErrors& errors) {
+  for (const char* list : {"containers", "initContainers"}) {
+    const nlohmann::json* containers = at(&pod, list);
+    if (containers == nullptr || !containers->is_array()) continue;
+    for (std::size_t i = 0; i < containers->size(); ++i) {
+      const std::string here = path + "." + list + "[" + std::to_string(i) + "]";
+      const nlohmann::json* name = at(&(*containers)[i], "name");
+      if (name != nullptr && *name == std::string(contract::kRuntimeInitContainer)) {
+        errors.push_back({here + ".name", shown(*name), "is used by Paceline", "give the container another name"});
+      }
+      const nlohmann::json* ports = at(&(*containers)[i], "ports");
+      if (ports == nullptr || !ports->is_array()) continue;
+      for (std::size_t k = 0; k < ports->size(); ++k) {
+        const nlohmann::json* host = at(&(*ports)[k], "hostPort");
+        if (host == nullptr || *host == 0) continue;
+        errors.push_back({here + ".ports[" + std::to_string(k) + "].hostPort", shown(*host),
+                          "is not modelled by placement", "remove it"});
+      }
+    }
+  }
+}
+
+void check_pod(const TrainingJob& job, std::size_t index, FieldErrors& errors) {
+  const nlohmann::json* pod = at(&job.spec.roles[index].pod_template, "spec");
+  if (pod == nullptr) return;
+  const std::string path = spec_path(index);
+  for (const Owned& owned : kOwned) {
+    const nlohmann::json* value = at(pod, owned.field);
+    const bool empty = value == nullptr || (value->is_array() && value->empty());
+    if (!empty)
+      errors.push_back(
+          {path + "." + std::string(owned.field), shown(*value), "cannot stand here", std::string(owned.remedy)});
+  }
+  if (const nlohmann::json* policy = at(pod, "restartPolicy"); policy != nullptr && *policy != "Never") {
+    errors.push_back({path + ".restartPolicy", shown(*policy), "cannot stand here",
+                      "remove it: the launcher restarts ranks, spec.failurePolicy says how often"});
+  }
+  if (const nlohmann::json* host = at(pod, "hostNetwork"); host != nullptr && *host == true) {
+    errors.push_back(
+        {path + ".hostNetwork", "true", "is not modelled by placement: the launchers' ports would clash", "remove it"});
+  }
+  check_affinity(*pod, path, errors);
+  check_volumes(*pod, path, errors);
+  check_host_ports(*pod, path, errors);
+}
+
+}  // namespace
+
+FieldErrors validate_program(const TrainingJob& job) {
+  FieldErrors errors;
+  for (std::size_t i = 0; i < job.spec.roles.size(); ++i) check_trainer(job, i, errors);
+  return errors;
+}
+
+FieldErrors validate_for_cluster(const TrainingJob& job) {
+  FieldErrors errors = validate_program(job);
+  for (std::size_t i = 0; i < job.spec.roles.size(); ++i) check_pod(job, i, errors);
+  return errors;
+}
+
+}  // namespace paceline::api

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/render/environment.hpp"
+
+#include <algorithm>
+
+#include "common/contract/env.hpp"
+#include "operator/api/containers.hpp"
+
+namespace paceline::render {
+namespace {
+
+/// For machines: exact, where format_duration rounds for people.
+std::string exact_duration(std::chrono::nanoseconds duration) {
+  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+  if (micros % 1'000'000 == 0) return std::to_string(micros / 1'000'000) + "s";
+  if (micros % 1000 == 0) return std::to_string(micros / 1000) + "ms";
+  return std::to_string(micros) + "us";
+}
+
+class Builder {
+ public:
+  void set(const env::Variable& variable, std::string value) {
+    environment_.emplace_back(variable.name, std::move(value));
+  }
+  void set(const env::Variable& variable, int value) { set(variable, std::to_string(value)); }
+  void set_unless_empty(const env::Variable& variable, const std::string& value) {
+    if (!value.empty()) set(variable, value);
+  }
+  Environment take() { return std::move(environment_); }
+
+ private:
+  Environment environment_;
+};
+
+}  // namespace
+
+Environment replica_environment(const api::TrainingJob& job, const api::Replica& replica, const Endpoints& endpoints) {
+  const api::Spec& spec = job.spec;
+  const api::Role& role = spec.roles[static_cast<std::size_t>(replica.role)];
+  Builder builder;
+  builder.set(env::kJobName, job.metadata.name);
+  builder.set(env::kJobNamespace, job.metadata.name_space);
+  builder.set(env::kJobUid, job.metadata.uid);
+  builder.set(env::kRole, role.name);
+  builder.set(env::kReplicaIndex, replica.index);
+  builder.set(env::kNodeRank, replica.node_rank);
+  builder.set(env::kNodeCount, api::replica_count(spec));
+  builder.set(env::kIncarnation, endpoints.incarnation);
+  builder.set_unless_empty(env::kPodName, endpoints.pod_name);
+  builder.set_unless_empty(env::kPodIp, endpoints.pod_ip);
+  builder.set_unless_empty(env::kNodeName, endpoints.node_name);
+
+  builder.set(env::kFramework, std::string(api::to_string(spec.framework.type)));
+  builder.set(env::kFrameworkLauncher, std::string(api::to_string(spec.framework.launcher)));
+  builder.set(env::kProcessesPerReplica, api::processes_of(spec, role));
+  if (const nlohmann::json* trainer = api::trainer_of(role)) {
+    if (const auto milli = api::resource_milli(*trainer, "limits", "cpu")) {
+      builder.set(env::kCpuLimit, static_cast<int>(std::max<std::int64_t>(1, *milli / 1000)));
+    }
+  }
+
+  builder.set_unless_empty(env::kRendezvousAddress, endpoints.rendezvous_address);
+  builder.set_unless_empty(env::kRendezvousListen, endpoints.rendezvous_listen);
+  builder.set_unless_empty(env::kToken, endpoints.token);
+  builder.set_unless_empty(env::kStartupTimeout, endpoints.startup_timeout);
+
+  builder.set(env::kAttempt, endpoints.attempt);
+  builder.set(env::kRestarts, endpoints.restarts);
+  builder.set(env::kMaxRestarts, spec.failure_policy.max_restarts);
+  builder.set(env::kBackoff, exact_duration(spec.failure_policy.backoff));
+  builder.set(env::kGracePeriod, exact_duration(spec.failure_policy.grace_period));
+  builder.set(env::kSuccessPolicy, std::string(api::to_string(spec.success_policy)));
+
+  builder.set_unless_empty(env::kRuntimeDir, endpoints.runtime_dir);
+  builder.set_unless_empty(env::kStateDir, endpoints.state_dir);
+  builder.set_unless_empty(env::kTerminationLog, endpoints.termination_log);
+  builder.set_unless_empty(env::kHttpListen, endpoints.http_listen);
+  return builder.take();
+}
+
+}  // namespace paceline::render

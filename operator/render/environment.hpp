@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The PACELINE_* environment of one replica: one function for a pod and for `paceline run`, so that what runs in a cluster and what runs on a laptop
+// start from the same variables (names and meanings: common/contract/env.hpp).
+//
+// Pure and thread-safe; cannot fail on a job that passed api::validate_program.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "operator/api/training_job.hpp"
+
+namespace paceline::render {
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+/// What surrounds a replica and is not in the spec. Every string that is empty leaves its variable out: in a pod the kubelet fills those in (downward API,
+/// Secret), see render/pod.hpp.
+struct Endpoints {
+  std::string rendezvous_address;  // ip:port where rank 0's launcher is reached
+  std::string
+      rendezvous_listen;    // ip:port where node rank 0 listens (given to every replica; only node rank 0 uses it)
+  std::string http_listen;  // ip:port of this replica's launcher
+  std::string runtime_dir;  // holds bin/, lib/, python/
+  std::string state_dir;    // writable, this replica's own
+  std::string termination_log;
+  std::string startup_timeout;  // a duration
+  std::string token;
+  std::string pod_name;
+  std::string pod_ip;
+  std::string node_name;
+  int attempt = 0;  // seeds: what the operator last knew
+  int restarts = 0;
+  int incarnation = 0;
+};
+
+Environment replica_environment(const api::TrainingJob& job, const api::Replica& replica, const Endpoints& endpoints);
+
+}  // namespace paceline::render
