@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libpaceline.so through ctypes: found, checked, opened. The C ABI is described in paceline/paceline.h."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Callable
+
+API_VERSION = 1
+NO_BATCH = -2
+SAMPLES_UNKNOWN = -1
+
+DATA_WAIT, FORWARD, BACKWARD, COMM_EXPOSED, OPTIMIZER, CHECKPOINT, EVALUATION, OTHER = 0, 2, 3, 4, 5, 6, 7, 14
+PYTORCH = 1
+CPU, CUDA = 1, 2
+HOST_MARKS = 1
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("framework_id", ctypes.c_uint32),
+        ("device_kind", ctypes.c_uint32),
+        ("host_phases", ctypes.c_uint32),
+        ("framework_version", ctypes.c_char_p),
+        ("pci_address", ctypes.c_char_p),
+        ("capabilities", ctypes.c_uint64),
+        ("mark_cost_ns", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
+def path() -> str:
+    """PACELINE_LIBRARY, else lib/libpaceline.so of the runtime that this package lies in."""
+    told = os.environ.get("PACELINE_LIBRARY")
+    if told:
+        return told
+    runtime = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+    return os.path.join(runtime, "lib", "libpaceline.so")
+
+
+class Library:
+    """The functions of the library, typed. Raises OSError where it cannot be loaded or is of another API version."""
+
+    def __init__(self) -> None:
+        # PyDLL: the marks take nanoseconds; giving up and taking back the interpreter lock around each would cost more,
+        # and let another thread in between.
+        library = ctypes.PyDLL(path())
+        version = library.paceline_api_version()
+        if version != API_VERSION:
+            raise OSError(f"{path()} has API version {version}, this Python layer needs {API_VERSION}: install both from one release")
+
+        def function(name: str, *arguments: type) -> Callable[..., int]:
+            found = getattr(library, name)
+            found.argtypes = arguments
+            found.restype = ctypes.c_int
+            return found
+
+        self.open = function("paceline_open", ctypes.POINTER(Options))
+        # Joins the publishing thread, so the interpreter lock is given up.
+        self.close: Callable[[], int] = ctypes.CDLL(path()).paceline_close
+        self.ring_fd = function("paceline_ring_fd")
+        self.system_error = function("paceline_system_error")
+        self.step = function("paceline_step", ctypes.c_int64)
+        self.phase_enter = function("paceline_phase_enter", ctypes.c_uint32)
+        self.phase_leave = function("paceline_phase_leave", ctypes.c_uint32)
+        self.loader_enter = function("paceline_loader_enter", ctypes.c_uint64, ctypes.c_int32)
+        self.loader_leave = function("paceline_loader_leave", ctypes.c_uint64, ctypes.c_int64)
+        self.backward_enter = function("paceline_backward_enter")
+        self.gradients_done = function("paceline_gradients_done")
+        self.backward_leave = function("paceline_backward_leave")
+        self.optimizer_enter = function("paceline_optimizer_enter", ctypes.c_uint32)
+        self.optimizer_leave = function("paceline_optimizer_leave", ctypes.c_uint32)
+        self.set_tracing = function("paceline_set_tracing", ctypes.c_int32)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trace of this process, as the framework layers see it: opened by the first training mark, closed at exit, dropped in
+forked children. `lib` is None until it is open; a mark looks at that one attribute first."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import sys
+import time
+from typing import Optional
+
+from paceline._inject import disabled, say
+from paceline._library import CPU, HOST_MARKS, PYTORCH, Library, Options
+
+
+class Trace:
+    """One per process. Not locked: the interpreter lock makes `open` safe, the library's own lock the marks."""
+
+    def __init__(self) -> None:
+        self.lib: Optional[Library] = None
+        self.refused = False  # tried and failed, or a forked child: never tried again
+        self.reason = "no training mark yet"
+        self.mark_cost_ns = 0
+        self.host_phases = 0
+        self.framework_version = b""
+        self.device_kind = CPU
+
+    def open(self) -> bool:
+        """Opens at the first training mark. False: leave everything as it is."""
+        if self.lib is not None:
+            return True
+        if self.refused or disabled() or _in_loader_worker():
+            return False
+        self.refused = True  # until it has worked
+        try:
+            library = Library()
+            self.mark_cost_ns = _mark_cost(library)
+            options = Options(
+                size=ctypes.sizeof(Options),
+                framework_id=PYTORCH if self.framework_version else 0,
+                device_kind=self.device_kind,
+                host_phases=self.host_phases,
+                framework_version=self.framework_version,
+                capabilities=HOST_MARKS,
+                mark_cost_ns=self.mark_cost_ns,
+            )
+            status = library.open(options)
+            if status != 0:
+                reason = os.strerror(library.system_error()) if status == -4 else f"code {status}"
+                raise OSError(f"the ring could not be opened: {reason}")
+        except Exception as error:
+            self.reason = f"{type(error).__name__}: {error}"
+            say(f"tracing is off: {self.reason}")
+            return False
+        self.refused = False
+        self.reason = "a training mark was seen"
+        self.lib = library
+        atexit.register(self.close)
+        return True
+
+    def close(self) -> None:
+        library, self.lib = self.lib, None
+        if library is not None:
+            self.refused = True
+            self.reason = "closed"
+            library.close()
+
+    def drop(self) -> None:
+        """In a forked child of a process with a ring."""
+        if self.lib is not None:
+            self.lib = None
+            self.refused = True
+            self.reason = "a forked child"
+            atexit.unregister(self.close)
+
+
+def _in_loader_worker() -> bool:
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    return worker is not None and getattr(worker, "_worker_info", None) is not None
+
+
+def _mark_cost(library: Library) -> int:
+    """What one mark costs on the side of Python, in ns: a call as the wrappers make it, into a library that returns at once
+    because it is not open yet. The library adds its own side when it opens."""
+
+    def wrapped() -> None:
+        try:
+            library.optimizer_enter(0)
+        finally:
+            library.optimizer_leave(0)
+
+    rounds = 200
+    before = time.perf_counter_ns()
+    for _ in range(rounds):
+        wrapped()
+    return (time.perf_counter_ns() - before) // (2 * rounds)
+
+
+trace = Trace()
+os.register_at_fork(after_in_child=trace.drop)
+
+
+def explicit_step(number: int) -> None:
+    if trace.open():
+        assert trace.lib is not None
+        trace.lib.step(number)

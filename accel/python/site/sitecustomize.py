@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Way in for PyTorch below 2.5, which has no entry points: Python runs this file at start-up because its folder is on PYTHONPATH.
+
+It only leaves a note in the import machinery (nothing is imported for programs that never import torch), then runs the
+sitecustomize that this one hides, as if it were not here.
+"""
+
+import sys
+
+
+def _leave_note(here: str) -> None:
+    import os
+
+    if os.environ.get("PACELINE_DISABLE") == "1":
+        return
+    home = os.path.dirname(here)
+    if home not in sys.path:
+        sys.path.append(home)
+    from paceline import _inject
+
+    _inject.when_torch_is_imported()
+
+
+def _run_hidden(here: str) -> None:
+    import importlib.machinery
+    import importlib.util
+    import os
+
+    elsewhere = [path for path in sys.path if os.path.realpath(path or ".") != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)
+    if spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+def _main() -> None:
+    import os
+
+    here = os.path.dirname(os.path.realpath(__file__))
+    try:
+        _leave_note(here)
+    except BaseException as error:  # whatever it is, the user's program starts
+        sys.stderr.write(f"paceline: tracing is off: {type(error).__name__}: {error}\n")
+    # An exception of the user's own file is theirs: Python reports it as it always does.
+    _run_hidden(here)
+
+
+_main()

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "identity.hpp"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+
+namespace paceline::trace {
+namespace {
+
+std::uint64_t clock_ns(clockid_t clock) {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+template <std::size_t Size>
+void read_file(const char* path, char (&text)[Size]) {
+  text[0] = '\0';
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  const ssize_t got = ::read(fd, text, Size - 1);
+  ::close(fd);
+  text[got > 0 ? got : 0] = '\0';
+}
+
+template <std::size_t Size>
+void copy_text(char (&to)[Size], const char* from) {
+  if (from != nullptr) std::snprintf(to, Size, "%s", from);
+}
+
+// Field 22 of /proc/self/stat. The command (field 2) may hold spaces and parentheses: count from the last one.
+std::uint64_t start_ticks() {
+  char text[1024];
+  read_file("/proc/self/stat", text);
+  const char* at = std::strrchr(text, ')');
+  for (int field = 2; at != nullptr && field < 22; ++field) {
+    at = std::strchr(at + 1, ' ');
+  }
+  return at == nullptr ? 0 : std::strtoull(at + 1, nullptr, 10);
+}
+
+}  // namespace
+
+std::uint64_t monotonic_ns() { return clock_ns(CLOCK_MONOTONIC); }
+
+const char* process_environment(const char* name) { return std::getenv(name); }
+
+std::int32_t number_from(Getenv environment, const char* first, const char* second, std::int32_t low, std::int32_t high,
+                         std::int32_t fallback) {
+  for (const char* name : {first, second}) {
+    const char* text = name == nullptr ? nullptr : environment(name);
+    if (text == nullptr || *text == '\0') continue;
+    char* end = nullptr;
+    const long value = std::strtol(text, &end, 10);
+    if (*end == '\0' && value >= low && value <= high) return static_cast<std::int32_t>(value);
+  }
+  return fallback;
+}
+
+paceline_ring_header identify(Getenv environment, const paceline_options& options, std::uint32_t ring_epoch) {
+  constexpr std::int32_t kMax = std::numeric_limits<std::int32_t>::max();
+  paceline_ring_header header{};
+  header.ring_epoch = ring_epoch;
+  header.attempt = static_cast<std::uint32_t>(number_from(environment, "PACELINE_ATTEMPT", nullptr, 0, kMax, 0));
+  header.pid = static_cast<std::uint32_t>(::getpid());
+  header.process_start_ticks = start_ticks();
+  header.monotonic_ns = clock_ns(CLOCK_MONOTONIC);
+  header.realtime_ns = clock_ns(CLOCK_REALTIME);
+  read_file("/proc/sys/kernel/random/boot_id", header.boot_id);
+  header.boot_id[std::strcspn(header.boot_id, "\n")] = '\0';
+  header.world_rank = number_from(environment, "RANK", nullptr, 0, kMax, -1);
+  header.local_rank = number_from(environment, "LOCAL_RANK", nullptr, 0, kMax, -1);
+  header.node_rank = number_from(environment, "PACELINE_NODE_RANK", "GROUP_RANK", 0, kMax, -1);
+  header.world_size = number_from(environment, "WORLD_SIZE", nullptr, 1, kMax, -1);
+  header.local_world_size = number_from(environment, "LOCAL_WORLD_SIZE", nullptr, 1, kMax, -1);
+  for (paceline_coordinate* coordinate : {&header.dp, &header.tp, &header.pp, &header.ep, &header.cp}) *coordinate = {-1, 0};
+  header.device_kind = options.device_kind;
+  header.framework_id = options.framework_id;
+  copy_text(header.framework_version, options.framework_version);
+  copy_text(header.pci_address, options.pci_address);
+  header.capabilities = options.capabilities;
+  return header;
+}
+
+}  // namespace paceline::trace

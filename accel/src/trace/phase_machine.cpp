@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "phase_machine.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace paceline::trace {
+namespace {
+
+template <typename To>
+To clamp_to(std::uint64_t value) {
+  return static_cast<To>(std::min<std::uint64_t>(value, std::numeric_limits<To>::max()));
+}
+
+}  // namespace
+
+PhaseMachine::PhaseMachine(StepSink& sink, std::uint32_t host_phases, std::uint32_t mark_cost_ns)
+    : sink_(sink), host_phases_(host_phases), mark_cost_ns_(mark_cost_ns) {}
+
+void PhaseMachine::advance(std::uint64_t now) {
+  if (!started_) {
+    started_ = true;
+    last_ns_ = window_.start_ns = now;
+  }
+  // A clock that went back would make a huge difference of unsigned numbers.
+  const std::uint64_t elapsed = now > last_ns_ ? now - last_ns_ : 0;
+  if (depth_ > 0) {
+    window_.host_ns[stack_[depth_ - 1]] += elapsed;
+  } else {
+    pending_ns_ += elapsed;
+  }
+  last_ns_ += elapsed;
+  live_since_ = last_ns_;
+  ++window_.marks;
+}
+
+void PhaseMachine::resolve(std::uint32_t phase) {
+  window_.host_ns[phase] += pending_ns_;
+  pending_ns_ = 0;
+}
+
+bool PhaseMachine::push(std::uint32_t phase) {
+  if (depth_ == kMaxDepth) return false;
+  stack_[depth_++] = static_cast<std::uint8_t>(phase);
+  return true;
+}
+
+bool PhaseMachine::pop(std::uint32_t phase) {
+  for (int i = depth_ - 1; i >= 0; --i) {
+    if (stack_[i] == phase) {
+      depth_ = i;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool PhaseMachine::inside(std::uint32_t phase) const {
+  return std::find(stack_.begin(), stack_.begin() + depth_, phase) != stack_.begin() + depth_;
+}
+
+std::uint32_t PhaseMachine::live_phase() const {
+  if (depth_ > 0) return stack_[depth_ - 1];
+  switch (after_) {
+    case After::kStart: return PACELINE_PHASE_UNATTRIBUTED;
+    case After::kBatch: return PACELINE_PHASE_FORWARD;
+    case After::kBackward:
+    case After::kStepEnd: return PACELINE_PHASE_OTHER;
+    case After::kEvaluation: return PACELINE_PHASE_EVALUATION;
+  }
+  return PACELINE_PHASE_UNATTRIBUTED;
+}
+
+bool PhaseMachine::enter(std::uint64_t now, std::uint32_t phase) {
+  advance(now);
+  return push(phase);
+}
+
+bool PhaseMachine::leave(std::uint64_t now, std::uint32_t phase) {
+  advance(now);
+  return pop(phase);
+}
+
+PhaseMachine::Loader& PhaseMachine::loader_of(std::uint64_t id) {
+  for (int i = 0; i < loader_count_; ++i) {
+    if (loaders_[i].id == id) return loaders_[i];
+  }
+  const int slot = loader_count_ < kMaxLoaders ? loader_count_++ : loader_next_++ % kMaxLoaders;
+  loaders_[slot] = {id, LoaderKind::kUnknown, false};
+  return loaders_[slot];
+}
+
+bool PhaseMachine::training_known() const {
+  return std::any_of(loaders_.begin(), loaders_.begin() + loader_count_,
+                     [](const Loader& loader) { return loader.kind == LoaderKind::kTraining; });
+}
+
+void PhaseMachine::resolve_before_loader() {
+  switch (after_) {
+    case After::kStart: resolve(PACELINE_PHASE_UNATTRIBUTED); break;
+    case After::kEvaluation: resolve(PACELINE_PHASE_EVALUATION); break;
+    case After::kBatch:  // a batch that was skipped
+    case After::kBackward:
+    case After::kStepEnd: resolve(PACELINE_PHASE_OTHER); break;
+  }
+}
+
+bool PhaseMachine::loader_enter(std::uint64_t now, std::uint64_t id, bool gradients) {
+  advance(now);
+  if (depth_ > 0) return push(inside(PACELINE_PHASE_EVALUATION) ? PACELINE_PHASE_EVALUATION : PACELINE_PHASE_DATA_WAIT);
+  Loader& loader = loader_of(id);
+  // A second batch of a loader that is not the training one, and no backward between: it evaluates with gradients on.
+  if (loader.kind == LoaderKind::kUnknown && loader.pending && training_known()) {
+    loader.kind = LoaderKind::kEvaluation;
+    if (after_ == After::kBatch) after_ = After::kEvaluation;
+  }
+  resolve_before_loader();
+  const bool evaluation = !gradients || loader.kind == LoaderKind::kEvaluation;
+  if (has_candidate_ && (evaluation || !candidate_.has_loader || candidate_.loader == id)) commit();
+  if (evaluation) {
+    after_ = After::kEvaluation;
+    evaluation_gradients_ = gradients;
+    return push(PACELINE_PHASE_EVALUATION);
+  }
+  loader_entered_ns_ = now;
+  return push(PACELINE_PHASE_DATA_WAIT);
+}
+
+bool PhaseMachine::loader_leave(std::uint64_t now, std::uint64_t id, std::int64_t samples) {
+  advance(now);
+  if (depth_ == 0) return false;
+  const std::uint8_t phase = stack_[depth_ - 1];
+  if (phase != PACELINE_PHASE_DATA_WAIT && phase != PACELINE_PHASE_EVALUATION) return false;
+  --depth_;
+  if (depth_ > 0) return true;
+  const bool delivered = samples != -2;
+  if (phase == PACELINE_PHASE_EVALUATION) {
+    loader_of(id).pending = delivered && evaluation_gradients_;
+    after_ = delivered ? After::kEvaluation : After::kStepEnd;
+    return true;
+  }
+  if (!delivered) {
+    loader_of(id).pending = false;
+    loader_open_ = false;
+    after_ = After::kStepEnd;
+    return true;
+  }
+  loader_of(id).pending = true;
+  loader_open_ = true;
+  after_ = After::kBatch;
+  window_.loader_wait_max_us = std::max(window_.loader_wait_max_us, clamp_to<std::uint32_t>((now - loader_entered_ns_) / 1000));
+  // Where one iteration asks several loaders, the first one counts its batches and samples.
+  if (!window_.has_loader) {
+    window_.has_loader = true;
+    window_.loader = id;
+  }
+  if (window_.loader == id) {
+    ++window_.batches;
+    if (samples < 0) window_.samples_unknown = true;
+    else window_.samples += static_cast<std::uint64_t>(samples);
+  }
+  return true;
+}
+
+bool PhaseMachine::backward_enter(std::uint64_t now) {
+  advance(now);
+  if (depth_ == 0) {
+    switch (after_) {
+      case After::kStart: resolve(PACELINE_PHASE_UNATTRIBUTED); break;
+      case After::kEvaluation: {
+        const bool promoted = std::any_of(loaders_.begin(), loaders_.begin() + loader_count_, [](const Loader& loader) {
+          return loader.kind == LoaderKind::kEvaluation && loader.pending;
+        });
+        resolve(promoted ? PACELINE_PHASE_FORWARD : PACELINE_PHASE_EVALUATION);
+        break;
+      }
+      case After::kBatch:
+      case After::kBackward: resolve(PACELINE_PHASE_FORWARD); break;
+      // A second forward on the same batch. Without a loader, fetching and forward cannot be told apart.
+      case After::kStepEnd: resolve(loader_open_ ? PACELINE_PHASE_FORWARD : PACELINE_PHASE_UNATTRIBUTED); break;
+    }
+    for (int i = 0; i < loader_count_; ++i) {
+      if (loaders_[i].pending) loaders_[i].kind = LoaderKind::kTraining;
+      loaders_[i].pending = false;
+    }
+    ++window_.backwards;
+  }
+  return push(PACELINE_PHASE_BACKWARD);
+}
+
+bool PhaseMachine::gradients_done(std::uint64_t now) {
+  if (depth_ == 0 || stack_[depth_ - 1] != PACELINE_PHASE_BACKWARD) return false;
+  advance(now);
+  return push(PACELINE_PHASE_COMM_EXPOSED);
+}
+
+bool PhaseMachine::backward_leave(std::uint64_t now) {
+  advance(now);
+  const bool matched = pop(PACELINE_PHASE_BACKWARD);
+  if (matched && depth_ == 0) after_ = After::kBackward;
+  return matched;
+}
+
+bool PhaseMachine::optimizer_enter(std::uint64_t now, std::uint32_t optimizer) {
+  advance(now);
+  if (depth_ == 0) {
+    switch (after_) {
+      case After::kStart: resolve(PACELINE_PHASE_UNATTRIBUTED); break;
+      case After::kBatch: resolve(PACELINE_PHASE_FORWARD); break;
+      case After::kEvaluation: resolve(PACELINE_PHASE_EVALUATION); break;
+      case After::kBackward:
+      case After::kStepEnd: resolve(PACELINE_PHASE_OTHER); break;
+    }
+    const auto bit = static_cast<std::uint16_t>(1U << std::min<std::uint32_t>(optimizer, 15));
+    if (has_candidate_ && (candidate_.optimizer_mask & bit) != 0) commit();
+  }
+  return push(PACELINE_PHASE_OPTIMIZER);
+}
+
+bool PhaseMachine::optimizer_leave(std::uint64_t now, std::uint32_t optimizer) {
+  advance(now);
+  if (!pop(PACELINE_PHASE_OPTIMIZER)) return false;
+  if (depth_ > 0) return true;
+  optimizers_seen_ = true;
+  window_.optimizer_mask |= static_cast<std::uint16_t>(1U << std::min<std::uint32_t>(optimizer, 15));
+  ++window_.optimizers_stepped;
+  window_.end_ns = last_ns_;
+  if (has_candidate_) {
+    merge(candidate_, window_);
+  } else {
+    candidate_ = window_;
+    has_candidate_ = true;
+  }
+  window_ = Window{};
+  window_.start_ns = last_ns_;
+  after_ = After::kStepEnd;
+  return true;
+}
+
+void PhaseMachine::merge(Window& into, const Window& from) const {
+  into.end_ns = from.end_ns;
+  for (int i = 0; i < PACELINE_PHASE_COUNT; ++i) into.host_ns[i] += from.host_ns[i];
+  if (!into.has_loader || (from.has_loader && into.loader == from.loader)) {
+    into.has_loader = from.has_loader;
+    into.loader = from.loader;
+    into.samples += from.samples;
+    into.batches += from.batches;
+    into.samples_unknown = into.samples_unknown || from.samples_unknown;
+  }
+  into.told_samples += from.told_samples;
+  into.tokens += from.tokens;
+  into.h2d_bytes += from.h2d_bytes;
+  into.backwards += from.backwards;
+  into.optimizers_stepped += from.optimizers_stepped;
+  into.loader_wait_max_us = std::max(into.loader_wait_max_us, from.loader_wait_max_us);
+  into.marks += from.marks;
+  into.optimizer_mask |= from.optimizer_mask;
+  if (from.user_step >= 0) into.user_step = from.user_step;
+}
+
+void PhaseMachine::commit() {
+  if (!has_candidate_) return;
+  has_candidate_ = false;
+  emit(candidate_, PACELINE_BOUNDARY_OPTIMIZER, 0);
+}
+
+void PhaseMachine::step(std::uint64_t now, std::int64_t user_step) {
+  advance(now);
+  if (optimizers_seen_) {
+    // Called after the optimizer, before the next batch, as loops do: the number is that of the step just made.
+    (has_candidate_ && depth_ == 0 ? candidate_ : window_).user_step = user_step;
+    return;
+  }
+  if (depth_ == 0) resolve(live_phase());
+  window_.user_step = user_step;
+  window_.end_ns = last_ns_;
+  emit(window_, PACELINE_BOUNDARY_EXPLICIT, 0);
+  window_ = Window{};
+  window_.start_ns = last_ns_;
+}
+
+void PhaseMachine::count(std::uint32_t counter, std::uint64_t amount) {
+  switch (counter) {
+    case 0:
+      samples_told_ = true;
+      window_.told_samples += amount;
+      break;
+    case 1:
+      tokens_told_ = true;
+      window_.tokens += amount;
+      break;
+    default:
+      h2d_told_ = true;
+      window_.h2d_bytes += amount;
+      break;
+  }
+}
+
+void PhaseMachine::finish(std::uint64_t now) {
+  if (!started_) return;
+  advance(now);
+  resolve_before_loader();
+  commit();
+  window_.end_ns = last_ns_;
+  if (window_.end_ns > window_.start_ns) {
+    emit(window_, optimizers_seen_ ? PACELINE_BOUNDARY_OPTIMIZER : PACELINE_BOUNDARY_EXPLICIT, PACELINE_FLAG_FINAL);
+  }
+  window_ = Window{};
+  window_.start_ns = last_ns_;
+}
+
+void PhaseMachine::restart(std::uint64_t now) {
+  commit();
+  window_ = Window{};
+  window_.start_ns = last_ns_ = live_since_ = now;
+  pending_ns_ = 0;
+  depth_ = 0;
+  after_ = After::kStart;
+}
+
+void PhaseMachine::emit(const Window& window, std::uint8_t boundary, std::uint64_t flags) {
+  paceline_step_record record{};
+  record.version = PACELINE_RECORD_VERSION;
+  record.bytes = sizeof(record);
+  record.kind = PACELINE_KIND_STEP;
+  record.boundary = boundary;
+  record.optimizer_mask = window.optimizer_mask;
+  record.step = step_;
+  record.user_step = window.user_step;
+  record.start_ns = window.start_ns;
+  record.wall_ns = window.end_ns - window.start_ns;
+  record.flags = flags | (step_ == 1 ? PACELINE_FLAG_WARM_UP : 0);
+  record.valid = PACELINE_VALID_HOST_NS | PACELINE_VALID_MICRO_BATCHES | PACELINE_VALID_OVERHEAD_NS;
+  if (window.user_step >= 0) record.valid |= PACELINE_VALID_USER_STEP;
+  for (std::uint32_t i = 0; i < PACELINE_PHASE_COUNT; ++i) {
+    record.host_ns[i] = window.host_ns[i];
+    if ((host_phases_ & (1U << i)) != 0 || window.host_ns[i] != 0) record.source[i] = PACELINE_SOURCE_HOST;
+  }
+  record.source[PACELINE_PHASE_UNATTRIBUTED] = PACELINE_SOURCE_DERIVED;
+  if (record.source[PACELINE_PHASE_COMM_EXPOSED] != PACELINE_SOURCE_ABSENT) {
+    record.comm_exposed_ns = window.host_ns[PACELINE_PHASE_COMM_EXPOSED];
+    record.valid |= PACELINE_VALID_COMM_EXPOSED_NS;
+  }
+  if (samples_told_) {
+    record.samples = window.told_samples;
+    record.valid |= PACELINE_VALID_SAMPLES;
+  } else if (window.has_loader && !window.samples_unknown) {
+    record.samples = window.samples;
+    record.valid |= PACELINE_VALID_SAMPLES;
+  }
+  if (tokens_told_) {
+    record.tokens = window.tokens;
+    record.valid |= PACELINE_VALID_TOKENS;
+  }
+  if (h2d_told_) {
+    record.h2d_bytes = window.h2d_bytes;
+    record.valid |= PACELINE_VALID_H2D_BYTES;
+  }
+  if (window.has_loader) {
+    record.loader_wait_max_us = window.loader_wait_max_us;
+    record.valid |= PACELINE_VALID_LOADER_WAIT_MAX_US;
+  }
+  record.micro_batches = clamp_to<std::uint16_t>(window.has_loader ? window.batches : window.backwards);
+  if (boundary == PACELINE_BOUNDARY_OPTIMIZER) {
+    record.optimizers_stepped = clamp_to<std::uint16_t>(window.optimizers_stepped);
+    record.valid |= PACELINE_VALID_OPTIMIZERS_STEPPED;
+  }
+  record.overhead_ns = clamp_to<std::uint32_t>(std::uint64_t{window.marks} * mark_cost_ns_);
+  sink_.take(record);
+  if ((flags & PACELINE_FLAG_FINAL) == 0) ++step_;
+}
+
+}  // namespace paceline::trace

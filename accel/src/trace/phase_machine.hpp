@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns the marks of one rank into steps whose wall time is partitioned exactly, every nanosecond into one phase.
+//
+// Time inside a mark counts as the innermost phase entered. Time between marks is kept pending until the next mark tells
+// what it was (from a delivered batch to the entry of backward: forward; from the end of a step to the next batch: other);
+// an order of marks that tells nothing makes it unattributed. A step ends where the last optimizer of its iteration was
+// left. That is known only at the next batch, or when an optimizer of the step runs again; until then the step is held as
+// a candidate, so a GAN's two optimizers make one step, and evaluation and checkpoints belong to the step after them.
+//
+// Owned by Runtime. Not thread-safe, takes the time as an argument, does not allocate after construction. Nothing fails:
+// a leave without its enter is counted and otherwise ignored.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "paceline/step_record.h"
+
+namespace paceline::trace {
+
+class StepSink {
+ public:
+  virtual ~StepSink() = default;
+  /// Takes a finished step. Must not block.
+  virtual void take(const paceline_step_record& record) = 0;
+};
+
+class PhaseMachine {
+ public:
+  PhaseMachine(StepSink& sink, std::uint32_t host_phases, std::uint32_t mark_cost_ns);
+
+  bool enter(std::uint64_t now, std::uint32_t phase);
+  bool leave(std::uint64_t now, std::uint32_t phase);
+  bool loader_enter(std::uint64_t now, std::uint64_t loader, bool gradients);
+  bool loader_leave(std::uint64_t now, std::uint64_t loader, std::int64_t samples);
+  bool backward_enter(std::uint64_t now);
+  bool gradients_done(std::uint64_t now);
+  bool backward_leave(std::uint64_t now);
+  bool optimizer_enter(std::uint64_t now, std::uint32_t optimizer);
+  bool optimizer_leave(std::uint64_t now, std::uint32_t optimizer);
+  void step(std::uint64_t now, std::int64_t user_step);
+  void count(std::uint32_t counter, std::uint64_t amount);
+  /// Hands out the last step and what came after it.
+  void finish(std::uint64_t now);
+  /// Forgets the time since the last mark and everything open: tracing was off for a while.
+  void restart(std::uint64_t now);
+
+  /// Whether no phase is entered.
+  bool idle() const { return depth_ == 0; }
+  bool inside(std::uint32_t phase) const;
+  /// What the rank does now, as far as it is known before the next mark.
+  std::uint32_t live_phase() const;
+  std::uint64_t live_since() const { return live_since_; }
+  std::uint64_t live_step() const { return step_ + (has_candidate_ ? 1 : 0); }
+
+ private:
+  // What the time between marks follows.
+  enum class After : std::uint8_t { kStart, kBatch, kBackward, kStepEnd, kEvaluation };
+  enum class LoaderKind : std::uint8_t { kUnknown, kTraining, kEvaluation };
+
+  struct Loader {
+    std::uint64_t id;
+    LoaderKind kind;
+    bool pending;  // delivered a batch that no backward has followed yet
+  };
+
+  struct Window {
+    std::uint64_t start_ns = 0;
+    std::uint64_t end_ns = 0;
+    std::array<std::uint64_t, PACELINE_PHASE_COUNT> host_ns{};
+    std::uint64_t loader = 0;
+    std::uint64_t samples = 0;
+    std::uint64_t told_samples = 0;
+    std::uint64_t tokens = 0;
+    std::uint64_t h2d_bytes = 0;
+    std::int64_t user_step = -1;
+    std::uint32_t batches = 0;
+    std::uint32_t backwards = 0;
+    std::uint32_t optimizers_stepped = 0;
+    std::uint32_t loader_wait_max_us = 0;
+    std::uint32_t marks = 0;
+    std::uint16_t optimizer_mask = 0;
+    bool has_loader = false;
+    bool samples_unknown = false;
+  };
+
+  static constexpr int kMaxDepth = 16;
+  static constexpr int kMaxLoaders = 32;
+
+  void advance(std::uint64_t now);
+  void resolve(std::uint32_t phase);
+  void resolve_before_loader();
+  bool push(std::uint32_t phase);
+  bool pop(std::uint32_t phase);
+  Loader& loader_of(std::uint64_t id);
+  bool training_known() const;
+  void merge(Window& into, const Window& from) const;
+  void commit();
+  void emit(const Window& window, std::uint8_t boundary, std::uint64_t flags);
+
+  StepSink& sink_;
+  std::uint32_t host_phases_;
+  std::uint32_t mark_cost_ns_;
+  std::uint64_t last_ns_ = 0;
+  std::uint64_t live_since_ = 0;
+  std::uint64_t pending_ns_ = 0;
+  std::uint64_t loader_entered_ns_ = 0;
+  std::uint64_t step_ = 1;  // of the candidate where there is one, else of window_
+  Window window_;
+  Window candidate_;
+  bool has_candidate_ = false;
+  bool started_ = false;
+  bool loader_open_ = false;  // a training loader delivered and is not exhausted
+  bool evaluation_gradients_ = false;  // the evaluation loader under way was asked with gradients on
+  bool optimizers_seen_ = false;
+  bool samples_told_ = false;
+  bool tokens_told_ = false;
+  bool h2d_told_ = false;
+  After after_ = After::kStart;
+  std::array<std::uint8_t, kMaxDepth> stack_{};
+  int depth_ = 0;
+  std::array<Loader, kMaxLoaders> loaders_{};
+  int loader_count_ = 0;
+  int loader_next_ = 0;  // the slot that is reused when all are taken
+};
+
+}  // namespace paceline::trace

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ring_writer.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+namespace paceline::trace {
+namespace {
+
+constexpr std::size_t kRingBytes = PACELINE_HEADER_BYTES + std::size_t{PACELINE_RING_CAPACITY} * PACELINE_RECORD_BYTES;
+
+std::uint64_t* words(std::byte* at) { return reinterpret_cast<std::uint64_t*>(at); }
+
+void store(std::uint64_t* word, std::uint64_t value, int order) { __atomic_store_n(word, value, order); }
+
+}  // namespace
+
+void write_record(std::byte* ring, std::uint32_t capacity, std::uint64_t number, const paceline_step_record& record) {
+  constexpr std::size_t kWords = sizeof(paceline_step_record) / sizeof(std::uint64_t);
+  std::uint64_t source[kWords];
+  std::memcpy(source, &record, sizeof(record));
+  std::uint64_t* slot = words(ring + PACELINE_HEADER_BYTES + (number % capacity) * PACELINE_RECORD_BYTES);
+  store(&slot[0], 0, __ATOMIC_RELAXED);
+  std::atomic_thread_fence(std::memory_order_release);
+  for (std::size_t i = 1; i < kWords; ++i) store(&slot[i], source[i], __ATOMIC_RELAXED);
+  store(&slot[0], number + 1, __ATOMIC_RELEASE);
+  store(words(ring + offsetof(paceline_ring_header, write_index)), number + 1, __ATOMIC_RELEASE);
+}
+
+RingWriter::RingWriter(int fd, std::byte* base) : fd_(fd), base_(base) {}
+
+RingWriter::~RingWriter() {
+  if (base_ != nullptr) ::munmap(base_, kRingBytes);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+std::unique_ptr<RingWriter> RingWriter::open(const paceline_ring_header& header, int& error) {
+  const int fd = static_cast<int>(::syscall(SYS_memfd_create, "paceline-ring", 0x1U | 0x2U));  // MFD_CLOEXEC | MFD_ALLOW_SEALING
+  if (fd < 0) {
+    error = errno;
+    return nullptr;
+  }
+  void* base = MAP_FAILED;
+  // The pages are taken now: a store into a memfd that the system cannot back would be a SIGBUS in the training process.
+  if (::ftruncate(fd, kRingBytes) == 0 && ::fallocate(fd, 0, 0, kRingBytes) == 0 &&
+      ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+    base = ::mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  }
+  if (base == MAP_FAILED || ::madvise(base, kRingBytes, MADV_DONTFORK) != 0) {
+    error = errno;
+    if (base != MAP_FAILED) ::munmap(base, kRingBytes);
+    ::close(fd);
+    return nullptr;
+  }
+  auto* memory = static_cast<std::byte*>(base);
+  paceline_ring_header filled = header;
+  filled.magic = 0;
+  filled.abi_major = PACELINE_ABI_MAJOR;
+  filled.abi_minor = PACELINE_ABI_MINOR;
+  filled.header_bytes = PACELINE_HEADER_BYTES;
+  filled.record_bytes = PACELINE_RECORD_BYTES;
+  filled.capacity = PACELINE_RING_CAPACITY;
+  filled.write_index = 0;
+  filled.live = {};
+  filled.live.phase = PACELINE_PHASE_UNATTRIBUTED;
+  std::memcpy(memory, &filled, sizeof(filled));
+  __atomic_store_n(&reinterpret_cast<paceline_ring_header*>(memory)->magic, PACELINE_RING_MAGIC, __ATOMIC_RELEASE);
+  return std::unique_ptr<RingWriter>(new RingWriter(fd, memory));
+}
+
+void RingWriter::publish(const paceline_step_record& record) { write_record(base_, PACELINE_RING_CAPACITY, next_++, record); }
+
+void RingWriter::beat(std::uint64_t now_ns) { store(&header()->heartbeat_ns, now_ns, __ATOMIC_RELEASE); }
+
+void RingWriter::set_live(std::uint32_t phase, std::uint64_t since_ns, std::uint64_t step) {
+  paceline_live_state& live = header()->live;
+  const std::uint32_t version = __atomic_load_n(&live.version, __ATOMIC_RELAXED);
+  __atomic_store_n(&live.version, version + 1, __ATOMIC_RELAXED);
+  std::atomic_thread_fence(std::memory_order_release);
+  __atomic_store_n(&live.phase, phase, __ATOMIC_RELAXED);
+  store(&live.since_ns, since_ns, __ATOMIC_RELAXED);
+  store(&live.step, step, __ATOMIC_RELAXED);
+  __atomic_store_n(&live.version, version + 2, __ATOMIC_RELEASE);
+}
+
+void RingWriter::abandon() {
+  base_ = nullptr;
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+}  // namespace paceline::trace

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime.hpp"
+
+#include <pthread.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <string>
+
+namespace paceline::trace {
+namespace {
+
+// An address that differs between live threads; cheaper than asking the system for an id.
+const void* this_thread() {
+  static thread_local const char token = 0;
+  return &token;
+}
+
+// What a mark costs inside the library: clock, lock and arithmetic, on a machine of its own.
+std::uint32_t library_mark_cost() {
+  class Nowhere final : public StepSink {
+    void take(const paceline_step_record&) override {}
+  } nowhere;
+  constexpr int kRounds = 128;
+  std::mutex mutex;
+  PhaseMachine machine(nowhere, 0, 0);
+  const std::uint64_t before = monotonic_ns();
+  for (int i = 0; i < kRounds; ++i) {
+    const std::lock_guard lock(mutex);
+    machine.enter(monotonic_ns(), PACELINE_PHASE_OTHER);
+    machine.leave(monotonic_ns(), PACELINE_PHASE_OTHER);
+  }
+  return static_cast<std::uint32_t>((monotonic_ns() - before) / (2 * kRounds));
+}
+
+}  // namespace
+
+Runtime& Runtime::instance() {
+  static Runtime* const runtime = new Runtime;
+  return *runtime;
+}
+
+Runtime::Runtime() {
+  ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                   [] {
+                     instance().forked();
+                     instance().mutex_.unlock();
+                   });
+}
+
+void Runtime::forked() {
+  if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
+  state_.store(State::kForked, std::memory_order_release);
+  // The publishing thread does not exist here; its objects are given up, not destroyed (a join would never return).
+  publisher_.release()->abandon();
+  ring_.release()->abandon();
+  machine_.release();
+}
+
+int Runtime::refusal() const {
+  switch (state_.load(std::memory_order_acquire)) {
+    case State::kForked: return PACELINE_EFORKED;
+    case State::kDisabled: return PACELINE_EDISABLED;
+    case State::kClosed:
+    case State::kOpen: break;
+  }
+  return PACELINE_ECLOSED;
+}
+
+bool Runtime::counts(Claim claim) {
+  const void* thread = this_thread();
+  if (thread == owner_ || claim == Claim::kAny) return true;
+  if (claim == Claim::kData) {
+    if (owner_ != nullptr) return false;
+    owner_ = thread;
+    return true;
+  }
+  // Inside a phase of another thread: an engine's worker that runs a nested backward, not a new training thread.
+  if (owner_trains_ && !machine_->idle()) return false;
+  owner_ = thread;
+  owner_trains_ = true;
+  return true;
+}
+
+int Runtime::open(const paceline_options* options) {
+  if (state_.load(std::memory_order_acquire) == State::kOpen) return PACELINE_OK;
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::kOpen) return PACELINE_OK;
+  if (state_ != State::kClosed) return refusal();
+  const char* disable = process_environment("PACELINE_DISABLE");
+  if (disable != nullptr && std::strcmp(disable, "1") == 0) {
+    state_ = State::kDisabled;
+    return PACELINE_EDISABLED;
+  }
+  paceline_options known{};
+  if (options != nullptr) {
+    if (options->size < sizeof(std::uint32_t)) return PACELINE_EINVAL;
+    std::memcpy(&known, options, options->size < sizeof(known) ? options->size : sizeof(known));
+  }
+  try {
+    const paceline_ring_header identity = identify(process_environment, known, epoch_ + 1);
+    int error = 0;
+    auto ring = RingWriter::open(identity, error);
+    if (!ring) {
+      system_error_ = error;
+      return PACELINE_ESYSTEM;
+    }
+    const char* socket = process_environment("PACELINE_TELEMETRY_SOCKET");
+    auto publisher = std::make_unique<Publisher>(*ring, identity, socket == nullptr ? "" : socket);
+    auto machine = std::make_unique<PhaseMachine>(*publisher, known.host_phases, known.mark_cost_ns + library_mark_cost());
+    if (!publisher->start()) {
+      system_error_ = EAGAIN;
+      return PACELINE_ESYSTEM;
+    }
+    ring_ = std::move(ring);
+    publisher_ = std::move(publisher);
+    machine_ = std::move(machine);
+  } catch (const std::bad_alloc&) {
+    system_error_ = ENOMEM;
+    return PACELINE_ESYSTEM;
+  }
+  owner_ = nullptr;
+  owner_trains_ = false;
+  tracing_ = true;
+  ++epoch_;
+  state_.store(State::kOpen, std::memory_order_release);
+  return PACELINE_OK;
+}
+
+int Runtime::close() {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kOpen) return refusal();
+  machine_->finish(monotonic_ns());
+  state_.store(State::kClosed, std::memory_order_release);
+  machine_.reset();
+  publisher_.reset();
+  ring_.reset();
+  return PACELINE_OK;
+}
+
+int Runtime::ring_fd() {
+  const std::lock_guard lock(mutex_);
+  return ring_ ? ring_->fd() : refusal();
+}
+
+int Runtime::set_tracing(bool on) {
+  const std::lock_guard lock(mutex_);
+  if (!machine_) return refusal();
+  if (on && !tracing_) machine_->restart(monotonic_ns());
+  tracing_ = on;
+  return PACELINE_OK;
+}
+
+}  // namespace paceline::trace
