@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/base/log.hpp"
+
+#include "agent/agent.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "agent/probe/probe.hpp"
+
+namespace paceline::agent {
+
+Agent::Agent(Root root, GpuLibrary& library, Publisher& publisher, Metrics& metrics, const Clock& clock,
+             AgentOptions options)
+    : root_(std::move(root)),
+      library_(library),
+      publisher_(publisher),
+      metrics_(metrics),
+      clock_(clock),
+      options_(options),
+      probe_at_(clock.steady()),
+      renew_at_(clock.steady()),
+      pause_(options.retry_first),
+      alive_at_ns_(clock.steady().time_since_epoch().count()) {}
+
+SteadyTime Agent::tick(const std::stop_token& stop) {
+  if (clock_.steady() >= renew_at_) {
+    renew_at_ = clock_.steady() + options_.renew_interval;
+    if (auto renewed = publisher_.renew(stop); renewed) {
+      metrics_.lease_renewed();
+    } else {
+      metrics_.lease_failed();
+      complain("cannot renew the Lease", renewed.error());
+    }
+  }
+  if (clock_.steady() >= probe_at_) probe_and_publish(stop);
+  alive_at_ns_ = clock_.steady().time_since_epoch().count();
+  return std::min(probe_at_, renew_at_);
+}
+
+void Agent::probe_and_publish(const std::stop_token& stop) {
+  const auto began = clock_.steady();
+  const Hardware hardware = probe_hardware(root_, library_);
+  metrics_.probed(hardware, clock_.steady() - began);
+  const auto published = publisher_.publish(hardware, stop);
+  if (!published) {
+    metrics_.publish_failed();
+    complain("cannot publish the NodeFabric", published.error());
+    probe_at_ = clock_.steady() + pause_;
+    pause_ = std::min(pause_ * 2, options_.probe_interval);
+    return;
+  }
+  metrics_.published(*published);
+  if (*published)
+    spdlog::info("published the NodeFabric: {} GPUs, {} NICs", hardware.gpu.gpus.size(), hardware.nics.size());
+  ready_ = true;
+  complaint_.clear();
+  pause_ = options_.retry_first;
+  probe_at_ = clock_.steady() + options_.probe_interval;
+}
+
+void Agent::run(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  while (!stop.stop_requested()) {
+    const auto next = tick(stop);
+    std::unique_lock lock(mutex);
+    stopped.wait_until(lock, stop, next, [] { return false; });
+  }
+}
+
+bool Agent::healthy() const {
+  const SteadyTime alive_at{SteadyTime::duration(alive_at_ns_.load())};
+  return clock_.steady() - alive_at < 3 * options_.probe_interval;
+}
+
+void Agent::complain(const char* what, const Error& error) {
+  if (error.code == Code::kCancelled || error.message == complaint_) return;
+  complaint_ = error.message;
+  spdlog::warn("{}: {}", what, to_string(error));
+}
+
+}  // namespace paceline::agent

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent's loop: probe, publish, renew, each when it is due.
+//
+// Borrows everything it is given, which outlives it. `tick` and `run` belong to one thread; `healthy` and `ready` may be asked from any. A failure of the
+// API is logged once per message, counted, and tried again with a growing pause: the agent lives on without an API server.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "agent/probe/nvml.hpp"
+#include "agent/probe/root.hpp"
+#include "agent/report/metrics.hpp"
+#include "agent/report/publisher.hpp"
+#include "common/base/clock.hpp"
+
+namespace paceline::agent {
+
+struct AgentOptions {
+  std::chrono::milliseconds probe_interval{30000};
+  std::chrono::milliseconds renew_interval{10000};
+  std::chrono::milliseconds retry_first{1000};
+};
+
+class Agent {
+ public:
+  Agent(Root root, GpuLibrary& library, Publisher& publisher, Metrics& metrics, const Clock& clock,
+        AgentOptions options);
+
+  /// Does what is due and says when to come again.
+  SteadyTime tick(const std::stop_token& stop = {});
+
+  /// Ticks until stopped.
+  void run(const std::stop_token& stop);
+
+  /// False when the loop has been stuck for three probe intervals (a hanging device or library). An absent API server is no reason.
+  bool healthy() const;
+  /// True once the NodeFabric has been published.
+  bool ready() const { return ready_; }
+
+ private:
+  void probe_and_publish(const std::stop_token& stop);
+  void complain(const char* what, const Error& error);
+
+  const Root root_;
+  GpuLibrary& library_;
+  Publisher& publisher_;
+  Metrics& metrics_;
+  const Clock& clock_;
+  const AgentOptions options_;
+  SteadyTime probe_at_;
+  SteadyTime renew_at_;
+  std::chrono::milliseconds pause_;
+  std::string complaint_;
+  std::atomic<std::int64_t> alive_at_ns_;
+  std::atomic<bool> ready_ = false;
+};
+
+}  // namespace paceline::agent

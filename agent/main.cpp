@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// paceline-agent: wiring only.
+#include "common/base/log.hpp"
+
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+
+#include "agent/agent.hpp"
+#include "agent/probe/probe.hpp"
+#include "agent/report/fabric.hpp"
+#include "common/http/server/server.hpp"
+#include "common/kube/client.hpp"
+
+namespace {
+
+using namespace paceline;  // NOLINT(google-build-using-namespace): this file belongs to no part
+
+struct Options {
+  std::string node_name;
+  std::string ns = "paceline-system";
+  std::string holder;
+  std::string sys = "/sys";
+  std::string proc = "/proc";
+  std::string nvml = "libnvidia-ml.so.1";
+  std::string kubeconfig;
+  std::string listen = "0.0.0.0";
+  std::uint16_t port = 9464;
+  int probe_seconds = 30;
+  bool print = false;
+};
+
+/// Answers what probes of the kubelet and Prometheus ask.
+http::ServerHandler serve(const agent::Agent& loop, const agent::Metrics& metrics) {
+  return [&](const http::Request& request, http::ResponseWriter& writer) {
+    const auto answer = [&](int status, std::string body) {
+      writer.respond({status, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}}, std::move(body)});
+    };
+    if (request.target == "/metrics") return answer(200, metrics.text());
+    if (request.target == "/healthz") {
+      return loop.healthy() ? answer(200, "ok\n") : answer(503, "the probe loop is stuck: a device or library hangs\n");
+    }
+    if (request.target == "/readyz") {
+      return loop.ready() ? answer(200, "ok\n") : answer(503, "the NodeFabric is not published yet\n");
+    }
+    answer(404, "there are /metrics, /healthz and /readyz\n");
+  };
+}
+
+int die(const Error& error) {
+  spdlog::error("{}", to_string(error));
+  return 1;
+}
+
+int run(const Options& options) {
+  const auto library = agent::open_nvml(options.nvml);
+  const agent::Root root(options.sys, options.proc);
+  if (options.print) {
+    std::cout << agent::fabric_status(agent::probe_hardware(root, *library), PACELINE_VERSION).dump(2) << "\n";
+    return 0;
+  }
+  if (options.node_name.empty()) {
+    return die({Code::kInvalid, Origin::kConfig,
+                "--node-name (or NODE_NAME) is empty: give the name of this Node, as `kubectl get nodes` shows it"});
+  }
+
+  // Every thread that follows inherits the mask, so that only sigwait below sees these signals.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+
+  const SystemClock clock;
+  const auto config = kube::load_default(options.kubeconfig);
+  if (!config) return die(config.error());
+  kube::ConnectOptions connect;
+  connect.max_connections = 2;
+  connect.prefer_cpprest = false;  // its 40 threads are out of proportion here
+  connect.client.user_agent = "paceline-agent/" PACELINE_VERSION;
+  connect.client.field_manager = "paceline-agent";
+  connect.client.timeout = std::chrono::seconds(10);
+  const auto api = kube::make_client(*config, clock, connect);
+  if (!api) return die(api.error());
+
+  agent::Metrics metrics(options.node_name, PACELINE_VERSION);
+  agent::PublisherOptions publishing;
+  publishing.node_name = options.node_name;
+  publishing.ns = options.ns;
+  publishing.holder = options.holder.empty() ? options.node_name : options.holder;
+  publishing.version = PACELINE_VERSION;
+  agent::Publisher publisher(**api, clock, publishing);
+  agent::AgentOptions timing;
+  timing.probe_interval = std::chrono::seconds(options.probe_seconds);
+  agent::Agent loop(root, *library, publisher, metrics, clock, timing);
+
+  http::ServerOptions listen;
+  listen.address = options.listen;
+  listen.port = options.port;
+  listen.max_connections = 16;
+  const auto server = http::Server::start(listen, serve(loop, metrics));
+  if (!server) return die(server.error());
+  spdlog::info("paceline-agent {} on node {}, metrics on port {}", PACELINE_VERSION, options.node_name,
+               (*server)->port());
+
+  std::jthread worker([&](const std::stop_token& stop) { loop.run(stop); });
+  int signal = 0;
+  sigwait(&signals, &signal);
+  spdlog::info("stopping on signal {}", signal);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Publishes what this node is made of (NodeFabric) and that its agent is alive (Lease)");
+  app.add_option("--node-name", options.node_name, "name of this Node")->envname("NODE_NAME");
+  app.add_option("--namespace", options.ns, "namespace of the Lease")->envname("POD_NAMESPACE")->capture_default_str();
+  app.add_option("--holder", options.holder, "holder of the Lease; default: the node's name")->envname("POD_NAME");
+  app.add_option("--sys", options.sys, "where the node's /sys is mounted")->capture_default_str();
+  app.add_option("--proc", options.proc, "where the node's /proc is mounted")->capture_default_str();
+  app.add_option("--nvml", options.nvml, "NVIDIA's management library")->capture_default_str();
+  app.add_option("--kubeconfig", options.kubeconfig, "default: $KUBECONFIG, then the pod's service account");
+  app.add_option("--listen-address", options.listen, "address of /metrics, /healthz, /readyz")->capture_default_str();
+  app.add_option("--listen-port", options.port, "its port")->capture_default_str();
+  app.add_option("--probe-seconds", options.probe_seconds, "pause between two probes")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
+  app.add_flag("--print", options.print, "print what the probes find, as JSON, and end");
+  CLI11_PARSE(app, argc, argv);
+  return run(options);
+}

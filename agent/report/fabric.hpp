@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// NodeFabric as JSON: what the operator's planner and people read about a node. Pure functions of what the probes found.
+//
+// Values are rounded where the machine is noisy and times are filled in apart, so that an unchanged node is an equal document and causes no write. The
+// status never exceeds 16 KiB or the CRD's bounds: the devices that matter least are left out, and a condition says so.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/probe/hardware.hpp"
+#include "common/base/clock.hpp"
+
+namespace paceline::agent {
+
+inline constexpr std::size_t kMaxFabricBytes = 16 * 1024;
+
+/// The status without times: cpu, nics, gpus, agentVersion and the condition `Complete`.
+nlohmann::json fabric_status(const Hardware& hardware, std::string_view agent_version);
+
+/// Equal but for the times.
+bool same_fabric(const nlohmann::json& a, const nlohmann::json& b);
+
+/// Fills in the times: observedTime is `now`; a condition's lastTransitionTime is kept from `before` where its status is the same.
+void stamp_times(nlohmann::json& status, const nlohmann::json& before, WallTime now);
+
+/// The object without its status: name and owner (the Node of this life).
+nlohmann::json fabric_object(std::string_view node_name, std::string_view node_uid);
+
+/// One owner reference to a Node, as both NodeFabric and Lease carry it.
+nlohmann::json node_owner(std::string_view node_name, std::string_view node_uid);
+
+}  // namespace paceline::agent

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/report/metrics.hpp"
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <sstream>
+
+#include "agent/probe/root.hpp"
+
+namespace paceline::agent {
+namespace {
+
+double resident_bytes() {
+  std::istringstream statm(read_text("/proc/self/statm").value_or(""));
+  double size = 0;
+  double resident = 0;
+  statm >> size >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+}  // namespace
+
+struct Metrics::Impl {
+  explicit Impl(const std::string& node_name) : node{{"node", node_name}} {}
+
+  prometheus::Gauge& gauge(const std::string& name, const std::string& help, const prometheus::Labels& more = {}) {
+    return prometheus::BuildGauge().Name(name).Help(help).Labels(node).Register(registry).Add(more);
+  }
+  prometheus::Counter& counter(const std::string& name, const std::string& help, const prometheus::Labels& more = {}) {
+    return prometheus::BuildCounter().Name(name).Help(help).Labels(node).Register(registry).Add(more);
+  }
+
+  const prometheus::Labels node;
+  prometheus::Registry registry;
+  prometheus::Gauge& gpus = gauge("paceline_node_gpus", "GPUs that the vendor's library shows");
+  prometheus::Gauge& complete =
+      gauge("paceline_node_report_complete", "1 when every device found could be read, else 0");
+  prometheus::Gauge& probe_seconds = gauge("paceline_agent_probe_seconds", "Duration of the last probe");
+  prometheus::Gauge& memory = gauge("process_resident_memory_bytes", "Resident memory of the agent");
+  prometheus::Counter& cpu = counter("process_cpu_seconds_total", "CPU time of the agent");
+  prometheus::Counter& writes = counter("paceline_agent_fabric_writes_total", "Writes of NodeFabric");
+  prometheus::Counter& failures =
+      counter("paceline_agent_fabric_failures_total", "Attempts to publish NodeFabric that failed");
+  prometheus::Counter& renewals = counter("paceline_agent_lease_renewals_total", "Renewals of the agent's Lease");
+  prometheus::Counter& lease_failures =
+      counter("paceline_agent_lease_failures_total", "Renewals of the agent's Lease that failed");
+  prometheus::Family<prometheus::Gauge>& nic_up = prometheus::BuildGauge()
+                                                      .Name("paceline_nic_up")
+                                                      .Help("1 while the NIC has a link, else 0")
+                                                      .Labels(node)
+                                                      .Register(registry);
+  std::mutex mutex;
+  std::map<std::string, prometheus::Gauge*> nics;
+};
+
+Metrics::Metrics(const std::string& node, const std::string& version) : impl_(std::make_unique<Impl>(node)) {
+  impl_->gauge("paceline_agent_info", "Version of the agent, as a label", {{"version", version}}).Set(1);
+}
+
+Metrics::~Metrics() = default;
+
+void Metrics::probed(const Hardware& hardware, std::chrono::nanoseconds took) {
+  impl_->gpus.Set(static_cast<double>(hardware.gpu.gpus.size()));
+  impl_->complete.Set(hardware.gpu.problem.empty() ? 1 : 0);
+  impl_->probe_seconds.Set(std::chrono::duration<double>(took).count());
+  const std::lock_guard lock(impl_->mutex);
+  std::set<std::string> present;
+  for (const auto& nic : hardware.nics) {
+    present.insert(nic.name);
+    auto& series = impl_->nics[nic.name];
+    if (series == nullptr) series = &impl_->nic_up.Add({{"nic", nic.name}});
+    series->Set(nic.up ? 1 : 0);
+  }
+  // A NIC that was taken away leaves no series that looks alive.
+  std::erase_if(impl_->nics, [&](const auto& entry) {
+    if (present.contains(entry.first)) return false;
+    impl_->nic_up.Remove(entry.second);
+    return true;
+  });
+}
+
+void Metrics::published(bool wrote) {
+  if (wrote) impl_->writes.Increment();
+}
+void Metrics::publish_failed() { impl_->failures.Increment(); }
+void Metrics::lease_renewed() { impl_->renewals.Increment(); }
+void Metrics::lease_failed() { impl_->lease_failures.Increment(); }
+
+std::string Metrics::text() const {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->memory.Set(resident_bytes());
+  impl_->cpu.Increment(cpu_seconds() - impl_->cpu.Value());
+  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+}
+
+}  // namespace paceline::agent

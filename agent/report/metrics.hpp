@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent's own metrics, in Prometheus text. Every series carries the label `node`.
+//
+// Owns its registry. Thread-safe: the agent's loop writes, the HTTP server reads. Nothing fails.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "agent/probe/hardware.hpp"
+
+namespace paceline::agent {
+
+class Metrics {
+ public:
+  Metrics(const std::string& node, const std::string& version);
+  ~Metrics();
+
+  void probed(const Hardware& hardware, std::chrono::nanoseconds took);
+  void published(bool wrote);
+  void publish_failed();
+  void lease_renewed();
+  void lease_failed();
+
+  std::string text() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace paceline::agent

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// A library with NVML's symbols, loaded by the real dlopen path in tests. FAKE_NVML_GPUS is how many GPUs of the DGX-like fixture it shows,
+// FAKE_NVML_FAIL names a call that fails.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+constexpr const char* kBusIds[] = {"00000000:1B:00.0", "00000000:43:00.0", "00000000:52:00.0", "00000000:61:00.0",
+                                   "00000000:9D:00.0", "00000000:C3:00.0", "00000000:D1:00.0", "00000000:DF:00.0"};
+int initialised = 0;
+
+bool fails(const char* call) {
+  const char* chosen = std::getenv("FAKE_NVML_FAIL");
+  return chosen != nullptr && std::strcmp(chosen, call) == 0;
+}
+struct Memory {
+  unsigned long long total, free, used;
+};
+struct Pci {
+  char legacy[16];
+  unsigned int domain, bus, device, id, subsystem;
+  char bus_id[32];
+};
+}  // namespace
+
+extern "C" {
+int nvmlInit_v2() {
+  if (fails("init")) return 9;
+  ++initialised;
+  return 0;
+}
+int nvmlShutdown() {
+  --initialised;
+  return 0;
+}
+const char* nvmlErrorString(int code) {
+  return code == 9 ? "Driver Not Loaded" : code == 15 ? "GPU is lost" : "Uninitialized";
+}
+int nvmlDeviceGetCount_v2(unsigned int* count) {
+  if (initialised == 0) return 1;
+  if (fails("count")) return 15;
+  const char* gpus = std::getenv("FAKE_NVML_GPUS");
+  *count = gpus == nullptr ? 8 : static_cast<unsigned int>(std::atoi(gpus));
+  return 0;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void** device) {
+  if (fails("gpu3") && index == 3) return 15;
+  *device = reinterpret_cast<void*>(static_cast<std::uintptr_t>(index + 1));
+  return 0;
+}
+int nvmlDeviceGetName(void*, char* name, unsigned int length) {
+  std::snprintf(name, length, "NVIDIA H100 80GB HBM3");
+  return 0;
+}
+int nvmlDeviceGetMemoryInfo(void*, Memory* memory) {
+  memory->total = 81559ULL << 20U;
+  return 0;
+}
+int nvmlDeviceGetPciInfo_v3(void* device, Pci* pci) {
+  std::snprintf(pci->bus_id, sizeof pci->bus_id, "%s", kBusIds[reinterpret_cast<std::uintptr_t>(device) - 1]);
+  return 0;
+}
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/base/log.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "agent/agent.hpp"
+#include "agent/report/fabric.hpp"
+#include "agent/report/publisher.hpp"
+#include "common/kube/fake/cluster.hpp"
+#include "common/kube/timestamp.hpp"
+#include "tests/unit/agent/node_tree.hpp"
+
+namespace paceline::agent {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+Hardware machine() {
+  Hardware hardware;
+  hardware.cpu = {"A CPU", 4, 8, {{0, "0-7", 65536}}};
+  hardware.nics = {{"eth0", "mlx5_core", 100000, 9000, 0, "0000:18:00.0", true}};
+  hardware.gpu.gpus = {{0, "A GPU", 81559, 0, "0000:1b:00.0"}};
+  return hardware;
+}
+
+TEST(Fabric, SaysOnlyWhatIsKnown) {
+  Hardware hardware = machine();
+  hardware.nics[0].speed_mbps.reset();
+  hardware.nics[0].numa_node.reset();
+  const json status = fabric_status(hardware, "0.1.0");
+  EXPECT_EQ(status["nics"][0].dump(),
+            R"({"driver":"mlx5_core","mtu":9000,"name":"eth0","pciAddress":"0000:18:00.0","up":true})");
+  EXPECT_EQ(status["gpus"][0]["numaNode"], 0);
+  EXPECT_EQ(status["cpu"]["numaNodes"][0].dump(), R"({"cpus":"0-7","id":0,"memoryMiB":65536})");
+  EXPECT_EQ(status["conditions"][0]["status"], "True");
+}
+
+TEST(Fabric, AProblemIsACondition) {
+  Hardware hardware = machine();
+  hardware.gpu.problem = "a GPU fell\n off the bus";
+  const json condition = fabric_status(hardware, "0.1.0")["conditions"][0];
+  EXPECT_EQ(condition["status"], "False");
+  EXPECT_EQ(condition["reason"], "GPUsNotReadable");
+  EXPECT_EQ(condition["message"], "a GPU fell? off the bus");
+}
+
+TEST(Fabric, StaysWithinItsBoundAndKeepsWhatMattersMost) {
+  Hardware hardware = machine();
+  hardware.cpu.model = std::string(5000, 'x');
+  for (int i = 0; i < 2000; ++i) {
+    hardware.nics.push_back({"down" + std::to_string(i), "driver", std::nullopt, 1500, 0, "0000:18:00.0", false});
+  }
+  hardware.nics.push_back({"last", "driver", 1000, 1500, 0, "0000:19:00.0", true});
+  json status = fabric_status(hardware, "0.1.0");
+  stamp_times(status, nullptr, WallTime{});
+  EXPECT_LE(status.dump().size(), kMaxFabricBytes);
+  EXPECT_EQ(status["conditions"][0]["reason"], "TooManyDevices");
+  EXPECT_EQ(status["nics"][0]["name"], "eth0");
+  EXPECT_EQ(status["nics"].back()["name"], "last");
+  EXPECT_EQ(status["gpus"].size(), 1U);
+}
+
+/// A fake API server with one Node, and a publisher for it.
+class PublisherTest : public testing::Test {
+ protected:
+  PublisherTest() : api_(kube::make_fake_api(cluster_)) {
+    options_.node_name = "n1";
+    options_.ns = "paceline-system";
+    options_.holder = "agent-x";
+    options_.version = "0.1.0";
+    create_node();
+    publisher_.emplace(*api_, clock_, options_);
+  }
+
+  void create_node() {
+    auto created = api_->create(kube::kNodes, "", R"({"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}})");
+    ASSERT_TRUE(created) << to_string(created.error());
+    node_uid_ = json::parse(*created)["metadata"]["uid"];
+  }
+
+  json stored() const {
+    auto object = api_->get(kube::kNodeFabrics, "", "n1");
+    return object ? json::parse(*object) : json();
+  }
+  std::uint64_t writes() const { return cluster_.counts().writes(); }
+
+  ManualClock clock_;
+  kube::FakeCluster cluster_{clock_};
+  std::shared_ptr<kube::Api> api_;
+  PublisherOptions options_;
+  std::string node_uid_;
+  std::optional<Publisher> publisher_;
+};
+
+TEST_F(PublisherTest, CreatesTheObjectOwnedByItsNode) {
+  const auto wrote = publisher_->publish(machine());
+  ASSERT_TRUE(wrote) << to_string(wrote.error());
+  EXPECT_TRUE(*wrote);
+  const json object = stored();
+  EXPECT_EQ(object["metadata"]["ownerReferences"][0]["uid"], node_uid_);
+  EXPECT_EQ(object["status"]["gpus"][0]["memoryMiB"], 81559);
+  EXPECT_EQ(object["status"]["conditions"][0]["lastTransitionTime"], kube::format_time(clock_.wall()));
+}
+
+TEST_F(PublisherTest, WritesNothingWhileTheNodeIsStill) {
+  ASSERT_TRUE(publisher_->publish(machine()));
+  const auto before = writes();
+  for (int i = 0; i < 40; ++i) {
+    clock_.advance(30s);  // over several resyncs
+    EXPECT_EQ(publisher_->publish(machine()).value(), false);
+  }
+  Publisher restarted(*api_, clock_, options_);
+  EXPECT_EQ(restarted.publish(machine()).value(), false);
+  EXPECT_EQ(writes(), before);
+}
+
+TEST_F(PublisherTest, AChangeIsOneWriteAndKeepsTheTransitionTime) {
+  ASSERT_TRUE(publisher_->publish(machine()));
+  const auto before = writes();
+  const std::string since = stored()["status"]["conditions"][0]["lastTransitionTime"];
+  clock_.advance(1h);
+  Hardware changed = machine();
+  changed.nics[0].up = false;
+  EXPECT_EQ(publisher_->publish(changed).value(), true);
+  EXPECT_EQ(writes(), before + 1);
+  EXPECT_EQ(stored()["status"]["nics"][0]["up"], false);
+  EXPECT_EQ(stored()["status"]["conditions"][0]["lastTransitionTime"], since);
+  changed.gpu.problem = "lost";
+  ASSERT_TRUE(publisher_->publish(changed));
+  EXPECT_EQ(stored()["status"]["conditions"][0]["lastTransitionTime"], kube::format_time(clock_.wall()));
+}
+
+TEST_F(PublisherTest, ADeletedObjectComesBackAtTheNextResync) {
+  ASSERT_TRUE(publisher_->publish(machine()));
+  ASSERT_TRUE(cluster_.erase(kube::kNodeFabrics, "", "n1"));
+  clock_.advance(options_.resync);
+  EXPECT_EQ(publisher_->publish(machine()).value(), true);
+  EXPECT_FALSE(stored().is_null());
+}
+
+TEST_F(PublisherTest, ANodeOfAnotherLifeBecomesTheOwner) {
+  ASSERT_TRUE(publisher_->publish(machine()));
+  const std::string old_uid = node_uid_;
+  ASSERT_TRUE(cluster_.erase(kube::kNodes, "", "n1"));
+  create_node();
+  ASSERT_NE(node_uid_, old_uid);
+  clock_.advance(options_.resync);
+  ASSERT_TRUE(publisher_->publish(machine()));
+  bool owned = false;
+  for (const auto& owner : stored()["metadata"]["ownerReferences"]) owned = owned || owner["uid"] == node_uid_;
+  EXPECT_TRUE(owned);
+}
+
+TEST_F(PublisherTest, ALostAnswerIsRepeatedToTheSameEnd) {
+  int patches = 0;
+  cluster_.set_faults([&](const http::Request& request) -> std::optional<kube::Fault> {
+    if (request.method != "PATCH" || ++patches > 2) return std::nullopt;
+    kube::Fault fault;
+    fault.drop_after_apply = true;
+    return fault;
+  });
+  EXPECT_FALSE(publisher_->publish(machine()));
+  EXPECT_FALSE(publisher_->publish(machine()));
+  ASSERT_TRUE(publisher_->publish(machine()));
+  EXPECT_EQ(stored()["status"]["cpu"]["threads"], 8);
+}
+
+TEST_F(PublisherTest, AnUnknownNodeIsNamed) {
+  options_.node_name = "nowhere";
+  Publisher wrong(*api_, clock_, options_);
+  const auto failed = wrong.publish(machine());
+  ASSERT_FALSE(failed);
+  EXPECT_THAT(failed.error().message, HasSubstr("nowhere"));
+  EXPECT_THAT(failed.error().message, HasSubstr("--node-name"));
+}
+
+TEST_F(PublisherTest, TheLeaseMovesWithTheClock) {
+  ASSERT_TRUE(publisher_->renew());
+  clock_.advance(10s);
+  ASSERT_TRUE(publisher_->renew());
+  const auto lease = json::parse(api_->get(kube::kLeases, "paceline-system", "paceline-agent-n1").value());
+  EXPECT_EQ(lease["spec"]["renewTime"], kube::format_micro_time(clock_.wall()));
+  EXPECT_EQ(lease["spec"]["holderIdentity"], "agent-x");
+  EXPECT_EQ(lease["metadata"]["ownerReferences"][0]["uid"], node_uid_);
+}
+
+class NoGpus final : public GpuLibrary {
+ public:
+  Result<std::vector<GpuDevice>> devices() override { return fail(Code::kNotFound, Origin::kCuda, "none here"); }
+};
+
+TEST_F(PublisherTest, TheLoopProbesRenewsAndLivesWithoutAnApiServer) {
+  const NodeTree tree("cloud-vm");
+  NoGpus library;
+  Metrics metrics("n1", "0.1.0");
+  Agent agent(tree.root(), library, *publisher_, metrics, clock_, {});
+
+  bool down = true;
+  cluster_.set_faults([&](const http::Request&) -> std::optional<kube::Fault> {
+    if (!down) return std::nullopt;
+    kube::Fault fault;
+    fault.status = 500;
+    return fault;
+  });
+  auto next = agent.tick();
+  EXPECT_FALSE(agent.ready());
+  EXPECT_TRUE(agent.healthy());
+  EXPECT_EQ(next, clock_.steady() + 1s);  // the first pause after a failure
+  EXPECT_THAT(metrics.text(), HasSubstr("paceline_agent_fabric_failures_total{node=\"n1\"} 1"));
+
+  down = false;
+  clock_.advance(10s);
+  next = agent.tick();
+  EXPECT_TRUE(agent.ready());
+  EXPECT_EQ(next, clock_.steady() + 10s);  // the Lease is due before the next probe
+  EXPECT_EQ(stored()["status"]["nics"][0]["name"], "eth0");
+  const std::string text = metrics.text();
+  EXPECT_THAT(text, HasSubstr("paceline_agent_lease_renewals_total{node=\"n1\"} 1"));
+  EXPECT_THAT(text, HasSubstr("paceline_agent_fabric_writes_total{node=\"n1\"} 1"));
+  EXPECT_THAT(text, HasSubstr("nic=\"eth0\""));
+
+  tree.remove("sys/class/net/eth0");
+  clock_.advance(30s);
+  agent.tick();
+  EXPECT_TRUE(stored()["status"]["nics"].empty());
+  EXPECT_THAT(metrics.text(), testing::Not(HasSubstr("nic=\"eth0\"")));
+
+  clock_.advance(91s);  // nobody ticks: the loop hangs
+  EXPECT_FALSE(agent.healthy());
+}
+
+}  // namespace
+}  // namespace paceline::agent
