@@ -89,7 +89,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(__file__).with_name("digits.csv.gz"))
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=16, help="per rank")
-    parser.add_argument("--checkpoint", type=Path, default=Path("digits.pt"), help="resumed from if a run was interrupted")
+    parser.add_argument(
+        "--checkpoint", type=Path, default=Path("digits.pt"), help="resumed from if a run was interrupted"
+    )
     options = parser.parse_args()
 
     for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():

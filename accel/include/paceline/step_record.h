@@ -225,7 +225,7 @@ struct paceline_ring_header {
   uint64_t monotonic_ns;        /* a pair taken together, */
   uint64_t realtime_ns;         /* to place start_ns in wall time */
   uint64_t reserved0;
-  char boot_id[40]; /* NUL-terminated, empty where unknown; so are the strings below */
+  char boot_id[40];   /* NUL-terminated, empty where unknown; so are the strings below */
   int32_t world_rank; /* -1 where unknown, as are all ranks */
   int32_t local_rank;
   int32_t node_rank;

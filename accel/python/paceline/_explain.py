@@ -15,7 +15,9 @@ def explain() -> str:
     state = "on" if trace.lib is not None else "off"
     lines = [f"step tracing: {state} ({trace.reason}); numerics class Bitwise: it only reads clocks"]
     if trace.lib is not None:
-        lines.append(f"  cost: about {trace.mark_cost_ns} ns a mark in Python; every record's overhead_ns has the whole of it")
+        lines.append(
+            f"  cost: about {trace.mark_cost_ns} ns a mark in Python; every record's overhead_ns has the whole of it"
+        )
     marks = sys.modules.get("paceline._torch_marks")
     for name, what in sorted(getattr(marks, "patches", {}).items()):
         lines.append(f"  {name}: {what}")

@@ -49,7 +49,9 @@ class Library:
         library = ctypes.PyDLL(path())
         version = library.paceline_api_version()
         if version != API_VERSION:
-            raise OSError(f"{path()} has API version {version}, this Python layer needs {API_VERSION}: install both from one release")
+            raise OSError(
+                f"{path()} has API version {version}, this Python layer needs {API_VERSION}: install both from one release"
+            )
 
         def function(name: str, *arguments: type) -> Callable[..., int]:
             found = getattr(library, name)

@@ -28,7 +28,9 @@ from paceline._marks import trace
 # Parameters of each patched function in the tested versions (1.13 and 2.14; what lies between shares them).
 TESTED = {
     "DataLoader.__next__": [("self",)],
-    "torch.autograd.backward": [("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")],
+    "torch.autograd.backward": [
+        ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
+    ],
     "Optimizer.step": [("self",)],
     "torch.save": [
         ("obj", "f", "pickle_module", "pickle_protocol", "_use_new_zipfile_serialization"),
@@ -47,7 +49,16 @@ def install(torch: ModuleType) -> None:
     version = str(torch.__version__)
     trace.framework_version = version.encode()[:31]
     trace.host_phases = sum(
-        1 << phase for phase in (abi.DATA_WAIT, abi.FORWARD, abi.BACKWARD, abi.OPTIMIZER, abi.CHECKPOINT, abi.EVALUATION, abi.OTHER)
+        1 << phase
+        for phase in (
+            abi.DATA_WAIT,
+            abi.FORWARD,
+            abi.BACKWARD,
+            abi.OPTIMIZER,
+            abi.CHECKPOINT,
+            abi.EVALUATION,
+            abi.OTHER,
+        )
     )
     _patch_loader(torch)
     _patch_backward(torch)
@@ -163,7 +174,12 @@ def _patch_loader(torch: ModuleType) -> None:
 def _ranks_communicate() -> bool:
     distributed = sys.modules.get("torch.distributed")
     try:
-        return distributed is not None and distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+        return (
+            distributed is not None
+            and distributed.is_available()
+            and distributed.is_initialized()
+            and distributed.get_world_size() > 1
+        )
     except Exception:
         return False
 

@@ -54,18 +54,20 @@ int paceline_phase_leave(uint32_t phase) {
 }
 
 int paceline_loader_enter(uint64_t loader, int32_t gradients) {
-  return runtime().mark(
-      Claim::kData, [&](PhaseMachine& machine, uint64_t now) { return machine.loader_enter(now, loader, gradients != 0); });
+  return runtime().mark(Claim::kData, [&](PhaseMachine& machine, uint64_t now) {
+    return machine.loader_enter(now, loader, gradients != 0);
+  });
 }
 
 int paceline_loader_leave(uint64_t loader, int64_t samples) {
   if (samples < PACELINE_NO_BATCH) return PACELINE_EINVAL;
-  return runtime().mark(Claim::kData,
-                        [&](PhaseMachine& machine, uint64_t now) { return machine.loader_leave(now, loader, samples); });
+  return runtime().mark(
+      Claim::kData, [&](PhaseMachine& machine, uint64_t now) { return machine.loader_leave(now, loader, samples); });
 }
 
 int paceline_backward_enter(void) {
-  return runtime().mark(Claim::kTraining, [](PhaseMachine& machine, uint64_t now) { return machine.backward_enter(now); });
+  return runtime().mark(Claim::kTraining,
+                        [](PhaseMachine& machine, uint64_t now) { return machine.backward_enter(now); });
 }
 
 int paceline_gradients_done(void) {
@@ -73,7 +75,8 @@ int paceline_gradients_done(void) {
 }
 
 int paceline_backward_leave(void) {
-  return runtime().mark(Claim::kTraining, [](PhaseMachine& machine, uint64_t now) { return machine.backward_leave(now); });
+  return runtime().mark(Claim::kTraining,
+                        [](PhaseMachine& machine, uint64_t now) { return machine.backward_leave(now); });
 }
 
 int paceline_optimizer_enter(uint32_t optimizer) {

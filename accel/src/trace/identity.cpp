@@ -80,7 +80,8 @@ paceline_ring_header identify(Getenv environment, const paceline_options& option
   header.node_rank = number_from(environment, "PACELINE_NODE_RANK", "GROUP_RANK", 0, kMax, -1);
   header.world_size = number_from(environment, "WORLD_SIZE", nullptr, 1, kMax, -1);
   header.local_world_size = number_from(environment, "LOCAL_WORLD_SIZE", nullptr, 1, kMax, -1);
-  for (paceline_coordinate* coordinate : {&header.dp, &header.tp, &header.pp, &header.ep, &header.cp}) *coordinate = {-1, 0};
+  for (paceline_coordinate* coordinate : {&header.dp, &header.tp, &header.pp, &header.ep, &header.cp})
+    *coordinate = {-1, 0};
   header.device_kind = options.device_kind;
   header.framework_id = options.framework_id;
   copy_text(header.framework_version, options.framework_version);

@@ -148,7 +148,8 @@ bool PhaseMachine::loader_leave(std::uint64_t now, std::uint64_t id, std::int64_
   loader_of(id).pending = true;
   loader_open_ = true;
   after_ = After::kBatch;
-  window_.loader_wait_max_us = std::max(window_.loader_wait_max_us, clamp_to<std::uint32_t>((now - loader_entered_ns_) / 1000));
+  window_.loader_wait_max_us =
+      std::max(window_.loader_wait_max_us, clamp_to<std::uint32_t>((now - loader_entered_ns_) / 1000));
   // Where one iteration asks several loaders, the first one counts its batches and samples.
   if (!window_.has_loader) {
     window_.has_loader = true;
@@ -156,8 +157,10 @@ bool PhaseMachine::loader_leave(std::uint64_t now, std::uint64_t id, std::int64_
   }
   if (window_.loader == id) {
     ++window_.batches;
-    if (samples < 0) window_.samples_unknown = true;
-    else window_.samples += static_cast<std::uint64_t>(samples);
+    if (samples < 0)
+      window_.samples_unknown = true;
+    else
+      window_.samples += static_cast<std::uint64_t>(samples);
   }
   return true;
 }
@@ -221,6 +224,7 @@ bool PhaseMachine::optimizer_leave(std::uint64_t now, std::uint32_t optimizer) {
   advance(now);
   if (!pop(PACELINE_PHASE_OPTIMIZER)) return false;
   if (depth_ > 0) return true;
+  resolve(PACELINE_PHASE_UNATTRIBUTED);  // nothing, unless the optimizer was entered inside another phase
   optimizers_seen_ = true;
   window_.optimizer_mask |= static_cast<std::uint16_t>(1U << std::min<std::uint32_t>(optimizer, 15));
   ++window_.optimizers_stepped;
@@ -265,13 +269,15 @@ void PhaseMachine::commit() {
 }
 
 void PhaseMachine::step(std::uint64_t now, std::int64_t user_step) {
+  const bool first = !started_;
   advance(now);
+  if (first) return;  // the boundary that the first step begins at
   if (optimizers_seen_) {
     // Called after the optimizer, before the next batch, as loops do: the number is that of the step just made.
     (has_candidate_ && depth_ == 0 ? candidate_ : window_).user_step = user_step;
     return;
   }
-  if (depth_ == 0) resolve(live_phase());
+  resolve(depth_ == 0 ? live_phase() : std::uint32_t{PACELINE_PHASE_UNATTRIBUTED});
   window_.user_step = user_step;
   window_.end_ns = last_ns_;
   emit(window_, PACELINE_BOUNDARY_EXPLICIT, 0);

@@ -110,7 +110,7 @@ class PhaseMachine {
   Window candidate_;
   bool has_candidate_ = false;
   bool started_ = false;
-  bool loader_open_ = false;  // a training loader delivered and is not exhausted
+  bool loader_open_ = false;           // a training loader delivered and is not exhausted
   bool evaluation_gradients_ = false;  // the evaluation loader under way was asked with gradients on
   bool optimizers_seen_ = false;
   bool samples_told_ = false;

@@ -41,7 +41,8 @@ RingWriter::~RingWriter() {
 }
 
 std::unique_ptr<RingWriter> RingWriter::open(const paceline_ring_header& header, int& error) {
-  const int fd = static_cast<int>(::syscall(SYS_memfd_create, "paceline-ring", 0x1U | 0x2U));  // MFD_CLOEXEC | MFD_ALLOW_SEALING
+  const int fd =
+      static_cast<int>(::syscall(SYS_memfd_create, "paceline-ring", 0x1U | 0x2U));  // MFD_CLOEXEC | MFD_ALLOW_SEALING
   if (fd < 0) {
     error = errno;
     return nullptr;
@@ -74,7 +75,9 @@ std::unique_ptr<RingWriter> RingWriter::open(const paceline_ring_header& header,
   return std::unique_ptr<RingWriter>(new RingWriter(fd, memory));
 }
 
-void RingWriter::publish(const paceline_step_record& record) { write_record(base_, PACELINE_RING_CAPACITY, next_++, record); }
+void RingWriter::publish(const paceline_step_record& record) {
+  write_record(base_, PACELINE_RING_CAPACITY, next_++, record);
+}
 
 void RingWriter::beat(std::uint64_t now_ns) { store(&header()->heartbeat_ns, now_ns, __ATOMIC_RELEASE); }
 

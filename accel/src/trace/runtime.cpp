@@ -108,7 +108,8 @@ int Runtime::open(const paceline_options* options) {
     }
     const char* socket = process_environment("PACELINE_TELEMETRY_SOCKET");
     auto publisher = std::make_unique<Publisher>(*ring, identity, socket == nullptr ? "" : socket);
-    auto machine = std::make_unique<PhaseMachine>(*publisher, known.host_phases, known.mark_cost_ns + library_mark_cost());
+    auto machine =
+        std::make_unique<PhaseMachine>(*publisher, known.host_phases, known.mark_cost_ns + library_mark_cost());
     if (!publisher->start()) {
       system_error_ = EAGAIN;
       return PACELINE_ESYSTEM;

@@ -62,8 +62,8 @@ class Runtime {
   std::unique_ptr<RingWriter> ring_;
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<PhaseMachine> machine_;
-  const void* owner_ = nullptr;   // the thread that trains
-  bool owner_trains_ = false;     // it was seen in backward or an optimizer, not only at a loader
+  const void* owner_ = nullptr;  // the thread that trains
+  bool owner_trains_ = false;    // it was seen in backward or an optimizer, not only at a loader
   bool tracing_ = true;
   std::uint32_t epoch_ = 0;
   std::atomic<int> system_error_{0};

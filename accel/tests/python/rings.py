@@ -57,7 +57,9 @@ class Record:
 
 
 def parse(raw: bytes) -> Record:
-    seq, version, size, kind, boundary, mask, step, user_step, start, wall, _, _, flags = struct.unpack_from("<QHHBBHQqQQIIQ", raw, 0)
+    seq, version, size, kind, boundary, mask, step, user_step, start, wall, _, _, flags = struct.unpack_from(
+        "<QHHBBHQqQQIIQ", raw, 0
+    )
     assert (version, size) == (1, RECORD)
     host = struct.unpack_from("<16Q", raw, 64)
     valid = struct.unpack_from("<Q", raw, 448)[0]
@@ -99,7 +101,9 @@ class Ring:
     def __post_init__(self) -> None:
         import fcntl
 
-        assert fcntl.fcntl(self.fd, F_GET_SEALS) & SEALS == SEALS, "an unsealed ring could be truncated under its reader"
+        assert fcntl.fcntl(self.fd, F_GET_SEALS) & SEALS == SEALS, (
+            "an unsealed ring could be truncated under its reader"
+        )
         self.memory = mmap.mmap(self.fd, os.fstat(self.fd).st_size, prot=mmap.PROT_READ)
         magic, major, _, header, record, self.capacity = struct.unpack_from("<IHHIII", self.memory, 0)
         assert (magic, major, header, record) == (0x31524C50, 1, HEADER, RECORD)
@@ -131,7 +135,11 @@ class Ring:
         return [record for record in self.records if not record.final]
 
     def total(self, *phases: str, steps_only: bool = False) -> float:
-        return sum(record.host[phase] for record in (self.steps if steps_only else self.records) for phase in (phases or PHASES))
+        return sum(
+            record.host[phase]
+            for record in (self.steps if steps_only else self.records)
+            for phase in (phases or PHASES)
+        )
 
 
 class Receiver:
@@ -201,4 +209,9 @@ class Receiver:
 def environment(runtime: Path, socket_path: str) -> dict[str, str]:
     """What the launcher adds for a rank."""
     paths = [str(runtime / "python"), str(runtime / "python" / "site"), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": ":".join(path for path in paths if path), "PACELINE_TELEMETRY_SOCKET": socket_path, "OMP_NUM_THREADS": "1"}
+    return {
+        **os.environ,
+        "PYTHONPATH": ":".join(path for path in paths if path),
+        "PACELINE_TELEMETRY_SOCKET": socket_path,
+        "OMP_NUM_THREADS": "1",
+    }

@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The headers are C: their assertions hold in a C compiler too, and nothing of C++ has crept in. */
+#include "paceline/paceline.h"
+
+size_t paceline_record_size_in_c(void);
+size_t paceline_record_size_in_c(void) { return sizeof(struct paceline_step_record); }

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process's trace: opened, closed, forked, switched off. Each case has a process to itself.
+#include "runtime.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <thread>
+
+#include "check.hpp"
+#include "ring_reader.hpp"
+
+namespace {
+
+using paceline::trace::PhaseMachine;
+using paceline::trace::Runtime;
+using Claim = Runtime::Claim;
+
+int enter(Claim claim = Claim::kTraining) {
+  return Runtime::instance().mark(claim,
+                                  [](PhaseMachine& machine, std::uint64_t now) { return machine.backward_enter(now); });
+}
+
+int leave(Claim claim = Claim::kTraining) {
+  return Runtime::instance().mark(claim,
+                                  [](PhaseMachine& machine, std::uint64_t now) { return machine.backward_leave(now); });
+}
+
+void train(int steps) {
+  for (int i = 0; i < steps; ++i) {
+    Runtime::instance().mark(Claim::kTraining, [](PhaseMachine& machine, std::uint64_t now) {
+      machine.optimizer_enter(now, 0);
+      return machine.optimizer_leave(now, 0);
+    });
+  }
+}
+
+const paceline_ring_header* header() {
+  const std::size_t size = PACELINE_HEADER_BYTES + std::size_t{PACELINE_RING_CAPACITY} * PACELINE_RECORD_BYTES;
+  void* memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, Runtime::instance().ring_fd(), 0);
+  if (memory == MAP_FAILED) std::abort();
+  return static_cast<const paceline_ring_header*>(memory);
+}
+
+CASE(nothing_is_open_before_open) {
+  CHECK_EQ(enter(), PACELINE_ECLOSED);
+  CHECK_EQ(Runtime::instance().ring_fd(), PACELINE_ECLOSED);
+  CHECK_EQ(Runtime::instance().close(), PACELINE_ECLOSED);
+}
+
+CASE(open_reads_the_identity_and_counts_epochs) {
+  ::setenv("RANK", "7", 1);
+  ::setenv("WORLD_SIZE", "8", 1);
+  ::setenv("LOCAL_RANK", "x3", 1);
+  ::setenv("PACELINE_ATTEMPT", "2", 1);
+  ::setenv("PACELINE_NODE_RANK", "1", 1);
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
+  const paceline_ring_header* seen = header();
+  CHECK_EQ(seen->world_rank, 7);
+  CHECK_EQ(seen->world_size, 8);
+  CHECK_EQ(seen->local_rank, -1);
+  CHECK_EQ(seen->node_rank, 1);
+  CHECK_EQ(seen->attempt, 2U);
+  CHECK_EQ(seen->ring_epoch, 1U);
+  CHECK_EQ(seen->pid, static_cast<std::uint32_t>(::getpid()));
+  CHECK(seen->process_start_ticks > 0);
+  CHECK_EQ(std::strlen(seen->boot_id), 36U);
+  CHECK_EQ(Runtime::instance().close(), PACELINE_OK);
+  CHECK_EQ(seen->heartbeat_ns, 0U);
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
+  CHECK_EQ(header()->ring_epoch, 2U);
+}
+
+CASE(close_publishes_the_last_step_and_a_final_record) {
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
+  const paceline_ring_header* seen = header();
+  train(3);
+  Runtime::instance().close();
+  const auto* ring = reinterpret_cast<const std::byte*>(seen);
+  CHECK_EQ(paceline::check::write_index(ring), 4U);
+  const auto third = paceline::check::read_record(ring, PACELINE_RING_CAPACITY, 2);
+  const auto final = paceline::check::read_record(ring, PACELINE_RING_CAPACITY, 3);
+  CHECK(third.has_value() && third->step == 3 && (third->flags & PACELINE_FLAG_FINAL) == 0);
+  CHECK(final.has_value() && (final->flags & PACELINE_FLAG_FINAL) != 0);
+}
+
+CASE(the_kill_switch_refuses) {
+  ::setenv("PACELINE_DISABLE", "1", 1);
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_EDISABLED);
+  CHECK_EQ(enter(), PACELINE_EDISABLED);
+}
+
+CASE(a_forked_child_drops_the_ring_and_the_parent_goes_on) {
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
+  const paceline_ring_header* seen = header();
+  const int fd = Runtime::instance().ring_fd();
+  enter();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool dropped = leave() == PACELINE_EFORKED && Runtime::instance().open(nullptr) == PACELINE_EFORKED &&
+                         Runtime::instance().close() == PACELINE_EFORKED && ::fcntl(fd, F_GETFD) == -1 &&
+                         errno == EBADF;
+    ::_exit(dropped ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK_EQ(leave(), PACELINE_OK);
+  train(1);
+  Runtime::instance().close();
+  CHECK(paceline::check::write_index(reinterpret_cast<const std::byte*>(seen)) >= 1);
+}
+
+CASE(a_child_forked_before_opening_starts_afresh) {
+  const pid_t child = ::fork();
+  if (child == 0)
+    ::_exit(Runtime::instance().open(nullptr) == PACELINE_OK && Runtime::instance().close() == PACELINE_OK ? 0 : 1);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+CASE(forking_while_marks_run_never_deadlocks) {
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
+  std::atomic<bool> stop{false};
+  std::thread marks([&] {
+    while (!stop) train(1);
+  });
+  for (int i = 0; i < 50; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(enter() == PACELINE_EFORKED ? 0 : 1);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  stop = true;
+  marks.join();
+  Runtime::instance().close();
+}
+
+CASE(only_the_training_thread_counts) {
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
+  int prefetch = 0;
+  std::thread([&] { prefetch = enter(Claim::kData); }).join();  // before training began: it may be the training thread
+  CHECK_EQ(prefetch, PACELINE_OK);
+  leave(Claim::kAny);
+  CHECK_EQ(enter(), PACELINE_OK);  // backward decides
+  int nested = 0;
+  std::thread([&] {
+    nested = enter();
+    prefetch = enter(Claim::kData);
+  }).join();
+  CHECK_EQ(nested, PACELINE_ETHREAD);
+  CHECK_EQ(prefetch, PACELINE_ETHREAD);
+  CHECK_EQ(leave(), PACELINE_OK);
+  std::thread([&] { nested = enter(); }).join();  // the program trains on another thread from now on
+  CHECK_EQ(nested, PACELINE_OK);
+}
+
+CASE(a_leave_without_its_enter_is_told) {
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
+  CHECK_EQ(leave(), PACELINE_EORDER);
+}
+
+CASE(no_descriptors_left_means_no_tracing) {
+  const rlimit few{64, 64};
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  std::vector<int> taken;
+  for (int fd = ::dup(2); fd >= 0; fd = ::dup(2)) taken.push_back(fd);
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_ESYSTEM);
+  CHECK_EQ(Runtime::instance().system_error(), EMFILE);
+  for (const int fd : taken) ::close(fd);
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
+}
+
+}  // namespace
