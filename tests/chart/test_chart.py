@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chart as Helm renders it: what the pods may do, who may write what, and that a wrong value is an error."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "helm" / "paceline"
+
+
+def template(*arguments: str) -> subprocess.CompletedProcess[str]:
+    helm = shutil.which("helm")
+    assert helm, "helm is not on PATH: tests/cluster/build-tools builds it"
+    command = [helm, "template", "paceline", str(CHART), "--namespace", "paceline-system", "--include-crds", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def render(*arguments: str) -> list[dict[str, Any]]:
+    done = template(*arguments)
+    assert done.returncode == 0, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+@pytest.fixture(scope="module")
+def objects() -> list[dict[str, Any]]:
+    return render()
+
+
+def one(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    found = [item for item in objects if item["kind"] == kind and item["metadata"]["name"] == name]
+    assert len(found) == 1, f"{len(found)} of {kind} {name}"
+    return found[0]
+
+
+def pod_of(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    return one(objects, kind, name)["spec"]["template"]["spec"]
+
+
+def rules(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, set[str]]:
+    """Verbs by "group/resource"."""
+    table: dict[str, set[str]] = {}
+    for rule in one(objects, kind, name)["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                table.setdefault(f"{group}/{resource}", set()).update(rule["verbs"])
+    return table
+
+
+def test_operator_fits_pod_security_restricted(objects: list[dict[str, Any]]) -> None:
+    spec = pod_of(objects, "Deployment", "paceline-operator")
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in spec["containers"] + spec.get("initContainers", []):
+        security = container["securityContext"]
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert not security.get("privileged", False)
+    assert not any("hostPath" in volume for volume in spec.get("volumes", []))
+    for key in ("hostNetwork", "hostPID", "hostIPC"):
+        assert not spec.get(key, False), key
+
+
+def test_agent_is_root_without_any_capability_and_writes_nowhere(objects: list[dict[str, Any]]) -> None:
+    spec = pod_of(objects, "DaemonSet", "paceline-agent")
+    assert spec["securityContext"] == {
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert "initContainers" not in spec
+    for key in ("hostNetwork", "hostPID", "hostIPC"):
+        assert not spec.get(key, False), key
+    (container,) = spec["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]} == {"sys": "/sys"}
+    assert [mount for mount in container["volumeMounts"] if not mount.get("readOnly", False)] == []
+
+
+def test_namespaces_carry_the_level_their_pods_need(objects: list[dict[str, Any]]) -> None:
+    agents = one(objects, "Namespace", "paceline-agents")
+    assert agents["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    for item in objects:
+        if item["kind"] == "DaemonSet":
+            assert item["metadata"]["namespace"] == "paceline-agents"
+        if item["kind"] == "Deployment":
+            assert item["metadata"]["namespace"] == "paceline-system"
+
+
+def test_nobody_has_a_wildcard_or_may_escalate(objects: list[dict[str, Any]]) -> None:
+    roles = [item for item in objects if item["kind"] in ("Role", "ClusterRole")]
+    assert len(roles) == 4
+    for role in roles:
+        for rule in role["rules"]:
+            assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"], role["metadata"]["name"]
+            assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
+            assert not {"pods/exec", "nodes/proxy", "serviceaccounts/token"} & set(rule["resources"])
+
+
+def test_agent_may_write_only_fabric_and_lease(objects: list[dict[str, Any]]) -> None:
+    assert rules(objects, "ClusterRole", "paceline-agent") == {
+        "/nodes": {"get"},
+        "paceline.dev/nodefabrics": {"get", "create", "patch"},
+        "paceline.dev/nodefabrics/status": {"patch"},
+    }
+    assert rules(objects, "Role", "paceline-agent") == {"coordination.k8s.io/leases": {"create", "patch"}}
+
+
+def test_operator_may_not_list_secrets_or_write_nodes(objects: list[dict[str, Any]]) -> None:
+    table = rules(objects, "ClusterRole", "paceline-operator")
+    assert table["/secrets"] <= {"get", "create", "delete"}
+    assert table["/nodes"] == {"get", "list", "watch"}
+    assert "coordination.k8s.io/leases" not in table
+    assert rules(objects, "Role", "paceline-operator")["coordination.k8s.io/leases"] >= {"get", "create", "update"}
+
+
+def test_priority_classes_never_preempt(objects: list[dict[str, Any]]) -> None:
+    classes = [item for item in objects if item["kind"] == "PriorityClass"]
+    assert {item["metadata"]["name"] for item in classes} == {"paceline-low", "paceline-normal", "paceline-high"}
+    assert all(item["preemptionPolicy"] == "Never" and isinstance(item["value"], int) for item in classes)
+
+
+def test_custom_resources_are_the_repository_s(objects: list[dict[str, Any]]) -> None:
+    rendered = {item["metadata"]["name"]: item for item in objects if item["kind"] == "CustomResourceDefinition"}
+    files = sorted((ROOT / "crds").glob("*.yaml"))
+    assert files
+    for file in files:
+        definition = yaml.safe_load(file.read_text())
+        assert rendered[definition["metadata"]["name"]]["spec"] == definition["spec"]
+        assert file.stat().st_size < 200_000
+
+
+def test_every_pod_of_a_workload_is_selected(objects: list[dict[str, Any]]) -> None:
+    for item in objects:
+        if item["kind"] in ("Deployment", "DaemonSet"):
+            labels = item["spec"]["template"]["metadata"]["labels"]
+            assert item["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_values_reach_the_objects() -> None:
+    objects = render(
+        "--set=images.runtime=registry.example/runtime:1",
+        "--set=agent.runtimeClassName=nvidia",
+        "--set=agent.probeSeconds=7",
+        "--set=images.pullSecrets={one}",
+        "--set=agent.namespace=elsewhere",
+    )
+    operator = pod_of(objects, "Deployment", "paceline-operator")
+    assert "--runtime-image=registry.example/runtime:1" in operator["containers"][0]["args"]
+    assert operator["imagePullSecrets"] == [{"name": "one"}]
+    agent = pod_of(objects, "DaemonSet", "paceline-agent")
+    assert agent["runtimeClassName"] == "nvidia"
+    assert {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"} in agent["containers"][0]["env"]
+    assert "--probe-seconds=7" in agent["containers"][0]["args"]
+    policy = one(objects, "ValidatingAdmissionPolicy", "paceline-agent-own-node")
+    assert "system:serviceaccount:elsewhere:paceline-agent" in policy["spec"]["variables"][0]["expression"]
+
+
+def test_the_agent_can_be_left_out() -> None:
+    objects = render("--set=agent.enabled=false")
+    assert not [item for item in objects if "agent" in item["metadata"]["name"]]
+    one(objects, "Deployment", "paceline-operator")
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("images.pullPolicy=Sometimes", "pullPolicy"),
+        ("operator.replica=2", "replica"),
+        ("agent.probeSeconds=0", "probeSeconds"),
+        ("priorityClasses.mine=high", "priorityClasses"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(setting: str, named: str) -> None:
+    done = template(f"--set={setting}")
+    assert done.returncode != 0
+    assert re.search(named, done.stderr), done.stderr
