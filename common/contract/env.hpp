@@ -37,6 +37,7 @@ inline constexpr Variable kCpuLimit{"PACELINE_CPU_LIMIT", "whole CPUs of the tra
 // Rendezvous.
 inline constexpr Variable kRendezvousAddress{"PACELINE_RENDEZVOUS_ADDRESS", "ip:port where rank 0's launcher is reached"};
 inline constexpr Variable kRendezvousListen{"PACELINE_RENDEZVOUS_LISTEN", "ip:port where node rank 0's launcher listens"};
+inline constexpr Variable kMasterPort{"PACELINE_MASTER_PORT", "port of rank 0's framework; 0: a free one each attempt; absent: 29500 + attempt mod 100"};
 inline constexpr Variable kToken{"PACELINE_TOKEN", "secret of this job: launchers, summary readers and the operator show it"};
 inline constexpr Variable kStartupTimeout{"PACELINE_STARTUP_TIMEOUT", "how long the gang may take to gather, a duration"};
 
@@ -63,7 +64,7 @@ inline constexpr Variable kLibrary{"PACELINE_LIBRARY", "path of libpaceline.so, 
 inline constexpr std::array kAll{
     kJobName,    kJobNamespace, kJobUid,      kRole,        kReplicaIndex,       kNodeRank,          kNodeCount,           kIncarnation,
     kPodName,    kPodIp,        kNodeName,    kFramework,   kFrameworkLauncher,  kProcessesPerReplica, kCpuLimit,          kRendezvousAddress,
-    kRendezvousListen, kToken,  kStartupTimeout, kAttempt,  kRestarts,           kMaxRestarts,       kBackoff,             kGracePeriod,
+    kRendezvousListen, kMasterPort, kToken,  kStartupTimeout, kAttempt,  kRestarts,           kMaxRestarts,       kBackoff,             kGracePeriod,
     kSuccessPolicy, kRuntimeDir, kStateDir,   kTerminationLog, kHttpListen,      kRankTable,         kTelemetrySocket,     kDisable,
     kLibrary,
 };

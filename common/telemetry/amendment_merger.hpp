@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// AmendmentMerger: joins a step's host facts with the device, NCCL and CUPTI facts that follow as amendments, then passes the step on exactly once.
+// A step waits at most 64 steps or 5 s; a rank that announces no such source is passed on at once.
+//
+// Ownership: values. Not thread-safe. An amendment that finds no waiting step is counted (`late`), never exported.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+
+#include "common/base/clock.hpp"
+#include "paceline/step_record.h"
+
+namespace paceline::telemetry {
+
+/// Copies into `step` exactly the fields whose valid bit `amendment` sets.
+void apply_amendment(paceline_step_record& step, const paceline_step_record& amendment);
+
+class AmendmentMerger {
+ public:
+  using Take = std::function<void(const paceline_step_record&)>;
+
+  explicit AmendmentMerger(bool expects_amendments) : expects_amendments_(expects_amendments) {}
+
+  void add(const paceline_step_record& record, SteadyTime now, const Take& take);
+  /// Passes on what has waited long enough.
+  void expire(SteadyTime now, const Take& take);
+  /// Passes on everything: the rank has ended.
+  void flush(const Take& take);
+  std::uint64_t late() const { return late_; }
+
+ private:
+  struct Waiting {
+    paceline_step_record record;
+    SteadyTime since;
+  };
+
+  bool expects_amendments_;
+  std::deque<Waiting> waiting_;
+  std::uint64_t late_ = 0;
+};
+
+}  // namespace paceline::telemetry

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/telemetry/ring_server.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+namespace paceline::telemetry {
+namespace {
+
+constexpr std::size_t kMostConnections = 256;
+constexpr int kPollMilliseconds = 250;
+constexpr std::size_t kLeastOffer = offsetof(paceline_ring_offer, reserved);
+
+}  // namespace
+
+RingServer::~RingServer() {
+  std::error_code ignored;
+  if (listener_.valid()) std::filesystem::remove(path_, ignored);
+}
+
+Status RingServer::open(const std::filesystem::path& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string text = path.string();
+  if (text.size() >= sizeof address.sun_path) {
+    return fail(Code::kInvalid, Origin::kConfig, "telemetry socket path " + text + " is longer than 107 bytes; choose a shorter state directory");
+  }
+  std::copy(text.begin(), text.end(), address.sun_path);
+  UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid()) return fail_errno("telemetry socket", errno);
+  ::unlink(text.c_str());
+  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return fail_errno("bind " + text, errno);
+  // Ranks may run as another user than the launcher.
+  if (::chmod(text.c_str(), 0666) != 0) return fail_errno("chmod " + text, errno);
+  if (::listen(listener.get(), 64) != 0) return fail_errno("listen " + text, errno);
+  const std::lock_guard lock(mutex_);
+  listener_ = std::move(listener);
+  path_ = path;
+  return {};
+}
+
+void RingServer::accept_all() {
+  while (true) {
+    UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid()) return;
+    if (connections_.size() < kMostConnections) connections_.push_back({std::move(fd)});
+  }
+}
+
+bool RingServer::receive(Connection& connection) {
+  while (true) {
+    paceline_ring_offer offer{};
+    iovec part{&offer, sizeof offer};
+    // Room for several descriptors, so that a peer that sends more than one cannot leak them into us.
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 8)];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t size = ::recvmsg(connection.fd.get(), &message, MSG_CMSG_CLOEXEC);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    std::vector<UniqueFd> received;
+    if (size >= 0) {
+      for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+        const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (std::size_t i = 0; i < count; ++i) {
+          int fd = -1;
+          std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
+          received.emplace_back(fd);
+        }
+      }
+    }
+    if (size <= 0) return false;
+    if (connection.key != 0) return false;  // one offer a connection
+    if (static_cast<std::size_t>(size) < kLeastOffer || offer.magic != PACELINE_OFFER_MAGIC || offer.version != PACELINE_OFFER_VERSION ||
+        received.size() != 1) {
+      return false;
+    }
+    const auto key = collector_.add(offer, received.front().get());
+    if (!key) return false;
+    connection.key = *key;
+  }
+}
+
+void RingServer::pump() {
+  const std::lock_guard lock(mutex_);
+  if (!listener_.valid()) return;
+  accept_all();
+  std::erase_if(connections_, [&](Connection& connection) {
+    if (receive(connection)) return false;
+    if (connection.key != 0) collector_.remove(connection.key);
+    return true;
+  });
+  collector_.poll();
+}
+
+void RingServer::run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    std::vector<pollfd> polled;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!listener_.valid()) return;
+      polled.push_back({listener_.get(), POLLIN, 0});
+      for (const Connection& connection : connections_) polled.push_back({connection.fd.get(), POLLIN, 0});
+    }
+    ::poll(polled.data(), polled.size(), kPollMilliseconds);
+    pump();
+  }
+}
+
+}  // namespace paceline::telemetry

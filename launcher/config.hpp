@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything the launcher is told, read once from PACELINE_* (common/contract/env.hpp) into one typed value. Pure: the environment is given.
+// Failure: an Error that names the variable, its value and what to write.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "common/base/error.hpp"
+#include "launcher/frameworks/environment.hpp"
+
+namespace paceline::launcher {
+
+struct Address {
+  std::string host;  // a numeric address: names need a resolver, which a static program has not
+  std::uint16_t port = 0;
+};
+
+struct Config {
+  std::string job_name;
+  std::string job_namespace;
+  std::string job_uid;
+  std::string role;
+  int replica_index = 0;
+  int node_rank = 0;
+  int node_count = 1;
+  int incarnation = 0;
+  std::string pod_name;
+  std::string pod_ip;
+  std::string node_name;
+
+  std::string framework = "PyTorch";
+  bool passthrough = false;
+  int processes = 1;
+  int cpu_limit = 0;     // 0: none
+  int master_port = -1;  // -1: numbered by attempt; 0: a free one each attempt
+
+  Address rendezvous;
+  Address listen;
+  std::string token;
+  std::chrono::nanoseconds startup_timeout = std::chrono::minutes(10);
+
+  int attempt = 0;
+  int restarts = 0;
+  int max_restarts = 0;
+  std::chrono::nanoseconds backoff{0};
+  std::chrono::nanoseconds grace = std::chrono::seconds(30);
+  bool rank_zero_decides = false;
+
+  std::string runtime_dir;
+  std::string state_dir;
+  std::string termination_log;
+  Address http;  // port 0 with an empty host: no endpoint
+};
+
+Result<Config> read_config(const frameworks::Environment& environment);
+
+/// "10.0.0.7:29400" or "[fd00::7]:29400".
+Result<Address> parse_address(const std::string& text);
+
+}  // namespace paceline::launcher

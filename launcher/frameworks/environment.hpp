@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The environment of one rank: what its framework reads, made from the rank table, on top of what image and user have set. Pure.
+//
+// The rank table decides rendezvous and rank variables, whatever was set before. What is a matter of taste (OMP_NUM_THREADS, interfaces,
+// PYTHONUNBUFFERED) is set only where nobody has set it; lists are only prepended to.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace paceline::frameworks {
+
+using Environment = std::map<std::string, std::string>;
+
+struct RankPlace {
+  int rank = 0;
+  int local_rank = 0;
+  int world_size = 1;
+  int local_world_size = 1;
+  int node_rank = 0;
+  int node_count = 1;
+  std::string role;
+  int attempt = 0;
+  int restarts = 0;
+  int max_restarts = 0;
+  std::string job_uid;
+  std::string master_address;
+  std::uint16_t master_port = 0;
+};
+
+struct RankSetting {
+  bool passthrough = false;
+  int threads = 1;              // for OMP_NUM_THREADS
+  std::string runtime_dir;      // "" or with the kill switch set: nothing is injected
+  std::string rank_table_path;
+  std::string telemetry_socket;
+  std::string interface;  // network interface that carries this pod's address; "" where unknown
+};
+
+struct ComposedEnvironment {
+  Environment variables;
+  std::vector<std::string> changes;  // list variables and defaults that were changed, for one log line
+};
+
+ComposedEnvironment compose_environment(const Environment& base, const RankPlace& place, const RankSetting& setting);
+
+/// CPUs divided among the ranks of this replica, at least 1.
+int threads_per_rank(int cpus, int processes);
+
+}  // namespace paceline::frameworks

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/install.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "common/telemetry/unique_fd.hpp"
+
+namespace paceline::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::unexpected<Error> failed(const fs::path& path, const std::error_code& error) {
+  return fail_errno("install " + path.string(), error.value());
+}
+
+Status copy_one(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  const fs::path partial = to.string() + ".partial";
+  fs::copy_file(from, partial, fs::copy_options::overwrite_existing, error);
+  if (!error) fs::rename(partial, to, error);
+  if (error) return failed(to, error);
+  return {};
+}
+
+Status copy_tree(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::create_directories(to, error);
+  if (error) return failed(to, error);
+  for (fs::recursive_directory_iterator at(from, error), end; !error && at != end; at.increment(error)) {
+    const fs::path target = to / at->path().lexically_relative(from);
+    if (at->is_symlink(error)) {
+      fs::remove(target, error);
+      fs::copy_symlink(at->path(), target, error);
+    } else if (at->is_directory(error)) {
+      fs::create_directories(target, error);
+    } else if (!error) {
+      if (auto copied = copy_one(at->path(), target); !copied) return copied;
+    }
+    if (error) return failed(target, error);
+  }
+  if (error) return failed(from, error);
+  return {};
+}
+
+}  // namespace
+
+fs::path own_tree() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).parent_path().parent_path();
+}
+
+Status install(const fs::path& source, const fs::path& target) {
+  std::error_code error;
+  fs::remove(target / ".complete", error);
+  if (fs::equivalent(source, target, error)) {
+    return fail(Code::kInvalid, Origin::kConfig, "install: " + target.string() + " is where the runtime already lies; name another directory");
+  }
+  if (!fs::is_directory(source / "bin", error)) return fail(Code::kNotFound, Origin::kConfig, "install: " + source.string() + " holds no bin/; is this the runtime image?");
+  for (const char* part : {"bin", "lib", "python"}) {
+    if (!fs::exists(source / part, error)) continue;
+    if (auto copied = copy_tree(source / part, target / part); !copied) return copied;
+  }
+  const fs::path partial = target / ".complete.partial";
+  telemetry::UniqueFd marker(::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!marker.valid()) return fail_errno("install " + partial.string(), errno);
+  const std::string text = PACELINE_VERSION "\n";
+  if (::write(marker.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) return fail_errno("install " + partial.string(), errno);
+  fs::rename(partial, target / ".complete", error);
+  if (error) return failed(target / ".complete", error);
+  return {};
+}
+
+}  // namespace paceline::launcher

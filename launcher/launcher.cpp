@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/launcher.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "common/contract/env.hpp"
+#include "common/contract/labels.hpp"
+#include "common/telemetry/collector.hpp"
+#include "common/telemetry/ring_server.hpp"
+#include "launcher/endpoint.hpp"
+#include "launcher/files.hpp"
+#include "launcher/frameworks/command.hpp"
+#include "launcher/network.hpp"
+#include "launcher/process/binding.hpp"
+#include "launcher/process/rank_set.hpp"
+#include "launcher/rank_plan.hpp"
+#include "launcher/rendezvous/client.hpp"
+#include "launcher/rendezvous/member.hpp"
+#include "launcher/rendezvous/server.hpp"
+#include "launcher/summary/documents.hpp"
+#include "launcher/summary/http_server.hpp"
+
+namespace paceline::launcher {
+namespace {
+
+constexpr std::chrono::milliseconds kTick{100};
+constexpr std::chrono::seconds kGoodbye{5};
+constexpr int kAnyRank = 1 << 24;
+
+int exit_code(rendezvous::End end) {
+  switch (end) {
+    case rendezvous::End::kSucceeded:
+      return contract::kExitOk;
+    case rendezvous::End::kFailed:
+      return contract::kExitJobFailed;
+    case rendezvous::End::kTerminated:
+      return contract::kExitTerminated;
+    case rendezvous::End::kBadContract:
+      return contract::kExitBadContract;
+    case rendezvous::End::kRendezvousTimeout:
+      return contract::kExitRendezvous;
+  }
+  return contract::kExitJobFailed;
+}
+
+rendezvous::Hello hello_of(const Config& config) {
+  rendezvous::Hello hello;
+  hello.token = config.token;
+  hello.job_uid = config.job_uid;
+  hello.node = {config.node_rank, config.role, config.replica_index, config.incarnation, config.pod_name, config.pod_ip, config.node_name, config.processes, 0};
+  hello.attempt = config.attempt;
+  hello.restarts = config.restarts;
+  return hello;
+}
+
+rendezvous::GangConfig gang_of(const Config& config) {
+  rendezvous::GangConfig gang;
+  gang.job_uid = config.job_uid;
+  gang.token = config.token;
+  gang.node_count = config.node_count;
+  gang.max_restarts = config.max_restarts;
+  gang.backoff = config.backoff;
+  gang.rank_zero_decides = config.rank_zero_decides;
+  gang.attempt = config.attempt;
+  gang.restarts = config.restarts;
+  gang.master_port = [address = config.pod_ip, port = config.master_port](int attempt) {
+    // Numbered by attempt, so that a restart never meets a half-closed socket.
+    const int preferred = port >= 0 ? port : contract::kMasterPortBase + attempt % 100;
+    return free_port(address, static_cast<std::uint16_t>(preferred));
+  };
+  return gang;
+}
+
+}  // namespace
+
+class Launcher::Impl {
+ public:
+  Impl(Config config, frameworks::Environment environment, std::vector<std::string> command, const Clock& clock, Log& log)
+      : config_(std::move(config)),
+        environment_(std::move(environment)),
+        command_(std::move(command)),
+        clock_(clock),
+        log_(log),
+        signals_(io_, SIGCHLD, SIGTERM, SIGINT),
+        timer_(io_),
+        collector_({config_.job_namespace, config_.job_name, config_.role, config_.node_name}, clock),
+        rings_(collector_),
+        ranks_(pump_, clock, config_.grace, "/",
+               {[this](int local_rank, const std::optional<rendezvous::Failure>& failure) { perform(member_.on_rank_exit(local_rank, failure)); },
+                [this] { perform(member_.on_all_stopped(clock_.steady())); }}),
+        member_({hello_of(config_), config_.startup_timeout, config_.rank_zero_decides}, clock.steady()) {}
+
+  int run();
+
+ private:
+  Status prepare();
+  void perform(const rendezvous::MemberActions& actions);
+  void start_ranks(const rendezvous::StartRanks& start);
+  void wait_signal();
+  void tick();
+  void say_goodbye();
+  telemetry::JobSummary folded(telemetry::Span span) const;
+  summary::HttpAnswer answer(const std::string& path, const std::string& authorization) const;
+  void write_ending();
+  std::filesystem::path in_state(const char* name) const { return std::filesystem::path(config_.state_dir) / name; }
+
+
+  const Config config_;
+  const frameworks::Environment environment_;
+  const std::vector<std::string> command_;
+  const Clock& clock_;
+  Log& log_;
+  boost::asio::io_context io_{1};
+  boost::asio::signal_set signals_;
+  boost::asio::steady_timer timer_;
+  process::LogPump pump_;
+  telemetry::UniqueFd log_pipe_;
+  telemetry::Collector collector_;
+  telemetry::RingServer rings_;
+  process::RankSet ranks_;
+  rendezvous::Member member_;
+  std::optional<rendezvous::Server> server_;
+  std::optional<rendezvous::Client> client_;
+  std::optional<summary::HttpServer> http_;
+  RankPlan plan_;
+  std::optional<rendezvous::Outcome> outcome_;
+  SteadyTime goodbye_by_{};
+  std::string last_changes_;
+};
+
+Status Launcher::Impl::prepare() {
+  std::error_code error;
+  std::filesystem::create_directories(config_.state_dir, error);
+  if (error) return fail_errno("state directory " + config_.state_dir + " (PACELINE_STATE_DIR)", error.value());
+  const auto path = environment_.find("PATH");
+  const auto command = frameworks::resolve_command(
+      command_, {config_.framework, config_.passthrough, config_.node_count, config_.processes},
+      [&](const std::string& script) { return frameworks::interpreter_of_script(script, path == environment_.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second); });
+  if (!command) return std::unexpected(command.error());
+  for (const std::string& note : command->notes) log_.line(note);
+  plan_.argv = command->argv;
+  plan_.environment = environment_;
+  plan_.interface = interface_of(config_.pod_ip);
+  plan_.allowed_cpus = process::allowed_cpus();
+  plan_.numa_nodes = process::numa_nodes("/");
+  plan_.telemetry_socket = in_state("telemetry.sock").string();
+  plan_.rank_table = in_state("rank-table.json").string();
+  if (auto opened = rings_.open(plan_.telemetry_socket); !opened) return opened;
+  if (config_.node_rank == 0) {
+    server_.emplace(io_, clock_, gang_of(config_), [this](const std::string& line) { log_.line(line); });
+    if (auto opened = server_->open(config_.listen.host, config_.listen.port); !opened) return opened;
+  }
+  if (!config_.http.host.empty()) {
+    http_.emplace(io_, [this](const std::string& target, const std::string& authorization) { return answer(target, authorization); });
+    if (auto opened = http_->open(config_.http.host, config_.http.port); !opened) return opened;
+  }
+  client_.emplace(io_, config_.rendezvous.host, config_.rendezvous.port,
+                  rendezvous::Client::Callbacks{[this] { perform(member_.on_connected(clock_.steady())); },
+                                                [this](const std::string& why) { perform(member_.on_disconnected(why, clock_.steady())); },
+                                                [this](const rendezvous::Message& message) { perform(member_.on_message(message, clock_.steady())); }});
+  return {};
+}
+
+int Launcher::Impl::run() {
+  ::signal(SIGPIPE, SIG_IGN);
+  // Orphans come to us even where we are not PID 1, so that nothing of an attempt outlives it.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  if (auto prepared = prepare(); !prepared) return refuse(config_.termination_log, prepared.error().message, log_);
+
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) == 0) {
+    pump_.add(telemetry::UniqueFd(ends[0]), "", STDERR_FILENO);
+    log_pipe_.reset(ends[1]);
+    ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    log_.use(ends[1]);
+  }
+  std::jthread pumping([this](const std::stop_token& stop) { pump_.run(stop); });
+  std::jthread reading([this](const std::stop_token& stop) { rings_.run(stop); });
+
+  wait_signal();
+  perform(member_.begin(clock_.steady()));
+  tick();
+  io_.run();
+
+  reading.request_stop();
+  reading.join();
+  rings_.pump();
+  write_ending();
+  log_.use(STDERR_FILENO);
+  log_pipe_.reset();
+  pumping.request_stop();
+  pumping.join();
+  return exit_code(outcome_->end);
+}
+
+void Launcher::Impl::wait_signal() {
+  signals_.async_wait([this](boost::system::error_code error, int signal) {
+    if (error) return;
+    if (signal == SIGCHLD) {
+      ranks_.on_child();
+    } else {
+      perform(member_.on_terminate(signal == SIGTERM ? "SIGTERM" : "SIGINT"));
+    }
+    wait_signal();
+  });
+}
+
+void Launcher::Impl::tick() {
+  timer_.expires_after(kTick);
+  timer_.async_wait([this](boost::system::error_code error) {
+    if (error) return;
+    ranks_.on_tick();
+    if (server_) server_->tick();
+    perform(member_.on_tick(clock_.steady()));
+    if (outcome_) say_goodbye();
+    tick();
+  });
+}
+
+// The server's end is the last thing that the others hear from it: it leaves when all have heard, or after a while.
+void Launcher::Impl::say_goodbye() {
+  const bool heard = !server_ || !server_->gang().finished() || server_->all_gone() || clock_.steady() >= goodbye_by_;
+  if (!heard) return;
+  if (server_) server_->close();
+  if (http_) http_->close();
+  io_.stop();
+}
+
+void Launcher::Impl::perform(const rendezvous::MemberActions& actions) {
+  for (const auto& action : actions) {
+    if (std::holds_alternative<rendezvous::ConnectServer>(action)) {
+      client_->connect();
+    } else if (std::holds_alternative<rendezvous::DropServer>(action)) {
+      client_->drop();
+    } else if (const auto* send = std::get_if<rendezvous::SendMessage>(&action)) {
+      client_->send(send->message);
+    } else if (std::holds_alternative<rendezvous::SendSummary>(action)) {
+      rings_.pump();
+      client_->send(rendezvous::Beat{collector_.summaries()});
+    } else if (const auto* start = std::get_if<rendezvous::StartRanks>(&action)) {
+      start_ranks(*start);
+    } else if (std::holds_alternative<rendezvous::StopRanks>(action)) {
+      ranks_.stop();
+    } else if (const auto* line = std::get_if<rendezvous::LogLine>(&action)) {
+      log_.line(line->text);
+    } else if (const auto* exit = std::get_if<rendezvous::Exit>(&action)) {
+      outcome_ = exit->outcome;
+      goodbye_by_ = clock_.steady() + kGoodbye;
+    }
+  }
+}
+
+void Launcher::Impl::start_ranks(const rendezvous::StartRanks& start) {
+  if (auto written = write_atomically(plan_.rank_table, rendezvous::to_json(start.table)); !written) {
+    rendezvous::Failure failure;
+    failure.exit_code = 1;
+    failure.reason = "StateDirectory";
+    failure.last_lines = {written.error().message};
+    perform(member_.on_rank_exit(0, failure));
+    return;
+  }
+  const auto specs = plan_ranks(plan_, config_, start.table, start.restarts);
+  if (specs.changes != last_changes_) log_.line("environment of the ranks: " + specs.changes);
+  last_changes_ = specs.changes;
+  const auto& node = start.table.nodes[static_cast<std::size_t>(config_.node_rank)];
+  // A launcher that was kept numbers its ranks itself.
+  const int first = config_.passthrough ? 0 : node.first_rank;
+  collector_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank, first, config_.passthrough ? kAnyRank : node.processes);
+  ranks_.start(specs.ranks);
+}
+
+telemetry::JobSummary Launcher::Impl::folded(telemetry::Span span) const {
+  return telemetry::fold(server_ ? server_->gang().ranks() : collector_.summaries(), span);
+}
+
+summary::HttpAnswer Launcher::Impl::answer(const std::string& path, const std::string& authorization) const {
+  EndpointState state;
+  state.config = &config_;
+  state.collector = &collector_;
+  state.state.job_uid = config_.job_uid;
+  if (server_) {
+    const auto& gang = server_->gang();
+    state.whole_job = true;
+    state.state = {config_.job_uid, std::string(rendezvous::to_string(gang.phase())), gang.attempt(), gang.restarts(), gang.gathered(), gang.expected(), gang.culprit()};
+  } else {
+    state.state = {config_.job_uid, member_.running() ? "Running" : "Gathering", member_.attempt(), member_.restarts(), 1, 1, std::nullopt};
+  }
+  state.summary = folded(telemetry::Span::kWindow);
+  return answer_request(state, path, authorization);
+}
+
+void Launcher::Impl::write_ending() {
+  const auto& outcome = *outcome_;
+  const auto summary = folded(telemetry::Span::kTotal);
+  const summary::Ending ending{std::string(rendezvous::to_string(outcome.end)), outcome.attempt, outcome.restarts, outcome.message, outcome.culprit, in_state("report.json").string()};
+  if (auto written = write_atomically(ending.report, summary::report_document(ending, summary)); !written) log_.line(written.error().message);
+  if (!config_.termination_log.empty()) {
+    if (auto written = write_in_place(config_.termination_log, summary::termination_message(ending, summary, contract::kTerminationMessageBytes)); !written) {
+      log_.line(written.error().message);
+    }
+  }
+  std::error_code ignored;
+  std::filesystem::remove(plan_.rank_table, ignored);
+  log_.line("ends: " + ending.verdict + (ending.message.empty() ? "" : ": " + ending.message));
+}
+
+Launcher::Launcher(Config config, frameworks::Environment environment, std::vector<std::string> command, const Clock& clock, Log& log)
+    : impl_(std::make_unique<Impl>(std::move(config), std::move(environment), std::move(command), clock, log)) {}
+Launcher::~Launcher() = default;
+int Launcher::run() { return impl_->run(); }
+
+int refuse(const std::string& termination_log, const std::string& message, Log& log) {
+  log.line(message);
+  if (!termination_log.empty()) {
+    const summary::Ending ending{"BadContract", 0, 0, message, std::nullopt, ""};
+    if (auto written = write_in_place(termination_log, summary::termination_message(ending, {}, contract::kTerminationMessageBytes)); !written) {
+      log.line(written.error().message);
+    }
+  }
+  return contract::kExitBadContract;
+}
+
+}  // namespace paceline::launcher

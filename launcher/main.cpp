@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// paceline-launcher: first process of every training container. Wiring only.
+#include <unistd.h>
+
+#include <cstring>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "common/contract/env.hpp"
+#include "common/contract/labels.hpp"
+#include "launcher/install.hpp"
+#include "launcher/launcher.hpp"
+
+extern char** environ;
+
+namespace {
+
+constexpr int kExitUsage = 2;
+constexpr std::string_view kUsage =
+    "usage: paceline-launcher run -- COMMAND [ARGUMENT…]   start the ranks of this replica (told by PACELINE_*)\n"
+    "       paceline-launcher install DIR                  copy launcher and runtime to DIR\n"
+    "       paceline-launcher version\n";
+
+paceline::frameworks::Environment own_environment() {
+  paceline::frameworks::Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const char* equals = std::strchr(*entry, '=');
+    if (equals != nullptr) environment.emplace(std::string(*entry, static_cast<std::size_t>(equals - *entry)), equals + 1);
+  }
+  return environment;
+}
+
+int run(const std::vector<std::string>& command) {
+  paceline::launcher::Log log;
+  auto environment = own_environment();
+  const auto config = paceline::launcher::read_config(environment);
+  if (!config) {
+    const auto file = environment.find(std::string(paceline::env::kTerminationLog.name));
+    return paceline::launcher::refuse(file == environment.end() ? "" : file->second, config.error().message, log);
+  }
+  const paceline::SystemClock clock;
+  return paceline::launcher::Launcher(*config, std::move(environment), command, clock, log).run();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.size() >= 3 && arguments[0] == "run" && arguments[1] == "--") return run({arguments.begin() + 2, arguments.end()});
+  if (arguments.size() == 2 && arguments[0] == "install") {
+    if (auto installed = paceline::launcher::install(paceline::launcher::own_tree(), arguments[1]); !installed) {
+      std::cerr << "[paceline] " << installed.error().message << '\n';
+      return 1;
+    }
+    return 0;
+  }
+  if (arguments.size() == 1 && arguments[0] == "version") {
+    std::cout << PACELINE_VERSION << '\n';
+    return 0;
+  }
+  std::cerr << kUsage;
+  return kExitUsage;
+}

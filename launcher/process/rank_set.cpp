@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/process/rank_set.hpp"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <utility>
+
+#include "launcher/process/cgroup.hpp"
+
+namespace paceline::process {
+namespace {
+
+using rendezvous::Failure;
+
+constexpr std::chrono::milliseconds kDrain{150};
+constexpr std::chrono::seconds kAfterKill{2};
+
+// Everything whose parent we are: the ranks, and orphans that came to us.
+std::vector<pid_t> children(const std::filesystem::path& root) {
+  const std::string self = std::to_string(::getpid());
+  std::ifstream file(root / "proc" / self / "task" / self / "children");
+  std::vector<pid_t> pids;
+  for (pid_t pid = 0; file >> pid;) pids.push_back(pid);
+  return pids;
+}
+
+}  // namespace
+
+RankSet::RankSet(LogPump& pump, const Clock& clock, std::chrono::nanoseconds grace, std::filesystem::path root, Callbacks callbacks)
+    : pump_(pump), clock_(clock), grace_(grace), root_(std::move(root)), callbacks_(std::move(callbacks)) {}
+
+void RankSet::start(const std::vector<RankSpec>& ranks) {
+  ranks_.clear();
+  stopping_ = false;
+  killed_ = false;
+  oom_before_ = oom_kills(root_);
+  for (const RankSpec& spec : ranks) {
+    auto spawned = spawn(spec.request);
+    if (!spawned) {
+      // The others of this replica would wait for it for ever: the gang's server ends the attempt.
+      Failure failure;
+      failure.local_rank = spec.local_rank;
+      failure.exit_code = 127;
+      failure.reason = "NotExecutable";
+      failure.last_lines = {spawned.error().message};
+      callbacks_.exited(spec.local_rank, failure);
+      return;
+    }
+    const std::string prefix = "[" + std::to_string(spec.rank) + "] ";
+    const auto out = pump_.add(std::move(spawned->out), prefix, STDOUT_FILENO);
+    const auto err = pump_.add(std::move(spawned->err), prefix, STDERR_FILENO);
+    ranks_.push_back({spec.rank, spec.local_rank, spawned->pid, out, err});
+  }
+}
+
+bool RankSet::any_alive() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.exited; });
+}
+
+bool RankSet::any_group() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return ::kill(-rank.pid, 0) == 0; });
+}
+
+Failure RankSet::failure_of(const Rank& rank, int status) {
+  Failure failure;
+  failure.local_rank = rank.local_rank;
+  if (WIFSIGNALED(status)) {
+    failure.signal = WTERMSIG(status);
+    failure.reason = "Signal";
+    const auto now = oom_kills(root_);
+    if (*failure.signal == SIGKILL && now && oom_before_ && *now > *oom_before_) {
+      failure.oom = true;
+      failure.reason = "OOMKilled";
+    }
+  } else {
+    failure.exit_code = WEXITSTATUS(status);
+    failure.reason = "Exit";
+  }
+  // A program says last on stderr why it died; stdout only speaks where stderr is silent.
+  failure.last_lines = pump_.last_lines(rank.err, kDrain);
+  if (failure.last_lines.empty()) failure.last_lines = pump_.last_lines(rank.out, kDrain);
+  return failure;
+}
+
+void RankSet::on_child() {
+  std::vector<Ended> ended;
+  bool no_children = false;
+  while (true) {
+    int status = 0;
+    const pid_t pid = ::waitpid(-1, &status, WNOHANG);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid <= 0) {
+      no_children = pid < 0;
+      break;
+    }
+    for (std::size_t index = 0; index < ranks_.size(); ++index) {
+      if (ranks_[index].pid == pid && !ranks_[index].exited) {
+        ranks_[index].exited = true;
+        ended.push_back({index, status});
+      }
+    }
+  }
+  // Of several that are seen at once, one killed by a signal is the cause; the others lost their peer.
+  std::stable_sort(ended.begin(), ended.end(), [](const Ended& a, const Ended& b) { return WIFSIGNALED(a.status) && !WIFSIGNALED(b.status); });
+  for (const Ended& end : ended) {
+    if (stopping_) break;
+    const Rank rank = ranks_[end.index];
+    const bool good = WIFEXITED(end.status) && WEXITSTATUS(end.status) == 0;
+    callbacks_.exited(rank.local_rank, good ? std::nullopt : std::optional(failure_of(rank, end.status)));
+  }
+  if (stopping_) check_stopped(no_children);
+}
+
+void RankSet::signal_all(int signal) {
+  for (const Rank& rank : ranks_) ::kill(-rank.pid, signal);
+  for (const pid_t pid : children(root_)) {
+    const bool is_rank = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.pid == pid; });
+    if (!is_rank) ::kill(pid, signal);
+  }
+}
+
+void RankSet::stop() {
+  if (stopping_) return;
+  stopping_ = true;
+  killed_ = false;
+  deadline_ = clock_.steady() + std::chrono::duration_cast<SteadyTime::duration>(grace_);
+  signal_all(SIGTERM);
+  on_child();
+}
+
+void RankSet::check_stopped(bool no_children) {
+  const SteadyTime now = clock_.steady();
+  if (!no_children && now >= deadline_) {
+    if (!killed_) {
+      killed_ = true;
+      deadline_ = now + kAfterKill;
+      signal_all(SIGKILL);
+      return;
+    }
+    signal_all(SIGKILL);
+    // What is left cannot be killed (it hangs in the kernel); without ranks alive there is nothing more to wait for.
+    if (any_alive()) return;
+    no_children = true;
+  }
+  if (!no_children) {
+    // What left its rank's process group has outlived the rank and nobody waits for it; what stayed in it still has its grace.
+    if (!any_alive() && !any_group()) signal_all(SIGKILL);
+    return;
+  }
+  stopping_ = false;
+  ranks_.clear();
+  callbacks_.all_stopped();
+}
+
+void RankSet::on_tick() {
+  if (stopping_) on_child();
+}
+
+}  // namespace paceline::process

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rank_plan.hpp"
+
+#include <algorithm>
+
+#include "launcher/process/binding.hpp"
+
+namespace paceline::launcher {
+
+PlannedRanks plan_ranks(const RankPlan& plan, const Config& config, const rendezvous::RankTable& table, int restarts) {
+  const auto& node = table.nodes[static_cast<std::size_t>(config.node_rank)];
+  const int processes = config.passthrough ? 1 : node.processes;
+  const int allowed = static_cast<int>(plan.allowed_cpus.size());
+  const int cpus = config.cpu_limit > 0 ? std::min(config.cpu_limit, std::max(1, allowed)) : allowed;
+  const auto binding = process::plan_binding(plan.allowed_cpus, plan.numa_nodes, processes);
+
+  PlannedRanks planned;
+  for (int local_rank = 0; local_rank < processes; ++local_rank) {
+    frameworks::RankPlace place;
+    place.rank = node.first_rank + local_rank;
+    place.local_rank = local_rank;
+    place.world_size = table.world_size;
+    place.local_world_size = processes;
+    place.node_rank = node.node_rank;
+    place.node_count = static_cast<int>(table.nodes.size());
+    place.role = node.role;
+    place.attempt = table.attempt;
+    place.restarts = restarts;
+    place.max_restarts = config.max_restarts;
+    place.job_uid = config.job_uid;
+    place.master_address = table.master_address;
+    place.master_port = table.master_port;
+    const frameworks::RankSetting setting{config.passthrough, frameworks::threads_per_rank(cpus, processes), config.runtime_dir, plan.rank_table, plan.telemetry_socket, plan.interface};
+    const auto composed = frameworks::compose_environment(plan.environment, place, setting);
+
+    process::RankSpec spec;
+    spec.rank = place.rank;
+    spec.local_rank = local_rank;
+    spec.request.argv = plan.argv;
+    for (const auto& [name, value] : composed.variables) spec.request.environment.push_back(name + "=" + value);
+    spec.request.cpus = binding[static_cast<std::size_t>(local_rank)];
+    planned.ranks.push_back(std::move(spec));
+    if (local_rank == 0) {
+      for (const std::string& change : composed.changes) planned.changes += (planned.changes.empty() ? "" : " ") + change;
+    }
+  }
+  return planned;
+}
+
+}  // namespace paceline::launcher

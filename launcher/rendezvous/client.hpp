@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Client: the socket around a Member: connects to rank 0's launcher, passes messages on, tells when the connection is lost.
+//
+// Ownership: owns its connection; borrows io_context. One thread; no callback comes from within a call. Failure: `lost` with the reason.
+#pragma once
+
+#include <utility>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "launcher/rendezvous/connection.hpp"
+#include "launcher/rendezvous/message.hpp"
+
+namespace paceline::rendezvous {
+
+class Client {
+ public:
+  struct Callbacks {
+    std::function<void()> connected;
+    std::function<void(const std::string& why)> lost;
+    std::function<void(const Message&)> message;
+  };
+
+  Client(boost::asio::io_context& io, const std::string& host, std::uint16_t port, Callbacks callbacks);
+
+  void connect();
+  void send(const Message& message);
+  /// Closes after what was sent is written; `lost` does not follow.
+  void drop();
+
+ private:
+  boost::asio::io_context& io_;
+  boost::asio::ip::tcp::endpoint server_;
+  Callbacks callbacks_;
+  boost::asio::steady_timer timer_;
+  std::shared_ptr<boost::asio::ip::tcp::socket> connecting_;
+  std::shared_ptr<Connection> connection_;
+};
+
+}  // namespace paceline::rendezvous

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON forms of the values that messages, rank table, summary and termination message share. Pure. Writing never fails; reading notes the first wrong
+// field in the problem of its Fields.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/rendezvous/json_fields.hpp"
+#include "launcher/rendezvous/message.hpp"
+
+namespace paceline::rendezvous {
+
+inline constexpr int kMostNodes = 100'000;
+inline constexpr int kMostProcesses = 64;
+inline constexpr int kMostRanks = kMostNodes * kMostProcesses;
+inline constexpr std::size_t kMostReportedRanks = 256;  // of one replica, in one beat
+
+nlohmann::json form(const Node& node);
+nlohmann::json form(const RankTable& table);
+nlohmann::json form(const Culprit& culprit);
+nlohmann::json form(const telemetry::RankSummary& summary);
+
+Node read_node(const nlohmann::json& json, std::string& problem);
+RankTable read_rank_table(const nlohmann::json& json, std::string& problem);
+Culprit read_culprit(const nlohmann::json& json, std::string& problem);
+Failure read_failure(const nlohmann::json& json, std::string& problem);
+telemetry::RankSummary read_rank_summary(const nlohmann::json& json, std::string& problem);
+
+}  // namespace paceline::rendezvous

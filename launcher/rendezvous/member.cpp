@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/member.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/duration.hpp"
+
+namespace paceline::rendezvous {
+namespace {
+
+constexpr std::chrono::milliseconds kFirstRetry{100};
+constexpr std::chrono::milliseconds kLongestRetry{2000};
+
+}  // namespace
+
+std::string_view to_string(End end) {
+  switch (end) {
+    case End::kSucceeded:
+      return "Succeeded";
+    case End::kFailed:
+      return "Failed";
+    case End::kTerminated:
+      return "Terminated";
+    case End::kBadContract:
+      return "BadContract";
+    case End::kRendezvousTimeout:
+      return "RendezvousTimeout";
+  }
+  return "Unknown";
+}
+
+Member::Member(MemberConfig config, SteadyTime now) : config_(std::move(config)), attempt_(config_.hello.attempt), idle_since_(now) {}
+
+MemberActions Member::begin(SteadyTime now) {
+  idle_since_ = now;
+  connect();
+  return take();
+}
+
+void Member::connect() {
+  link_ = Link::kConnecting;
+  act(ConnectServer{});
+}
+
+void Member::stop_ranks() {
+  state_ = State::kStopping;
+  act(StopRanks{});
+}
+
+MemberActions Member::on_connected(SteadyTime now) {
+  if (ending_) return take();
+  link_ = Link::kUp;
+  heard_ = now;
+  last_beat_ = now;
+  act(SendMessage{config_.hello});
+  return take();
+}
+
+MemberActions Member::on_disconnected(const std::string& why, SteadyTime now) {
+  const bool was_up = std::exchange(link_, Link::kNone) == Link::kUp;
+  if (ending_) return take();
+  last_trouble_ = why;
+  if (was_up) act(LogLine{"lost rank 0's launcher (" + why + ")" + (state_ == State::kRunning ? ": stopping the ranks here, then joining again" : ": joining again")});
+  retry_ = was_up ? kFirstRetry : std::clamp(retry_ * 2, kFirstRetry, kLongestRetry);
+  next_connect_ = now + retry_;
+  if (state_ == State::kRunning) {
+    idle_since_ = now;
+    stop_ranks();
+  }
+  return take();
+}
+
+MemberActions Member::on_message(const Message& message, SteadyTime now) {
+  if (ending_) return take();
+  heard_ = now;
+  if (const auto* start = std::get_if<Start>(&message)) {
+    const auto mine = std::find_if(start->table.nodes.begin(), start->table.nodes.end(),
+                                   [&](const Node& node) { return node.node_rank == config_.hello.node.node_rank; });
+    if (state_ != State::kIdle || mine == start->table.nodes.end() || mine->processes != config_.hello.node.processes) {
+      act(LogLine{"ignored a start that does not fit this replica"});
+      return take();
+    }
+    state_ = State::kRunning;
+    attempt_ = start->table.attempt;
+    // What the server counted is our seed when we have to meet another server.
+    config_.hello.attempt = std::max(config_.hello.attempt, attempt_);
+    config_.hello.restarts = std::max(config_.hello.restarts, start->restarts);
+    exited_ = 0;
+    reported_ = false;
+    act(StartRanks{start->restarts, start->table});
+  } else if (const auto* stop = std::get_if<Stop>(&message)) {
+    if (state_ == State::kRunning && stop->attempt == attempt_) {
+      idle_since_ = now;
+      stop_ranks();
+    } else if (state_ == State::kIdle) {
+      act(SendMessage{Stopped{stop->attempt}});
+    }
+  } else if (const auto* finish = std::get_if<Finish>(&message)) {
+    config_.hello.restarts = finish->restarts;
+    end({finish->verdict == Verdict::kSucceeded ? End::kSucceeded : End::kFailed, finish->attempt, finish->restarts, finish->message, finish->culprit});
+  } else if (const auto* refused = std::get_if<Refused>(&message)) {
+    end(outcome(End::kBadContract, "rank 0's launcher refused this replica: " + refused->reason));
+  }
+  return take();
+}
+
+void Member::end(Outcome outcome) {
+  ending_ = std::move(outcome);
+  if (std::exchange(link_, Link::kNone) != Link::kNone) act(DropServer{});
+  if (state_ == State::kRunning) {
+    stop_ranks();
+  } else if (state_ == State::kIdle) {
+    state_ = State::kEnded;
+    act(Exit{*ending_});
+  }
+}
+
+MemberActions Member::on_rank_exit(int local_rank, const std::optional<Failure>& failure) {
+  if (state_ != State::kRunning || link_ != Link::kUp) return take();
+  if (failure) {
+    if (!std::exchange(reported_, true)) {
+      act(SendSummary{});
+      act(SendMessage{Failed{attempt_, *failure}});
+    }
+    return take();
+  }
+  ++exited_;
+  const bool decides = config_.rank_zero_decides && config_.hello.node.node_rank == 0;
+  if (decides ? local_rank == 0 : exited_ == config_.hello.node.processes) {
+    act(SendSummary{});
+    act(SendMessage{Done{attempt_}});
+  }
+  return take();
+}
+
+MemberActions Member::on_all_stopped(SteadyTime now) {
+  if (state_ != State::kStopping) return take();
+  state_ = State::kIdle;
+  if (ending_) {
+    state_ = State::kEnded;
+    act(Exit{*ending_});
+  } else if (link_ == Link::kUp) {
+    act(SendMessage{Stopped{attempt_}});
+  } else if (link_ == Link::kNone && now >= next_connect_) {
+    connect();
+  }
+  return take();
+}
+
+MemberActions Member::on_terminate(const std::string& signal) {
+  if (!ending_) end(outcome(End::kTerminated, "asked to end by " + signal));
+  return take();
+}
+
+MemberActions Member::on_tick(SteadyTime now) {
+  if (ending_) return take();
+  if (state_ != State::kRunning && now - idle_since_ > config_.startup_timeout) {
+    end(outcome(End::kRendezvousTimeout, "no gang within " + format_duration(config_.startup_timeout) + " (PACELINE_STARTUP_TIMEOUT); last: " + last_trouble_));
+    return take();
+  }
+  if (link_ == Link::kUp && now - heard_ > kSilence) {
+    act(DropServer{});
+    auto lost = on_disconnected("silent for " + std::to_string(kSilence.count()) + " s", now);
+    return lost;
+  }
+  // Hello means that no rank is alive here, so a replica that still stops its ranks waits with it.
+  if (link_ == Link::kNone && state_ == State::kIdle && now >= next_connect_) connect();
+  if (link_ == Link::kUp && now - last_beat_ >= kBeatEvery) {
+    last_beat_ = now;
+    act(SendSummary{});
+  }
+  return take();
+}
+
+}  // namespace paceline::rendezvous

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Member: one launcher's side of the rendezvous as a pure state machine: seek the server, say hello, start ranks when told, report how they end, stop
+// them when told or when the server is lost, seek again, give up after the startup time-out.
+//
+// No sockets, no processes: events and the time come in, actions go out in order. Not thread-safe.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/base/clock.hpp"
+#include "launcher/rendezvous/gang.hpp"
+#include "launcher/rendezvous/message.hpp"
+
+namespace paceline::rendezvous {
+
+enum class End { kSucceeded, kFailed, kTerminated, kBadContract, kRendezvousTimeout };
+std::string_view to_string(End end);
+
+struct Outcome {
+  End end = End::kSucceeded;
+  int attempt = 0;
+  int restarts = 0;
+  std::string message;
+  std::optional<Culprit> culprit;
+};
+
+struct ConnectServer {};  // at once; the caller reports on_connected or on_disconnected
+struct DropServer {};     // no on_disconnected follows
+struct SendMessage {
+  Message message;
+};
+struct SendSummary {};  // a beat with the ranks' telemetry as it is now
+struct StartRanks {
+  int restarts;
+  RankTable table;
+};
+/// Ends all ranks of this replica; on_all_stopped follows, at once where none is alive.
+struct StopRanks {};
+struct Exit {
+  Outcome outcome;
+};
+using MemberAction = std::variant<ConnectServer, DropServer, SendMessage, SendSummary, StartRanks, StopRanks, LogLine, Exit>;
+using MemberActions = std::vector<MemberAction>;
+
+struct MemberConfig {
+  Hello hello;  // as it is sent, with seeds
+  std::chrono::nanoseconds startup_timeout = std::chrono::minutes(10);
+  bool rank_zero_decides = false;  // successPolicy: RankZero
+};
+
+class Member {
+ public:
+  Member(MemberConfig config, SteadyTime now);
+
+  MemberActions begin(SteadyTime now);
+  MemberActions on_connected(SteadyTime now);
+  MemberActions on_disconnected(const std::string& why, SteadyTime now);
+  MemberActions on_message(const Message& message, SteadyTime now);
+  /// A rank ended: without a failure it exited with code 0.
+  MemberActions on_rank_exit(int local_rank, const std::optional<Failure>& failure);
+  MemberActions on_all_stopped(SteadyTime now);
+  /// SIGTERM or SIGINT from outside.
+  MemberActions on_terminate(const std::string& signal);
+  MemberActions on_tick(SteadyTime now);
+
+  bool running() const { return state_ == State::kRunning; }
+  int attempt() const { return attempt_; }
+  int restarts() const { return config_.hello.restarts; }
+
+ private:
+  enum class State {
+    kIdle,      // no rank alive
+    kRunning,   // ranks of attempt_ were started and not told to stop
+    kStopping,  // waiting for on_all_stopped
+    kEnded,
+  };
+  enum class Link { kNone, kConnecting, kUp };
+
+  void end(Outcome outcome);
+  void connect();
+  void stop_ranks();
+  Outcome outcome(End end, std::string message) const { return {end, attempt_, config_.hello.restarts, std::move(message), std::nullopt}; }
+  template <typename Action>
+  void act(Action&& action) {
+    actions_.emplace_back(std::forward<Action>(action));
+  }
+  MemberActions take() { return std::exchange(actions_, {}); }
+
+  MemberConfig config_;
+  State state_ = State::kIdle;
+  Link link_ = Link::kNone;
+  int attempt_;
+  int exited_ = 0;
+  bool reported_ = false;
+  SteadyTime idle_since_;
+  SteadyTime heard_{};
+  SteadyTime last_beat_{};
+  SteadyTime next_connect_{};
+  std::chrono::milliseconds retry_{0};
+  std::string last_trouble_ = "no connection was tried";
+  std::optional<Outcome> ending_;
+  MemberActions actions_;
+};
+
+}  // namespace paceline::rendezvous

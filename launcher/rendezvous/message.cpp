@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/message.hpp"
+
+#include "launcher/rendezvous/json_forms.hpp"
+
+namespace paceline::rendezvous {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kMostAttempts = 1'000'000'000;
+
+json write(const Hello& hello) {
+  json object = form(hello.node);
+  object.update({{"type", "hello"}, {"protocol", hello.protocol}, {"token", hello.token}, {"jobUid", hello.job_uid}, {"attempt", hello.attempt}, {"restarts", hello.restarts}});
+  return object;
+}
+json write(const Refused& refused) { return {{"type", "refused"}, {"reason", refused.reason}}; }
+json write(const Start& start) { return {{"type", "start"}, {"restarts", start.restarts}, {"table", form(start.table)}}; }
+json write(const Failed& failed) {
+  json object = form(Culprit{0, 0, "", failed.attempt, failed.failure});
+  object["type"] = "failed";
+  return object;
+}
+json write(const Stop& stop) { return {{"type", "stop"}, {"attempt", stop.attempt}}; }
+json write(const Stopped& stopped) { return {{"type", "stopped"}, {"attempt", stopped.attempt}}; }
+json write(const Done& done) { return {{"type", "done"}, {"attempt", done.attempt}}; }
+json write(const Finish& finish) {
+  return {{"type", "finish"},
+          {"verdict", finish.verdict == Verdict::kSucceeded ? "Succeeded" : "Failed"},
+          {"attempt", finish.attempt},
+          {"restarts", finish.restarts},
+          {"message", finish.message},
+          {"culprit", finish.culprit ? form(*finish.culprit) : json()}};
+}
+json write(const Beat& beat) {
+  json ranks = json::array();
+  for (const telemetry::RankSummary& rank : beat.ranks) ranks.push_back(form(rank));
+  return {{"type", "beat"}, {"ranks", std::move(ranks)}};
+}
+
+int read_attempt(Fields& fields) { return static_cast<int>(fields.integer("attempt", 0, kMostAttempts)); }
+
+Hello read_hello(const json& object, Fields& fields, std::string& problem) {
+  Hello hello;
+  hello.protocol = static_cast<int>(fields.integer("protocol", 0, 1'000'000));
+  hello.token = fields.text("token");
+  hello.job_uid = fields.text("jobUid");
+  hello.node = read_node(object, problem);
+  hello.attempt = read_attempt(fields);
+  hello.restarts = static_cast<int>(fields.integer("restarts", 0, kMostAttempts));
+  return hello;
+}
+
+Finish read_finish(Fields& fields, std::string& problem) {
+  Finish finish;
+  const std::string verdict = fields.text("verdict");
+  if (verdict != "Succeeded" && verdict != "Failed") fields.note("verdict", "is neither Succeeded nor Failed");
+  finish.verdict = verdict == "Succeeded" ? Verdict::kSucceeded : Verdict::kFailed;
+  finish.attempt = read_attempt(fields);
+  finish.restarts = static_cast<int>(fields.integer("restarts", 0, kMostAttempts));
+  finish.message = fields.text("message", 64 * 1024);
+  if (const json* culprit = fields.find("culprit")) finish.culprit = read_culprit(*culprit, problem);
+  return finish;
+}
+
+}  // namespace
+
+std::string to_json(const Message& message) {
+  // Log lines of a user's program need not be UTF-8: what is not is replaced, never thrown at.
+  return std::visit([](const auto& value) { return write(value).dump(-1, ' ', false, json::error_handler_t::replace); }, message);
+}
+
+Result<Message> parse_message(std::string_view text) {
+  const json object = json::parse(text, nullptr, false);
+  if (object.is_discarded()) return fail(Code::kInvalid, Origin::kProtocol, "a frame is not JSON");
+  std::string problem;
+  Fields fields(object, problem);
+  const std::string type = fields.text("type", 32);
+  Message message;
+  if (type == "hello") {
+    message = read_hello(object, fields, problem);
+  } else if (type == "refused") {
+    message = Refused{fields.text("reason", 4096)};
+  } else if (type == "start") {
+    Start start{static_cast<int>(fields.integer("restarts", 0, kMostAttempts)), {}};
+    if (const json* table = fields.find("table")) {
+      start.table = read_rank_table(*table, problem);
+    } else {
+      fields.note("table", "is missing");
+    }
+    message = std::move(start);
+  } else if (type == "failed") {
+    message = Failed{read_attempt(fields), read_failure(object, problem)};
+  } else if (type == "stop") {
+    message = Stop{read_attempt(fields)};
+  } else if (type == "stopped") {
+    message = Stopped{read_attempt(fields)};
+  } else if (type == "done") {
+    message = Done{read_attempt(fields)};
+  } else if (type == "finish") {
+    message = read_finish(fields, problem);
+  } else if (type == "beat") {
+    Beat beat;
+    for (const json& rank : fields.array("ranks", kMostReportedRanks)) beat.ranks.push_back(read_rank_summary(rank, problem));
+    message = std::move(beat);
+  } else {
+    fields.note("type", "is not a message of this protocol");
+  }
+  if (!problem.empty()) return fail(Code::kInvalid, Origin::kProtocol, "message \"" + type + "\": " + problem);
+  return message;
+}
+
+}  // namespace paceline::rendezvous

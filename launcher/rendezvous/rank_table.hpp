@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rank table: who is in the gang of one attempt, and which ranks live where. Written by the launcher for the ranks (PACELINE_RANK_TABLE), carried
+// from rank 0's launcher to the others. Values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace paceline::rendezvous {
+
+struct Node {
+  int node_rank = 0;
+  std::string role;
+  int replica_index = 0;
+  int incarnation = 0;
+  std::string pod_name;
+  std::string address;
+  std::string node_name;
+  int processes = 1;
+  int first_rank = 0;
+};
+
+struct RankTable {
+  int attempt = 0;
+  int world_size = 0;
+  std::string master_address;
+  std::uint16_t master_port = 0;
+  std::vector<Node> nodes;  // by node rank
+};
+
+/// Fills in ranks, world size and master address from `nodes`, which are ordered by node rank.
+RankTable make_rank_table(int attempt, std::uint16_t master_port, std::vector<Node> nodes);
+
+/// The document that ranks read: version 1.
+std::string to_json(const RankTable& table);
+
+}  // namespace paceline::rendezvous

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/server.hpp"
+
+#include <chrono>
+#include <vector>
+
+#include <boost/asio/ip/address.hpp>
+
+namespace paceline::rendezvous {
+namespace {
+
+constexpr std::chrono::seconds kHelloTime{5};
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+}  // namespace
+
+Server::Server(boost::asio::io_context& io, const Clock& clock, GangConfig config, std::function<void(const std::string&)> log)
+    : clock_(clock),
+      gang_(config),
+      log_(std::move(log)),
+      acceptor_(io),
+      pause_(io),
+      most_connections_(2 * static_cast<std::size_t>(config.node_count) + 64) {}
+
+Status Server::open(const std::string& host, std::uint16_t port) {
+  boost::system::error_code error;
+  const boost::asio::ip::tcp::endpoint endpoint(boost::asio::ip::make_address(host, error), port);
+  if (!error) acceptor_.open(endpoint.protocol(), error);
+  if (!error) acceptor_.set_option(boost::asio::ip::tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor_.bind(endpoint, error);
+  if (!error) acceptor_.listen(1024, error);
+  if (error) {
+    return fail(Code::kUnavailable, Origin::kSystem, "cannot listen on " + host + ":" + std::to_string(port) + " (PACELINE_RENDEZVOUS_LISTEN): " + error.message());
+  }
+  accept();
+  return {};
+}
+
+void Server::accept() {
+  acceptor_.async_accept([this](boost::system::error_code error, boost::asio::ip::tcp::socket socket) {
+    if (error == boost::asio::error::operation_aborted) return;
+    if (error) {
+      // Out of descriptors or memory: a pause, or the loop would spin on it.
+      pause_.expires_after(kAcceptPause);
+      pause_.async_wait([this](boost::system::error_code stopped) {
+        if (!stopped) accept();
+      });
+      return;
+    }
+    if (connections_.size() < most_connections_) {
+      const ConnectionId id = next_++;
+      auto connection = std::make_shared<Connection>(std::move(socket), kHelloLimit);
+      connections_.emplace(id, Peer{connection, clock_.steady()});
+      connection->start({[this, id](const std::string& payload) { on_frame(id, payload); },
+                         [this, id](const std::string&) {
+                           connections_.erase(id);
+                           perform(gang_.on_closed(id, clock_.steady()));
+                         }});
+    }
+    accept();
+  });
+}
+
+void Server::on_frame(ConnectionId id, const std::string& payload) {
+  const auto peer = connections_.find(id);
+  if (peer == connections_.end()) return;
+  const auto message = parse_message(payload);
+  if (!message || (!peer->second.greeted && !std::holds_alternative<Hello>(*message))) {
+    log_("closed a connection from " + peer->second.connection->peer() + ": " + (message ? std::string("it did not say hello first") : message.error().message));
+    drop(id, false);
+    perform(gang_.on_closed(id, clock_.steady()));
+    return;
+  }
+  perform(gang_.on_message(id, *message, clock_.steady()));
+  const auto after = connections_.find(id);
+  if (after != connections_.end() && !after->second.greeted && gang_.is_member(id)) {
+    after->second.greeted = true;
+    after->second.connection->set_limit(kMemberLimit);
+  }
+}
+
+void Server::perform(const GangActions& actions) {
+  for (const GangAction& action : actions) {
+    if (const auto* send = std::get_if<SendTo>(&action)) {
+      const auto peer = connections_.find(send->to);
+      if (peer != connections_.end()) peer->second.connection->send(to_json(send->message));
+    } else if (const auto* close = std::get_if<CloseConnection>(&action)) {
+      drop(close->id, true);
+    } else if (const auto* line = std::get_if<LogLine>(&action)) {
+      log_(line->text);
+    }
+  }
+}
+
+void Server::drop(ConnectionId id, bool flush) {
+  const auto peer = connections_.find(id);
+  if (peer == connections_.end()) return;
+  const auto connection = peer->second.connection;
+  connections_.erase(peer);
+  if (flush) {
+    connection->close();
+  } else {
+    connection->abort();
+  }
+}
+
+void Server::tick() {
+  const SteadyTime now = clock_.steady();
+  std::vector<ConnectionId> late;
+  for (const auto& [id, peer] : connections_) {
+    if (!peer.greeted && now - peer.since > kHelloTime) late.push_back(id);
+  }
+  for (const ConnectionId id : late) drop(id, false);
+  perform(gang_.on_tick(now));
+}
+
+void Server::close() {
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+  pause_.cancel();
+  for (const auto& [id, peer] : connections_) peer.connection->abort();
+  connections_.clear();
+}
+
+}  // namespace paceline::rendezvous

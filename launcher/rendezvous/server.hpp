@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Server: the sockets around a Gang, on node rank 0. A connection has 5 s to say hello, may hold 16 KiB until then, and there are never more than
+// twice the members plus 64 of them.
+//
+// Ownership: owns the gang and the connections; borrows io_context, clock and log. One thread. Failure: `open` says which address could not be had.
+#pragma once
+
+#include <utility>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "common/base/clock.hpp"
+#include "launcher/rendezvous/connection.hpp"
+#include "launcher/rendezvous/gang.hpp"
+
+namespace paceline::rendezvous {
+
+class Server {
+ public:
+  Server(boost::asio::io_context& io, const Clock& clock, GangConfig config, std::function<void(const std::string&)> log);
+
+  Status open(const std::string& host, std::uint16_t port);
+  /// Call a few times a second.
+  void tick();
+  const Gang& gang() const { return gang_; }
+  /// After the gang has finished: nobody is left to be told.
+  bool all_gone() const { return connections_.empty(); }
+  void close();
+
+ private:
+  struct Peer {
+    std::shared_ptr<Connection> connection;
+    SteadyTime since;
+    bool greeted = false;
+  };
+
+  void accept();
+  void on_frame(ConnectionId id, const std::string& payload);
+  void perform(const GangActions& actions);
+  void drop(ConnectionId id, bool flush);
+
+  const Clock& clock_;
+  Gang gang_;
+  std::function<void(const std::string&)> log_;
+  boost::asio::ip::tcp::acceptor acceptor_;
+  boost::asio::steady_timer pause_;
+  std::map<ConnectionId, Peer> connections_;
+  std::size_t most_connections_;
+  ConnectionId next_ = 1;
+};
+
+}  // namespace paceline::rendezvous

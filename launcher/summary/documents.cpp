@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/summary/documents.hpp"
+
+#include <cmath>
+
+#include "launcher/rendezvous/json_forms.hpp"
+
+namespace paceline::summary {
+namespace {
+
+using nlohmann::json;
+using rendezvous::form;
+
+// Nobody reads more digits, and a termination message has no room for them.
+double rounded(double value) { return value == 0 || !std::isfinite(value) ? 0 : std::round(value * 1e7) / 1e7; }
+
+json percentiles(double p50, double p95) { return {{"p50", rounded(p50)}, {"p95", rounded(p95)}}; }
+
+json breakdown(const telemetry::PhaseSeconds& shares) {
+  json object = json::object();
+  for (std::size_t phase = 0; phase < telemetry::kPhases; ++phase) {
+    const double share = std::round(shares[phase] * 1e6) / 1e6;
+    if (share > 0) object[std::string(telemetry::phase_name(phase))] = share;
+  }
+  return object;
+}
+
+json culprit_or_null(const std::optional<rendezvous::Culprit>& culprit) { return culprit ? form(*culprit) : json(); }
+
+std::string dump(const json& document) { return document.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+json ending_document(const Ending& ending) {
+  return {{"version", 1},           {"verdict", ending.verdict}, {"attempt", ending.attempt},
+          {"restarts", ending.restarts}, {"culprit", culprit_or_null(ending.culprit)}, {"message", ending.message},
+          {"report", ending.report}};
+}
+
+}  // namespace
+
+json training(const telemetry::JobSummary& summary, bool with_ranks) {
+  json object{{"step", summary.step},
+              {"steps", summary.steps},
+              {"samplesPerSecond", std::round(summary.samples_per_second * 10) / 10},
+              {"stepSeconds", percentiles(summary.p50, summary.p95)},
+              {"breakdown", breakdown(summary.breakdown)},
+              {"bottleneck", summary.bottleneck}};
+  object["slowestRank"] = summary.slowest_rank < 0 ? json() : json(summary.slowest_rank);
+  if (!with_ranks) return object;
+  json ranks = json::array();
+  for (const auto& rank : summary.ranks) {
+    ranks.push_back({{"rank", rank.rank},
+                     {"nodeRank", rank.node_rank},
+                     {"step", rank.step},
+                     {"steps", rank.steps},
+                     {"samplesPerSecond", std::round(rank.samples_per_second * 10) / 10},
+                     {"stepSeconds", percentiles(rank.p50, rank.p95)},
+                     {"breakdown", breakdown(telemetry::shares(telemetry::sum(rank.window) > 0 ? rank.window : rank.total))}});
+  }
+  object["ranks"] = std::move(ranks);
+  return object;
+}
+
+std::string summary_document(const JobState& state, const telemetry::JobSummary& summary) {
+  return dump({{"version", 1},
+               {"jobUid", state.job_uid},
+               {"phase", state.phase},
+               {"attempt", state.attempt},
+               {"restarts", state.restarts},
+               {"gathered", state.gathered},
+               {"expected", state.expected},
+               {"culprit", culprit_or_null(state.culprit)},
+               {"training", training(summary, true)}});
+}
+
+std::string termination_message(const Ending& ending, const telemetry::JobSummary& summary, std::size_t limit) {
+  json document = ending_document(ending);
+  document["training"] = training(summary, false);
+  std::string text = dump(document);
+  while (text.size() > limit && document["culprit"].is_object() && !document["culprit"]["lastLines"].empty()) {
+    json& lines = document["culprit"]["lastLines"];
+    lines.erase(lines.begin());
+    text = dump(document);
+  }
+  if (text.size() > limit) {
+    document.erase("training");
+    text = dump(document);
+  }
+  // Bytes that JSON escapes take up to six: halving ends soon whatever the message holds.
+  std::string message = ending.message;
+  while (text.size() > limit && !message.empty()) {
+    message.resize(message.size() / 2);
+    document["message"] = message;
+    text = dump(document);
+  }
+  if (text.size() > limit) text = dump({{"version", 1}, {"verdict", ending.verdict}, {"attempt", ending.attempt}, {"restarts", ending.restarts}, {"culprit", json()}, {"message", ""}});
+  return text;
+}
+
+std::string report_document(const Ending& ending, const telemetry::JobSummary& summary) {
+  json document = ending_document(ending);
+  document["training"] = training(summary, true);
+  return dump(document);
+}
+
+}  // namespace paceline::summary

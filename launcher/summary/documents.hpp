@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The documents that a launcher shows: the job summary (/v1/summary), the termination message, the full report. Shapes: docs/designs/contracts.md.
+// Pure; always valid JSON, whatever bytes a program has logged.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "common/telemetry/summary.hpp"
+#include "launcher/rendezvous/message.hpp"
+
+namespace paceline::summary {
+
+struct JobState {
+  std::string job_uid;
+  std::string phase;
+  int attempt = 0;
+  int restarts = 0;
+  int gathered = 0;
+  int expected = 0;
+  std::optional<rendezvous::Culprit> culprit;
+};
+
+nlohmann::json training(const telemetry::JobSummary& summary, bool with_ranks);
+std::string summary_document(const JobState& state, const telemetry::JobSummary& summary);
+
+struct Ending {
+  std::string verdict;
+  int attempt = 0;
+  int restarts = 0;
+  std::string message;
+  std::optional<rendezvous::Culprit> culprit;
+  std::string report;  // path of the full report, "" where there is none
+};
+
+/// At most `limit` bytes: log lines go first, oldest first, then training, then the message is cut.
+std::string termination_message(const Ending& ending, const telemetry::JobSummary& summary, std::size_t limit);
+std::string report_document(const Ending& ending, const telemetry::JobSummary& summary);
+
+}  // namespace paceline::summary

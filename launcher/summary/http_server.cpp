@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/summary/http_server.hpp"
+
+#include <utility>
+
+#include <chrono>
+#include <optional>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+
+namespace paceline::summary {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+
+constexpr std::size_t kMostConnections = 64;
+constexpr std::uint32_t kMostHeader = 8 * 1024;
+constexpr std::chrono::seconds kRequestTime{10};
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(asio::ip::tcp::socket socket, const HttpServer::Handler& handler, std::shared_ptr<std::size_t> count)
+      : stream_(std::move(socket)), handler_(handler), count_(std::move(count)) {
+    ++*count_;
+  }
+  ~Session() { --*count_; }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  void read() {
+    parser_.emplace();
+    parser_->header_limit(kMostHeader);
+    parser_->body_limit(0);
+    stream_.expires_after(kRequestTime);
+    http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](beast::error_code error, std::size_t) {
+      if (error) return self->close();
+      self->answer();
+    });
+  }
+
+ private:
+  void answer() {
+    const auto& request = parser_->get();
+    HttpAnswer answer{405, "text/plain; charset=utf-8", "only GET is served here\n"};
+    if (request.method() == http::verb::get || request.method() == http::verb::head) {
+      const std::string target(request.target());
+      answer = handler_(target.substr(0, target.find('?')), std::string(request[http::field::authorization]));
+    }
+    response_ = {};
+    response_.version(request.version());
+    response_.result(static_cast<unsigned>(answer.status));
+    response_.set(http::field::content_type, answer.content_type);
+    response_.set(http::field::cache_control, "no-store");
+    response_.keep_alive(request.keep_alive());
+    response_.content_length(answer.body.size());
+    if (request.method() != http::verb::head) response_.body() = std::move(answer.body);
+    stream_.expires_after(kRequestTime);
+    http::async_write(stream_, response_, [self = shared_from_this()](beast::error_code error, std::size_t) {
+      if (error || !self->response_.keep_alive()) return self->close();
+      self->read();
+    });
+  }
+
+  void close() {
+    beast::error_code ignored;
+    stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+    stream_.close();
+  }
+
+  beast::tcp_stream stream_;
+  HttpServer::Handler handler_;
+  std::shared_ptr<std::size_t> count_;
+  beast::flat_buffer buffer_;
+  std::optional<http::request_parser<http::string_body>> parser_;
+  http::response<http::string_body> response_;
+};
+
+}  // namespace
+
+class HttpServer::Acceptor : public std::enable_shared_from_this<HttpServer::Acceptor> {
+ public:
+  Acceptor(asio::io_context& io, Handler handler) : acceptor_(io), pause_(io), handler_(std::move(handler)) {}
+
+  Status open(const std::string& host, std::uint16_t port) {
+    beast::error_code error;
+    const asio::ip::tcp::endpoint endpoint(asio::ip::make_address(host, error), port);
+    if (!error) acceptor_.open(endpoint.protocol(), error);
+    if (!error) acceptor_.set_option(asio::ip::tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(64, error);
+    if (error) return fail(Code::kUnavailable, Origin::kSystem, "cannot serve HTTP on " + host + ":" + std::to_string(port) + ": " + error.message());
+    accept();
+    return {};
+  }
+
+  void close() {
+    beast::error_code ignored;
+    acceptor_.close(ignored);
+    pause_.cancel();
+  }
+
+ private:
+  void accept() {
+    acceptor_.async_accept([self = shared_from_this()](beast::error_code error, asio::ip::tcp::socket socket) {
+      if (error == asio::error::operation_aborted) return;
+      if (error) {
+        self->pause_.expires_after(kAcceptPause);
+        self->pause_.async_wait([self](beast::error_code stopped) {
+          if (!stopped) self->accept();
+        });
+        return;
+      }
+      if (*self->sessions_ < kMostConnections) std::make_shared<Session>(std::move(socket), self->handler_, self->sessions_)->read();
+      self->accept();
+    });
+  }
+
+  asio::ip::tcp::acceptor acceptor_;
+  asio::steady_timer pause_;
+  Handler handler_;
+  std::shared_ptr<std::size_t> sessions_ = std::make_shared<std::size_t>(0);
+};
+
+HttpServer::HttpServer(asio::io_context& io, Handler handler) : acceptor_(std::make_shared<Acceptor>(io, std::move(handler))) {}
+HttpServer::~HttpServer() { acceptor_->close(); }
+Status HttpServer::open(const std::string& host, std::uint16_t port) { return acceptor_->open(host, port); }
+void HttpServer::close() { acceptor_->close(); }
+
+}  // namespace paceline::summary
