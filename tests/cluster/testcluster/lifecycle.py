@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`up` and `down`: what is made, in which order, and how all of it goes away again."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from . import cgroups, control_plane, network, nodes
+from .state import CONTROL_CGROUP, DATA, HOST_LINK, RUN, STATE_FILE, ClusterError, Node, State, run
+
+# What the kubelet changes for the whole machine.
+SYSCTLS = (
+    "vm/overcommit_memory",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+)
+# `down` looks for this many nodes' cgroups even if the state file was never completed.
+MOST_NODES = 4
+
+
+def up(tools: str, node_count: int, images: list[Path]) -> None:
+    if not 0 <= node_count <= MOST_NODES:
+        raise ClusterError(f"--nodes {node_count}: 1 to {MOST_NODES} nodes are supported")
+    try:
+        RUN.mkdir(mode=0o755)
+    except FileExistsError:
+        raise ClusterError(
+            f"{RUN} exists: a cluster is up, or its start was cut off; `cluster down` removes it"
+        ) from None
+    control_plane.LOGS.mkdir()
+    DATA.mkdir(exist_ok=True)
+    saved = {name: (Path("/proc/sys") / name).read_text().strip() for name in SYSCTLS}
+    state = State(nodes=node_count, tools=tools, cgroup_form=cgroups.form(), sysctls=saved)
+    state.save()
+    cgroups.create(CONTROL_CGROUP)
+    network.create_fabric()
+    for node in state.all_nodes:
+        nodes.create(state, node)
+        nodes.start_containerd(state, node)
+    if state.all_nodes:
+        network.route_machine(state.all_nodes)
+    control_plane.start(state)
+    for node in state.all_nodes:
+        for image in images:
+            nodes.load_image(node, image)
+        nodes.start_kubelet(state, node)
+        nodes.start_proxy(state, node)
+    for node in state.all_nodes:
+        nodes.wait_ready(state, node)
+
+
+def down() -> None:
+    """Removes everything that `up` may have made; safe after a start or a stop that was cut off, and when nothing is up."""
+    for name in [*(Node(number).cgroup for number in range(1, MOST_NODES + 1)), CONTROL_CGROUP]:
+        cgroups.kill(name)
+    if STATE_FILE.exists():
+        for name, value in State.load().sysctls.items():
+            (Path("/proc/sys") / name).write_text(value)
+    subprocess.run(["ip", "link", "delete", HOST_LINK], capture_output=True, check=False)
+    for folder in (DATA, RUN):
+        for mount in _mounts_below(folder):
+            run("umount", "--lazy", mount)
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def _mounts_below(folder: Path) -> list[str]:
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        target = line.split()[4]
+        if Path(target).is_relative_to(folder):
+            found.append(target)
+    return sorted(found, key=len, reverse=True)
