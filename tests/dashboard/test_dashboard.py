@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every query of the dashboard returns data on a real Prometheus that scrapes a real run, in which one rank is killed and the gang restarts.
+
+What is not run here: Grafana itself, which is in no package source we use. Its JSON is checked against the types that Grafana publishes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus import Prometheus, free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+DASHBOARD = json.loads((ROOT / "dashboards" / "paceline-training.json").read_text())
+BUILD = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+JOB = ROOT / "examples" / "digits-ddp.yaml"
+# Long enough that a rank can be killed in the middle and the gang trains on for many scrapes.
+EPOCHS = 2000
+RANKS = 4
+
+
+@dataclass
+class Run:
+    """A finished run, with Prometheus still there to be asked about it."""
+
+    prometheus: Prometheus
+    start: float
+    end: float
+    scrape: str
+    namespace: str
+    job: str
+
+    def fill(self, expression: str) -> str:
+        """The expression as Grafana would send it, its variables replaced."""
+        for name, value in {
+            "$namespace": self.namespace,
+            "$job": self.job,
+            "$__rate_interval": "5s",
+            "$__interval": "5s",
+        }.items():
+            expression = expression.replace(name, value)
+        return expression
+
+    def series(self, expression: str) -> list[dict[str, Any]]:
+        return self.prometheus.range(self.fill(expression), self.start, self.end)
+
+
+def finite(series: dict[str, Any]) -> list[float]:
+    return [float(value) for _, value in series["values"] if math.isfinite(float(value))]
+
+
+def descendants(root: int) -> list[int]:
+    """Processes below one, by /proc."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    found = [root]
+    for process in found:
+        found += [child for child, parent in parents.items() if parent == process]
+    return found[1:]
+
+
+def rank_process(root: int, rank: int) -> int | None:
+    """The training process of one rank: the one that runs the script and was told this RANK."""
+    for process in descendants(root):
+        try:
+            environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+            command = Path(f"/proc/{process}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if f"RANK={rank}".encode() in environment and b"train.py" in command:
+            return process
+    return None
+
+
+def wait_until(what: str, ready: Any, process: subprocess.Popen[str], log: Path, seconds: float = 90) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if answer := ready():
+            return answer
+        assert process.poll() is None, (
+            f"the run ended with {process.returncode} before {what}:\n{log.read_text()[-3000:]}"
+        )
+        time.sleep(0.3)
+    raise AssertionError(f"no {what} after {seconds} s:\n{log.read_text()[-3000:]}")
+
+
+def write_job(folder: Path) -> Path:
+    """The digits example, made longer, with this machine's paths."""
+    job = yaml.safe_load(JOB.read_text())
+    job["metadata"]["name"] = "dashboard"
+    (trainer,) = job["spec"]["roles"][0]["template"]["spec"]["containers"]
+    trainer["command"] = ["/usr/bin/python3", str(ROOT / "examples" / "digits" / "train.py")]
+    trainer["args"] = ["--epochs", str(EPOCHS), "--checkpoint", str(folder / "digits.pt")]
+    file = folder / "job.yaml"
+    file.write_text(yaml.safe_dump(job))
+    return file
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    program = BUILD / "bin" / "paceline"
+    assert program.exists(), f"{program} is not built: scripts/build"
+    folder = tmp_path_factory.mktemp("dashboard")
+    address = f"127.0.0.1:{free_port()}"
+    log = folder / "run.log"
+    command = [str(program), "run", "-f", str(write_job(folder)), "--metrics-listen", address]
+    with Prometheus(folder, [address]) as prometheus, log.open("w") as output:
+        start = time.time()
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
+        )
+        try:
+
+            def steps() -> float:
+                result = prometheus.ask("query", query="min(paceline_steps_total)")["result"]
+                return float(result[0]["value"][1]) if result else 0
+
+            wait_until("first steps", lambda: steps() > 20, process, log)
+            time.sleep(4)
+            victim = wait_until("rank 3", lambda: rank_process(process.pid, 3), process, log)
+            os.kill(victim, signal.SIGKILL)
+            wait_until(
+                "restart",
+                lambda: prometheus.ask("query", query="paceline_job_restarts_total > 0")["result"],
+                process,
+                log,
+            )
+            before = steps()
+            wait_until("steps after the restart", lambda: steps() > before + 20, process, log)
+            time.sleep(6)
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+                scrape = answer.read().decode()
+            end = time.time()
+            (labels,) = prometheus.ask("query", query="count by (namespace, job) (paceline_steps_total)")["result"]
+            yield Run(prometheus, start, end, scrape, labels["metric"]["namespace"], labels["metric"]["job"])
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                try:
+                    process.wait(60)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+def queries() -> list[tuple[str, str]]:
+    found = []
+    for panel in DASHBOARD["panels"]:
+        for target in panel["targets"]:
+            found.append((f"{panel['title']} {target['refId']}", target["expr"]))
+    for note in DASHBOARD["annotations"]["list"]:
+        found.append((f"annotation {note['name']}", note["expr"]))
+    return found
+
+
+@pytest.mark.parametrize(("name", "expression"), queries(), ids=[name for name, _ in queries()])
+def test_query_returns_data(run: Run, name: str, expression: str) -> None:
+    series = run.series(expression)
+    assert series, f"{name}: no series for {run.fill(expression)}"
+    assert any(finite(one) for one in series), f"{name}: only NaN for {run.fill(expression)}"
+
+
+def test_variables_find_the_job(run: Run) -> None:
+    for variable in DASHBOARD["templating"]["list"]:
+        if variable["type"] != "query":
+            continue
+        matched = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
+        assert matched, variable["query"]["query"]
+        metric, label = matched.groups()
+        values = run.prometheus.ask(f"label/{label}/values", **{"match[]": run.fill(metric)})
+        assert values == [getattr(run, variable["name"])]
+
+
+def test_phases_add_up_to_the_step_time(run: Run) -> None:
+    """The stack's height is the step time: what the panel's description promises."""
+    (stacked,) = [panel for panel in DASHBOARD["panels"] if panel["title"] == "Where each step's time goes"]
+    assert stacked["fieldConfig"]["defaults"]["custom"]["stacking"]["mode"] == "normal"
+    total: dict[float, float] = {}
+    for series in run.series(stacked["targets"][0]["expr"]):
+        assert set(series["metric"]) == {"phase"}
+        for at, value in series["values"]:
+            total[at] = total.get(at, 0) + float(value)
+    selector = f'namespace="{run.namespace}",job="{run.job}"'
+    (mean,) = run.series(
+        f"sum(rate(paceline_step_seconds_sum{{{selector}}}[5s])) / sum(rate(paceline_step_seconds_count{{{selector}}}[5s]))"
+    )
+    compared = [
+        (total[at], float(value)) for at, value in mean["values"] if at in total and math.isfinite(float(value))
+    ]
+    assert len(compared) > 5
+    for stack, step in compared:
+        assert stack == pytest.approx(step, rel=0.02)
+
+
+def test_every_rank_is_there(run: Run) -> None:
+    ranks = {series["metric"]["rank"] for series in run.series("paceline_step_phase_seconds_total")}
+    assert ranks == {str(rank) for rank in range(RANKS)}
+
+
+def test_promtool_accepts_the_metrics(run: Run) -> None:
+    promtool = shutil.which("promtool")
+    assert promtool, "promtool is not installed: scripts/setup installs Debian's prometheus"
+    done = subprocess.run([promtool, "check", "metrics"], input=run.scrape, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_json_fits_grafanas_schema() -> None:
+    done = subprocess.run([str(ROOT / "dashboards" / "check")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_panels_do_not_overlap_and_have_names_of_their_own() -> None:
+    cells: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        grid = panel["gridPos"]
+        mine = {
+            (x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])
+        }
+        assert not mine & cells, panel["title"]
+        assert grid["x"] + grid["w"] <= 24
+        cells |= mine
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(ids) == len(set(ids))
