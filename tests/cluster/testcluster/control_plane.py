@@ -53,7 +53,7 @@ def start_daemon(name: str, cgroup: str, command: list[str]) -> int:
             stdout=output,
             stderr=output,
             start_new_session=True,
-            preexec_fn=lambda: cgroups.enter(cgroup),  # noqa: PLW1509 - single-threaded here
+            preexec_fn=lambda: cgroups.enter(cgroup),
             cwd="/",
             env={"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "GOGC": "200"},
         )

@@ -54,7 +54,7 @@ def up(tools: str, node_count: int, images: list[Path]) -> None:
 
 
 def down() -> None:
-    """Removes everything that `up` may have made; safe after a start or a stop that was cut off, and when nothing is up."""
+    """Removes all that `up` may have made; safe after a start or a stop that was cut off, and when nothing is up."""
     for name in [*(Node(number).cgroup for number in range(1, MOST_NODES + 1)), CONTROL_CGROUP]:
         cgroups.kill(name)
     if STATE_FILE.exists():

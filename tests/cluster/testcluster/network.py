@@ -63,7 +63,8 @@ def create_node(node: Node, others: list[Node]) -> None:
         ip route add default via {API_ADDRESS}
         {routes}
         echo 1 >/proc/sys/net/ipv4/ip_forward
-        if [ -e /proc/sys/net/bridge/bridge-nf-call-iptables ]; then echo 1 >/proc/sys/net/bridge/bridge-nf-call-iptables; fi"""
+        filter=/proc/sys/net/bridge/bridge-nf-call-iptables
+        if [ -e $filter ]; then echo 1 >$filter; fi"""
     run("nsenter", f"--net={node.net}", "--", "sh", "-ec", script)
 
 
