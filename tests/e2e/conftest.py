@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures: one cluster and one operator for the whole run, one namespace for each test.
+
+PACELINE_E2E_CLUSTER=keep takes a cluster that is already up, or leaves the one it brings up: for work on the tests.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from jobs import JobHandle
+from kube import Kube, Object
+from testbed import CLUSTER, ROOT, Cluster, Operator, run
+
+KEEP = os.environ.get("PACELINE_E2E_CLUSTER") == "keep"
+IMAGES = ["runtime", "busybox", "pytorch", "operator", "agent"]
+OPERATOR_FLAGS = ["--runtime-image", "paceline/runtime:dev", "--http-listen", "127.0.0.1:18080"]
+
+numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    assert os.access(CLUSTER, os.X_OK), f"{CLUSTER} is missing"
+    control = Cluster()
+    is_up = False
+    if KEEP:
+        try:
+            control.call("status")
+            is_up = True
+        except AssertionError:
+            pass
+    if not is_up:
+        run([str(ROOT / "scripts" / "images")], timeout=900)
+        control.call("up", timeout=300)
+    try:
+        if not is_up:
+            control.call("load-image", *[str(ROOT / "build" / "images" / f"{name}.tar") for name in IMAGES])
+        yield control
+    finally:
+        if not KEEP:
+            control.call("down")
+
+
+@pytest.fixture(scope="session")
+def kube(cluster: Cluster) -> Kube:
+    api = Kube(cluster.kubeconfig())
+    api.kubectl("apply", "-f", str(ROOT / "crds"))
+    for name in ("trainingjobs", "nodefabrics"):
+        api.kubectl("wait", "--for=condition=Established", f"crd/{name}.paceline.dev", "--timeout=20s")
+    return api
+
+
+@pytest.fixture(scope="session")
+def operator(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    process = Operator(kube.kubeconfig, tmp_path_factory.mktemp("operator"), OPERATOR_FLAGS)
+    process.start()
+    process.wait_ready()
+    yield process
+    assert process.stop() == 0, process.tail()
+
+
+@pytest.fixture
+def namespace(kube: Kube, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of its own. It goes when the test ends; the next test does not wait for that, but needs the room."""
+    name = f"e2e-{os.getpid()}-{next(numbers)}"
+    kube.create("namespaces", "", {"metadata": {"name": name}})
+    kube.wait("the default service account", lambda: kube.find("serviceaccounts", name, "default"), 20, name)
+    yield name
+    report = getattr(request.node, "call_report", None)
+    if report is not None and report.failed:
+        request.node.add_report_section("call", "namespace", kube.describe(name))
+    for item in kube.list("trainingjobs", name):
+        kube.delete("trainingjobs", name, item["metadata"]["name"], propagationPolicy="Background")
+    kube.delete("namespaces", "", name)
+    kube.wait(f"no pod is left in {name}", lambda: not kube.list("pods", name), 40, name)
+
+
+@pytest.fixture
+def submit(kube: Kube, operator: Operator, namespace: str) -> Callable[[Object], JobHandle]:
+    """Creates a job in the test's namespace."""
+    if not operator.running():
+        operator.start()
+    operator.wait_ready()
+
+    def create(body: Object) -> JobHandle:
+        made = kube.create("trainingjobs", namespace, body)
+        return JobHandle(kube, namespace, made["metadata"]["name"])
+
+    return create
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
+    """Keeps the result for the fixtures, and shows the operator's last words with a failure."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.when == "call":
+        item.call_report = report  # type: ignore[attr-defined]
+        process = getattr(item, "funcargs", {}).get("operator")
+        if report.failed and process is not None:
+            report.sections.append(("operator", process.tail()))

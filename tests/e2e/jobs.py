@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TrainingJobs for the tests, and questions about them. Most run shell loops: what matters is the gang."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from kube import Kube, Object
+
+IMAGE = "paceline/busybox:dev"
+LAUNCHER_PORT = 29401
+
+# A rank that tells when it started (by the machine's uptime, the same clock in every container) and lives until the
+# test says so. /tmp/go ends it well, /tmp/fail badly.
+UNTIL_TOLD = """
+read up _ </proc/uptime
+echo "rank $RANK attempt $PACELINE_ATTEMPT started at $up"
+echo $$ >/tmp/pid.$LOCAL_RANK
+trap 'exit 143' TERM
+while :; do
+  [ -e /tmp/go ] && exit 0
+  [ -e /tmp/fail ] && { echo "rank $RANK: told to fail"; exit 7; }
+  sleep 0.1
+done
+"""
+STARTED = re.compile(r"rank (\d+) attempt (\d+) started at ([0-9.]+)")
+
+
+def trainer(script: str, requests: dict[str, str] | None = None, limits: dict[str, str] | None = None) -> Object:
+    return {
+        "name": "trainer",
+        "image": IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/sh", "-c", script],
+        "resources": {"requests": requests or {"cpu": "50m", "memory": "32Mi"}, "limits": limits or {}},
+    }
+
+
+def role(name: str, replicas: int, container: Object, **pod: Any) -> Object:
+    spec = {"terminationGracePeriodSeconds": 3, "containers": [container], **pod}
+    return {"name": name, "replicas": replicas, "template": {"spec": spec}}
+
+
+def job(
+    name: str,
+    script: str = "exit 0",
+    replicas: int = 2,
+    processes: int = 1,
+    requests: dict[str, str] | None = None,
+    limits: dict[str, str] | None = None,
+    **spec: Any,
+) -> Object:
+    """A Custom job of one role, `worker`; further keywords go into the spec."""
+    return {
+        "apiVersion": "paceline.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {
+            "framework": {"type": "Custom", "processesPerReplica": processes},
+            "roles": [role("worker", replicas, trainer(script, requests, limits))],
+            "failurePolicy": {"gracePeriod": "2s"},
+            **spec,
+        },
+    }
+
+
+@dataclass
+class JobHandle:
+    """One job in the cluster. Reads afresh with every call."""
+
+    kube: Kube
+    namespace: str
+    name: str
+
+    def read(self) -> Object:
+        return self.kube.get("trainingjobs", self.namespace, self.name)
+
+    @property
+    def status(self) -> Object:
+        return self.read().get("status", {})
+
+    @property
+    def phase(self) -> str:
+        return self.status.get("phase", "")
+
+    def condition(self, kind: str) -> Object:
+        """The condition, or an empty one."""
+        found = [c for c in self.status.get("conditions", []) if c["type"] == kind]
+        return found[0] if found else {"status": "", "reason": "", "message": ""}
+
+    def pods(self) -> list[Object]:
+        """Its pods in node-rank order, those that are going included."""
+        pods = self.kube.list("pods", self.namespace, labelSelector=f"paceline.dev/job={self.name}")
+        return sorted(pods, key=lambda pod: int(pod["metadata"]["labels"]["paceline.dev/node-rank"]))
+
+    def pod_names(self) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self.pods()]
+
+    def pod_uids(self) -> list[str]:
+        return [pod["metadata"]["uid"] for pod in self.pods()]
+
+    def wait_phase(self, *phases: str, timeout: float = 60) -> Object:
+        """Waits for one of the phases; answers the status. A job that ended otherwise fails at once."""
+
+        def reached() -> Object | None:
+            status = self.status
+            phase = status.get("phase")
+            if phase in phases:
+                return status
+            ended = phase in ("Succeeded", "Failed")
+            assert not ended, f"{self.name} is {phase}, not {phases}\n{self.kube.describe(self.namespace)}"
+            return None
+
+        result = self.kube.wait(f"{self.name} is one of {phases}", reached, timeout, self.namespace)
+        assert result
+        return result
+
+    def wait_condition(self, kind: str, status: str, reason: str = "", timeout: float = 30) -> Object:
+        def reached() -> Object | None:
+            condition = self.condition(kind)
+            fits = condition["status"] == status and (not reason or condition["reason"] == reason)
+            return condition if fits else None
+
+        result = self.kube.wait(f"{self.name} has {kind}={status} {reason}", reached, timeout, self.namespace)
+        assert result
+        return result
+
+    def start_times(self, attempt: int) -> dict[int, float]:
+        """When each rank of an attempt said it started (uptime, seconds), from the logs of the present pods."""
+        times: dict[int, float] = {}
+        for name in self.pod_names():
+            for rank, number, uptime in STARTED.findall(self.kube.logs(self.namespace, name)):
+                if int(number) == attempt:
+                    times[int(rank)] = float(uptime)
+        return times
+
+    def wait_started(self, attempt: int, ranks: int, timeout: float = 60) -> dict[int, float]:
+        """Waits until every rank of an attempt has started."""
+
+        def reached() -> dict[int, float] | None:
+            times = self.start_times(attempt)
+            return times if len(times) == ranks else None
+
+        what = f"{ranks} ranks of {self.name} started in attempt {attempt}"
+        result = self.kube.wait(what, reached, timeout, self.namespace, poll=0.3)
+        assert result
+        return result
+
+    def tell(self, file: str = "go") -> None:
+        """Writes the file that the shell loops look for into every running pod."""
+        for pod in self.pods():
+            if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]:
+                self.kube.execute(self.namespace, pod["metadata"]["name"], f": >/tmp/{file}")
+
+    def delete(self) -> None:
+        self.kube.delete("trainingjobs", self.namespace, self.name, propagationPolicy="Background")

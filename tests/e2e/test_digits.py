@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example on real parts: kubectl apply of examples/digits-ddp.yaml, real PyTorch in the pods, and what people see."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import time
+import urllib.request
+from typing import Any
+
+from jobs import LAUNCHER_PORT, JobHandle
+from kube import Kube
+from testbed import ROOT, Operator
+
+RANKS = 4
+
+
+def fetch_metrics(handle: JobHandle) -> str:
+    """The launchers' /metrics of every pod that serves it, together."""
+    texts = []
+    for pod in handle.pods():
+        address = pod["status"].get("podIP")
+        if not address:
+            continue
+        try:
+            with urllib.request.urlopen(f"http://{address}:{LAUNCHER_PORT}/metrics", timeout=5) as answer:
+                texts.append(answer.read().decode())
+        except OSError:
+            continue
+    return "\n".join(texts)
+
+
+def test_digits(kube: Kube, operator: Operator, namespace: str) -> None:
+    if not operator.running():
+        operator.start()
+    operator.wait_ready()
+    since = kube.listing("trainingjobs", namespace)["metadata"]["resourceVersion"]
+    pods_since = kube.listing("pods", namespace)["metadata"]["resourceVersion"]
+    kube.kubectl("apply", "-n", namespace, "-f", str(ROOT / "examples" / "digits-ddp.yaml"))
+    handle = JobHandle(kube, namespace, "digits-ddp")
+
+    began = time.monotonic()
+    handle.wait_phase("Running", timeout=60)
+    pods = handle.pods()
+    assert len(pods) == 2
+    jobs_seen = kube.history("trainingjobs", namespace, since)
+    pods_seen = kube.history("pods", namespace, pods_since)
+    print(f"running {time.monotonic() - began:.1f} s after apply")
+
+    metrics: str = ""
+
+    def measured() -> bool:
+        nonlocal metrics
+        metrics = fetch_metrics(handle)
+        ranks = set(re.findall(r'^paceline_step_phase_seconds_total\{[^}]*\brank="(\d+)"', metrics, re.MULTILINE))
+        return ranks == {str(rank) for rank in range(RANKS)}
+
+    kube.wait("every rank has its step phases in /metrics", measured, 90, namespace, poll=1)
+    check_with_promtool(handle)
+
+    def columns() -> dict[str, str]:
+        """`kubectl get trainingjobs`, by its own columns."""
+        header, row = kube.kubectl("get", "trainingjobs", "-n", namespace).splitlines()
+        starts = [match.start() for match in re.finditer(r"(?<!\S)\S+(?: \S+)*", header)]
+        names = re.findall(r"\S+(?: \S+)*", header)
+        ends = [*starts[1:], len(row)]
+        return {name: row[a:b].strip() for name, a, b in zip(names, starts, ends, strict=True)}
+
+    def complete() -> Any:
+        row = columns()
+        filled = all(row[name] for name in ("STEP", "STEP TIME", "BOTTLENECK"))
+        return row if filled and int(row["STEP"]) > 0 else None
+
+    row = kube.wait("the columns are filled", complete, 120, namespace, poll=1)
+    print(row)
+    assert row["RESTARTS"] == "0"
+    assert re.fullmatch(r"[0-9.]+(us|ms|s)", row["STEP TIME"])
+
+    status = handle.wait_phase("Succeeded", timeout=180)
+    print(f"succeeded {time.monotonic() - began:.1f} s after apply")
+    log = kube.logs(namespace, "digits-ddp-worker-0-0")
+    accuracy = re.search(r"accuracy: (0\.\d+|1\.0*)\s*$", log, re.MULTILINE)
+    assert accuracy, log[-2000:]
+    assert float(accuracy.group(1)) >= 0.95
+    assert status["restarts"] == 0
+    assert sum(status["training"]["breakdown"].values()) in range(980, 1021), status["training"]
+    # cleanPodPolicy Running: what ended by itself stays for its logs.
+    assert [pod["status"]["phase"] for pod in handle.pods()] == ["Succeeded", "Succeeded"]
+    check_start(jobs_seen, pods_seen)
+
+
+def check_with_promtool(handle: JobHandle) -> None:
+    assert shutil.which("promtool"), "promtool is missing: scripts/setup installs it (package prometheus)"
+    pod = handle.pods()[0]
+    with urllib.request.urlopen(f"http://{pod['status']['podIP']}:{LAUNCHER_PORT}/metrics", timeout=5) as answer:
+        text = answer.read()
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def check_start(jobs_seen: list[Any], pods_seen: list[Any]) -> None:
+    """First Queued with a reason and without a pod; then all pods, gated, before the first of them was let go."""
+    phases = [event["object"].get("status", {}) for event in jobs_seen]
+    told = [status for status in phases if status.get("phase")]
+    assert told[0]["phase"] == "Queued", told[0]
+    placed = [c for c in told[0]["conditions"] if c["type"] == "Placed"]
+    assert placed[0]["status"] == "False" and placed[0]["reason"] and placed[0]["message"]
+    order = [status["phase"] for status in told]
+    assert order[-1] == "Running" and sorted(set(order), key=order.index)[0] == "Queued"
+    created: set[str] = set()
+    for event in pods_seen:
+        pod = event["object"]
+        if event["type"] == "ADDED":
+            assert pod["spec"]["schedulingGates"] == [{"name": "paceline.dev/gang"}]
+            created.add(pod["metadata"]["name"])
+        elif not pod["spec"].get("schedulingGates"):
+            assert len(created) == 2, f"{pod['metadata']['name']} was let go when only {created} existed"

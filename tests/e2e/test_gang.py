@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All pods or none: a job that waits has no pod, says what it waits for, and starts when there is room."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+
+from jobs import UNTIL_TOLD, JobHandle, job
+from kube import Kube, Object
+
+Submit = Callable[[Object], JobHandle]
+
+
+def free_room(kube: Kube) -> float:
+    """CPUs of the smallest node."""
+    return min(float(node["status"]["allocatable"]["cpu"]) for node in kube.list("nodes"))
+
+
+def big(kube: Kube) -> dict[str, str]:
+    """More than half of a node, so that each node takes one."""
+    return {"cpu": f"{int(free_room(kube) * 550)}m", "memory": "32Mi"}
+
+
+def test_pods_come_together_and_go_after_success(kube: Kube, submit: Submit, namespace: str) -> None:
+    handle = submit(job("together", UNTIL_TOLD, replicas=3, processes=2, cleanPodPolicy="All"))
+    handle.wait_started(0, 6)
+    status = handle.wait_phase("Running")
+    assert status["ready"] == "3/3"
+    pods = handle.pods()
+    assert [pod["metadata"]["name"] for pod in pods] == [f"together-worker-{i}-0" for i in range(3)]
+    assert all(pod["spec"]["hostname"] == f"together-worker-{i}" for i, pod in enumerate(pods))
+    assert handle.condition("Placed")["status"] == "True"
+    assert sum(node["pods"] for node in status["placement"]["nodes"]) == 3
+    handle.tell()
+    status = handle.wait_phase("Succeeded")
+    assert status["completionTime"] and status["restarts"] == 0
+    kube.wait("cleanPodPolicy All leaves no pod", lambda: not handle.pods(), 30, namespace)
+    handle.delete()
+    for kind in ("trainingjobs", "services", "secrets"):
+        kube.wait(f"no {kind} outlive the job", lambda kind=kind: not kube.list(kind, namespace), 30, namespace)
+
+
+def test_job_that_does_not_fit_has_no_pod_and_starts_when_room_appears(kube: Kube, submit: Submit) -> None:
+    first = submit(job("first", UNTIL_TOLD, requests=big(kube), cleanPodPolicy="All"))
+    first.wait_started(0, 2)
+    second = submit(job("second", UNTIL_TOLD, requests=big(kube)))
+    waiting = second.wait_condition("Placed", "False", "WaitingForRoom")
+    assert "cpu" in waiting["message"], waiting
+    assert second.phase == "Queued"
+    assert second.pods() == []
+    first.tell()
+    first.wait_phase("Succeeded")
+    second.wait_started(0, 2)
+    second.tell()
+    second.wait_phase("Succeeded")
+
+
+def test_gangs_under_a_quota_run_one_after_the_other(kube: Kube, submit: Submit, namespace: str) -> None:
+    quota = {"metadata": {"name": "three"}, "spec": {"hard": {"pods": "3"}}}
+    kube.create("resourcequotas", namespace, quota)
+    kube.wait(
+        "the quota counts",
+        lambda: kube.get("resourcequotas", namespace, "three").get("status", {}).get("used"),
+        20,
+        namespace,
+    )
+    script = 'echo "$PACELINE_JOB_NAME ran"; sleep 1'
+    handles = [submit(job(name, script, cleanPodPolicy="All")) for name in ("one", "two")]
+    reasons: set[str] = set()
+    most = 0
+
+    def done() -> bool:
+        nonlocal most
+        by_job = [len([p for p in h.pods() if "deletionTimestamp" not in p["metadata"]]) for h in handles]
+        assert 0 in by_job, f"both gangs hold pods: {by_job}\n{kube.describe(namespace)}"
+        most = max(most, sum(by_job))
+        reasons.update(h.condition("Placed")["reason"] for h in handles)
+        return all(h.phase == "Succeeded" for h in handles)
+
+    kube.wait("both succeed", done, 90, namespace)
+    assert most == 2
+    assert "QuotaExceeded" in reasons
+    spans = [(h.status["startTime"], h.status["completionTime"]) for h in handles]
+    spans.sort(key=lambda span: datetime.fromisoformat(span[0].replace("Z", "+00:00")))
+    assert spans[0][1] <= spans[1][0], f"they overlapped: {spans}"
+
+
+def test_job_bigger_than_the_cluster_says_so(kube: Kube, submit: Submit) -> None:
+    handle = submit(job("giant", replicas=3, requests=big(kube)))
+    condition = handle.wait_condition("Placed", "False", "TooLarge")
+    assert "cpu" in condition["message"], condition
+    assert handle.pods() == []
+
+
+def test_create_refused_half_way_leaves_nothing(kube: Kube, submit: Submit, namespace: str) -> None:
+    """A policy of the API server lets the first pod pass and refuses the second; the operator cannot know beforehand."""
+    policy = f"refuse-{namespace}"
+    group = "/apis/admissionregistration.k8s.io/v1"
+    kube.request(
+        "POST",
+        f"{group}/validatingadmissionpolicies",
+        {
+            "metadata": {"name": policy},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {
+                    "resourceRules": [
+                        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+                    ]
+                },
+                "validations": [
+                    {
+                        "expression": "!object.metadata.name.startsWith('half-worker-1-')",
+                        "message": "no second pod today",
+                    }
+                ],
+            },
+        },
+    )
+    kube.request(
+        "POST",
+        f"{group}/validatingadmissionpolicybindings",
+        {
+            "metadata": {"name": policy},
+            "spec": {
+                "policyName": policy,
+                "validationActions": ["Deny"],
+                "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}},
+            },
+        },
+    )
+
+    def refuses() -> bool:
+        probe = {
+            "metadata": {"name": "half-worker-1-probe"},
+            "spec": {"containers": [{"name": "c", "image": "none"}]},
+        }
+        done = kube.kubectl_result("create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=_as_pod(probe))
+        return "no second pod today" in done.stderr
+
+    try:
+        kube.wait("the policy is in force", refuses, 20, namespace, poll=0.5)
+        since = kube.listing("pods", namespace)["metadata"]["resourceVersion"]
+        handle = submit(job("half", UNTIL_TOLD, replicas=2))
+
+        def told() -> bool:
+            return "no second pod today" in handle.condition("Placed")["message"]
+
+        kube.wait("the refusal is told", told, 30, namespace)
+        kube.wait("nothing is left", lambda: not handle.pods(), 20, namespace)
+        assert handle.phase == "Queued"
+        for event in kube.history("pods", namespace, since):
+            assert event["object"]["spec"].get("nodeName") is None, "a pod of the refused gang was bound"
+    finally:
+        kube.request("DELETE", f"{group}/validatingadmissionpolicybindings/{policy}")
+        kube.request("DELETE", f"{group}/validatingadmissionpolicies/{policy}")
+    handle.wait_started(0, 2, timeout=90)
+    handle.tell()
+    handle.wait_phase("Succeeded")
+
+
+def _as_pod(body: Object) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", **body})
+
+
+def test_suspend_removes_the_pods_and_resume_starts_anew(kube: Kube, submit: Submit, namespace: str) -> None:
+    handle = submit(job("paused", UNTIL_TOLD))
+    handle.wait_started(0, 2)
+    before = set(handle.pod_uids())
+    kube.patch("trainingjobs", namespace, "paused", {"spec": {"suspend": True}})
+    handle.wait_phase("Suspended")
+    assert handle.pods() == []
+    kube.patch("trainingjobs", namespace, "paused", {"spec": {"suspend": False}})
+    kube.wait(
+        "two new pods run",
+        lambda: len([p for p in handle.pods() if p["status"].get("phase") == "Running"]) == 2,
+        60,
+        namespace,
+    )
+    assert not before & set(handle.pod_uids())
+    handle.wait_phase("Running")
+    kube.wait("both ranks are there", lambda: len(_ranks(handle)) == 2, 30, namespace)
+    handle.tell()
+    status = handle.wait_phase("Succeeded")
+    assert status["restarts"] == 0
+
+
+def _ranks(handle: JobHandle) -> list[str]:
+    logs = [handle.kube.logs(handle.namespace, name) for name in handle.pod_names()]
+    return [log for log in logs if "started at" in log]

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes away around a job: the API server, a node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from jobs import UNTIL_TOLD, JobHandle, job
+from kube import Kube, Object
+from testbed import Cluster, Operator
+
+Submit = Callable[[Object], JobHandle]
+OUTAGE_SECONDS = 30
+
+
+def test_api_server_stopped(kube: Kube, cluster: Cluster, operator: Operator, submit: Submit, namespace: str) -> None:
+    """For 30 s there is no API server. The ranks go on; a rank that is killed meanwhile comes back without it; the
+    operator is still the same process and the job ends well."""
+    script = UNTIL_TOLD + "\n"
+    handle = submit(job("outage", script, replicas=2))
+    handle.wait_started(0, 2)
+    handle.wait_phase("Running")
+    pods = handle.pods()
+    container = pods[1]["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    node = pods[1]["spec"]["nodeName"]
+    cluster.call("stop-apiserver")
+    began = time.monotonic()
+    try:
+        kube.close()
+        kill = ["ctr", "-n", "k8s.io", "tasks", "exec", "--exec-id", "kill", container]
+        cluster.on_node(node, *kill, "/bin/sh", "-c", "kill -9 $(cat /tmp/pid.0)")
+        time.sleep(max(0.0, OUTAGE_SECONDS - (time.monotonic() - began)))
+        assert operator.running(), operator.tail()
+    finally:
+        cluster.call("start-apiserver")
+    handle.wait_started(1, 2)
+    assert handle.pod_uids() == [pod["metadata"]["uid"] for pod in pods]
+    kube.wait("the operator knows of the restart", lambda: handle.status.get("restarts") == 1, 90, namespace)
+    handle.tell()
+    handle.wait_phase("Succeeded", timeout=60)
+    after = submit(job("after", "exit 0"))
+    after.wait_phase("Succeeded", timeout=60)
+
+
+def test_node_cut_off(kube: Kube, cluster: Cluster, submit: Submit, namespace: str) -> None:
+    """A node loses its network: after forceDeleteAfter its pod is force-deleted and replaced on another node."""
+    policy = {"gracePeriod": "2s", "forceDeleteAfter": "5s", "maxRestarts": 0}
+    handle = submit(job("island", UNTIL_TOLD, replicas=2, failurePolicy=policy, scheduling={"exclusiveNodes": False}))
+    handle.wait_started(0, 2)
+    handle.wait_phase("Running")
+    placed = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in handle.pods()}
+    lost = placed["island-worker-1-0"]
+    cluster.call("cut", lost)
+    try:
+        began = time.monotonic()
+        kube.wait(
+            "every pod is on the node that is left",
+            lambda: _nodes(handle) and lost not in _nodes(handle) and len(_nodes(handle)) == 2,
+            90,
+            namespace,
+        )
+        print(f"replaced {time.monotonic() - began:.1f} s after the cut")
+        handle.wait_phase("Running", timeout=60)
+        handle.tell()
+        status = handle.wait_phase("Succeeded", timeout=60)
+    finally:
+        cluster.call("restore", lost)
+    assert status["restarts"] == 0, "a lost node spent the budget"
+    kube.wait("the node is back", lambda: _ready(kube, lost), 60)
+
+
+def _nodes(handle: JobHandle) -> list[str]:
+    pods = [pod for pod in handle.pods() if "deletionTimestamp" not in pod["metadata"]]
+    return [pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")]
+
+
+def _ready(kube: Kube, node: str) -> bool:
+    conditions = kube.get("nodes", "", node)["status"]["conditions"]
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests stand on: the two-node cluster of tests/cluster, and the operator as a process of this machine.
+
+It runs as a process where a test has to stop, kill or arm it; test_install.py installs it by the chart.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BUILD = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+CLUSTER = ROOT / "tests" / "cluster" / "cluster"
+
+
+def run(command: list[str], timeout: float = 300) -> str:
+    """Runs a command to its end; a failure shows what it said."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+    shown = " ".join(Path(command[0]).name if i == 0 else word for i, word in enumerate(command))
+    output = f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
+    assert done.returncode == 0, f"{shown} ended with {done.returncode}:\n{output}"
+    return done.stdout
+
+
+class Cluster:
+    """The cluster command of tests/cluster."""
+
+    def call(self, *arguments: str, timeout: float = 300) -> str:
+        return run([str(CLUSTER), *arguments], timeout)
+
+    def kubeconfig(self) -> Path:
+        return Path(self.call("kubeconfig").strip().splitlines()[-1])
+
+    def on_node(self, node: str, *command: str) -> str:
+        return self.call("exec-node", node, *command)
+
+
+class Operator:
+    """paceline-operator as a process. Its log is kept in a file whose end a failing test shows."""
+
+    def __init__(self, kubeconfig: Path, folder: Path, flags: list[str]) -> None:
+        self._kubeconfig = kubeconfig
+        self.log = folder / "operator.log"
+        self._flags = flags
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 18080
+
+    def start(self, env: dict[str, str] | None = None) -> None:
+        assert self._process is None or self._process.poll() is not None, "the operator already runs"
+        binary = BUILD / "bin" / "paceline-operator"
+        assert os.access(binary, os.X_OK), f"{binary} is missing: scripts/build release"
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(binary), "--kubeconfig", str(self._kubeconfig), *self._flags],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(env or {})},
+            )
+
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def wait_ready(self, timeout: float = 20) -> None:
+        deadline = time.monotonic() + timeout
+        while not self._answers("/readyz"):
+            assert self.running(), f"the operator ended with {self.exit_code()}:\n{self.tail()}"
+            assert time.monotonic() < deadline, f"the operator is not ready after {timeout:g} s:\n{self.tail()}"
+            time.sleep(0.1)
+
+    def _answers(self, path: str) -> bool:
+        try:
+            return self.fetch(path) is not None
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def fetch(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            return answer.read().decode()
+
+    def stop(self, how: int = signal.SIGTERM, timeout: float = 15) -> int:
+        """Ends it and answers the exit code; one that does not end in time is killed and fails the test."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.send_signal(how)
+            try:
+                self._process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+                raise AssertionError(f"the operator did not end within {timeout:g} s:\n{self.tail()}") from None
+        return self._process.returncode
+
+    def wait_exit(self, timeout: float) -> int | None:
+        """Its exit code once it has ended, None if it still runs."""
+        assert self._process is not None
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def exit_code(self) -> int | None:
+        return None if self._process is None else self._process.poll()
+
+    def tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
