@@ -51,7 +51,8 @@ class HttpTransport {
   virtual Result<Response> send(const Request& request, const std::stop_token& stop) = 0;
   /// A 2xx answer's body goes to `on_chunk` and Response::body stays empty; another answer's body comes back in the Response.
   /// Returns when the server ended the body or the handler said false; kCancelled when stopped.
-  virtual Result<Response> stream(const Request& request, const ChunkHandler& on_chunk, const std::stop_token& stop) = 0;
+  virtual Result<Response> stream(const Request& request, const ChunkHandler& on_chunk,
+                                  const std::stop_token& stop) = 0;
 };
 
 /// Where a server is and how it is trusted. Files are read again when they change on disk.

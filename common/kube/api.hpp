@@ -75,21 +75,25 @@ class Api {
  public:
   virtual ~Api() = default;
 
-  virtual Result<std::string> get(const Resource& resource, const std::string& ns, const std::string& name, const std::stop_token& stop = {}) = 0;
-  virtual Result<std::string> list(const Resource& resource, const std::string& ns, const ListOptions& options, const std::stop_token& stop = {}) = 0;
-  virtual Result<std::string> create(const Resource& resource, const std::string& ns, const std::string& body, const WriteOptions& options = {},
-                                     const std::stop_token& stop = {}) = 0;
-  /// PUT: the body carries the resourceVersion that it was made from, or none to overwrite.
-  virtual Result<std::string> update(const Resource& resource, const std::string& ns, const std::string& name, const std::string& body,
+  virtual Result<std::string> get(const Resource& resource, const std::string& ns, const std::string& name,
+                                  const std::stop_token& stop = {}) = 0;
+  virtual Result<std::string> list(const Resource& resource, const std::string& ns, const ListOptions& options,
+                                   const std::stop_token& stop = {}) = 0;
+  virtual Result<std::string> create(const Resource& resource, const std::string& ns, const std::string& body,
                                      const WriteOptions& options = {}, const std::stop_token& stop = {}) = 0;
-  virtual Result<std::string> patch(const Resource& resource, const std::string& ns, const std::string& name, const std::string& body,
-                                    const PatchOptions& options = {}, const std::stop_token& stop = {}) = 0;
-  /// The answer is the object (still there, terminating) or a Status.
-  virtual Result<std::string> remove(const Resource& resource, const std::string& ns, const std::string& name, const DeleteOptions& options = {},
+  /// PUT: the body carries the resourceVersion that it was made from, or none to overwrite.
+  virtual Result<std::string> update(const Resource& resource, const std::string& ns, const std::string& name,
+                                     const std::string& body, const WriteOptions& options = {},
                                      const std::stop_token& stop = {}) = 0;
+  virtual Result<std::string> patch(const Resource& resource, const std::string& ns, const std::string& name,
+                                    const std::string& body, const PatchOptions& options = {},
+                                    const std::stop_token& stop = {}) = 0;
+  /// The answer is the object (still there, terminating) or a Status.
+  virtual Result<std::string> remove(const Resource& resource, const std::string& ns, const std::string& name,
+                                     const DeleteOptions& options = {}, const std::stop_token& stop = {}) = 0;
   /// Delivers events until the server ends the watch (success), the handler says false (success), or something fails. kGone: list again.
-  virtual Status watch(const Resource& resource, const std::string& ns, const WatchOptions& options, const WatchHandler& handler,
-                       const std::stop_token& stop = {}) = 0;
+  virtual Status watch(const Resource& resource, const std::string& ns, const WatchOptions& options,
+                       const WatchHandler& handler, const std::stop_token& stop = {}) = 0;
   /// GET of any path ("/version", "/apis").
   virtual Result<std::string> get_raw(const std::string& path, const std::stop_token& stop = {}) = 0;
 };

@@ -22,33 +22,38 @@ struct ClientOptions {
   std::string field_manager = "paceline";
   std::string prefix;
   std::chrono::milliseconds timeout{30000};
-  int throttle_retries = 4;                            // repeats after 429, for reads and writes alike (the server did not begin the work)
-  std::size_t max_event_bytes = 8 * 1024 * 1024;       // one watch event; a larger one ends the watch with kExhausted
+  int throttle_retries = 4;  // repeats after 429, for reads and writes alike (the server did not begin the work)
+  std::size_t max_event_bytes = 8 * 1024 * 1024;  // one watch event; a larger one ends the watch with kExhausted
   std::chrono::milliseconds max_retry_after{30000};
 };
 
 class Client final : public Api {
  public:
-  Client(std::shared_ptr<http::HttpTransport> unary, std::shared_ptr<http::HttpTransport> streams, std::shared_ptr<TokenSource> tokens,
-         ClientOptions options = {});
+  Client(std::shared_ptr<http::HttpTransport> unary, std::shared_ptr<http::HttpTransport> streams,
+         std::shared_ptr<TokenSource> tokens, ClientOptions options = {});
 
-  Result<std::string> get(const Resource& resource, const std::string& ns, const std::string& name, const std::stop_token& stop = {}) override;
-  Result<std::string> list(const Resource& resource, const std::string& ns, const ListOptions& options, const std::stop_token& stop = {}) override;
-  Result<std::string> create(const Resource& resource, const std::string& ns, const std::string& body, const WriteOptions& options = {},
-                             const std::stop_token& stop = {}) override;
-  Result<std::string> update(const Resource& resource, const std::string& ns, const std::string& name, const std::string& body,
+  Result<std::string> get(const Resource& resource, const std::string& ns, const std::string& name,
+                          const std::stop_token& stop = {}) override;
+  Result<std::string> list(const Resource& resource, const std::string& ns, const ListOptions& options,
+                           const std::stop_token& stop = {}) override;
+  Result<std::string> create(const Resource& resource, const std::string& ns, const std::string& body,
                              const WriteOptions& options = {}, const std::stop_token& stop = {}) override;
-  Result<std::string> patch(const Resource& resource, const std::string& ns, const std::string& name, const std::string& body,
-                            const PatchOptions& options = {}, const std::stop_token& stop = {}) override;
-  Result<std::string> remove(const Resource& resource, const std::string& ns, const std::string& name, const DeleteOptions& options = {},
+  Result<std::string> update(const Resource& resource, const std::string& ns, const std::string& name,
+                             const std::string& body, const WriteOptions& options = {},
                              const std::stop_token& stop = {}) override;
-  Status watch(const Resource& resource, const std::string& ns, const WatchOptions& options, const WatchHandler& handler,
-               const std::stop_token& stop = {}) override;
+  Result<std::string> patch(const Resource& resource, const std::string& ns, const std::string& name,
+                            const std::string& body, const PatchOptions& options = {},
+                            const std::stop_token& stop = {}) override;
+  Result<std::string> remove(const Resource& resource, const std::string& ns, const std::string& name,
+                             const DeleteOptions& options = {}, const std::stop_token& stop = {}) override;
+  Status watch(const Resource& resource, const std::string& ns, const WatchOptions& options,
+               const WatchHandler& handler, const std::stop_token& stop = {}) override;
   Result<std::string> get_raw(const std::string& path, const std::stop_token& stop = {}) override;
 
  private:
   Result<std::string> call(http::Request request, const std::stop_token& stop);
-  Result<http::Request> prepare(std::string method, std::string target, std::string body, std::string_view content_type);
+  Result<http::Request> prepare(std::string method, std::string target, std::string body,
+                                std::string_view content_type);
 
   std::shared_ptr<http::HttpTransport> unary_;
   std::shared_ptr<http::HttpTransport> streams_;

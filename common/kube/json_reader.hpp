@@ -3,11 +3,11 @@
 // Include common/base/log.hpp before this header where both are used. Elements are valid until the next `parse` on the same thread.
 #pragma once
 
+#include <simdjson.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
-
-#include <simdjson.h>
 
 #include "common/base/error.hpp"
 #include "common/kube/object_meta.hpp"

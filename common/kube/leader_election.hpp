@@ -46,9 +46,9 @@ class LeaderElection {
   const Clock& clock_;
   const LeaderElectionOptions options_;
   bool leading_ = false;
-  std::string observed_;       // the record as last read
-  SteadyTime observed_at_{};   // when it last changed, by our clock
-  SteadyTime renewed_at_{};    // when our last successful renewal began
+  std::string observed_;      // the record as last read
+  SteadyTime observed_at_{};  // when it last changed, by our clock
+  SteadyTime renewed_at_{};   // when our last successful renewal began
 };
 
 }  // namespace paceline::kube

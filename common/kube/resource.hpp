@@ -30,11 +30,13 @@ inline constexpr Resource kPriorityClasses{"scheduling.k8s.io", "v1", "priorityc
 inline constexpr Resource kStorageClasses{"storage.k8s.io", "v1", "storageclasses", "StorageClass", false};
 inline constexpr Resource kLeases{"coordination.k8s.io", "v1", "leases", "Lease"};
 inline constexpr Resource kEvents{"events.k8s.io", "v1", "events", "Event"};
-inline constexpr Resource kCrds{"apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", false};
+inline constexpr Resource kCrds{"apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition",
+                                false};
 inline constexpr Resource kTrainingJobs{"paceline.dev", "v1alpha1", "trainingjobs", "TrainingJob"};
 inline constexpr Resource kNodeFabrics{"paceline.dev", "v1alpha1", "nodefabrics", "NodeFabric", false};
 
 /// "/api/v1/namespaces/NS/pods/NAME/status"; an empty namespace means all of them, an empty name the collection. Pieces are percent-encoded.
-std::string path_of(const Resource& resource, std::string_view ns, std::string_view name = {}, std::string_view subresource = {});
+std::string path_of(const Resource& resource, std::string_view ns, std::string_view name = {},
+                    std::string_view subresource = {});
 
 }  // namespace paceline::kube

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/kube/object_meta.hpp"
 #include "common/kube/object_sink.hpp"
 
 namespace paceline::kube {
@@ -41,10 +42,11 @@ class Store final : public ObjectSink, public StoreState {
  public:
   using Ptr = std::shared_ptr<const T>;
   using Projection = std::function<Result<T>(std::string_view json)>;
-  using Index = std::function<std::string(const T&)>;               // an empty string: not indexed
+  using Index = std::function<std::string(const T&)>;                        // an empty string: not indexed
   using Handler = std::function<void(const Ptr& before, const Ptr& after)>;  // null before: added; null after: deleted
 
-  explicit Store(Projection projection, Index index = {}) : projection_(std::move(projection)), index_(std::move(index)) {}
+  explicit Store(Projection projection, Index index = {})
+      : projection_(std::move(projection)), index_(std::move(index)) {}
 
   /// Before the first event only.
   void subscribe(Handler handler) { handlers_.push_back(std::move(handler)); }
@@ -65,7 +67,8 @@ class Store final : public ObjectSink, public StoreState {
   std::vector<Ptr> by_index(const std::string& value) const {
     const std::shared_lock lock(mutex_);
     std::vector<Ptr> found;
-    if (const auto bucket = buckets_.find(value); bucket != buckets_.end()) found.assign(bucket->second.begin(), bucket->second.end());
+    if (const auto bucket = buckets_.find(value); bucket != buckets_.end())
+      found.assign(bucket->second.begin(), bucket->second.end());
     return found;
   }
   std::size_t size() const {
@@ -91,7 +94,8 @@ class Store final : public ObjectSink, public StoreState {
         const auto old = entries_.find(key);
         if (old == entries_.end()) {
           changes.emplace_back(nullptr, entry);
-        } else if (old->second->meta.uid != entry->meta.uid || old->second->meta.resource_version != entry->meta.resource_version) {
+        } else if (old->second->meta.uid != entry->meta.uid ||
+                   old->second->meta.resource_version != entry->meta.resource_version) {
           changes.emplace_back(old->second, entry);
         } else {
           entry = old->second;  // unchanged: readers keep sharing one copy

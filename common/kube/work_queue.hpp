@@ -9,14 +9,15 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "common/base/clock.hpp"
 
@@ -63,7 +64,7 @@ class WorkQueue {
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::string> ready_;
-  std::unordered_set<std::string> waiting_;     // in ready_, or to come back after its worker
+  std::unordered_set<std::string> waiting_;  // in ready_, or to come back after its worker
   std::unordered_set<std::string> processing_;
   std::multimap<SteadyTime, std::string> delayed_;
   std::unordered_map<std::string, SteadyTime> due_;

@@ -11,7 +11,7 @@
 namespace paceline::http {
 
 struct CpprestOptions {
-  int threads = 4;                 // of cpprestsdk's own pool, which the whole process shares: the first transport decides
+  int threads = 4;  // of cpprestsdk's own pool, which the whole process shares: the first transport decides
   std::size_t max_in_flight = 64;  // callers beyond it wait for their turn, within their time-out
 };
 

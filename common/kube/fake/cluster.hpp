@@ -25,11 +25,10 @@ namespace paceline::kube {
 
 /// What a request meets instead of, or besides, its normal fate.
 struct Fault {
-  int status = 0;                           // answer this status without doing anything (429, 500, …)
-  std::optional<int> retry_after_seconds;   // with the status
-  bool drop_after_apply = false;            // do it, then lose the answer
-  std::chrono::milliseconds delay{0};       // sockets only
-  std::string message;                      // of the Status; empty: a standard one
+  int status = 0;                          // answer this status without doing anything (429, 500, …)
+  std::optional<int> retry_after_seconds;  // with the status
+  bool drop_after_apply = false;           // do it, then lose the answer
+  std::string message;                     // of the Status; empty: a standard one
 };
 
 class FakeCluster {
@@ -40,7 +39,8 @@ class FakeCluster {
   /// Answers one unary request. Nothing when the answer was lost by a fault.
   Result<http::Response> handle(const http::Request& request);
   /// Serves a watch: frames go to `on_chunk` until time-out, stop or false. Blocks.
-  Result<http::Response> watch(const http::Request& request, const http::ChunkHandler& on_chunk, const std::stop_token& stop);
+  Result<http::Response> watch(const http::Request& request, const http::ChunkHandler& on_chunk,
+                               const std::stop_token& stop);
 
   /// Asked for every request; tests and the simulation decide. Called without locks held.
   void set_faults(std::function<std::optional<Fault>(const http::Request&)> decide);
@@ -71,8 +71,9 @@ class FakeCluster {
   /// Of applied requests; a no-op write counts too.
   Counts counts() const;
 
+  struct Impl;  // for the other files of this folder
+
  private:
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+
+#include "common/kube/fake/model.hpp"
+#include "common/kube/object_meta.hpp"
+#include "common/kube/timestamp.hpp"
+
+namespace paceline::kube {
+namespace {
+
+constexpr std::size_t kKeptHistory = 200000;
+
+bool is_dns_name(std::string_view name) {
+  if (name.empty() || name.size() > 253) return false;
+  const auto edge = [](char c) {
+    return std::islower(static_cast<unsigned char>(c)) != 0 || std::isdigit(static_cast<unsigned char>(c)) != 0;
+  };
+  return edge(name.front()) && edge(name.back()) &&
+         std::ranges::all_of(name, [&](char c) { return edge(c) || c == '-' || c == '.'; });
+}
+
+bool has_status_subresource(const Resource& resource) {
+  return resource.plural == kPods.plural || resource.plural == kNodes.plural ||
+         resource.plural == kTrainingJobs.plural || resource.plural == kNodeFabrics.plural ||
+         resource.plural == kServices.plural || resource.plural == kResourceQuotas.plural;
+}
+
+std::string string_at(const Document& object, const char* first, const char* second) {
+  const auto outer = object.find(first);
+  if (outer == object.end() || !outer->is_object()) return {};
+  const auto inner = outer->find(second);
+  return inner != outer->end() && inner->is_string() ? inner->get<std::string>() : std::string();
+}
+
+bool has_finalizers(const Document& object) {
+  const auto& meta = object["metadata"];
+  return meta.contains("finalizers") && !meta["finalizers"].empty();
+}
+
+std::vector<std::string> gates_of(const Document& pod) {
+  std::vector<std::string> gates;
+  const auto& spec = pod["spec"];
+  if (!spec.contains("schedulingGates") || !spec["schedulingGates"].is_array()) return gates;
+  for (const auto& gate : spec["schedulingGates"]) gates.push_back(gate.value("name", ""));
+  return gates;
+}
+
+/// A pod's spec hardly changes: gates go away, images change.
+Outcome<bool> check_pod_update(const Document& before, const Document& after) {
+  const auto old_gates = gates_of(before);
+  for (const auto& gate : gates_of(after)) {
+    if (std::ranges::find(old_gates, gate) == old_gates.end()) {
+      return refuse(422, "Invalid",
+                    "Pod \"" + string_at(after, "metadata", "name") +
+                        "\" is invalid: spec.schedulingGates: Forbidden: only deletion is allowed, but found new "
+                        "scheduling gate '" +
+                        gate + "'");
+    }
+  }
+  Document a = before["spec"];
+  Document b = after["spec"];
+  for (Document* spec : {&a, &b}) {
+    spec->erase("schedulingGates");
+    spec->erase("tolerations");
+    spec->erase("activeDeadlineSeconds");
+    if (!old_gates.empty()) {  // while gated, node selection may be tightened
+      spec->erase("nodeSelector");
+      spec->erase("affinity");
+    }
+    for (const char* list : {"containers", "initContainers"}) {
+      if (spec->contains(list)) {
+        for (auto& container : (*spec)[list]) container.erase("image");
+      }
+    }
+  }
+  if (a != b) {
+    return refuse(422, "Invalid",
+                  "Pod \"" + string_at(after, "metadata", "name") +
+                      "\" is invalid: spec: Forbidden: pod updates may not change fields other than "
+                      "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec."
+                      "tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
+                      "(allow it to be set to 1 if it was previously negative)");
+  }
+  return true;
+}
+
+std::string join(const std::vector<std::string>& fields) {
+  std::string text;
+  for (const auto& field : fields) text += (text.empty() ? "unknown field \"" : ", unknown field \"") + field + "\"";
+  return text;
+}
+
+}  // namespace
+
+std::string full_name(const Resource& resource, std::string_view name) {
+  std::string text(resource.plural);
+  if (!resource.group.empty()) text.append(".").append(resource.group);
+  return text.append(" \"").append(name).append("\"");
+}
+
+FakeCluster::Impl::Stored* FakeCluster::Impl::find(const Resource& resource, std::string_view ns,
+                                                   std::string_view name) {
+  auto& objects = collections[resource.plural];
+  const auto found = objects.find(key_of(resource.namespaced ? ns : std::string_view(), name));
+  return found == objects.end() ? nullptr : &found->second;
+}
+
+const FakeCluster::Impl::Stored& FakeCluster::Impl::commit(const Resource& resource, Document object) {
+  auto& meta = object["metadata"];
+  const std::string ns = meta.value("namespace", "");
+  const std::string key = key_of(ns, meta.value("name", ""));
+  auto& objects = collections[resource.plural];
+  const auto found = objects.find(key);
+  Text before;
+  if (found != objects.end()) {
+    meta["resourceVersion"] = found->second.object["metadata"]["resourceVersion"];
+    if (object == found->second.object) return found->second;
+    before = found->second.text;
+  }
+  meta["resourceVersion"] = std::to_string(++version);
+  auto text = std::make_shared<const std::string>(object.dump());
+  history.push_back(
+      {before ? WatchEventType::kModified : WatchEventType::kAdded, version, resource.plural, ns, text, before});
+  if (history.size() > kKeptHistory) {
+    compacted = history.front().version;
+    history.pop_front();
+  }
+  auto& stored = objects[key];
+  stored = {std::move(object), std::move(text)};
+  changed.notify_all();
+  return stored;
+}
+
+void FakeCluster::Impl::erase(const Resource& resource, std::string_view ns, std::string_view name) {
+  auto& objects = collections[resource.plural];
+  const auto found = objects.find(key_of(resource.namespaced ? ns : std::string_view(), name));
+  if (found == objects.end()) return;
+  Document last = std::move(found->second.object);
+  Text before = found->second.text;
+  objects.erase(found);
+  last["metadata"]["resourceVersion"] = std::to_string(++version);
+  history.push_back({WatchEventType::kDeleted, version, resource.plural, last["metadata"].value("namespace", ""),
+                     std::make_shared<const std::string>(last.dump()), std::move(before)});
+  changed.notify_all();
+}
+
+Outcome<bool> FakeCluster::Impl::check_new(const Resource& resource, std::string_view ns, Document& object,
+                                           bool strict) {
+  if (!object.is_object() || object.value("kind", "") != resource.kind ||
+      object.value("apiVersion", "") != resource.api_version()) {
+    return refuse(400, "BadRequest",
+                  "the object provided is not a " + resource.api_version() + " " + std::string(resource.kind));
+  }
+  if (!object.contains("metadata") || !object["metadata"].is_object()) object["metadata"] = Document::object();
+  auto& meta = object["metadata"];
+  if (resource.namespaced) {
+    const std::string named = meta.value("namespace", "");
+    if (!named.empty() && named != ns) {
+      return refuse(400, "BadRequest",
+                    "the namespace of the provided object does not match the namespace sent on the request");
+    }
+    meta["namespace"] = ns;
+  } else {
+    meta.erase("namespace");
+  }
+  if (strict) {
+    if (const auto unknown = unknown_fields(resource, object); !unknown.empty()) {
+      return refuse(400, "BadRequest",
+                    std::string(resource.kind) + " in version \"" + std::string(resource.version) +
+                        "\" cannot be handled as a " + std::string(resource.kind) +
+                        ": strict decoding error: " + join(unknown));
+    }
+  }
+  if (meta.value("name", "").empty() && !meta.value("generateName", "").empty()) {
+    char suffix[16];
+    std::snprintf(suffix, sizeof suffix, "%05llx", static_cast<unsigned long long>(next_uid * 2654435761U % 0xFFFFF));
+    meta["name"] = meta["generateName"].get<std::string>() + suffix;
+  }
+  const std::string name = meta.value("name", "");
+  if (!is_dns_name(name)) {
+    return refuse(422, "Invalid",
+                  std::string(resource.kind) + " \"" + name + "\" is invalid: metadata.name: Invalid value: \"" + name +
+                      "\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+                      "'.', and must start and end with an alphanumeric character");
+  }
+  if (resource.plural == kPods.plural &&
+      (!object.contains("spec") || !object["spec"].contains("containers") || object["spec"]["containers"].empty())) {
+    return refuse(422, "Invalid", "Pod \"" + name + "\" is invalid: spec.containers: Required value");
+  }
+  return true;
+}
+
+Outcome<bool> FakeCluster::Impl::check_quota(std::string_view ns) const {
+  const auto quotas = collections.find(kResourceQuotas.plural);
+  if (quotas == collections.end()) return true;
+  for (const auto& [key, quota] : quotas->second) {
+    if (quota.object["metadata"].value("namespace", "") != ns) continue;
+    const auto& hard = quota.object["spec"]["hard"];
+    const auto limit = hard.find("pods");
+    if (limit == hard.end()) continue;
+    const long allowed = limit->is_string() ? std::stol(limit->get<std::string>()) : limit->get<long>();
+    long used = 0;
+    if (const auto pods = collections.find(kPods.plural); pods != collections.end()) {
+      for (const auto& [pod_key, pod] : pods->second) {
+        const std::string phase = string_at(pod.object, "status", "phase");
+        used +=
+            pod.object["metadata"].value("namespace", "") == ns && phase != "Succeeded" && phase != "Failed" ? 1 : 0;
+      }
+    }
+    if (used + 1 > allowed) {
+      return refuse(403, "Forbidden",
+                    "exceeded quota: " + quota.object["metadata"].value("name", "") +
+                        ", requested: pods=1, used: pods=" + std::to_string(used) +
+                        ", limited: pods=" + std::to_string(allowed));
+    }
+  }
+  return true;
+}
+
+void FakeCluster::Impl::set_defaults(const Resource& resource, Document& object) {
+  auto& meta = object["metadata"];
+  char uid[48];
+  std::snprintf(uid, sizeof uid, "00000000-0000-4000-8000-%012llx", static_cast<unsigned long long>(next_uid++));
+  meta["uid"] = uid;
+  meta["creationTimestamp"] = format_time(clock.wall());
+  meta["generation"] = 1;
+  meta.erase("deletionTimestamp");
+  if (has_status_subresource(resource) && resource.plural != kNodes.plural) object.erase("status");
+  if (resource.plural == kPods.plural) {
+    object["status"] = {{"phase", "Pending"}, {"qosClass", "BestEffort"}};
+    if (!gates_of(object).empty()) {
+      object["status"]["conditions"] =
+          Document::array({{{"type", "PodScheduled"}, {"status", "False"}, {"reason", "SchedulingGated"}}});
+    }
+  } else if (resource.plural == kServices.plural) {
+    auto& spec = object["spec"];
+    if (spec.value("type", "ClusterIP") == "ClusterIP" && spec.value("clusterIP", "").empty()) {
+      spec["clusterIP"] =
+          "10.96." + std::to_string(next_address / 250 % 250) + "." + std::to_string(next_address % 250 + 1);
+      ++next_address;
+    }
+  }
+}
+
+Outcome<std::string> FakeCluster::Impl::create(const Resource& resource, std::string_view ns, Document object,
+                                               bool strict, bool dry_run) {
+  if (auto checked = check_new(resource, ns, object, strict); !checked) return std::unexpected(checked.error());
+  const std::string name = object["metadata"]["name"];
+  if (!object["metadata"].value("resourceVersion", "").empty()) {
+    return refuse(400, "BadRequest", "resourceVersion should not be set on objects to be created");
+  }
+  if (const auto* existing = find(resource, ns, name)) {
+    const bool going = existing->object["metadata"].contains("deletionTimestamp");
+    return refuse(409, "AlreadyExists",
+                  (going ? "object is being deleted: " : "") + full_name(resource, name) + " already exists");
+  }
+  if (resource.plural == kPods.plural) {
+    if (auto room = check_quota(ns); !room) {
+      return refuse(403, "Forbidden", full_name(resource, name) + " is forbidden: " + room.error().message);
+    }
+  }
+  if (dry_run) {
+    const auto uid = next_uid;
+    const auto address = next_address;
+    set_defaults(resource, object);
+    next_uid = uid;
+    next_address = address;
+    return object.dump();
+  }
+  set_defaults(resource, object);
+  ++counts.creates;
+  return *commit(resource, std::move(object)).text;
+}
+
+Outcome<std::string> FakeCluster::Impl::replace(const Resource& resource, std::string_view ns, std::string_view name,
+                                                std::string_view subresource, Document object, bool strict,
+                                                bool dry_run) {
+  const Stored* existing = find(resource, ns, name);
+  if (existing == nullptr) return refuse(404, "NotFound", full_name(resource, name) + " not found");
+  if (auto checked = check_new(resource, ns, object, strict); !checked) return std::unexpected(checked.error());
+  const Document& before = existing->object;
+  auto& meta = object["metadata"];
+  if (meta["name"] != name)
+    return refuse(400, "BadRequest", "the name of the object does not match the name on the URL");
+  const std::string wanted = meta.value("resourceVersion", "");
+  if (!wanted.empty() && wanted != before["metadata"]["resourceVersion"]) {
+    return refuse(409, "Conflict",
+                  "Operation cannot be fulfilled on " + full_name(resource, name) +
+                      ": the object has been modified; please apply your changes to the latest version and try again");
+  }
+  if (const std::string uid = meta.value("uid", ""); !uid.empty() && uid != before["metadata"]["uid"]) {
+    return refuse(409, "Conflict",
+                  "Operation cannot be fulfilled on " + full_name(resource, name) +
+                      ": Precondition failed: UID in precondition: " + uid +
+                      ", UID in object meta: " + before["metadata"]["uid"].get<std::string>());
+  }
+  if (subresource == "status") {
+    Document next = before;
+    if (object.contains("status"))
+      next["status"] = object["status"];
+    else
+      next.erase("status");
+    object = std::move(next);
+  } else {
+    for (const char* kept :
+         {"uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"}) {
+      if (before["metadata"].contains(kept))
+        meta[kept] = before["metadata"][kept];
+      else
+        meta.erase(kept);
+    }
+    if (has_status_subresource(resource)) {
+      if (before.contains("status"))
+        object["status"] = before["status"];
+      else
+        object.erase("status");
+    }
+    if (resource.plural == kPods.plural) {
+      if (auto fits = check_pod_update(before, object); !fits) return std::unexpected(fits.error());
+    }
+    const auto spec_of = [](const Document& whole) { return whole.contains("spec") ? whole["spec"] : Document(); };
+    if (spec_of(before) != spec_of(object)) meta["generation"] = before["metadata"].value("generation", 1) + 1;
+  }
+  object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"];
+  if (dry_run) return object.dump();
+  ++counts.updates;
+  std::string text = *commit(resource, std::move(object)).text;
+  // The last finalizer is gone and the deletion was only waiting for it.
+  const Document& after = find(resource, ns, name)->object;
+  if (after["metadata"].contains("deletionTimestamp") && !has_finalizers(after) &&
+      (resource.plural != kPods.plural || after["metadata"].value("deletionGracePeriodSeconds", 0) == 0)) {
+    erase(resource, ns, name);
+  }
+  return text;
+}
+
+Outcome<std::string> FakeCluster::Impl::remove(const Resource& resource, std::string_view ns, std::string_view name,
+                                               const Document& options, bool dry_run) {
+  const Stored* existing = find(resource, ns, name);
+  if (existing == nullptr) return refuse(404, "NotFound", full_name(resource, name) + " not found");
+  Document object = existing->object;
+  auto& meta = object["metadata"];
+  if (options.contains("preconditions")) {
+    const auto& preconditions = options["preconditions"];
+    for (const auto& [field, shown] : {std::pair("uid", "UID"), std::pair("resourceVersion", "ResourceVersion")}) {
+      const std::string wanted = preconditions.value(field, "");
+      if (!wanted.empty() && wanted != meta[field]) {
+        return refuse(409, "Conflict",
+                      "Operation cannot be fulfilled on " + full_name(resource, name) +
+                          ": Precondition failed: " + shown + " in precondition: " + wanted + ", " + shown +
+                          " in object meta: " + meta[field].get<std::string>());
+      }
+    }
+  }
+  long grace = 0;
+  if (resource.plural == kPods.plural) {
+    const std::string phase = string_at(object, "status", "phase");
+    const bool on_node = !string_at(object, "spec", "nodeName").empty() && phase != "Succeeded" && phase != "Failed";
+    grace =
+        on_node ? options.value("gracePeriodSeconds", object["spec"].value("terminationGracePeriodSeconds", 30L)) : 0;
+  }
+  if (dry_run) return object.dump();
+  ++counts.deletes;
+  if (grace > 0 || has_finalizers(object)) {
+    if (!meta.contains("deletionTimestamp"))
+      meta["deletionTimestamp"] = format_time(clock.wall() + std::chrono::seconds(grace));
+    meta["deletionGracePeriodSeconds"] = grace;
+    return *commit(resource, std::move(object)).text;
+  }
+  erase(resource, ns, name);
+  if (resource.plural == kPods.plural) return object.dump();
+  return Document{{"kind", "Status"}, {"apiVersion", "v1"}, {"metadata", Document::object()}, {"status", "Success"}}
+      .dump();
+}
+
+}  // namespace paceline::kube

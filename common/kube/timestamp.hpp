@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times as the Kubernetes API writes them (RFC 3339, UTC). Pure; text that is no time is kInvalid.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common/base/clock.hpp"
+#include "common/base/error.hpp"
+
+namespace paceline::kube {
+
+std::string format_time(WallTime time);        // metav1.Time: 2026-01-02T03:04:05Z
+std::string format_micro_time(WallTime time);  // metav1.MicroTime: 2026-01-02T03:04:05.000006Z
+Result<WallTime> parse_time(std::string_view text);
+
+}  // namespace paceline::kube
