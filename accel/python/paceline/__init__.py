@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of Paceline inside the training process. Programs need not know it; `step` and `explain` are for those that do."""
+"""The part of Paceline inside the training process. Programs need not know it; `step` and `explain` are for those
+that do."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ __all__ = ["explain", "step"]
 
 
 def step(number: int = -1) -> None:
-    """Tells a step boundary (where no optimizer of PyTorch marks it) or the program's own number of the step just made."""
+    """Tells a step boundary (where no optimizer of PyTorch marks it) or the program's own number of the step just
+    made."""
     from paceline import _marks
 
     _marks.explicit_step(number)

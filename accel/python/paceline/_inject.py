@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two ways into a program that does not know Paceline.
 
-PyTorch 2.5 and later calls `on_torch` itself, at the end of `import torch` (entry point group torch.backends, found by the
-dist-info folder on PYTHONPATH). For older ones sitecustomize calls `when_torch_is_imported`, which does the same from the
-import machinery. torch turns an exception of an entry point into a failed `import torch`, so nothing leaves this file.
+PyTorch 2.5 and later calls `on_torch` itself, at the end of `import torch` (entry point group torch.backends, found
+by the dist-info folder on PYTHONPATH). For older ones sitecustomize calls `when_torch_is_imported`, which does the
+same from the import machinery. torch turns an exception of an entry point into a failed `import torch`, so nothing
+leaves this file.
 
-It runs in every Python process of the container, torchrun's agent, loader workers and helper tools included: all it does
-there is to replace a few functions; the library is loaded and the ring opened by the first training mark.
+It runs in every Python process of the container, torchrun's agent, loader workers and helper tools included: all it
+does there is to replace a few functions; the library is loaded and the ring opened by the first training mark.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def _version(torch: ModuleType) -> tuple[int, int]:
 
 
 class _Loader:
-    """Loads as the real loader does, then calls back; puts the real loader back first, so that nothing sees this one."""
+    """Loads as the real loader does, then calls back; puts the real loader back first, so that nothing sees this
+    one."""
 
     def __init__(self, real: Any, callback: Callable[[ModuleType], None]) -> None:
         self._real = real

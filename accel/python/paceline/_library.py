@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: PTH118, PTH120 - pathlib would be imported into every program.
 """libpaceline.so through ctypes: found, checked, opened. The C ABI is described in paceline/paceline.h."""
 
 from __future__ import annotations
 
 import ctypes
-import os
+import os.path
 from typing import Callable
 
 API_VERSION = 1
@@ -50,7 +51,7 @@ class Library:
         version = library.paceline_api_version()
         if version != API_VERSION:
             raise OSError(
-                f"{path()} has API version {version}, this Python layer needs {API_VERSION}: install both from one release"
+                f"{path()} has API version {version}, this layer needs {API_VERSION}: install both from one release"
             )
 
         def function(name: str, *arguments: type) -> Callable[..., int]:

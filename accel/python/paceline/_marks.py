@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trace of this process, as the framework layers see it: opened by the first training mark, closed at exit, dropped in
-forked children. `lib` is None until it is open; a mark looks at that one attribute first."""
+"""The trace of this process, as the framework layers see it: opened by the first training mark, closed at exit,
+dropped in forked children. `lib` is None until it is open; a mark looks at that one attribute first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import ctypes
 import os
 import sys
 import time
-from typing import Optional
 
 from paceline._inject import disabled, say
 from paceline._library import CPU, HOST_MARKS, PYTORCH, Library, Options
@@ -19,7 +18,7 @@ class Trace:
     """One per process. Not locked: the interpreter lock makes `open` safe, the library's own lock the marks."""
 
     def __init__(self) -> None:
-        self.lib: Optional[Library] = None
+        self.lib: Library | None = None
         self.refused = False  # tried and failed, or a forked child: never tried again
         self.reason = "no training mark yet"
         self.mark_cost_ns = 0
@@ -82,8 +81,8 @@ def _in_loader_worker() -> bool:
 
 
 def _mark_cost(library: Library) -> int:
-    """What one mark costs on the side of Python, in ns: a call as the wrappers make it, into a library that returns at once
-    because it is not open yet. The library adds its own side when it opens."""
+    """What one mark costs on the side of Python, in ns: a call as the wrappers make it, into a library that returns
+    at once because it is not open yet. The library adds its own side when it opens."""
 
     def wrapped() -> None:
         try:

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host marks for PyTorch: five functions are replaced, in place, by ones that mark and call the original.
 
-`_BaseDataLoaderIter.__next__`, `torch.autograd.backward` (Tensor.backward calls it by that name), the `step` of every optimizer
-class, `torch.save`, and torch.distributed.checkpoint's `save` and `async_save`. No class is replaced, no module hook is set,
-DDP's communication hook stays free. A function whose parameters are not those of a tested version is left alone.
+`_BaseDataLoaderIter.__next__`, `torch.autograd.backward` (Tensor.backward calls it by that name), the `step` of every
+optimizer class, `torch.save`, and torch.distributed.checkpoint's `save` and `async_save`. No class is replaced, no
+module hook is set, DDP's communication hook stays free. A function whose parameters are not those of a tested version
+is left alone.
 
-comm_exposed: the autograd engine runs its final callbacks when the last gradient has been accumulated, in the order in which
-they were queued, before backward returns. DDP queues the one that waits for its buckets when the last bucket is ready; FSDP
-queues its own in backward too. A hook on the loss runs before all of the graph, so the callback it queues comes first: its
-time is the last gradient's accumulation, and what follows until backward returns is the wait for communication. Seen to hold
-in 1.13 and 2.14. The hook is set only while more than one rank trains, and removed with the backward.
+comm_exposed: the autograd engine runs its final callbacks when the last gradient has been accumulated, in the order
+in which they were queued, before backward returns. DDP queues the one that waits for its buckets when the last bucket
+is ready; FSDP queues its own in backward too. A hook on the loss runs before all of the graph, so the callback it
+queues comes first: its time is the last gradient's accumulation, and what follows until backward returns is the wait
+for communication. Seen to hold in 1.13 and 2.14. The hook is set only while more than one rank trains, and removed
+with the backward.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import sys
 import weakref
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from paceline import _library as abi
 from paceline._inject import after_import, say
@@ -74,7 +76,7 @@ def uninstall() -> None:
     patches.clear()
 
 
-def _accept(what: str, function: Any, expected: Optional[list[tuple[str, ...]]] = None) -> bool:
+def _accept(what: str, function: Any, expected: list[tuple[str, ...]] | None = None) -> bool:
     code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
     names = code.co_varnames[: code.co_argcount] if code is not None else None
     if names is None or names not in (expected or TESTED[what]):
@@ -262,8 +264,8 @@ class _Indices:
 def _patch_optimizers(torch: ModuleType) -> None:
     from torch.optim import Optimizer
 
-    # Every optimizer calls this from __init__ and __setstate__, to wrap its class's step for the profiler; ours goes around
-    # that, once per class that defines a step.
+    # Every optimizer calls this from __init__ and __setstate__, to wrap its class's step for the profiler; ours goes
+    # around that, once per class that defines a step.
     name = "_patch_step_function" if hasattr(Optimizer, "_patch_step_function") else "_hook_for_profile"
     original = getattr(Optimizer, name, None)
     if not _accept("Optimizer.step", original):

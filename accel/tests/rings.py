@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A receiver of rings for the tests: listens on a telemetry socket, takes the offers, reads the records. It knows the format of
-paceline/step_record.h by itself, so that a change of layout on one side is noticed."""
+"""A receiver of rings for the tests: listens on a telemetry socket, takes the offers, reads the records. It knows the
+format of paceline/step_record.h by itself, so that a change of layout on one side is noticed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,25 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Optional
 
-PHASES = (
-    "data_wait h2d forward backward comm_exposed optimizer checkpoint evaluation recompute pipeline_bubble "
-    "compute_undivided memcpy_other idle_host idle_gap other unattributed"
-).split()
+PHASES = [
+    "data_wait",
+    "h2d",
+    "forward",
+    "backward",
+    "comm_exposed",
+    "optimizer",
+    "checkpoint",
+    "evaluation",
+    "recompute",
+    "pipeline_bubble",
+    "compute_undivided",
+    "memcpy_other",
+    "idle_host",
+    "idle_gap",
+    "other",
+    "unattributed",
+]
 FINAL = 1 << 7
 HEADER, RECORD = 4096, 512
 F_GET_SEALS = 1034
@@ -39,13 +52,13 @@ class Record:
     flags: int
     host: dict[str, float]
     sources: dict[str, int]
-    samples: Optional[int]
+    samples: int | None
     micro_batches: int
     optimizers_stepped: int
     rss_mib: int
     overhead_ns: int
     lost_events: int
-    comm_exposed_ns: Optional[int]
+    comm_exposed_ns: int | None
 
     @property
     def wall(self) -> float:
@@ -143,7 +156,8 @@ class Ring:
 
 
 class Receiver:
-    """`with Receiver() as receiver`: receiver.path goes into PACELINE_TELEMETRY_SOCKET; rings are in receiver.rings at the end."""
+    """`with Receiver() as receiver`: receiver.path goes into PACELINE_TELEMETRY_SOCKET; rings are in receiver.rings
+    at the end."""
 
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="paceline-")
@@ -170,7 +184,7 @@ class Receiver:
             connection.close()
         self._connections.clear()
 
-    def __exit__(self, kind: Optional[type], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stop.set()
         self._thread.join()
         self.poll()

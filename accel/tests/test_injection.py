@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Being inside someone else's program: both ways in, nothing disturbed, nothing left where nothing trains."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import rings
+import torch
+from conftest import Train
+
+NEW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
+
+LOOP = """
+        model = small()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        def epoch(**options):
+            for batch in DataLoader(Slow(32), batch_size=8, **options):
+                optimizer.zero_grad()
+                loss_of(model, batch).backward()
+                optimizer.step()
+"""
+
+
+def test_loader_workers_leave_no_rings(train: Train) -> None:
+    ring = train(LOOP + "        epoch(num_workers=2)\n        epoch(num_workers=2)").only()
+    assert len(ring.steps) == 8
+
+
+def test_importing_torch_loads_nothing(train: Train) -> None:
+    run = train("assert 'libpaceline' not in open('/proc/self/maps').read()")
+    assert (run.code, run.output, run.rings) == (0, "", [])
+
+
+def test_a_forked_child_leaves_the_parents_ring_alone(train: Train) -> None:
+    run = train(
+        LOOP
+        + """
+        epoch()
+        child = os.fork()
+        if child == 0:
+            epoch()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        epoch()
+        """
+    )
+    assert len(run.only().steps) == 8
+
+
+@pytest.mark.skipif(not NEW, reason="torchrun of PyTorch 1.13 does not start on Python 3.11")
+def test_torchruns_agent_leaves_no_ring(train: Train, tmp_path: Path) -> None:
+    agent = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node=2",
+        f"--master_port={os.getpid() % 10000 + 20000}",
+    ]
+    run = train(LOOP + "        epoch()", command=[*agent, str(tmp_path / "train.py")])
+    assert run.code == 0, run.output
+    assert [ring.rank for ring in run.rings] == [0, 1]
+
+
+def test_the_kill_switch(train: Train) -> None:
+    run = train(
+        LOOP + "        epoch()\n        assert not any('paceline' in name for name in sys.modules)",
+        PACELINE_DISABLE="1",
+    )
+    assert (run.code, run.output, run.rings) == (0, "", [])
+
+
+def test_without_the_library_training_goes_on(train: Train) -> None:
+    run = train(LOOP + "        epoch()\n        print('trained')", PACELINE_LIBRARY="/nowhere/libpaceline.so")
+    assert run.code == 0 and run.rings == []
+    said, trained = run.output.strip().splitlines()
+    assert said.startswith("paceline: tracing is off: OSError: /nowhere/libpaceline.so") and trained == "trained"
+
+
+def test_an_exception_while_patching_does_not_fail_the_import(train: Train, runtime: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "runtime"
+    shutil.copytree(runtime, copy)
+    (copy / "python" / "paceline" / "_torch_marks.py").write_text("raise SystemExit(3)\n")
+    paths = f"{copy / 'python'}:{copy / 'python' / 'site'}"
+    run = train(LOOP + "        epoch()\n        print('trained')", PYTHONPATH=paths)
+    assert run.code == 0 and run.output.splitlines() == ["paceline: tracing is off: SystemExit: 3", "trained"]
+
+
+def test_an_unknown_signature_is_left_alone_with_one_line(train: Train) -> None:
+    run = train(
+        """
+        save = torch.save
+        from paceline import _torch_marks, _inject
+        _torch_marks.uninstall()
+        assert torch.save is not save
+        original = torch.autograd.backward
+        _torch_marks.TESTED["torch.autograd.backward"] = [("tensors",)]
+        _torch_marks.install(torch)
+        assert torch.autograd.backward is original
+        """
+        + LOOP
+        + "        epoch()\n        import paceline\n        print(paceline.explain())"
+    )
+    lines = run.output.splitlines()
+    assert lines[0].startswith("paceline: torch.autograd.backward is not traced")
+    assert any(line.startswith("  torch.autograd.backward: off") for line in lines)
+    assert len(run.only().steps) == 4
+    assert run.rings[0].total("backward") == 0
+
+
+@pytest.mark.parametrize(
+    "body,expected", [("print('theirs')", "theirs"), ("raise ValueError('theirs')", "ValueError: theirs")]
+)
+def test_the_users_sitecustomize_still_runs(runtime: Path, tmp_path: Path, body: str, expected: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(f"own = 5\n{body}\n")
+    ours = rings.environment(runtime, "")
+    program = "import sys, sitecustomize; print(getattr(sitecustomize, 'own', None))"
+
+    def say(environment: dict[str, str]) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+        )
+        return f"{done.returncode} {done.stdout} {done.stderr}"
+
+    chained = say({**ours, "PYTHONPATH": f"{ours['PYTHONPATH']}:{tmp_path}"})
+    assert expected in chained
+    if "print" in body:
+        assert chained == say({**ours, "PYTHONPATH": str(tmp_path)}), "as if ours were not there"
+
+
+def test_pytorchs_objects_stay_its_own(train: Train) -> None:
+    run = train(
+        LOOP
+        + """
+        import copy, inspect, io, pickle, warnings
+        warnings.simplefilter("error")
+        epoch()
+        assert type(optimizer) is torch.optim.SGD and type(optimizer).step.hooked
+        again = pickle.loads(pickle.dumps(optimizer))
+        assert type(again) is torch.optim.SGD and copy.deepcopy(optimizer).state_dict() == optimizer.state_dict()
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        optimizer.step()
+        schedule.step()
+        assert list(inspect.signature(torch.autograd.backward).parameters)[0] == "tensors"
+        assert list(inspect.signature(torch.save).parameters)[:2] == ["obj", "f"]
+        buffer = io.BytesIO()
+        torch.save(model, buffer)
+        assert "importlib" in type(torch.__spec__.loader).__module__, torch.__spec__.loader
+        class Mine(torch.optim.SGD):
+            def step(self, closure=None):
+                return super().step(closure)
+        mine = Mine(model.parameters(), lr=0.1)
+        for batch in DataLoader(Slow(16), batch_size=8):
+            loss_of(model, batch).backward()
+            mine.step()
+        loss = loss_of(model, batch)
+        loss.backward()
+        assert not loss._backward_hooks
+        @torch.jit.script
+        def scripted(x: torch.Tensor) -> torch.Tensor:
+            torch.autograd.backward([x.sum()])
+            return x
+        """
+    )
+    assert run.code == 0, run.output
+
+
+def test_the_profiler_coexists(train: Train) -> None:
+    run = train(
+        LOOP
+        + """
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            epoch()
+        names = {event.key for event in profile.key_averages()}
+        assert any(name.startswith("Optimizer.step#SGD") for name in names), names
+        assert any("dataloader" in name.lower() for name in names), names
+        """
+    )
+    assert len(run.only().steps) == 4
+
+
+@pytest.mark.skipif(not NEW, reason="torch.compile came with PyTorch 2")
+def test_compiled_programs_compile_as_before(train: Train) -> None:
+    run = train(
+        """
+        import torch._dynamo
+        def count(traced):
+            torch._dynamo.reset()
+            torch._dynamo.utils.counters.clear()
+            model = small()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            compiled = torch.compile(model, backend="eager")
+            step = torch.compile(lambda: optimizer.step(), backend="eager")
+            for batch in DataLoader(Slow(32), batch_size=8):
+                optimizer.zero_grad()
+                loss_of(compiled, batch).backward()
+                step()
+            return dict(torch._dynamo.utils.counters["stats"]), dict(torch._dynamo.utils.counters["graph_break"])
+        with_marks = count(True)
+        from paceline import _torch_marks
+        _torch_marks.uninstall()
+        assert with_marks == count(False), with_marks
+        """
+    )
+    assert run.code == 0, run.output
+
+
+def test_batches_from_a_thread_of_the_program(train: Train) -> None:
+    ring = train(
+        """
+        import queue
+        model = small()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ready = queue.Queue(2)
+        def prefetch():
+            for batch in DataLoader(Slow(64), batch_size=8):
+                ready.put(batch)
+            ready.put(None)
+        thread = threading.Thread(target=prefetch)
+        thread.start()
+        while (batch := ready.get()) is not None:
+            optimizer.zero_grad()
+            loss_of(model, batch).backward()
+            optimizer.step()
+        thread.join()
+        """
+    ).only()
+    assert len(ring.steps) == 8
+
+
+def test_a_restarted_receiver_is_offered_the_same_ring(train: Train) -> None:
+    def restart(receiver: rings.Receiver) -> None:
+        deadline = time.monotonic() + 60
+        while not receiver.rings and time.monotonic() < deadline:
+            time.sleep(0.02)
+        receiver.hang_up()
+
+    run = train(LOOP + "        for _ in range(60):\n            epoch()\n            time.sleep(0.05)", during=restart)
+    assert run.code == 0 and len(run.rings) == 2
+    first, second = run.rings
+    assert (first.pid, first.epoch) == (second.pid, second.epoch)
+    assert [record.seq for record in first.records] == [record.seq for record in second.records]

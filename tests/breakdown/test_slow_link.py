@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two ranks in network namespaces with a shaped link between them, and one gradient bucket, which is ready only when backward
+has nothing left to compute: all of its allreduce is exposed. A timer of the program's own stands around that allreduce."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from conftest import Link
+from runtime_fixtures import PRELUDE, Run, Train, free_port
+
+PROGRAM = """
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+
+timed = []
+def timing_hook(state, bucket):
+    began = time.perf_counter()
+    work = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
+    def done(future):
+        timed.append(time.perf_counter() - began)
+        return future.value()[0]
+    return work.get_future().then(done)
+
+torch.manual_seed(1)
+model = DistributedDataParallel(nn.Linear(1000, 1000, bias=False))  # 4 MB: one bucket
+model.register_comm_hook(None, timing_hook)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+for inputs, in DataLoader(TensorDataset(torch.randn(48, 1000)), batch_size=8):
+    optimizer.zero_grad()
+    model(inputs).pow(2).mean().backward()
+    optimizer.step()
+print("timed", dist.get_rank(), *timed, flush=True)
+dist.destroy_process_group()
+"""
+
+STEPS = 6
+
+
+def timed_by_program(run: Run) -> dict[int, list[float]]:
+    lines = [line.split() for line in run.output.splitlines() if line.startswith("timed ")]
+    return {int(line[1]): [float(value) for value in line[2:]] for line in lines}
+
+
+def exposed(run: Run) -> list[float]:
+    """Medians of the ranks' steps: comm_exposed, next to the program's own timer within 5 %."""
+    assert run.code == 0, run.output
+    own = timed_by_program(run)
+    medians = []
+    for ring in run.rings:
+        # The first step also agrees on the buckets.
+        told = [record.host["comm_exposed"] for record in ring.steps[1:]]
+        assert len(own[ring.rank]) == STEPS and len(told) == STEPS - 1
+        assert sum(told) == pytest.approx(sum(own[ring.rank][1:]), rel=0.05)
+        assert ring.total("unattributed") <= 0.02 * ring.total()
+        medians.append(statistics.median(told))
+    return medians
+
+
+def test_exposed_communication_follows_the_links_rate(train: Train, link: Link) -> None:
+    medians = []
+    for megabits in (100, 50):
+        link.rate(megabits)
+        run = train(
+            PROGRAM,
+            ranks=2,
+            within=[["ip", "netns", "exec", name] for name in link.names],
+            MASTER_ADDR=link.addresses[0],
+            MASTER_PORT=str(free_port()),
+            GLOO_SOCKET_IFNAME="wire",
+        )
+        medians.append(exposed(run))
+        wire = 4_000_000 * 8 / (megabits * 1e6)  # two ranks: each sends the whole bucket once
+        assert all(0.9 * wire < median < 1.5 * wire for median in medians[-1]), (wire, medians)
+    # Of each run the rank that did not also wait for its peer.
+    fast, slow = (min(of_ranks) for of_ranks in medians)
+    assert slow / fast == pytest.approx(2, rel=0.1)
+
+
+def test_the_program_knows_nothing_of_the_runtime() -> None:
+    assert "paceline" not in PRELUDE + PROGRAM
