@@ -87,7 +87,7 @@ def main() -> int:
     wanted.sort(key=lambda file: -file.stat().st_size)
     bad = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for file, said in zip(wanted, pool.map(functools.partial(check, build), wanted)):
+        for file, said in zip(wanted, pool.map(functools.partial(check, build), wanted), strict=True):
             if said:
                 bad += 1
                 print(said, flush=True)

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 from pathlib import Path
 
 from . import cgroups, control_plane, network, nodes
-from .state import CONTROL_CGROUP, DATA, HOST_LINK, RUN, STATE_FILE, ClusterError, Node, State, run
+from .state import CONTROL_CGROUP, DATA, HOST_LINK, RUN, ClusterError, Node, State, run
 
 # What the kubelet changes for the whole machine.
 SYSCTLS = (
@@ -20,6 +21,12 @@ SYSCTLS = (
 )
 # `down` looks for this many nodes' cgroups even if the state file was never completed.
 MOST_NODES = 4
+
+
+def refuse_second() -> None:
+    """Addresses and cgroup names are fixed: one cluster a machine."""
+    if RUN.exists():
+        raise ClusterError(f"{RUN} exists: a cluster is up, or its start was killed; `cluster down` removes it")
 
 
 def up(tools: str, node_count: int, images: list[Path]) -> None:
@@ -57,15 +64,25 @@ def down() -> None:
     """Removes all that `up` may have made; safe after a start or a stop that was cut off, and when nothing is up."""
     for name in [*(Node(number).cgroup for number in range(1, MOST_NODES + 1)), CONTROL_CGROUP]:
         cgroups.kill(name)
-    if STATE_FILE.exists():
-        for name, value in State.load().sysctls.items():
-            (Path("/proc/sys") / name).write_text(value)
+    _restore_machine()
     subprocess.run(["ip", "link", "delete", HOST_LINK], capture_output=True, check=False)
     for folder in (DATA, RUN):
         for mount in _mounts_below(folder):
             run("umount", "--lazy", mount)
         if folder.exists():
             shutil.rmtree(folder)
+
+
+def _restore_machine() -> None:
+    try:
+        state = State.load()
+    except ClusterError:
+        return  # the start was cut off before anything of the machine was changed
+    for name, value in state.sysctls.items():
+        (Path("/proc/sys") / name).write_text(value)
+    for folder in state.made_folders:
+        with contextlib.suppress(OSError):  # somebody else uses it by now
+            Path(folder).rmdir()
 
 
 def _mounts_below(folder: Path) -> list[str]:

@@ -29,7 +29,10 @@ def create(state: State, node: Node) -> None:
     cgroups.create(node.cgroup)
     for folder, target in BOUND.items():
         (node.data / folder).mkdir(parents=True, exist_ok=True)
-        Path(target).mkdir(parents=True, exist_ok=True)
+        if not Path(target).exists():
+            state.made_folders.append(target)
+            state.save()
+            Path(target).mkdir(parents=True)
         run(*node.inside("mount", "--bind", str(node.data / folder), target))
     run(*node.inside("mount", "--make-rshared", "/"))
     _write_settings(node)

@@ -82,6 +82,8 @@ class State:
     tools: str
     cgroup_form: str
     sysctls: dict[str, str] = field(default_factory=dict)
+    # Mount points that the machine did not have.
+    made_folders: list[str] = field(default_factory=list)
 
     def save(self) -> None:
         draft = STATE_FILE.with_suffix(".draft")
@@ -94,6 +96,8 @@ class State:
             return State(**json.loads(STATE_FILE.read_text()))
         except FileNotFoundError:
             raise ClusterError("no cluster is up on this machine; start one with `cluster up`") from None
+        except (ValueError, TypeError) as error:
+            raise ClusterError(f"{STATE_FILE} cannot be read ({error}); `cluster down` removes the cluster") from None
 
     @property
     def all_nodes(self) -> list[Node]:

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two sides of the create + ungate benchmark that are not the operator:
+//   gang_writes write    the baseline: creates gated pods from a template and ungates them, with plain parallel requests
+//   gang_writes observe  the stop watch of both: from the first pod that appears to the last that is ungated, by one watch
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <thread>
+#include <unordered_set>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "common/base/clock.hpp"
+#include "common/kube/client.hpp"
+
+namespace {
+
+using namespace paceline;
+using nlohmann::json;
+
+/// Runs `work(i)` for i in [0, count) on `threads` threads; the first error ends the program, since a lost write makes the figure worthless.
+template <typename Work>
+void in_parallel(int count, int threads, const Work& work) {
+  std::atomic<int> next = 0;
+  std::vector<std::jthread> pool;
+  for (int t = 0; t < threads; ++t) {
+    pool.emplace_back([&] {
+      for (int i = next++; i < count; i = next++) {
+        if (const auto answer = work(i); !answer) {
+          std::fprintf(stderr, "gang_writes: %s\n", to_string(answer.error()).c_str());
+          std::_Exit(1);
+        }
+      }
+    });
+  }
+}
+
+int write(kube::Api& api, const std::string& ns, const std::string& template_file, int jobs, int pods, int threads, bool ungate) {
+  std::ifstream file(template_file);
+  const json model = json::parse(file);
+  // As the operator works: a gang's pods are all created before its first is ungated; gangs are independent of each other.
+  const auto name = [&](int i) { return "plain-" + std::to_string(i / pods) + "-worker-" + std::to_string(i % pods) + "-0"; };
+  in_parallel(jobs * pods, threads, [&](int i) {
+    json pod = model;
+    pod["metadata"]["name"] = name(i);
+    return api.create(kube::kPods, ns, pod.dump());
+  });
+  if (!ungate) return 0;
+  const std::string patch = R"({"spec":{"schedulingGates":null}})";
+  in_parallel(jobs * pods, threads, [&](int i) { return api.patch(kube::kPods, ns, name(i), patch); });
+  return 0;
+}
+
+int observe(kube::Api& api, const std::string& ns, int expected, bool ungated, int timeout_s) {
+  const auto listed = api.list(kube::kPods, ns, {});
+  if (!listed) {
+    std::fprintf(stderr, "gang_writes: %s\n", to_string(listed.error()).c_str());
+    return 1;
+  }
+  kube::WatchOptions options;
+  options.resource_version = json::parse(*listed)["metadata"]["resourceVersion"];
+  options.timeout = std::chrono::seconds(timeout_s);
+  std::puts("watching");
+  std::fflush(stdout);
+  std::unordered_set<std::string> done;
+  std::optional<SteadyTime> first;
+  const SystemClock clock;
+  const auto watched = api.watch(kube::kPods, ns, options, [&](const kube::WatchEvent& event) {
+    if (event.type == kube::WatchEventType::kBookmark) return true;
+    if (!first) first = clock.steady();
+    const bool counts = !ungated || event.object.find("schedulingGates") == std::string_view::npos;
+    if (counts) {
+      const auto at = event.object.find("\"name\":\"");
+      done.emplace(event.object.substr(at + 8, event.object.find('"', at + 8) - at - 8));
+    }
+    return static_cast<int>(done.size()) < expected;
+  });
+  if (!watched || static_cast<int>(done.size()) < expected) {
+    std::fprintf(stderr, "gang_writes: saw %zu of %d pods: %s\n", done.size(), expected,
+                 watched ? "timed out" : to_string(watched.error()).c_str());
+    return 1;
+  }
+  const double seconds = std::chrono::duration<double>(clock.steady() - *first).count();
+  std::printf("%s\n", json{{"pods", expected}, {"seconds", seconds}}.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("The baseline and the stop watch of the create + ungate benchmark");
+  app.require_subcommand(1);
+  std::string ns = "default";
+  int jobs = 100;
+  int pods = 20;
+  int connections = 32;
+  int timeout_s = 300;
+  bool create_only = false;
+  std::string template_file;
+  app.add_option("--namespace", ns);
+  app.add_option("--jobs", jobs);
+  app.add_option("--pods", pods, "pods of a job");
+  app.add_flag("--create-only", create_only);
+  CLI::App* writer = app.add_subcommand("write");
+  writer->add_option("--template", template_file, "a gated pod as JSON")->required();
+  writer->add_option("--connections", connections);
+  CLI::App* observer = app.add_subcommand("observe");
+  observer->add_option("--timeout", timeout_s, "seconds");
+  CLI11_PARSE(app, argc, argv);
+
+  const auto config = paceline::kube::load_default();
+  if (!config) {
+    std::fprintf(stderr, "gang_writes: %s\n", paceline::to_string(config.error()).c_str());
+    return 2;
+  }
+  const paceline::SystemClock clock;
+  paceline::kube::ConnectOptions options;
+  options.max_connections = static_cast<std::size_t>(connections);
+  const auto api = paceline::kube::make_client(*config, clock, options);
+  if (!api) {
+    std::fprintf(stderr, "gang_writes: %s\n", paceline::to_string(api.error()).c_str());
+    return 2;
+  }
+  if (observer->parsed()) return observe(**api, ns, jobs * pods, !create_only, timeout_s);
+  return write(**api, ns, template_file, jobs, pods, connections, !create_only);
+}
