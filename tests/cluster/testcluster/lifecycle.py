@@ -23,18 +23,19 @@ SYSCTLS = (
 MOST_NODES = 4
 
 
-def refuse_second() -> None:
-    """Addresses and cgroup names are fixed: one cluster a machine."""
-    if RUN.exists():
-        raise ClusterError(f"{RUN} exists: a cluster is up, or its start was killed; `cluster down` removes it")
+def claim() -> None:
+    """Takes the machine for one cluster, atomically: addresses and cgroup names are fixed."""
+    try:
+        RUN.mkdir(mode=0o755)
+    except FileExistsError:
+        raise ClusterError(f"{RUN} exists: a cluster is up, or its start was killed; `cluster down` removes it") from None
 
 
 def up(tools: str, node_count: int, images: list[Path]) -> None:
     if not 0 <= node_count <= MOST_NODES:
         raise ClusterError(f"--nodes {node_count}: 1 to {MOST_NODES} nodes are supported")
     try:
-        RUN.mkdir(mode=0o755)
-    except FileExistsError:
+        except FileExistsError:
         raise ClusterError(
             f"{RUN} exists: a cluster is up, or its start was cut off; `cluster down` removes it"
         ) from None
