@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from conftest import Train
+from programs import Train
 
 DDP = """
         from torch.nn.parallel import DistributedDataParallel

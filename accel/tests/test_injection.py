@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import rings
 import torch
-from conftest import Train
+from programs import Train
 
 NEW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
 

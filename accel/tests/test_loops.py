@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import Train
+from programs import Train
 
 NEW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import statistics
 
 import pytest
-from conftest import Link
-from runtime_fixtures import PRELUDE, Run, Train, free_port
+from links import Link
+from programs import PRELUDE, Run, Train, free_port
 
 PROGRAM = """
 from torch.nn.parallel import DistributedDataParallel

@@ -5,7 +5,7 @@ must say the same within 5 %, and leave no more than 2 % of the time unattribute
 from __future__ import annotations
 
 import pytest
-from runtime_fixtures import Run, Train
+from programs import Run, Train
 
 LOOP = """
 class Spent:

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is shipped loads where users' images are old: symbol versions, and a real load, training marks included, in a root file
+system with glibc 2.31."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import rings
+from programs import ROOT
+
+OLDEST = (2, 31)
+
+# Opens the trace and makes three steps through the C ABI, as a program of another framework would.
+PROGRAM = """
+#include <dlfcn.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(void) {
+  void* library = dlopen("/libpaceline.so", RTLD_NOW);
+  if (!library) { fprintf(stderr, "%s\\n", dlerror()); return 1; }
+  int (*open)(const void*) = (int (*)(const void*))dlsym(library, "paceline_open");
+  int (*step)(long long) = (int (*)(long long))dlsym(library, "paceline_step");
+  int (*finish)(void) = (int (*)(void))dlsym(library, "paceline_close");
+  if (open(0) != 0) return 2;
+  for (long long i = 0; i < 4; ++i) { usleep(1000); if (step(i) != 0) return 3; }
+  return finish() == 0 ? 0 : 4;
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def shipped() -> Path:
+    done = subprocess.run([ROOT / "scripts" / "runtime"], stdout=subprocess.PIPE, text=True, check=True)
+    return ROOT / done.stdout.strip().splitlines()[-1]
+
+
+def test_no_symbol_is_newer_than_the_oldest_glibc(shipped: Path) -> None:
+    table = subprocess.run(
+        ["objdump", "-T", shipped / "lib" / "libpaceline.so"], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    versions = {tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([0-9.]+)", table)}
+    assert versions and max(versions) <= OLDEST
+    defined = [line.split()[-1] for line in table.splitlines() if "*UND*" not in line and ".text" in line]
+    assert defined and all(name.startswith("paceline_") for name in defined), "only the C ABI leaves the library"
+    needed = subprocess.run(
+        ["objdump", "-p", shipped / "lib" / "libpaceline.so"], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    libraries = set(re.findall(r"NEEDED\s+(\S+)", needed))
+    assert not any("stdc++" in name or "c++" in name or "gcc_s" in name for name in libraries), libraries
+
+
+def test_the_runtime_folder_is_complete(shipped: Path) -> None:
+    names = {
+        str(path.relative_to(shipped))
+        for path in shipped.rglob("*")
+        if path.is_file() and "__pycache__" not in str(path)
+    }
+    sources = ROOT / "accel" / "python"
+    python = {f"python/{path.relative_to(sources)}" for path in sources.rglob("*.py")}
+    assert python <= names and "lib/libpaceline.so" in names
+    assert any(name.endswith(".dist-info/entry_points.txt") for name in names)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a root file system needs root")
+def test_it_loads_and_traces_on_glibc_2_31(shipped: Path, tmp_path: Path) -> None:
+    root = subprocess.run([ROOT / "scripts" / "old-root"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    (tmp_path / "main.c").write_text(PROGRAM)
+    compiler = ROOT / "accel" / "cmake" / "zig" / "cc"
+    with rings.Receiver() as receiver:
+        # The shared root stays as it is: what is ours lies in a folder of it that ends with the test.
+        place = Path(root) / f"test-{os.getpid()}"
+        place.mkdir()
+        try:
+            program = (tmp_path / "main.c").read_text().replace("/libpaceline.so", f"/{place.name}/libpaceline.so")
+            (tmp_path / "main.c").write_text(program)
+            subprocess.run([compiler, tmp_path / "main.c", "-o", place / "main", "-ldl"], check=True)
+            shutil.copy(shipped / "lib" / "libpaceline.so", place)
+            (place / "telemetry").touch()
+            subprocess.run(["mount", "--bind", receiver.path, place / "telemetry"], check=True)
+            environment = {
+                "PACELINE_TELEMETRY_SOCKET": f"/{place.name}/telemetry",
+                "RANK": "2",
+                "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            }
+            inside = ["chroot", root]
+            version = subprocess.run(
+                [*inside, "/usr/bin/ldd", "--version"], stdout=subprocess.PIPE, text=True, check=True
+            )
+            assert "2.31" in version.stdout.splitlines()[0]
+            done = subprocess.run(
+                [*inside, f"/{place.name}/main"], env=environment, capture_output=True, text=True, check=False
+            )
+        finally:
+            subprocess.run(["umount", place / "telemetry"], check=False, stderr=subprocess.DEVNULL)
+            shutil.rmtree(place)
+    assert done.returncode == 0, done.stderr
+    ring = receiver.only()
+    assert ring.rank == 2 and [record.user_step for record in ring.steps] == [1, 2, 3]
