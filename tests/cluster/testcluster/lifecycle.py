@@ -28,17 +28,14 @@ def claim() -> None:
     try:
         RUN.mkdir(mode=0o755)
     except FileExistsError:
-        raise ClusterError(f"{RUN} exists: a cluster is up, or its start was killed; `cluster down` removes it") from None
+        raise ClusterError(
+            f"{RUN} exists: a cluster is up, or its start was killed; `cluster down` removes it"
+        ) from None
 
 
 def up(tools: str, node_count: int, images: list[Path]) -> None:
     if not 0 <= node_count <= MOST_NODES:
         raise ClusterError(f"--nodes {node_count}: 1 to {MOST_NODES} nodes are supported")
-    try:
-        except FileExistsError:
-        raise ClusterError(
-            f"{RUN} exists: a cluster is up, or its start was cut off; `cluster down` removes it"
-        ) from None
     control_plane.LOGS.mkdir()
     DATA.mkdir(exist_ok=True)
     saved = {name: (Path("/proc/sys") / name).read_text().strip() for name in SYSCTLS}
