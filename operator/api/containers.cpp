@@ -87,14 +87,12 @@ std::vector<std::pair<std::string, std::string>> literal_environment(const nlohm
 }
 
 std::optional<std::int64_t> parse_quantity_milli(const nlohmann::json& quantity) {
-  std::string text;
-  if (quantity.is_string()) {
-    text = quantity.get<std::string>();
-  } else if (quantity.is_number()) {
-    text = quantity.dump();
-  } else {
-    return std::nullopt;
-  }
+  if (quantity.is_string()) return parse_quantity_text(quantity.get_ref<const std::string&>());
+  if (quantity.is_number()) return parse_quantity_text(quantity.dump());
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> parse_quantity_text(std::string_view text) {
   double number = 0;
   const char* end = text.data() + text.size();
   const char* begin = text.data();

@@ -26,6 +26,7 @@ std::vector<std::pair<std::string, std::string>> literal_environment(const nlohm
 
 /// A resource quantity ("1500m", "2Gi", 4) in thousandths of its unit; nothing when it is not one.
 std::optional<std::int64_t> parse_quantity_milli(const nlohmann::json& quantity);
+std::optional<std::int64_t> parse_quantity_text(std::string_view text);
 
 /// What a container asks for of one resource, in thousandths: `section` is "requests" or "limits".
 std::optional<std::int64_t> resource_milli(const nlohmann::json& container, std::string_view section,

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/api/status.hpp"
+
+#include <algorithm>
+
+#include "operator/api/parse.hpp"
+
+namespace paceline::api {
+namespace {
+
+std::string text(const nlohmann::json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+std::int64_t number(const nlohmann::json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_number_integer() ? it->get<std::int64_t>() : 0;
+}
+
+const nlohmann::json& list(const nlohmann::json& object, const char* key) {
+  static const nlohmann::json kEmpty = nlohmann::json::array();
+  const auto it = object.find(key);
+  return it != object.end() && it->is_array() ? *it : kEmpty;
+}
+
+void put(nlohmann::json& object, const char* key, const std::string& value) {
+  if (!value.empty()) object[key] = value;
+}
+
+RoleStatus read_role(const nlohmann::json& value) {
+  RoleStatus role{text(value, "name"),
+                  static_cast<int>(number(value, "replicas")),
+                  static_cast<int>(number(value, "ready")),
+                  static_cast<int>(number(value, "succeeded")),
+                  static_cast<int>(number(value, "failed")),
+                  {}};
+  for (const auto& n : list(value, "incarnations"))
+    role.incarnations.push_back(n.is_number_integer() ? n.get<int>() : 0);
+  return role;
+}
+
+}  // namespace
+
+const Condition* JobStatus::find(std::string_view type) const {
+  const auto it =
+      std::find_if(conditions.begin(), conditions.end(), [&](const Condition& c) { return c.type == type; });
+  return it == conditions.end() ? nullptr : &*it;
+}
+
+bool JobStatus::is_true(std::string_view type) const {
+  const Condition* condition = find(type);
+  return condition != nullptr && condition->status == "True";
+}
+
+bool JobStatus::is(std::string_view type, std::string_view reason) const {
+  const Condition* condition = find(type);
+  return condition != nullptr && condition->reason == reason;
+}
+
+std::vector<std::string> JobStatus::nodes() const {
+  std::vector<std::string> nodes;
+  for (const PlacedNode& node : placement)
+    nodes.insert(nodes.end(), static_cast<std::size_t>(std::clamp(node.pods, 0, 10000)), node.name);
+  return nodes;
+}
+
+void JobStatus::set_nodes(const std::vector<std::string>& nodes) {
+  placement.clear();
+  for (const std::string& node : nodes) {
+    if (!placement.empty() && placement.back().name == node) {
+      ++placement.back().pods;
+    } else {
+      placement.push_back({node, 1});
+    }
+  }
+}
+
+JobStatus read_status(const nlohmann::json& object) {
+  JobStatus status;
+  const auto it = object.is_object() ? object.find("status") : object.end();
+  if (!object.is_object() || it == object.end() || !it->is_object()) return status;
+  const nlohmann::json& value = *it;
+  status.observed_generation = number(value, "observedGeneration");
+  status.phase = text(value, "phase");
+  status.ready = text(value, "ready");
+  status.reason = text(value, "reason");
+  status.message = text(value, "message");
+  status.attempt = static_cast<int>(number(value, "attempt"));
+  status.restarts = static_cast<int>(number(value, "restarts"));
+  status.start_time = parse_time(text(value, "startTime"));
+  status.completion_time = parse_time(text(value, "completionTime"));
+  for (const auto& entry : list(value, "conditions")) {
+    if (!entry.is_object()) continue;
+    status.conditions.push_back(
+        {text(entry, "type"), text(entry, "status"), text(entry, "reason"), text(entry, "message"),
+         parse_time(text(entry, "lastTransitionTime")).value_or(WallTime{}), number(entry, "observedGeneration")});
+  }
+  for (const auto& entry : list(value, "roles")) {
+    if (entry.is_object()) status.roles.push_back(read_role(entry));
+  }
+  if (const auto placement = value.find("placement"); placement != value.end() && placement->is_object()) {
+    for (const auto& entry : list(*placement, "nodes")) {
+      if (entry.is_object()) status.placement.push_back({text(entry, "name"), static_cast<int>(number(entry, "pods"))});
+    }
+  }
+  if (const auto training = value.find("training"); training != value.end()) status.training = *training;
+  if (const auto culprit = value.find("culprit"); culprit != value.end()) status.culprit = *culprit;
+  return status;
+}
+
+nlohmann::json write_status(const JobStatus& status) {
+  nlohmann::json value = {
+      {"observedGeneration", status.observed_generation}, {"attempt", status.attempt}, {"restarts", status.restarts}};
+  put(value, "phase", status.phase);
+  put(value, "ready", status.ready);
+  put(value, "reason", status.reason);
+  put(value, "message", status.message);
+  if (status.start_time) value["startTime"] = format_time(*status.start_time);
+  if (status.completion_time) value["completionTime"] = format_time(*status.completion_time);
+  nlohmann::json& conditions = value["conditions"] = nlohmann::json::array();
+  for (const Condition& condition : status.conditions) {
+    conditions.push_back({{"type", condition.type},
+                          {"status", condition.status},
+                          {"reason", condition.reason},
+                          {"message", condition.message},
+                          {"lastTransitionTime", format_time(condition.since)},
+                          {"observedGeneration", condition.observed_generation}});
+  }
+  nlohmann::json& roles = value["roles"] = nlohmann::json::array();
+  for (const RoleStatus& role : status.roles) {
+    roles.push_back({{"name", role.name},
+                     {"replicas", role.replicas},
+                     {"ready", role.ready},
+                     {"succeeded", role.succeeded},
+                     {"failed", role.failed},
+                     {"incarnations", role.incarnations}});
+  }
+  if (!status.placement.empty()) {
+    nlohmann::json nodes = nlohmann::json::array();
+    for (const PlacedNode& node : status.placement) nodes.push_back({{"name", node.name}, {"pods", node.pods}});
+    value["placement"] = {{"nodes", std::move(nodes)}};
+  }
+  if (!status.training.is_null()) value["training"] = status.training;
+  if (!status.culprit.is_null()) value["culprit"] = status.culprit;
+  return value;
+}
+
+}  // namespace paceline::api

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The status of a TrainingJob: what the operator remembers in the API server and people read. Everything printed is stored as printed.
+//
+// Values. Reading is lenient (a status is always ours; what does not fit reads as absent), writing gives exactly the CRD's shape.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/clock.hpp"
+
+namespace paceline::api {
+
+struct Condition {
+  std::string type;
+  std::string status;  // True, False, Unknown
+  std::string reason;
+  std::string message;
+  WallTime since{};  // lastTransitionTime
+  std::int64_t observed_generation = 0;
+  bool operator==(const Condition&) const = default;
+};
+
+struct RoleStatus {
+  std::string name;
+  int replicas = 0;
+  int ready = 0;
+  int succeeded = 0;
+  int failed = 0;
+  std::vector<int> incarnations;  // per index: pods the replica has had before its present one
+  bool operator==(const RoleStatus&) const = default;
+};
+
+/// Neighbours in node-rank order that share a node.
+struct PlacedNode {
+  std::string name;
+  int pods = 0;
+  bool operator==(const PlacedNode&) const = default;
+};
+
+struct JobStatus {
+  std::int64_t observed_generation = 0;
+  std::string phase;
+  std::string ready;
+  std::string reason;
+  std::string message;
+  int attempt = 0;
+  int restarts = 0;
+  std::optional<WallTime> start_time;
+  std::optional<WallTime> completion_time;
+  std::vector<Condition> conditions;
+  std::vector<RoleStatus> roles;
+  std::vector<PlacedNode> placement;
+  nlohmann::json training;  // null when there is none
+  nlohmann::json culprit;
+  bool operator==(const JobStatus&) const = default;
+
+  const Condition* find(std::string_view type) const;
+  bool is_true(std::string_view type) const;
+  bool is(std::string_view type, std::string_view reason) const;  // whatever its status
+  bool finished() const { return is_true("Succeeded") || is_true("Failed"); }
+  bool placed() const { return !placement.empty(); }
+  /// The node of every node rank; empty when not placed.
+  std::vector<std::string> nodes() const;
+  void set_nodes(const std::vector<std::string>& nodes);
+};
+
+/// Reads the object's `status`; a missing one reads as a fresh job's.
+JobStatus read_status(const nlohmann::json& object);
+nlohmann::json write_status(const JobStatus& status);
+
+}  // namespace paceline::api

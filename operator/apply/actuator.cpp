@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/apply/actuator.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+#include "common/kube/object_sink.hpp"
+#include "operator/observe/views.hpp"
+#include "operator/render/base64.hpp"
+#include "operator/render/names.hpp"
+
+namespace paceline::apply {
+namespace {
+
+using nlohmann::json;
+
+bool final_refusal(const Error& error) {
+  return error.code == Code::kForbidden || error.code == Code::kInvalid || error.code == Code::kNotFound;
+}
+
+/// Collects what parallel calls came to.
+class Collector {
+ public:
+  void failed(const Error& error, const char* reason) {
+    const std::lock_guard lock(mutex_);
+    if (final_refusal(error)) {
+      if (!done_.refusal) done_.refusal = plan::Waiting{reason, error.message};
+    } else if (!done_.error) {
+      done_.error = error;
+    }
+  }
+  void refused(std::string reason, std::string message) {
+    const std::lock_guard lock(mutex_);
+    if (!done_.refusal) done_.refusal = plan::Waiting{std::move(reason), std::move(message)};
+  }
+  void wrote(std::uint64_t version, std::size_t Done::* counter) {
+    const std::lock_guard lock(mutex_);
+    done_.pods_version = std::max(done_.pods_version, version);
+    ++(done_.*counter);
+  }
+  bool refusal() {
+    const std::lock_guard lock(mutex_);
+    return done_.refusal.has_value();
+  }
+  Done take() { return std::move(done_); }
+
+ private:
+  std::mutex mutex_;
+  Done done_;
+};
+
+std::string owner_of(const std::string& object) {
+  const json value = json::parse(object, nullptr, false);
+  if (!value.is_object()) return "";
+  for (const json& owner : value.value("/metadata/ownerReferences"_json_pointer, json::array())) {
+    if (owner.value("controller", false)) return owner.value("uid", "");
+  }
+  return "";
+}
+
+}  // namespace
+
+Actuator::Actuator(kube::Api& api, Executor& executor, Settings settings, std::function<std::string()> new_token)
+    : api_(api), executor_(executor), settings_(std::move(settings)), new_token_(std::move(new_token)) {}
+
+std::expected<std::string, Done> Actuator::make(const kube::Resource& resource, const api::TrainingJob& job,
+                                                const json& object) {
+  const std::string name = object["metadata"]["name"];
+  Done failure;
+  auto created = api_.create(resource, job.metadata.name_space, object.dump());
+  if (created) return *created;
+  if (created.error().code != Code::kAlreadyExists) {
+    if (final_refusal(created.error())) {
+      failure.refusal = plan::Waiting{"CreateRefused", created.error().message};
+    } else {
+      failure.error = created.error();
+    }
+    return std::unexpected(failure);
+  }
+  auto found = api_.get(resource, job.metadata.name_space, name);
+  if (!found) {
+    failure.error = found.error();
+    return std::unexpected(failure);
+  }
+  if (owner_of(*found) != job.metadata.uid) {
+    failure.refusal =
+        plan::Waiting{"NameTaken", std::string(resource.kind) + " " + name +
+                                       " exists and does not belong to this job; delete it, or rename the job"};
+    return std::unexpected(failure);
+  }
+  return *found;
+}
+
+std::expected<Surroundings, Done> Actuator::surround(const api::TrainingJob& job) {
+  std::expected<std::string, Done> service;
+  std::expected<std::string, Done> headless;
+  std::expected<std::string, Done> secret;
+  const std::string token = new_token_();
+  executor_.run({[&] { service = make(kube::kServices, job, render::render_rendezvous_service(job)); },
+                 [&] { headless = make(kube::kServices, job, render::render_headless_service(job)); },
+                 [&] { secret = make(kube::kSecrets, job, render::render_secret(job, token)); }});
+  for (const auto* result : {&service, &headless, &secret}) {
+    if (!*result) return std::unexpected(result->error());
+  }
+  const json address = json::parse(*service, nullptr, false).value("/spec/clusterIP"_json_pointer, json());
+  if (!address.is_string() || address == "" || address == "None") {
+    Done failure;
+    failure.error = Error{Code::kUnavailable, Origin::kKube,
+                          "Service " + render::rendezvous_service_name(job) + " has no ClusterIP yet", true};
+    return std::unexpected(failure);
+  }
+  // An earlier operator may have made the Secret: what it holds is what the pods know.
+  const json encoded = json::parse(*secret, nullptr, false).value("/data/token"_json_pointer, json());
+  return Surroundings{address.get<std::string>(),
+                      encoded.is_string() ? render::decode_base64(encoded.get<std::string>()) : token};
+}
+
+render::PodInputs Actuator::inputs(const plan::Plan& plan, const plan::CreatePod& create,
+                                   const Surroundings& surroundings, const std::string& priority_class) const {
+  return {create.incarnation,         plan.status.attempt,
+          plan.status.restarts,       create.node,
+          surroundings.rendezvous_ip, settings_.runtime_image,
+          settings_.pull_policy,      priority_class,
+          settings_.startup_timeout,  create.gated};
+}
+
+Done Actuator::dry_run(const api::TrainingJob& job, const Surroundings& surroundings,
+                       const std::string& priority_class) {
+  Collector collector;
+  std::vector<Executor::Task> tasks;
+  for (const api::Replica& replica : api::replicas_of(job.spec)) {
+    if (replica.index != 0) continue;
+    tasks.emplace_back([&, replica] {
+      render::PodInputs inputs;
+      inputs.rendezvous_ip = surroundings.rendezvous_ip;
+      inputs.runtime_image = settings_.runtime_image;
+      inputs.pull_policy = settings_.pull_policy;
+      inputs.priority_class = priority_class;
+      json pod = render::render_pod(job, replica, inputs);
+      pod["metadata"]["name"] = render::host_name(job, replica) + "-check";  // the real one may exist already
+      kube::WriteOptions options;
+      options.dry_run = true;
+      if (const auto answer = api_.create(kube::kPods, job.metadata.name_space, pod.dump(), options); !answer) {
+        collector.failed(answer.error(), "PodRefused");
+      }
+    });
+  }
+  executor_.run(std::move(tasks));
+  return collector.take();
+}
+
+Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
+                      const std::string& priority_class) {
+  Collector collector;
+  const std::vector<api::Replica> replicas = api::replicas_of(job.spec);
+  std::vector<Executor::Task> tasks;
+  for (const plan::CreatePod& create : plan.creates) {
+    tasks.emplace_back([&] {
+      if (collector.refusal()) return;  // the set is lost already: do not make what must be removed again
+      const api::Replica& replica = replicas[static_cast<std::size_t>(create.node_rank)];
+      const json pod = render::render_pod(job, replica, inputs(plan, create, surroundings, priority_class));
+      auto answer = api_.create(kube::kPods, job.metadata.name_space, pod.dump());
+      if (answer) {
+        collector.wrote(kube::version_of(*answer), &Done::created);
+        return;
+      }
+      if (answer.error().code != Code::kAlreadyExists) {
+        collector.failed(answer.error(), "CreateRefused");
+        return;
+      }
+      const std::string name = pod["metadata"]["name"];
+      const auto found = api_.get(kube::kPods, job.metadata.name_space, name);
+      if (!found) {
+        // It was there and is gone, or the conflict was another's: look again.
+        collector.failed(Error{Code::kConflict, Origin::kKube, found.error().message, true}, "CreateRefused");
+      } else if (owner_of(*found) != job.metadata.uid) {
+        collector.refused("NameTaken",
+                          "Pod " + name + " exists and does not belong to this job; delete it, or rename the job");
+      } else {
+        collector.wrote(kube::version_of(*found), &Done::created);
+      }
+    });
+  }
+  executor_.run(std::move(tasks));
+  return collector.take();
+}
+
+Done Actuator::ungate(const api::TrainingJob& job, const std::vector<plan::PodRef>& pods) {
+  Collector collector;
+  std::vector<Executor::Task> tasks;
+  for (const plan::PodRef& pod : pods) {
+    tasks.emplace_back([&] {
+      json patch = render::ungate_patch();
+      patch["metadata"]["uid"] = pod.uid;
+      const auto answer = api_.patch(kube::kPods, job.metadata.name_space, pod.name, patch.dump());
+      if (answer) {
+        collector.wrote(kube::version_of(*answer), &Done::ungated);
+      } else if (answer.error().code != Code::kNotFound && answer.error().code != Code::kConflict) {
+        collector.failed(answer.error(), "UngateRefused");
+      }
+    });
+  }
+  executor_.run(std::move(tasks));
+  return collector.take();
+}
+
+Done Actuator::remove(const api::TrainingJob& job, const std::vector<plan::DeletePod>& pods) {
+  Collector collector;
+  std::vector<Executor::Task> tasks;
+  for (const plan::DeletePod& pod : pods) {
+    tasks.emplace_back([&] {
+      kube::DeleteOptions options;
+      options.uid = pod.uid;
+      if (pod.force) options.grace_period_seconds = 0;
+      const auto answer = api_.remove(kube::kPods, job.metadata.name_space, pod.name, options);
+      if (answer) {
+        collector.wrote(kube::version_of(*answer), &Done::deleted);
+      } else if (answer.error().code != Code::kNotFound && answer.error().code != Code::kConflict) {
+        Error error = answer.error();
+        if (final_refusal(error)) error.code = Code::kInternal;  // not being allowed to delete is no reason to give up
+        collector.failed(error, "");
+      }
+    });
+  }
+  executor_.run(std::move(tasks));
+  return collector.take();
+}
+
+Done Actuator::remove_job(const api::TrainingJob& job) {
+  Done done;
+  kube::DeleteOptions options;
+  options.uid = job.metadata.uid;
+  const auto answer = api_.remove(kube::kTrainingJobs, job.metadata.name_space, job.metadata.name, options);
+  if (!answer && answer.error().code != Code::kNotFound && answer.error().code != Code::kConflict)
+    done.error = answer.error();
+  return done;
+}
+
+Result<bool> Actuator::gone(const api::TrainingJob& job, const std::string& pod_name) {
+  const auto found = api_.get(kube::kPods, job.metadata.name_space, pod_name);
+  if (found) return owner_of(*found) != job.metadata.uid;
+  if (found.error().code == Code::kNotFound) return true;
+  return std::unexpected(found.error());
+}
+
+}  // namespace paceline::apply

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Actuator: carries out the actions of a Plan through the API. Every call may be repeated: names are deterministic, deletes and patches carry the UID,
+// "already there" is checked for being ours.
+//
+// Refers to Api and Executor, which outlive it. Thread-safe. What the server refuses for good (quota, policy, a field it does not know) comes back as a
+// refusal in the server's own words; anything else as an Error to try again.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "common/kube/api.hpp"
+#include "operator/apply/executor.hpp"
+#include "operator/plan/job_plan.hpp"
+#include "operator/render/pod.hpp"
+
+namespace paceline::apply {
+
+struct Settings {
+  std::string runtime_image = "paceline/runtime:dev";
+  std::string pull_policy = "IfNotPresent";
+  std::string startup_timeout = "10m";
+  std::string default_priority_class;  // used for jobs that name none, where it exists
+};
+
+/// What surrounds a job's pods and is made once.
+struct Surroundings {
+  std::string rendezvous_ip;
+  std::string token;
+};
+
+struct Done {
+  std::optional<plan::Waiting> refusal;
+  std::optional<Error> error;      // try again later
+  std::uint64_t pods_version = 0;  // newest version of a pod that was written
+  std::size_t created = 0;
+  std::size_t ungated = 0;
+  std::size_t deleted = 0;
+};
+
+class Actuator {
+ public:
+  Actuator(kube::Api& api, Executor& executor, Settings settings, std::function<std::string()> new_token);
+
+  /// Services and Secret: made, or found and ours.
+  std::expected<Surroundings, Done> surround(const api::TrainingJob& job);
+  /// Each role once with dryRun=All.
+  Done dry_run(const api::TrainingJob& job, const Surroundings& surroundings, const std::string& priority_class);
+  Done create(const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
+              const std::string& priority_class);
+  Done ungate(const api::TrainingJob& job, const std::vector<plan::PodRef>& pods);
+  Done remove(const api::TrainingJob& job, const std::vector<plan::DeletePod>& pods);
+  Done remove_job(const api::TrainingJob& job);
+  /// Whether a read finds no such pod of this job.
+  Result<bool> gone(const api::TrainingJob& job, const std::string& pod_name);
+
+  const Settings& settings() const { return settings_; }
+
+ private:
+  std::expected<std::string, Done> make(const kube::Resource& resource, const api::TrainingJob& job,
+                                        const nlohmann::json& object);
+  render::PodInputs inputs(const plan::Plan& plan, const plan::CreatePod& create, const Surroundings& surroundings,
+                           const std::string& priority_class) const;
+
+  kube::Api& api_;
+  Executor& executor_;
+  const Settings settings_;
+  const std::function<std::string()> new_token_;
+};
+
+}  // namespace paceline::apply

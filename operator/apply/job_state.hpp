@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the controller keeps of one life (UID) of a job. Guarded by the controller's mutex.
+#pragma once
+
+#include "operator/apply/controller.hpp"
+#include "operator/plan/policies/quota.hpp"
+
+namespace paceline::apply {
+
+struct Controller::JobState {
+  std::string uid;
+  std::string key;
+  plan::Memory memory;
+  JobPtr latest;                         // as our last write or read left it; used until the cache has caught up
+  std::uint64_t confirmed = 0;           // resourceVersion that a write or read of this process saw as the newest
+  std::uint64_t pods_version = 0;        // of pods that we wrote: wait for the cache
+  std::int64_t checked_generation = -1;  // dry run
+  std::string checked_priority;
+  std::optional<Surroundings> surroundings;
+  std::vector<plan::Need> needs;
+  std::int64_t needs_generation = -1;
+  SteadyTime last_poll{};
+  std::string phase;  // as counted in jobs_by_phase
+};
+
+}  // namespace paceline::apply

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Amounts of resources, in thousandths of their unit (so that CPU needs no fractions): CPU, memory and pods, and by name whatever else a node offers.
+// Values; nothing fails. Amounts that are not there count as zero.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace paceline::observe {
+
+struct Resources {
+  std::int64_t cpu = 0;
+  std::int64_t memory = 0;
+  std::int64_t pods = 0;
+  std::vector<std::pair<std::string, std::int64_t>>
+      other;  // sorted by name; ephemeral-storage, hugepages, accelerators
+
+  std::int64_t get(std::string_view name) const;
+  void set(std::string_view name, std::int64_t milli);
+  void add(const Resources& more);
+  void subtract(const Resources& less);
+  /// Per name the larger of both.
+  void raise_to(const Resources& floor);
+
+  /// How often `need` fits in here, at most `limit`.
+  int times(const Resources& need, int limit) const;
+  /// The first resource of which `need` asks more than there is; empty when it fits.
+  std::string lacking(const Resources& need) const;
+  bool operator==(const Resources&) const = default;
+};
+
+}  // namespace paceline::observe

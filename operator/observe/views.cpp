@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/observe/views.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "common/contract/labels.hpp"
+#include "common/kube/json_reader.hpp"
+#include "operator/api/containers.hpp"
+#include "operator/api/parse.hpp"
+#include "operator/api/validate.hpp"
+
+namespace paceline::observe {
+namespace {
+
+using kube::at;
+using kube::items;
+using kube::text;
+using simdjson::dom::element;
+
+std::string_view text(const element& value) { return kube::text(simdjson::simdjson_result<element>(element(value))); }
+
+std::int64_t quantity(const element& value) {
+  if (value.is_string()) return api::parse_quantity_text(text(value)).value_or(0);
+  std::int64_t whole = 0;
+  if (value.get_int64().get(whole) == simdjson::SUCCESS) return whole > INT64_MAX / 1000 ? INT64_MAX : whole * 1000;
+  double real = 0;
+  if (value.get_double().get(real) == simdjson::SUCCESS && real >= 0 && real < 9e15)
+    return static_cast<std::int64_t>(real * 1000);
+  return 0;
+}
+
+Resources amounts(const simdjson::simdjson_result<element>& map) {
+  Resources resources;
+  for (const auto field : kube::fields(map)) resources.set(field.key, quantity(field.value));
+  return resources;
+}
+
+/// Requests of a container; what has only a limit requests its limit.
+Resources container_requests(const element& container) {
+  Resources requests = amounts(at(container, "resources", "limits"));
+  for (const auto field : kube::fields(at(container, "resources", "requests")))
+    requests.set(field.key, quantity(field.value));
+  return requests;
+}
+
+/// As the scheduler counts: the larger of all containers together and of any init container with the sidecars started before it, plus overhead.
+Resources pod_requests(const element& pod) {
+  Resources sidecars;
+  Resources peak;
+  for (const element container : items(at(pod, "spec", "initContainers"))) {
+    Resources need = container_requests(container);
+    if (text(at(container, "restartPolicy")) == "Always") {
+      sidecars.add(need);
+      need = sidecars;
+    } else {
+      need.add(sidecars);
+    }
+    peak.raise_to(need);
+  }
+  Resources total = sidecars;
+  for (const element container : items(at(pod, "spec", "containers"))) total.add(container_requests(container));
+  total.raise_to(peak);
+  total.add(amounts(at(pod, "spec", "overhead")));
+  total.pods = 1000;
+  return total;
+}
+
+int label_number(const element& pod, std::string_view label, int otherwise) {
+  const std::string_view digits = text(at(pod, "metadata", "labels", label));
+  int value = otherwise;
+  std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  return value;
+}
+
+std::string pinned_node(const element& pod) {
+  for (const element term : items(at(pod, "spec", "affinity", "nodeAffinity",
+                                     "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"))) {
+    for (const element field : items(at(term, "matchFields"))) {
+      if (text(at(field, "key")) != "metadata.name") continue;
+      for (const element value : items(at(field, "values"))) return std::string(text(value));
+    }
+  }
+  return "";
+}
+
+/// The wrapped container is the one that starts our launcher.
+std::string trainer_name(const element& pod) {
+  const std::string launcher = std::string(contract::kRuntimeMount) + "/bin/paceline-launcher";
+  for (const element container : items(at(pod, "spec", "containers"))) {
+    for (const element word : items(at(container, "command"))) {
+      if (text(word) == launcher) return std::string(text(at(container, "name")));
+      break;
+    }
+  }
+  return "";
+}
+
+void read_trainer(const element& pod, GangMember& gang) {
+  const std::string name = trainer_name(pod);
+  for (const element status : items(at(pod, "status", "containerStatuses"))) {
+    if (text(at(status, "name")) != name) continue;
+    element state;
+    if (at(status, "state", "terminated").get(state) == simdjson::SUCCESS) {
+      gang.trainer = TrainerState::kTerminated;
+      gang.exit_code = static_cast<int>(kube::number(at(state, "exitCode")));
+      gang.reason = text(at(state, "reason"));
+      gang.termination_message = std::string(text(at(state, "message"))).substr(0, contract::kTerminationMessageBytes);
+    } else if (at(status, "state", "running").get(state) == simdjson::SUCCESS) {
+      gang.trainer = TrainerState::kRunning;
+    } else if (at(status, "state", "waiting").get(state) == simdjson::SUCCESS) {
+      gang.trainer = TrainerState::kWaiting;
+      gang.reason = text(at(state, "reason"));
+      gang.message = std::string(text(at(state, "message"))).substr(0, 512);
+    }
+  }
+  // The image of the init container may be the one that cannot be pulled.
+  for (const element status : items(at(pod, "status", "initContainerStatuses"))) {
+    const std::string_view reason = text(at(status, "state", "waiting", "reason"));
+    if (gang.trainer == TrainerState::kRunning || gang.trainer == TrainerState::kTerminated || reason.empty() ||
+        reason == "PodInitializing")
+      continue;
+    gang.reason = reason;
+    gang.message = std::string(text(at(status, "state", "waiting", "message"))).substr(0, 512);
+  }
+}
+
+std::unique_ptr<GangMember> read_gang(const element& pod) {
+  if (text(at(pod, "metadata", "labels", contract::kLabelJobUid)).empty()) return nullptr;
+  auto gang = std::make_unique<GangMember>();
+  for (const element owner : items(at(pod, "metadata", "ownerReferences"))) {
+    if (text(at(owner, "kind")) != "TrainingJob" || !kube::boolean(at(owner, "controller"))) continue;
+    gang->job_uid = text(at(owner, "uid"));
+    gang->job_name = text(at(owner, "name"));
+  }
+  // A label alone makes nobody ours: labels can be copied, owners are what garbage collection believes.
+  if (gang->job_uid.empty()) return nullptr;
+  gang->node_rank = label_number(pod, contract::kLabelNodeRank, -1);
+  gang->incarnation = label_number(pod, contract::kLabelIncarnation, 0);
+  gang->pinned = pinned_node(pod);
+  for (const element gate : items(at(pod, "spec", "schedulingGates")))
+    gang->gated |= text(at(gate, "name")) == contract::kGangGate;
+  gang->ip = text(at(pod, "status", "podIP"));
+  read_trainer(pod, *gang);
+  for (const element condition : items(at(pod, "status", "conditions"))) {
+    const std::string_view type = text(at(condition, "type"));
+    const std::string_view status = text(at(condition, "status"));
+    if (type == "DisruptionTarget" && status == "True") gang->disrupted = true;
+    if (type == "PodScheduled" && status == "False" && text(at(condition, "reason")) == "Unschedulable") {
+      gang->reason = "Unschedulable";
+      gang->message = std::string(text(at(condition, "message"))).substr(0, 512);
+    }
+  }
+  if (const std::string_view reason = text(at(pod, "status", "reason")); !reason.empty()) {
+    gang->reason = reason;
+    gang->message = std::string(text(at(pod, "status", "message"))).substr(0, 512);
+    for (const char* blameless : {"Evicted", "Shutdown", "Terminated", "NodeShutdown", "NodeLost", "NodeAffinity",
+                                  "Preempting", "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods"}) {
+      if (reason == blameless) gang->disrupted = true;
+    }
+  }
+  return gang;
+}
+
+template <typename T>
+Result<T> with_json(std::string_view json, auto fill) {
+  const auto parsed = kube::parse(json);
+  if (!parsed) return std::unexpected(parsed.error());
+  T view;
+  view.meta = kube::read_meta(*parsed);
+  fill(*parsed, view);
+  return view;
+}
+
+std::vector<std::pair<std::string, std::int64_t>> pairs(const simdjson::simdjson_result<element>& map) {
+  std::vector<std::pair<std::string, std::int64_t>> list;
+  for (const auto field : kube::fields(map)) list.emplace_back(field.key, quantity(field.value));
+  return list;
+}
+
+}  // namespace
+
+const std::string* NodeView::label(std::string_view key) const {
+  const auto it = std::lower_bound(labels.begin(), labels.end(), key,
+                                   [](const auto& entry, std::string_view k) { return entry.first < k; });
+  return it != labels.end() && it->first == key ? &it->second : nullptr;
+}
+
+Result<PodView> project_pod(std::string_view json) {
+  return with_json<PodView>(json, [](const element& pod, PodView& view) {
+    view.node = text(at(pod, "spec", "nodeName"));
+    const std::string_view phase = text(at(pod, "status", "phase"));
+    view.phase = phase == "Running"     ? PodPhase::kRunning
+                 : phase == "Succeeded" ? PodPhase::kSucceeded
+                 : phase == "Failed"    ? PodPhase::kFailed
+                                        : PodPhase::kPending;
+    view.deleting = !text(at(pod, "metadata", "deletionTimestamp")).empty();
+    view.created = api::parse_time(text(at(pod, "metadata", "creationTimestamp"))).value_or(WallTime{});
+    view.requests = pod_requests(pod);
+    view.gang = read_gang(pod);
+  });
+}
+
+Result<NodeView> project_node(std::string_view json) {
+  return with_json<NodeView>(json, [](const element& node, NodeView& view) {
+    for (const auto field : kube::fields(at(node, "metadata", "labels")))
+      view.labels.emplace_back(field.key, text(field.value));
+    std::sort(view.labels.begin(), view.labels.end());
+    for (const element taint : items(at(node, "spec", "taints"))) {
+      view.taints.push_back({std::string(text(at(taint, "key"))), std::string(text(at(taint, "value"))),
+                             std::string(text(at(taint, "effect")))});
+    }
+    view.allocatable = amounts(at(node, "status", "allocatable"));
+    view.unschedulable = kube::boolean(at(node, "spec", "unschedulable"));
+    for (const element condition : items(at(node, "status", "conditions"))) {
+      if (text(at(condition, "type")) != "Ready") continue;
+      view.ready = text(at(condition, "status")) == "True";
+      view.ready_since = api::parse_time(text(at(condition, "lastTransitionTime"))).value_or(WallTime{});
+    }
+  });
+}
+
+Result<QuotaView> project_quota(std::string_view json) {
+  return with_json<QuotaView>(json, [](const element& quota, QuotaView& view) {
+    element scopes;
+    view.scoped = at(quota, "spec", "scopes").get(scopes) == simdjson::SUCCESS ||
+                  at(quota, "spec", "scopeSelector").get(scopes) == simdjson::SUCCESS;
+    view.hard = pairs(at(quota, "status", "hard"));
+    view.used = pairs(at(quota, "status", "used"));
+  });
+}
+
+Result<PriorityView> project_priority(std::string_view json) {
+  return with_json<PriorityView>(json, [](const element& priority, PriorityView& view) {
+    view.value = static_cast<int>(kube::number(at(priority, "value")));
+    view.preempts = text(at(priority, "preemptionPolicy")) != "Never";
+  });
+}
+
+Result<JobView> project_job(std::string_view json) {
+  const nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
+  if (!document.is_object()) return fail(Code::kInvalid, Origin::kProtocol, "a TrainingJob that is not a JSON object");
+  auto view = with_json<JobView>(json, [](const element&, JobView&) {});
+  if (!view) return view;
+  auto job = api::parse_training_job(document);
+  if (job) {
+    view->job = std::move(*job);
+    view->errors = api::validate_for_cluster(view->job);
+  } else {
+    view->errors = std::move(job.error());
+    view->job.metadata.name = view->meta.name;
+    view->job.metadata.name_space = view->meta.ns;
+    view->job.metadata.uid = view->meta.uid;
+    view->job.metadata.generation = document.value("/metadata/generation"_json_pointer, std::int64_t{0});
+    view->job.metadata.deleting = document["metadata"].contains("deletionTimestamp");
+  }
+  view->status = api::read_status(document);
+  return view;
+}
+
+}  // namespace paceline::observe

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the operator keeps of each API object, projected from the raw bytes: structs of what it acts on, never documents (a pod in well under 1 KiB).
+//
+// The projections are pure, thread-safe and lenient: absent reads as empty. They fail only on bytes that are not JSON.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/clock.hpp"
+#include "common/base/error.hpp"
+#include "common/kube/object_meta.hpp"
+#include "operator/api/field_error.hpp"
+#include "operator/api/status.hpp"
+#include "operator/api/training_job.hpp"
+#include "operator/observe/resources.hpp"
+
+namespace paceline::observe {
+
+enum class PodPhase : std::uint8_t { kPending, kRunning, kSucceeded, kFailed };
+enum class TrainerState : std::uint8_t { kNone, kWaiting, kRunning, kTerminated };
+
+/// Only of pods that belong to a job: kept apart so that the other pods of a cluster stay small.
+struct GangMember {
+  std::string job_uid;  // of the owner reference
+  std::string job_name;
+  int node_rank = -1;
+  int incarnation = 0;
+  std::string pinned;  // the node that its affinity names
+  bool gated = false;
+  std::string ip;
+  TrainerState trainer = TrainerState::kNone;
+  int exit_code = 0;
+  std::string reason;               // of the pod (Evicted), else of the trainer's state (OOMKilled, ImagePullBackOff)
+  std::string message;              // of the waiting state, or of the unschedulable condition
+  std::string termination_message;  // the launcher's, at most 4 KiB
+  bool disrupted = false;           // drained, preempted or lost with its node: not the job's fault
+};
+
+struct PodView {
+  kube::ObjectMeta meta;
+  std::string node;  // bound to; empty before
+  PodPhase phase = PodPhase::kPending;
+  bool deleting = false;
+  WallTime created{};
+  Resources requests;
+  std::unique_ptr<GangMember> gang;
+
+  PodView() = default;
+  PodView(PodView&&) = default;
+  PodView& operator=(PodView&&) = default;
+  bool terminal() const { return phase == PodPhase::kSucceeded || phase == PodPhase::kFailed; }
+  /// Where it takes room: bound, or pinned.
+  const std::string& place() const { return node.empty() && gang ? gang->pinned : node; }
+};
+
+struct Taint {
+  std::string key;
+  std::string value;
+  std::string effect;
+};
+
+struct NodeView {
+  kube::ObjectMeta meta;
+  std::vector<std::pair<std::string, std::string>> labels;  // sorted
+  std::vector<Taint> taints;
+  Resources allocatable;
+  bool unschedulable = false;
+  bool ready = false;
+  WallTime ready_since{};  // when readiness last changed
+
+  const std::string* label(std::string_view key) const;
+};
+
+struct QuotaView {
+  kube::ObjectMeta meta;
+  bool scoped = false;  // applies to some pods only: left to the server
+  std::vector<std::pair<std::string, std::int64_t>> hard;
+  std::vector<std::pair<std::string, std::int64_t>> used;
+};
+
+struct PriorityView {
+  kube::ObjectMeta meta;
+  int value = 0;
+  bool preempts = true;
+};
+
+struct JobView {
+  kube::ObjectMeta meta;
+  api::TrainingJob job;     // metadata is always filled in; spec only without errors
+  api::FieldErrors errors;  // from schema and cluster rules
+  api::JobStatus status;
+};
+
+Result<PodView> project_pod(std::string_view json);
+Result<NodeView> project_node(std::string_view json);
+Result<QuotaView> project_quota(std::string_view json);
+Result<PriorityView> project_priority(std::string_view json);
+Result<JobView> project_job(std::string_view json);
+
+}  // namespace paceline::observe

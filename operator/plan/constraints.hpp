@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which nodes a role may use: node selector, required node affinity, tolerations. Read once from a pod template, then asked for every node.
+//
+// Values; pure. Anything that is not understood admits nothing, so that a pod is never pinned to a node that the scheduler would refuse.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/observe/views.hpp"
+
+namespace paceline::plan {
+
+struct Requirement {
+  std::string key;
+  std::string op;  // In, NotIn, Exists, DoesNotExist, Gt, Lt
+  std::vector<std::string> values;
+  bool field = false;  // of matchFields: metadata.name
+};
+
+struct Toleration {
+  std::string key;  // empty with Exists: everything
+  std::string op;
+  std::string value;
+  std::string effect;  // empty: all effects
+};
+
+struct Constraints {
+  std::vector<std::pair<std::string, std::string>> selector;
+  std::vector<std::vector<Requirement>> terms;  // alternatives; none: no affinity
+  std::vector<Toleration> tolerations;
+};
+
+/// From the `spec` of a pod template.
+Constraints read_constraints(const nlohmann::json& pod_spec);
+
+/// Why the node cannot take such a pod ("cordoned", "not ready", "taint KEY", "node selector", "node affinity"); empty when it can.
+std::string refusal(const Constraints& constraints, const observe::NodeView& node);
+
+}  // namespace paceline::plan

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/plan/placement.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace paceline::plan {
+namespace {
+
+struct Slot {
+  std::size_t room = 0;
+  int capacity = 0;
+};
+
+/// Why a role does not fit, counted over the nodes: "worker: 1 of 2 pods fit; of 3 nodes 1 lacks cpu, 1 is cordoned".
+std::string explain(const Need& need, int fitting, const std::vector<Room>& rooms, const std::vector<bool>& taken) {
+  std::map<std::string, int> reasons;
+  for (std::size_t i = 0; i < rooms.size(); ++i) {
+    std::string reason = refusal(need.constraints, *rooms[i].node);
+    if (reason.empty() && !taken.empty() && taken[i]) reason = "used by this job already";
+    if (reason.empty()) {
+      const std::string lacking = rooms[i].free.lacking(need.each);
+      reason = lacking.empty() ? "" : "not enough " + lacking;
+    }
+    if (!reason.empty()) ++reasons[reason];
+  }
+  std::string text = need.role + ": " + std::to_string(fitting) + " of " + std::to_string(need.count) +
+                     " pods fit on " + std::to_string(rooms.size()) + " nodes";
+  char separator = ';';
+  for (const auto& [reason, count] : reasons) {
+    text += separator;
+    text += " " + std::to_string(count) + " " + reason;
+    separator = ',';
+  }
+  return text;
+}
+
+/// The rooms a role could use, most pods first (ties by name, so that the same cluster gives the same answer).
+std::vector<Slot> slots_of(const Need& need, bool exclusive, const std::vector<Room>& rooms,
+                           const std::vector<bool>& taken) {
+  std::vector<Slot> slots;
+  for (std::size_t i = 0; i < rooms.size(); ++i) {
+    if (exclusive && taken[i]) continue;
+    const int capacity = rooms[i].free.times(need.each, exclusive ? 1 : need.count);
+    if (capacity > 0 && refusal(need.constraints, *rooms[i].node).empty()) slots.push_back({i, capacity});
+  }
+  std::sort(slots.begin(), slots.end(), [&](const Slot& a, const Slot& b) {
+    if (a.capacity != b.capacity) return a.capacity > b.capacity;
+    // With one pod per node take the fullest nodes and leave the empty ones whole.
+    const auto free_a = rooms[a.room].free.cpu;
+    const auto free_b = rooms[b.room].free.cpu;
+    if (free_a != free_b) return free_a < free_b;
+    return rooms[a.room].node->meta.name < rooms[b.room].node->meta.name;
+  });
+  return slots;
+}
+
+}  // namespace
+
+std::expected<std::vector<std::size_t>, std::string> place(const std::vector<Need>& needs, bool exclusive_nodes,
+                                                           std::vector<Room>& rooms) {
+  std::vector<std::size_t> chosen;
+  std::vector<std::pair<std::size_t, observe::Resources>> undo;
+  std::vector<bool> taken(exclusive_nodes ? rooms.size() : 0, false);
+  for (const Need& need : needs) {
+    const std::vector<Slot> slots = slots_of(need, exclusive_nodes, rooms, taken);
+    int left = need.count;
+    std::size_t next = 0;
+    while (left > 0 && next < slots.size()) {
+      // The last node is the tightest that holds what is left.
+      std::size_t pick = next;
+      if (slots[next].capacity >= left) {
+        while (pick + 1 < slots.size() && slots[pick + 1].capacity >= left) ++pick;
+        while (pick > next && slots[pick - 1].capacity == slots[pick].capacity) --pick;
+      }
+      const Slot& slot = slots[pick];
+      const int pods = std::min(left, slot.capacity);
+      for (int i = 0; i < pods; ++i) {
+        rooms[slot.room].free.subtract(need.each);
+        undo.emplace_back(slot.room, need.each);
+        chosen.push_back(slot.room);
+      }
+      if (exclusive_nodes) taken[slot.room] = true;
+      left -= pods;
+      ++next;
+    }
+    if (left > 0) {
+      for (const auto& [room, amount] : undo) rooms[room].free.add(amount);
+      return std::unexpected(explain(need, need.count - left, rooms, taken));
+    }
+  }
+  return chosen;
+}
+
+}  // namespace paceline::plan

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds a node for every pod of a gang, or says why there is none. Pods of a role go side by side to as few nodes as possible (neighbours in rank share a
+// node); what is left over goes where it fits tightest. Roles are placed in their order; there is no backtracking between roles.
+//
+// Pure; linear in nodes per role plus one sort, for gangs of thousands on tens of thousands of nodes.
+#pragma once
+
+#include <expected>
+#include <string>
+#include <vector>
+
+#include "operator/observe/views.hpp"
+#include "operator/plan/constraints.hpp"
+
+namespace paceline::plan {
+
+/// One role of a gang.
+struct Need {
+  std::string role;
+  observe::Resources each;
+  Constraints constraints;
+  int count = 0;
+};
+
+/// One node and what is free on it. The view outlives the room.
+struct Room {
+  const observe::NodeView* node = nullptr;
+  observe::Resources free;
+};
+
+/// Indices into `rooms` in node-rank order. On success the rooms are smaller by the gang, otherwise unchanged; the error is for people.
+std::expected<std::vector<std::size_t>, std::string> place(const std::vector<Need>& needs, bool exclusive_nodes,
+                                                           std::vector<Room>& rooms);
+
+}  // namespace paceline::plan

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job without a place: it has no pods, says what it waits for, and takes the place that the scheduler found for the whole gang.
+#include <algorithm>
+
+#include "operator/plan/planner.hpp"
+
+namespace paceline::plan {
+namespace {
+
+/// Pods of an earlier placement had these numbers; names and incarnations are never used twice.
+void next_life(Planner& planner) {
+  const bool again = !planner.status().roles.empty();
+  std::vector<api::RoleStatus> before = std::move(planner.status().roles);
+  planner.status().roles.clear();
+  int highest = -1;
+  for (const api::RoleStatus& role : before) {
+    for (const int n : role.incarnations) highest = std::max(highest, n);
+  }
+  // Roles may have changed while suspended: one number above all that were ever used serves every role.
+  for (const api::Role& role : planner.spec.roles) {
+    planner.status().roles.push_back(
+        {role.name, role.replicas, 0, 0, 0, std::vector<int>(static_cast<std::size_t>(role.replicas), highest + 1)});
+  }
+  if (again) ++planner.status().attempt;
+}
+
+}  // namespace
+
+void queue_up(Planner& planner) {
+  planner.out.queued = true;
+  const Memory& memory = planner.in.memory;
+  if (planner.any_live_pod()) {
+    planner.remove_live_pods();
+    planner.out.queued = false;
+    const api::Condition* placed = planner.status().find(status::kPlaced);
+    if (placed == nullptr) planner.set(status::kPlaced, false, "Stopping", "waits for its pods to stop");
+    return;
+  }
+  if (planner.now() < memory.retry_at) {
+    planner.out.queued = false;
+    planner.wake_after(memory.retry_at - planner.now());
+    return;
+  }
+  if (memory.admission && memory.admission->size() == static_cast<std::size_t>(api::replica_count(planner.spec))) {
+    next_life(planner);
+    planner.status().set_nodes(*memory.admission);
+    planner.status().start_time = std::chrono::floor<std::chrono::seconds>(planner.now());
+    planner.set(status::kQuotaReserved, true, "Reserved");
+    planner.set(status::kPlaced, true, "Creating", "creates " + std::to_string(memory.admission->size()) + " pods");
+    // A running condition of an earlier life must not be read as this one's.
+    if (planner.status().find(status::kRunning) != nullptr) planner.set(status::kRunning, false, "PodsStarting");
+    planner.out.queued = false;
+    return;
+  }
+  if (memory.waiting) {
+    planner.set(status::kPlaced, false, memory.waiting->reason, memory.waiting->message);
+    if (memory.waiting->reason == "QuotaExceeded")
+      planner.set(status::kQuotaReserved, false, "QuotaExceeded", memory.waiting->message);
+    return;
+  }
+  // Why a set was removed stays readable until the scheduler has looked at the job again.
+  const api::Condition* placed = planner.status().find(status::kPlaced);
+  if (placed == nullptr || placed->reason == "Suspended" || placed->reason == "InvalidSpec") {
+    planner.set(status::kPlaced, false, "Queued", "waits for the scheduler");
+  }
+}
+
+}  // namespace paceline::plan

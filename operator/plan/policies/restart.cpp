@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replacement of pods. Survivors keep theirs and wait at the barrier; only what is lost gets a new incarnation, on its old node where that still serves.
+// Drain, eviction, deletion and lost nodes cost nothing; a container that was killed costs one restart of failurePolicy.maxRestarts.
+#include <algorithm>
+
+#include "operator/plan/planner.hpp"
+
+namespace paceline::plan {
+namespace {
+
+struct Loss {
+  std::vector<ReplicaState*> replicas;
+  const ReplicaState* culprit = nullptr;  // the first that costs a restart
+  bool settled = true;                    // nothing more to wait for
+};
+
+Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
+  Loss loss;
+  for (ReplicaState& state : replicas) {
+    switch (state.judgement.outcome) {
+      case Outcome::kAbsent:
+        if (!planner.in.memory.gone.contains(state.pod_name)) {
+          planner.out.check_gone.push_back(state.pod_name);  // the cache may lag; a second life needs certainty
+          loss.settled = false;
+          break;
+        }
+        state.judgement.kind = "Deleted";
+        state.judgement.message = "pod " + state.pod_name + " is gone";
+        loss.replicas.push_back(&state);
+        break;
+      case Outcome::kKilled:
+        if (loss.culprit == nullptr) loss.culprit = &state;
+        [[fallthrough]];
+      case Outcome::kLost: loss.replicas.push_back(&state); break;
+      default: break;
+    }
+    if (state.judgement.report) {
+      planner.status().attempt = std::max(planner.status().attempt, state.judgement.report->attempt);
+      planner.status().restarts = std::max(planner.status().restarts, state.judgement.report->restarts);
+    }
+  }
+  return loss;
+}
+
+std::chrono::nanoseconds pause(const Planner& planner, const Loss& loss) {
+  std::chrono::nanoseconds longest = planner.spec.failure_policy.backoff;
+  for (const ReplicaState* state : loss.replicas) {
+    // A replica that is lost over and over (a node that evicts at once) slows down: 1, 2, 4 … 64 s from its third pod on.
+    if (state->incarnation >= 2)
+      longest =
+          std::max<std::chrono::nanoseconds>(longest, std::chrono::seconds(1LL << std::min(state->incarnation - 2, 6)));
+  }
+  return longest;
+}
+
+bool usable(const Planner& planner, const std::string& node) {
+  const auto view = planner.in.node(node);
+  return view != nullptr && view->ready && !view->unschedulable;
+}
+
+/// Where each lost replica goes; empty while one of them has no place.
+std::vector<std::string> new_nodes(Planner& planner, const Loss& loss) {
+  std::vector<std::string> nodes = planner.status().nodes();
+  bool complete = true;
+  for (const ReplicaState* state : loss.replicas) {
+    const auto rank = static_cast<std::size_t>(state->replica.node_rank);
+    const auto chosen = planner.in.memory.replacement_nodes.find(state->replica.node_rank);
+    if (chosen != planner.in.memory.replacement_nodes.end() && usable(planner, chosen->second)) {
+      nodes[rank] = chosen->second;
+    } else if (!usable(planner, nodes[rank])) {
+      planner.out.find_nodes.push_back(state->replica.node_rank);
+      complete = false;
+    }
+  }
+  return complete ? nodes : std::vector<std::string>();
+}
+
+}  // namespace
+
+bool create_replacements(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  if (!planner.status().is_true(status::kRestarting) || !planner.status().is(status::kRestarting, "Replacing"))
+    return false;
+  bool missing = false;
+  for (const ReplicaState& state : replicas) {
+    if (state.pod != nullptr) continue;
+    missing = true;
+    if (!state.predecessor_alive)
+      planner.out.creates.push_back({state.replica.node_rank, state.incarnation, state.node, false});
+  }
+  if (!missing)
+    planner.set(status::kRestarting, true, "PodsStarting", planner.status().find(status::kRestarting)->message);
+  return missing;
+}
+
+bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
+  const Loss loss = losses(planner, replicas);
+  if (loss.replicas.empty()) return !loss.settled;
+  const ReplicaState& first = loss.culprit != nullptr ? *loss.culprit : *loss.replicas.front();
+  const int cost = loss.culprit != nullptr ? 1 : 0;
+  if (planner.in.memory.summary) {
+    planner.status().attempt = std::max(planner.status().attempt, planner.in.memory.summary->attempt);
+    planner.status().restarts = std::max(planner.status().restarts, planner.in.memory.summary->restarts);
+  }
+  if (planner.status().restarts + cost > planner.spec.failure_policy.max_restarts && cost > 0) {
+    nlohmann::json culprit = {{"pod", first.pod_name}, {"class", first.judgement.kind}};
+    if (first.pod && first.pod->gang) culprit["exitCode"] = first.pod->gang->exit_code;
+    planner.status().culprit = std::move(culprit);
+    planner.finish(false, "RestartsExhausted",
+                   first.judgement.message + "; failurePolicy.maxRestarts (" +
+                       std::to_string(planner.spec.failure_policy.max_restarts) + ") is spent");
+    return true;
+  }
+  const api::Condition* before = planner.status().find(status::kRestarting);
+  const bool already = before != nullptr && before->status == "True";
+  planner.set(status::kRestarting, true, first.judgement.kind, first.judgement.message);
+  planner.clear(status::kRunning, first.judgement.kind, first.judgement.message);
+  const WallTime since = already ? before->since : planner.now();
+  if (!loss.settled) return true;
+  if (const auto left = since + pause(planner, loss) - planner.now(); left > std::chrono::nanoseconds(0)) {
+    planner.wake_after(left);
+    return true;
+  }
+  if (std::any_of(loss.replicas.begin(), loss.replicas.end(),
+                  [](const ReplicaState* s) { return s->predecessor_alive; }))
+    return true;
+  const std::vector<std::string> nodes = new_nodes(planner, loss);
+  if (nodes.empty()) {
+    const auto left = since + planner.spec.scheduling.gang_timeout - planner.now();
+    if (left > std::chrono::nanoseconds(0)) {
+      planner.set(status::kRestarting, true, "WaitingForNode",
+                  first.judgement.message + "; no other node has room yet");
+      planner.wake_after(left);
+    } else {
+      planner.unplace("NoReplacementNode", first.judgement.message + "; no other node has room for it", true);
+    }
+    return true;
+  }
+  // On record before any pod: whoever reads this next creates the same pods, not further ones.
+  planner.set(status::kRestarting, true, "Replacing", first.judgement.message);
+  planner.status().set_nodes(nodes);
+  planner.status().restarts += cost;
+  ++planner.status().attempt;
+  for (const ReplicaState* state : loss.replicas) {
+    const int incarnation = state->incarnation + 1;
+    planner.set_incarnation(state->replica, incarnation);
+    if (state->pod) planner.remove(*state->pod);
+    // A trainer that ended beside a sidecar that runs: the successor waits until the whole pod is gone.
+    if (state->pod && !state->pod->terminal()) continue;
+    planner.out.creates.push_back(
+        {state->replica.node_rank, incarnation, nodes[static_cast<std::size_t>(state->replica.node_rank)], false});
+  }
+  return true;
+}
+
+}  // namespace paceline::plan

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/render/pod.hpp"
+
+#include <algorithm>
+
+#include "common/contract/env.hpp"
+#include "common/contract/labels.hpp"
+#include "operator/api/containers.hpp"
+#include "operator/render/base64.hpp"
+#include "operator/render/environment.hpp"
+#include "operator/render/names.hpp"
+
+namespace paceline::render {
+namespace {
+
+using nlohmann::json;
+constexpr int kRuntimeUser = 65532;  // of the runtime image; also what an unprivileged namespace accepts
+
+std::string text(std::string_view view) { return std::string(view); }
+
+json job_labels(const api::TrainingJob& job) {
+  return {{text(contract::kLabelJob), job.metadata.name}, {text(contract::kLabelJobUid), job.metadata.uid}};
+}
+
+json owner(const api::TrainingJob& job) {
+  return {{"apiVersion", contract::kApiVersion},
+          {"kind", "TrainingJob"},
+          {"name", job.metadata.name},
+          {"uid", job.metadata.uid},
+          {"controller", true},
+          {"blockOwnerDeletion", false}};
+}
+
+json metadata(const api::TrainingJob& job, const std::string& name) {
+  return {{"name", name},
+          {"namespace", job.metadata.name_space},
+          {"labels", job_labels(job)},
+          {"ownerReferences", json::array({owner(job)})}};
+}
+
+json variable(std::string_view name, const std::string& value) { return {{"name", name}, {"value", value}}; }
+
+json field_variable(const env::Variable& variable, const char* path) {
+  return {{"name", variable.name}, {"valueFrom", {{"fieldRef", {{"fieldPath", path}}}}}};
+}
+
+/// Ours first, so that the user's may refer to them as $(PACELINE_…).
+json environment_of(const api::TrainingJob& job, const api::Replica& replica, const PodInputs& inputs,
+                    const json& trainer) {
+  Endpoints endpoints;
+  endpoints.rendezvous_address = inputs.rendezvous_ip.find(':') == std::string::npos
+                                     ? inputs.rendezvous_ip + ":" + std::to_string(contract::kRendezvousPort)
+                                     : "[" + inputs.rendezvous_ip + "]:" + std::to_string(contract::kRendezvousPort);
+  endpoints.rendezvous_listen = "0.0.0.0:" + std::to_string(contract::kRendezvousPort);
+  endpoints.http_listen = "0.0.0.0:" + std::to_string(contract::kLauncherHttpPort);
+  endpoints.runtime_dir = contract::kRuntimeMount;
+  endpoints.state_dir = contract::kStateMount;
+  endpoints.termination_log = trainer.value("terminationMessagePath", std::string("/dev/termination-log"));
+  endpoints.startup_timeout = inputs.startup_timeout;
+  endpoints.pod_name = pod_name(job, replica, inputs.incarnation);
+  endpoints.attempt = inputs.attempt;
+  endpoints.restarts = inputs.restarts;
+  endpoints.incarnation = inputs.incarnation;
+  json list = json::array();
+  for (const auto& [name, value] : replica_environment(job, replica, endpoints)) list.push_back(variable(name, value));
+  list.push_back(field_variable(env::kPodIp, "status.podIP"));
+  list.push_back(field_variable(env::kNodeName, "spec.nodeName"));
+  list.push_back({{"name", env::kToken.name},
+                  {"valueFrom", {{"secretKeyRef", {{"name", secret_name(job)}, {"key", kTokenKey}}}}}});
+  if (const auto user = trainer.find("env"); user != trainer.end() && user->is_array())
+    list.insert(list.end(), user->begin(), user->end());
+  return list;
+}
+
+json& list_in(json& object, const char* key) {
+  json& list = object[key];
+  if (!list.is_array()) list = json::array();
+  return list;
+}
+
+void wrap_trainer(json& trainer, json environment) {
+  json command = json::array({text(contract::kRuntimeMount) + "/bin/paceline-launcher", "run", "--"});
+  for (const std::string& word : api::strings_of(trainer, "command")) command.push_back(word);
+  trainer["command"] = std::move(command);
+  trainer["env"] = std::move(environment);
+  json& mounts = list_in(trainer, "volumeMounts");
+  mounts.push_back({{"name", contract::kRuntimeVolume}, {"mountPath", contract::kRuntimeMount}, {"readOnly", true}});
+  mounts.push_back({{"name", contract::kStateVolume}, {"mountPath", contract::kStateMount}});
+}
+
+/// CPU and memory as the trainer's: the pod keeps its quality of service and needs no more room, since init containers count by the maximum.
+json runtime_resources(const json& trainer) {
+  json result = json::object();
+  const auto resources = trainer.find("resources");
+  if (resources == trainer.end() || !resources->is_object()) return result;
+  for (const char* section : {"requests", "limits"}) {
+    const auto map = resources->find(section);
+    if (map == resources->end() || !map->is_object()) continue;
+    for (const char* name : {"cpu", "memory"}) {
+      if (map->contains(name)) result[section][name] = (*map)[name];
+    }
+  }
+  return result;
+}
+
+json runtime_container(const json& pod, const json& trainer, const PodInputs& inputs) {
+  json security = {{"allowPrivilegeEscalation", false},
+                   {"readOnlyRootFilesystem", true},
+                   {"capabilities", {{"drop", {"ALL"}}}},
+                   {"seccompProfile", {{"type", "RuntimeDefault"}}},
+                   {"runAsNonRoot", true}};
+  // A namespace may allow a range of users only: keep the pod's own choice unless it is root.
+  const json user = pod.value("/securityContext/runAsUser"_json_pointer, json());
+  if (!user.is_number_integer() || user == 0) security["runAsUser"] = kRuntimeUser;
+  return {
+      {"name", contract::kRuntimeInitContainer},
+      {"image", inputs.runtime_image},
+      {"imagePullPolicy", inputs.pull_policy},
+      {"command", {"/opt/paceline-image/bin/paceline-launcher", "install", contract::kRuntimeMount}},
+      {"resources", runtime_resources(trainer)},
+      {"securityContext", std::move(security)},
+      {"volumeMounts", json::array({{{"name", contract::kRuntimeVolume}, {"mountPath", contract::kRuntimeMount}}})}};
+}
+
+/// Terms are alternatives, so every one of them gets the pin.
+void pin(json& pod, const std::string& node) {
+  json& required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+  json& terms = list_in(required, "nodeSelectorTerms");
+  if (terms.empty()) terms.push_back(json::object());
+  for (json& term : terms) {
+    list_in(term, "matchFields").push_back({{"key", "metadata.name"}, {"operator", "In"}, {"values", {node}}});
+  }
+}
+
+}  // namespace
+
+json render_pod(const api::TrainingJob& job, const api::Replica& replica, const PodInputs& inputs) {
+  const api::Role& role = job.spec.roles[static_cast<std::size_t>(replica.role)];
+  json pod = {
+      {"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", metadata(job, pod_name(job, replica, inputs.incarnation))}};
+  json& labels = pod["metadata"]["labels"];
+  if (const auto user = role.pod_template.find("metadata"); user != role.pod_template.end() && user->is_object()) {
+    if (user->contains("annotations") && (*user)["annotations"].is_object())
+      pod["metadata"]["annotations"] = (*user)["annotations"];
+    if (user->contains("labels") && (*user)["labels"].is_object()) {
+      json merged = (*user)["labels"];
+      merged.update(labels);
+      labels = std::move(merged);
+    }
+  }
+  labels[text(contract::kLabelRole)] = role.name;
+  labels[text(contract::kLabelReplicaIndex)] = std::to_string(replica.index);
+  labels[text(contract::kLabelNodeRank)] = std::to_string(replica.node_rank);
+  labels[text(contract::kLabelIncarnation)] = std::to_string(inputs.incarnation);
+
+  json& spec = pod["spec"] = role.pod_template.at("spec");
+  json& trainer = spec["containers"][static_cast<std::size_t>(api::trainer_index(role))];
+  json& init = list_in(spec, "initContainers");
+  init.insert(init.begin(), runtime_container(spec, trainer, inputs));
+  json environment = environment_of(job, replica, inputs, trainer);
+  wrap_trainer(trainer, std::move(environment));
+  json& volumes = list_in(spec, "volumes");
+  volumes.push_back({{"name", contract::kRuntimeVolume}, {"emptyDir", json::object()}});
+  volumes.push_back({{"name", contract::kStateVolume}, {"emptyDir", json::object()}});
+
+  spec["restartPolicy"] = "Never";
+  spec["hostname"] = host_name(job, replica);
+  spec["subdomain"] = headless_service_name(job);
+  if (!spec.contains("enableServiceLinks")) spec["enableServiceLinks"] = false;
+  if (!spec.contains("terminationGracePeriodSeconds")) {
+    // The launcher needs a moment after the last rank to write its message.
+    spec["terminationGracePeriodSeconds"] =
+        std::chrono::ceil<std::chrono::seconds>(job.spec.failure_policy.grace_period).count() + 10;
+  }
+  if (!inputs.priority_class.empty()) spec["priorityClassName"] = inputs.priority_class;
+  if (inputs.gated) spec["schedulingGates"] = json::array({{{"name", contract::kGangGate}}});
+  if (!inputs.node.empty()) pin(spec, inputs.node);
+  return pod;
+}
+
+json ungate_patch(const json& other_gates) {
+  return {{"spec", {{"schedulingGates", other_gates.empty() ? json() : other_gates}}}};
+}
+
+json render_rendezvous_service(const api::TrainingJob& job) {
+  json selector = job_labels(job);
+  selector[text(contract::kLabelNodeRank)] = "0";
+  return {{"apiVersion", "v1"},
+          {"kind", "Service"},
+          {"metadata", metadata(job, rendezvous_service_name(job))},
+          {"spec",
+           {{"type", "ClusterIP"},
+            {"publishNotReadyAddresses", true},
+            {"selector", std::move(selector)},
+            {"ports", json::array({{{"name", "rendezvous"},
+                                    {"port", contract::kRendezvousPort},
+                                    {"targetPort", contract::kRendezvousPort}}})}}}};
+}
+
+json render_headless_service(const api::TrainingJob& job) {
+  return {{"apiVersion", "v1"},
+          {"kind", "Service"},
+          {"metadata", metadata(job, headless_service_name(job))},
+          {"spec",
+           {{"type", "ClusterIP"},
+            {"clusterIP", "None"},
+            {"publishNotReadyAddresses", true},
+            {"selector", job_labels(job)},
+            {"ports", json::array({{{"name", "metrics"},
+                                    {"port", contract::kLauncherHttpPort},
+                                    {"targetPort", contract::kLauncherHttpPort}}})}}}};
+}
+
+json render_secret(const api::TrainingJob& job, const std::string& token) {
+  return {{"apiVersion", "v1"}, {"kind", "Secret"},  {"metadata", metadata(job, secret_name(job))},
+          {"type", "Opaque"},   {"immutable", true}, {"data", {{kTokenKey, encode_base64(token)}}}};
+}
+
+}  // namespace paceline::render

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pod of one replica: the user's template, plus the launcher around the trainer, the pin to a node and the gate of the gang. Nothing else of the
+// template is touched. Pure; the job passed api::validate_for_cluster.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/api/training_job.hpp"
+
+namespace paceline::render {
+
+struct PodInputs {
+  int incarnation = 0;
+  int attempt = 0;  // seeds for the launcher
+  int restarts = 0;
+  std::string node;  // to pin to; empty: not pinned (to measure a role before it has a place)
+  std::string rendezvous_ip;
+  std::string runtime_image;
+  std::string pull_policy = "IfNotPresent";
+  std::string priority_class;  // empty: none
+  std::string startup_timeout = "10m";
+  bool gated = true;
+};
+
+nlohmann::json render_pod(const api::TrainingJob& job, const api::Replica& replica, const PodInputs& inputs);
+
+/// The merge patch that opens the gate, and nothing else if somebody else has a gate of their own.
+nlohmann::json ungate_patch(const nlohmann::json& other_gates = nlohmann::json::array());
+
+nlohmann::json render_rendezvous_service(const api::TrainingJob& job);
+nlohmann::json render_headless_service(const api::TrainingJob& job);
+nlohmann::json render_secret(const api::TrainingJob& job, const std::string& token);
+
+}  // namespace paceline::render

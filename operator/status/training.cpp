@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/status/training.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "common/base/duration.hpp"
+
+namespace paceline::status {
+namespace {
+
+using nlohmann::json;
+
+const json& child(const json& object, const char* key) {
+  static const json kNull;
+  if (!object.is_object()) return kNull;
+  const auto it = object.find(key);
+  return it == object.end() ? kNull : *it;
+}
+
+std::string text(const json& object, const char* key, std::size_t max) {
+  const json& value = child(object, key);
+  if (!value.is_string()) return "";
+  std::string string = value.get<std::string>();
+  if (string.size() > max) {
+    std::size_t end = max;
+    while (end > 0 && (static_cast<unsigned char>(string[end]) & 0xC0U) == 0x80U) --end;
+    string.resize(end);
+  }
+  return string;
+}
+
+std::optional<double> real(const json& object, const char* key) {
+  const json& value = child(object, key);
+  if (!value.is_number()) return std::nullopt;
+  const double number = value.get<double>();
+  return std::isfinite(number) && number >= 0 && number < 9e15 ? std::optional(number) : std::nullopt;
+}
+
+int small(const json& object, const char* key) {
+  return static_cast<int>(std::min(real(object, key).value_or(0), 1e6));
+}
+
+json training_of(const json& source) {
+  if (!source.is_object() || source.empty()) return {};
+  json training = json::object();
+  if (const auto step = real(source, "step")) training["step"] = static_cast<std::int64_t>(*step);
+  if (const auto rate = real(source, "samplesPerSecond")) training["samplesPerSecond"] = std::llround(*rate);
+  for (const char* quantile : {"p50", "p95"}) {
+    const auto seconds = real(child(source, "stepSeconds"), quantile);
+    if (seconds && *seconds < 1e9)
+      training["stepTime"][quantile] = format_duration(std::chrono::nanoseconds(std::llround(*seconds * 1e9)));
+  }
+  const json& shares = child(source, "breakdown");
+  if (shares.is_object()) {
+    for (const auto& [phase, share] : shares.items()) {
+      if (!share.is_number() || phase.size() > 64 || training["breakdown"].size() >= 32) continue;
+      const double value = share.get<double>();
+      if (std::isfinite(value)) training["breakdown"][phase] = std::lround(std::clamp(value, 0.0, 1.0) * 1000);
+    }
+  }
+  if (std::string name = text(source, "bottleneck", 64); !name.empty()) training["bottleneck"] = std::move(name);
+  if (const auto rank = real(source, "slowestRank")) training["slowestRank"] = static_cast<int>(std::min(*rank, 1e6));
+  return training;
+}
+
+json culprit_of(const json& source) {
+  if (!source.is_object()) return {};
+  json culprit = json::object();
+  for (const char* key : {"rank", "exitCode", "signal"}) {
+    if (child(source, key).is_number_integer())
+      culprit[key] = std::clamp<std::int64_t>(source[key].get<std::int64_t>(), -1, 1000000);
+  }
+  if (std::string pod = text(source, "podName", 253); !pod.empty()) culprit["pod"] = std::move(pod);
+  if (std::string kind = text(source, "class", 64); !kind.empty()) culprit["class"] = std::move(kind);
+  const json& lines = child(source, "lastLines");
+  if (lines.is_array()) {
+    json kept = json::array();
+    const std::size_t skip = lines.size() > 20 ? lines.size() - 20 : 0;
+    for (std::size_t i = skip; i < lines.size(); ++i) {
+      if (lines[i].is_string()) kept.push_back(text({{"line", lines[i]}}, "line", 512));
+    }
+    if (!kept.empty()) culprit["lastLines"] = std::move(kept);
+  }
+  return culprit.empty() ? json() : culprit;
+}
+
+}  // namespace
+
+std::optional<Report> read_report(std::string_view text_form) {
+  const json value = json::parse(text_form, nullptr, false);
+  if (!value.is_object() || child(value, "version") != 1) return std::nullopt;
+  Report report;
+  report.verdict = text(value, "verdict", 64);
+  report.phase = text(value, "phase", 64);
+  report.message = text(value, "message", 2048);
+  report.attempt = small(value, "attempt");
+  report.restarts = small(value, "restarts");
+  report.training = training_of(child(value, "training"));
+  report.culprit = culprit_of(child(value, "culprit"));
+  return report;
+}
+
+bool notable(const json& before, const json& now) {
+  const bool had = before.is_object() && before.value("step", std::int64_t{0}) > 0;
+  const bool has = now.is_object() && now.value("step", std::int64_t{0}) > 0;
+  if (!has) return false;
+  return !had || before.value("bottleneck", "") != now.value("bottleneck", "");
+}
+
+}  // namespace paceline::status
