@@ -36,7 +36,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }
 
 // In the child, between fork and exec: only async-signal-safe calls.
-[[noreturn]] void become(char* const* argv, char* const* environment, int out, int err, int report, const cpu_set_t* cpus, pid_t parent) {
+[[noreturn]] void become(char* const* argv, char* const* environment, int out, int err, int report, const cpu_set_t* cpus, const char* directory, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the launcher died before the line above took effect
@@ -51,8 +51,13 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   if (null >= 0) ::dup2(null, 0);
   ::dup2(out, 1);
   ::dup2(err, 2);
-  ::execvpe(argv[0], argv, environment);
-  const int error = errno;
+  int error = 0;
+  if (directory != nullptr && ::chdir(directory) != 0) {
+    error = errno;
+  } else {
+    ::execvpe(argv[0], argv, environment);
+    error = errno;
+  }
   [[maybe_unused]] const ssize_t ignored = ::write(report, &error, sizeof error);
   ::_exit(127);
 }
@@ -78,7 +83,8 @@ Result<Spawned> spawn(const SpawnRequest& request) {
   const pid_t pid = ::fork();
   if (pid < 0) return fail_errno("fork", errno);
   if (pid == 0) {
-    become(argv.data(), environment.data(), out->write.get(), err->write.get(), report->write.get(), request.cpus.empty() ? nullptr : &cpus, parent);
+    become(argv.data(), environment.data(), out->write.get(), err->write.get(), report->write.get(), request.cpus.empty() ? nullptr : &cpus,
+           request.working_dir.empty() ? nullptr : request.working_dir.c_str(), parent);
   }
   ::setpgid(pid, pid);  // in both processes, so that neither can be early
   report->write.reset();

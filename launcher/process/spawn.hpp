@@ -21,6 +21,7 @@ struct SpawnRequest {
   std::vector<std::string> argv;         // argv[0] is looked up in PATH as the shell would
   std::vector<std::string> environment;  // NAME=value
   std::vector<int> cpus;                 // empty: wherever the launcher may run
+  std::string working_dir;               // empty: ours
 };
 
 struct Spawned {

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run/command.hpp"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <system_error>
+
+#include "cli/run/job_file.hpp"
+#include "cli/run/local_plan.hpp"
+#include "cli/run/local_run.hpp"
+#include "common/contract/env.hpp"
+#include "launcher/config.hpp"
+#include "launcher/network.hpp"
+#include "launcher/process/binding.hpp"
+#include "operator/api/parse.hpp"
+#include "operator/api/validate.hpp"
+
+extern char** environ;
+
+namespace paceline::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kExitInput = 2;
+constexpr int kExitMachine = 1;
+
+int wrong_input(const std::string& text) {
+  std::cerr << text << (text.ends_with('\n') ? "" : "\n");
+  return kExitInput;
+}
+
+std::string random_hex() {
+  std::array<unsigned char, 16> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) std::abort();
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
+std::map<std::string, std::string> own_environment() {
+  std::map<std::string, std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const char* equals = std::strchr(*entry, '=');
+    if (equals == nullptr) continue;
+    const std::string name(*entry, static_cast<std::size_t>(equals - *entry));
+    // What a surrounding Paceline (a run started from a run) has set must not leak in; what a person may set stays.
+    if (name.starts_with("PACELINE_") && name != env::kDisable.name && name != env::kLibrary.name) continue;
+    environment.emplace(name, equals + 1);
+  }
+  return environment;
+}
+
+/// <dir>/runtime beside bin/ in a build, <dir> itself where Paceline is installed.
+std::string find_runtime(const fs::path& program_dir) {
+  std::error_code error;
+  for (const fs::path& candidate : {program_dir.parent_path() / "runtime", program_dir.parent_path()}) {
+    if (fs::exists(candidate / "python/paceline", error)) return candidate.string();
+  }
+  return "";
+}
+
+/// A directory that is gone when we are.
+class StateDirectory {
+ public:
+  explicit StateDirectory(const std::string& base) : path_(base + "/paceline-XXXXXX") { good_ = ::mkdtemp(path_.data()) != nullptr; }
+  ~StateDirectory() {
+    std::error_code ignored;
+    if (good_) fs::remove_all(path_, ignored);
+  }
+  StateDirectory(const StateDirectory&) = delete;
+  StateDirectory& operator=(const StateDirectory&) = delete;
+  bool good() const { return good_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  bool good_ = false;
+};
+
+Result<std::vector<PathMapping>> read_mappings(const std::vector<std::string>& texts) {
+  std::vector<PathMapping> mappings;
+  for (const std::string& text : texts) {
+    auto mapping = parse_mapping(text, fs::current_path().string());
+    if (!mapping) return std::unexpected(mapping.error());
+    std::error_code error;
+    if (!fs::exists(mapping->local, error)) {
+      return fail(Code::kNotFound, Origin::kConfig, "--map " + text + ": " + mapping->local + " does not exist here; name a directory or file of this machine");
+    }
+    mapping->local = fs::canonical(mapping->local, error).string();
+    mappings.push_back(*std::move(mapping));
+  }
+  return mappings;
+}
+
+}  // namespace
+
+int run_command(const RunOptions& options) {
+  const auto mappings = read_mappings(options.maps);
+  if (!mappings) return wrong_input(mappings.error().message);
+  launcher::Address metrics;
+  if (!options.metrics_listen.empty()) {
+    const auto address = launcher::parse_address(options.metrics_listen);
+    if (!address) return wrong_input("--metrics-listen: " + address.error().message);
+    metrics = *address;
+  }
+  const auto file = read_job(options.file);
+  if (!file) return wrong_input(file.error().message);
+  auto job = api::parse_training_job(file->document);
+  if (!job) return wrong_input(describe(*file, job.error()));
+  auto errors = api::validate_program(*job);
+  const auto refused = refuse_locally(*job, *mappings);
+  errors.insert(errors.end(), refused.begin(), refused.end());
+  if (!errors.empty()) return wrong_input(describe(*file, errors));
+  if (job->metadata.uid.empty()) job->metadata.uid = random_hex();
+
+  std::error_code error;
+  const fs::path program_dir = fs::read_symlink("/proc/self/exe", error).parent_path();
+  Machine machine;
+  machine.environment = own_environment();
+  machine.mappings = *mappings;
+  machine.launcher = (program_dir / "paceline-launcher").string();
+  machine.runtime_dir = options.runtime_dir.empty() ? find_runtime(program_dir) : options.runtime_dir;
+  if (::access(machine.launcher.c_str(), X_OK) != 0) {
+    std::cerr << "paceline: " << machine.launcher << " is missing; build or install paceline-launcher beside paceline\n";
+    return kExitMachine;
+  }
+  if (machine.runtime_dir.empty()) std::cerr << "[paceline] no runtime found beside " << program_dir.string() << ": no step-time breakdown (--runtime DIR names one)\n";
+  const char* temporary = std::getenv("TMPDIR");
+  const StateDirectory state(temporary == nullptr || *temporary == '\0' ? "/tmp" : temporary);
+  if (!state.good()) {
+    std::cerr << "paceline: cannot make a state directory " << state.path() << ": " << std::strerror(errno) << "; set TMPDIR to a writable directory\n";
+    return kExitMachine;
+  }
+  machine.state_dir = state.path();
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  machine.host_name = host.data();
+  machine.token = random_hex();
+  machine.cpus = static_cast<int>(process::allowed_cpus().size());
+  machine.rendezvous_port = launcher::free_port("127.0.0.1", 0);
+  for (int i = 0; i < api::replica_count(job->spec); ++i) machine.http_ports.push_back(launcher::free_port("127.0.0.1", 0));
+
+  LocalPlan plan = plan_locally(*job, machine);
+  if (!plan.ignored.empty()) {
+    std::string names;
+    for (const std::string& field : plan.ignored) names += (names.empty() ? "" : ", ") + field;
+    std::cerr << "[paceline] without meaning in a local run, ignored: " << names << "\n";
+  }
+  const SystemClock clock;
+  Screen screen(job->metadata.name, ::isatty(STDOUT_FILENO) == 1, clock);
+  LocalRunConfig config{job->metadata.name, machine.token, machine.http_ports, job->spec.failure_policy.grace_period, job->spec.active_deadline, metrics.host, metrics.port};
+  LocalRun run(std::move(config), std::move(plan), screen, clock);
+  const auto code = run.run();
+  if (!code) {
+    std::cerr << "paceline: " << code.error().message << "\n";
+    return kExitMachine;
+  }
+  return *code;
+}
+
+}  // namespace paceline::cli

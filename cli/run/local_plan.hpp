@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a TrainingJob to the launcher processes of this machine: one per replica, with command, environment and working directory. Pure.
+//
+// What a laptop cannot honour is refused by name and field; what has no meaning here is ignored and named once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cli/run/path_map.hpp"
+#include "operator/api/field_error.hpp"
+#include "operator/api/training_job.hpp"
+
+namespace paceline::cli {
+
+struct Machine {
+  std::map<std::string, std::string> environment;  // what the person's shell has set
+  std::vector<PathMapping> mappings;
+  std::string launcher;     // path of paceline-launcher
+  std::string runtime_dir;  // "" runs without telemetry
+  std::string state_dir;    // this run's own
+  std::string host_name;
+  std::string token;
+  int cpus = 1;
+  std::uint16_t rendezvous_port = 0;
+  std::vector<std::uint16_t> http_ports;  // one per replica
+};
+
+struct LocalReplica {
+  int node_rank = 0;
+  std::string name;
+  std::vector<std::string> argv;
+  std::map<std::string, std::string> environment;
+  std::string working_dir;  // "": the current one
+  std::string state_dir;
+  std::string termination_log;
+};
+
+struct LocalPlan {
+  std::vector<LocalReplica> replicas;
+  std::vector<std::string> ignored;  // fields that mean nothing here
+};
+
+/// Fields that cannot be honoured on one machine; empty where the job can run.
+api::FieldErrors refuse_locally(const api::TrainingJob& job, const std::vector<PathMapping>& mappings);
+
+LocalPlan plan_locally(const api::TrainingJob& job, const Machine& machine);
+
+/// $(NAME) as the kubelet expands it: from the variables set before, unknown ones stay, $$(NAME) is an escape.
+std::string expand_references(const std::string& text, const std::map<std::string, std::string>& variables);
+
+}  // namespace paceline::cli

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the launcher of rank 0 tells about the job (its /v1/summary, its report), and how a terminal shows it. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/telemetry/phases.hpp"
+
+namespace paceline::cli {
+
+struct RankRow {
+  int rank = 0;
+  int node_rank = 0;
+  std::uint64_t step = 0;
+  double p50 = 0;
+  double p95 = 0;
+  double samples_per_second = 0;
+  telemetry::PhaseSeconds shares{};
+};
+
+struct JobView {
+  std::string phase;  // or the verdict
+  int attempt = 0;
+  int restarts = 0;
+  std::uint64_t step = 0;
+  std::uint64_t steps = 0;
+  double samples_per_second = 0;
+  double p50 = 0;
+  double p95 = 0;
+  telemetry::PhaseSeconds shares{};
+  std::string bottleneck = "unknown";
+  std::optional<int> slowest_rank;
+  std::string message;
+  std::optional<int> culprit_exit_code;
+  std::optional<int> culprit_signal;
+  std::vector<RankRow> ranks;
+};
+
+/// Reads a summary, a report or a termination message; what is missing stays at its default.
+JobView read_view(const nlohmann::json& document);
+
+/// The table while the job runs: a head line and one row per rank (at most 16, the slowest marked), no line longer than `width`.
+std::vector<std::string> live_table(const std::string& job, const JobView& view, std::size_t width);
+
+/// One line for logs and pipes.
+std::string live_line(const JobView& view);
+
+/// The table at the end: steps, samples/s, share of each phase, slowest rank.
+std::string final_table(const std::string& job, const JobView& view, double seconds);
+
+}  // namespace paceline::cli
