@@ -54,7 +54,8 @@ class Reader {
 
   bool choice(const env::Variable& variable, std::string_view no, std::string_view yes) {
     const std::string value = text(variable);
-    if (!value.empty() && value != no && value != yes) note(variable, value, "is neither " + std::string(no) + " nor " + std::string(yes));
+    if (!value.empty() && value != no && value != yes)
+      note(variable, value, "is neither " + std::string(no) + " nor " + std::string(yes));
     return value == yes;
   }
 
@@ -73,7 +74,10 @@ class Reader {
 }  // namespace
 
 Result<Address> parse_address(const std::string& text) {
-  const auto wrong = [&] { return fail(Code::kInvalid, Origin::kConfig, "\"" + text + "\" is not an address and a port; write for example 10.0.0.7:29400"); };
+  const auto wrong = [&] {
+    return fail(Code::kInvalid, Origin::kConfig,
+                "\"" + text + "\" is not an address and a port; write for example 10.0.0.7:29400");
+  };
   const std::size_t colon = text.rfind(':');
   if (colon == std::string::npos) return wrong();
   Address address;

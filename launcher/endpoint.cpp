@@ -9,7 +9,8 @@ namespace {
 bool same_secret(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
   unsigned difference = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  for (std::size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
   return difference == 0;
 }
 
@@ -21,10 +22,13 @@ std::string metrics(const EndpointState& state) {
   if (state.whole_job) {
     sink.family("paceline_job_restarts_total", MetricType::kCounter, "Restarts of the gang that failures have spent.");
     sink.value(job, state.state.restarts);
-    sink.family("paceline_job_replicas_gathered", MetricType::kGauge, "Replicas whose launchers are connected to rank 0's.");
+    sink.family("paceline_job_replicas_gathered", MetricType::kGauge,
+                "Replicas whose launchers are connected to rank 0's.");
     sink.value(job, state.state.gathered);
     if (state.summary.skew > 0) {
-      sink.family("paceline_step_skew_ratio", MetricType::kGauge, "Own time per step of the slowest rank over the median rank's; waiting for other ranks is not own time.");
+      sink.family(
+          "paceline_step_skew_ratio", MetricType::kGauge,
+          "Own time per step of the slowest rank over the median rank's; waiting for other ranks is not own time.");
       sink.value(job, state.summary.skew);
     }
   }
@@ -33,11 +37,13 @@ std::string metrics(const EndpointState& state) {
 
 }  // namespace
 
-summary::HttpAnswer answer_request(const EndpointState& state, const std::string& path, const std::string& authorization) {
+summary::HttpAnswer answer_request(const EndpointState& state, const std::string& path,
+                                   const std::string& authorization) {
   if (path == "/healthz") return {200, "text/plain; charset=utf-8", "ok\n"};
   if (path == "/metrics") return {200, std::string(telemetry::kTextContentType), metrics(state)};
   if (path == "/v1/summary") {
-    if (!same_secret(authorization, "Bearer " + state.config->token)) return {401, "text/plain; charset=utf-8", "show the job's token: Authorization: Bearer <token>\n"};
+    if (!same_secret(authorization, "Bearer " + state.config->token))
+      return {401, "text/plain; charset=utf-8", "show the job's token: Authorization: Bearer <token>\n"};
     return {200, "application/json", summary::summary_document(state.state, state.summary) + "\n"};
   }
   return {};

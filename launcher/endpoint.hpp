@@ -19,6 +19,7 @@ struct EndpointState {
   telemetry::JobSummary summary;
 };
 
-summary::HttpAnswer answer_request(const EndpointState& state, const std::string& path, const std::string& authorization);
+summary::HttpAnswer answer_request(const EndpointState& state, const std::string& path,
+                                   const std::string& authorization);
 
 }  // namespace paceline::launcher

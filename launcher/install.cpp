@@ -59,9 +59,12 @@ Status install(const fs::path& source, const fs::path& target) {
   std::error_code error;
   fs::remove(target / ".complete", error);
   if (fs::equivalent(source, target, error)) {
-    return fail(Code::kInvalid, Origin::kConfig, "install: " + target.string() + " is where the runtime already lies; name another directory");
+    return fail(Code::kInvalid, Origin::kConfig,
+                "install: " + target.string() + " is where the runtime already lies; name another directory");
   }
-  if (!fs::is_directory(source / "bin", error)) return fail(Code::kNotFound, Origin::kConfig, "install: " + source.string() + " holds no bin/; is this the runtime image?");
+  if (!fs::is_directory(source / "bin", error))
+    return fail(Code::kNotFound, Origin::kConfig,
+                "install: " + source.string() + " holds no bin/; is this the runtime image?");
   for (const char* part : {"bin", "lib", "python"}) {
     if (!fs::exists(source / part, error)) continue;
     if (auto copied = copy_tree(source / part, target / part); !copied) return copied;
@@ -70,7 +73,8 @@ Status install(const fs::path& source, const fs::path& target) {
   telemetry::UniqueFd marker(::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!marker.valid()) return fail_errno("install " + partial.string(), errno);
   const std::string text = PACELINE_VERSION "\n";
-  if (::write(marker.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) return fail_errno("install " + partial.string(), errno);
+  if (::write(marker.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return fail_errno("install " + partial.string(), errno);
   fs::rename(partial, target / ".complete", error);
   if (error) return failed(target / ".complete", error);
   return {};

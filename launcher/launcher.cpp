@@ -44,16 +44,11 @@ constexpr int kAnyRank = 1 << 24;
 
 int exit_code(rendezvous::End end) {
   switch (end) {
-    case rendezvous::End::kSucceeded:
-      return contract::kExitOk;
-    case rendezvous::End::kFailed:
-      return contract::kExitJobFailed;
-    case rendezvous::End::kTerminated:
-      return contract::kExitTerminated;
-    case rendezvous::End::kBadContract:
-      return contract::kExitBadContract;
-    case rendezvous::End::kRendezvousTimeout:
-      return contract::kExitRendezvous;
+    case rendezvous::End::kSucceeded: return contract::kExitOk;
+    case rendezvous::End::kFailed: return contract::kExitJobFailed;
+    case rendezvous::End::kTerminated: return contract::kExitTerminated;
+    case rendezvous::End::kBadContract: return contract::kExitBadContract;
+    case rendezvous::End::kRendezvousTimeout: return contract::kExitRendezvous;
   }
   return contract::kExitJobFailed;
 }
@@ -62,7 +57,9 @@ rendezvous::Hello hello_of(const Config& config) {
   rendezvous::Hello hello;
   hello.token = config.token;
   hello.job_uid = config.job_uid;
-  hello.node = {config.node_rank, config.role, config.replica_index, config.incarnation, config.pod_name, config.pod_ip, config.node_name, config.processes, 0};
+  hello.node = {config.node_rank,   config.role,      config.replica_index,
+                config.incarnation, config.pod_name,  config.pod_ip,
+                config.node_name,   config.processes, 0};
   hello.attempt = config.attempt;
   hello.restarts = config.restarts;
   return hello;
@@ -90,7 +87,8 @@ rendezvous::GangConfig gang_of(const Config& config) {
 
 class Launcher::Impl {
  public:
-  Impl(Config config, frameworks::Environment environment, std::vector<std::string> command, const Clock& clock, Log& log)
+  Impl(Config config, frameworks::Environment environment, std::vector<std::string> command, const Clock& clock,
+       Log& log)
       : config_(std::move(config)),
         environment_(std::move(environment)),
         command_(std::move(command)),
@@ -101,7 +99,9 @@ class Launcher::Impl {
         collector_({config_.job_namespace, config_.job_name, config_.role, config_.node_name}, clock),
         rings_(collector_),
         ranks_(pump_, clock, config_.grace, "/",
-               {[this](int local_rank, const std::optional<rendezvous::Failure>& failure) { perform(member_.on_rank_exit(local_rank, failure)); },
+               {[this](int local_rank, const std::optional<rendezvous::Failure>& failure) {
+                  perform(member_.on_rank_exit(local_rank, failure));
+                },
                 [this] { perform(member_.on_all_stopped(clock_.steady())); }}),
         member_({hello_of(config_), config_.startup_timeout, config_.rank_zero_decides}, clock.steady()) {}
 
@@ -118,7 +118,6 @@ class Launcher::Impl {
   summary::HttpAnswer answer(const std::string& path, const std::string& authorization) const;
   void write_ending();
   std::filesystem::path in_state(const char* name) const { return std::filesystem::path(config_.state_dir) / name; }
-
 
   const Config config_;
   const frameworks::Environment environment_;
@@ -150,7 +149,10 @@ Status Launcher::Impl::prepare() {
   const auto path = environment_.find("PATH");
   const auto command = frameworks::resolve_command(
       command_, {config_.framework, config_.passthrough, config_.node_count, config_.processes},
-      [&](const std::string& script) { return frameworks::interpreter_of_script(script, path == environment_.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second); });
+      [&](const std::string& script) {
+        return frameworks::interpreter_of_script(
+            script, path == environment_.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second);
+      });
   if (!command) return std::unexpected(command.error());
   for (const std::string& note : command->notes) log_.line(note);
   plan_.argv = command->argv;
@@ -166,13 +168,17 @@ Status Launcher::Impl::prepare() {
     if (auto opened = server_->open(config_.listen.host, config_.listen.port); !opened) return opened;
   }
   if (!config_.http.host.empty()) {
-    http_.emplace(io_, [this](const std::string& target, const std::string& authorization) { return answer(target, authorization); });
+    http_.emplace(io_, [this](const std::string& target, const std::string& authorization) {
+      return answer(target, authorization);
+    });
     if (auto opened = http_->open(config_.http.host, config_.http.port); !opened) return opened;
   }
-  client_.emplace(io_, config_.rendezvous.host, config_.rendezvous.port,
-                  rendezvous::Client::Callbacks{[this] { perform(member_.on_connected(clock_.steady())); },
-                                                [this](const std::string& why) { perform(member_.on_disconnected(why, clock_.steady())); },
-                                                [this](const rendezvous::Message& message) { perform(member_.on_message(message, clock_.steady())); }});
+  client_.emplace(
+      io_, config_.rendezvous.host, config_.rendezvous.port,
+      rendezvous::Client::Callbacks{
+          [this] { perform(member_.on_connected(clock_.steady())); },
+          [this](const std::string& why) { perform(member_.on_disconnected(why, clock_.steady())); },
+          [this](const rendezvous::Message& message) { perform(member_.on_message(message, clock_.steady())); }});
   return {};
 }
 
@@ -280,7 +286,8 @@ void Launcher::Impl::start_ranks(const rendezvous::StartRanks& start) {
   const auto& node = start.table.nodes[static_cast<std::size_t>(config_.node_rank)];
   // A launcher that was kept numbers its ranks itself.
   const int first = config_.passthrough ? 0 : node.first_rank;
-  collector_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank, first, config_.passthrough ? kAnyRank : node.processes);
+  collector_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank, first,
+                           config_.passthrough ? kAnyRank : node.processes);
   ranks_.start(specs.ranks);
 }
 
@@ -296,9 +303,14 @@ summary::HttpAnswer Launcher::Impl::answer(const std::string& path, const std::s
   if (server_) {
     const auto& gang = server_->gang();
     state.whole_job = true;
-    state.state = {config_.job_uid, std::string(rendezvous::to_string(gang.phase())), gang.attempt(), gang.restarts(), gang.gathered(), gang.expected(), gang.culprit()};
+    state.state = {config_.job_uid, std::string(rendezvous::to_string(gang.phase())),
+                   gang.attempt(),  gang.restarts(),
+                   gang.gathered(), gang.expected(),
+                   gang.culprit()};
   } else {
-    state.state = {config_.job_uid, member_.running() ? "Running" : "Gathering", member_.attempt(), member_.restarts(), 1, 1, std::nullopt};
+    state.state = {
+        config_.job_uid, member_.running() ? "Running" : "Gathering", member_.attempt(), member_.restarts(), 1, 1,
+        std::nullopt};
   }
   state.summary = folded(telemetry::Span::kWindow);
   return answer_request(state, path, authorization);
@@ -307,10 +319,18 @@ summary::HttpAnswer Launcher::Impl::answer(const std::string& path, const std::s
 void Launcher::Impl::write_ending() {
   const auto& outcome = *outcome_;
   const auto summary = folded(telemetry::Span::kTotal);
-  const summary::Ending ending{std::string(rendezvous::to_string(outcome.end)), outcome.attempt, outcome.restarts, outcome.message, outcome.culprit, in_state("report.json").string()};
-  if (auto written = write_atomically(ending.report, summary::report_document(ending, summary)); !written) log_.line(written.error().message);
+  const summary::Ending ending{std::string(rendezvous::to_string(outcome.end)),
+                               outcome.attempt,
+                               outcome.restarts,
+                               outcome.message,
+                               outcome.culprit,
+                               in_state("report.json").string()};
+  if (auto written = write_atomically(ending.report, summary::report_document(ending, summary)); !written)
+    log_.line(written.error().message);
   if (!config_.termination_log.empty()) {
-    if (auto written = write_in_place(config_.termination_log, summary::termination_message(ending, summary, contract::kTerminationMessageBytes)); !written) {
+    if (auto written = write_in_place(
+            config_.termination_log, summary::termination_message(ending, summary, contract::kTerminationMessageBytes));
+        !written) {
       log_.line(written.error().message);
     }
   }
@@ -319,7 +339,8 @@ void Launcher::Impl::write_ending() {
   log_.line("ends: " + ending.verdict + (ending.message.empty() ? "" : ": " + ending.message));
 }
 
-Launcher::Launcher(Config config, frameworks::Environment environment, std::vector<std::string> command, const Clock& clock, Log& log)
+Launcher::Launcher(Config config, frameworks::Environment environment, std::vector<std::string> command,
+                   const Clock& clock, Log& log)
     : impl_(std::make_unique<Impl>(std::move(config), std::move(environment), std::move(command), clock, log)) {}
 Launcher::~Launcher() = default;
 int Launcher::run() { return impl_->run(); }
@@ -328,7 +349,9 @@ int refuse(const std::string& termination_log, const std::string& message, Log& 
   log.line(message);
   if (!termination_log.empty()) {
     const summary::Ending ending{"BadContract", 0, 0, message, std::nullopt, ""};
-    if (auto written = write_in_place(termination_log, summary::termination_message(ending, {}, contract::kTerminationMessageBytes)); !written) {
+    if (auto written = write_in_place(termination_log,
+                                      summary::termination_message(ending, {}, contract::kTerminationMessageBytes));
+        !written) {
       log.line(written.error().message);
     }
   }

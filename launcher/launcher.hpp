@@ -6,10 +6,9 @@
 // Failure: `run` returns the exit code of contract/labels.hpp; the reason is in the log and in the termination message.
 #pragma once
 
-#include <utility>
-
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.hpp"
@@ -20,7 +19,8 @@ namespace paceline::launcher {
 
 class Launcher {
  public:
-  Launcher(Config config, frameworks::Environment environment, std::vector<std::string> command, const Clock& clock, Log& log);
+  Launcher(Config config, frameworks::Environment environment, std::vector<std::string> command, const Clock& clock,
+           Log& log);
   ~Launcher();
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;

@@ -26,7 +26,8 @@ paceline::frameworks::Environment own_environment() {
   paceline::frameworks::Environment environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const char* equals = std::strchr(*entry, '=');
-    if (equals != nullptr) environment.emplace(std::string(*entry, static_cast<std::size_t>(equals - *entry)), equals + 1);
+    if (equals != nullptr)
+      environment.emplace(std::string(*entry, static_cast<std::size_t>(equals - *entry)), equals + 1);
   }
   return environment;
 }
@@ -47,7 +48,8 @@ int run(const std::vector<std::string>& command) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.size() >= 3 && arguments[0] == "run" && arguments[1] == "--") return run({arguments.begin() + 2, arguments.end()});
+  if (arguments.size() >= 3 && arguments[0] == "run" && arguments[1] == "--")
+    return run({arguments.begin() + 2, arguments.end()});
   if (arguments.size() == 2 && arguments[0] == "install") {
     if (auto installed = paceline::launcher::install(paceline::launcher::own_tree(), arguments[1]); !installed) {
       std::cerr << "[paceline] " << installed.error().message << '\n';

@@ -44,11 +44,12 @@ std::string interface_of(const std::string& address) {
   std::string name;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != wanted.storage.ss_family) continue;
-    const bool same = wanted.storage.ss_family == AF_INET
-                          ? std::memcmp(&reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr,
-                                        &reinterpret_cast<const sockaddr_in*>(&wanted.storage)->sin_addr, sizeof(in_addr)) == 0
-                          : std::memcmp(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr,
-                                        &reinterpret_cast<const sockaddr_in6*>(&wanted.storage)->sin6_addr, sizeof(in6_addr)) == 0;
+    const bool same =
+        wanted.storage.ss_family == AF_INET
+            ? std::memcmp(&reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr,
+                          &reinterpret_cast<const sockaddr_in*>(&wanted.storage)->sin_addr, sizeof(in_addr)) == 0
+            : std::memcmp(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr,
+                          &reinterpret_cast<const sockaddr_in6*>(&wanted.storage)->sin6_addr, sizeof(in6_addr)) == 0;
     if (same) {
       name = entry->ifa_name;
       break;
@@ -67,8 +68,9 @@ std::uint16_t free_port(const std::string& address, std::uint16_t preferred) {
     if (!fd.valid() || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&wanted.storage), wanted.size) != 0) continue;
     socklen_t size = sizeof wanted.storage;
     if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&wanted.storage), &size) != 0) continue;
-    return ntohs(wanted.storage.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in*>(&wanted.storage)->sin_port
-                                                     : reinterpret_cast<const sockaddr_in6*>(&wanted.storage)->sin6_port);
+    return ntohs(wanted.storage.ss_family == AF_INET
+                     ? reinterpret_cast<const sockaddr_in*>(&wanted.storage)->sin_port
+                     : reinterpret_cast<const sockaddr_in6*>(&wanted.storage)->sin6_port);
   }
   return 0;
 }

@@ -30,7 +30,9 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config, const rendez
     place.job_uid = config.job_uid;
     place.master_address = table.master_address;
     place.master_port = table.master_port;
-    const frameworks::RankSetting setting{config.passthrough, frameworks::threads_per_rank(cpus, processes), config.runtime_dir, plan.rank_table, plan.telemetry_socket, plan.interface};
+    const frameworks::RankSetting setting{config.passthrough,    frameworks::threads_per_rank(cpus, processes),
+                                          config.runtime_dir,    plan.rank_table,
+                                          plan.telemetry_socket, plan.interface};
     const auto composed = frameworks::compose_environment(plan.environment, place, setting);
 
     process::RankSpec spec;
@@ -41,7 +43,8 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config, const rendez
     spec.request.cpus = binding[static_cast<std::size_t>(local_rank)];
     planned.ranks.push_back(std::move(spec));
     if (local_rank == 0) {
-      for (const std::string& change : composed.changes) planned.changes += (planned.changes.empty() ? "" : " ") + change;
+      for (const std::string& change : composed.changes)
+        planned.changes += (planned.changes.empty() ? "" : " ") + change;
     }
   }
   return planned;

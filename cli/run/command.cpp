@@ -73,7 +73,9 @@ std::string find_runtime(const fs::path& program_dir) {
 /// A directory that is gone when we are.
 class StateDirectory {
  public:
-  explicit StateDirectory(const std::string& base) : path_(base + "/paceline-XXXXXX") { good_ = ::mkdtemp(path_.data()) != nullptr; }
+  explicit StateDirectory(const std::string& base) : path_(base + "/paceline-XXXXXX") {
+    good_ = ::mkdtemp(path_.data()) != nullptr;
+  }
   ~StateDirectory() {
     std::error_code ignored;
     if (good_) fs::remove_all(path_, ignored);
@@ -95,7 +97,9 @@ Result<std::vector<PathMapping>> read_mappings(const std::vector<std::string>& t
     if (!mapping) return std::unexpected(mapping.error());
     std::error_code error;
     if (!fs::exists(mapping->local, error)) {
-      return fail(Code::kNotFound, Origin::kConfig, "--map " + text + ": " + mapping->local + " does not exist here; name a directory or file of this machine");
+      return fail(
+          Code::kNotFound, Origin::kConfig,
+          "--map " + text + ": " + mapping->local + " does not exist here; name a directory or file of this machine");
     }
     mapping->local = fs::canonical(mapping->local, error).string();
     mappings.push_back(*std::move(mapping));
@@ -132,14 +136,18 @@ int run_command(const RunOptions& options) {
   machine.launcher = (program_dir / "paceline-launcher").string();
   machine.runtime_dir = options.runtime_dir.empty() ? find_runtime(program_dir) : options.runtime_dir;
   if (::access(machine.launcher.c_str(), X_OK) != 0) {
-    std::cerr << "paceline: " << machine.launcher << " is missing; build or install paceline-launcher beside paceline\n";
+    std::cerr << "paceline: " << machine.launcher
+              << " is missing; build or install paceline-launcher beside paceline\n";
     return kExitMachine;
   }
-  if (machine.runtime_dir.empty()) std::cerr << "[paceline] no runtime found beside " << program_dir.string() << ": no step-time breakdown (--runtime DIR names one)\n";
+  if (machine.runtime_dir.empty())
+    std::cerr << "[paceline] no runtime found beside " << program_dir.string()
+              << ": no step-time breakdown (--runtime DIR names one)\n";
   const char* temporary = std::getenv("TMPDIR");
   const StateDirectory state(temporary == nullptr || *temporary == '\0' ? "/tmp" : temporary);
   if (!state.good()) {
-    std::cerr << "paceline: cannot make a state directory " << state.path() << ": " << std::strerror(errno) << "; set TMPDIR to a writable directory\n";
+    std::cerr << "paceline: cannot make a state directory " << state.path() << ": " << std::strerror(errno)
+              << "; set TMPDIR to a writable directory\n";
     return kExitMachine;
   }
   machine.state_dir = state.path();
@@ -149,7 +157,8 @@ int run_command(const RunOptions& options) {
   machine.token = random_hex();
   machine.cpus = static_cast<int>(process::allowed_cpus().size());
   machine.rendezvous_port = launcher::free_port("127.0.0.1", 0);
-  for (int i = 0; i < api::replica_count(job->spec); ++i) machine.http_ports.push_back(launcher::free_port("127.0.0.1", 0));
+  for (int i = 0; i < api::replica_count(job->spec); ++i)
+    machine.http_ports.push_back(launcher::free_port("127.0.0.1", 0));
 
   LocalPlan plan = plan_locally(*job, machine);
   if (!plan.ignored.empty()) {
@@ -159,7 +168,9 @@ int run_command(const RunOptions& options) {
   }
   const SystemClock clock;
   Screen screen(job->metadata.name, ::isatty(STDOUT_FILENO) == 1, clock);
-  LocalRunConfig config{job->metadata.name, machine.token, machine.http_ports, job->spec.failure_policy.grace_period, job->spec.active_deadline, metrics.host, metrics.port};
+  LocalRunConfig config{
+      job->metadata.name,        machine.token, machine.http_ports, job->spec.failure_policy.grace_period,
+      job->spec.active_deadline, metrics.host,  metrics.port};
   LocalRun run(std::move(config), std::move(plan), screen, clock);
   const auto code = run.run();
   if (!code) {

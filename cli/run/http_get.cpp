@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run/http_get.hpp"
 
-#include <utility>
-
 #include <chrono>
 #include <memory>
+#include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -23,11 +22,15 @@ constexpr std::chrono::seconds kTime{3};
 constexpr std::uint64_t kMostBody = 16 * 1024 * 1024;
 
 struct Exchange : std::enable_shared_from_this<Exchange> {
-  Exchange(asio::io_context& io, std::function<void(std::optional<std::string>)> callback) : stream(io), done(std::move(callback)) { parser.body_limit(kMostBody); }
+  Exchange(asio::io_context& io, std::function<void(std::optional<std::string>)> callback)
+      : stream(io), done(std::move(callback)) {
+    parser.body_limit(kMostBody);
+  }
 
   void begin(std::uint16_t port) {
     stream.expires_after(kTime);
-    stream.async_connect(asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), port), [self = shared_from_this()](beast::error_code error) {
+    stream.async_connect(asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), port), [self = shared_from_this()](
+                                                                                              beast::error_code error) {
       if (error) return self->done(std::nullopt);
       http::async_write(self->stream, self->request, [self](beast::error_code failed, std::size_t) {
         if (failed) return self->done(std::nullopt);

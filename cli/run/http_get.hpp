@@ -14,7 +14,7 @@ class io_context;
 
 namespace paceline::cli {
 
-void http_get(boost::asio::io_context& io, std::uint16_t port, const std::string& target, const std::string& authorization,
-              std::function<void(std::optional<std::string>)> done);
+void http_get(boost::asio::io_context& io, std::uint16_t port, const std::string& target,
+              const std::string& authorization, std::function<void(std::optional<std::string>)> done);
 
 }  // namespace paceline::cli

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run/job_file.hpp"
 
+#include <yaml-cpp/yaml.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -8,8 +10,6 @@
 #include <iterator>
 #include <set>
 #include <stdexcept>
-
-#include <yaml-cpp/yaml.h>
 
 namespace paceline::cli {
 namespace {
@@ -37,7 +37,8 @@ json plain_scalar(const std::string& text) {
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return nullptr;
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
-  const bool numeric = std::isdigit(static_cast<unsigned char>(text.front())) != 0 || text.front() == '-' || text.front() == '+' || text.front() == '.';
+  const bool numeric = std::isdigit(static_cast<unsigned char>(text.front())) != 0 || text.front() == '-' ||
+                       text.front() == '+' || text.front() == '.';
   if (!numeric) return text;
   std::int64_t integer = 0;
   if (parse_whole(text, integer)) return integer;
@@ -53,12 +54,15 @@ class Converter {
   json convert(const YAML::Node& node, const std::string& path, int level) {
     const int line = node.Mark().line + 1;
     if (level > kMostLevels) throw Located(line, "is nested more than " + std::to_string(kMostLevels) + " levels deep");
-    if (++values_ > kMostValues) throw Located(line, "the file holds more than " + std::to_string(kMostValues) + " values (aliases counted each time)");
+    if (++values_ > kMostValues)
+      throw Located(line,
+                    "the file holds more than " + std::to_string(kMostValues) + " values (aliases counted each time)");
     if (!path.empty()) lines_.try_emplace(path, line);
     if (node.IsScalar()) return node.Tag() == "!" ? json(node.Scalar()) : plain_scalar(node.Scalar());
     if (node.IsSequence()) {
       json list = json::array();
-      for (std::size_t i = 0; i < node.size(); ++i) list.push_back(convert(node[i], path + "[" + std::to_string(i) + "]", level + 1));
+      for (std::size_t i = 0; i < node.size(); ++i)
+        list.push_back(convert(node[i], path + "[" + std::to_string(i) + "]", level + 1));
       return list;
     }
     if (node.IsMap()) {
@@ -66,7 +70,8 @@ class Converter {
       for (const auto& entry : node) {
         if (!entry.first.IsScalar()) throw Located(entry.first.Mark().line + 1, "a key is not a word");
         const std::string& key = entry.first.Scalar();
-        if (object.contains(key)) throw Located(entry.first.Mark().line + 1, "\"" + key + "\" is written twice in one object; keep one");
+        if (object.contains(key))
+          throw Located(entry.first.Mark().line + 1, "\"" + key + "\" is written twice in one object; keep one");
         const std::string below = path.empty() ? key : path + "." + key;
         lines_[below] = entry.first.Mark().line + 1;
         object[key] = convert(entry.second, below, level + 1);
@@ -106,13 +111,17 @@ Result<JobFile> parse_job(const std::string& name, const std::string& text) {
   try {
     std::vector<YAML::Node> documents = YAML::LoadAll(text);
     std::erase_if(documents, [](const YAML::Node& node) { return !node.IsDefined() || node.IsNull(); });
-    if (documents.empty()) return wrong(name, 1, "the file holds no job; write apiVersion, kind: TrainingJob, metadata and spec");
-    if (documents.size() > 1) return wrong(name, documents[1].Mark().line + 1, "a second document begins here; keep one TrainingJob in the file");
+    if (documents.empty())
+      return wrong(name, 1, "the file holds no job; write apiVersion, kind: TrainingJob, metadata and spec");
+    if (documents.size() > 1)
+      return wrong(name, documents[1].Mark().line + 1,
+                   "a second document begins here; keep one TrainingJob in the file");
     file.document = Converter(file.lines).convert(documents.front(), "", 0);
   } catch (const Located& error) {
     return wrong(name, error.line, error.what());
   } catch (const YAML::Exception& error) {
-    return wrong(name, error.mark.line + 1, "not YAML: " + error.msg + "; look at the indentation and the colons around this line");
+    return wrong(name, error.mark.line + 1,
+                 "not YAML: " + error.msg + "; look at the indentation and the colons around this line");
   }
   return file;
 }
@@ -123,7 +132,8 @@ Result<JobFile> read_job(const std::filesystem::path& path) {
   if (!in) return fail_errno("cannot read " + path.string(), errno == 0 ? ENOENT : errno);
   std::string text(kMostBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad()) return fail(Code::kInvalid, Origin::kConfig, "cannot read " + path.string() + "; name a file, not a directory");
+  if (in.bad())
+    return fail(Code::kInvalid, Origin::kConfig, "cannot read " + path.string() + "; name a file, not a directory");
   text.resize(static_cast<std::size_t>(in.gcount()));
   return parse_job(path.string(), text);
 }

@@ -16,9 +16,20 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 14> kIgnoredOfContainer{
-    "image",         "imagePullPolicy", "resources",     "ports", "livenessProbe", "readinessProbe", "startupProbe", "securityContext", "terminationMessagePath",
-    "terminationMessagePolicy", "stdin", "stdinOnce", "tty", "volumeDevices"};
+constexpr std::array<std::string_view, 14> kIgnoredOfContainer{"image",
+                                                               "imagePullPolicy",
+                                                               "resources",
+                                                               "ports",
+                                                               "livenessProbe",
+                                                               "readinessProbe",
+                                                               "startupProbe",
+                                                               "securityContext",
+                                                               "terminationMessagePath",
+                                                               "terminationMessagePolicy",
+                                                               "stdin",
+                                                               "stdinOnce",
+                                                               "tty",
+                                                               "volumeDevices"};
 
 const json* member(const json& object, std::string_view key) {
   if (!object.is_object()) return nullptr;
@@ -31,9 +42,11 @@ std::string text_of(const json& object, std::string_view key) {
   return value != nullptr && value->is_string() ? value->get<std::string>() : "";
 }
 
-void refuse_container(const json& trainer, const std::string& path, const std::vector<PathMapping>& mappings, api::FieldErrors& errors) {
+void refuse_container(const json& trainer, const std::string& path, const std::vector<PathMapping>& mappings,
+                      api::FieldErrors& errors) {
   if (member(trainer, "envFrom") != nullptr) {
-    errors.push_back({path + ".envFrom", "", "takes variables from the cluster, which is not there in a local run", "write the variables in env, or set them in your shell and remove envFrom"});
+    errors.push_back({path + ".envFrom", "", "takes variables from the cluster, which is not there in a local run",
+                      "write the variables in env, or set them in your shell and remove envFrom"});
   }
   if (member(trainer, "lifecycle") != nullptr) {
     errors.push_back({path + ".lifecycle", "", "is not run locally", "move what it does into command"});
@@ -41,14 +54,17 @@ void refuse_container(const json& trainer, const std::string& path, const std::v
   if (const json* variables = member(trainer, "env"); variables != nullptr && variables->is_array()) {
     for (std::size_t i = 0; i < variables->size(); ++i) {
       if (member((*variables)[i], "valueFrom") == nullptr) continue;
-      errors.push_back({path + ".env[" + std::to_string(i) + "].valueFrom", text_of((*variables)[i], "name"), "takes its value from the cluster, which is not there in a local run", "write value"});
+      errors.push_back({path + ".env[" + std::to_string(i) + "].valueFrom", text_of((*variables)[i], "name"),
+                        "takes its value from the cluster, which is not there in a local run", "write value"});
     }
   }
   if (const json* mounts = member(trainer, "volumeMounts"); mounts != nullptr && mounts->is_array()) {
     for (std::size_t i = 0; i < mounts->size(); ++i) {
       const std::string at = text_of((*mounts)[i], "mountPath");
       if (is_mapped(mappings, at)) continue;
-      errors.push_back({path + ".volumeMounts[" + std::to_string(i) + "].mountPath", at, "is a volume, which is not there in a local run", "say where it lies here: --map " + at + "=LOCAL_PATH"});
+      errors.push_back({path + ".volumeMounts[" + std::to_string(i) + "].mountPath", at,
+                        "is a volume, which is not there in a local run",
+                        "say where it lies here: --map " + at + "=LOCAL_PATH"});
     }
   }
 }
@@ -77,7 +93,8 @@ std::string expand_references(const std::string& text, const std::map<std::strin
 
 api::FieldErrors refuse_locally(const api::TrainingJob& job, const std::vector<PathMapping>& mappings) {
   api::FieldErrors errors;
-  if (job.spec.suspend) errors.push_back({"spec.suspend", "true", "means that the job must not run", "set it to false"});
+  if (job.spec.suspend)
+    errors.push_back({"spec.suspend", "true", "means that the job must not run", "set it to false"});
   for (std::size_t index = 0; index < job.spec.roles.size(); ++index) {
     const api::Role& role = job.spec.roles[index];
     const std::string pod = "spec.roles[" + std::to_string(index) + "].template.spec";
@@ -85,13 +102,15 @@ api::FieldErrors refuse_locally(const api::TrainingJob& job, const std::vector<P
     const json* trainer = api::trainer_of(role);
     if (spec == nullptr || trainer == nullptr) continue;
     if (member(*spec, "initContainers") != nullptr) {
-      errors.push_back({pod + ".initContainers", "", "are not run locally", "do their work beforehand and remove them from this file"});
+      errors.push_back({pod + ".initContainers", "", "are not run locally",
+                        "do their work beforehand and remove them from this file"});
     }
     const int position = api::trainer_index(role);
     const json& containers = (*spec)["containers"];
     for (std::size_t i = 0; i < containers.size(); ++i) {
       if (static_cast<int>(i) == position) continue;
-      errors.push_back({pod + ".containers[" + std::to_string(i) + "]", text_of(containers[i], "name"), "is a sidecar, which is not run locally", "start it yourself and remove it from this file"});
+      errors.push_back({pod + ".containers[" + std::to_string(i) + "]", text_of(containers[i], "name"),
+                        "is a sidecar, which is not run locally", "start it yourself and remove it from this file"});
     }
     const std::string path = pod + ".containers[" + std::to_string(position) + "]";
     refuse_container(*trainer, path, mappings, errors);
@@ -99,7 +118,8 @@ api::FieldErrors refuse_locally(const api::TrainingJob& job, const std::vector<P
     std::vector<std::string> command = api::strings_of(*trainer, "command");
     const auto arguments = api::strings_of(*trainer, "args");
     command.insert(command.end(), arguments.begin(), arguments.end());
-    const frameworks::JobShape shape{std::string(api::to_string(job.spec.framework.type)), job.spec.framework.launcher == api::FrameworkLauncher::kPassthrough,
+    const frameworks::JobShape shape{std::string(api::to_string(job.spec.framework.type)),
+                                     job.spec.framework.launcher == api::FrameworkLauncher::kPassthrough,
                                      api::replica_count(job.spec), api::processes_of(job.spec, role)};
     const auto resolved = frameworks::resolve_command(command, shape, [](const std::string&) { return std::string(); });
     if (!resolved) errors.push_back({path + ".command", "", resolved.error().message, ""});
@@ -132,7 +152,8 @@ LocalPlan plan_locally(const api::TrainingJob& job, const Machine& machine) {
     const std::string rendezvous = "127.0.0.1:" + std::to_string(machine.rendezvous_port);
     endpoints.rendezvous_address = rendezvous;
     endpoints.rendezvous_listen = rendezvous;
-    endpoints.http_listen = "127.0.0.1:" + std::to_string(machine.http_ports[static_cast<std::size_t>(replica.node_rank)]);
+    endpoints.http_listen =
+        "127.0.0.1:" + std::to_string(machine.http_ports[static_cast<std::size_t>(replica.node_rank)]);
     endpoints.runtime_dir = machine.runtime_dir;
     endpoints.state_dir = local.state_dir;
     endpoints.termination_log = local.termination_log;
@@ -154,7 +175,8 @@ LocalPlan plan_locally(const api::TrainingJob& job, const Machine& machine) {
 
     local.argv = {machine.launcher, "run", "--"};
     for (const char* key : {"command", "args"}) {
-      for (const std::string& word : api::strings_of(trainer, key)) local.argv.push_back(apply_mappings(machine.mappings, expand_references(word, container)));
+      for (const std::string& word : api::strings_of(trainer, key))
+        local.argv.push_back(apply_mappings(machine.mappings, expand_references(word, container)));
     }
     local.working_dir = apply_mappings(machine.mappings, text_of(trainer, "workingDir"));
     plan.replicas.push_back(std::move(local));

@@ -85,7 +85,9 @@ class LocalRun::Impl {
   void kill_all(int signal);
   void tick();
   void refresh();
-  bool all_exited() const { return std::all_of(children_.begin(), children_.end(), [](const Child& child) { return child.exited; }); }
+  bool all_exited() const {
+    return std::all_of(children_.begin(), children_.end(), [](const Child& child) { return child.exited; });
+  }
   int finish();
 
   const LocalRunConfig config_;
@@ -113,7 +115,8 @@ Status LocalRun::Impl::start() {
   if (!config_.metrics_host.empty()) {
     metrics_.emplace(io_, [this](const std::string& path, const std::string&) {
       if (path == "/healthz") return summary::HttpAnswer{200, "text/plain; charset=utf-8", "ok\n"};
-      if (path == "/metrics") return summary::HttpAnswer{200, std::string(telemetry::kTextContentType), merge_metrics(scrapes_)};
+      if (path == "/metrics")
+        return summary::HttpAnswer{200, std::string(telemetry::kTextContentType), merge_metrics(scrapes_)};
       return summary::HttpAnswer{};
     });
     if (auto opened = metrics_->open(config_.metrics_host, config_.metrics_port); !opened) return opened;
@@ -127,7 +130,10 @@ Status LocalRun::Impl::start() {
     auto spawned = process::spawn(request);
     if (!spawned) {
       auto error = spawned.error();
-      error.message = replica.name + ": " + error.message + (replica.working_dir.empty() ? "" : " (workingDir " + replica.working_dir + "; --map says where it lies here)");
+      error.message =
+          replica.name + ": " + error.message +
+          (replica.working_dir.empty() ? ""
+                                       : " (workingDir " + replica.working_dir + "; --map says where it lies here)");
       return std::unexpected(error);
     }
     children_.push_back({spawned->pid});
@@ -139,15 +145,16 @@ Status LocalRun::Impl::start() {
 }
 
 void LocalRun::Impl::read(std::size_t replica, const std::shared_ptr<Stream>& stream) {
-  stream->descriptor.async_read_some(asio::buffer(stream->buffer), [this, replica, stream](boost::system::error_code error, std::size_t size) {
-    if (error) {
-      print(replica, stream->splitter.finish(), stream->to_stderr);
-      --open_streams_;
-      return;
-    }
-    print(replica, stream->splitter.push({stream->buffer.data(), size}), stream->to_stderr);
-    read(replica, stream);
-  });
+  stream->descriptor.async_read_some(
+      asio::buffer(stream->buffer), [this, replica, stream](boost::system::error_code error, std::size_t size) {
+        if (error) {
+          print(replica, stream->splitter.finish(), stream->to_stderr);
+          --open_streams_;
+          return;
+        }
+        print(replica, stream->splitter.push({stream->buffer.data(), size}), stream->to_stderr);
+        read(replica, stream);
+      });
 }
 
 void LocalRun::Impl::print(std::size_t replica, const std::string& lines, bool to_stderr) {
@@ -159,7 +166,8 @@ void LocalRun::Impl::print(std::size_t replica, const std::string& lines, bool t
     at = end + 1;
     if (!to_stderr && line.starts_with(kRankZero)) last_words_ = line.substr(kRankZero.size());
     // The launchers of all replicas speak here: say which.
-    if (replica > 0 && line.starts_with("[paceline] ")) line = "[paceline " + std::to_string(replica) + "] " + line.substr(11);
+    if (replica > 0 && line.starts_with("[paceline] "))
+      line = "[paceline " + std::to_string(replica) + "] " + line.substr(11);
     shown += line + "\n";
   }
   screen_.write(shown, to_stderr);
@@ -193,12 +201,13 @@ void LocalRun::Impl::reap() {
       if (child.pid != pid || child.exited) continue;
       child.exited = true;
       child.status = status;
-      const bool orderly = WIFEXITED(status) && (WEXITSTATUS(status) == contract::kExitOk || WEXITSTATUS(status) == contract::kExitJobFailed);
+      const bool orderly = WIFEXITED(status) && (WEXITSTATUS(status) == contract::kExitOk ||
+                                                 WEXITSTATUS(status) == contract::kExitJobFailed);
       if (orderly || interrupted_ != 0 || !problem_.empty()) continue;
       // Nobody replaces a replica here: without it the others would wait in vain.
       const JobView last = read_view(read_json(plan_.replicas[i].termination_log));
       problem_ = plan_.replicas[i].name + ": " +
-                 (WIFSIGNALED(status) ? "its launcher was killed by signal " + std::to_string(WTERMSIG(status))
+                 (WIFSIGNALED(status)    ? "its launcher was killed by signal " + std::to_string(WTERMSIG(status))
                   : last.message.empty() ? "its launcher ended with code " + std::to_string(WEXITSTATUS(status))
                                          : last.message);
       stop(SIGTERM);
@@ -221,12 +230,13 @@ void LocalRun::Impl::stop(int signal) {
 void LocalRun::Impl::refresh() {
   if (asking_ || all_exited()) return;
   asking_ = true;
-  http_get(io_, config_.http_ports.front(), "/v1/summary", "Bearer " + config_.token, [this](const std::optional<std::string>& body) {
-    asking_ = false;
-    if (!body || all_exited()) return;
-    const auto document = nlohmann::json::parse(*body, nullptr, false);
-    if (document.is_object()) screen_.show(read_view(document));
-  });
+  http_get(io_, config_.http_ports.front(), "/v1/summary", "Bearer " + config_.token,
+           [this](const std::optional<std::string>& body) {
+             asking_ = false;
+             if (!body || all_exited()) return;
+             const auto document = nlohmann::json::parse(*body, nullptr, false);
+             if (document.is_object()) screen_.show(read_view(document));
+           });
   if (!metrics_) return;
   for (std::size_t i = 0; i < config_.http_ports.size(); ++i) {
     http_get(io_, config_.http_ports[i], "/metrics", "", [this, i](std::optional<std::string> body) {

@@ -5,13 +5,12 @@
 // Failure: `run` returns the job's exit code: 0; the culprit's own code, or 128 + its signal; 130 or 143 after Ctrl-C or SIGTERM; 1 for anything else.
 #pragma once
 
-#include <utility>
-
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/run/local_plan.hpp"

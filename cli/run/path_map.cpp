@@ -6,7 +6,9 @@
 namespace paceline::cli {
 namespace {
 
-bool is_path_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.' || c == '/'; }
+bool is_path_character(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.' || c == '/';
+}
 
 // The mapping whose path stands at `at`; the longest one, so that /data/train may be mapped apart from /data.
 const PathMapping* mapping_at(const std::vector<PathMapping>& mappings, const std::string& text, std::size_t at) {
@@ -30,7 +32,10 @@ Result<PathMapping> parse_mapping(const std::string& text, const std::string& cu
   while (mapping.container.size() > 1 && mapping.container.ends_with('/')) mapping.container.pop_back();
   while (mapping.local.size() > 1 && mapping.local.ends_with('/')) mapping.local.pop_back();
   if (!mapping.container.starts_with('/') || mapping.container == "/" || mapping.local.empty()) {
-    return fail(Code::kInvalid, Origin::kConfig, "--map " + text + ": not CONTAINER_PATH=LOCAL_PATH with an absolute CONTAINER_PATH below /; write for example --map /workspace=examples");
+    return fail(Code::kInvalid, Origin::kConfig,
+                "--map " + text +
+                    ": not CONTAINER_PATH=LOCAL_PATH with an absolute CONTAINER_PATH below /; write for example --map "
+                    "/workspace=examples");
   }
   if (!mapping.local.starts_with('/')) mapping.local = current + "/" + mapping.local;
   return mapping;

@@ -14,7 +14,8 @@ namespace paceline::cli {
 
 class Screen {
  public:
-  Screen(std::string job, bool terminal, const Clock& clock) : job_(std::move(job)), terminal_(terminal), clock_(clock) {}
+  Screen(std::string job, bool terminal, const Clock& clock)
+      : job_(std::move(job)), terminal_(terminal), clock_(clock) {}
 
   /// Whole lines, each with its newline.
   void write(const std::string& lines, bool to_stderr);

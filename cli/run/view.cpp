@@ -42,7 +42,8 @@ const json& part(const json& object, const char* key) {
 
 telemetry::PhaseSeconds read_shares(const json& object) {
   telemetry::PhaseSeconds shares{};
-  for (std::size_t phase = 0; phase < kPhases; ++phase) shares[phase] = number(object, std::string(telemetry::phase_name(phase)).c_str());
+  for (std::size_t phase = 0; phase < kPhases; ++phase)
+    shares[phase] = number(object, std::string(telemetry::phase_name(phase)).c_str());
   return shares;
 }
 
@@ -62,24 +63,19 @@ std::string rate(double value) {
   return buffer.data();
 }
 
-std::string right(const std::string& value, std::size_t width) { return value.size() >= width ? value : std::string(width - value.size(), ' ') + value; }
+std::string right(const std::string& value, std::size_t width) {
+  return value.size() >= width ? value : std::string(width - value.size(), ' ') + value;
+}
 
 std::string_view short_name(std::size_t phase) {
   switch (phase) {
-    case PACELINE_PHASE_DATA_WAIT:
-      return "data";
-    case PACELINE_PHASE_COMM_EXPOSED:
-      return "comm";
-    case PACELINE_PHASE_OPTIMIZER:
-      return "optim";
-    case PACELINE_PHASE_CHECKPOINT:
-      return "ckpt";
-    case PACELINE_PHASE_EVALUATION:
-      return "eval";
-    case PACELINE_PHASE_UNATTRIBUTED:
-      return "unattr";
-    default:
-      return telemetry::phase_name(phase);
+    case PACELINE_PHASE_DATA_WAIT: return "data";
+    case PACELINE_PHASE_COMM_EXPOSED: return "comm";
+    case PACELINE_PHASE_OPTIMIZER: return "optim";
+    case PACELINE_PHASE_CHECKPOINT: return "ckpt";
+    case PACELINE_PHASE_EVALUATION: return "eval";
+    case PACELINE_PHASE_UNATTRIBUTED: return "unattr";
+    default: return telemetry::phase_name(phase);
   }
 }
 
@@ -105,19 +101,24 @@ JobView read_view(const json& document) {
   if (const std::string bottleneck = text(training, "bottleneck"); !bottleneck.empty()) view.bottleneck = bottleneck;
   if (part(training, "slowestRank").is_number()) view.slowest_rank = whole(training, "slowestRank");
   for (const json& rank : part(training, "ranks")) {
-    view.ranks.push_back({whole(rank, "rank"), whole(rank, "nodeRank"), static_cast<std::uint64_t>(number(rank, "step")), number(part(rank, "stepSeconds"), "p50"),
-                          number(part(rank, "stepSeconds"), "p95"), number(rank, "samplesPerSecond"), read_shares(part(rank, "breakdown"))});
+    view.ranks.push_back({whole(rank, "rank"), whole(rank, "nodeRank"),
+                          static_cast<std::uint64_t>(number(rank, "step")), number(part(rank, "stepSeconds"), "p50"),
+                          number(part(rank, "stepSeconds"), "p95"), number(rank, "samplesPerSecond"),
+                          read_shares(part(rank, "breakdown"))});
   }
   return view;
 }
 
 std::vector<std::string> live_table(const std::string& job, const JobView& view, std::size_t width) {
   std::vector<std::string> lines;
-  lines.push_back(job + "  " + view.phase + "  step " + std::to_string(view.step) + "  " + rate(view.samples_per_second) + " samples/s  bottleneck " + view.bottleneck +
-                  "  restarts " + std::to_string(view.restarts));
+  lines.push_back(job + "  " + view.phase + "  step " + std::to_string(view.step) + "  " +
+                  rate(view.samples_per_second) + " samples/s  bottleneck " + view.bottleneck + "  restarts " +
+                  std::to_string(view.restarts));
   std::vector<std::size_t> columns;
   for (std::size_t phase = 0; phase < kPhases; ++phase) {
-    const bool shown = view.shares[phase] >= kWorthAColumn || std::any_of(view.ranks.begin(), view.ranks.end(), [&](const RankRow& row) { return row.shares[phase] >= kWorthAColumn; });
+    const bool shown = view.shares[phase] >= kWorthAColumn ||
+                       std::any_of(view.ranks.begin(), view.ranks.end(),
+                                   [&](const RankRow& row) { return row.shares[phase] >= kWorthAColumn; });
     if (shown) columns.push_back(phase);
   }
   if (!view.ranks.empty()) {
@@ -127,12 +128,15 @@ std::vector<std::string> live_table(const std::string& job, const JobView& view,
   }
   for (std::size_t i = 0; i < std::min(view.ranks.size(), kMostRows); ++i) {
     const RankRow& row = view.ranks[i];
-    std::string line = std::string(view.slowest_rank == row.rank ? " *" : "  ") + right(std::to_string(row.rank), 4) + right(std::to_string(row.step), 8) + right(seconds_text(row.p50), 8) +
+    std::string line = std::string(view.slowest_rank == row.rank ? " *" : "  ") + right(std::to_string(row.rank), 4) +
+                       right(std::to_string(row.step), 8) + right(seconds_text(row.p50), 8) +
                        right(seconds_text(row.p95), 8);
-    for (const std::size_t phase : columns) line += "  " + right(percent(row.shares[phase]), std::max<std::size_t>(6, short_name(phase).size()));
+    for (const std::size_t phase : columns)
+      line += "  " + right(percent(row.shares[phase]), std::max<std::size_t>(6, short_name(phase).size()));
     lines.push_back(line);
   }
-  if (view.ranks.size() > kMostRows) lines.push_back("  … and " + std::to_string(view.ranks.size() - kMostRows) + " more ranks");
+  if (view.ranks.size() > kMostRows)
+    lines.push_back("  … and " + std::to_string(view.ranks.size() - kMostRows) + " more ranks");
   for (std::string& line : lines) {
     if (line.size() > width) line.resize(width);
   }
@@ -140,19 +144,24 @@ std::vector<std::string> live_table(const std::string& job, const JobView& view,
 }
 
 std::string live_line(const JobView& view) {
-  std::string line = view.phase + ": step " + std::to_string(view.step) + ", " + seconds_text(view.p50) + " per step, " + rate(view.samples_per_second) + " samples/s";
+  std::string line = view.phase + ": step " + std::to_string(view.step) + ", " + seconds_text(view.p50) +
+                     " per step, " + rate(view.samples_per_second) + " samples/s";
   std::vector<std::size_t> phases;
   for (std::size_t phase = 0; phase < kPhases; ++phase) {
     if (view.shares[phase] >= 0.05) phases.push_back(phase);
   }
-  std::sort(phases.begin(), phases.end(), [&](std::size_t a, std::size_t b) { return view.shares[a] > view.shares[b]; });
-  for (const std::size_t phase : phases) line += ", " + std::string(telemetry::phase_name(phase)) + " " + percent(view.shares[phase]);
+  std::sort(phases.begin(), phases.end(),
+            [&](std::size_t a, std::size_t b) { return view.shares[a] > view.shares[b]; });
+  for (const std::size_t phase : phases)
+    line += ", " + std::string(telemetry::phase_name(phase)) + " " + percent(view.shares[phase]);
   return line;
 }
 
 std::string final_table(const std::string& job, const JobView& view, double seconds) {
   std::string table;
-  const auto row = [&](const std::string& name, const std::string& value) { table += "  " + name + std::string(name.size() < 20 ? 20 - name.size() : 1, ' ') + value + "\n"; };
+  const auto row = [&](const std::string& name, const std::string& value) {
+    table += "  " + name + std::string(name.size() < 20 ? 20 - name.size() : 1, ' ') + value + "\n";
+  };
   table += "\n" + job + ": " + view.phase + (view.message.empty() ? "" : " (" + view.message + ")") + "\n";
   row("time", seconds_text(seconds));
   row("restarts", std::to_string(view.restarts));

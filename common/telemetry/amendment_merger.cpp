@@ -17,8 +17,10 @@ void apply_amendment(paceline_step_record& step, const paceline_step_record& ame
 #define PACELINE_TAKE(bit, field) \
   if ((valid & (bit)) != 0) step.field = amendment.field
   PACELINE_TAKE(PACELINE_VALID_USER_STEP, user_step);
-  if ((valid & PACELINE_VALID_HOST_NS) != 0) std::copy(std::begin(amendment.host_ns), std::end(amendment.host_ns), step.host_ns);
-  if ((valid & PACELINE_VALID_DEVICE_NS) != 0) std::copy(std::begin(amendment.device_ns), std::end(amendment.device_ns), step.device_ns);
+  if ((valid & PACELINE_VALID_HOST_NS) != 0)
+    std::copy(std::begin(amendment.host_ns), std::end(amendment.host_ns), step.host_ns);
+  if ((valid & PACELINE_VALID_DEVICE_NS) != 0)
+    std::copy(std::begin(amendment.device_ns), std::end(amendment.device_ns), step.device_ns);
   PACELINE_TAKE(PACELINE_VALID_DEVICE_WINDOW_NS, device_window_ns);
   PACELINE_TAKE(PACELINE_VALID_COMM_TOTAL_NS, comm_total_ns);
   PACELINE_TAKE(PACELINE_VALID_COMM_EXPOSED_NS, comm_exposed_ns);
@@ -60,7 +62,8 @@ void apply_amendment(paceline_step_record& step, const paceline_step_record& ame
 void AmendmentMerger::add(const paceline_step_record& record, SteadyTime now, const Take& take) {
   if (record.kind == PACELINE_KIND_AMENDMENT) {
     const auto same = std::find_if(waiting_.rbegin(), waiting_.rend(), [&](const Waiting& waiting) {
-      return waiting.record.step == record.step && waiting.record.attempt == record.attempt && waiting.record.ring_epoch == record.ring_epoch;
+      return waiting.record.step == record.step && waiting.record.attempt == record.attempt &&
+             waiting.record.ring_epoch == record.ring_epoch;
     });
     if (same == waiting_.rend()) {
       ++late_;

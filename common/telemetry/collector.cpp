@@ -33,9 +33,11 @@ Result<std::uint64_t> Collector::add(const paceline_ring_offer& offer, int fd) {
   const std::lock_guard lock(mutex_);
   const auto refuse = [&](std::string why) {
     ++refused_;
-    return fail(Code::kInvalid, Origin::kProtocol, "ring of rank " + std::to_string(offer.world_rank) + " refused: " + std::move(why));
+    return fail(Code::kInvalid, Origin::kProtocol,
+                "ring of rank " + std::to_string(offer.world_rank) + " refused: " + std::move(why));
   };
-  if (offer.world_rank < first_rank_ || offer.world_rank >= first_rank_ + processes_) return refuse("that rank does not live here");
+  if (offer.world_rank < first_rank_ || offer.world_rank >= first_rank_ + processes_)
+    return refuse("that rank does not live here");
   if (offer.attempt != attempt_) return refuse("it belongs to attempt " + std::to_string(offer.attempt));
   std::size_t open = 0;
   for (Ring& ring : rings_) {
@@ -73,7 +75,8 @@ void Collector::read(Ring& ring, bool last) {
 
 void Collector::remove(std::uint64_t key) {
   const std::lock_guard lock(mutex_);
-  const auto ring = std::find_if(rings_.begin(), rings_.end(), [&](const Ring& candidate) { return candidate.key == key; });
+  const auto ring =
+      std::find_if(rings_.begin(), rings_.end(), [&](const Ring& candidate) { return candidate.key == key; });
   if (ring == rings_.end()) return;
   read(*ring, true);
   rings_.erase(ring);

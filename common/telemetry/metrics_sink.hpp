@@ -24,8 +24,8 @@ class MetricsSink {
   /// One series of the family begun last (counter or gauge).
   virtual void value(const Labels& labels, double value) = 0;
   /// One series of a histogram: `counts[i]` observations at most `bounds[i]` and more than the bound before; `total` of all, with `sum`.
-  virtual void histogram(const Labels& labels, std::span<const double> bounds, std::span<const std::uint64_t> counts, std::uint64_t total,
-                         double sum) = 0;
+  virtual void histogram(const Labels& labels, std::span<const double> bounds, std::span<const std::uint64_t> counts,
+                         std::uint64_t total, double sum) = 0;
 };
 
 }  // namespace paceline::telemetry

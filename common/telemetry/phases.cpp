@@ -8,8 +8,9 @@ namespace paceline::telemetry {
 namespace {
 
 constexpr std::array<std::string_view, kPhases> kNames{
-    "data_wait",  "h2d",       "forward",         "backward",          "comm_exposed", "optimizer", "checkpoint", "evaluation",
-    "recompute", "pipeline_bubble", "compute_undivided", "memcpy_other", "idle_host", "idle_gap",   "other",      "unattributed"};
+    "data_wait",  "h2d",        "forward",   "backward",        "comm_exposed",      "optimizer",
+    "checkpoint", "evaluation", "recompute", "pipeline_bubble", "compute_undivided", "memcpy_other",
+    "idle_host",  "idle_gap",   "other",     "unattributed"};
 
 }  // namespace
 

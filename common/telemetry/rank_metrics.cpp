@@ -26,7 +26,8 @@ void export_ranks(const Identity& identity, const std::vector<RankView>& ranks, 
       if (totals->has_device) sink.value(labels(rank, {{"phase", name}, {"clock", "device"}}), totals->device[phase]);
     }
   }
-  sink.family("paceline_comm_seconds_total", MetricType::kCounter, "Communication time, exposed (the step waits for it) or hidden behind compute.");
+  sink.family("paceline_comm_seconds_total", MetricType::kCounter,
+              "Communication time, exposed (the step waits for it) or hidden behind compute.");
   for (const auto& [rank, totals] : ranks) {
     sink.value(labels(rank, {{"exposed", "true"}}), totals->comm_exposed_seconds);
     if (totals->has_comm_hidden) sink.value(labels(rank, {{"exposed", "false"}}), totals->comm_hidden_seconds);
@@ -35,7 +36,8 @@ void export_ranks(const Identity& identity, const std::vector<RankView>& ranks, 
   for (const auto& [rank, totals] : ranks) sink.value(labels(rank), static_cast<double>(totals->steps));
   sink.family("paceline_samples_total", MetricType::kCounter, "Samples trained on.");
   for (const auto& [rank, totals] : ranks) sink.value(labels(rank), static_cast<double>(totals->samples));
-  sink.family("paceline_dropped_records_total", MetricType::kCounter, "Step records that were lost before they could be counted.");
+  sink.family("paceline_dropped_records_total", MetricType::kCounter,
+              "Step records that were lost before they could be counted.");
   for (const auto& [rank, totals] : ranks) sink.value(labels(rank), static_cast<double>(totals->dropped));
 }
 

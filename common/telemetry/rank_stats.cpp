@@ -12,7 +12,8 @@ constexpr double kNano = 1e-9;
 
 double percentile(std::vector<float>& values, double fraction) {
   if (values.empty()) return 0;
-  const auto index = std::min(values.size() - 1, static_cast<std::size_t>(fraction * static_cast<double>(values.size())));
+  const auto index =
+      std::min(values.size() - 1, static_cast<std::size_t>(fraction * static_cast<double>(values.size())));
   const auto at = values.begin() + static_cast<std::ptrdiff_t>(index);
   std::nth_element(values.begin(), at, values.end());
   return *at;
@@ -37,7 +38,8 @@ void RankStats::add(const paceline_step_record& record) {
   }
   if ((record.valid & PACELINE_VALID_DEVICE_NS) != 0) {
     totals_.has_device = true;
-    for (std::size_t phase = 0; phase < kPhases; ++phase) totals_.device[phase] += static_cast<double>(record.device_ns[phase]) * kNano;
+    for (std::size_t phase = 0; phase < kPhases; ++phase)
+      totals_.device[phase] += static_cast<double>(record.device_ns[phase]) * kNano;
   }
   if ((record.valid & PACELINE_VALID_COMM_EXPOSED_NS) != 0) {
     totals_.comm_exposed_seconds += static_cast<double>(record.comm_exposed_ns) * kNano;

@@ -15,7 +15,8 @@
 namespace paceline::telemetry {
 
 /// Upper bounds of the step-time histogram, seconds.
-inline constexpr std::array kStepBuckets{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0};
+inline constexpr std::array kStepBuckets{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,  0.25,
+                                         0.5,    1.0,   2.5,    5.0,   10.0, 30.0,  60.0, 300.0};
 
 struct RankTotals {
   std::uint64_t steps = 0;

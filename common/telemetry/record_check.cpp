@@ -31,7 +31,8 @@ bool is_plausible(const paceline_step_record& record) {
   if ((record.valid & PACELINE_VALID_HOST_NS) != 0) {
     const std::uint64_t slack = std::max(record.wall_ns / 100, kMillisecondNs);
     const std::uint64_t total = partition(record.host_ns, record.wall_ns + slack, ok);
-    if (record.kind == PACELINE_KIND_STEP && (total > record.wall_ns + slack || total + slack < record.wall_ns)) ok = false;
+    if (record.kind == PACELINE_KIND_STEP && (total > record.wall_ns + slack || total + slack < record.wall_ns))
+      ok = false;
   }
   if ((record.valid & PACELINE_VALID_DEVICE_NS) != 0) partition(record.device_ns, kWeekNs, ok);
   if ((record.valid & PACELINE_VALID_SAMPLES) != 0 && record.samples > kMostSamples) ok = false;

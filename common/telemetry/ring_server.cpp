@@ -31,13 +31,15 @@ Status RingServer::open(const std::filesystem::path& path) {
   address.sun_family = AF_UNIX;
   const std::string text = path.string();
   if (text.size() >= sizeof address.sun_path) {
-    return fail(Code::kInvalid, Origin::kConfig, "telemetry socket path " + text + " is longer than 107 bytes; choose a shorter state directory");
+    return fail(Code::kInvalid, Origin::kConfig,
+                "telemetry socket path " + text + " is longer than 107 bytes; choose a shorter state directory");
   }
   std::copy(text.begin(), text.end(), address.sun_path);
   UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return fail_errno("telemetry socket", errno);
   ::unlink(text.c_str());
-  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return fail_errno("bind " + text, errno);
+  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return fail_errno("bind " + text, errno);
   // Ranks may run as another user than the launcher.
   if (::chmod(text.c_str(), 0666) != 0) return fail_errno("chmod " + text, errno);
   if (::listen(listener.get(), 64) != 0) return fail_errno("listen " + text, errno);
@@ -82,8 +84,8 @@ bool RingServer::receive(Connection& connection) {
     }
     if (size <= 0) return false;
     if (connection.key != 0) return false;  // one offer a connection
-    if (static_cast<std::size_t>(size) < kLeastOffer || offer.magic != PACELINE_OFFER_MAGIC || offer.version != PACELINE_OFFER_VERSION ||
-        received.size() != 1) {
+    if (static_cast<std::size_t>(size) < kLeastOffer || offer.magic != PACELINE_OFFER_MAGIC ||
+        offer.version != PACELINE_OFFER_VERSION || received.size() != 1) {
       return false;
     }
     const auto key = collector_.add(offer, received.front().get());

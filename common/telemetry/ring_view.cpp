@@ -17,7 +17,9 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::size_t kLargestHeader = 65536;
 constexpr std::size_t kLargestRecord = 4096;
 
-std::unexpected<Error> refuse(std::string what) { return fail(Code::kInvalid, Origin::kProtocol, "ring refused: " + std::move(what)); }
+std::unexpected<Error> refuse(std::string what) {
+  return fail(Code::kInvalid, Origin::kProtocol, "ring refused: " + std::move(what));
+}
 
 // The writer is another process: every load that races with it is an atomic one.
 template <typename T>
@@ -30,7 +32,7 @@ T load(const std::byte* at, std::memory_order order = std::memory_order_acquire)
 Result<RingView> RingView::map(int fd) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) return refuse("it is not a memfd sealed SHRINK, GROW and SEAL");
-  struct stat status {};
+  struct stat status{};
   if (::fstat(fd, &status) != 0) return fail_errno("fstat of a ring", errno);
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size < PACELINE_HEADER_BYTES) return refuse("it is smaller than its header");
@@ -46,17 +48,21 @@ Result<RingView> RingView::map(int fd) {
   std::memcpy(&view.claims_, view.base_, sizeof view.claims_);
   const paceline_ring_header& header = view.claims_;
   if (header.magic != PACELINE_RING_MAGIC) return refuse("wrong magic");
-  if (header.abi_major != PACELINE_ABI_MAJOR) return refuse("ABI major " + std::to_string(header.abi_major) + " is not known here");
+  if (header.abi_major != PACELINE_ABI_MAJOR)
+    return refuse("ABI major " + std::to_string(header.abi_major) + " is not known here");
   view.header_bytes_ = header.header_bytes;
   view.record_bytes_ = header.record_bytes;
   view.capacity_ = header.capacity;
-  if (view.header_bytes_ < PACELINE_HEADER_BYTES || view.header_bytes_ > kLargestHeader || view.header_bytes_ % 64 != 0) {
+  if (view.header_bytes_ < PACELINE_HEADER_BYTES || view.header_bytes_ > kLargestHeader ||
+      view.header_bytes_ % 64 != 0) {
     return refuse("header_bytes " + std::to_string(view.header_bytes_));
   }
-  if (view.record_bytes_ < PACELINE_RECORD_BYTES || view.record_bytes_ > kLargestRecord || view.record_bytes_ % 64 != 0) {
+  if (view.record_bytes_ < PACELINE_RECORD_BYTES || view.record_bytes_ > kLargestRecord ||
+      view.record_bytes_ % 64 != 0) {
     return refuse("record_bytes " + std::to_string(view.record_bytes_));
   }
-  if (view.capacity_ == 0 || view.capacity_ > PACELINE_RING_CAPACITY_MAX) return refuse("capacity " + std::to_string(view.capacity_));
+  if (view.capacity_ == 0 || view.capacity_ > PACELINE_RING_CAPACITY_MAX)
+    return refuse("capacity " + std::to_string(view.capacity_));
   if (view.header_bytes_ + view.record_bytes_ * view.capacity_ > size) return refuse("its records do not fit its size");
   return view;
 }
@@ -84,9 +90,13 @@ void RingView::unmap() {
   base_ = nullptr;
 }
 
-std::uint64_t RingView::write_index() const { return load<std::uint64_t>(base_ + offsetof(paceline_ring_header, write_index)); }
+std::uint64_t RingView::write_index() const {
+  return load<std::uint64_t>(base_ + offsetof(paceline_ring_header, write_index));
+}
 
-std::uint64_t RingView::heartbeat_ns() const { return load<std::uint64_t>(base_ + offsetof(paceline_ring_header, heartbeat_ns)); }
+std::uint64_t RingView::heartbeat_ns() const {
+  return load<std::uint64_t>(base_ + offsetof(paceline_ring_header, heartbeat_ns));
+}
 
 bool RingView::copy(std::uint64_t number, paceline_step_record& record) const {
   const std::byte* slot = base_ + header_bytes_ + record_bytes_ * (number % capacity_);
@@ -120,7 +130,7 @@ bool RingView::live(paceline_live_state& state) const {
 }
 
 bool RingView::is_same_file(int fd) const {
-  struct stat status {};
+  struct stat status{};
   return ::fstat(fd, &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
 }
 

@@ -71,8 +71,8 @@ void TextSink::series(std::string_view suffix, const Labels& labels, std::string
 
 void TextSink::value(const Labels& labels, double value) { series("", labels, "", value); }
 
-void TextSink::histogram(const Labels& labels, std::span<const double> bounds, std::span<const std::uint64_t> counts, std::uint64_t total,
-                         double sum) {
+void TextSink::histogram(const Labels& labels, std::span<const double> bounds, std::span<const std::uint64_t> counts,
+                         std::uint64_t total, double sum) {
   std::uint64_t cumulative = 0;
   for (std::size_t i = 0; i < bounds.size() && i < counts.size(); ++i) {
     cumulative += counts[i];

@@ -14,8 +14,8 @@ class TextSink final : public MetricsSink {
  public:
   void family(std::string_view name, MetricType type, std::string_view help) override;
   void value(const Labels& labels, double value) override;
-  void histogram(const Labels& labels, std::span<const double> bounds, std::span<const std::uint64_t> counts, std::uint64_t total,
-                 double sum) override;
+  void histogram(const Labels& labels, std::span<const double> bounds, std::span<const std::uint64_t> counts,
+                 std::uint64_t total, double sum) override;
   const std::string& text() const { return text_; }
 
  private:

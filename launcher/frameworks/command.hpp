@@ -24,14 +24,15 @@ struct JobShape {
 
 struct Command {
   std::vector<std::string> argv;
-  bool taken_over = false;          // the framework's own launcher was replaced
+  bool taken_over = false;         // the framework's own launcher was replaced
   std::vector<std::string> notes;  // one line each: which flags the job's fields replace
 };
 
 /// The Python interpreter that a console script such as `torchrun` runs under; empty when it cannot be told.
 using InterpreterOf = std::function<std::string(const std::string& script)>;
 
-Result<Command> resolve_command(const std::vector<std::string>& argv, const JobShape& job, const InterpreterOf& interpreter_of);
+Result<Command> resolve_command(const std::vector<std::string>& argv, const JobShape& job,
+                                const InterpreterOf& interpreter_of);
 
 /// Reads the `#!` line of a script found on `path` (a PATH value); "" when there is none. The one place here that touches files.
 std::string interpreter_of_script(const std::string& script, const std::string& path);

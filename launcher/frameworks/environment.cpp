@@ -13,7 +13,9 @@ int threads_per_rank(int cpus, int processes) { return std::max(1, cpus / std::m
 ComposedEnvironment compose_environment(const Environment& base, const RankPlace& place, const RankSetting& setting) {
   ComposedEnvironment composed{base, {}};
   Environment& variables = composed.variables;
-  const auto set = [&](std::string_view name, std::string value) { variables.insert_or_assign(std::string(name), std::move(value)); };
+  const auto set = [&](std::string_view name, std::string value) {
+    variables.insert_or_assign(std::string(name), std::move(value));
+  };
   const auto set_default = [&](const std::string& name, const std::string& value) {
     if (variables.try_emplace(name, value).second) composed.changes.push_back(name + "=" + value);
   };

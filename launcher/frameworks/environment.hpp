@@ -32,8 +32,8 @@ struct RankPlace {
 
 struct RankSetting {
   bool passthrough = false;
-  int threads = 1;              // for OMP_NUM_THREADS
-  std::string runtime_dir;      // "" or with the kill switch set: nothing is injected
+  int threads = 1;          // for OMP_NUM_THREADS
+  std::string runtime_dir;  // "" or with the kill switch set: nothing is injected
   std::string rank_table_path;
   std::string telemetry_socket;
   std::string interface;  // network interface that carries this pod's address; "" where unknown

@@ -7,12 +7,34 @@
 namespace paceline::frameworks {
 namespace {
 
-constexpr std::array<std::string_view, 26> kWithValue{
-    "nnodes",       "nproc-per-node", "rdzv-backend", "rdzv-endpoint",       "rdzv-id",       "rdzv-conf",   "max-restarts",
-    "monitor-interval", "start-method", "event-log-handler", "role", "log-dir",       "redirects",   "tee",
-    "local-ranks-filter", "node-rank", "master-addr", "master-port",       "local-addr",    "logs-specs",  "numa-binding",
-    "signals-to-handle", "shutdown-timeout", "duplicate-stdout-filters", "duplicate-stderr-filters", "exit-barrier-timeout"};
-constexpr std::array<std::string_view, 7> kSwitches{"standalone", "module", "no-python", "run-path", "use-env", "virtual-local-rank", "help"};
+constexpr std::array<std::string_view, 26> kWithValue{"nnodes",
+                                                      "nproc-per-node",
+                                                      "rdzv-backend",
+                                                      "rdzv-endpoint",
+                                                      "rdzv-id",
+                                                      "rdzv-conf",
+                                                      "max-restarts",
+                                                      "monitor-interval",
+                                                      "start-method",
+                                                      "event-log-handler",
+                                                      "role",
+                                                      "log-dir",
+                                                      "redirects",
+                                                      "tee",
+                                                      "local-ranks-filter",
+                                                      "node-rank",
+                                                      "master-addr",
+                                                      "master-port",
+                                                      "local-addr",
+                                                      "logs-specs",
+                                                      "numa-binding",
+                                                      "signals-to-handle",
+                                                      "shutdown-timeout",
+                                                      "duplicate-stdout-filters",
+                                                      "duplicate-stderr-filters",
+                                                      "exit-barrier-timeout"};
+constexpr std::array<std::string_view, 7> kSwitches{"standalone",         "module", "no-python", "run-path", "use-env",
+                                                    "virtual-local-rank", "help"};
 
 std::string canonical(std::string_view name) {
   std::string result(name);
@@ -49,15 +71,17 @@ Result<TorchrunCommand> parse_torchrun(std::span<const std::string> arguments) {
     if (argument.size() < 2 || argument.front() != '-') break;
     const std::size_t dashes = argument.starts_with("--") ? 2 : 1;
     const std::size_t equals = argument.find('=');
-    const std::string name = canonical(std::string_view(argument).substr(dashes, equals == std::string::npos ? std::string::npos : equals - dashes));
+    const std::string name = canonical(
+        std::string_view(argument).substr(dashes, equals == std::string::npos ? std::string::npos : equals - dashes));
     if (std::find(kSwitches.begin(), kSwitches.end(), name) != kSwitches.end()) {
       command.options.emplace_back(name, "");
       continue;
     }
     if (std::find(kWithValue.begin(), kWithValue.end(), name) == kWithValue.end()) {
       return fail(Code::kInvalid, Origin::kConfig,
-                  "torchrun option " + argument + " is not known to Paceline; remove it, start the script itself (python script.py), or set "
-                  "spec.framework.launcher: Passthrough");
+                  "torchrun option " + argument +
+                      " is not known to Paceline; remove it, start the script itself (python script.py), or set "
+                      "spec.framework.launcher: Passthrough");
     }
     if (equals != std::string::npos) {
       command.options.emplace_back(name, argument.substr(equals + 1));

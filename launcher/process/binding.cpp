@@ -26,7 +26,9 @@ std::vector<int> parse_cpu_list(std::string_view text) {
     auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), first);
     if (error != std::errc()) continue;
     int last = first;
-    if (end != part.data() + part.size() && *end == '-' && std::from_chars(end + 1, part.data() + part.size(), last).ec != std::errc()) continue;
+    if (end != part.data() + part.size() && *end == '-' &&
+        std::from_chars(end + 1, part.data() + part.size(), last).ec != std::errc())
+      continue;
     for (int cpu = std::max(0, first); cpu <= std::min(last, kMostCpus); ++cpu) cpus.push_back(cpu);
   }
   return cpus;
@@ -38,7 +40,9 @@ std::vector<std::vector<int>> numa_nodes(const std::filesystem::path& root) {
   for (const auto& entry : std::filesystem::directory_iterator(root / "sys/devices/system/node", error)) {
     const std::string name = entry.path().filename().string();
     int number = 0;
-    if (!name.starts_with("node") || std::from_chars(name.data() + 4, name.data() + name.size(), number).ec != std::errc()) continue;
+    if (!name.starts_with("node") ||
+        std::from_chars(name.data() + 4, name.data() + name.size(), number).ec != std::errc())
+      continue;
     std::ifstream file(entry.path() / "cpulist");
     std::string list;
     std::getline(file, list);
@@ -60,11 +64,13 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-std::vector<std::vector<int>> plan_binding(const std::vector<int>& allowed, const std::vector<std::vector<int>>& nodes, int processes) {
+std::vector<std::vector<int>> plan_binding(const std::vector<int>& allowed, const std::vector<std::vector<int>>& nodes,
+                                           int processes) {
   std::vector<std::vector<int>> usable;
   for (const auto& node : nodes) {
     std::vector<int> cpus;
-    std::copy_if(node.begin(), node.end(), std::back_inserter(cpus), [&](int cpu) { return std::find(allowed.begin(), allowed.end(), cpu) != allowed.end(); });
+    std::copy_if(node.begin(), node.end(), std::back_inserter(cpus),
+                 [&](int cpu) { return std::find(allowed.begin(), allowed.end(), cpu) != allowed.end(); });
     if (!cpus.empty()) usable.push_back(std::move(cpus));
   }
   std::vector<std::vector<int>> plan(static_cast<std::size_t>(std::max(0, processes)));

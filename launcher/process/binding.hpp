@@ -19,6 +19,7 @@ std::vector<std::vector<int>> numa_nodes(const std::filesystem::path& root);
 std::vector<int> allowed_cpus();
 
 /// For each local rank its CPUs; an empty list means unbound.
-std::vector<std::vector<int>> plan_binding(const std::vector<int>& allowed, const std::vector<std::vector<int>>& nodes, int processes);
+std::vector<std::vector<int>> plan_binding(const std::vector<int>& allowed, const std::vector<std::vector<int>>& nodes,
+                                           int processes);
 
 }  // namespace paceline::process

@@ -57,7 +57,10 @@ std::uint64_t LogPump::add(telemetry::UniqueFd read_end, std::string prefix, int
 
 std::vector<std::string> LogPump::last_lines(std::uint64_t stream, std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
-  const auto find = [&] { return std::find_if(streams_.begin(), streams_.end(), [&](const auto& candidate) { return candidate->id == stream; }); };
+  const auto find = [&] {
+    return std::find_if(streams_.begin(), streams_.end(),
+                        [&](const auto& candidate) { return candidate->id == stream; });
+  };
   ended_.wait_for(lock, wait, [&] {
     const auto found = find();
     return found == streams_.end() || (*found)->ended;

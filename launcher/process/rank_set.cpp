@@ -31,7 +31,8 @@ std::vector<pid_t> children(const std::filesystem::path& root) {
 
 }  // namespace
 
-RankSet::RankSet(LogPump& pump, const Clock& clock, std::chrono::nanoseconds grace, std::filesystem::path root, Callbacks callbacks)
+RankSet::RankSet(LogPump& pump, const Clock& clock, std::chrono::nanoseconds grace, std::filesystem::path root,
+                 Callbacks callbacks)
     : pump_(pump), clock_(clock), grace_(grace), root_(std::move(root)), callbacks_(std::move(callbacks)) {}
 
 void RankSet::start(const std::vector<RankSpec>& ranks) {
@@ -106,7 +107,8 @@ void RankSet::on_child() {
     }
   }
   // Of several that are seen at once, one killed by a signal is the cause; the others lost their peer.
-  std::stable_sort(ended.begin(), ended.end(), [](const Ended& a, const Ended& b) { return WIFSIGNALED(a.status) && !WIFSIGNALED(b.status); });
+  std::stable_sort(ended.begin(), ended.end(),
+                   [](const Ended& a, const Ended& b) { return WIFSIGNALED(a.status) && !WIFSIGNALED(b.status); });
   for (const Ended& end : ended) {
     if (stopping_) break;
     const Rank rank = ranks_[end.index];

@@ -36,7 +36,8 @@ class RankSet {
     std::function<void()> all_stopped;
   };
 
-  RankSet(LogPump& pump, const Clock& clock, std::chrono::nanoseconds grace, std::filesystem::path root, Callbacks callbacks);
+  RankSet(LogPump& pump, const Clock& clock, std::chrono::nanoseconds grace, std::filesystem::path root,
+          Callbacks callbacks);
 
   void start(const std::vector<RankSpec>& ranks);
   /// all_stopped follows when no process is left, at once where there is none.

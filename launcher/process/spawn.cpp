@@ -36,7 +36,8 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }
 
 // In the child, between fork and exec: only async-signal-safe calls.
-[[noreturn]] void become(char* const* argv, char* const* environment, int out, int err, int report, const cpu_set_t* cpus, const char* directory, pid_t parent) {
+[[noreturn]] void become(char* const* argv, char* const* environment, int out, int err, int report,
+                         const cpu_set_t* cpus, const char* directory, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the launcher died before the line above took effect
@@ -83,8 +84,9 @@ Result<Spawned> spawn(const SpawnRequest& request) {
   const pid_t pid = ::fork();
   if (pid < 0) return fail_errno("fork", errno);
   if (pid == 0) {
-    become(argv.data(), environment.data(), out->write.get(), err->write.get(), report->write.get(), request.cpus.empty() ? nullptr : &cpus,
-           request.working_dir.empty() ? nullptr : request.working_dir.c_str(), parent);
+    become(argv.data(), environment.data(), out->write.get(), err->write.get(), report->write.get(),
+           request.cpus.empty() ? nullptr : &cpus, request.working_dir.empty() ? nullptr : request.working_dir.c_str(),
+           parent);
   }
   ::setpgid(pid, pid);  // in both processes, so that neither can be early
   report->write.reset();
@@ -96,7 +98,9 @@ Result<Spawned> spawn(const SpawnRequest& request) {
   if (size == static_cast<ssize_t>(sizeof error)) {
     ::waitpid(pid, nullptr, 0);
     auto failure = fail_errno("cannot start \"" + request.argv.front() + "\"", error);
-    failure.error().message += error == ENOENT ? "; check `command` and the image's PATH" : error == EACCES ? "; is it executable?" : "";
+    failure.error().message += error == ENOENT   ? "; check `command` and the image's PATH"
+                               : error == EACCES ? "; is it executable?"
+                                                 : "";
     return failure;
   }
   return Spawned{pid, std::move(out->read), std::move(err->read)};

@@ -4,11 +4,10 @@
 // Ownership: owns its connection; borrows io_context. One thread; no callback comes from within a call. Failure: `lost` with the reason.
 #pragma once
 
-#include <utility>
-
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>

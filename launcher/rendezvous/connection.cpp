@@ -11,7 +11,8 @@ constexpr std::size_t kMostQueued = 2 * kServerLimit;
 
 }  // namespace
 
-Connection::Connection(boost::asio::ip::tcp::socket socket, std::size_t limit) : socket_(std::move(socket)), decoder_(limit) {
+Connection::Connection(boost::asio::ip::tcp::socket socket, std::size_t limit)
+    : socket_(std::move(socket)), decoder_(limit) {
   boost::system::error_code ignored;
   socket_.set_option(boost::asio::ip::tcp::no_delay(true), ignored);
 }
@@ -28,18 +29,20 @@ void Connection::start(Callbacks callbacks) {
 }
 
 void Connection::read() {
-  socket_.async_read_some(boost::asio::buffer(buffer_), [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
-    if (self->over_) return;
-    if (error) return self->fail(error == boost::asio::error::eof ? "the peer closed the connection" : error.message());
-    self->decoder_.push({self->buffer_.data(), size});
-    while (!self->over_ && !self->closing_) {
-      auto frame = self->decoder_.next();
-      if (!frame) return self->fail(frame.error().message);
-      if (!*frame) break;
-      self->callbacks_.frame(std::move(**frame));
-    }
-    if (!self->over_) self->read();
-  });
+  socket_.async_read_some(
+      boost::asio::buffer(buffer_), [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
+        if (self->over_) return;
+        if (error)
+          return self->fail(error == boost::asio::error::eof ? "the peer closed the connection" : error.message());
+        self->decoder_.push({self->buffer_.data(), size});
+        while (!self->over_ && !self->closing_) {
+          auto frame = self->decoder_.next();
+          if (!frame) return self->fail(frame.error().message);
+          if (!*frame) break;
+          self->callbacks_.frame(std::move(**frame));
+        }
+        if (!self->over_) self->read();
+      });
 }
 
 void Connection::send(std::string_view payload) {
@@ -53,21 +56,22 @@ void Connection::send(std::string_view payload) {
 
 void Connection::write() {
   writing_ = true;
-  boost::asio::async_write(socket_, boost::asio::buffer(queue_.front()), [self = shared_from_this()](boost::system::error_code error, std::size_t) {
-    self->writing_ = false;
-    if (self->over_) return;
-    if (error) {
-      if (self->closing_) return self->abort();
-      return self->fail(error.message());
-    }
-    self->queued_bytes_ -= self->queue_.front().size();
-    self->queue_.pop_front();
-    if (!self->queue_.empty()) {
-      self->write();
-    } else if (self->closing_) {
-      self->abort();
-    }
-  });
+  boost::asio::async_write(socket_, boost::asio::buffer(queue_.front()),
+                           [self = shared_from_this()](boost::system::error_code error, std::size_t) {
+                             self->writing_ = false;
+                             if (self->over_) return;
+                             if (error) {
+                               if (self->closing_) return self->abort();
+                               return self->fail(error.message());
+                             }
+                             self->queued_bytes_ -= self->queue_.front().size();
+                             self->queue_.pop_front();
+                             if (!self->queue_.empty()) {
+                               self->write();
+                             } else if (self->closing_) {
+                               self->abort();
+                             }
+                           });
 }
 
 void Connection::close() {

@@ -5,13 +5,12 @@
 // owner closed it by `close` or `abort` itself.
 #pragma once
 
-#include <utility>
-
 #include <array>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <boost/asio/ip/tcp.hpp>
 

@@ -14,8 +14,8 @@
 
 namespace paceline::rendezvous {
 
-inline constexpr std::size_t kHelloLimit = 16 * 1024;         // before the token was shown
-inline constexpr std::size_t kMemberLimit = 1024 * 1024;      // from members
+inline constexpr std::size_t kHelloLimit = 16 * 1024;          // before the token was shown
+inline constexpr std::size_t kMemberLimit = 1024 * 1024;       // from members
 inline constexpr std::size_t kServerLimit = 16 * 1024 * 1024;  // from the server: a rank table of 10,000 replicas
 
 std::string encode_frame(std::string_view payload);

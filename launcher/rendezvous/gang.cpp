@@ -19,7 +19,8 @@ bool same_secret(const std::string& a, const std::string& b) {
 std::string describe(const Culprit& culprit) {
   const Failure& failure = culprit.failure;
   std::string text = "rank " + std::to_string(culprit.rank) + " on " + culprit.pod_name;
-  if (failure.reason == "NotExecutable") return text + " could not be started" + (failure.last_lines.empty() ? "" : ": " + failure.last_lines.back());
+  if (failure.reason == "NotExecutable")
+    return text + " could not be started" + (failure.last_lines.empty() ? "" : ": " + failure.last_lines.back());
   if (failure.oom) return text + " ran out of memory (OOM killed)";
   if (failure.signal) return text + " was killed by signal " + std::to_string(*failure.signal);
   return text + " exited with code " + std::to_string(failure.exit_code.value_or(-1));
@@ -29,16 +30,11 @@ std::string describe(const Culprit& culprit) {
 
 std::string_view to_string(GangPhase phase) {
   switch (phase) {
-    case GangPhase::kGathering:
-      return "Gathering";
-    case GangPhase::kRunning:
-      return "Running";
-    case GangPhase::kRestarting:
-      return "Restarting";
-    case GangPhase::kSucceeded:
-      return "Succeeded";
-    case GangPhase::kFailed:
-      return "Failed";
+    case GangPhase::kGathering: return "Gathering";
+    case GangPhase::kRunning: return "Running";
+    case GangPhase::kRestarting: return "Restarting";
+    case GangPhase::kSucceeded: return "Succeeded";
+    case GangPhase::kFailed: return "Failed";
   }
   return "Unknown";
 }
@@ -51,7 +47,8 @@ Gang::Gang(GangConfig config)
       summaries_(static_cast<std::size_t>(config_.node_count)) {}
 
 int Gang::gathered() const {
-  return static_cast<int>(std::count_if(members_.begin(), members_.end(), [](const auto& member) { return member.has_value(); }));
+  return static_cast<int>(
+      std::count_if(members_.begin(), members_.end(), [](const auto& member) { return member.has_value(); }));
 }
 
 std::vector<telemetry::RankSummary> Gang::ranks() const {
@@ -61,7 +58,8 @@ std::vector<telemetry::RankSummary> Gang::ranks() const {
 }
 
 const Gang::Member* Gang::member_of(ConnectionId id) const {
-  const auto found = std::find_if(members_.begin(), members_.end(), [&](const auto& member) { return member && member->connection == id; });
+  const auto found = std::find_if(members_.begin(), members_.end(),
+                                  [&](const auto& member) { return member && member->connection == id; });
   return found == members_.end() ? nullptr : &**found;
 }
 
@@ -91,8 +89,10 @@ GangActions Gang::on_message(ConnectionId from, const Message& message, SteadyTi
   } else if (const auto* done = std::get_if<Done>(&message)) {
     if (running && done->attempt == attempt_) {
       member->done = true;
-      const bool all = std::all_of(members_.begin(), members_.end(), [](const auto& other) { return other && other->done; });
-      if (all || (config_.rank_zero_decides && member->hello.node.node_rank == 0)) finish(Verdict::kSucceeded, all ? "all ranks exited with code 0" : "rank 0 exited with code 0");
+      const bool all =
+          std::all_of(members_.begin(), members_.end(), [](const auto& other) { return other && other->done; });
+      if (all || (config_.rank_zero_decides && member->hello.node.node_rank == 0))
+        finish(Verdict::kSucceeded, all ? "all ranks exited with code 0" : "rank 0 exited with code 0");
     }
   }
   return take();
@@ -100,16 +100,19 @@ GangActions Gang::on_message(ConnectionId from, const Message& message, SteadyTi
 
 std::optional<std::string> Gang::reason_to_refuse(const Hello& hello) const {
   if (hello.protocol != kProtocol) {
-    return "protocol " + std::to_string(hello.protocol) + " is not spoken here, only " + std::to_string(kProtocol) + ": use one Paceline version in all pods of the job";
+    return "protocol " + std::to_string(hello.protocol) + " is not spoken here, only " + std::to_string(kProtocol) +
+           ": use one Paceline version in all pods of the job";
   }
   if (!same_secret(hello.token, config_.token)) return "the token is not this job's";
   if (hello.job_uid != config_.job_uid) return "this is job " + config_.job_uid + ", not " + hello.job_uid;
   if (hello.node.node_rank >= config_.node_count) {
-    return "node rank " + std::to_string(hello.node.node_rank) + " is not below the node count " + std::to_string(config_.node_count);
+    return "node rank " + std::to_string(hello.node.node_rank) + " is not below the node count " +
+           std::to_string(config_.node_count);
   }
   const auto& current = members_[static_cast<std::size_t>(hello.node.node_rank)];
   if (current && current->hello.node.incarnation > hello.node.incarnation) {
-    return "incarnation " + std::to_string(current->hello.node.incarnation) + " of node rank " + std::to_string(hello.node.node_rank) + " has taken over";
+    return "incarnation " + std::to_string(current->hello.node.incarnation) + " of node rank " +
+           std::to_string(hello.node.node_rank) + " has taken over";
   }
   return std::nullopt;
 }
@@ -126,7 +129,8 @@ void Gang::hello(ConnectionId from, const Hello& hello, SteadyTime now) {
   if (place && place->connection == from) return;
   if (place) {
     const ConnectionId old = place->connection;
-    if (place->hello.node.incarnation < hello.node.incarnation) send(old, Refused{"a newer incarnation has taken over"});
+    if (place->hello.node.incarnation < hello.node.incarnation)
+      send(old, Refused{"a newer incarnation has taken over"});
     actions_.emplace_back(CloseConnection{old});
     lose(node_rank, "has connected anew", now);
   }
@@ -137,7 +141,8 @@ void Gang::hello(ConnectionId from, const Hello& hello, SteadyTime now) {
     return;
   }
   attempt_ = std::max(attempt_, hello.attempt);
-  log("node rank " + std::to_string(node_rank) + " (" + hello.node.pod_name + ") joined: " + std::to_string(gathered()) + " of " + std::to_string(config_.node_count));
+  log("node rank " + std::to_string(node_rank) + " (" + hello.node.pod_name +
+      ") joined: " + std::to_string(gathered()) + " of " + std::to_string(config_.node_count));
   try_start(now);
 }
 
@@ -150,10 +155,12 @@ void Gang::failed(Member& member, const Failed& failed, SteadyTime now) {
   if (failed.failure.reason == "NotExecutable") {
     finish(Verdict::kFailed, what);
   } else if (restarts_ >= config_.max_restarts) {
-    finish(Verdict::kFailed, what + "; all " + std::to_string(config_.max_restarts) + " restarts of failurePolicy.maxRestarts are spent");
+    finish(Verdict::kFailed,
+           what + "; all " + std::to_string(config_.max_restarts) + " restarts of failurePolicy.maxRestarts are spent");
   } else {
     ++restarts_;
-    log(what + ": restart " + std::to_string(restarts_) + " of " + std::to_string(config_.max_restarts) + ", the gang restarts in place");
+    log(what + ": restart " + std::to_string(restarts_) + " of " + std::to_string(config_.max_restarts) +
+        ", the gang restarts in place");
     restart(now + std::chrono::duration_cast<SteadyTime::duration>(config_.backoff));
   }
 }
@@ -187,8 +194,8 @@ void Gang::try_start(SteadyTime now) {
   }
   table_ = make_rank_table(attempt_, config_.master_port(attempt_), std::move(nodes));
   phase_ = GangPhase::kRunning;
-  log("all " + std::to_string(config_.node_count) + " replicas are here: attempt " + std::to_string(attempt_) + " starts with " + std::to_string(table_.world_size) +
-      " ranks");
+  log("all " + std::to_string(config_.node_count) + " replicas are here: attempt " + std::to_string(attempt_) +
+      " starts with " + std::to_string(table_.world_size) + " ranks");
   for (auto& member : members_) {
     member->stopped = false;
     member->done = false;
@@ -199,7 +206,8 @@ void Gang::try_start(SteadyTime now) {
 void Gang::finish(Verdict verdict, std::string message) {
   phase_ = verdict == Verdict::kSucceeded ? GangPhase::kSucceeded : GangPhase::kFailed;
   log("job " + std::string(to_string(phase_)) + ": " + message);
-  final_ = Finish{verdict, attempt_, restarts_, std::move(message), verdict == Verdict::kFailed ? culprit_ : std::nullopt};
+  final_ =
+      Finish{verdict, attempt_, restarts_, std::move(message), verdict == Verdict::kFailed ? culprit_ : std::nullopt};
   for (const auto& member : members_) {
     if (member) send(member->connection, final_);
   }

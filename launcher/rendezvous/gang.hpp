@@ -95,7 +95,7 @@ class Gang {
 
   GangConfig config_;
   GangPhase phase_ = GangPhase::kGathering;
-  int attempt_;   // the one that runs, or the next one to start
+  int attempt_;  // the one that runs, or the next one to start
   int restarts_;
   int stopping_ = -1;  // the attempt whose ranks are being stopped
   SteadyTime not_before_{};

@@ -35,8 +35,9 @@ void add_failure(json& object, const Failure& failure) {
 }  // namespace
 
 json form(const Node& node) {
-  return {{"nodeRank", node.node_rank}, {"role", node.role},         {"replicaIndex", node.replica_index}, {"incarnation", node.incarnation}, {"podName", node.pod_name},
-          {"address", node.address},    {"nodeName", node.node_name}, {"processes", node.processes},        {"firstRank", node.first_rank}};
+  return {{"nodeRank", node.node_rank},      {"role", node.role},           {"replicaIndex", node.replica_index},
+          {"incarnation", node.incarnation}, {"podName", node.pod_name},    {"address", node.address},
+          {"nodeName", node.node_name},      {"processes", node.processes}, {"firstRank", node.first_rank}};
 }
 
 json form(const RankTable& table) {
@@ -51,23 +52,21 @@ json form(const RankTable& table) {
 }
 
 json form(const Culprit& culprit) {
-  json object{{"rank", culprit.rank}, {"nodeRank", culprit.node_rank}, {"podName", culprit.pod_name}, {"attempt", culprit.attempt},
+  json object{{"rank", culprit.rank},
+              {"nodeRank", culprit.node_rank},
+              {"podName", culprit.pod_name},
+              {"attempt", culprit.attempt},
               {"localRank", culprit.failure.local_rank}};
   add_failure(object, culprit.failure);
   return object;
 }
 
 json form(const telemetry::RankSummary& summary) {
-  return {{"rank", summary.rank},
-          {"nodeRank", summary.node_rank},
-          {"step", summary.step},
-          {"steps", summary.steps},
-          {"samples", summary.samples},
-          {"p50", summary.p50},
-          {"p95", summary.p95},
-          {"samplesPerSecond", summary.samples_per_second},
-          {"window", summary.window},
-          {"total", summary.total}};
+  return {{"rank", summary.rank},       {"nodeRank", summary.node_rank},
+          {"step", summary.step},       {"steps", summary.steps},
+          {"samples", summary.samples}, {"p50", summary.p50},
+          {"p95", summary.p95},         {"samplesPerSecond", summary.samples_per_second},
+          {"window", summary.window},   {"total", summary.total}};
 }
 
 Node read_node(const json& object, std::string& problem) {

@@ -16,21 +16,17 @@ constexpr std::chrono::milliseconds kLongestRetry{2000};
 
 std::string_view to_string(End end) {
   switch (end) {
-    case End::kSucceeded:
-      return "Succeeded";
-    case End::kFailed:
-      return "Failed";
-    case End::kTerminated:
-      return "Terminated";
-    case End::kBadContract:
-      return "BadContract";
-    case End::kRendezvousTimeout:
-      return "RendezvousTimeout";
+    case End::kSucceeded: return "Succeeded";
+    case End::kFailed: return "Failed";
+    case End::kTerminated: return "Terminated";
+    case End::kBadContract: return "BadContract";
+    case End::kRendezvousTimeout: return "RendezvousTimeout";
   }
   return "Unknown";
 }
 
-Member::Member(MemberConfig config, SteadyTime now) : config_(std::move(config)), attempt_(config_.hello.attempt), idle_since_(now) {}
+Member::Member(MemberConfig config, SteadyTime now)
+    : config_(std::move(config)), attempt_(config_.hello.attempt), idle_since_(now) {}
 
 MemberActions Member::begin(SteadyTime now) {
   idle_since_ = now;
@@ -61,7 +57,9 @@ MemberActions Member::on_disconnected(const std::string& why, SteadyTime now) {
   const bool was_up = std::exchange(link_, Link::kNone) == Link::kUp;
   if (ending_) return take();
   last_trouble_ = why;
-  if (was_up) act(LogLine{"lost rank 0's launcher (" + why + ")" + (state_ == State::kRunning ? ": stopping the ranks here, then joining again" : ": joining again")});
+  if (was_up)
+    act(LogLine{"lost rank 0's launcher (" + why + ")" +
+                (state_ == State::kRunning ? ": stopping the ranks here, then joining again" : ": joining again")});
   retry_ = was_up ? kFirstRetry : std::clamp(retry_ * 2, kFirstRetry, kLongestRetry);
   next_connect_ = now + retry_;
   if (state_ == State::kRunning) {
@@ -98,7 +96,8 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
     }
   } else if (const auto* finish = std::get_if<Finish>(&message)) {
     config_.hello.restarts = finish->restarts;
-    end({finish->verdict == Verdict::kSucceeded ? End::kSucceeded : End::kFailed, finish->attempt, finish->restarts, finish->message, finish->culprit});
+    end({finish->verdict == Verdict::kSucceeded ? End::kSucceeded : End::kFailed, finish->attempt, finish->restarts,
+         finish->message, finish->culprit});
   } else if (const auto* refused = std::get_if<Refused>(&message)) {
     end(outcome(End::kBadContract, "rank 0's launcher refused this replica: " + refused->reason));
   }
@@ -156,7 +155,8 @@ MemberActions Member::on_terminate(const std::string& signal) {
 MemberActions Member::on_tick(SteadyTime now) {
   if (ending_) return take();
   if (state_ != State::kRunning && now - idle_since_ > config_.startup_timeout) {
-    end(outcome(End::kRendezvousTimeout, "no gang within " + format_duration(config_.startup_timeout) + " (PACELINE_STARTUP_TIMEOUT); last: " + last_trouble_));
+    end(outcome(End::kRendezvousTimeout, "no gang within " + format_duration(config_.startup_timeout) +
+                                             " (PACELINE_STARTUP_TIMEOUT); last: " + last_trouble_));
     return take();
   }
   if (link_ == Link::kUp && now - heard_ > kSilence) {

@@ -43,7 +43,8 @@ struct StopRanks {};
 struct Exit {
   Outcome outcome;
 };
-using MemberAction = std::variant<ConnectServer, DropServer, SendMessage, SendSummary, StartRanks, StopRanks, LogLine, Exit>;
+using MemberAction =
+    std::variant<ConnectServer, DropServer, SendMessage, SendSummary, StartRanks, StopRanks, LogLine, Exit>;
 using MemberActions = std::vector<MemberAction>;
 
 struct MemberConfig {
@@ -83,7 +84,9 @@ class Member {
   void end(Outcome outcome);
   void connect();
   void stop_ranks();
-  Outcome outcome(End end, std::string message) const { return {end, attempt_, config_.hello.restarts, std::move(message), std::nullopt}; }
+  Outcome outcome(End end, std::string message) const {
+    return {end, attempt_, config_.hello.restarts, std::move(message), std::nullopt};
+  }
   template <typename Action>
   void act(Action&& action) {
     actions_.emplace_back(std::forward<Action>(action));

@@ -12,11 +12,18 @@ constexpr std::int64_t kMostAttempts = 1'000'000'000;
 
 json write(const Hello& hello) {
   json object = form(hello.node);
-  object.update({{"type", "hello"}, {"protocol", hello.protocol}, {"token", hello.token}, {"jobUid", hello.job_uid}, {"attempt", hello.attempt}, {"restarts", hello.restarts}});
+  object.update({{"type", "hello"},
+                 {"protocol", hello.protocol},
+                 {"token", hello.token},
+                 {"jobUid", hello.job_uid},
+                 {"attempt", hello.attempt},
+                 {"restarts", hello.restarts}});
   return object;
 }
 json write(const Refused& refused) { return {{"type", "refused"}, {"reason", refused.reason}}; }
-json write(const Start& start) { return {{"type", "start"}, {"restarts", start.restarts}, {"table", form(start.table)}}; }
+json write(const Start& start) {
+  return {{"type", "start"}, {"restarts", start.restarts}, {"table", form(start.table)}};
+}
 json write(const Failed& failed) {
   json object = form(Culprit{0, 0, "", failed.attempt, failed.failure});
   object["type"] = "failed";
@@ -26,12 +33,9 @@ json write(const Stop& stop) { return {{"type", "stop"}, {"attempt", stop.attemp
 json write(const Stopped& stopped) { return {{"type", "stopped"}, {"attempt", stopped.attempt}}; }
 json write(const Done& done) { return {{"type", "done"}, {"attempt", done.attempt}}; }
 json write(const Finish& finish) {
-  return {{"type", "finish"},
-          {"verdict", finish.verdict == Verdict::kSucceeded ? "Succeeded" : "Failed"},
-          {"attempt", finish.attempt},
-          {"restarts", finish.restarts},
-          {"message", finish.message},
-          {"culprit", finish.culprit ? form(*finish.culprit) : json()}};
+  return {{"type", "finish"},          {"verdict", finish.verdict == Verdict::kSucceeded ? "Succeeded" : "Failed"},
+          {"attempt", finish.attempt}, {"restarts", finish.restarts},
+          {"message", finish.message}, {"culprit", finish.culprit ? form(*finish.culprit) : json()}};
 }
 json write(const Beat& beat) {
   json ranks = json::array();
@@ -68,7 +72,8 @@ Finish read_finish(Fields& fields, std::string& problem) {
 
 std::string to_json(const Message& message) {
   // Log lines of a user's program need not be UTF-8: what is not is replaced, never thrown at.
-  return std::visit([](const auto& value) { return write(value).dump(-1, ' ', false, json::error_handler_t::replace); }, message);
+  return std::visit([](const auto& value) { return write(value).dump(-1, ' ', false, json::error_handler_t::replace); },
+                    message);
 }
 
 Result<Message> parse_message(std::string_view text) {
@@ -102,7 +107,8 @@ Result<Message> parse_message(std::string_view text) {
     message = read_finish(fields, problem);
   } else if (type == "beat") {
     Beat beat;
-    for (const json& rank : fields.array("ranks", kMostReportedRanks)) beat.ranks.push_back(read_rank_summary(rank, problem));
+    for (const json& rank : fields.array("ranks", kMostReportedRanks))
+      beat.ranks.push_back(read_rank_summary(rank, problem));
     message = std::move(beat);
   } else {
     fields.note("type", "is not a message of this protocol");

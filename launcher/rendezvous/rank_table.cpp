@@ -20,6 +20,8 @@ RankTable make_rank_table(int attempt, std::uint16_t master_port, std::vector<No
   return table;
 }
 
-std::string to_json(const RankTable& table) { return form(table).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
+std::string to_json(const RankTable& table) {
+  return form(table).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 }  // namespace paceline::rendezvous

@@ -14,7 +14,8 @@ constexpr std::chrono::milliseconds kAcceptPause{100};
 
 }  // namespace
 
-Server::Server(boost::asio::io_context& io, const Clock& clock, GangConfig config, std::function<void(const std::string&)> log)
+Server::Server(boost::asio::io_context& io, const Clock& clock, GangConfig config,
+               std::function<void(const std::string&)> log)
     : clock_(clock),
       gang_(config),
       log_(std::move(log)),
@@ -30,7 +31,9 @@ Status Server::open(const std::string& host, std::uint16_t port) {
   if (!error) acceptor_.bind(endpoint, error);
   if (!error) acceptor_.listen(1024, error);
   if (error) {
-    return fail(Code::kUnavailable, Origin::kSystem, "cannot listen on " + host + ":" + std::to_string(port) + " (PACELINE_RENDEZVOUS_LISTEN): " + error.message());
+    return fail(
+        Code::kUnavailable, Origin::kSystem,
+        "cannot listen on " + host + ":" + std::to_string(port) + " (PACELINE_RENDEZVOUS_LISTEN): " + error.message());
   }
   accept();
   return {};
@@ -66,7 +69,8 @@ void Server::on_frame(ConnectionId id, const std::string& payload) {
   if (peer == connections_.end()) return;
   const auto message = parse_message(payload);
   if (!message || (!peer->second.greeted && !std::holds_alternative<Hello>(*message))) {
-    log_("closed a connection from " + peer->second.connection->peer() + ": " + (message ? std::string("it did not say hello first") : message.error().message));
+    log_("closed a connection from " + peer->second.connection->peer() + ": " +
+         (message ? std::string("it did not say hello first") : message.error().message));
     drop(id, false);
     perform(gang_.on_closed(id, clock_.steady()));
     return;

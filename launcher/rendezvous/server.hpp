@@ -5,12 +5,11 @@
 // Ownership: owns the gang and the connections; borrows io_context, clock and log. One thread. Failure: `open` says which address could not be had.
 #pragma once
 
-#include <utility>
-
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -24,7 +23,8 @@ namespace paceline::rendezvous {
 
 class Server {
  public:
-  Server(boost::asio::io_context& io, const Clock& clock, GangConfig config, std::function<void(const std::string&)> log);
+  Server(boost::asio::io_context& io, const Clock& clock, GangConfig config,
+         std::function<void(const std::string&)> log);
 
   Status open(const std::string& host, std::uint16_t port);
   /// Call a few times a second.

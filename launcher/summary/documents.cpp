@@ -30,8 +30,12 @@ json culprit_or_null(const std::optional<rendezvous::Culprit>& culprit) { return
 std::string dump(const json& document) { return document.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 json ending_document(const Ending& ending) {
-  return {{"version", 1},           {"verdict", ending.verdict}, {"attempt", ending.attempt},
-          {"restarts", ending.restarts}, {"culprit", culprit_or_null(ending.culprit)}, {"message", ending.message},
+  return {{"version", 1},
+          {"verdict", ending.verdict},
+          {"attempt", ending.attempt},
+          {"restarts", ending.restarts},
+          {"culprit", culprit_or_null(ending.culprit)},
+          {"message", ending.message},
           {"report", ending.report}};
 }
 
@@ -48,13 +52,14 @@ json training(const telemetry::JobSummary& summary, bool with_ranks) {
   if (!with_ranks) return object;
   json ranks = json::array();
   for (const auto& rank : summary.ranks) {
-    ranks.push_back({{"rank", rank.rank},
-                     {"nodeRank", rank.node_rank},
-                     {"step", rank.step},
-                     {"steps", rank.steps},
-                     {"samplesPerSecond", std::round(rank.samples_per_second * 10) / 10},
-                     {"stepSeconds", percentiles(rank.p50, rank.p95)},
-                     {"breakdown", breakdown(telemetry::shares(telemetry::sum(rank.window) > 0 ? rank.window : rank.total))}});
+    ranks.push_back(
+        {{"rank", rank.rank},
+         {"nodeRank", rank.node_rank},
+         {"step", rank.step},
+         {"steps", rank.steps},
+         {"samplesPerSecond", std::round(rank.samples_per_second * 10) / 10},
+         {"stepSeconds", percentiles(rank.p50, rank.p95)},
+         {"breakdown", breakdown(telemetry::shares(telemetry::sum(rank.window) > 0 ? rank.window : rank.total))}});
   }
   object["ranks"] = std::move(ranks);
   return object;
@@ -92,7 +97,13 @@ std::string termination_message(const Ending& ending, const telemetry::JobSummar
     document["message"] = message;
     text = dump(document);
   }
-  if (text.size() > limit) text = dump({{"version", 1}, {"verdict", ending.verdict}, {"attempt", ending.attempt}, {"restarts", ending.restarts}, {"culprit", json()}, {"message", ""}});
+  if (text.size() > limit)
+    text = dump({{"version", 1},
+                 {"verdict", ending.verdict},
+                 {"attempt", ending.attempt},
+                 {"restarts", ending.restarts},
+                 {"culprit", json()},
+                 {"message", ""}});
   return text;
 }
 

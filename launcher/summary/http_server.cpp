@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/summary/http_server.hpp"
 
-#include <utility>
-
 #include <chrono>
 #include <optional>
+#include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -96,7 +95,9 @@ class HttpServer::Acceptor : public std::enable_shared_from_this<HttpServer::Acc
     if (!error) acceptor_.set_option(asio::ip::tcp::acceptor::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(64, error);
-    if (error) return fail(Code::kUnavailable, Origin::kSystem, "cannot serve HTTP on " + host + ":" + std::to_string(port) + ": " + error.message());
+    if (error)
+      return fail(Code::kUnavailable, Origin::kSystem,
+                  "cannot serve HTTP on " + host + ":" + std::to_string(port) + ": " + error.message());
     accept();
     return {};
   }
@@ -118,7 +119,8 @@ class HttpServer::Acceptor : public std::enable_shared_from_this<HttpServer::Acc
         });
         return;
       }
-      if (*self->sessions_ < kMostConnections) std::make_shared<Session>(std::move(socket), self->handler_, self->sessions_)->read();
+      if (*self->sessions_ < kMostConnections)
+        std::make_shared<Session>(std::move(socket), self->handler_, self->sessions_)->read();
       self->accept();
     });
   }
@@ -129,7 +131,8 @@ class HttpServer::Acceptor : public std::enable_shared_from_this<HttpServer::Acc
   std::shared_ptr<std::size_t> sessions_ = std::make_shared<std::size_t>(0);
 };
 
-HttpServer::HttpServer(asio::io_context& io, Handler handler) : acceptor_(std::make_shared<Acceptor>(io, std::move(handler))) {}
+HttpServer::HttpServer(asio::io_context& io, Handler handler)
+    : acceptor_(std::make_shared<Acceptor>(io, std::move(handler))) {}
 HttpServer::~HttpServer() { acceptor_->close(); }
 Status HttpServer::open(const std::string& host, std::uint16_t port) { return acceptor_->open(host, port); }
 void HttpServer::close() { acceptor_->close(); }
