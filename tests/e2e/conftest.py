@@ -17,10 +17,14 @@ from kube import Kube, Object
 from testbed import CLUSTER, ROOT, Cluster, Operator, run
 
 KEEP = os.environ.get("PACELINE_E2E_CLUSTER") == "keep"
-IMAGES = ["runtime", "busybox", "pytorch", "operator", "agent"]
+IMAGES = ["runtime", "busybox", "operator", "agent"]
 OPERATOR_FLAGS = ["--runtime-image", "paceline/runtime:dev", "--http-listen", "127.0.0.1:18080"]
 
 numbers = itertools.count(1)
+
+
+def archive(name: str) -> str:
+    return str(ROOT / "build" / "images" / f"{name}.tar")
 
 
 @pytest.fixture(scope="session")
@@ -39,11 +43,19 @@ def cluster() -> Iterator[Cluster]:
         control.call("up", timeout=300)
     try:
         if not is_up:
-            control.call("load-image", *[str(ROOT / "build" / "images" / f"{name}.tar") for name in IMAGES])
+            control.call("load-image", *[archive(name) for name in IMAGES])
+            control.begin("load-image", archive("pytorch"))  # half a minute a node: beside the first tests
         yield control
     finally:
+        control.finish()
         if not KEEP:
             control.call("down")
+
+
+@pytest.fixture(scope="session")
+def pytorch_image(cluster: Cluster) -> None:
+    """The image with PyTorch is on every node."""
+    cluster.finish()
 
 
 @pytest.fixture(scope="session")

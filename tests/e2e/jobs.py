@@ -33,7 +33,8 @@ def trainer(script: str, requests: dict[str, str] | None = None, limits: dict[st
         "name": "trainer",
         "image": IMAGE,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-c", script],
+        # The kubelet reads $$ as $, and $(NAME) as a variable.
+        "command": ["/bin/sh", "-c", script.replace("$", "$$")],
         "resources": {"requests": requests or {"cpu": "50m", "memory": "32Mi"}, "limits": limits or {}},
     }
 

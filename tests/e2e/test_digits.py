@@ -32,7 +32,7 @@ def fetch_metrics(handle: JobHandle) -> str:
     return "\n".join(texts)
 
 
-def test_digits(kube: Kube, operator: Operator, namespace: str) -> None:
+def test_digits(kube: Kube, operator: Operator, namespace: str, pytorch_image: None) -> None:
     if not operator.running():
         operator.start()
     operator.wait_ready()

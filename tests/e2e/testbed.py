@@ -31,8 +31,24 @@ def run(command: list[str], timeout: float = 300) -> str:
 class Cluster:
     """The cluster command of tests/cluster."""
 
+    def __init__(self) -> None:
+        self._beside: subprocess.Popen[str] | None = None
+
     def call(self, *arguments: str, timeout: float = 300) -> str:
         return run([str(CLUSTER), *arguments], timeout)
+
+    def begin(self, *arguments: str) -> None:
+        """Starts one call that runs beside the tests."""
+        output = subprocess.PIPE
+        self._beside = subprocess.Popen([str(CLUSTER), *arguments], cwd=ROOT, stdout=output, stderr=output, text=True)
+
+    def finish(self) -> None:
+        """Waits for the call that runs beside the tests."""
+        if self._beside is None:
+            return
+        _, problem = self._beside.communicate(timeout=300)
+        code, self._beside = self._beside.returncode, None
+        assert code == 0, f"the call beside the tests ended with {code}: {problem[-2000:]}"
 
     def kubeconfig(self) -> Path:
         return Path(self.call("kubeconfig").strip().splitlines()[-1])
