@@ -119,12 +119,19 @@ def test_agent_may_write_only_fabric_and_lease(objects: list[dict[str, Any]]) ->
     assert rules(objects, "Role", "paceline-agent") == {"coordination.k8s.io/leases": {"create", "patch"}}
 
 
-def test_operator_may_not_list_secrets_or_write_nodes(objects: list[dict[str, Any]]) -> None:
-    table = rules(objects, "ClusterRole", "paceline-operator")
-    assert table["/secrets"] <= {"get", "create", "delete"}
-    assert table["/nodes"] == {"get", "list", "watch"}
-    assert "coordination.k8s.io/leases" not in table
-    assert rules(objects, "Role", "paceline-operator")["coordination.k8s.io/leases"] >= {"get", "create", "update"}
+def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]]) -> None:
+    assert rules(objects, "ClusterRole", "paceline-operator") == {
+        "paceline.dev/trainingjobs": {"get", "list", "watch", "delete"},
+        "paceline.dev/trainingjobs/status": {"patch"},
+        "/pods": {"get", "list", "watch", "create", "patch", "delete"},
+        "/services": {"get", "create"},
+        "/secrets": {"get", "create"},
+        "/nodes": {"list", "watch"},
+        "/resourcequotas": {"list", "watch"},
+        "scheduling.k8s.io/priorityclasses": {"list", "watch"},
+        "events.k8s.io/events": {"create", "patch"},
+    }
+    assert rules(objects, "Role", "paceline-operator") == {"coordination.k8s.io/leases": {"get", "create", "update"}}
 
 
 def test_priority_classes_never_preempt(objects: list[dict[str, Any]]) -> None:

@@ -154,9 +154,8 @@ TEST_F(PublisherTest, ANodeOfAnotherLifeBecomesTheOwner) {
   ASSERT_NE(node_uid_, old_uid);
   clock_.advance(options_.resync);
   ASSERT_TRUE(publisher_->publish(machine()));
-  bool owned = false;
-  for (const auto& owner : stored()["metadata"]["ownerReferences"]) owned = owned || owner["uid"] == node_uid_;
-  EXPECT_TRUE(owned);
+  EXPECT_EQ(stored()["metadata"]["ownerReferences"].size(), 1U);
+  EXPECT_EQ(stored()["metadata"]["ownerReferences"][0]["uid"], node_uid_);
 }
 
 TEST_F(PublisherTest, ALostAnswerIsRepeatedToTheSameEnd) {
