@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handwritten digits with PyTorch DistributedDataParallel, on CPUs. An ordinary program: any launcher that sets RANK, WORLD_SIZE,
-MASTER_ADDR and MASTER_PORT can start it, and without one it trains alone."""
+"""Handwritten digits with PyTorch DistributedDataParallel, on CPUs. An ordinary program: any launcher that sets RANK,
+WORLD_SIZE, MASTER_ADDR and MASTER_PORT can start it, and without one it trains alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ TEST_SHARE = 5  # every fifth sample is for testing
 
 
 class Digits(Dataset):
-    """8x8 images of handwritten digits; for training each is shifted by up to one pixel, so that no epoch repeats another."""
+    """8x8 images of handwritten digits; for training each is shifted by up to one pixel, so that no epoch repeats
+    another."""
 
     def __init__(self, path: Path, train: bool) -> None:
         with gzip.open(path, "rt") as lines:
@@ -138,7 +139,8 @@ def main() -> None:
         if rank == 0:
             rate = samples * dist.get_world_size() / seconds
             print(
-                f"epoch {epoch + 1}/{options.epochs}: loss {total / samples:.4f}, {rate:.0f} samples/s, test accuracy {accuracy:.3f}",
+                f"epoch {epoch + 1}/{options.epochs}: loss {total / samples:.4f}, {rate:.0f} samples/s, "
+                f"test accuracy {accuracy:.3f}",
                 flush=True,
             )
             save_checkpoint(
