@@ -92,6 +92,29 @@ def test_an_exception_while_patching_does_not_fail_the_import(train: Train, runt
     assert run.code == 0 and run.output.splitlines() == ["paceline: tracing is off: SystemExit: 3", "trained"]
 
 
+def test_asking_whether_torch_is_there_does_not_lose_it(train: Train, runtime: Path, tmp_path: Path) -> None:
+    # sitecustomize runs before the program: the user's own is the place to ask first.
+    (tmp_path / "sitecustomize.py").write_text("import importlib.util\nassert importlib.util.find_spec('torch')\n")
+    paths = f"{runtime / 'python'}:{runtime / 'python' / 'site'}:{tmp_path}"
+    run = train(LOOP + "        epoch()", PYTHONPATH=paths)
+    assert len(run.only().steps) == 4
+
+
+def test_python_without_torch_pays_next_to_nothing(runtime: Path) -> None:
+    environment = {
+        **rings.environment(runtime, ""),
+        "PYTHONPATH": f"{runtime / 'python'}:{runtime / 'python' / 'site'}",
+    }
+    program = "import sys; print(*sys.modules)"
+
+    def modules(extra: dict[str, str]) -> set[str]:
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, env={**environment, **extra}, stdout=subprocess.PIPE, text=True, check=True)
+        return set(done.stdout.split())
+
+    assert modules({}) - modules({"PACELINE_DISABLE": "1"}) == {"paceline", "paceline._inject"}
+
+
 def test_an_unknown_signature_is_left_alone_with_one_line(train: Train) -> None:
     run = train(
         """

@@ -14,8 +14,13 @@ from __future__ import annotations
 
 import os
 import sys
-from types import ModuleType
-from typing import Any, Callable
+
+# Not typing's own: importing it would cost every Python program of the container some milliseconds.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
 
 _done = False
 
@@ -83,6 +88,7 @@ class _Loader:
         if module.__spec__ is not None:
             module.__spec__.loader = self._real
         self._real.exec_module(module)
+        _finder.waiting.pop(module.__name__, None)
         try:
             self._callback(module)
         except BaseException as error:
@@ -96,10 +102,11 @@ class _Finder:
         self.waiting: dict[str, Callable[[ModuleType], None]] = {}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        callback = self.waiting.pop(name, None)
+        # Programs also ask whether torch is there without importing it, so a find does not end the waiting.
+        callback = self.waiting.get(name)
         if callback is None:
             return None
-        for finder in sys.meta_path:
+        for finder in list(sys.meta_path):
             find = getattr(finder, "find_spec", None)
             if finder is self or find is None:
                 continue
