@@ -3,6 +3,8 @@
 
 #include <sys/socket.h>
 
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -26,6 +28,9 @@ using TlsStream = beast::ssl_stream<beast::tcp_stream>;
 
 // An answer other than 2xx to a stream request is an API Status, not data.
 constexpr std::size_t kStreamErrorBytes = 256 * 1024;
+
+// Not boost::none: Boost 1.74 compares Content-Length with the empty optional, and everything is larger than that.
+constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
 bool is_address(const std::string& host) {
   Ec error;
@@ -92,7 +97,7 @@ class BeastConnection final : public Connection {
     beast::http::response_parser<beast::http::empty_body> head;
     head.header_limit(64 * 1024);
     head.skip(exchange.request.method == "HEAD");
-    head.body_limit(boost::none);  // each way of reading the body has its own, below
+    head.body_limit(kNoLimit);  // each way of reading the body has its own, below
     error = await([&](auto done) {
       beast::http::async_read_header(*stream_, buffer_, head, [done](Ec ec, std::size_t) mutable { done(ec); });
     });
@@ -183,7 +188,7 @@ class BeastConnection final : public Connection {
 
   Result<Response> read_stream(const Exchange& exchange, Head& head, Response response) {
     beast::http::response_parser<beast::http::buffer_body> parser(std::move(head));
-    parser.body_limit(boost::none);
+    parser.body_limit(kNoLimit);
     std::vector<char> chunk(options_.read_buffer_bytes);
     while (!parser.is_done()) {
       parser.get().body().data = chunk.data();
