@@ -30,9 +30,10 @@ SteadyTime Agent::tick(const std::stop_token& stop) {
     renew_at_ = clock_.steady() + options_.renew_interval;
     if (auto renewed = publisher_.renew(stop); renewed) {
       metrics_.lease_renewed();
+      renew_complaint_.clear();
     } else {
       metrics_.lease_failed();
-      complain("cannot renew the Lease", renewed.error());
+      complain("cannot renew the Lease", renewed.error(), renew_complaint_);
     }
   }
   if (clock_.steady() >= probe_at_) probe_and_publish(stop);
@@ -47,7 +48,7 @@ void Agent::probe_and_publish(const std::stop_token& stop) {
   const auto published = publisher_.publish(hardware, stop);
   if (!published) {
     metrics_.publish_failed();
-    complain("cannot publish the NodeFabric", published.error());
+    complain("cannot publish the NodeFabric", published.error(), publish_complaint_);
     probe_at_ = clock_.steady() + pause_;
     pause_ = std::min(pause_ * 2, options_.probe_interval);
     return;
@@ -56,7 +57,7 @@ void Agent::probe_and_publish(const std::stop_token& stop) {
   if (*published)
     spdlog::info("published the NodeFabric: {} GPUs, {} NICs", hardware.gpu.gpus.size(), hardware.nics.size());
   ready_ = true;
-  complaint_.clear();
+  publish_complaint_.clear();
   pause_ = options_.retry_first;
   probe_at_ = clock_.steady() + options_.probe_interval;
 }
@@ -76,9 +77,9 @@ bool Agent::healthy() const {
   return clock_.steady() - alive_at < 3 * options_.probe_interval;
 }
 
-void Agent::complain(const char* what, const Error& error) {
-  if (error.code == Code::kCancelled || error.message == complaint_) return;
-  complaint_ = error.message;
+void Agent::complain(const char* what, const Error& error, std::string& last) {
+  if (error.code == Code::kCancelled || error.message == last) return;
+  last = error.message;
   spdlog::warn("{}: {}", what, to_string(error));
 }
 

@@ -44,7 +44,8 @@ class Agent {
 
  private:
   void probe_and_publish(const std::stop_token& stop);
-  void complain(const char* what, const Error& error);
+  /// Logs an error unless the same was logged last for the same purpose.
+  static void complain(const char* what, const Error& error, std::string& last);
 
   const Root root_;
   GpuLibrary& library_;
@@ -55,7 +56,8 @@ class Agent {
   SteadyTime probe_at_;
   SteadyTime renew_at_;
   std::chrono::milliseconds pause_;
-  std::string complaint_;
+  std::string publish_complaint_;
+  std::string renew_complaint_;
   std::atomic<std::int64_t> alive_at_ns_;
   std::atomic<bool> ready_ = false;
 };
