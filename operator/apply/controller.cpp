@@ -143,6 +143,7 @@ Outcome Controller::reconcile_job(const std::string& key) {
                            parts_.clock.wall(), memory});
   };
   plan::Plan plan = decide();
+  if (plan.status.placed() && !job->status.placed() && !prepare(job, state)) plan = decide();
   const bool replaces =
       std::any_of(plan.creates.begin(), plan.creates.end(), [](const auto& create) { return !create.gated; });
   if (replaces && plan.status != job->status) {
@@ -151,6 +152,39 @@ Outcome Controller::reconcile_job(const std::string& key) {
     plan = decide();
   }
   return carry_out(job, state, plan);
+}
+
+bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& state) {
+  // Nothing is put on record for a gang whose pods the server would refuse anyway.
+  Done done;
+  std::string priority;
+  int value = 0;
+  if (auto refused = priority_of(*job, priority, value)) {
+    done.refusal = std::move(refused);
+  } else if (!state->surroundings) {
+    auto surroundings = actuator_.surround(job->job);
+    if (surroundings) {
+      state->surroundings = std::move(*surroundings);
+    } else {
+      done = surroundings.error();
+    }
+  }
+  if (!done.refusal && !done.error &&
+      (state->checked_generation != job->job.metadata.generation || state->checked_priority != priority)) {
+    done = actuator_.dry_run(job->job, *state->surroundings, priority);
+    if (!done.refusal && !done.error) {
+      state->checked_generation = job->job.metadata.generation;
+      state->checked_priority = priority;
+    }
+  }
+  if (!done.refusal && !done.error) return true;
+  if (done.error) spdlog::warn("{}: {}", state->key, to_string(*done.error));
+  const std::lock_guard lock(mutex_);
+  state->memory.refusal = done.refusal;
+  state->memory.admission.reset();
+  const int seconds = std::min(1 << std::min(state->memory.retries++, 6), kMaxBackoffSeconds);
+  state->memory.retry_at = parts_.clock.wall() + std::chrono::seconds(seconds);
+  return false;
 }
 
 Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>& state, plan::Plan& plan) {
@@ -165,7 +199,8 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
     if (!newest) return {true, std::nullopt};
     if (!*newest) return {false, std::chrono::milliseconds(0)};
   }
-  bool want_schedule = false;
+  const auto holds = [](const api::JobStatus& status) { return status.placed() && !status.finished(); };
+  bool want_schedule = holds(job->status) && !holds(plan.status);
   {
     const std::lock_guard lock(mutex_);
     if (plan.back_off) {
@@ -175,7 +210,7 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
       plan.queued = false;
     }
     if (plan.queued) {
-      want_schedule = queued_.insert(state->uid).second || !state->memory.waiting;
+      want_schedule = queued_.insert(state->uid).second || !state->memory.waiting || want_schedule;
     } else {
       queued_.erase(state->uid);
       if (!plan.status.placed()) {
@@ -248,11 +283,6 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
     std::string priority;
     int value = 0;
     if (const auto refused = priority_of(*job, priority, value)) return absorb(Done{refused, std::nullopt, 0, 0, 0, 0});
-    if (state->checked_generation != job->job.metadata.generation || state->checked_priority != priority) {
-      if (auto stop = absorb(actuator_.dry_run(job->job, *state->surroundings, priority))) return stop;
-      state->checked_generation = job->job.metadata.generation;
-      state->checked_priority = priority;
-    }
     if (auto stop = absorb(actuator_.create(job->job, plan, *state->surroundings, priority))) return stop;
   }
   if (!plan.ungates.empty()) {
@@ -300,6 +330,7 @@ std::expected<Controller::JobPtr, Outcome> Controller::write_status(const JobPtr
     plan::Memory& memory = state->memory;
     if (status.training != job->status.training) memory.training_written = parts_.clock.wall();
     if (status.placed()) {
+      memory.refusal.reset();
       memory.admission.reset();
       memory.waiting.reset();
       if (status.is("Placed", "Bound")) memory.retries = 0;

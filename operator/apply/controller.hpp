@@ -79,6 +79,8 @@ class Controller {
   using JobPtr = std::shared_ptr<const observe::JobView>;
 
   Outcome reconcile_job(const std::string& key);
+  /// Services, Secret and dry run, before a place is taken; false when refused (then in memory).
+  bool prepare(const JobPtr& job, const std::shared_ptr<JobState>& state);
   Outcome carry_out(const JobPtr& job, const std::shared_ptr<JobState>& state, plan::Plan& plan);
   std::optional<Outcome> act(const JobPtr& job, const std::shared_ptr<JobState>& state, const plan::Plan& plan,
                              Done& total);

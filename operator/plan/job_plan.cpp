@@ -56,7 +56,7 @@ void Planner::remove(const observe::PodView& pod, bool force) {
 }
 
 bool Planner::any_live_pod() const {
-  return std::any_of(in.pods.begin(), in.pods.end(), [](const auto& pod) { return !pod->terminal(); });
+  return std::any_of(in.pods.begin(), in.pods.end(), [](const auto& pod) { return !pod->terminal() || pod->deleting; });
 }
 
 void Planner::remove_live_pods() {
@@ -81,9 +81,11 @@ void Planner::unplace(std::string_view reason, const std::string& message, bool 
 
 void Planner::finish(bool success, std::string_view reason, const std::string& message) {
   status().completion_time = std::chrono::floor<std::chrono::seconds>(now());
-  clear(status::kRunning, reason, message);
-  clear(status::kRestarting, reason, message);
-  clear(status::kQuotaReserved, reason);
+  // The same end whatever was seen on the way: events may be coalesced.
+  set(status::kRunning, false, reason, message);
+  if (status().find(status::kRestarting) != nullptr) set(status::kRestarting, false, reason, message);
+  if (status().find(status::kQuotaReserved) != nullptr) set(status::kQuotaReserved, false, "Finished");
+  set(status::kPlaced, false, "Finished");
   set(success ? status::kSucceeded : status::kFailed, true, reason, message);
   after_the_end(*this);
 }

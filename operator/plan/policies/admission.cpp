@@ -37,6 +37,7 @@ void queue_up(Planner& planner) {
     return;
   }
   if (planner.now() < memory.retry_at) {
+    if (memory.refusal) planner.set(status::kPlaced, false, memory.refusal->reason, memory.refusal->message);
     planner.out.queued = false;
     planner.wake_after(memory.retry_at - planner.now());
     return;

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// paceline-operator: reconciles TrainingJobs. This file is wiring only.
+#include "common/base/log.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <random>
+
+#include <CLI/CLI.hpp>
+
+#include "common/contract/labels.hpp"
+#include "common/http/beast/transport.hpp"
+#include "common/http/server/server.hpp"
+#include "common/kube/client.hpp"
+#include "common/kube/event_recorder.hpp"
+#include "common/kube/fail_point_api.hpp"
+#include "common/kube/leader_election.hpp"
+#include "operator/metrics.hpp"
+#include "operator/worker_pool.hpp"
+
+namespace paceline {
+namespace {
+
+struct Options {
+  std::string kubeconfig;
+  std::string ns = "default";
+  std::string identity;
+  std::string http_listen = "0.0.0.0:8080";
+  std::size_t workers = 8;
+  std::size_t writers = 32;
+  bool leader_elect = true;
+  apply::Settings settings;
+};
+
+int die(const Error& error) {
+  spdlog::error("{}", to_string(error));
+  return 1;
+}
+
+/// 128 bits for a job's token, from the system's generator.
+std::string random_token() {
+  std::random_device device;
+  std::string token;
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  for (int i = 0; i < 8; ++i) {
+    std::uint32_t word = device();
+    for (int k = 0; k < 8; ++k, word >>= 4U) token += kDigits[word & 15U];
+  }
+  return token;
+}
+
+Result<std::string> fetch_summary(const std::string& ip, const std::string& token) {
+  http::Endpoint endpoint;
+  endpoint.host = ip;
+  endpoint.port = std::to_string(contract::kLauncherHttpPort);
+  http::BeastOptions options;
+  options.max_connections = 1;
+  options.max_body_bytes = 1024 * 1024;  // it comes from a container of the user's
+  http::Request request;
+  request.target = "/v1/summary";
+  request.headers = {{"Authorization", "Bearer " + token}};
+  request.timeout = std::chrono::milliseconds(1500);
+  auto answer = http::make_beast_transport(endpoint, options)->send(request, {});
+  if (!answer) return std::unexpected(answer.error());
+  if (answer->status != 200)
+    return fail(Code::kUnavailable, Origin::kHttp, "summary: status " + std::to_string(answer->status), true);
+  return std::move(answer->body);
+}
+
+kube::EventNote phase_event(const api::TrainingJob& job, const api::JobStatus& after) {
+  kube::EventNote note;
+  note.regarding = {std::string(contract::kApiVersion), "TrainingJob", job.metadata.name_space, job.metadata.name,
+                    job.metadata.uid};
+  note.warning = after.phase == "Failed" || after.phase == "Restarting";
+  note.reason = after.phase;
+  note.action = "Reconcile";
+  note.note = (after.reason.empty() ? "" : after.reason + ": ") + after.message;
+  return note;
+}
+
+http::ServerHandler serve(const std::function<OperatorState()>& state, const std::atomic<bool>& ready) {
+  return [state, &ready](const http::Request& request, http::ResponseWriter& writer) {
+    http::Response response;
+    response.status = 200;
+    if (request.target == "/metrics") {
+      response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
+      response.body = operator_metrics(state());
+    } else if (request.target == "/healthz") {
+      response.body = "ok\n";
+    } else if (request.target == "/readyz") {
+      response.status = ready ? 200 : 503;
+      response.body = ready ? "ok\n" : "not ready\n";
+    } else {
+      response.status = 404;
+    }
+    writer.respond(std::move(response));
+  };
+}
+
+Result<http::ServerOptions> listen_options(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  http::ServerOptions options;
+  int port = -1;
+  if (colon != std::string::npos) {
+    options.address = text.substr(0, colon);
+    port = std::atoi(text.c_str() + colon + 1);
+  }
+  if (port < 0 || port > 65535 || options.address.empty()) {
+    return fail(Code::kInvalid, Origin::kConfig,
+                "--http-listen: \"" + text + "\" is not an address; write for example 0.0.0.0:8080");
+  }
+  options.port = static_cast<std::uint16_t>(port);
+  return options;
+}
+
+/// Unique among processes that live at the same time, and the same after a restart in place: a pod's name, else this host and the port that we hold.
+std::string identity_of(const Options& options, std::uint16_t port) {
+  if (!options.identity.empty()) return options.identity;
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return std::string(host.data()) + "_" + std::to_string(port);
+}
+
+int run(const Options& options) {
+  sigset_t signals;  // every thread inherits the mask: only sigwait below sees them
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+
+  const SystemClock clock;
+  const auto config = kube::load_default(options.kubeconfig);
+  if (!config) return die(config.error());
+  kube::ConnectOptions connect;
+  connect.max_connections = options.writers + options.workers;
+  connect.client.user_agent = "paceline-operator/" PACELINE_VERSION;
+  connect.client.field_manager = contract::kFieldManager;
+  const auto client = kube::make_client(*config, clock, connect);
+  if (!client) return die(client.error());
+  connect.max_connections = 2;
+  connect.prefer_cpprest = false;
+  connect.client.timeout = std::chrono::seconds(5);
+  const auto lease_client = kube::make_client(*config, clock, connect);  // renewals never wait behind pods
+  if (!lease_client) return die(lease_client.error());
+  const auto fail_point = kube::fail_point_from_environment();
+  if (!fail_point) return die(fail_point.error());
+  const auto api = kube::with_fail_point(*client, *fail_point);
+
+  apply::Stores stores;
+  kube::WorkQueue queue(clock);
+  apply::PoolExecutor executor(options.writers);
+  kube::EventRecorder events(**lease_client, clock, "paceline.dev/operator",
+                             options.identity.empty() ? "paceline-operator" : options.identity);
+  apply::Controller controller(
+      {*api, clock, stores, executor, [&](const std::string& key) { queue.add(key); }, random_token, fetch_summary,
+       [&](const api::TrainingJob& job, const api::JobStatus&, const api::JobStatus& after) {
+         events.emit(phase_event(job, after));
+       }},
+      options.settings);
+  controller.subscribe();
+  WorkerPool pool(*api, stores, queue, controller, options.workers);
+
+  std::atomic<bool> leading = false;
+  std::atomic<bool> ready = true;  // a process that stands by is ready, too
+  const auto listen = listen_options(options.http_listen);
+  if (!listen) return die(listen.error());
+  const auto server =
+      http::Server::start(*listen, serve(
+                                       [&] {
+                                         return OperatorState{controller.counters(), leading, queue.size(),
+                                                              stores.pods.size(), stores.nodes.size()};
+                                       },
+                                       ready));
+  if (!server) return die(server.error());
+  const std::string identity = identity_of(options, (*server)->port());
+  spdlog::info("paceline-operator {} as {}, metrics on port {}", PACELINE_VERSION, identity, (*server)->port());
+
+  std::jthread event_writer([&](const std::stop_token& stop) { events.run(stop); });
+  const auto lead = [&] {
+    leading = true;
+    spdlog::info("leading");
+    pool.start();
+  };
+  std::atomic<bool> lost = false;
+  std::jthread election;
+  if (options.leader_elect) {
+    election = std::jthread([&](const std::stop_token& stop) {
+      kube::LeaderElection lease(**lease_client, clock, {options.ns, "paceline-operator", identity});
+      const bool led = lease.run(lead, stop);
+      if (!led || stop.stop_requested()) return;
+      // Another process may act already: nothing may be drained or flushed.
+      spdlog::error("leadership is lost");
+      lost = true;
+      kill(getpid(), SIGTERM);
+    });
+  } else {
+    lead();
+  }
+
+  int signal = 0;
+  sigwait(&signals, &signal);
+  if (lost) _exit(1);
+  spdlog::info("stopping on signal {}", signal);
+  ready = false;
+  pool.stop();
+  if (election.joinable()) {
+    election.request_stop();
+    election.join();
+  }
+  event_writer.request_stop();
+  return 0;
+}
+
+}  // namespace
+}  // namespace paceline
+
+int main(int argc, char** argv) {
+  paceline::Options options;
+  CLI::App app("Reconciles TrainingJobs into gangs of pods");
+  app.add_option("--kubeconfig", options.kubeconfig, "default: $KUBECONFIG, then the pod's service account");
+  app.add_option("--namespace", options.ns, "namespace of the Lease")->envname("POD_NAMESPACE")->capture_default_str();
+  app.add_option("--identity", options.identity, "holder of the Lease; default: host and port")->envname("POD_NAME");
+  app.add_option("--http-listen", options.http_listen, "address:port of /metrics, /healthz, /readyz")
+      ->capture_default_str();
+  app.add_option("--workers", options.workers, "jobs reconciled at the same time")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--writers", options.writers, "requests sent at the same time")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_flag("--leader-elect,!--no-leader-elect", options.leader_elect, "hold a Lease while acting")
+      ->capture_default_str();
+  app.add_option("--runtime-image", options.settings.runtime_image, "image that brings launcher and runtime into pods")
+      ->capture_default_str();
+  app.add_option("--runtime-pull-policy", options.settings.pull_policy, "its imagePullPolicy")
+      ->check(CLI::IsMember({"Always", "IfNotPresent", "Never"}))
+      ->capture_default_str();
+  app.add_option("--startup-timeout", options.settings.startup_timeout, "how long a gang may take to gather")
+      ->capture_default_str();
+  app.add_option("--default-priority-class", options.settings.default_priority_class,
+                 "for jobs that name none; ignored where it does not exist")
+      ->default_val("paceline-normal");
+  CLI11_PARSE(app, argc, argv);
+  return paceline::run(options);
+}

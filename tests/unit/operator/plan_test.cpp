@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "operator/plan/policies/outcome.hpp"
+#include "operator/plan/scheduler.hpp"
+#include "operator/status/phase.hpp"
+
+namespace paceline::plan {
+namespace {
+
+observe::NodeView node(const std::string& name, int cpu) {
+  observe::NodeView view;
+  view.meta.name = name;
+  view.ready = true;
+  view.allocatable.cpu = cpu * 1000;
+  view.allocatable.memory = 1LL << 50;
+  view.allocatable.pods = 110000;
+  return view;
+}
+
+struct Fleet {
+  explicit Fleet(std::vector<observe::NodeView> views) : nodes(std::move(views)) {
+    for (const auto& view : nodes) input.rooms.push_back({&view, view.allocatable});
+  }
+  void queue(const std::string& name, int pods, int cpu, int priority = 0, int age_seconds = 0,
+             const std::string& ns = "default") {
+    QueuedGang gang{name, name, ns, ns, priority, WallTime(std::chrono::seconds(1000 - age_seconds)), {need(pods, cpu)},
+                    false};
+    input.now = WallTime(std::chrono::seconds(1000));
+    input.queued.push_back(std::move(gang));
+  }
+  void run(const std::string& name, const std::string& where, int cpu, int priority = 0) {
+    RunningGang gang{name, name, "default", priority, {}, false, {{where, need(1, cpu).each}}};
+    for (Room& room : input.rooms) {
+      if (room.node->meta.name == where) room.free.subtract(need(1, cpu).each);
+    }
+    input.running.push_back(std::move(gang));
+  }
+  static Need need(int pods, int cpu) {
+    Need need{"worker", {}, {}, pods};
+    need.each.cpu = cpu * 1000;
+    need.each.pods = 1000;
+    return need;
+  }
+  std::vector<observe::NodeView> nodes;
+  SchedulerInput input;
+};
+
+TEST(Scheduler, WholeGangOrNothing) {
+  Fleet fleet({node("a", 4), node("b", 4)});
+  fleet.queue("fits", 2, 3);
+  auto output = schedule(fleet.input);
+  EXPECT_EQ(output.placements.at("fits"), (std::vector<std::string>{"a", "b"}));
+  fleet.run("other", "a", 2);
+  output = schedule(fleet.input);
+  EXPECT_TRUE(output.placements.empty());
+  EXPECT_EQ(output.waiting.at("fits").reason, "WaitingForRoom");
+  EXPECT_EQ(output.waiting.at("fits").message, "worker: 1 of 2 pods fit on 2 nodes; 1 not enough cpu");
+}
+
+TEST(Scheduler, NeighboursInRankShareNodes) {
+  Fleet fleet({node("a", 4), node("b", 8), node("c", 2)});
+  fleet.queue("gang", 6, 2);
+  EXPECT_EQ(schedule(fleet.input).placements.at("gang"), (std::vector<std::string>{"b", "b", "b", "b", "a", "a"}));
+}
+
+TEST(Scheduler, PriorityThenShareThenAge) {
+  Fleet fleet({node("a", 4)});
+  fleet.queue("young-high", 1, 4, 10, 1);
+  fleet.queue("old-low", 1, 4, 0, 100);
+  EXPECT_TRUE(schedule(fleet.input).placements.contains("young-high"));
+  Fleet shares({node("a", 4), node("b", 4)});
+  shares.run("busy", "a", 4);
+  shares.queue("old-same-queue", 1, 4, 0, 100);
+  shares.queue("young-other-queue", 1, 4, 0, 1, "other");
+  EXPECT_TRUE(schedule(shares.input).placements.contains("young-other-queue"));
+}
+
+TEST(Scheduler, BackfillCannotDelayTheHead) {
+  Fleet fleet({node("a", 4), node("b", 8)});
+  fleet.run("long", "b", 6);
+  fleet.queue("head", 1, 8, 1);     // needs all of b, once `long` has ended
+  fleet.queue("on-b", 1, 2, 0, 9);  // would fit on b now, and then b would not be whole
+  fleet.queue("on-a", 2, 2, 0, 1);
+  const auto output = schedule(fleet.input);
+  EXPECT_FALSE(output.placements.contains("head"));
+  for (const auto& [id, places] : output.placements) {
+    for (const auto& place : places) EXPECT_EQ(place, "a") << id;
+  }
+  EXPECT_FALSE(output.placements.empty());
+}
+
+TEST(Scheduler, PreemptsWholeGangsOfLowerPriorityOnly) {
+  Fleet fleet({node("a", 4), node("b", 4)});
+  fleet.run("low", "a", 4, 1);
+  fleet.run("same", "b", 4, 5);
+  fleet.queue("high", 1, 4, 5);
+  const auto output = schedule(fleet.input);
+  EXPECT_EQ(output.preempt, (std::map<std::string, std::string>{{"low", "high"}}));
+  EXPECT_EQ(output.waiting.at("high").reason, "Preempting");
+}
+
+TEST(Scheduler, QuotaKeepsBackTheGangAndItsNamespace) {
+  Fleet fleet({node("a", 64)});
+  observe::QuotaView quota;
+  quota.meta.name = "three";
+  quota.hard = {{"pods", 3000}};
+  quota.used = {{"pods", 0}};
+  fleet.input.quotas["default"].push_back(quota);
+  fleet.queue("one", 2, 1, 0, 10);
+  fleet.queue("two", 2, 1, 0, 5);
+  const auto output = schedule(fleet.input);
+  EXPECT_TRUE(output.placements.contains("one"));
+  EXPECT_EQ(output.waiting.at("two").reason, "QuotaExceeded");
+  EXPECT_EQ(output.waiting.at("two").message, "quota three: pods: 2 needed, 1 of 3 left");
+}
+
+TEST(Constraints, TaintsSelectorsAndAffinity) {
+  auto view = node("a", 4);
+  view.labels = {{"gpu", "h200"}, {"zone", "z1"}};
+  const auto why = [&](const char* spec) { return refusal(read_constraints(nlohmann::json::parse(spec)), view); };
+  EXPECT_EQ(why(R"({"nodeSelector":{"gpu":"h200"}})"), "");
+  EXPECT_EQ(why(R"({"nodeSelector":{"gpu":"a100"}})"), "node selector");
+  const char* affinity =
+      R"({"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
+      {"matchExpressions":[{"key":"zone","operator":"In","values":["z2"]}]},{"matchExpressions":[{"key":"gpu","operator":"Exists"}]}]}}}})";
+  EXPECT_EQ(why(affinity), "");
+  view.taints = {{"dedicated", "ml", "NoSchedule"}};
+  EXPECT_EQ(why("{}"), "taint dedicated");
+  EXPECT_EQ(why(R"({"tolerations":[{"key":"dedicated","value":"ml","effect":"NoSchedule"}]})"), "");
+  view.unschedulable = true;
+  EXPECT_EQ(why("{}"), "cordoned");
+}
+
+observe::PodView ended(int code, const std::string& reason, const std::string& message) {
+  observe::PodView pod;
+  pod.meta.name = "p";
+  pod.phase = observe::PodPhase::kFailed;
+  pod.gang = std::make_unique<observe::GangMember>();
+  pod.gang->trainer = observe::TrainerState::kTerminated;
+  pod.gang->exit_code = code;
+  pod.gang->reason = reason;
+  pod.gang->termination_message = message;
+  return pod;
+}
+
+TEST(Judgement, LauncherFirstThenExitCode) {
+  EXPECT_EQ(judge(nullptr).outcome, Outcome::kAbsent);
+  auto pod = ended(137, "OOMKilled", "");
+  EXPECT_EQ(judge(&pod).outcome, Outcome::kKilled);
+  EXPECT_EQ(judge(&pod).kind, "OOMKilled");
+  pod = ended(64, "Error", R"({"version":1,"verdict":"Failed","culprit":{"rank":3,"exitCode":1}})");
+  EXPECT_EQ(judge(&pod).outcome, Outcome::kJobFailed);
+  EXPECT_EQ(judge(&pod).report->culprit["rank"], 3);
+  pod = ended(143, "Error", R"({"version":1,"verdict":"Terminated"})");
+  EXPECT_EQ(judge(&pod).outcome, Outcome::kLost);
+  pod = ended(65, "Error", R"({"version":1,"verdict":"BadContract","message":"remove --nnodes"})");
+  EXPECT_EQ(judge(&pod).outcome, Outcome::kBadContract);
+  pod = ended(66, "Error", "not json");
+  EXPECT_EQ(judge(&pod).kind, "RendezvousTimeout");
+}
+
+TEST(Phase, OneFunctionOfTheConditions) {
+  api::JobStatus status;
+  const auto phase = [&] {
+    status::compute_phase(status);
+    return status.phase;
+  };
+  EXPECT_EQ(phase(), "Queued");
+  status::set_condition(status, status::kPlaced, true, "Creating", "", {});
+  EXPECT_EQ(phase(), "Starting");
+  status::set_condition(status, status::kRunning, true, "PodsRunning", "", {});
+  EXPECT_EQ(phase(), "Running");
+  status::set_condition(status, status::kRestarting, true, "OOMKilled", "", {});
+  EXPECT_EQ(phase(), "Restarting");
+  status::set_condition(status, status::kFailed, true, "RanksFailed", "rank 3", {});
+  EXPECT_EQ(phase(), "Failed");
+  EXPECT_EQ(status.message, "rank 3");
+  status::set_condition(status, status::kFailed, false, "Other", "", {});
+  EXPECT_TRUE(status.is_true(status::kFailed)) << "terminal conditions never revert";
+}
+
+}  // namespace
+}  // namespace paceline::plan
