@@ -285,12 +285,12 @@ Outcome<std::string> FakeCluster::Impl::replace(const Resource& resource, std::s
   if (meta["name"] != name)
     return refuse(400, "BadRequest", "the name of the object does not match the name on the URL");
   const std::string wanted = meta.value("resourceVersion", "");
-  if (!wanted.empty() && wanted != before["metadata"]["resourceVersion"]) {
+  if (!wanted.empty() && wanted != before["metadata"].value("resourceVersion", "")) {
     return refuse(409, "Conflict",
                   "Operation cannot be fulfilled on " + full_name(resource, name) +
                       ": the object has been modified; please apply your changes to the latest version and try again");
   }
-  if (const std::string uid = meta.value("uid", ""); !uid.empty() && uid != before["metadata"]["uid"]) {
+  if (const std::string uid = meta.value("uid", ""); !uid.empty() && uid != before["metadata"].value("uid", "")) {
     return refuse(409, "Conflict",
                   "Operation cannot be fulfilled on " + full_name(resource, name) +
                       ": Precondition failed: UID in precondition: " + uid +
@@ -346,7 +346,7 @@ Outcome<std::string> FakeCluster::Impl::remove(const Resource& resource, std::st
     const auto& preconditions = options["preconditions"];
     for (const auto& [field, shown] : {std::pair("uid", "UID"), std::pair("resourceVersion", "ResourceVersion")}) {
       const std::string wanted = preconditions.value(field, "");
-      if (!wanted.empty() && wanted != meta[field]) {
+      if (!wanted.empty() && wanted != meta.value(field, "")) {
         return refuse(409, "Conflict",
                       "Operation cannot be fulfilled on " + full_name(resource, name) +
                           ": Precondition failed: " + shown + " in precondition: " + wanted + ", " + shown +
