@@ -23,10 +23,10 @@
 namespace paceline::kube {
 
 struct WriteOptions {
-  std::string subresource;    // "status", or "" for the object itself
+  std::string subresource{};    // "status", or "" for the object itself
   bool dry_run = false;       // dryRun=All: validated, admitted, not stored
   bool strict = true;         // fieldValidation=Strict: an unknown or repeated field is an error
-  std::string field_manager;  // empty: the client's
+  std::string field_manager{};  // empty: the client's
 };
 
 enum class PatchType {
@@ -40,24 +40,24 @@ struct PatchOptions : WriteOptions {
 };
 
 struct DeleteOptions {
-  std::string uid;               // precondition; never delete an object of another life by its name
-  std::string resource_version;  // precondition
-  std::optional<std::int64_t> grace_period_seconds;
+  std::string uid{};               // precondition; never delete an object of another life by its name
+  std::string resource_version{};  // precondition
+  std::optional<std::int64_t> grace_period_seconds{};
   std::string propagation = "Background";
   bool dry_run = false;
 };
 
 struct ListOptions {
-  std::string label_selector;
-  std::string field_selector;
+  std::string label_selector{};
+  std::string field_selector{};
   std::int64_t limit = 0;
-  std::string continue_token;
+  std::string continue_token{};
 };
 
 struct WatchOptions {
-  std::string label_selector;
-  std::string field_selector;
-  std::string resource_version;
+  std::string label_selector{};
+  std::string field_selector{};
+  std::string resource_version{};
   std::chrono::seconds timeout{300};
 };
 

@@ -20,7 +20,7 @@ namespace paceline::kube {
 struct ClientOptions {
   std::string user_agent = "paceline";
   std::string field_manager = "paceline";
-  std::string prefix;
+  std::string prefix{};
   std::chrono::milliseconds timeout{30000};
   int throttle_retries = 4;  // repeats after 429, for reads and writes alike (the server did not begin the work)
   std::size_t max_event_bytes = 8 * 1024 * 1024;  // one watch event; a larger one ends the watch with kExhausted
@@ -65,7 +65,7 @@ class Client final : public Api {
 struct ConnectOptions {
   std::size_t max_connections = 64;
   bool prefer_cpprest = true;
-  ClientOptions client;
+  ClientOptions client{};
 };
 Result<std::shared_ptr<Api>> make_client(const Config& config, const Clock& clock, ConnectOptions options = {});
 

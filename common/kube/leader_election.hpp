@@ -18,9 +18,9 @@
 namespace paceline::kube {
 
 struct LeaderElectionOptions {
-  std::string ns;
-  std::string name;
-  std::string identity;  // unique per process
+  std::string ns{};
+  std::string name{};
+  std::string identity{};  // unique per process
   std::chrono::milliseconds lease_duration{15000};
   std::chrono::milliseconds renew_deadline{10000};
   std::chrono::milliseconds retry_period{2000};

@@ -19,15 +19,15 @@
 namespace paceline::kube {
 
 struct ReflectorOptions {
-  std::string ns;  // empty: all namespaces
-  std::string label_selector;
-  std::string field_selector;
+  std::string ns{};  // empty: all namespaces
+  std::string label_selector{};
+  std::string field_selector{};
   std::int64_t page_size = 500;
   std::chrono::seconds min_watch{300};
   std::chrono::seconds max_watch{600};
   std::chrono::milliseconds min_backoff{200};
   std::chrono::milliseconds max_backoff{30000};
-  std::function<std::uint64_t()> random;  // empty: seeded from the system
+  std::function<std::uint64_t()> random{};  // empty: seeded from the system
 };
 
 struct ReflectorCounts {
