@@ -163,6 +163,18 @@ CASE(only_the_training_thread_counts) {
   CHECK_EQ(nested, PACELINE_OK);
 }
 
+CASE(a_thread_that_takes_over_finds_nothing_open) {
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
+  const auto* ring = reinterpret_cast<const std::byte*>(header());
+  std::thread([] {
+    Runtime::instance().mark(
+        Claim::kData, [](PhaseMachine& machine, std::uint64_t now) { return machine.loader_enter(now, 1, true); });
+  }).join();
+  train(2);
+  Runtime::instance().close();
+  CHECK_EQ(paceline::check::write_index(ring), 3U);  // two steps and what came after them
+}
+
 CASE(a_leave_without_its_enter_is_told) {
   CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
   CHECK_EQ(leave(), PACELINE_EORDER);

@@ -52,7 +52,7 @@ def test_a_slow_peer_is_exposed_communication_not_backward(train: Train) -> None
     assert run.code == 0, run.output
     fast, slow = run.rings
     assert fast.total("comm_exposed", steps_only=True) > 0.8 * 5 * 0.05
-    assert fast.total("backward", steps_only=True) < 0.05
+    assert fast.total("backward", steps_only=True) < fast.total("comm_exposed", steps_only=True) / 2
     assert slow.total("data_wait", steps_only=True) >= 6 * 0.05
 
 

@@ -315,6 +315,12 @@ void PhaseMachine::finish(std::uint64_t now) {
   window_.start_ns = last_ns_;
 }
 
+void PhaseMachine::drop_open(std::uint64_t now) {
+  if (!started_) return;
+  advance(now);
+  depth_ = 0;
+}
+
 void PhaseMachine::restart(std::uint64_t now) {
   commit();
   window_ = Window{};

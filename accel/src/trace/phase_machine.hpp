@@ -45,6 +45,9 @@ class PhaseMachine {
   /// Forgets the time since the last mark and everything open: tracing was off for a while.
   void restart(std::uint64_t now);
 
+  /// Forgets what is entered: another thread trains from now on, and the leaves of the one before will not be told.
+  void drop_open(std::uint64_t now);
+
   /// Whether no phase is entered.
   bool idle() const { return depth_ == 0; }
   bool inside(std::uint32_t phase) const;

@@ -78,6 +78,8 @@ bool Runtime::counts(Claim claim) {
   }
   // Inside a phase of another thread: an engine's worker that runs a nested backward, not a new training thread.
   if (owner_trains_ && !machine_->idle()) return false;
+  // A prefetching thread may be inside a loader: its leave will not count, so neither must its enter stay open.
+  if (owner_ != nullptr) machine_->drop_open(monotonic_ns());
   owner_ = thread;
   owner_trains_ = true;
   return true;
