@@ -65,6 +65,14 @@ rendezvous::Hello hello_of(const Config& config) {
   return hello;
 }
 
+// Rank 0's launcher is its own server: through the Service it would depend on hairpin routing, and on its own endpoint being published.
+Address server_of(const Config& config) {
+  if (config.node_rank != 0) return config.rendezvous;
+  if (config.listen.host == "0.0.0.0") return {"127.0.0.1", config.listen.port};
+  if (config.listen.host == "::") return {"::1", config.listen.port};
+  return config.listen;
+}
+
 rendezvous::GangConfig gang_of(const Config& config) {
   rendezvous::GangConfig gang;
   gang.job_uid = config.job_uid;
@@ -173,8 +181,9 @@ Status Launcher::Impl::prepare() {
     });
     if (auto opened = http_->open(config_.http.host, config_.http.port); !opened) return opened;
   }
+  const Address server = server_of(config_);
   client_.emplace(
-      io_, config_.rendezvous.host, config_.rendezvous.port,
+      io_, server.host, server.port,
       rendezvous::Client::Callbacks{
           [this] { perform(member_.on_connected(clock_.steady())); },
           [this](const std::string& why) { perform(member_.on_disconnected(why, clock_.steady())); },

@@ -14,8 +14,7 @@ void export_ranks(const Identity& identity, const std::vector<RankView>& ranks, 
   };
   sink.family("paceline_step_seconds", MetricType::kHistogram, "Wall time of a training step.");
   for (const auto& [rank, totals] : ranks) {
-    double step_wall = totals->wall_seconds;
-    sink.histogram(labels(rank), kStepBuckets, totals->buckets, totals->steps, step_wall);
+    sink.histogram(labels(rank), kStepBuckets, totals->buckets, totals->steps, totals->step_seconds);
   }
   sink.family("paceline_step_phase_seconds_total", MetricType::kCounter,
               "Time per phase of the training step. The clocks host and device are two partitions: never add them.");

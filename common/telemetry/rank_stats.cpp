@@ -8,7 +8,7 @@ namespace paceline::telemetry {
 namespace {
 
 constexpr std::size_t kWindow = 512;
-constexpr double kNano = 1e-9;
+constexpr double kPerSecond = 1e9;
 
 double percentile(std::vector<float>& values, double fraction) {
   if (values.empty()) return 0;
@@ -22,12 +22,12 @@ double percentile(std::vector<float>& values, double fraction) {
 }  // namespace
 
 void RankStats::add(const paceline_step_record& record) {
-  const double wall = static_cast<double>(record.wall_ns) * kNano;
+  const double wall = static_cast<double>(record.wall_ns) / kPerSecond;
   Step step{static_cast<float>(wall), {}, 0};
   totals_.wall_seconds += wall;
   if ((record.valid & PACELINE_VALID_HOST_NS) != 0) {
     for (std::size_t phase = 0; phase < kPhases; ++phase) {
-      const double seconds = static_cast<double>(record.host_ns[phase]) * kNano;
+      const double seconds = static_cast<double>(record.host_ns[phase]) / kPerSecond;
       totals_.host[phase] += seconds;
       step.host[phase] = static_cast<float>(seconds);
     }
@@ -39,17 +39,17 @@ void RankStats::add(const paceline_step_record& record) {
   if ((record.valid & PACELINE_VALID_DEVICE_NS) != 0) {
     totals_.has_device = true;
     for (std::size_t phase = 0; phase < kPhases; ++phase)
-      totals_.device[phase] += static_cast<double>(record.device_ns[phase]) * kNano;
+      totals_.device[phase] += static_cast<double>(record.device_ns[phase]) / kPerSecond;
   }
   if ((record.valid & PACELINE_VALID_COMM_EXPOSED_NS) != 0) {
-    totals_.comm_exposed_seconds += static_cast<double>(record.comm_exposed_ns) * kNano;
+    totals_.comm_exposed_seconds += static_cast<double>(record.comm_exposed_ns) / kPerSecond;
   } else if ((record.valid & PACELINE_VALID_HOST_NS) != 0) {
     totals_.comm_exposed_seconds += step.host[PACELINE_PHASE_COMM_EXPOSED];
   }
   if ((record.valid & PACELINE_VALID_COMM_TOTAL_NS) != 0 && (record.valid & PACELINE_VALID_COMM_EXPOSED_NS) != 0) {
     totals_.has_comm_hidden = true;
     if (record.comm_total_ns > record.comm_exposed_ns) {
-      totals_.comm_hidden_seconds += static_cast<double>(record.comm_total_ns - record.comm_exposed_ns) * kNano;
+      totals_.comm_hidden_seconds += static_cast<double>(record.comm_total_ns - record.comm_exposed_ns) / kPerSecond;
     }
   }
   if ((record.valid & PACELINE_VALID_LOST_EVENTS) != 0) totals_.dropped += record.lost_events;
@@ -60,6 +60,7 @@ void RankStats::add(const paceline_step_record& record) {
   if ((record.flags & PACELINE_FLAG_FINAL) != 0) return;  // what came after the last step: time, but no step
 
   ++totals_.steps;
+  totals_.step_seconds += wall;
   for (std::size_t bucket = 0; bucket < kStepBuckets.size(); ++bucket) {
     if (wall <= kStepBuckets[bucket]) {
       ++totals_.buckets[bucket];

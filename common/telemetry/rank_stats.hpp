@@ -22,7 +22,8 @@ struct RankTotals {
   std::uint64_t steps = 0;
   std::uint64_t samples = 0;
   std::uint64_t dropped = 0;  // overwritten, torn, absurd, or lost in the rank itself
-  double wall_seconds = 0;
+  double wall_seconds = 0;    // of everything, what came after the last step too
+  double step_seconds = 0;    // of steps alone: the histogram's sum
   PhaseSeconds host{};
   PhaseSeconds device{};
   bool has_device = false;

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/config.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "launcher/rank_plan.hpp"
+
+namespace paceline::launcher {
+namespace {
+
+frameworks::Environment whole() {
+  return {{"PACELINE_JOB_UID", "u"},
+          {"PACELINE_NODE_RANK", "1"},
+          {"PACELINE_NODE_COUNT", "2"},
+          {"PACELINE_POD_IP", "10.0.0.2"},
+          {"PACELINE_TOKEN", "t"},
+          {"PACELINE_RENDEZVOUS_ADDRESS", "10.96.0.7:29400"},
+          {"PACELINE_STATE_DIR", "/run/p"},
+          {"PACELINE_PROCESSES_PER_REPLICA", "2"},
+          {"PACELINE_GRACE_PERIOD", "1m30s"},
+          {"PACELINE_SUCCESS_POLICY", "RankZero"}};
+}
+
+std::string error_with(const std::string& name, const std::string& value) {
+  auto environment = whole();
+  environment[name] = value;
+  const auto config = read_config(environment);
+  return config ? "" : config.error().message;
+}
+
+TEST(Config, ReadsWhatTheOperatorWrites) {
+  const auto config = read_config(whole());
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  EXPECT_EQ(config->rendezvous.host, "10.96.0.7");
+  EXPECT_EQ(config->rendezvous.port, 29400);
+  EXPECT_EQ(config->grace, std::chrono::seconds(90));
+  EXPECT_TRUE(config->rank_zero_decides);
+  EXPECT_EQ(config->master_port, -1);
+}
+
+TEST(Config, NamesVariableValueAndRemedy) {
+  EXPECT_NE(error_with("PACELINE_NODE_RANK", "2").find("PACELINE_NODE_RANK=2: is not a whole number from 0 to 1"),
+            std::string::npos);
+  EXPECT_NE(error_with("PACELINE_NODE_COUNT", "two").find("PACELINE_NODE_COUNT=two"), std::string::npos);
+  EXPECT_NE(error_with("PACELINE_TOKEN", "").find("PACELINE_TOKEN is missing"), std::string::npos);
+  EXPECT_NE(error_with("PACELINE_RENDEZVOUS_ADDRESS", "svc.cluster:29400").find("10.0.0.7:29400"), std::string::npos)
+      << "no names: a static program has no resolver";
+  EXPECT_NE(error_with("PACELINE_GRACE_PERIOD", "30").find("PACELINE_GRACE_PERIOD=30"), std::string::npos);
+  EXPECT_NE(error_with("PACELINE_SUCCESS_POLICY", "Any").find("AllRanks"), std::string::npos);
+  EXPECT_NE(error_with("PACELINE_NODE_RANK", "0").find("PACELINE_RENDEZVOUS_LISTEN is missing"), std::string::npos);
+}
+
+TEST(Config, AddressesAreNumeric) {
+  EXPECT_EQ(parse_address("[fd00::7]:1")->host, "fd00::7");
+  for (const char* wrong :
+       {"", ":1", "1.2.3.4", "1.2.3.4:", "1.2.3.4:65536", "1.2.3.4:1x", "fd00::7:1", "[1.2.3.4]:1"}) {
+    EXPECT_FALSE(parse_address(wrong).has_value()) << wrong;
+  }
+}
+
+TEST(RankPlan, EveryRankHasItsPlace) {
+  auto config = *read_config(whole());
+  config.cpu_limit = 6;
+  rendezvous::Node first{0, "chief", 0, 0, "a", "10.0.0.1", "n", 3, 0};
+  rendezvous::Node second{1, "worker", 0, 0, "b", "10.0.0.2", "n", 2, 0};
+  RankPlan plan;
+  plan.argv = {"prog"};
+  plan.allowed_cpus = {0, 1, 2, 3, 4, 5, 6, 7};
+  plan.numa_nodes = {{0, 1, 2, 3}, {4, 5, 6, 7}};
+  const auto planned = plan_ranks(plan, config, rendezvous::make_rank_table(4, 29504, {first, second}), 1);
+  ASSERT_EQ(planned.ranks.size(), 2U);
+  const auto has = [&](std::size_t rank, const std::string& entry) {
+    const auto& environment = planned.ranks[rank].request.environment;
+    return std::find(environment.begin(), environment.end(), entry) != environment.end();
+  };
+  EXPECT_TRUE(has(0, "RANK=3") && has(1, "RANK=4"));
+  EXPECT_TRUE(has(1, "LOCAL_RANK=1") && has(1, "WORLD_SIZE=5") && has(1, "OMP_NUM_THREADS=3"));
+  EXPECT_EQ(planned.ranks[0].request.cpus, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(planned.ranks[1].request.cpus, (std::vector<int>{4, 5, 6, 7}));
+}
+
+}  // namespace
+}  // namespace paceline::launcher

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/summary/documents.hpp"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+
+namespace paceline::summary {
+namespace {
+
+using nlohmann::json;
+
+Ending ending(std::size_t lines, std::size_t bytes, const std::string& filling = "x") {
+  rendezvous::Culprit culprit{3, 1, "pod", 2, {1, 1, std::nullopt, false, "Exit", {}}};
+  for (std::size_t i = 0; i < lines; ++i) {
+    std::string line = std::to_string(i) + ":";
+    while (line.size() < bytes) line += filling;
+    culprit.failure.last_lines.push_back(line);
+  }
+  return {"Failed", 2, 1, "message", culprit, "/run/report.json"};
+}
+
+TEST(TerminationMessage, FitsAndKeepsTheNewestLines) {
+  const std::string text = termination_message(ending(20, 400), {}, 4096);
+  EXPECT_LE(text.size(), 4096U);
+  EXPECT_GT(text.size(), 3000U);
+  const json document = json::parse(text);
+  EXPECT_EQ(document["verdict"], "Failed");
+  EXPECT_EQ(document["culprit"]["rank"], 3);
+  EXPECT_EQ(document["culprit"]["exitCode"], 1);
+  EXPECT_TRUE(document["culprit"]["lastLines"].back().get<std::string>().starts_with("19:"));
+  EXPECT_FALSE(document["culprit"]["lastLines"].front().get<std::string>().starts_with("0:"));
+}
+
+TEST(TerminationMessage, IsAlwaysValidJsonWhateverWasLogged) {
+  for (const std::string& filling : {std::string("\xff"), std::string("\x01"), std::string("\""), std::string("é")}) {
+    auto hostile = ending(20, 400, filling);
+    hostile.message = std::string(100'000, filling[0]);
+    hostile.report = "";
+    const std::string text = termination_message(hostile, {}, 4096);
+    EXPECT_LE(text.size(), 4096U);
+    EXPECT_EQ(json::parse(text)["verdict"], "Failed");
+  }
+}
+
+TEST(Summary, HasTheShapeOfTheContract) {
+  telemetry::RankSummary rank;
+  rank.rank = 1;
+  rank.step = 7;
+  rank.p50 = 0.0123;
+  rank.window[PACELINE_PHASE_FORWARD] = 3;
+  rank.window[PACELINE_PHASE_DATA_WAIT] = 1;
+  const auto folded = telemetry::fold({rank}, telemetry::Span::kWindow);
+  const json document = json::parse(summary_document({"uid", "Running", 1, 2, 3, 4, std::nullopt}, folded));
+  EXPECT_EQ(document["version"], 1);
+  EXPECT_EQ(document["phase"], "Running");
+  EXPECT_EQ(document["gathered"], 3);
+  EXPECT_TRUE(document["culprit"].is_null());
+  EXPECT_EQ(document["training"]["breakdown"]["forward"], 0.75);
+  EXPECT_EQ(document["training"]["stepSeconds"]["p50"], 0.0123);
+  EXPECT_EQ(document["training"]["bottleneck"], "data");
+  EXPECT_EQ(document["training"]["ranks"][0]["step"], 7);
+  EXPECT_TRUE(json::parse(summary_document({}, {}))["training"]["slowestRank"].is_null());
+}
+
+}  // namespace
+}  // namespace paceline::summary

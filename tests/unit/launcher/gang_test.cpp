@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/gang.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace paceline::rendezvous {
+namespace {
+
+using std::chrono::seconds;
+
+struct GangTest : ::testing::Test {
+  GangTest() : gang(config(2)) {}
+
+  static GangConfig config(int nodes) {
+    GangConfig value;
+    value.job_uid = "uid";
+    value.token = "secret";
+    value.node_count = nodes;
+    value.max_restarts = 1;
+    value.master_port = [](int attempt) { return static_cast<std::uint16_t>(29500 + attempt); };
+    return value;
+  }
+
+  static Hello hello(int node_rank, int incarnation = 0, int attempt = 0, int restarts = 0) {
+    Hello value;
+    value.token = "secret";
+    value.job_uid = "uid";
+    value.node = {node_rank,
+                  "worker",
+                  node_rank,
+                  incarnation,
+                  "pod-" + std::to_string(node_rank),
+                  "10.0.0." + std::to_string(node_rank),
+                  "n",
+                  2,
+                  0};
+    value.attempt = attempt;
+    value.restarts = restarts;
+    return value;
+  }
+
+  static Failure killed(int local_rank) { return {local_rank, std::nullopt, 9, false, "Signal", {"last words"}}; }
+
+  GangActions say(ConnectionId from, const Message& message) { return gang.on_message(from, message, now); }
+
+  template <typename T>
+  static std::vector<T> sent(const GangActions& actions, ConnectionId to) {
+    std::vector<T> found;
+    for (const auto& action : actions) {
+      const auto* send = std::get_if<SendTo>(&action);
+      if (send != nullptr && send->to == to && std::holds_alternative<T>(send->message))
+        found.push_back(std::get<T>(send->message));
+    }
+    return found;
+  }
+
+  static bool closes(const GangActions& actions, ConnectionId id) {
+    for (const auto& action : actions) {
+      const auto* close = std::get_if<CloseConnection>(&action);
+      if (close != nullptr && close->id == id) return true;
+    }
+    return false;
+  }
+
+  GangActions gather() {
+    say(1, hello(0));
+    return say(2, hello(1));
+  }
+
+  SteadyTime now{std::chrono::hours(1)};
+  Gang gang;
+};
+
+TEST_F(GangTest, NobodyStartsBeforeAllAreThere) {
+  EXPECT_TRUE(sent<Start>(say(1, hello(0)), 1).empty());
+  EXPECT_EQ(gang.phase(), GangPhase::kGathering);
+  const auto actions = say(2, hello(1));
+  ASSERT_EQ(sent<Start>(actions, 1).size(), 1U);
+  const Start start = sent<Start>(actions, 2).at(0);
+  EXPECT_EQ(start.table.world_size, 4);
+  EXPECT_EQ(start.table.nodes.at(1).first_rank, 2);
+  EXPECT_EQ(start.table.master_address, "10.0.0.0");
+  EXPECT_EQ(start.table.master_port, 29500);
+  EXPECT_EQ(gang.phase(), GangPhase::kRunning);
+}
+
+TEST_F(GangTest, StrangersAreRefusedWithTheReason) {
+  auto wrong_token = hello(0);
+  wrong_token.token = "secreT";
+  auto no_token = hello(0);
+  no_token.token = "";
+  auto other_job = hello(0);
+  other_job.job_uid = "other";
+  auto other_protocol = hello(0);
+  other_protocol.protocol = 2;
+  for (const Hello& stranger : {wrong_token, no_token, other_job, other_protocol, hello(2)}) {
+    const auto actions = say(9, stranger);
+    EXPECT_EQ(sent<Refused>(actions, 9).size(), 1U);
+    EXPECT_TRUE(closes(actions, 9));
+  }
+  EXPECT_EQ(gang.gathered(), 0);
+  EXPECT_TRUE(closes(say(9, Done{0}), 9)) << "no message counts before hello";
+}
+
+TEST_F(GangTest, TheFirstFailureRestartsAllInPlace) {
+  gather();
+  auto actions = say(2, Failed{0, killed(1)});
+  EXPECT_EQ(sent<Stop>(actions, 1).size() + sent<Stop>(actions, 2).size(), 2U);
+  EXPECT_EQ(gang.phase(), GangPhase::kRestarting);
+  EXPECT_EQ(gang.culprit()->rank, 3);
+  EXPECT_EQ(gang.culprit()->pod_name, "pod-1");
+  say(1, Failed{0, killed(0)});  // the others fail because of the first
+  EXPECT_EQ(gang.culprit()->rank, 3);
+  EXPECT_EQ(gang.restarts(), 1);
+  EXPECT_TRUE(sent<Start>(say(1, Stopped{0}), 1).empty()) << "node 1 still has ranks alive";
+  actions = say(2, Stopped{0});
+  ASSERT_EQ(sent<Start>(actions, 1).size(), 1U);
+  EXPECT_EQ(sent<Start>(actions, 1)[0].table.attempt, 1);
+  EXPECT_EQ(sent<Start>(actions, 1)[0].table.master_port, 29501);
+  EXPECT_EQ(sent<Start>(actions, 1)[0].restarts, 1);
+}
+
+TEST_F(GangTest, ASpentBudgetEndsTheJobAndNamesTheCulprit) {
+  gather();
+  say(2, Failed{0, killed(1)});
+  say(1, Stopped{0});
+  say(2, Stopped{0});
+  const auto actions = say(1, Failed{1, killed(0)});
+  ASSERT_EQ(sent<Finish>(actions, 2).size(), 1U);
+  const Finish finish = sent<Finish>(actions, 2)[0];
+  EXPECT_EQ(finish.verdict, Verdict::kFailed);
+  EXPECT_EQ(finish.restarts, 1);
+  EXPECT_EQ(finish.culprit->rank, 0);
+  EXPECT_EQ(finish.culprit->failure.last_lines.at(0), "last words");
+  EXPECT_NE(finish.message.find("signal 9"), std::string::npos);
+  EXPECT_TRUE(gang.finished());
+}
+
+TEST_F(GangTest, AProgramThatCannotBeStartedIsNotTriedAgain) {
+  gather();
+  say(1, Failed{0, {0, 127, std::nullopt, false, "NotExecutable", {"cannot start \"x\""}}});
+  EXPECT_EQ(gang.phase(), GangPhase::kFailed);
+  EXPECT_EQ(gang.restarts(), 0);
+}
+
+TEST_F(GangTest, MessagesOfAnEarlierAttemptChangeNothing) {
+  gather();
+  say(2, Failed{0, killed(1)});
+  say(1, Stopped{0});
+  say(2, Stopped{0});
+  say(1, Failed{0, killed(0)});
+  say(1, Done{0});
+  say(2, Done{0});
+  EXPECT_EQ(gang.phase(), GangPhase::kRunning);
+  EXPECT_EQ(gang.restarts(), 1);
+}
+
+TEST_F(GangTest, AFailureWithAnImpossibleRankIsIgnored) {
+  gather();
+  say(2, Failed{0, killed(2)});
+  EXPECT_EQ(gang.phase(), GangPhase::kRunning);
+}
+
+TEST_F(GangTest, AllRanksMustSucceed) {
+  gather();
+  say(1, Done{0});
+  EXPECT_EQ(gang.phase(), GangPhase::kRunning);
+  const auto actions = say(2, Done{0});
+  EXPECT_EQ(sent<Finish>(actions, 1).at(0).verdict, Verdict::kSucceeded);
+}
+
+TEST_F(GangTest, RankZeroAloneDecidesWhereThePolicySaysSo) {
+  auto policy = config(2);
+  policy.rank_zero_decides = true;
+  gang = Gang(policy);
+  gather();
+  say(2, Done{0});
+  EXPECT_EQ(gang.phase(), GangPhase::kRunning);
+  say(1, Done{0});
+  EXPECT_EQ(gang.phase(), GangPhase::kSucceeded);
+}
+
+TEST_F(GangTest, ALostMemberIsWaitedForAndCostsNoRestart) {
+  gather();
+  const auto stop = gang.on_closed(2, now);
+  EXPECT_EQ(sent<Stop>(stop, 1).size(), 1U);
+  EXPECT_EQ(gang.restarts(), 0);
+  EXPECT_TRUE(sent<Start>(say(1, Stopped{0}), 1).empty());
+  const auto actions = say(3, hello(1, 1, 0, 0));
+  ASSERT_EQ(sent<Start>(actions, 3).size(), 1U);
+  EXPECT_EQ(sent<Start>(actions, 3)[0].table.attempt, 1);
+  EXPECT_EQ(sent<Start>(actions, 1)[0].table.nodes.at(1).incarnation, 1);
+}
+
+TEST_F(GangTest, ANewIncarnationTakesOverAndTheOldOneIsSentAway) {
+  gather();
+  const auto actions = say(3, hello(1, 1));
+  EXPECT_EQ(sent<Refused>(actions, 2).size(), 1U);
+  EXPECT_TRUE(closes(actions, 2));
+  EXPECT_EQ(gang.phase(), GangPhase::kRestarting);
+  EXPECT_EQ(sent<Refused>(say(4, hello(1, 0)), 4).size(), 1U) << "the old one comes back";
+  EXPECT_TRUE(gang.on_closed(2, now).empty()) << "its old connection no longer counts";
+  EXPECT_EQ(sent<Start>(say(1, Stopped{0}), 3).size(), 1U);
+}
+
+TEST_F(GangTest, TheHigherOfCountedAndSeededWins) {
+  say(1, hello(0, 0, 2, 1));
+  const auto actions = say(2, hello(1, 1, 5, 0));
+  EXPECT_EQ(sent<Start>(actions, 1).at(0).table.attempt, 5);
+  EXPECT_EQ(gang.restarts(), 1);
+  say(1, Failed{5, killed(0)});
+  EXPECT_EQ(gang.phase(), GangPhase::kFailed) << "the seeded restart counts against the budget";
+}
+
+TEST_F(GangTest, SilenceIsLoss) {
+  gather();
+  now += seconds(9);
+  say(1, Beat{});
+  gang.on_tick(now);
+  EXPECT_EQ(gang.gathered(), 2);
+  now += seconds(2);
+  const auto actions = gang.on_tick(now);
+  EXPECT_EQ(gang.gathered(), 1);
+  EXPECT_TRUE(closes(actions, 2));
+  EXPECT_EQ(sent<Stop>(actions, 1).size(), 1U);
+}
+
+TEST_F(GangTest, BacksOffBeforeARestart) {
+  auto patient = config(1);
+  patient.backoff = seconds(3);
+  gang = Gang(patient);
+  say(1, hello(0));
+  say(1, Failed{0, killed(0)});
+  EXPECT_TRUE(sent<Start>(say(1, Stopped{0}), 1).empty());
+  now += seconds(2);
+  EXPECT_TRUE(sent<Start>(gang.on_tick(now), 1).empty());
+  now += seconds(1);
+  EXPECT_EQ(sent<Start>(gang.on_tick(now), 1).size(), 1U);
+}
+
+TEST_F(GangTest, WhoComesAfterTheEndHearsTheEnd) {
+  gather();
+  say(1, Done{0});
+  say(2, Done{0});
+  gang.on_closed(2, now);
+  EXPECT_EQ(sent<Finish>(say(3, hello(1, 1)), 3).size(), 1U);
+}
+
+}  // namespace
+}  // namespace paceline::rendezvous

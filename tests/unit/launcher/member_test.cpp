@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/member.hpp"
+
+#include <gtest/gtest.h>
+
+namespace paceline::rendezvous {
+namespace {
+
+using std::chrono::seconds;
+
+struct MemberTest : ::testing::Test {
+  MemberTest() : member(config(), now) { member.begin(now); }
+
+  static MemberConfig config(bool rank_zero = false) {
+    MemberConfig value;
+    value.hello.node = {0, "worker", 0, 0, "pod-0", "10.0.0.1", "n", 2, 0};
+    value.startup_timeout = seconds(30);
+    value.rank_zero_decides = rank_zero;
+    return value;
+  }
+
+  static Start start(int attempt = 0, int processes = 2) {
+    Node node = config().hello.node;
+    node.processes = processes;
+    return {0, make_rank_table(attempt, 29500, {node})};
+  }
+
+  void run(int attempt = 0) {
+    member.on_connected(now);
+    member.on_message(start(attempt), now);
+  }
+
+  template <typename T>
+  static const T* find(const MemberActions& actions) {
+    for (const auto& action : actions) {
+      if (const auto* found = std::get_if<T>(&action)) return found;
+    }
+    return nullptr;
+  }
+
+  template <typename T>
+  static const T* said(const MemberActions& actions) {
+    for (const auto& action : actions) {
+      const auto* send = std::get_if<SendMessage>(&action);
+      if (send != nullptr && std::holds_alternative<T>(send->message)) return &std::get<T>(send->message);
+    }
+    return nullptr;
+  }
+
+  SteadyTime now{std::chrono::hours(1)};
+  Member member;
+};
+
+TEST_F(MemberTest, SaysHelloAndStartsWhenTold) {
+  EXPECT_NE(said<Hello>(member.on_connected(now)), nullptr);
+  EXPECT_NE(find<StartRanks>(member.on_message(start(), now)), nullptr);
+  EXPECT_TRUE(member.running());
+  EXPECT_EQ(find<StartRanks>(member.on_message(start(), now)), nullptr) << "a second start is not obeyed";
+}
+
+TEST_F(MemberTest, AStartThatDoesNotFitIsNotObeyed) {
+  member.on_connected(now);
+  EXPECT_EQ(find<StartRanks>(member.on_message(start(0, 3), now)), nullptr);
+  EXPECT_EQ(find<StartRanks>(member.on_message(Start{}, now)), nullptr);
+}
+
+TEST_F(MemberTest, IsDoneWhenAllItsRanksAre) {
+  run();
+  EXPECT_EQ(said<Done>(member.on_rank_exit(0, std::nullopt)), nullptr);
+  const auto actions = member.on_rank_exit(1, std::nullopt);
+  EXPECT_NE(said<Done>(actions), nullptr);
+  EXPECT_NE(find<SendSummary>(actions), nullptr) << "the last numbers go before it";
+  EXPECT_EQ(find<Exit>(actions), nullptr) << "the server has the last word";
+}
+
+TEST_F(MemberTest, RankZeroIsEnoughWhereThePolicySaysSo) {
+  member = Member(config(true), now);
+  member.begin(now);
+  run();
+  EXPECT_EQ(said<Done>(member.on_rank_exit(1, std::nullopt)), nullptr);
+  EXPECT_NE(said<Done>(member.on_rank_exit(0, std::nullopt)), nullptr);
+}
+
+TEST_F(MemberTest, ReportsTheFirstFailureOnlyAndWaitsForTheServer) {
+  run(4);
+  const auto actions = member.on_rank_exit(1, Failure{1, 3, std::nullopt, false, "Exit", {}});
+  ASSERT_NE(said<Failed>(actions), nullptr);
+  EXPECT_EQ(said<Failed>(actions)->attempt, 4);
+  EXPECT_EQ(find<StopRanks>(actions), nullptr);
+  EXPECT_EQ(said<Failed>(member.on_rank_exit(0, Failure{})), nullptr);
+  EXPECT_NE(find<StopRanks>(member.on_message(Stop{4}, now)), nullptr);
+  EXPECT_NE(said<Stopped>(member.on_all_stopped(now)), nullptr);
+  EXPECT_NE(find<StartRanks>(member.on_message(start(5), now)), nullptr);
+}
+
+TEST_F(MemberTest, AStopOfAnotherAttemptStopsNothing) {
+  run(4);
+  EXPECT_EQ(find<StopRanks>(member.on_message(Stop{3}, now)), nullptr);
+  EXPECT_TRUE(member.running());
+}
+
+TEST_F(MemberTest, StopsItsRanksWhenTheServerIsLostAndOnlyThenSaysHelloAgain) {
+  run();
+  EXPECT_NE(find<StopRanks>(member.on_disconnected("reset", now)), nullptr);
+  now += seconds(1);
+  EXPECT_EQ(find<ConnectServer>(member.on_tick(now)), nullptr) << "its ranks are still alive";
+  EXPECT_NE(find<ConnectServer>(member.on_all_stopped(now)), nullptr);
+  EXPECT_NE(said<Hello>(member.on_connected(now)), nullptr);
+}
+
+TEST_F(MemberTest, WhatTheServerCountedIsItsSeedForTheNextServer) {
+  member.on_connected(now);
+  auto later = start(7);
+  later.restarts = 3;
+  member.on_message(later, now);
+  member.on_disconnected("reset", now);
+  now += seconds(1);
+  member.on_all_stopped(now);
+  const auto actions = member.on_connected(now);
+  ASSERT_NE(said<Hello>(actions), nullptr);
+  EXPECT_EQ(said<Hello>(actions)->attempt, 7);
+  EXPECT_EQ(said<Hello>(actions)->restarts, 3);
+}
+
+TEST_F(MemberTest, ASilentServerIsALostServer) {
+  run();
+  now += seconds(11);
+  const auto actions = member.on_tick(now);
+  EXPECT_NE(find<DropServer>(actions), nullptr);
+  EXPECT_NE(find<StopRanks>(actions), nullptr);
+}
+
+TEST_F(MemberTest, TriesAgainLaterAndGivesUpAfterTheStartupTimeout) {
+  member.on_disconnected("refused", now);
+  EXPECT_EQ(find<ConnectServer>(member.on_tick(now)), nullptr);
+  now += seconds(1);
+  EXPECT_NE(find<ConnectServer>(member.on_tick(now)), nullptr);
+  member.on_disconnected("refused", now);
+  now += seconds(30);
+  const auto actions = member.on_tick(now);
+  ASSERT_NE(find<Exit>(actions), nullptr);
+  EXPECT_EQ(find<Exit>(actions)->outcome.end, End::kRendezvousTimeout);
+  EXPECT_NE(find<Exit>(actions)->outcome.message.find("refused"), std::string::npos);
+}
+
+TEST_F(MemberTest, ARunningGangNeverTimesOut) {
+  run();
+  for (int i = 0; i < 100; ++i) {
+    now += seconds(5);
+    member.on_message(Beat{}, now);
+    EXPECT_EQ(find<Exit>(member.on_tick(now)), nullptr);
+  }
+}
+
+TEST_F(MemberTest, EndsWithTheServersVerdictOnceItsRanksAreGone) {
+  run();
+  const auto actions = member.on_message(Finish{Verdict::kFailed, 0, 2, "why", std::nullopt}, now);
+  EXPECT_NE(find<StopRanks>(actions), nullptr);
+  EXPECT_EQ(find<Exit>(actions), nullptr);
+  const auto last = member.on_all_stopped(now);
+  ASSERT_NE(find<Exit>(last), nullptr);
+  EXPECT_EQ(find<Exit>(last)->outcome.end, End::kFailed);
+  EXPECT_EQ(find<Exit>(last)->outcome.restarts, 2);
+}
+
+TEST_F(MemberTest, SigtermEndsItAndIsNotAFailure) {
+  run();
+  EXPECT_NE(find<StopRanks>(member.on_terminate("SIGTERM")), nullptr);
+  EXPECT_TRUE(member.on_rank_exit(0, Failure{}).empty()) << "a rank that we end has not failed";
+  EXPECT_EQ(find<Exit>(member.on_all_stopped(now))->outcome.end, End::kTerminated);
+}
+
+TEST_F(MemberTest, SigtermBeforeTheGangEndsItAtOnce) {
+  EXPECT_EQ(find<Exit>(member.on_terminate("SIGTERM"))->outcome.end, End::kTerminated);
+}
+
+TEST_F(MemberTest, ARefusalEndsIt) {
+  member.on_connected(now);
+  const auto actions = member.on_message(Refused{"wrong token"}, now);
+  ASSERT_NE(find<Exit>(actions), nullptr);
+  EXPECT_EQ(find<Exit>(actions)->outcome.end, End::kBadContract);
+}
+
+}  // namespace
+}  // namespace paceline::rendezvous

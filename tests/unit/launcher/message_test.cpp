@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/message.hpp"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace paceline::rendezvous {
+namespace {
+
+template <typename T>
+T round_trip(const T& value) {
+  const auto parsed = parse_message(to_json(value));
+  EXPECT_TRUE(parsed.has_value()) << (parsed ? "" : parsed.error().message);
+  return std::get<T>(parsed.value());
+}
+
+Node node(int rank) {
+  return {rank, "worker", rank, 2, "j-worker-" + std::to_string(rank), "10.0.0.1", "node-a", 4, 4 * rank};
+}
+
+TEST(Message, EveryKindSurvivesTheTrip) {
+  const auto hello = round_trip(Hello{1, "token", "uid", node(1), 3, 2});
+  EXPECT_EQ(hello.token, "token");
+  EXPECT_EQ(hello.node.processes, 4);
+  EXPECT_EQ(hello.restarts, 2);
+
+  const auto start = round_trip(Start{2, make_rank_table(5, 29505, {node(0), node(1)})});
+  EXPECT_EQ(start.table.attempt, 5);
+  EXPECT_EQ(start.table.world_size, 8);
+  EXPECT_EQ(start.table.nodes[1].first_rank, 4);
+  EXPECT_EQ(start.table.master_address, "10.0.0.1");
+
+  Failure failure{3, std::nullopt, 9, true, "OOMKilled", {"a", "b"}};
+  const auto failed = round_trip(Failed{7, failure});
+  EXPECT_EQ(failed.attempt, 7);
+  EXPECT_EQ(failed.failure.local_rank, 3);
+  EXPECT_EQ(failed.failure.signal, 9);
+  EXPECT_FALSE(failed.failure.exit_code.has_value());
+  EXPECT_TRUE(failed.failure.oom);
+  EXPECT_EQ(failed.failure.last_lines.size(), 2U);
+
+  const auto finish = round_trip(Finish{Verdict::kFailed, 7, 3, "why", Culprit{5, 1, "pod", 7, failure}});
+  EXPECT_EQ(finish.verdict, Verdict::kFailed);
+  EXPECT_EQ(finish.culprit->rank, 5);
+  EXPECT_EQ(finish.culprit->failure.reason, "OOMKilled");
+  EXPECT_FALSE(round_trip(Finish{}).culprit.has_value());
+
+  telemetry::RankSummary rank;
+  rank.rank = 6;
+  rank.step = 1200;
+  rank.window[3] = 0.5;
+  EXPECT_EQ(round_trip(Beat{{rank}}).ranks.at(0).window[3], 0.5);
+  EXPECT_EQ(round_trip(Stop{4}).attempt, 4);
+  EXPECT_EQ(round_trip(Stopped{4}).attempt, 4);
+  EXPECT_EQ(round_trip(Done{4}).attempt, 4);
+  EXPECT_EQ(round_trip(Refused{"no"}).reason, "no");
+}
+
+TEST(Message, LogLinesNeedNotBeUtf8) {
+  Failure failure{0, 1, std::nullopt, false, "Exit", {"\xff\xfe\x00 broken"}};
+  EXPECT_EQ(round_trip(Failed{0, failure}).failure.last_lines.size(), 1U);
+}
+
+TEST(Message, NamesTheFieldThatIsWrong) {
+  const auto error = [](std::string_view text) {
+    const auto parsed = parse_message(text);
+    return parsed ? std::string("accepted") : parsed.error().message;
+  };
+  EXPECT_NE(error("").find("not JSON"), std::string::npos);
+  EXPECT_NE(error("[]").find("not an object"), std::string::npos);
+  EXPECT_NE(error(R"({"type":"launch"})").find("type"), std::string::npos);
+  EXPECT_NE(error(R"({"type":5})").find("type"), std::string::npos);
+  EXPECT_NE(error(R"({"type":"stop"})").find("attempt"), std::string::npos);
+  EXPECT_NE(error(R"({"type":"stop","attempt":-1})").find("attempt"), std::string::npos);
+  EXPECT_NE(error(R"({"type":"stop","attempt":99999999999999999999})").find("attempt"), std::string::npos);
+  EXPECT_NE(error(R"({"type":"stop","attempt":"1"})").find("attempt"), std::string::npos);
+  EXPECT_NE(error(R"({"type":"start","restarts":0})").find("table"), std::string::npos);
+  EXPECT_NE(error(R"({"type":"beat","ranks":[1]})").find("not an object"), std::string::npos);
+  EXPECT_NE(error(R"({"type":"finish","verdict":"Maybe","attempt":0,"restarts":0,"message":""})").find("verdict"),
+            std::string::npos);
+  EXPECT_NE(error(R"({"type":"hello","protocol":1,"token":")" + std::string(5000, 'x') + R"("})").find("token"),
+            std::string::npos);
+  EXPECT_NE(error(std::string(200'000, '[')).find("not JSON"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace paceline::rendezvous

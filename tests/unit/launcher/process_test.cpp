@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/process/binding.hpp"
+#include "launcher/process/cgroup.hpp"
+#include "launcher/process/line_splitter.hpp"
+
+namespace paceline::process {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(LineSplitter, PrefixesWholeLinesHoweverTheyArrive) {
+  LineSplitter splitter("[3] ");
+  EXPECT_EQ(splitter.push("a"), "");
+  EXPECT_EQ(splitter.push("b\n\nc"), "[3] ab\n[3] \n");
+  EXPECT_EQ(splitter.finish(), "[3] c\n");
+  EXPECT_EQ(splitter.finish(), "");
+  EXPECT_EQ(splitter.last_lines(), (std::vector<std::string>{"ab", "c"}));
+}
+
+TEST(LineSplitter, IsBoundedWhateverComes) {
+  LineSplitter splitter("");
+  std::string out;
+  for (int i = 0; i < 100; ++i) out += splitter.push(std::string(1000, 'x'));
+  out += splitter.finish();
+  EXPECT_EQ(std::count(out.begin(), out.end(), 'x'), 100'000);
+  EXPECT_GE(std::count(out.begin(), out.end(), '\n'), 6);
+  for (int i = 0; i < 100; ++i) splitter.push("line " + std::to_string(i) + "\n");
+  EXPECT_EQ(splitter.last_lines().size(), 20U);
+  EXPECT_EQ(splitter.last_lines().back(), "line 99");
+  splitter.push(std::string(5000, 'y') + "\n");
+  EXPECT_EQ(splitter.last_lines().back().size(), 400U);
+}
+
+TEST(LineSplitter, AProgressBarIsRememberedByItsLastState) {
+  LineSplitter splitter("");
+  EXPECT_EQ(splitter.push("10%\r50%\r100%\r\n"), "10%\r50%\r100%\r\n");
+  EXPECT_EQ(splitter.last_lines().back(), "100%");
+}
+
+struct RootTest : ::testing::Test {
+  RootTest() { fs::remove_all(root); }
+  ~RootTest() override { fs::remove_all(root); }
+  void put(const std::string& path, const std::string& text) const {
+    fs::create_directories((root / path).parent_path());
+    std::ofstream(root / path) << text;
+  }
+  const fs::path root = fs::temp_directory_path() / ("paceline-root-" + std::to_string(::getpid()));
+};
+
+TEST_F(RootTest, ReadsOomKillsOfCgroupV2) {
+  put("proc/self/cgroup", "0::/kubepods/pod1/c1\n");
+  put("sys/fs/cgroup/kubepods/pod1/c1/memory.events", "low 0\nhigh 3\nmax 12\noom 2\noom_kill 2\noom_group_kill 0\n");
+  put("sys/fs/cgroup/memory.events", "oom_kill 99\n");
+  EXPECT_EQ(oom_kills(root), 2U);
+}
+
+TEST_F(RootTest, ReadsOomKillsOfCgroupV1) {
+  put("proc/self/cgroup", "11:cpu,cpuacct:/x\n7:memory:/docker/abc\n1:name=systemd:/\n");
+  put("sys/fs/cgroup/memory/docker/abc/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
+  EXPECT_EQ(oom_kills(root), 5U);
+}
+
+TEST_F(RootTest, InAContainerTheMountShowsItsOwnRoot) {
+  put("proc/self/cgroup", "0::/../../kubelet/not/visible\n");
+  put("sys/fs/cgroup/memory.events", "oom_kill 1\n");
+  EXPECT_EQ(oom_kills(root), 1U);
+  fs::remove_all(root);
+  put("proc/self/cgroup", "garbage\n");
+  EXPECT_EQ(oom_kills(root), std::nullopt);
+}
+
+TEST_F(RootTest, ReadsNumaNodes) {
+  put("sys/devices/system/node/node1/cpulist", "4-5,7\n");
+  put("sys/devices/system/node/node0/cpulist", "0-3\n");
+  put("sys/devices/system/node/online", "0-1\n");
+  EXPECT_EQ(numa_nodes(root), (std::vector<std::vector<int>>{{0, 1, 2, 3}, {4, 5, 7}}));
+}
+
+TEST(Binding, ParsesListsAndSkipsNonsense) {
+  EXPECT_EQ(parse_cpu_list("0-2,5"), (std::vector<int>{0, 1, 2, 5}));
+  EXPECT_EQ(parse_cpu_list(""), std::vector<int>{});
+  EXPECT_EQ(parse_cpu_list("x,3,4-y,9-7"), std::vector<int>{3});
+}
+
+TEST(Binding, SpreadsRanksOverNodesWithinWhatIsAllowed) {
+  const std::vector<std::vector<int>> nodes{{0, 1, 2, 3}, {4, 5, 6, 7}};
+  const auto four = plan_binding({0, 1, 2, 3, 4, 5}, nodes, 4);
+  EXPECT_EQ(four[0], (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(four[1], four[0]);
+  EXPECT_EQ(four[2], (std::vector<int>{4, 5}));
+  EXPECT_EQ(four[3], four[2]);
+  EXPECT_TRUE(plan_binding({0, 1}, nodes, 2)[0].empty()) << "one node is left: nothing to choose";
+  EXPECT_TRUE(plan_binding({0, 4}, nodes, 1)[0].empty()) << "one rank may want both";
+}
+
+}  // namespace
+}  // namespace paceline::process
