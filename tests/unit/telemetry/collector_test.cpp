@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/telemetry/collector.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "common/telemetry/ring_server.hpp"
+#include "common/telemetry/text_sink.hpp"
+#include "tests/unit/telemetry/ring_fixture.hpp"
+
+namespace paceline::telemetry {
+namespace {
+
+using test::step;
+using test::TestRing;
+
+paceline_ring_offer offer(int rank, std::uint32_t attempt = 0) {
+  paceline_ring_offer value{};
+  value.magic = PACELINE_OFFER_MAGIC;
+  value.version = PACELINE_OFFER_VERSION;
+  value.size = sizeof value;
+  value.world_rank = rank;
+  value.attempt = attempt;
+  return value;
+}
+
+struct CollectorTest : ::testing::Test {
+  CollectorTest() { collector.begin_attempt(0, 1, 2, 2); }
+
+  ManualClock clock;
+  Collector collector{{"ns", "job", "worker", "node-a"}, clock};
+};
+
+TEST_F(CollectorTest, RefusesRanksThatDoNotLiveHereAndOtherAttempts) {
+  TestRing ring;
+  EXPECT_FALSE(collector.add(offer(1), ring.fd()).has_value());
+  EXPECT_FALSE(collector.add(offer(4), ring.fd()).has_value());
+  EXPECT_FALSE(collector.add(offer(-1), ring.fd()).has_value());
+  EXPECT_FALSE(collector.add(offer(2, 1), ring.fd()).has_value());
+  EXPECT_EQ(collector.refused(), 4U);
+  EXPECT_TRUE(collector.add(offer(2), ring.fd()).has_value());
+}
+
+TEST_F(CollectorTest, TheSameRingOfferedAgainIsNotCountedTwice) {
+  TestRing ring;
+  ring.publish(step(1));
+  const auto first = collector.add(offer(2), ring.fd());
+  collector.poll();
+  const auto again = collector.add(offer(2), ring.fd());
+  collector.poll();
+  EXPECT_EQ(collector.summaries().front().steps, 1U);
+  collector.remove(*first);  // the old connection's end must not take the ring away
+  ring.publish(step(2));
+  collector.poll();
+  EXPECT_EQ(collector.summaries().front().steps, 2U);
+  collector.remove(*again);
+}
+
+TEST_F(CollectorTest, ReadsARingOutWhenItsRankIsGoneOrTheAttemptIsOver) {
+  TestRing ring;
+  const auto key = collector.add(offer(2), ring.fd());
+  ring.publish(step(1));
+  collector.remove(*key);
+  EXPECT_EQ(collector.summaries().front().steps, 1U);
+  TestRing second;
+  ASSERT_TRUE(collector.add(offer(2), second.fd()).has_value());
+  second.publish(step(1));
+  collector.begin_attempt(1, 1, 2, 2);
+  EXPECT_EQ(collector.summaries().front().steps, 2U);
+  EXPECT_EQ(collector.summaries().front().step, 0U);
+}
+
+TEST_F(CollectorTest, BoundsTheRingsOfARank) {
+  std::vector<std::unique_ptr<TestRing>> rings;
+  int accepted = 0;
+  for (int i = 0; i < 20; ++i) {
+    rings.push_back(std::make_unique<TestRing>());
+    accepted += collector.add(offer(2), rings.back()->fd()).has_value() ? 1 : 0;
+  }
+  EXPECT_EQ(accepted, 8);
+}
+
+TEST_F(CollectorTest, ExportsEveryFamilyWithTrustedLabels) {
+  TestRing ring;
+  ring.header().world_rank = 99;  // a claim
+  ASSERT_TRUE(collector.add(offer(3), ring.fd()).has_value());
+  ring.publish(step(1));
+  ring.slot(1).seq = 0;
+  ++ring.header().write_index;
+  collector.poll();
+  TextSink sink;
+  collector.export_metrics(sink);
+  const std::string labels = "{namespace=\"ns\",job=\"job\",role=\"worker\",rank=\"3\",node=\"node-a\",gpu=\"\"";
+  EXPECT_NE(sink.text().find("paceline_steps_total" + labels + "} 1\n"), std::string::npos) << sink.text();
+  EXPECT_NE(sink.text().find("paceline_step_phase_seconds_total" + labels + ",phase=\"forward\",clock=\"host\"} 0.006"),
+            std::string::npos);
+  EXPECT_NE(sink.text().find("paceline_dropped_records_total" + labels + "} 1\n"), std::string::npos);
+  EXPECT_EQ(sink.text().find("clock=\"device\""), std::string::npos) << "absent is not zero";
+  EXPECT_EQ(sink.text().find("rank=\"99\""), std::string::npos);
+}
+
+struct RingServerTest : CollectorTest {
+  RingServerTest() { EXPECT_TRUE(server.open(path).has_value()); }
+
+  UniqueFd connect() const {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.string().copy(address.sun_path, sizeof address.sun_path - 1);
+    UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    return fd;
+  }
+
+  static void send(const UniqueFd& to, const void* data, std::size_t size, const std::vector<int>& fds) {
+    iovec part{const_cast<void*>(data), size};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 4)] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    if (!fds.empty()) {
+      message.msg_control = control;
+      message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
+      cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
+      std::memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
+    }
+    ::sendmsg(to.get(), &message, MSG_NOSIGNAL);
+  }
+
+  bool closed(const UniqueFd& fd) const {
+    char byte = 0;
+    return ::recv(fd.get(), &byte, 1, MSG_DONTWAIT) == 0;
+  }
+
+  static std::size_t open_files() {
+    std::size_t count = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+    return count;
+  }
+
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("paceline-ring-" + std::to_string(::getpid()) + ".sock");
+  RingServer server{collector};
+};
+
+TEST_F(RingServerTest, TakesARingAndReadsItOutWhenTheRankIsGone) {
+  TestRing ring;
+  UniqueFd rank = connect();
+  const auto value = offer(2);
+  send(rank, &value, sizeof value, {ring.fd()});
+  server.pump();
+  EXPECT_FALSE(closed(rank));
+  ring.publish(step(1));
+  ring.publish(step(2));
+  rank.reset();
+  server.pump();
+  EXPECT_EQ(collector.summaries().front().steps, 2U);
+}
+
+TEST_F(RingServerTest, ARankThatEndedBeforeItWasSeenIsStillCounted) {
+  TestRing ring;
+  ring.publish(step(1));
+  {
+    const UniqueFd rank = connect();
+    const auto value = offer(2);
+    send(rank, &value, sizeof value, {ring.fd()});
+  }
+  server.pump();
+  EXPECT_EQ(collector.summaries().front().steps, 1U);
+}
+
+TEST_F(RingServerTest, ClosesPeersThatSendAnythingElseAndKeepsNoneOfTheirDescriptors) {
+  TestRing ring;
+  auto wrong_magic = offer(2);
+  wrong_magic.magic = 7;
+  const auto good = offer(2);
+  const UniqueFd first = connect();
+  send(first, &wrong_magic, sizeof wrong_magic, {ring.fd()});
+  const UniqueFd second = connect();
+  send(second, "x", 1, {ring.fd()});
+  const UniqueFd third = connect();
+  send(third, &good, sizeof good, {});
+  const UniqueFd fourth = connect();
+  send(fourth, &good, sizeof good, {ring.fd(), ring.fd(), ring.fd()});
+  const UniqueFd fifth = connect();
+  send(fifth, &good, sizeof good, {0});
+  const std::size_t before = open_files();
+  server.pump();
+  EXPECT_TRUE(closed(first) && closed(second) && closed(third) && closed(fourth) && closed(fifth));
+  EXPECT_TRUE(collector.summaries().empty());
+  EXPECT_EQ(open_files(), before);
+}
+
+}  // namespace
+}  // namespace paceline::telemetry
