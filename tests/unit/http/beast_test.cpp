@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Beast transport against our own server, through real sockets.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "common/http/beast/transport.hpp"
+#include "common/http/server/server.hpp"
+
+namespace paceline::http {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::unique_ptr<Server> serve(ServerHandler handler, ServerOptions options = {}) {
+  auto server = Server::start(std::move(options), std::move(handler));
+  EXPECT_TRUE(server) << to_string(server.error());
+  return std::move(*server);
+}
+
+std::shared_ptr<HttpTransport> client_of(const Server& server, BeastOptions options = {}) {
+  Endpoint endpoint;
+  endpoint.host = "127.0.0.1";
+  endpoint.port = std::to_string(server.port());
+  return make_beast_transport(endpoint, options);
+}
+
+Request request_of(std::string method, std::string target, std::string body = {},
+                   std::chrono::milliseconds timeout = 5s) {
+  Request request;
+  request.method = std::move(method);
+  request.target = std::move(target);
+  request.body = std::move(body);
+  request.timeout = timeout;
+  return request;
+}
+
+TEST(Beast, SendsMethodTargetHeadersAndBody) {
+  const auto server = serve([](const Request& request, ResponseWriter& writer) {
+    writer.respond({201, {{"X-Target", request.target}}, request.method + ":" + request.body});
+  });
+  const auto response = client_of(*server)->send(request_of("PATCH", "/a?b=c", "body"), {});
+  ASSERT_TRUE(response) << to_string(response.error());
+  EXPECT_EQ(response->status, 201);
+  EXPECT_EQ(response->body, "PATCH:body");
+  EXPECT_EQ(response->header("x-target"), "/a?b=c");
+}
+
+TEST(Beast, LargerAnswerThanAllowedIsAnErrorNotMemory) {
+  const auto server =
+      serve([](const Request&, ResponseWriter& writer) { writer.respond({200, {}, std::string(2'000'000, 'x')}); });
+  const auto refused = client_of(*server, {.max_body_bytes = 1'000'000})->send(request_of("GET", "/"), {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kExhausted);
+  EXPECT_TRUE(client_of(*server, {.max_body_bytes = 2'000'000})->send(request_of("GET", "/"), {}));
+}
+
+TEST(Beast, SilentServerTimesOut) {
+  const auto server = serve([](const Request&, ResponseWriter& writer) {
+    for (int i = 0; i < 500 && !writer.stop().stop_requested(); ++i) std::this_thread::sleep_for(10ms);
+  });
+  const auto began = std::chrono::steady_clock::now();
+  const auto answer = client_of(*server)->send(request_of("GET", "/", {}, 200ms), {});
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Code::kTimeout);
+  EXPECT_TRUE(answer.error().retry);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 3s);
+}
+
+TEST(Beast, StopCancelsACallUnderWay) {
+  const auto server = serve([](const Request&, ResponseWriter& writer) {
+    for (int i = 0; i < 500 && !writer.stop().stop_requested(); ++i) std::this_thread::sleep_for(10ms);
+  });
+  std::stop_source stop;
+  const std::jthread later([&] {
+    std::this_thread::sleep_for(100ms);
+    stop.request_stop();
+  });
+  const auto answer = client_of(*server)->send(request_of("GET", "/", {}, 30s), stop.get_token());
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Code::kCancelled);
+}
+
+TEST(Beast, NobodyListeningIsUnavailableAndNamed) {
+  Endpoint endpoint;
+  endpoint.host = "127.0.0.1";
+  endpoint.port = "1";
+  const auto answer = make_beast_transport(endpoint)->send(request_of("GET", "/x"), {});
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Code::kUnavailable);
+  EXPECT_NE(answer.error().message.find("127.0.0.1:1"), std::string::npos) << answer.error().message;
+}
+
+TEST(Beast, ConnectionCutWithoutAnAnswerIsUnavailable) {
+  std::atomic<int> calls{0};
+  const auto server = serve([&](const Request&, ResponseWriter& writer) {
+    ++calls;
+    writer.abort();
+  });
+  const auto answer = client_of(*server)->send(request_of("POST", "/", "{}"), {});
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Code::kUnavailable);
+  EXPECT_EQ(calls, 1) << "a write is never sent twice by the transport";
+}
+
+TEST(Beast, KeptConnectionThatTheServerClosedIsReplaced) {
+  auto server =
+      serve([](const Request&, ResponseWriter& writer) { writer.respond({200, {}, "ok"}); }, {.idle_timeout = 100ms});
+  const auto client = client_of(*server);
+  for (int i = 0; i < 3; ++i) {
+    const auto answer = client->send(request_of("POST", "/", "{}"), {});
+    ASSERT_TRUE(answer) << to_string(answer.error());
+    std::this_thread::sleep_for(250ms);  // longer than the server keeps a silent connection
+  }
+}
+
+TEST(Beast, CallersBeyondTheConnectionsWaitTheirTurn) {
+  std::atomic<int> now{0};
+  std::atomic<int> most{0};
+  const auto server = serve([&](const Request&, ResponseWriter& writer) {
+    most = std::max(most.load(), ++now);
+    std::this_thread::sleep_for(30ms);
+    --now;
+    writer.respond({200, {}, "ok"});
+  });
+  const auto client = client_of(*server, {.max_connections = 2});
+  std::atomic<int> good{0};
+  {
+    std::vector<std::jthread> callers;
+    for (int i = 0; i < 8; ++i) {
+      callers.emplace_back([&] { good += client->send(request_of("GET", "/"), {}) ? 1 : 0; });
+    }
+  }
+  EXPECT_EQ(good, 8);
+  EXPECT_LE(most, 2);
+}
+
+TEST(Beast, StreamArrivesAsItIsWritten) {
+  const auto server = serve([](const Request&, ResponseWriter& writer) {
+    ASSERT_TRUE(writer.begin_stream(200, {}));
+    for (int i = 0; i < 3; ++i) {
+      writer.write("line " + std::to_string(i) + "\n");
+      std::this_thread::sleep_for(50ms);
+    }
+  });
+  std::string all;
+  int chunks = 0;
+  const auto answer = client_of(*server)->stream(request_of("GET", "/"),
+                                                 [&](std::string_view chunk) {
+                                                   all += chunk;
+                                                   ++chunks;
+                                                   return true;
+                                                 },
+                                                 {});
+  ASSERT_TRUE(answer) << to_string(answer.error());
+  EXPECT_EQ(all, "line 0\nline 1\nline 2\n");
+  EXPECT_GE(chunks, 2);
+}
+
+TEST(Beast, ReaderThatStopsStopsTheSender) {
+  std::atomic<std::size_t> written{0};
+  const std::string block(64 * 1024, 'x');
+  const auto server = serve([&](const Request&, ResponseWriter& writer) {
+    writer.begin_stream(200, {});
+    while (written < 512U * 1024 * 1024 && writer.write(block)) written += block.size();
+  });
+  std::size_t first_look = 0;
+  std::size_t second_look = 0;
+  const auto answer = client_of(*server)->stream(request_of("GET", "/"),
+                                                 [&](std::string_view) {
+                                                   // While the handler holds on, only socket buffers fill.
+                                                   std::this_thread::sleep_for(500ms);
+                                                   first_look = written;
+                                                   std::this_thread::sleep_for(500ms);
+                                                   second_look = written;
+                                                   return false;
+                                                 },
+                                                 {});
+  ASSERT_TRUE(answer) << to_string(answer.error());
+  EXPECT_GT(first_look, 0U);
+  EXPECT_EQ(first_look, second_look);
+  EXPECT_LT(second_look, 64U * 1024 * 1024);
+}
+
+TEST(Beast, RefusedStreamBringsItsBody) {
+  const auto server = serve([](const Request&, ResponseWriter& writer) { writer.respond({410, {}, "gone"}); });
+  const auto answer = client_of(*server)->stream(request_of("GET", "/"), [](std::string_view) { return true; }, {});
+  ASSERT_TRUE(answer) << to_string(answer.error());
+  EXPECT_EQ(answer->status, 410);
+  EXPECT_EQ(answer->body, "gone");
+}
+
+TEST(Server, AnswersTooLargeRequestsAndGoesOn) {
+  const auto server =
+      serve([](const Request&, ResponseWriter& writer) { writer.respond({200, {}, "ok"}); }, {.max_body_bytes = 1000});
+  const auto client = client_of(*server);
+  const auto large = client->send(request_of("POST", "/", std::string(5000, 'x')), {});
+  if (large) {
+    EXPECT_EQ(large->status, 413);  // or the connection was closed while the rest was still being written
+  }
+  EXPECT_TRUE(client->send(request_of("GET", "/"), {}));
+}
+
+TEST(Server, RefusesAnAddressThatIsTaken) {
+  const auto server = serve([](const Request&, ResponseWriter&) {});
+  const auto second = Server::start({.port = server->port()}, [](const Request&, ResponseWriter&) {});
+  ASSERT_FALSE(second);
+  EXPECT_NE(second.error().message.find(std::to_string(server->port())), std::string::npos) << second.error().message;
+}
+
+}  // namespace
+}  // namespace paceline::http
