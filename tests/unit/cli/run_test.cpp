@@ -45,7 +45,15 @@ struct RunTest : ::testing::Test {
     fs::remove_all(dir);
     fs::create_directories(dir / "tmp");
   }
-  ~RunTest() override { fs::remove_all(dir); }
+  ~RunTest() override {
+    for (const pid_t pid : begun) {
+      // Only what this test has not waited for is still a child of ours.
+      if (::waitpid(pid, nullptr, WNOHANG) != 0) continue;
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+    }
+    fs::remove_all(dir);
+  }
 
   /// In `script` a dollar sign of the shell before another is written twice, as the kubelet expands commands.
   fs::path job(const std::string& script, const std::string& policy = "{maxRestarts: 0, gracePeriod: 1s}") const {
@@ -61,7 +69,7 @@ struct RunTest : ::testing::Test {
     return file;
   }
 
-  pid_t begin(const fs::path& file, const std::string& output = "out") const {
+  pid_t begin(const fs::path& file, const std::string& output = "out") {
     const pid_t pid = ::fork();
     if (pid == 0) {
       const int log = ::open((dir / output).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
@@ -72,6 +80,7 @@ struct RunTest : ::testing::Test {
       ::execl(PACELINE_BINARY_DIR "/bin/paceline", "paceline", "run", "-f", file.c_str(), nullptr);
       ::_exit(126);
     }
+    begun.push_back(pid);
     return pid;
   }
 
@@ -88,6 +97,7 @@ struct RunTest : ::testing::Test {
 
   bool leaves_nothing() const { return fs::is_empty(dir / "tmp"); }
 
+  std::vector<pid_t> begun;
   const fs::path dir = fs::temp_directory_path() / ("prt-" + std::to_string(::getpid()));
 };
 
