@@ -296,8 +296,12 @@ std::expected<Controller::JobPtr, Outcome> Controller::write_status(const JobPtr
                                                                     const std::shared_ptr<JobState>& state,
                                                                     const plan::Plan& plan) {
   const api::JobStatus& status = plan.status;
+  // A status that was never written has no fields at all, not even those that read as zero.
+  const json before = job->status == api::JobStatus{} ? json::object() : api::write_status(job->status);
+  // A status that was never written lacks the zeros it reads as, and people shall see them.
+  const json before = job->status.phase.empty() ? json::object() : api::write_status(job->status);
   json patch = {{"metadata", {{"resourceVersion", std::to_string(job->meta.resource_version)}, {"uid", job->meta.uid}}},
-                {"status", merge_diff(api::write_status(job->status), api::write_status(status))}};
+                {"status", merge_diff(before, api::write_status(status))}};
   kube::PatchOptions options;
   options.subresource = "status";
   const auto answer = parts_.api.patch(kube::kTrainingJobs, job->meta.ns, job->meta.name, patch.dump(), options);
@@ -339,6 +343,7 @@ std::expected<Controller::JobPtr, Outcome> Controller::write_status(const JobPtr
       memory.preempted_by.clear();
       memory.summary.reset();
     }
+    if (!plan.creates.empty()) memory.summary.reset();  // it speaks of the gang before the replacement
     if (status.attempt != job->status.attempt) {
       memory.gone.clear();
       memory.replacement_nodes.clear();

@@ -8,7 +8,13 @@ bool after_the_end(Planner& planner) {
   if (!planner.status().finished()) return false;
   const api::Spec& spec = planner.spec;
   switch (spec.clean_pod_policy) {
-    case api::CleanPodPolicy::kNone: break;
+    case api::CleanPodPolicy::kNone:
+      // Pods that ended by themselves stay; what the operator ended must not go on.
+      if (planner.status().is(status::kFailed, "DeadlineExceeded") ||
+          planner.status().is(status::kFailed, "RestartsExhausted")) {
+        planner.remove_live_pods();
+      }
+      break;
     case api::CleanPodPolicy::kRunning: planner.remove_live_pods(); break;
     case api::CleanPodPolicy::kAll:
       planner.remove_live_pods();
