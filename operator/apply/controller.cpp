@@ -298,8 +298,6 @@ std::expected<Controller::JobPtr, Outcome> Controller::write_status(const JobPtr
   const api::JobStatus& status = plan.status;
   // A status that was never written has no fields at all, not even those that read as zero.
   const json before = job->status == api::JobStatus{} ? json::object() : api::write_status(job->status);
-  // A status that was never written lacks the zeros it reads as, and people shall see them.
-  const json before = job->status.phase.empty() ? json::object() : api::write_status(job->status);
   json patch = {{"metadata", {{"resourceVersion", std::to_string(job->meta.resource_version)}, {"uid", job->meta.uid}}},
                 {"status", merge_diff(before, api::write_status(status))}};
   kube::PatchOptions options;

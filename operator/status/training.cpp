@@ -43,7 +43,8 @@ int small(const json& object, const char* key) {
 }
 
 json training_of(const json& source) {
-  if (!source.is_object() || source.empty()) return {};
+  if (!source.is_object() || real(source, "step").value_or(0) < 1)
+    return {};  // before the first step there is nothing to tell
   json training = json::object();
   if (const auto step = real(source, "step")) training["step"] = static_cast<std::int64_t>(*step);
   if (const auto rate = real(source, "samplesPerSecond")) training["samplesPerSecond"] = std::llround(*rate);
