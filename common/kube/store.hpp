@@ -51,24 +51,24 @@ class Store final : public ObjectSink, public StoreState {
   /// Before the first event only.
   void subscribe(Handler handler) { handlers_.push_back(std::move(handler)); }
 
-  Ptr get(std::string_view ns, std::string_view name) const { return get(key_of(ns, name)); }
-  Ptr get(const std::string& key) const {
+  Ptr get(std::string_view ns, std::string_view name) const {
     const std::shared_lock lock(mutex_);
-    const auto found = entries_.find(key);
-    return found == entries_.end() ? nullptr : found->second;
+    const auto found = entries_.find(Place{ns, name});
+    return found == entries_.end() ? nullptr : *found;
+  }
+  /// By `key_of(ns, name)`.
+  Ptr get(std::string_view key) const {
+    const auto slash = key.find('/');
+    return slash == std::string_view::npos ? get({}, key) : get(key.substr(0, slash), key.substr(slash + 1));
   }
   std::vector<Ptr> list() const {
     const std::shared_lock lock(mutex_);
-    std::vector<Ptr> all;
-    all.reserve(entries_.size());
-    for (const auto& [key, entry] : entries_) all.push_back(entry);
-    return all;
+    return {entries_.begin(), entries_.end()};
   }
   std::vector<Ptr> by_index(const std::string& value) const {
     const std::shared_lock lock(mutex_);
     std::vector<Ptr> found;
-    if (const auto bucket = buckets_.find(value); bucket != buckets_.end())
-      found.assign(bucket->second.begin(), bucket->second.end());
+    if (const auto bucket = buckets_.find(value); bucket != buckets_.end()) found = bucket->second;
     return found;
   }
   std::size_t size() const {
@@ -82,31 +82,36 @@ class Store final : public ObjectSink, public StoreState {
   Status add(std::string_view object) override {
     auto value = project(object);
     if (!value) return std::unexpected(value.error());
-    std::string key = key_of((*value)->meta.ns, (*value)->meta.name);
-    incoming_.insert_or_assign(std::move(key), std::move(*value));
+    if (const auto twice = incoming_.find(place_of(**value)); twice != incoming_.end()) incoming_.erase(twice);
+    incoming_.insert(std::move(*value));
     return {};
   }
   void end_replace(std::uint64_t resource_version) override {
     std::vector<std::pair<Ptr, Ptr>> changes;
     {
       const std::unique_lock lock(mutex_);
-      for (auto& [key, entry] : incoming_) {
-        const auto old = entries_.find(key);
+      std::vector<Ptr> unchanged;  // readers keep sharing one copy
+      for (const Ptr& entry : incoming_) {
+        const auto old = entries_.find(place_of(*entry));
         if (old == entries_.end()) {
           changes.emplace_back(nullptr, entry);
-        } else if (old->second->meta.uid != entry->meta.uid ||
-                   old->second->meta.resource_version != entry->meta.resource_version) {
-          changes.emplace_back(old->second, entry);
+        } else if ((*old)->meta.uid != entry->meta.uid ||
+                   (*old)->meta.resource_version != entry->meta.resource_version) {
+          changes.emplace_back(*old, entry);
         } else {
-          entry = old->second;  // unchanged: readers keep sharing one copy
+          unchanged.push_back(*old);
         }
       }
-      for (const auto& [key, entry] : entries_) {
-        if (!incoming_.contains(key)) changes.emplace_back(entry, nullptr);
+      for (Ptr& entry : unchanged) {
+        incoming_.erase(incoming_.find(place_of(*entry)));
+        incoming_.insert(std::move(entry));
+      }
+      for (const Ptr& entry : entries_) {
+        if (!incoming_.contains(place_of(*entry))) changes.emplace_back(entry, nullptr);
       }
       entries_.swap(incoming_);
       buckets_.clear();
-      for (const auto& [key, entry] : entries_) index_in(entry);
+      for (const Ptr& entry : entries_) index_in(entry);
     }
     Entries().swap(incoming_);
     resource_version_.store(resource_version, std::memory_order_release);
@@ -116,7 +121,27 @@ class Store final : public ObjectSink, public StoreState {
   Status apply(const WatchEvent& event) override;
 
  private:
-  using Entries = std::unordered_map<std::string, Ptr>;
+  // Entries are found by their own metadata: a second copy of every name would cost a tenth of the cache.
+  struct Place {
+    std::string_view ns;
+    std::string_view name;
+    bool operator==(const Place&) const = default;
+  };
+  static Place place_of(const T& value) { return {value.meta.ns, value.meta.name}; }
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(const Place& place) const noexcept {
+      return std::hash<std::string_view>{}(place.ns) * 31 + std::hash<std::string_view>{}(place.name);
+    }
+    std::size_t operator()(const Ptr& entry) const noexcept { return (*this)(place_of(*entry)); }
+  };
+  struct Equal {
+    using is_transparent = void;
+    bool operator()(const Ptr& a, const Ptr& b) const { return place_of(*a) == place_of(*b); }
+    bool operator()(const Place& a, const Ptr& b) const { return a == place_of(*b); }
+    bool operator()(const Ptr& a, const Place& b) const { return place_of(*a) == b; }
+  };
+  using Entries = std::unordered_set<Ptr, Hash, Equal>;
 
   Result<Ptr> project(std::string_view object) {
     Result<T> value = projection_(object);
@@ -128,13 +153,13 @@ class Store final : public ObjectSink, public StoreState {
   }
   void index_in(const Ptr& entry) {
     if (!index_) return;
-    if (std::string value = index_(*entry); !value.empty()) buckets_[std::move(value)].insert(entry);
+    if (std::string value = index_(*entry); !value.empty()) buckets_[std::move(value)].push_back(entry);
   }
   void index_out(const Ptr& entry) {
     if (!index_) return;
     const auto bucket = buckets_.find(index_(*entry));
     if (bucket == buckets_.end()) return;
-    bucket->second.erase(entry);
+    std::erase(bucket->second, entry);
     if (bucket->second.empty()) buckets_.erase(bucket);
   }
   void notify(const Ptr& before, const Ptr& after) {
@@ -147,7 +172,7 @@ class Store final : public ObjectSink, public StoreState {
   mutable std::shared_mutex mutex_;
   Entries entries_;
   Entries incoming_;
-  std::unordered_map<std::string, std::unordered_set<Ptr>> buckets_;
+  std::unordered_map<std::string, std::vector<Ptr>> buckets_;
   std::atomic<std::uint64_t> failed_{0};
 };
 
@@ -165,16 +190,14 @@ Status Store<T>::apply(const WatchEvent& event) {
   Ptr before;
   {
     const std::unique_lock lock(mutex_);
-    const std::string key = key_of(after->meta.ns, after->meta.name);
-    const auto found = entries_.find(key);
+    const auto found = entries_.find(place_of(*after));
     if (found != entries_.end()) {
-      before = found->second;
+      before = *found;
       index_out(before);
+      entries_.erase(found);
     }
-    if (event.type == WatchEventType::kDeleted) {
-      if (found != entries_.end()) entries_.erase(found);
-    } else {
-      entries_.insert_or_assign(key, after);
+    if (event.type != WatchEventType::kDeleted) {
+      entries_.insert(after);
       index_in(after);
     }
   }

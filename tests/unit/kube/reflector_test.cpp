@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reflector against a fake cluster that misbehaves.
+#include "common/kube/reflector.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "common/kube/fake/cluster.hpp"
+#include "common/kube/json_reader.hpp"
+#include "common/kube/store.hpp"
+
+namespace paceline::kube {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Item {
+  ObjectMeta meta;
+};
+
+Result<Item> project(std::string_view json) {
+  const auto object = parse(json);
+  if (!object) return std::unexpected(object.error());
+  return Item{read_meta(*object)};
+}
+
+std::string config_map(const std::string& name) {
+  return R"({"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":")" + name + R"("},"data":{"k":"v"}})";
+}
+
+class ReflectorTest : public testing::Test {
+ protected:
+  ReflectorTest() {
+    for (const char* name : {"a", "b", "c"}) create(name);
+  }
+  void create(const std::string& name) {
+    const auto made = api->create(kConfigMaps, "n", config_map(name));
+    ASSERT_TRUE(made) << to_string(made.error());
+  }
+  void start() {
+    running = std::jthread([this](const std::stop_token& stop) { reflector.run(stop); });
+  }
+  template <typename Condition>
+  static bool eventually(Condition condition) {
+    for (int i = 0; i < 2000; ++i) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(5ms);
+    }
+    return false;
+  }
+
+  SystemClock clock;
+  FakeCluster cluster{clock};
+  std::shared_ptr<Api> api = make_fake_api(cluster);
+  Store<Item> store{project};
+  Reflector reflector{
+      *api,
+      kConfigMaps,
+      {.ns = "n", .page_size = 2, .min_watch = 300s, .max_watch = 600s, .min_backoff = 5ms, .max_backoff = 20ms},
+      store};
+  std::jthread running;
+};
+
+TEST_F(ReflectorTest, CompactedVersionListsAgainAndDropsWhatWentMeanwhile) {
+  std::atomic<bool> cut{false};
+  cluster.set_faults([&](const http::Request& request) -> std::optional<Fault> {
+    if (cut && request.method == "GET" && request.target.find("watch=true") != std::string::npos)
+      return Fault{.status = 500};
+    return std::nullopt;
+  });
+  start();
+  ASSERT_TRUE(eventually([&] { return store.size() == 3; }));
+  // A gap the history no longer covers: the delete of "a" can only be learned by listing.
+  ASSERT_TRUE(api->remove(kConfigMaps, "n", "a"));
+  create("d");
+  cluster.compact();
+  EXPECT_TRUE(eventually([&] { return !store.get("n", "a") && store.get("n", "d"); }));
+}
+
+TEST_F(ReflectorTest, WatchThatIsRefusedAsGoneListsAgain) {
+  std::atomic<int> refusals{2};
+  cluster.set_faults([&](const http::Request& request) -> std::optional<Fault> {
+    if (request.target.find("watch=true") != std::string::npos && refusals-- > 0) return Fault{.status = 410};
+    return std::nullopt;
+  });
+  start();
+  EXPECT_TRUE(eventually([&] { return reflector.counts().lists >= 3; }));
+  create("d");
+  EXPECT_TRUE(eventually([&] { return store.get("n", "d") != nullptr; }));
+}
+
+TEST_F(ReflectorTest, TooManyRequestsResumesWithoutAList) {
+  std::atomic<int> refusals{3};
+  cluster.set_faults([&](const http::Request& request) -> std::optional<Fault> {
+    if (request.target.find("watch=true") != std::string::npos && refusals-- > 0)
+      return Fault{.status = 429, .retry_after_seconds = 0};
+    return std::nullopt;
+  });
+  start();
+  ASSERT_TRUE(eventually([&] { return store.synced(); }));
+  create("d");
+  EXPECT_TRUE(eventually([&] { return store.get("n", "d") != nullptr; }));
+  EXPECT_EQ(reflector.counts().lists, 1U);
+  EXPECT_GE(reflector.counts().errors, 3U);
+}
+
+TEST_F(ReflectorTest, ContinueTokenThatExpiredBeginsTheListAnew) {
+  std::atomic<int> refusals{1};
+  cluster.set_faults([&](const http::Request& request) -> std::optional<Fault> {
+    if (request.target.find("continue=") != std::string::npos && refusals-- > 0) return Fault{.status = 410};
+    return std::nullopt;
+  });
+  start();
+  ASSERT_TRUE(eventually([&] { return store.synced(); }));
+  EXPECT_EQ(store.size(), 3U);
+  EXPECT_EQ(reflector.counts().lists, 2U);
+}
+
+TEST_F(ReflectorTest, StopEndsItPromptlyWhereverItIs) {
+  start();
+  ASSERT_TRUE(eventually([&] { return store.synced(); }));
+  const auto began = std::chrono::steady_clock::now();
+  running.request_stop();
+  running.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 3s);
+}
+
+}  // namespace
+}  // namespace paceline::kube

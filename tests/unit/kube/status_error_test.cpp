@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/kube/status_error.hpp"
+
+#include <gtest/gtest.h>
+
+namespace paceline::kube {
+namespace {
+
+std::string status(int code, const std::string& reason, const std::string& message) {
+  return R"({"kind":"Status","code":)" + std::to_string(code) + R"(,"reason":")" + reason + R"(","message":")" +
+         message + "\"}";
+}
+
+TEST(StatusError, CodeFollowsStatusAndReason) {
+  EXPECT_EQ(error_of(409, status(409, "AlreadyExists", ""), "x").code, Code::kAlreadyExists);
+  EXPECT_EQ(error_of(409, status(409, "Conflict", ""), "x").code, Code::kConflict);
+  EXPECT_EQ(error_of(403, status(403, "Forbidden", ""), "x").code, Code::kForbidden);
+  EXPECT_EQ(error_of(422, status(422, "Invalid", ""), "x").code, Code::kInvalid);
+  EXPECT_EQ(error_of(410, status(410, "Expired", ""), "x").code, Code::kGone);
+  EXPECT_EQ(error_of(500, status(500, "Expired", ""), "x").code, Code::kGone);
+  EXPECT_EQ(error_of(429, "", "x").code, Code::kExhausted);
+  EXPECT_EQ(error_of(504, "", "x").code, Code::kTimeout);
+  EXPECT_TRUE(error_of(503, "", "x").retry);
+  EXPECT_FALSE(error_of(422, "", "x").retry);
+}
+
+TEST(StatusError, MessageIsTheServersOwnAndNamesTheCall) {
+  EXPECT_EQ(error_of(403, status(403, "Forbidden", "exceeded quota: q"), "POST /pods").message,
+            "POST /pods: exceeded quota: q");
+  EXPECT_NE(error_of(502, "<html>bad gateway</html>", "GET /").message.find("bad gateway"), std::string::npos);
+  EXPECT_LT(error_of(502, std::string(100000, 'x'), "GET /").message.size(), 1000U);
+}
+
+}  // namespace
+}  // namespace paceline::kube

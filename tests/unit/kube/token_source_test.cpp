@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/kube/client.hpp"
+#include "common/kube/config.hpp"
+#include "common/kube/run_plugin.hpp"
+
+namespace paceline::kube {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Tokens : public testing::Test {
+ protected:
+  Tokens() : folder(testing::TempDir() + "tokens-" + std::to_string(::getpid()) + "/") {
+    std::filesystem::create_directories(folder);
+  }
+  ~Tokens() override { std::filesystem::remove_all(folder); }
+  void write(const std::string& name, const std::string& text) { std::ofstream(folder + name) << text; }
+  ExecPlugin plugin(const std::string& script) {
+    write("plugin", "#!/bin/sh\n" + script);
+    ::chmod((folder + "plugin").c_str(), 0755);
+    return {"client.authentication.k8s.io/v1", folder + "plugin", {}, {{"EXTRA", "set"}}};
+  }
+  std::string folder;
+  ManualClock clock;
+};
+
+TEST_F(Tokens, FileIsReadAgainAfterARotation) {
+  write("token", "one\n");
+  Config config;
+  config.token_file = folder + "token";
+  const auto source = make_token_source(config, clock);
+  EXPECT_EQ(*source->token(), "one");
+  write("token", "two\n");
+  clock.advance(2s);
+  EXPECT_EQ(*source->token(), "two");
+  write("token", "");
+  clock.advance(2s);
+  EXPECT_EQ(*source->token(), "two") << "a rotation caught half-way";
+}
+
+TEST_F(Tokens, AbsentFileSaysWhich) {
+  Config config;
+  config.token_file = folder + "none";
+  const auto token = make_token_source(config, clock)->token();
+  ASSERT_FALSE(token);
+  EXPECT_NE(token.error().message.find("none"), std::string::npos);
+}
+
+TEST_F(Tokens, PluginRunsAgainOnlyBeforeItsTokenExpires) {
+  const std::string counter = folder + "runs";
+  Config config;
+  config.exec = plugin("echo x >> " + counter + "\nn=$(wc -l < " + counter + R"()
+printf '{"kind":"ExecCredential","status":{"token":"t%s-%s","expirationTimestamp":"2026-01-01T00:10:00Z"}}' $n $EXTRA
+)");
+  const auto source = make_token_source(config, clock);
+  EXPECT_EQ(*source->token(), "t1-set");
+  clock.advance(9min);
+  EXPECT_EQ(*source->token(), "t1-set");
+  clock.advance(45s);
+  EXPECT_EQ(*source->token(), "t2-set");
+  EXPECT_TRUE(source->refused());
+  EXPECT_EQ(*source->token(), "t3-set");
+}
+
+TEST_F(Tokens, PluginThatFailsOrHangsOrIsAbsentIsNamed) {
+  const auto failed = run_plugin(plugin("exit 3"), 5s);
+  ASSERT_FALSE(failed);
+  EXPECT_NE(failed.error().message.find("exit code 3"), std::string::npos) << failed.error().message;
+  const auto slow = run_plugin(plugin("exec sleep 30"), 100ms);
+  ASSERT_FALSE(slow);
+  EXPECT_EQ(slow.error().code, Code::kTimeout);
+  const auto absent = run_plugin({"v1", "no-such-credential-plugin", {}, {}}, 1s);
+  ASSERT_FALSE(absent);
+  EXPECT_NE(absent.error().message.find("no-such-credential-plugin"), std::string::npos);
+  Config config;
+  config.exec = plugin("echo hello");
+  EXPECT_EQ(make_token_source(config, clock)->token().error().code, Code::kUnauthorized);
+}
+
+/// Answers 401 to every token but one, and 429 as often as told.
+class Gatekeeper final : public http::HttpTransport {
+ public:
+  Result<http::Response> send(const http::Request& request, const std::stop_token&) override {
+    ++calls;
+    if (throttle-- > 0) return http::Response{429, {{"Retry-After", "0"}}, {}};
+    for (const auto& header : request.headers) {
+      if (header.name == "Authorization" && header.value == "Bearer " + wanted) return http::Response{200, {}, "{}"};
+    }
+    return http::Response{401, {}, {}};
+  }
+  Result<http::Response> stream(const http::Request& request, const http::ChunkHandler&,
+                                const std::stop_token& stop) override {
+    return send(request, stop);
+  }
+  std::string wanted;
+  int calls = 0;
+  int throttle = 0;
+};
+
+TEST_F(Tokens, ClientTakesANewTokenAfter401Once) {
+  write("token", "old");
+  Config config;
+  config.token_file = folder + "token";
+  const auto source = make_token_source(config, clock);
+  const auto gate = std::make_shared<Gatekeeper>();
+  gate->wanted = "new";
+  Client client(gate, gate, source);
+  EXPECT_EQ(client.get_raw("/version").error().code, Code::kUnauthorized);
+  EXPECT_EQ(gate->calls, 1);
+  write("token", "new");  // rotated, but the cached one is still within its second
+  const auto answer = client.get_raw("/version");
+  EXPECT_TRUE(answer) << to_string(answer.error());
+}
+
+TEST_F(Tokens, ClientWaitsOut429AndGivesUpInTheEnd) {
+  Config config;
+  config.token = "t";
+  const auto gate = std::make_shared<Gatekeeper>();
+  gate->wanted = "t";
+  gate->throttle = 3;
+  ClientOptions options;
+  options.throttle_retries = 4;
+  Client client(gate, gate, make_token_source(config, clock), options);
+  EXPECT_TRUE(client.get_raw("/version"));
+  EXPECT_EQ(gate->calls, 4);
+  gate->throttle = 100;
+  gate->calls = 0;
+  EXPECT_EQ(client.get_raw("/version").error().code, Code::kExhausted);
+  EXPECT_EQ(gate->calls, 5);
+}
+
+}  // namespace
+}  // namespace paceline::kube
