@@ -128,16 +128,16 @@ class JobHandle:
         assert result
         return result
 
-    def start_times(self, attempt: int) -> dict[int, float]:
-        """When each rank of an attempt said it started (uptime, seconds), from the logs of the present pods."""
+    def start_times(self, attempt: int | None) -> dict[int, float]:
+        """When each rank of an attempt (None: any) said it started, by uptime, from the logs of the present pods."""
         times: dict[int, float] = {}
         for name in self.pod_names():
             for rank, number, uptime in STARTED.findall(self.kube.logs(self.namespace, name)):
-                if int(number) == attempt:
+                if attempt is None or int(number) == attempt:
                     times[int(rank)] = float(uptime)
         return times
 
-    def wait_started(self, attempt: int, ranks: int, timeout: float = 60) -> dict[int, float]:
+    def wait_started(self, attempt: int | None, ranks: int, timeout: float = 60) -> dict[int, float]:
         """Waits until every rank of an attempt has started."""
 
         def reached() -> dict[int, float] | None:

@@ -210,6 +210,10 @@ class Kube:
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 answer, trouble = None, f" (last: {error})"
+            except ApiError as error:
+                if error.code not in (429, 500, 503):  # what an API server that is coming up answers
+                    raise
+                answer, trouble = None, f" (last: {error})"
             if answer:
                 return answer
             if time.monotonic() > deadline:

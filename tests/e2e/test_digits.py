@@ -87,7 +87,8 @@ def test_digits(kube: Kube, operator: Operator, namespace: str, pytorch_image: N
     assert status["restarts"] == 0
     assert sum(status["training"]["breakdown"].values()) in range(980, 1021), status["training"]
     # cleanPodPolicy Running: what ended by itself stays for its logs.
-    assert [pod["status"]["phase"] for pod in handle.pods()] == ["Succeeded", "Succeeded"]
+    ended = ["Succeeded", "Succeeded"]
+    kube.wait("both pods end well", lambda: [p["status"]["phase"] for p in handle.pods()] == ended, 20, namespace)
     check_start(jobs_seen, pods_seen)
 
 

@@ -47,7 +47,8 @@ def test_deleted_pod_is_replaced_and_the_gang_resumes(kube: Kube, submit: Submit
 
     def resumed() -> bool:
         names = handle.pod_names()
-        return len(names) == 2 and victim not in names and len(handle.start_times(1)) == 4
+        attempt = handle.status["attempt"]  # launcher and operator both count a lost pod: 1, or 2
+        return len(names) == 2 and victim not in names and attempt > 0 and len(handle.start_times(attempt)) == 4
 
     kube.wait("the gang resumed with the new pod", resumed, 60, namespace, poll=0.3)
     kept = f"deleted-worker-{1 - index}-0"
@@ -57,7 +58,7 @@ def test_deleted_pod_is_replaced_and_the_gang_resumes(kube: Kube, submit: Submit
     status = handle.wait_phase("Succeeded")
     incarnations = status["roles"][0]["incarnations"]
     assert incarnations[index] == 1 and incarnations[1 - index] == 0
-    assert status["attempt"] == 1
+    assert status["restarts"] == 0, "a deletion from outside spent the budget"
 
 
 def test_spent_budget_fails_with_the_culprit(kube: Kube, submit: Submit) -> None:
@@ -117,8 +118,8 @@ def test_killed_container_is_replaced(kube: Kube, cluster: Cluster, submit: Subm
     kube.wait("a new incarnation", lambda: "container-worker-1-1" in handle.pod_names(), 30, namespace)
 
     def resumed() -> bool:
-        logs = kube.logs(namespace, "container-worker-1-1") + kube.logs(namespace, "container-worker-0-0")
-        return logs.count("attempt 1 started") == 2
+        attempt = handle.status["attempt"]
+        return attempt > 0 and len(handle.start_times(attempt)) == 2
 
     kube.wait("the gang resumed", resumed, 60, namespace, poll=0.3)
     handle.tell()

@@ -125,5 +125,5 @@ class Operator:
     def exit_code(self) -> int | None:
         return None if self._process is None else self._process.poll()
 
-    def tail(self, lines: int = 40) -> str:
+    def tail(self, lines: int = 15) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
