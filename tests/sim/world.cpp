@@ -159,9 +159,15 @@ json World::job(const std::string& name) const {
 
 std::string World::phase(const std::string& name) const { return job(name).value("/status/phase"_json_pointer, ""); }
 
-std::vector<json> World::pods() const {
-  std::vector<json> list;
-  for (const std::string& text : cluster_.objects(kube::kPods)) list.push_back(json::parse(text));
+std::vector<std::shared_ptr<const json>> World::pods() const {
+  std::vector<std::shared_ptr<const json>> list;
+  std::map<std::string, std::shared_ptr<const json>> parsed;
+  for (const std::string& text : cluster_.objects(kube::kPods)) {
+    const auto known = parsed_.find(text);
+    list.push_back(known != parsed_.end() ? known->second : std::make_shared<const json>(json::parse(text)));
+    parsed.emplace(text, list.back());
+  }
+  parsed_ = std::move(parsed);
   return list;
 }
 
@@ -184,7 +190,8 @@ std::size_t World::deliver(std::size_t limit) {
 
 /// Binds what is not gated to the node that its affinity names.
 void World::scheduler() {
-  for (const json& pod : pods()) {
+  for (const auto& entry : pods()) {
+    const json& pod = *entry;
     const json& spec = pod["spec"];
     if (spec.contains("nodeName") || !spec.value("schedulingGates", json::array()).empty() ||
         pod["metadata"].contains("deletionTimestamp"))
@@ -202,8 +209,9 @@ void World::kubelets(bool everything) {
     const json node = json::parse(text);
     ready[node["metadata"]["name"]] = node["status"]["conditions"][0]["status"] == "True";
   }
-  std::map<std::string, std::vector<json>> gangs;
-  for (const json& pod : pods()) {
+  std::map<std::string, std::vector<std::shared_ptr<const json>>> gangs;
+  for (const auto& entry : pods()) {
+    const json& pod = *entry;
     const std::string name = pod["metadata"]["name"];
     const std::string node = pod["spec"].value("nodeName", "");
     if (!everything && chance(0.5)) continue;
@@ -221,7 +229,7 @@ void World::kubelets(bool everything) {
             {"containerStatuses", json::array({{{"name", "trainer"}, {"state", {{"running", json::object()}}}}})}}}};
       cluster_.poke(kube::kPods, "default", name, status.dump());
     } else if (phase == "Running") {
-      gangs[pod["metadata"]["labels"]["paceline.dev/job"]].push_back(pod);
+      gangs[pod["metadata"]["labels"]["paceline.dev/job"]].push_back(entry);
     }
   }
   // A gang that is whole may finish, all ranks together as the launchers decide it.
@@ -230,7 +238,8 @@ void World::kubelets(bool everything) {
     if (owner.is_null() || static_cast<int>(members.size()) != owner["spec"]["roles"][0]["replicas"].get<int>() ||
         (!everything && !chance(0.1)))
       continue;
-    for (const json& pod : members) {
+    for (const auto& entry : members) {
+      const json& pod = *entry;
       const json message = {{"version", 1}, {"verdict", "Succeeded"}, {"attempt", 0}, {"restarts", 0}};
       const json status = {
           {"status",
@@ -255,11 +264,11 @@ void World::step(const Rates& rates) {
   }
   const auto all = pods();
   if (!all.empty() && chance(rates.delete_pod)) {
-    const json& pod = all[pick(all.size())];
+    const json& pod = *all[pick(all.size())];
     (void)plain_->remove(kube::kPods, "default", pod["metadata"]["name"].get<std::string>());
   }
   if (!all.empty() && chance(rates.kill_pod)) {
-    const json& pod = all[pick(all.size())];
+    const json& pod = *all[pick(all.size())];
     if (pod.value("/status/phase"_json_pointer, "") == "Running") {
       const json status = {
           {"status",
@@ -325,9 +334,12 @@ bool World::settle(int rounds) {
 }
 
 std::optional<std::string> World::check() {
+  if (checked_version_ == cluster_.resource_version()) return std::nullopt;
+  checked_version_ = cluster_.resource_version();
   std::map<std::string, int> live;
   std::map<std::string, bool> ungated;
-  for (const json& pod : pods()) {
+  for (const auto& entry : pods()) {
+    const json& pod = *entry;
     const json& labels = pod["metadata"]["labels"];
     const std::string uid = labels["paceline.dev/job-uid"];
     const std::string phase = pod.value("/status/phase"_json_pointer, "");

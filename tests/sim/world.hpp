@@ -50,7 +50,8 @@ class World {
   std::optional<std::string> check();
   std::string phase(const std::string& job) const;
   nlohmann::json job(const std::string& name) const;
-  std::vector<nlohmann::json> pods() const;
+  /// Parsed once for each version of a pod.
+  std::vector<std::shared_ptr<const nlohmann::json>> pods() const;
   std::uint64_t writes() const { return cluster_.counts().writes(); }
   kube::FakeCluster& cluster() { return cluster_; }
   kube::Api& api() { return *plain_; }
@@ -79,6 +80,8 @@ class World {
   std::unique_ptr<Operator> operator_;
   std::map<std::string, nlohmann::json> seen_;  // last status by UID
   int nodes_;
+  mutable std::map<std::string, std::shared_ptr<const nlohmann::json>> parsed_;  // by text
+  std::uint64_t checked_version_ = 0;
 };
 
 }  // namespace paceline::sim
