@@ -4,8 +4,11 @@
 find_package(Threads REQUIRED)
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  # Paths below the checkout count as relative, so that every checkout shares the cache; a precompiled header is known by its content.
+  set(ccache_call ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${ccache_call})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ccache_call})
 endif()
 
 add_library(paceline_options INTERFACE)

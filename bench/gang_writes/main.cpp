@@ -37,11 +37,14 @@ void in_parallel(int count, int threads, const Work& work) {
   }
 }
 
-int write(kube::Api& api, const std::string& ns, const std::string& template_file, int jobs, int pods, int threads, bool ungate) {
+int write(kube::Api& api, const std::string& ns, const std::string& template_file, int jobs, int pods, int threads,
+          bool ungate) {
   std::ifstream file(template_file);
   const json model = json::parse(file);
   // As the operator works: a gang's pods are all created before its first is ungated; gangs are independent of each other.
-  const auto name = [&](int i) { return "plain-" + std::to_string(i / pods) + "-worker-" + std::to_string(i % pods) + "-0"; };
+  const auto name = [&](int i) {
+    return "plain-" + std::to_string(i / pods) + "-worker-" + std::to_string(i % pods) + "-0";
+  };
   in_parallel(jobs * pods, threads, [&](int i) {
     json pod = model;
     pod["metadata"]["name"] = name(i);

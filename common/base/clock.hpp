@@ -33,7 +33,9 @@ class ManualClock final : public Clock {
     wall_ += std::chrono::duration_cast<std::chrono::system_clock::duration>(by);
   }
   /// A clock jump: only the wall time moves.
-  void jump_wall(std::chrono::nanoseconds by) { wall_ += std::chrono::duration_cast<std::chrono::system_clock::duration>(by); }
+  void jump_wall(std::chrono::nanoseconds by) {
+    wall_ += std::chrono::duration_cast<std::chrono::system_clock::duration>(by);
+  }
 
  private:
   SteadyTime steady_{std::chrono::hours(1)};

@@ -10,33 +10,25 @@ namespace {
 Code code_of_errno(int error_number) {
   switch (error_number) {
     case ENOENT:
-    case ESRCH:
-      return Code::kNotFound;
-    case EEXIST:
-      return Code::kAlreadyExists;
+    case ESRCH: return Code::kNotFound;
+    case EEXIST: return Code::kAlreadyExists;
     case EACCES:
     case EPERM:
-    case EROFS:
-      return Code::kForbidden;
+    case EROFS: return Code::kForbidden;
     case ENOSPC:
     case EDQUOT:
     case EMFILE:
     case ENFILE:
     case ENOMEM:
-    case EAGAIN:
-      return Code::kExhausted;
-    case ETIMEDOUT:
-      return Code::kTimeout;
+    case EAGAIN: return Code::kExhausted;
+    case ETIMEDOUT: return Code::kTimeout;
     case ECONNREFUSED:
     case ECONNRESET:
     case EPIPE:
     case EHOSTUNREACH:
-    case ENETUNREACH:
-      return Code::kUnavailable;
-    case EINVAL:
-      return Code::kInvalid;
-    default:
-      return Code::kInternal;
+    case ENETUNREACH: return Code::kUnavailable;
+    case EINVAL: return Code::kInvalid;
+    default: return Code::kInternal;
   }
 }
 
@@ -44,52 +36,32 @@ Code code_of_errno(int error_number) {
 
 std::string_view to_string(Code code) {
   switch (code) {
-    case Code::kInvalid:
-      return "Invalid";
-    case Code::kNotFound:
-      return "NotFound";
-    case Code::kAlreadyExists:
-      return "AlreadyExists";
-    case Code::kConflict:
-      return "Conflict";
-    case Code::kGone:
-      return "Gone";
-    case Code::kForbidden:
-      return "Forbidden";
-    case Code::kUnauthorized:
-      return "Unauthorized";
-    case Code::kExhausted:
-      return "Exhausted";
-    case Code::kTimeout:
-      return "Timeout";
-    case Code::kUnavailable:
-      return "Unavailable";
-    case Code::kCancelled:
-      return "Cancelled";
-    case Code::kInternal:
-      return "Internal";
+    case Code::kInvalid: return "Invalid";
+    case Code::kNotFound: return "NotFound";
+    case Code::kAlreadyExists: return "AlreadyExists";
+    case Code::kConflict: return "Conflict";
+    case Code::kGone: return "Gone";
+    case Code::kForbidden: return "Forbidden";
+    case Code::kUnauthorized: return "Unauthorized";
+    case Code::kExhausted: return "Exhausted";
+    case Code::kTimeout: return "Timeout";
+    case Code::kUnavailable: return "Unavailable";
+    case Code::kCancelled: return "Cancelled";
+    case Code::kInternal: return "Internal";
   }
   return "Unknown";
 }
 
 std::string_view to_string(Origin origin) {
   switch (origin) {
-    case Origin::kSystem:
-      return "System";
-    case Origin::kHttp:
-      return "Http";
-    case Origin::kKube:
-      return "Kube";
-    case Origin::kCuda:
-      return "Cuda";
-    case Origin::kNccl:
-      return "Nccl";
-    case Origin::kVerbs:
-      return "Verbs";
-    case Origin::kConfig:
-      return "Config";
-    case Origin::kProtocol:
-      return "Protocol";
+    case Origin::kSystem: return "System";
+    case Origin::kHttp: return "Http";
+    case Origin::kKube: return "Kube";
+    case Origin::kCuda: return "Cuda";
+    case Origin::kNccl: return "Nccl";
+    case Origin::kVerbs: return "Verbs";
+    case Origin::kConfig: return "Config";
+    case Origin::kProtocol: return "Protocol";
   }
   return "Unknown";
 }

@@ -21,7 +21,8 @@ inline constexpr Variable kJobNamespace{"PACELINE_JOB_NAMESPACE", "its namespace
 inline constexpr Variable kJobUid{"PACELINE_JOB_UID", "its UID"};
 inline constexpr Variable kRole{"PACELINE_ROLE", "name of this replica's role"};
 inline constexpr Variable kReplicaIndex{"PACELINE_REPLICA_INDEX", "index of this replica in its role, from 0"};
-inline constexpr Variable kNodeRank{"PACELINE_NODE_RANK", "index of this replica in the gang, over all roles in their order, from 0"};
+inline constexpr Variable kNodeRank{"PACELINE_NODE_RANK",
+                                    "index of this replica in the gang, over all roles in their order, from 0"};
 inline constexpr Variable kNodeCount{"PACELINE_NODE_COUNT", "replicas in the gang"};
 inline constexpr Variable kIncarnation{"PACELINE_INCARNATION", "how many pods this replica has had before this one"};
 inline constexpr Variable kPodName{"PACELINE_POD_NAME", "name of this pod"};
@@ -30,42 +31,88 @@ inline constexpr Variable kNodeName{"PACELINE_NODE_NAME", "node that this pod ru
 
 // What to start.
 inline constexpr Variable kFramework{"PACELINE_FRAMEWORK", "spec.framework.type"};
-inline constexpr Variable kFrameworkLauncher{"PACELINE_FRAMEWORK_LAUNCHER", "spec.framework.launcher: Paceline or Passthrough"};
-inline constexpr Variable kProcessesPerReplica{"PACELINE_PROCESSES_PER_REPLICA", "ranks in this replica, resolved (never Auto)"};
-inline constexpr Variable kCpuLimit{"PACELINE_CPU_LIMIT", "whole CPUs of the trainer container (for OMP_NUM_THREADS), absent if unlimited"};
+inline constexpr Variable kFrameworkLauncher{"PACELINE_FRAMEWORK_LAUNCHER",
+                                             "spec.framework.launcher: Paceline or Passthrough"};
+inline constexpr Variable kProcessesPerReplica{"PACELINE_PROCESSES_PER_REPLICA",
+                                               "ranks in this replica, resolved (never Auto)"};
+inline constexpr Variable kCpuLimit{"PACELINE_CPU_LIMIT",
+                                    "whole CPUs of the trainer container (for OMP_NUM_THREADS), absent if unlimited"};
 
 // Rendezvous.
-inline constexpr Variable kRendezvousAddress{"PACELINE_RENDEZVOUS_ADDRESS", "ip:port where rank 0's launcher is reached"};
-inline constexpr Variable kRendezvousListen{"PACELINE_RENDEZVOUS_LISTEN", "ip:port where node rank 0's launcher listens"};
-inline constexpr Variable kMasterPort{"PACELINE_MASTER_PORT", "port of rank 0's framework; 0: a free one each attempt; absent: 29500 + attempt mod 100"};
-inline constexpr Variable kToken{"PACELINE_TOKEN", "secret of this job: launchers, summary readers and the operator show it"};
-inline constexpr Variable kStartupTimeout{"PACELINE_STARTUP_TIMEOUT", "how long the gang may take to gather, a duration"};
+inline constexpr Variable kRendezvousAddress{"PACELINE_RENDEZVOUS_ADDRESS",
+                                             "ip:port where rank 0's launcher is reached"};
+inline constexpr Variable kRendezvousListen{"PACELINE_RENDEZVOUS_LISTEN",
+                                            "ip:port where node rank 0's launcher listens"};
+inline constexpr Variable kMasterPort{
+    "PACELINE_MASTER_PORT", "port of rank 0's framework; 0: a free one each attempt; absent: 29500 + attempt mod 100"};
+inline constexpr Variable kToken{"PACELINE_TOKEN",
+                                 "secret of this job: launchers, summary readers and the operator show it"};
+inline constexpr Variable kStartupTimeout{"PACELINE_STARTUP_TIMEOUT",
+                                          "how long the gang may take to gather, a duration"};
 
 // Supervision.
-inline constexpr Variable kAttempt{"PACELINE_ATTEMPT", "attempt that the gang is at, as the operator last knew it, from 0"};
-inline constexpr Variable kRestarts{"PACELINE_RESTARTS", "restarts already spent of the budget, as the operator last knew it"};
+inline constexpr Variable kAttempt{"PACELINE_ATTEMPT",
+                                   "attempt that the gang is at, as the operator last knew it, from 0"};
+inline constexpr Variable kRestarts{"PACELINE_RESTARTS",
+                                    "restarts already spent of the budget, as the operator last knew it"};
 inline constexpr Variable kMaxRestarts{"PACELINE_MAX_RESTARTS", "spec.failurePolicy.maxRestarts"};
-inline constexpr Variable kBackoff{"PACELINE_BACKOFF", "spec.failurePolicy.backoff: pause before a restart in place, a duration"};
-inline constexpr Variable kGracePeriod{"PACELINE_GRACE_PERIOD", "spec.failurePolicy.gracePeriod: SIGTERM to SIGKILL, a duration"};
+inline constexpr Variable kBackoff{"PACELINE_BACKOFF",
+                                   "spec.failurePolicy.backoff: pause before a restart in place, a duration"};
+inline constexpr Variable kGracePeriod{"PACELINE_GRACE_PERIOD",
+                                       "spec.failurePolicy.gracePeriod: SIGTERM to SIGKILL, a duration"};
 inline constexpr Variable kSuccessPolicy{"PACELINE_SUCCESS_POLICY", "spec.successPolicy: AllRanks or RankZero"};
 
 // Places.
-inline constexpr Variable kRuntimeDir{"PACELINE_RUNTIME_DIR", "directory that holds bin/, lib/ and python/ of the runtime"};
-inline constexpr Variable kStateDir{"PACELINE_STATE_DIR", "writable directory of this replica: sockets, rank table, report"};
-inline constexpr Variable kTerminationLog{"PACELINE_TERMINATION_LOG", "file for the termination message, at most 4 KiB"};
-inline constexpr Variable kHttpListen{"PACELINE_HTTP_LISTEN", "ip:port of the launcher's /metrics, /v1/summary and /healthz"};
+inline constexpr Variable kRuntimeDir{"PACELINE_RUNTIME_DIR",
+                                      "directory that holds bin/, lib/ and python/ of the runtime"};
+inline constexpr Variable kStateDir{"PACELINE_STATE_DIR",
+                                    "writable directory of this replica: sockets, rank table, report"};
+inline constexpr Variable kTerminationLog{"PACELINE_TERMINATION_LOG",
+                                          "file for the termination message, at most 4 KiB"};
+inline constexpr Variable kHttpListen{"PACELINE_HTTP_LISTEN",
+                                      "ip:port of the launcher's /metrics, /v1/summary and /healthz"};
 
 // Seen by the ranks.
 inline constexpr Variable kRankTable{"PACELINE_RANK_TABLE", "path of the rank table, JSON"};
 inline constexpr Variable kTelemetrySocket{"PACELINE_TELEMETRY_SOCKET", "unix socket that takes a rank's ring"};
-inline constexpr Variable kDisable{"PACELINE_DISABLE", "1: nothing is injected into the training process (kill switch)"};
+inline constexpr Variable kDisable{"PACELINE_DISABLE",
+                                   "1: nothing is injected into the training process (kill switch)"};
 inline constexpr Variable kLibrary{"PACELINE_LIBRARY", "path of libpaceline.so, instead of the runtime's"};
 
 inline constexpr std::array kAll{
-    kJobName,    kJobNamespace, kJobUid,      kRole,        kReplicaIndex,       kNodeRank,          kNodeCount,           kIncarnation,
-    kPodName,    kPodIp,        kNodeName,    kFramework,   kFrameworkLauncher,  kProcessesPerReplica, kCpuLimit,          kRendezvousAddress,
-    kRendezvousListen, kMasterPort, kToken,  kStartupTimeout, kAttempt,  kRestarts,           kMaxRestarts,       kBackoff,             kGracePeriod,
-    kSuccessPolicy, kRuntimeDir, kStateDir,   kTerminationLog, kHttpListen,      kRankTable,         kTelemetrySocket,     kDisable,
+    kJobName,
+    kJobNamespace,
+    kJobUid,
+    kRole,
+    kReplicaIndex,
+    kNodeRank,
+    kNodeCount,
+    kIncarnation,
+    kPodName,
+    kPodIp,
+    kNodeName,
+    kFramework,
+    kFrameworkLauncher,
+    kProcessesPerReplica,
+    kCpuLimit,
+    kRendezvousAddress,
+    kRendezvousListen,
+    kMasterPort,
+    kToken,
+    kStartupTimeout,
+    kAttempt,
+    kRestarts,
+    kMaxRestarts,
+    kBackoff,
+    kGracePeriod,
+    kSuccessPolicy,
+    kRuntimeDir,
+    kStateDir,
+    kTerminationLog,
+    kHttpListen,
+    kRankTable,
+    kTelemetrySocket,
+    kDisable,
     kLibrary,
 };
 

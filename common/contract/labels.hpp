@@ -39,10 +39,10 @@ inline constexpr std::uint16_t kMasterPortBase = 29500;  // + attempt mod 100
 
 /// Exit codes of the launcher. A rank's own code is in the termination message.
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitJobFailed = 64;      // the job is over: budget spent or a failure that no restart mends
-inline constexpr int kExitBadContract = 65;    // command or environment cannot be honoured: says which and what to write
-inline constexpr int kExitRendezvous = 66;     // the gang did not gather in time
-inline constexpr int kExitTerminated = 143;    // asked to stop from outside (drain, preemption, deletion): not a failure of the job
+inline constexpr int kExitJobFailed = 64;    // the job is over: budget spent or a failure that no restart mends
+inline constexpr int kExitBadContract = 65;  // command or environment cannot be honoured: says which and what to write
+inline constexpr int kExitRendezvous = 66;   // the gang did not gather in time
+inline constexpr int kExitTerminated = 143;  // asked to stop from outside: drain, preemption, deletion
 
 /// Largest termination message, bytes (the kubelet cuts at 4096).
 inline constexpr std::size_t kTerminationMessageBytes = 4096;

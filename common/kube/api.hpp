@@ -24,8 +24,8 @@ namespace paceline::kube {
 
 struct WriteOptions {
   std::string subresource{};    // "status", or "" for the object itself
-  bool dry_run = false;       // dryRun=All: validated, admitted, not stored
-  bool strict = true;         // fieldValidation=Strict: an unknown or repeated field is an error
+  bool dry_run = false;         // dryRun=All: validated, admitted, not stored
+  bool strict = true;           // fieldValidation=Strict: an unknown or repeated field is an error
   std::string field_manager{};  // empty: the client's
 };
 

@@ -25,9 +25,9 @@ namespace paceline::kube {
 
 /// What a request meets instead of, or besides, its normal fate.
 struct Fault {
-  int status = 0;                          // answer this status without doing anything (429, 500, …)
+  int status = 0;                            // answer this status without doing anything (429, 500, …)
   std::optional<int> retry_after_seconds{};  // with the status
-  bool drop_after_apply = false;           // do it, then lose the answer
+  bool drop_after_apply = false;             // do it, then lose the answer
   std::string message{};                     // of the Status; empty: a standard one
 };
 
