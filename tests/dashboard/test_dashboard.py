@@ -203,12 +203,18 @@ def test_phases_add_up_to_the_step_time(run: Run) -> None:
     (mean,) = run.series(
         f"sum(rate(paceline_step_seconds_sum{{{selector}}}[5s])) / sum(rate(paceline_step_seconds_count{{{selector}}}[5s]))"
     )
+    # Two things end before the sum is exact: rate() extrapolates each new counter on its own, by how far it is from zero, and what a
+    # killed rank did after its last whole step counts as time but not as a step. Both are over one window after the restart.
+    (restarts,) = run.series(f"paceline_job_restarts_total{{{selector}}}")
+    settled = min(at for at, value in restarts["values"] if float(value) >= 1) + 6
     compared = [
-        (total[at], float(value)) for at, value in mean["values"] if at in total and math.isfinite(float(value))
+        (total[at], float(value))
+        for at, value in mean["values"]
+        if at >= settled and at in total and math.isfinite(float(value))
     ]
     assert len(compared) > 5
     for stack, step in compared:
-        assert stack == pytest.approx(step, rel=0.02)
+        assert stack == pytest.approx(step, rel=0.001)
 
 
 def test_every_rank_is_there(run: Run) -> None:
