@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -21,16 +23,29 @@ SYSCTLS = (
 )
 # `down` looks for this many nodes' cgroups even if the state file was never completed.
 MOST_NODES = 4
+LOCK = Path("/run/paceline-cluster.lock")
+STARTER = RUN / "starter.pid"
 
 
 def claim() -> None:
-    """Takes the machine for one cluster, atomically: addresses and cgroup names are fixed."""
-    try:
+    """Takes the machine for one cluster: addresses and cgroup names are fixed. What a killed or rebooted cluster left is removed first."""
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if RUN.exists():
+            if _is_alive():
+                raise ClusterError(f"{RUN} exists: a cluster is up or starting; `cluster down` removes it")
+            down()
         RUN.mkdir(mode=0o755)
-    except FileExistsError:
-        raise ClusterError(
-            f"{RUN} exists: a cluster is up, or its start was killed; `cluster down` removes it"
-        ) from None
+        STARTER.write_text(str(os.getpid()))
+
+
+def _is_alive() -> bool:
+    if cgroups.members(CONTROL_CGROUP):
+        return True
+    try:
+        return Path(f"/proc/{int(STARTER.read_text())}").exists()
+    except (OSError, ValueError):
+        return False
 
 
 def up(tools: str, node_count: int, images: list[Path]) -> None:
