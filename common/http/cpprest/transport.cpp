@@ -107,7 +107,11 @@ class CpprestTransport final : public HttpTransport {
       auto task = client_.request(message, cancel.get_token()).then([](const web::http::http_response& answer) {
         return answer.content_ready();
       });
-      task.then([shared](const pplx::task<web::http::http_response>&) {
+      task.then([shared](const pplx::task<web::http::http_response>& ended) {
+        try {
+          ended.get();  // its library raises SIGTRAP for an error that nobody looked at, as after a cancellation
+        } catch (...) {
+        }
         const std::lock_guard lock(shared->mutex);
         shared->done = true;
         shared->changed.notify_all();
