@@ -8,6 +8,7 @@ Every wait has a limit and fails with the state of the namespace: jobs with thei
 from __future__ import annotations
 
 import base64
+import copy
 import http.client
 import json
 import os
@@ -66,6 +67,12 @@ class Kube:
                 file.flush()
                 self._tls.load_cert_chain(file.name)
         self._connection: http.client.HTTPSConnection | None = None
+
+    def again(self) -> Kube:
+        """The same cluster on a connection of its own, for another thread."""
+        other = copy.copy(self)
+        other._connection = None
+        return other
 
     # kubectl
 
