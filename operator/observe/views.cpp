@@ -98,9 +98,13 @@ std::string trainer_name(const element& pod) {
 
 void read_trainer(const element& pod, GangMember& gang) {
   const std::string name = trainer_name(pod);
+  std::size_t containers = 0;
+  std::size_t ended = 0;
   for (const element status : items(at(pod, "status", "containerStatuses"))) {
-    if (text(at(status, "name")) != name) continue;
     element state;
+    ++containers;
+    if (at(status, "state", "terminated").get(state) == simdjson::SUCCESS) ++ended;
+    if (text(at(status, "name")) != name) continue;
     if (at(status, "state", "terminated").get(state) == simdjson::SUCCESS) {
       gang.trainer = TrainerState::kTerminated;
       gang.exit_code = static_cast<int>(kube::number(at(state, "exitCode")));
@@ -114,6 +118,7 @@ void read_trainer(const element& pod, GangMember& gang) {
       gang.message = std::string(text(at(state, "message"))).substr(0, 512);
     }
   }
+  gang.ended = containers > 0 && ended == containers;
   // The image of the init container may be the one that cannot be pulled.
   for (const element status : items(at(pod, "status", "initContainerStatuses"))) {
     const std::string_view reason = text(at(status, "state", "waiting", "reason"));

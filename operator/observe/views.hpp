@@ -34,6 +34,7 @@ struct GangMember {
   bool gated = false;
   std::string ip;
   TrainerState trainer = TrainerState::kNone;
+  bool ended = false;  // every container has ended; the kubelet makes the pod terminal in a later write
   int exit_code = 0;
   std::string reason;               // of the pod (Evicted), else of the trainer's state (OOMKilled, ImagePullBackOff)
   std::string message;              // of the waiting state, or of the unschedulable condition

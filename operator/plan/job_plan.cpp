@@ -65,6 +65,12 @@ void Planner::remove_live_pods() {
   }
 }
 
+void Planner::remove_running_pods() {
+  for (const auto& pod : in.pods) {
+    if (!pod->terminal() && !(pod->gang && pod->gang->ended)) remove(*pod);
+  }
+}
+
 void Planner::unplace(std::string_view reason, const std::string& message, bool back_off) {
   status().placement.clear();
   status().start_time.reset();

@@ -43,6 +43,8 @@ class Planner {
   /// Deletes a pod, once; by force where its node is lost.
   void remove(const observe::PodView& pod, bool force = false);
   void remove_live_pods();
+  /// Leaves pods whose containers have all ended, for their logs, even before the kubelet has made them terminal.
+  void remove_running_pods();
   bool any_live_pod() const;
 
   /// Takes the placement away and removes the whole set. The job is queued again unless it is suspended.

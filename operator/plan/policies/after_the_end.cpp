@@ -12,15 +12,12 @@ bool after_the_end(Planner& planner) {
       // Pods that ended by themselves stay; what the operator ended must not go on.
       if (planner.status().is(status::kFailed, "DeadlineExceeded") ||
           planner.status().is(status::kFailed, "RestartsExhausted")) {
-        planner.remove_live_pods();
+        planner.remove_running_pods();
       }
       break;
-    case api::CleanPodPolicy::kRunning: planner.remove_live_pods(); break;
+    case api::CleanPodPolicy::kRunning: planner.remove_running_pods(); break;
     case api::CleanPodPolicy::kAll:
-      planner.remove_live_pods();
-      for (const auto& pod : planner.in.pods) {
-        if (pod->terminal()) planner.remove(*pod);
-      }
+      for (const auto& pod : planner.in.pods) planner.remove(*pod);
       break;
   }
   if (spec.ttl_after_finished && planner.status().completion_time) {
