@@ -111,7 +111,8 @@ class Launcher::Impl {
                   perform(member_.on_rank_exit(local_rank, failure));
                 },
                 [this] { perform(member_.on_all_stopped(clock_.steady())); }}),
-        member_({hello_of(config_), config_.startup_timeout, config_.rank_zero_decides}, clock.steady()) {}
+        member_({hello_of(config_), config_.passthrough ? 1 : 0, config_.startup_timeout, config_.rank_zero_decides},
+                clock.steady()) {}
 
   int run();
 

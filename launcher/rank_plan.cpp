@@ -30,9 +30,10 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config, const rendez
     place.job_uid = config.job_uid;
     place.master_address = table.master_address;
     place.master_port = table.master_port;
-    const frameworks::RankSetting setting{config.passthrough,    frameworks::threads_per_rank(cpus, processes),
-                                          config.runtime_dir,    plan.rank_table,
-                                          plan.telemetry_socket, plan.interface};
+    const frameworks::RankSetting setting{config.passthrough, frameworks::threads_per_rank(cpus, processes),
+                                          node.processes,     config.runtime_dir,
+                                          plan.rank_table,    plan.telemetry_socket,
+                                          plan.interface};
     const auto composed = frameworks::compose_environment(plan.environment, place, setting);
 
     process::RankSpec spec;

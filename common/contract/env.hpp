@@ -33,8 +33,8 @@ inline constexpr Variable kNodeName{"PACELINE_NODE_NAME", "node that this pod ru
 inline constexpr Variable kFramework{"PACELINE_FRAMEWORK", "spec.framework.type"};
 inline constexpr Variable kFrameworkLauncher{"PACELINE_FRAMEWORK_LAUNCHER",
                                              "spec.framework.launcher: Paceline or Passthrough"};
-inline constexpr Variable kProcessesPerReplica{"PACELINE_PROCESSES_PER_REPLICA",
-                                               "ranks in this replica, resolved (never Auto)"};
+inline constexpr Variable kProcessesPerReplica{
+    "PACELINE_PROCESSES_PER_REPLICA", "ranks in this replica, resolved (never Auto); what a kept launcher is told"};
 inline constexpr Variable kCpuLimit{"PACELINE_CPU_LIMIT",
                                     "whole CPUs of the trainer container (for OMP_NUM_THREADS), absent if unlimited"};
 

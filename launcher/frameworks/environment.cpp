@@ -36,6 +36,8 @@ ComposedEnvironment compose_environment(const Environment& base, const RankPlace
     set("PET_MASTER_ADDR", place.master_address);
     set("PET_MASTER_PORT", std::to_string(place.master_port));
     set("PET_MAX_RESTARTS", "0");
+    // The gang's size is the job's, but how many ranks a replica has is the kept launcher's own affair.
+    set_default("PET_NPROC_PER_NODE", std::to_string(setting.processes));
   } else {
     set("RANK", std::to_string(place.rank));
     set("WORLD_SIZE", std::to_string(place.world_size));

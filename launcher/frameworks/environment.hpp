@@ -33,6 +33,7 @@ struct RankPlace {
 struct RankSetting {
   bool passthrough = false;
   int threads = 1;          // for OMP_NUM_THREADS
+  int processes = 1;        // that a kept launcher is told to start
   std::string runtime_dir;  // "" or with the kill switch set: nothing is injected
   std::string rank_table_path;
   std::string telemetry_socket;

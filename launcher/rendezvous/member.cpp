@@ -126,7 +126,8 @@ MemberActions Member::on_rank_exit(int local_rank, const std::optional<Failure>&
   }
   ++exited_;
   const bool decides = config_.rank_zero_decides && config_.hello.node.node_rank == 0;
-  if (decides ? local_rank == 0 : exited_ == config_.hello.node.processes) {
+  const int children = config_.children > 0 ? config_.children : config_.hello.node.processes;
+  if (decides ? local_rank == 0 : exited_ == children) {
     act(SendSummary{});
     act(SendMessage{Done{attempt_}});
   }

@@ -49,6 +49,8 @@ using MemberActions = std::vector<MemberAction>;
 
 struct MemberConfig {
   Hello hello;  // as it is sent, with seeds
+  int children =
+      0;  // processes that this replica starts; 0: one per rank. A kept framework launcher is one, whatever it starts
   std::chrono::nanoseconds startup_timeout = std::chrono::minutes(10);
   bool rank_zero_decides = false;  // successPolicy: RankZero
 };

@@ -143,7 +143,6 @@ int accelerators_of(const nlohmann::json& container) {
 }
 
 int processes_of(const Spec& spec, const Role& role) {
-  if (spec.framework.launcher == FrameworkLauncher::kPassthrough) return 1;
   if (spec.framework.processes_per_replica) return *spec.framework.processes_per_replica;
   const nlohmann::json* trainer = trainer_of(role);
   return trainer == nullptr ? 1 : std::max(1, accelerators_of(*trainer));

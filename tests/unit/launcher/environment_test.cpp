@@ -9,7 +9,7 @@ namespace paceline::frameworks {
 namespace {
 
 RankPlace place() { return {5, 1, 8, 4, 1, 2, "worker", 3, 2, 7, "uid-1", "10.0.0.1", 29503}; }
-RankSetting setting() { return {false, 6, "/opt/paceline", "/run/table", "/run/sock", "eth0"}; }
+RankSetting setting() { return {false, 6, 2, "/opt/paceline", "/run/table", "/run/sock", "eth0"}; }
 
 TEST(ListVariable, PrependsOnceAndKeepsWhatWasThere) {
   EXPECT_EQ(prepend({"/a", "/b"}, ""), "/a:/b");
@@ -56,12 +56,16 @@ TEST(Environment, TheKillSwitchKeepsEverythingOut) {
 TEST(Environment, PassthroughSpeaksToTorchrunOnly) {
   auto kept = setting();
   kept.passthrough = true;
+  kept.processes = 4;
   const auto variables = compose_environment({}, place(), kept).variables;
   EXPECT_FALSE(variables.contains("RANK"));
   EXPECT_EQ(variables.at("PET_NNODES"), "2");
   EXPECT_EQ(variables.at("PET_NODE_RANK"), "1");
   EXPECT_EQ(variables.at("PET_MASTER_PORT"), "29503");
   EXPECT_EQ(variables.at("PET_MAX_RESTARTS"), "0");
+  EXPECT_EQ(variables.at("PET_NPROC_PER_NODE"), "4");
+  EXPECT_EQ(compose_environment({{"PET_NPROC_PER_NODE", "gpu"}}, place(), kept).variables.at("PET_NPROC_PER_NODE"),
+            "gpu");
 }
 
 TEST(Environment, ThreadsAreDividedAndNeverNone) {

@@ -73,6 +73,15 @@ TEST_F(MemberTest, IsDoneWhenAllItsRanksAre) {
   EXPECT_EQ(find<Exit>(actions), nullptr) << "the server has the last word";
 }
 
+TEST_F(MemberTest, AKeptLauncherIsOneChildWhateverItStarts) {
+  auto kept = config();
+  kept.children = 1;
+  member = Member(kept, now);
+  member.begin(now);
+  run();
+  EXPECT_NE(said<Done>(member.on_rank_exit(0, std::nullopt)), nullptr);
+}
+
 TEST_F(MemberTest, RankZeroIsEnoughWhereThePolicySaysSo) {
   member = Member(config(true), now);
   member.begin(now);

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""spec.framework.launcher: Passthrough with a real torchrun as the user's command: two replicas, two ranks each, real launchers."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+NEW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
+# torchrun of PyTorch 1.13 does not find its own default for these on Python 3.11.
+OUTPUT = {} if NEW else {"PET_TEE": "1", "PET_REDIRECTS": "1"}
+
+SCRIPT = """
+import os, sys
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+dist.init_process_group("gloo")
+here = {name: os.environ[name] for name in ("GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_MAX_RESTARTS")}
+print("rank", dist.get_rank(), "of", dist.get_world_size(), *here.values(), flush=True)
+model = DistributedDataParallel(nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step, (inputs,) in enumerate(DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=8)):
+    if step == 4 and dist.get_rank() == 3 and os.environ["PACELINE_ATTEMPT"] == os.environ.get("DIES_IN"):
+        sys.exit(3)
+    optimizer.zero_grad()
+    model(inputs).pow(2).mean().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def run(build: Path, folder: Path, command: list[str], **environment: str) -> tuple[int, str]:
+    (folder / "train.py").write_text(textwrap.dedent(SCRIPT))
+    variables = {**OUTPUT, **environment}
+    trainer = {
+        "name": "trainer",
+        "image": "none",
+        "command": command,
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
+    }
+    job = {
+        "apiVersion": "paceline.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "kept"},
+        "spec": {
+            "framework": {"type": "PyTorch", "launcher": "Passthrough", "processesPerReplica": 2},
+            "failurePolicy": {"maxRestarts": 1, "gracePeriod": "10s"},
+            "roles": [{"name": "worker", "replicas": 2, "template": {"spec": {"containers": [trainer]}}}],
+        },
+    }
+    (folder / "job.yaml").write_text(json.dumps(job))  # which is YAML too
+    done = subprocess.run(
+        [build / "bin" / "paceline", "run", "-f", folder / "job.yaml"],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def torchrun(folder: Path, *flags: str) -> list[str]:
+    return [sys.executable, "-m", "torch.distributed.run", *flags, str(folder / "train.py")]
+
+
+def ranks(output: str) -> dict[int, tuple[str, ...]]:
+    """What each rank saw: world size, GROUP_RANK, LOCAL_RANK, LOCAL_WORLD_SIZE, restarts that torchrun may spend by itself."""
+    found = re.findall(r"rank (\d+) of (\d+) (\d+) (\d+) (\d+) (\d+)$", output, re.MULTILINE)
+    return {int(rank): tuple(rest) for rank, *rest in found}
+
+
+EVERY_RANK = {rank: ("4", str(rank // 2), str(rank % 2), "2", "0") for rank in range(4)}
+
+
+def test_torchrun_is_told_the_gang_and_its_ranks_are_measured(build: Path, tmp_path: Path) -> None:
+    code, output = run(build, tmp_path, torchrun(tmp_path))
+    assert code == 0, output
+    assert ranks(output) == EVERY_RANK, output
+    assert re.search(r"^ *steps +8$", output, re.MULTILINE), output
+    assert re.search(r"^ *slowest rank +[0-3]$", output, re.MULTILINE), output
+
+
+def test_the_commands_own_flag_wins(build: Path, tmp_path: Path) -> None:
+    code, output = run(build, tmp_path, torchrun(tmp_path, "--nproc_per_node=1"))
+    assert code == 0, output
+    assert {rank: seen[0] for rank, seen in ranks(output).items()} == {0: "2", 1: "2"}, output
+
+
+def test_a_rank_that_fails_restarts_the_gang_once_and_not_torchruns_way(build: Path, tmp_path: Path) -> None:
+    code, output = run(build, tmp_path, torchrun(tmp_path), DIES_IN="0")
+    assert code == 0, output
+    assert ranks(output) == EVERY_RANK, output
+    assert re.search(r"^ *restarts +1$", output, re.MULTILINE), output
+    assert output.count("rank 3 of 4") == 2, output
+
+
+@pytest.mark.parametrize("flag", ["--max-restarts=3", "--max_restarts=3"])
+def test_restarts_of_its_own_are_refused(build: Path, tmp_path: Path, flag: str) -> None:
+    code, output = run(build, tmp_path, torchrun(tmp_path, flag))
+    assert code == 2, output
+    assert "spec.failurePolicy.maxRestarts: 3" in output, output
