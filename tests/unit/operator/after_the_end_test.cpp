@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "common/contract/labels.hpp"
 #include "operator/plan/planner.hpp"
 
 namespace paceline::plan {
@@ -22,6 +23,7 @@ std::shared_ptr<const observe::PodView> pod(const std::string& name, const std::
 
 std::vector<std::string> deleted_under(api::CleanPodPolicy policy) {
   observe::JobView job;
+  job.job.spec.managed_by = contract::kManagedBy;
   job.job.spec.clean_pod_policy = policy;
   status::set_condition(job.status, status::kSucceeded, true, "Completed", "", {});
   const Memory memory;
