@@ -2,6 +2,8 @@
 #include "common/telemetry/collector.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <utility>
 
 namespace paceline::telemetry {
@@ -26,6 +28,7 @@ void Collector::begin_attempt(std::uint32_t attempt, int node_rank, int first_ra
   if (first_rank != first_rank_ || processes != processes_) ranks_.clear();
   first_rank_ = first_rank;
   processes_ = processes;
+  seen_.clear();
   for (auto& [rank, stats] : ranks_) stats.begin_attempt();
 }
 
@@ -55,6 +58,7 @@ Result<std::uint64_t> Collector::add(const paceline_ring_offer& offer, int fd) {
   const std::uint64_t key = next_key_++;
   rings_.push_back({key, offer.world_rank, offer.attempt, RingReader(std::move(*view)), AmendmentMerger(amends)});
   ranks_.try_emplace(offer.world_rank);
+  seen_.insert(offer.world_rank);
   return key;
 }
 
@@ -95,11 +99,26 @@ std::vector<RankSummary> Collector::summaries() const {
   return result;
 }
 
+RankView Collector::view_of(int rank, const RankTotals* totals) const {
+  // A process that replaced itself leaves its old ring behind: the newest one speaks.
+  const auto ring =
+      std::find_if(rings_.rbegin(), rings_.rend(), [&](const Ring& candidate) { return candidate.rank == rank; });
+  if (ring == rings_.rend()) return {rank, totals, std::nullopt, profiler_states_without_ring(seen_.contains(rank))};
+  const auto now = static_cast<std::uint64_t>(clock_.steady().time_since_epoch() / std::chrono::nanoseconds(1));
+  return {rank, totals, live_state(ring->reader.view(), now), profiler_states(ring->reader.view(), now)};
+}
+
 void Collector::export_metrics(MetricsSink& sink) const {
   const std::lock_guard lock(mutex_);
   std::vector<RankView> views;
   views.reserve(ranks_.size());
-  for (const auto& [rank, stats] : ranks_) views.push_back({rank, &stats.totals()});
+  for (const auto& [rank, stats] : ranks_) views.push_back(view_of(rank, &stats.totals()));
+  // Who has not told anything yet shows as that, where it is known who is to come.
+  if (processes_ <= static_cast<int>(kMostRanks)) {
+    for (int rank = first_rank_; rank < first_rank_ + processes_; ++rank) {
+      if (!ranks_.contains(rank)) views.push_back(view_of(rank, nullptr));
+    }
+  }
   export_ranks(identity_, views, sink);
 }
 

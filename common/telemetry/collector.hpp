@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "common/base/clock.hpp"
@@ -49,6 +50,7 @@ class Collector {
   };
 
   void read(Ring& ring, bool last);
+  RankView view_of(int rank, const RankTotals* totals) const;
 
   const Identity identity_;
   const Clock& clock_;
@@ -61,6 +63,7 @@ class Collector {
   std::uint64_t refused_ = 0;
   std::vector<Ring> rings_;
   std::map<int, RankStats> ranks_;
+  std::set<int> seen_;  // ranks that had a ring in this attempt
 };
 
 }  // namespace paceline::telemetry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MetricsSink: where metrics go, whatever serves them: prometheus-cpp in agent, operator and cli, a small text writer in the static launcher.
+// MetricsSink: where metrics go, whatever serves them; in the static launcher a small text writer (docs/designs/metrics.md says why).
 //
 // The caller emits a whole scrape: every family once, all its series right after it. Series of one family have the same label names. Not thread-safe.
 #pragma once

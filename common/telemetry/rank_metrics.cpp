@@ -1,43 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/telemetry/rank_metrics.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace paceline::telemetry {
+namespace {
 
-void export_ranks(const Identity& identity, const std::vector<RankView>& ranks, MetricsSink& sink) {
-  const auto labels = [&](int rank, std::vector<std::pair<std::string, std::string>> more = {}) {
-    Labels all{{"namespace", identity.job_namespace}, {"job", identity.job},   {"role", identity.role},
-               {"rank", std::to_string(rank)},        {"node", identity.node}, {"gpu", ""}};
+using More = std::vector<std::pair<std::string, std::string>>;
+
+class Exporter {
+ public:
+  Exporter(const Identity& identity, MetricsSink& sink) : identity_(identity), sink_(sink) {}
+
+  void totals(const std::vector<RankView>& ranks);
+  void states(const std::vector<RankView>& ranks);
+
+ private:
+  void counter(const std::vector<RankView>& ranks, std::string_view name, std::string_view help,
+               std::uint64_t RankTotals::* field) {
+    sink_.family(name, MetricType::kCounter, help);
+    for (const RankView& view : ranks) sink_.value(labels(view.rank), static_cast<double>(view.totals->*field));
+  }
+
+  Labels labels(int rank, More more = {}) const {
+    Labels all{{"namespace", identity_.job_namespace}, {"job", identity_.job},   {"role", identity_.role},
+               {"rank", std::to_string(rank)},         {"node", identity_.node}, {"gpu", ""}};
     for (auto& label : more) all.push_back(std::move(label));
     return all;
-  };
-  sink.family("paceline_step_seconds", MetricType::kHistogram, "Wall time of a training step.");
-  for (const auto& [rank, totals] : ranks) {
-    sink.histogram(labels(rank), kStepBuckets, totals->buckets, totals->steps, totals->step_seconds);
   }
-  sink.family("paceline_step_phase_seconds_total", MetricType::kCounter,
-              "Time per phase of the training step. The clocks host and device are two partitions: never add them.");
-  for (const auto& [rank, totals] : ranks) {
+
+  const Identity& identity_;
+  MetricsSink& sink_;
+};
+
+void Exporter::totals(const std::vector<RankView>& ranks) {
+  sink_.family("paceline_step_seconds", MetricType::kHistogram, "Wall time of a training step.");
+  for (const RankView& view : ranks) {
+    const RankTotals& totals = *view.totals;
+    sink_.histogram(labels(view.rank), kStepBuckets, totals.buckets, totals.steps, totals.step_seconds);
+  }
+  sink_.family("paceline_step_phase_seconds_total", MetricType::kCounter,
+               "Time per phase of the training step. The clocks host and device are two partitions: never add them.");
+  for (const RankView& view : ranks) {
     for (std::size_t phase = 0; phase < kPhases; ++phase) {
       const std::string name(phase_name(phase));
-      sink.value(labels(rank, {{"phase", name}, {"clock", "host"}}), totals->host[phase]);
-      if (totals->has_device) sink.value(labels(rank, {{"phase", name}, {"clock", "device"}}), totals->device[phase]);
+      sink_.value(labels(view.rank, {{"phase", name}, {"clock", "host"}}), view.totals->host[phase]);
+      if (view.totals->has_device)
+        sink_.value(labels(view.rank, {{"phase", name}, {"clock", "device"}}), view.totals->device[phase]);
     }
   }
-  sink.family("paceline_comm_seconds_total", MetricType::kCounter,
-              "Communication time, exposed (the step waits for it) or hidden behind compute.");
-  for (const auto& [rank, totals] : ranks) {
-    sink.value(labels(rank, {{"exposed", "true"}}), totals->comm_exposed_seconds);
-    if (totals->has_comm_hidden) sink.value(labels(rank, {{"exposed", "false"}}), totals->comm_hidden_seconds);
+  sink_.family("paceline_comm_seconds_total", MetricType::kCounter,
+               "Communication time, exposed (the step waits for it) or hidden behind compute.");
+  for (const RankView& view : ranks) {
+    sink_.value(labels(view.rank, {{"exposed", "true"}}), view.totals->comm_exposed_seconds);
+    if (view.totals->has_comm_hidden)
+      sink_.value(labels(view.rank, {{"exposed", "false"}}), view.totals->comm_hidden_seconds);
   }
-  sink.family("paceline_steps_total", MetricType::kCounter, "Training steps completed.");
-  for (const auto& [rank, totals] : ranks) sink.value(labels(rank), static_cast<double>(totals->steps));
-  sink.family("paceline_samples_total", MetricType::kCounter, "Samples trained on.");
-  for (const auto& [rank, totals] : ranks) sink.value(labels(rank), static_cast<double>(totals->samples));
-  sink.family("paceline_dropped_records_total", MetricType::kCounter,
-              "Step records that were lost before they could be counted.");
-  for (const auto& [rank, totals] : ranks) sink.value(labels(rank), static_cast<double>(totals->dropped));
+  counter(ranks, "paceline_steps_total", "Training steps completed.", &RankTotals::steps);
+  counter(ranks, "paceline_samples_total", "Samples trained on.", &RankTotals::samples);
+  counter(ranks, "paceline_scaler_skipped_steps_total",
+          "Steps in which a gradient scaler skipped an optimizer: the gradients were not finite.",
+          &RankTotals::scaler_skips);
+  counter(ranks, "paceline_dropped_records_total", "Step records that were lost before they could be counted.",
+          &RankTotals::dropped);
+}
+
+void Exporter::states(const std::vector<RankView>& ranks) {
+  sink_.family("paceline_profiler_state", MetricType::kGauge,
+               "Whether a source of measurement is on (1) or off (0) in a rank, and why.");
+  for (const RankView& view : ranks) {
+    for (const ProfilerState& state : view.profilers) {
+      sink_.value(labels(view.rank, {{"source", std::string(state.source)}, {"reason", std::string(state.reason)}}),
+                  state.on ? 1 : 0);
+    }
+  }
+  if (std::none_of(ranks.begin(), ranks.end(), [](const RankView& view) { return view.live.has_value(); })) return;
+  sink_.family("paceline_live_phase_seconds", MetricType::kGauge,
+               "How long a rank has been in the phase that it is in now: a hang shows here before any record.");
+  for (const RankView& view : ranks) {
+    if (view.live)
+      sink_.value(labels(view.rank, {{"phase", std::string(phase_name(view.live->phase))}}), view.live->seconds);
+  }
+  sink_.family("paceline_live_step", MetricType::kGauge, "The step under way in a rank, from 1 in each attempt.");
+  for (const RankView& view : ranks) {
+    if (view.live) sink_.value(labels(view.rank), static_cast<double>(view.live->step));
+  }
+}
+
+}  // namespace
+
+void export_ranks(const Identity& identity, const std::vector<RankView>& ranks, MetricsSink& sink) {
+  Exporter exporter(identity, sink);
+  std::vector<RankView> measured;
+  std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(measured),
+               [](const RankView& view) { return view.totals != nullptr; });
+  exporter.totals(measured);
+  exporter.states(ranks);
 }
 
 }  // namespace paceline::telemetry

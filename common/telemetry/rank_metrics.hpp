@@ -2,10 +2,12 @@
 // The metrics of ranks: names, labels and meaning, in one place for every program that serves them. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/telemetry/metrics_sink.hpp"
+#include "common/telemetry/rank_state.hpp"
 #include "common/telemetry/rank_stats.hpp"
 
 namespace paceline::telemetry {
@@ -20,7 +22,9 @@ struct Identity {
 
 struct RankView {
   int rank;
-  const RankTotals* totals;
+  const RankTotals* totals;  // null before its first ring: absent, not zero
+  std::optional<LiveState> live;
+  ProfilerStates profilers;
 };
 
 void export_ranks(const Identity& identity, const std::vector<RankView>& ranks, MetricsSink& sink);

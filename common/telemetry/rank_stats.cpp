@@ -60,6 +60,7 @@ void RankStats::add(const paceline_step_record& record) {
   if ((record.flags & PACELINE_FLAG_FINAL) != 0) return;  // what came after the last step: time, but no step
 
   ++totals_.steps;
+  if ((record.flags & PACELINE_FLAG_SCALER_SKIP) != 0) ++totals_.scaler_skips;
   totals_.step_seconds += wall;
   for (std::size_t bucket = 0; bucket < kStepBuckets.size(); ++bucket) {
     if (wall <= kStepBuckets[bucket]) {

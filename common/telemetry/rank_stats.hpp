@@ -21,9 +21,10 @@ inline constexpr std::array kStepBuckets{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.0
 struct RankTotals {
   std::uint64_t steps = 0;
   std::uint64_t samples = 0;
-  std::uint64_t dropped = 0;  // overwritten, torn, absurd, or lost in the rank itself
-  double wall_seconds = 0;    // of everything, what came after the last step too
-  double step_seconds = 0;    // of steps alone: the histogram's sum
+  std::uint64_t scaler_skips = 0;  // steps in which a gradient scaler left an optimizer out
+  std::uint64_t dropped = 0;       // overwritten, torn, absurd, or lost in the rank itself
+  double wall_seconds = 0;         // of everything, what came after the last step too
+  double step_seconds = 0;         // of steps alone: the histogram's sum
   PhaseSeconds host{};
   PhaseSeconds device{};
   bool has_device = false;

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/endpoint.hpp"
+
+#include <gtest/gtest.h>
+
+namespace paceline::launcher {
+namespace {
+
+struct EndpointTest : ::testing::Test {
+  EndpointTest() {
+    config.job_namespace = "ns";
+    config.job_name = "job";
+    config.token = "secret";
+    state.config = &config;
+    state.collector = &collector;
+    state.whole_job = true;
+  }
+
+  std::string metrics() const { return answer_request(state, "/metrics", "").body; }
+
+  static std::string line(const std::string& name, const std::string& value) {
+    return "\n" + name + "{namespace=\"ns\",job=\"job\"} " + value + "\n";
+  }
+
+  ManualClock clock;
+  telemetry::Collector collector{{"ns", "job", "worker", "node-a"}, clock};
+  Config config;
+  EndpointState state;
+};
+
+TEST_F(EndpointTest, MetricsOfTheJobMoveWithIt) {
+  EXPECT_NE(metrics().find(line("paceline_job_restarts_total", "0")), std::string::npos) << metrics();
+  EXPECT_NE(metrics().find(line("paceline_job_replicas_gathered", "0")), std::string::npos);
+  EXPECT_EQ(metrics().find("paceline_step_skew_ratio"), std::string::npos) << "absent is not zero";
+  state.state.restarts = 2;
+  state.state.gathered = 3;
+  state.summary.skew = 1.5;
+  EXPECT_NE(metrics().find(line("paceline_job_restarts_total", "2")), std::string::npos);
+  EXPECT_NE(metrics().find(line("paceline_job_replicas_gathered", "3")), std::string::npos);
+  EXPECT_NE(metrics().find(line("paceline_step_skew_ratio", "1.5")), std::string::npos);
+}
+
+TEST_F(EndpointTest, OnlyRankZerosLauncherSpeaksForTheJob) {
+  state.whole_job = false;
+  state.summary.skew = 1.5;
+  EXPECT_EQ(metrics().find("paceline_job_"), std::string::npos);
+  EXPECT_EQ(metrics().find("paceline_step_skew_ratio"), std::string::npos);
+  collector.begin_attempt(0, 1, 2, 1);
+  EXPECT_NE(metrics().find("paceline_profiler_state{namespace=\"ns\",job=\"job\",role=\"worker\",rank=\"2\""),
+            std::string::npos);
+}
+
+TEST_F(EndpointTest, OnlyTheSummaryWantsTheToken) {
+  EXPECT_EQ(answer_request(state, "/healthz", "").status, 200);
+  EXPECT_EQ(answer_request(state, "/metrics", "").status, 200);
+  EXPECT_EQ(answer_request(state, "/v1/summary", "").status, 401);
+  EXPECT_EQ(answer_request(state, "/v1/summary", "Bearer secre").status, 401);
+  EXPECT_EQ(answer_request(state, "/v1/summary", "Bearer secrex").status, 401);
+  EXPECT_EQ(answer_request(state, "/v1/summary", "Bearer secret").status, 200);
+  EXPECT_EQ(answer_request(state, "/v1/other", "Bearer secret").status, 404);
+}
+
+}  // namespace
+}  // namespace paceline::launcher
