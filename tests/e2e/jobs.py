@@ -150,10 +150,26 @@ class JobHandle:
         return result
 
     def tell(self, file: str = "go") -> None:
-        """Writes the file that the shell loops look for into every running pod."""
-        for pod in self.pods():
-            if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]:
-                self.kube.execute(self.namespace, pod["metadata"]["name"], f": >/tmp/{file}")
+        """Writes the file that the shell loops look for into every pod that has not ended.
+
+        A container's log can be read before the kubelet has reported its pod as running: such a pod is waited for.
+        """
+        told: set[str] = set()
+
+        def all_told() -> bool:
+            waiting = False
+            for pod in self.pods():
+                if "deletionTimestamp" in pod["metadata"] or pod["status"].get("phase") in ("Succeeded", "Failed"):
+                    continue
+                trainer = next(iter(pod["status"].get("containerStatuses", [])), {}).get("state", {})
+                uid = pod["metadata"]["uid"]
+                if "running" in trainer and uid not in told:
+                    self.kube.execute(self.namespace, pod["metadata"]["name"], f": >/tmp/{file}")
+                    told.add(uid)
+                waiting |= not ({"running", "terminated"} & trainer.keys())
+            return not waiting
+
+        self.kube.wait(f"all pods of {self.name} are told to {file}", all_told, 30, self.namespace)
 
     def delete(self) -> None:
         self.kube.delete("trainingjobs", self.namespace, self.name, propagationPolicy="Background")
