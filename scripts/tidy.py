@@ -4,20 +4,25 @@
 
 A unit is checked again when its own text, any of our headers that it reaches, its compile command or .clang-tidy
 changed.
-usage: scripts/tidy.py BUILD_FOLDER (one configured by the preset `lint`)
+usage: scripts/tidy.py [--jobs N] [--slowest N] BUILD_FOLDER (one configured by the preset `lint`)
 """
 
 from __future__ import annotations
 
+import argparse
 import concurrent.futures
 import functools
 import hashlib
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+from prune_cache import prune
 
 ROOT = Path(__file__).resolve().parent.parent
 TIDY = "clang-tidy-19"
@@ -60,27 +65,31 @@ def fingerprint(file: Path, command: str) -> str:
     return digest.hexdigest()
 
 
-def check(build: Path, file: Path) -> str:
-    """Empty when clean, else what clang-tidy says."""
+def check(build: Path, file: Path) -> tuple[str, float]:
+    """Empty when clean, else what clang-tidy says; and the seconds that it took."""
+    began = time.monotonic()
     run = subprocess.run(
         [TIDY, "-p", str(build), "--quiet", str(file)], cwd=ROOT, capture_output=True, text=True, check=False
     )
+    took = time.monotonic() - began
     if run.returncode == 0:
-        return ""
+        return "", took
     lines = (run.stdout.strip() or run.stderr.strip()).splitlines()
     left = (
         [f"… and {len(lines) - SHOWN_LINES} more lines about {file.relative_to(ROOT)}"]
         if len(lines) > SHOWN_LINES
         else []
     )
-    return "\n".join(lines[:SHOWN_LINES] + left)
+    return "\n".join(lines[:SHOWN_LINES] + left), took
 
 
 def main() -> int:
-    if len(sys.argv) != 2:
-        print((__doc__ or "").strip(), file=sys.stderr)
-        return 2
-    build = (ROOT / sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("build", metavar="BUILD_FOLDER", help="a build folder configured by the preset `lint`")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="units at a time (default: one a core)")
+    parser.add_argument("--slowest", type=int, default=0, metavar="N", help="name the N units that took longest")
+    options = parser.parse_args()
+    build = (ROOT / options.build).resolve()
     clean = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paceline" / "tidy"
     clean.mkdir(parents=True, exist_ok=True)
     commands = {}
@@ -97,14 +106,28 @@ def main() -> int:
     wanted = [file for file, stamp in stamps.items() if not stamp.exists()]
     wanted.sort(key=lambda file: -file.stat().st_size)
     bad = 0
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for file, said in zip(wanted, pool.map(functools.partial(check, build), wanted), strict=True):
+    began = time.monotonic()
+    seconds: dict[Path, float] = {}
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for file, (said, took) in zip(wanted, pool.map(functools.partial(check, build), wanted), strict=True):
+            seconds[file] = took
             if said:
                 bad += 1
                 print(said, flush=True)
             else:
                 stamps[file].touch()
-    print(f"tidy: {len(commands)} units, {len(wanted)} checked now, {bad} with findings")
+    # A stamp is an empty file; those of texts that are gone go too.
+    for file, stamp in stamps.items():
+        if file not in seconds:
+            stamp.touch()
+    prune(clean / "none", "*", days=30)
+    for file in sorted(seconds, key=lambda file: -seconds[file])[: options.slowest]:
+        print(f"tidy: {seconds[file]:6.1f} s {file.relative_to(ROOT)}")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(
+        f"tidy: {len(commands)} units, {len(wanted)} checked now, {bad} with findings;"
+        f" {time.monotonic() - began:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processor time"
+    )
     return 1 if bad else 0
 
 

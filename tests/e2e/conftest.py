@@ -77,15 +77,12 @@ def operator(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
 
 
 @pytest.fixture
-def namespace(kube: Kube, request: pytest.FixtureRequest) -> Iterator[str]:
+def namespace(kube: Kube) -> Iterator[str]:
     """A namespace of its own. It goes when the test ends; the next test does not wait for that, but needs the room."""
     name = f"e2e-{os.getpid()}-{next(numbers)}"
     kube.create("namespaces", "", {"metadata": {"name": name}})
     kube.wait("the default service account", lambda: kube.find("serviceaccounts", name, "default"), 20, name)
     yield name
-    report = getattr(request.node, "call_report", None)
-    if report is not None and report.failed:
-        request.node.add_report_section("call", "namespace", kube.describe(name))
     for item in kube.list("trainingjobs", name):
         kube.delete("trainingjobs", name, item["metadata"]["name"], propagationPolicy="Background")
     kube.delete("namespaces", "", name)
@@ -108,11 +105,13 @@ def submit(kube: Kube, operator: Operator, namespace: str) -> Callable[[Object],
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
-    """Keeps the result for the fixtures, and shows the operator's last words with a failure."""
+    """Shows the state of the test's namespace and the operator's last words with a failure."""
     outcome = yield
     report = outcome.get_result()
     if report.when == "call":
-        item.call_report = report  # type: ignore[attr-defined]
-        process = getattr(item, "funcargs", {}).get("operator")
-        if report.failed and process is not None:
-            report.sections.append(("operator", process.tail()))
+        given = getattr(item, "funcargs", {})
+        # Here, before the fixtures remove it: a section that a fixture adds at the end stands in no report that is shown.
+        if report.failed and "namespace" in given and "kube" in given:
+            report.sections.append(("namespace", given["kube"].describe(given["namespace"])))
+        if report.failed and "operator" in given:
+            report.sections.append(("operator", given["operator"].tail()))
