@@ -8,7 +8,6 @@ using nlohmann::json;
 
 constexpr std::size_t kMostLines = 64;
 constexpr std::size_t kLongestLine = 4096;
-constexpr std::int64_t kMostAttempts = 1'000'000'000;
 
 telemetry::PhaseSeconds read_phases(Fields& fields, std::string_view key) {
   telemetry::PhaseSeconds seconds{};

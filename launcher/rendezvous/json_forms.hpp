@@ -13,6 +13,7 @@ namespace paceline::rendezvous {
 inline constexpr int kMostNodes = 100'000;
 inline constexpr int kMostProcesses = 64;
 inline constexpr int kMostRanks = kMostNodes * kMostProcesses;
+inline constexpr int kMostAttempts = 1'000'000'000;
 inline constexpr std::size_t kMostReportedRanks = 256;  // of one replica, in one beat
 
 nlohmann::json form(const Node& node);

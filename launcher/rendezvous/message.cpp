@@ -8,8 +8,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kMostAttempts = 1'000'000'000;
-
 json write(const Hello& hello) {
   json object = form(hello.node);
   object.update({{"type", "hello"},
