@@ -111,6 +111,8 @@ def test_killed_container_is_replaced(kube: Kube, cluster: Cluster, submit: Subm
     """What an out-of-memory kill of the launcher looks like: the container ends by SIGKILL without a last word."""
     handle = submit(job("container", UNTIL_TOLD, replicas=2))
     handle.wait_started(0, 2)
+    # A log can be read before the kubelet has reported the container.
+    handle.wait_phase("Running")
     pod = kube.get("pods", namespace, "container-worker-1-0")
     container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
     command = ["ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", container]
