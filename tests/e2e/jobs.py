@@ -16,9 +16,9 @@ LAUNCHER_PORT = 29401
 # test says so. /tmp/go ends it well, /tmp/fail badly.
 UNTIL_TOLD = """
 read up _ </proc/uptime
-echo "rank $RANK attempt $PACELINE_ATTEMPT started at $up"
 echo $$ >/tmp/pid.$LOCAL_RANK
 trap 'exit 143' TERM
+echo "rank $RANK attempt $PACELINE_ATTEMPT started at $up"
 while :; do
   [ -e /tmp/go ] && exit 0
   [ -e /tmp/fail ] && { echo "rank $RANK: told to fail"; exit 7; }
