@@ -5,6 +5,7 @@
 #include <random>
 
 #include "check.hpp"
+#include "paceline/paceline.h"
 
 namespace {
 
@@ -282,6 +283,56 @@ CASE(explicit_steps_are_boundaries_until_an_optimizer_is_seen) {
   CHECK_EQ(program.steps.records[1].boundary, PACELINE_BOUNDARY_OPTIMIZER);
 }
 
+CASE(a_step_whose_optimizer_a_scaler_skipped_is_a_step_and_says_so) {
+  Program program;
+  const auto iterate = [&](bool skip) {
+    program.fetch(10);
+    program.pass(20);
+    program.backward(30);
+    PhaseMachine& machine = program.machine;
+    machine.optimizer_enter(program.now, 0);
+    program.pass(3);
+    if (skip) {
+      machine.count(PACELINE_COUNTER_SCALER_SKIPS, 1);
+    } else {
+      program.optimize(4);  // inside, as the scaler calls it
+    }
+    machine.optimizer_leave(program.now, 0);
+  };
+  iterate(false);
+  iterate(true);
+  iterate(false);
+  const auto& records = program.finish();
+  if (!CHECK(records.size() == 3)) return;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const bool skipped = i == 1;
+    CHECK_EQ(records[i].step, i + 1);
+    CHECK_EQ((records[i].flags & PACELINE_FLAG_SCALER_SKIP) != 0, skipped);
+    CHECK_EQ(records[i].optimizers_stepped, skipped ? 0 : 1);
+    CHECK_EQ(records[i].optimizer_mask, skipped ? 0 : 1);
+    CHECK_EQ(records[i].host_ns[PACELINE_PHASE_OPTIMIZER], skipped ? 3U : 7U);
+    CHECK_EQ(records[i].samples, 8U);
+  }
+}
+
+CASE(of_two_optimizers_one_may_be_skipped) {
+  Program program;
+  program.fetch(10);
+  program.backward(30);
+  program.optimize(5, 0);
+  program.machine.optimizer_enter(program.now, 1);
+  program.machine.count(PACELINE_COUNTER_SCALER_SKIPS, 1);
+  program.machine.optimizer_leave(program.now, 1);
+  program.machine.count(PACELINE_COUNTER_SCALER_SKIPS, 1);  // outside of an optimizer it means nothing
+  program.iterate();
+  const auto& records = program.finish();
+  if (!CHECK(records.size() == 3)) return;  // the last one is what came after the last step
+  CHECK((records[0].flags & PACELINE_FLAG_SCALER_SKIP) != 0);
+  CHECK_EQ(records[0].optimizer_mask, 1);
+  CHECK_EQ(records[0].optimizers_stepped, 1);
+  CHECK((records[1].flags & PACELINE_FLAG_SCALER_SKIP) == 0);
+}
+
 // Whatever marks come in whatever order: steps follow each other without a hole, and their phases add up.
 CASE(any_order_of_marks_keeps_the_partition) {
   std::mt19937 random(20240607);
@@ -304,7 +355,7 @@ CASE(any_order_of_marks_keeps_the_partition) {
         case 7: machine.enter(program.now, random() % 15); break;
         case 8: machine.leave(program.now, random() % 15); break;
         case 9: machine.step(program.now, static_cast<std::int64_t>(random() % 9) - 1); break;
-        case 10: machine.count(random() % 3, random() % 100); break;
+        case 10: machine.count(random() % 4, random() % 100); break;
         default: program.iterate(); break;
       }
     }

@@ -108,7 +108,11 @@ def train(runtime: Path, tmp_path: Path) -> Iterator[Train]:
             ]
 
             def read(rank: int) -> None:
-                outputs[rank] = processes[rank].communicate(timeout=120)[0]
+                try:
+                    outputs[rank] = processes[rank].communicate(timeout=120)[0]
+                except subprocess.TimeoutExpired:
+                    processes[rank].kill()
+                    outputs[rank] = processes[rank].communicate()[0] + f"rank {rank} hung and was killed\n"
 
             readers = [threading.Thread(target=read, args=(rank,)) for rank in range(ranks)]
             for reader in readers:

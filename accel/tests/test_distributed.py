@@ -3,7 +3,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+import torch
 from programs import Train
+
+NEW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
+only_new = pytest.mark.skipif(not NEW, reason="PyTorch 1.13 shards on GPUs only, and has no asynchronous checkpoints")
 
 DDP = """
         from torch.nn.parallel import DistributedDataParallel
@@ -95,3 +102,85 @@ def test_training_is_the_same_to_the_bit(train: Train) -> None:
         ranks=2,
     )
     assert run.code == 0, run.output
+
+
+SHARDED = """
+        dist.init_process_group("gloo")
+        torch.manual_seed(1)
+        def train(model, steps=6):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+            for number, batch in enumerate(DataLoader(Slow(8 * steps), batch_size=8)):
+                optimizer.zero_grad()
+                loss_of(model, batch).backward()
+                optimizer.step()
+"""
+
+
+@only_new
+@pytest.mark.parametrize("shards", ["fully_shard", "FullyShardedDataParallel"])
+def test_sharded_training_exposes_its_communication(train: Train, shards: str) -> None:
+    wrap = {
+        "fully_shard": """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        mesh = init_device_mesh("cpu", (2,))
+        model = small()
+        for layer in (model[0], model[2], model):
+            fully_shard(layer, mesh=mesh)
+        """,
+        "FullyShardedDataParallel": """
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        model = FullyShardedDataParallel(small(), device_id=torch.device("cpu"))
+        """,
+    }[shards]
+    run = train(SHARDED + wrap + "train(model)\n        dist.destroy_process_group()", ranks=2)
+    assert run.code == 0, run.output
+    for ring in run.rings:
+        assert len(ring.steps) == 6
+        # The last gradients are reduced when nothing is left to compute: that wait is backward's end.
+        assert all(record.host["comm_exposed"] > 0 for record in ring.steps)
+        assert all(record.host["backward"] > 0 and record.host["forward"] > 0 for record in ring.steps)
+        assert ring.total("unattributed") == 0
+
+
+@only_new
+def test_a_distributed_checkpoint_counts_as_long_as_it_holds_the_program(train: Train, tmp_path: Path) -> None:
+    run = train(
+        DDP
+        + f"""
+        import torch.distributed.checkpoint as checkpoint
+        class Weighty:
+            def __reduce__(self):
+                time.sleep(0.3)
+                return (int, ())
+        model = DistributedDataParallel(small())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        # Of its own: an asynchronous checkpoint communicates while training does.
+        group = dist.new_group()
+        waiting = None
+        for number, batch in enumerate(DataLoader(Slow(48), batch_size=8)):
+            optimizer.zero_grad()
+            loss_of(model, batch).backward()
+            optimizer.step()
+            state = {{"model": model.state_dict(), "weight": Weighty() if number == 1 else 0}}
+            began = time.perf_counter()
+            if number == 1:
+                checkpoint.save(state, process_group=group, checkpoint_id={str(tmp_path / "now")!r})
+                print("saved", dist.get_rank(), time.perf_counter() - began, flush=True)
+            elif number == 3:
+                waiting = checkpoint.async_save(state, process_group=group, checkpoint_id={str(tmp_path / "later")!r})
+                print("staged", dist.get_rank(), time.perf_counter() - began, flush=True)
+        waiting.result()
+        dist.destroy_process_group()
+        """,
+        ranks=2,
+    )
+    assert run.code == 0, run.output
+    told = [line.split() for line in run.output.splitlines()]
+    own = {(words[0], int(words[1])): float(words[2]) for words in told if words[0] in ("saved", "staged")}
+    for ring in run.rings:
+        spent = [record.host["checkpoint"] for record in ring.steps]
+        # A checkpoint after a step belongs to the next one.
+        assert spent[2] == pytest.approx(own["saved", ring.rank], rel=0.05) and spent[2] > 0.25
+        assert spent[4] == pytest.approx(own["staged", ring.rank], rel=0.05)
+        assert [spent[i] for i in (0, 1, 3, 5)] == [0, 0, 0, 0]

@@ -254,3 +254,63 @@ def test_the_programs_own_step_numbers(train: Train) -> None:
     ).only()
     assert [record.user_step for record in ring.steps] == [101, 102, 103, 104, 200, 201, 202]
     assert [record.boundary for record in ring.steps] == [2, 2, 2, 2, 1, 1, 1]
+
+
+SCALED = """
+        import warnings
+        warnings.simplefilter("ignore")
+        scaler = torch.amp.GradScaler("cpu") if hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler") \\
+            else torch.cuda.amp.GradScaler()
+        model = small()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+        for number, batch in enumerate(DataLoader(Slow(40), batch_size=8)):
+            optimizer.zero_grad()
+            loss = loss_of(model, batch)
+            if number in (1, 3):
+                loss = loss * float("inf")
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        print(scaler.is_enabled())
+"""
+SCALER_SKIP = 1
+
+
+def test_a_step_that_a_gradient_scaler_skipped_is_flagged(train: Train) -> None:
+    run = train(SCALED)
+    ring = run.only()
+    # PyTorch 1.13 has a scaler for GPUs only: without one it is switched off, and steps every time.
+    enabled = run.output.strip().endswith("True")
+    assert [bool(record.flags & SCALER_SKIP) for record in ring.steps] == [enabled and i in (1, 3) for i in range(5)]
+    assert [record.optimizers_stepped for record in ring.steps] == [
+        0 if enabled and i in (1, 3) else 1 for i in range(5)
+    ]
+    assert [record.step for record in ring.steps] == [1, 2, 3, 4, 5]
+    assert all(record.host["optimizer"] > 0 and record.samples == 8 for record in ring.steps)
+    assert ring.total("unattributed") == 0
+
+
+def test_a_scaler_whose_optimizer_fails_leaves_no_trace(train: Train) -> None:
+    ring = train(
+        """
+        class Failing(torch.optim.SGD):
+            fails = False
+            def step(self, closure=None):
+                if self.fails:
+                    raise RuntimeError("no step")
+                return super().step(closure)
+        scaler = torch.cuda.amp.GradScaler(enabled=False)
+        model = small()
+        optimizer = Failing(model.parameters(), lr=0.001)
+        for number, batch in enumerate(DataLoader(Slow(24), batch_size=8)):
+            optimizer.fails = number == 1
+            scaler.scale(loss_of(model, batch)).backward()
+            try:
+                scaler.step(optimizer)
+            except RuntimeError:
+                optimizer.fails = False
+        from paceline import _torch_marks
+        assert not _torch_marks._scaled
+        """
+    ).only()
+    assert not any(record.flags & SCALER_SKIP for record in ring.steps)

@@ -109,7 +109,8 @@ PACELINE_EXPORT int paceline_optimizer_leave(uint32_t optimizer);
 enum paceline_counter {
   PACELINE_COUNTER_SAMPLES = 0, /* instead of what the loaders delivered, from the first call on */
   PACELINE_COUNTER_TOKENS = 1,
-  PACELINE_COUNTER_H2D_BYTES = 2
+  PACELINE_COUNTER_H2D_BYTES = 2,
+  PACELINE_COUNTER_SCALER_SKIPS = 3 /* inside an optimizer's mark: a gradient scaler left this optimizer out */
 };
 /* Adds to the step under way. */
 PACELINE_EXPORT int paceline_count(uint32_t counter, uint64_t amount);

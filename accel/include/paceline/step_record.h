@@ -81,6 +81,7 @@ enum paceline_source {
   PACELINE_SOURCE_DERIVED = 5
 };
 
+/* A gradient scaler left an optimizer out of this step; optimizer_mask and optimizers_stepped leave it out too. */
 #define PACELINE_FLAG_SCALER_SKIP (UINT64_C(1) << 0)
 #define PACELINE_FLAG_GRAPH_REPLAY (UINT64_C(1) << 1)
 #define PACELINE_FLAG_WARM_UP (UINT64_C(1) << 2)

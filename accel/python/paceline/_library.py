@@ -16,6 +16,7 @@ DATA_WAIT, FORWARD, BACKWARD, COMM_EXPOSED, OPTIMIZER, CHECKPOINT, EVALUATION, O
 PYTORCH = 1
 CPU, CUDA = 1, 2
 HOST_MARKS = 1
+SCALER_SKIPS = 3
 
 
 class Options(ctypes.Structure):
@@ -75,4 +76,5 @@ class Library:
         self.backward_leave = function("paceline_backward_leave")
         self.optimizer_enter = function("paceline_optimizer_enter", ctypes.c_uint32)
         self.optimizer_leave = function("paceline_optimizer_leave", ctypes.c_uint32)
+        self.count = function("paceline_count", ctypes.c_uint32, ctypes.c_uint64)
         self.set_tracing = function("paceline_set_tracing", ctypes.c_int32)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host marks for PyTorch: five functions are replaced, in place, by ones that mark and call the original.
+"""Host marks for PyTorch: six functions are replaced, in place, by ones that mark and call the original.
 
 `_BaseDataLoaderIter.__next__`, `torch.autograd.backward` (Tensor.backward calls it by that name), the `step` of every
-optimizer class, `torch.save`, and torch.distributed.checkpoint's `save` and `async_save`. No class is replaced, no
-module hook is set, DDP's communication hook stays free. A function whose parameters are not those of a tested version
-is left alone.
+optimizer class and of GradScaler, `torch.save`, and torch.distributed.checkpoint's `save` and `async_save`. No class
+is replaced, no module hook is set, DDP's communication hook stays free. A function whose parameters are not those of
+a tested version is left alone.
 
 comm_exposed: the autograd engine runs its final callbacks when the last gradient has been accumulated, in the order
 in which they were queued, before backward returns. DDP queues the one that waits for its buckets when the last bucket
@@ -34,6 +34,7 @@ TESTED = {
         ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
     ],
     "Optimizer.step": [("self",)],
+    "GradScaler.step": [("self", "optimizer")],
     "torch.save": [
         ("obj", "f", "pickle_module", "pickle_protocol", "_use_new_zipfile_serialization"),
         ("obj", "f", "pickle_module", "pickle_protocol", "_use_new_zipfile_serialization", "_disable_byteorder_record"),
@@ -65,6 +66,7 @@ def install(torch: ModuleType) -> None:
     _patch_loader(torch)
     _patch_backward(torch)
     _patch_optimizers(torch)
+    _patch_scaler(torch)
     _patch_save(torch)
     after_import("torch.distributed.checkpoint.state_dict_saver", _patch_distributed_checkpoint)
 
@@ -261,6 +263,11 @@ class _Indices:
             return 15
 
 
+_indices = _Indices()
+# Optimizers that a gradient scaler is asked to step and has not stepped yet, by id: a scaler calls `step` or leaves it.
+_scaled: set[int] = set()
+
+
 def _patch_optimizers(torch: ModuleType) -> None:
     from torch.optim import Optimizer
 
@@ -271,7 +278,6 @@ def _patch_optimizers(torch: ModuleType) -> None:
     if not _accept("Optimizer.step", original):
         return
     compiling = _compiling(torch)
-    indices = _Indices()
 
     def timed_closure(closure: Callable[[], Any]) -> Callable[[], Any]:
         @functools.wraps(closure)
@@ -297,7 +303,9 @@ def _patch_optimizers(torch: ModuleType) -> None:
                 args = (timed_closure(args[0]), *args[1:])
             elif callable(kwargs.get("closure")):
                 kwargs["closure"] = timed_closure(kwargs["closure"])
-            index = indices.of(self)
+            if _scaled:
+                _scaled.discard(id(self))
+            index = _indices.of(self)
             library.optimizer_enter(index)
             try:
                 return step(self, *args, **kwargs)
@@ -321,6 +329,39 @@ def _patch_optimizers(torch: ModuleType) -> None:
             _say_once(f"the optimizer {type(self).__name__}", error)
 
     _replace(Optimizer, name, hook_step)
+
+
+# -- gradient scalers --------------------------------------------------------------------------------------------------
+
+
+def _patch_scaler(torch: ModuleType) -> None:
+    """A step whose gradients are not finite is a step too, without an update; the scaler's unscaling is the optimizer's
+    time. An optimizer that takes the scale itself (fused ones) decides on the device: nobody on the host knows."""
+    scaler = getattr(getattr(torch, "amp", None), "GradScaler", None) or torch.cuda.amp.GradScaler
+    original = scaler.step
+    if not _accept("GradScaler.step", original):
+        return
+    compiling = _compiling(torch)
+
+    @functools.wraps(original)
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        library = trace.lib
+        if compiling() or library is None or not getattr(type(optimizer).step, "_paceline", False):
+            return original(self, optimizer, *args, **kwargs)
+        key = id(optimizer)
+        index = _indices.of(optimizer)
+        library.optimizer_enter(index)
+        _scaled.add(key)
+        try:
+            result = original(self, optimizer, *args, **kwargs)
+            if key in _scaled:
+                library.count(abi.SCALER_SKIPS, 1)
+            return result
+        finally:
+            _scaled.discard(key)
+            library.optimizer_leave(index)
+
+    _replace(scaler, "step", step)
 
 
 # -- checkpoints -------------------------------------------------------------------------------------------------------

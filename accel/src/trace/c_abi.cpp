@@ -90,7 +90,7 @@ int paceline_optimizer_leave(uint32_t optimizer) {
 }
 
 int paceline_count(uint32_t counter, uint64_t amount) {
-  if (counter > PACELINE_COUNTER_H2D_BYTES) return PACELINE_EINVAL;
+  if (counter > PACELINE_COUNTER_SCALER_SKIPS) return PACELINE_EINVAL;
   return runtime().mark(Claim::kAny, [&](PhaseMachine& machine, uint64_t) {
     machine.count(counter, amount);
     return true;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace paceline::trace {
 namespace {
@@ -226,8 +227,15 @@ bool PhaseMachine::optimizer_leave(std::uint64_t now, std::uint32_t optimizer) {
   if (depth_ > 0) return true;
   resolve(PACELINE_PHASE_UNATTRIBUTED);  // nothing, unless the optimizer was entered inside another phase
   optimizers_seen_ = true;
-  window_.optimizer_mask |= static_cast<std::uint16_t>(1U << std::min<std::uint32_t>(optimizer, 15));
-  ++window_.optimizers_stepped;
+  const auto bit = static_cast<std::uint16_t>(1U << std::min<std::uint32_t>(optimizer, 15));
+  window_.optimizer_mask |= bit;
+  // A skipped optimizer ends its step like any other: the iteration was made, only the update was not.
+  if (std::exchange(skip_told_, false)) {
+    window_.scaler_skip = true;
+  } else {
+    window_.stepped_mask |= bit;
+    ++window_.optimizers_stepped;
+  }
   window_.end_ns = last_ns_;
   if (has_candidate_) {
     merge(candidate_, window_);
@@ -259,6 +267,8 @@ void PhaseMachine::merge(Window& into, const Window& from) const {
   into.loader_wait_max_us = std::max(into.loader_wait_max_us, from.loader_wait_max_us);
   into.marks += from.marks;
   into.optimizer_mask |= from.optimizer_mask;
+  into.stepped_mask |= from.stepped_mask;
+  into.scaler_skip = into.scaler_skip || from.scaler_skip;
   if (from.user_step >= 0) into.user_step = from.user_step;
 }
 
@@ -295,10 +305,11 @@ void PhaseMachine::count(std::uint32_t counter, std::uint64_t amount) {
       tokens_told_ = true;
       window_.tokens += amount;
       break;
-    default:
+    case 2:
       h2d_told_ = true;
       window_.h2d_bytes += amount;
       break;
+    default: skip_told_ = amount > 0 && inside(PACELINE_PHASE_OPTIMIZER); break;
   }
 }
 
@@ -319,6 +330,7 @@ void PhaseMachine::drop_open(std::uint64_t now) {
   if (!started_) return;
   advance(now);
   depth_ = 0;
+  skip_told_ = false;
 }
 
 void PhaseMachine::restart(std::uint64_t now) {
@@ -327,6 +339,7 @@ void PhaseMachine::restart(std::uint64_t now) {
   window_.start_ns = last_ns_ = live_since_ = now;
   pending_ns_ = 0;
   depth_ = 0;
+  skip_told_ = false;
   after_ = After::kStart;
 }
 
@@ -336,12 +349,13 @@ void PhaseMachine::emit(const Window& window, std::uint8_t boundary, std::uint64
   record.bytes = sizeof(record);
   record.kind = PACELINE_KIND_STEP;
   record.boundary = boundary;
-  record.optimizer_mask = window.optimizer_mask;
+  record.optimizer_mask = window.stepped_mask;
   record.step = step_;
   record.user_step = window.user_step;
   record.start_ns = window.start_ns;
   record.wall_ns = window.end_ns - window.start_ns;
-  record.flags = flags | (step_ == 1 ? PACELINE_FLAG_WARM_UP : 0);
+  record.flags =
+      flags | (step_ == 1 ? PACELINE_FLAG_WARM_UP : 0) | (window.scaler_skip ? PACELINE_FLAG_SCALER_SKIP : 0);
   record.valid = PACELINE_VALID_HOST_NS | PACELINE_VALID_MICRO_BATCHES | PACELINE_VALID_OVERHEAD_NS;
   if (window.user_step >= 0) record.valid |= PACELINE_VALID_USER_STEP;
   for (std::uint32_t i = 0; i < PACELINE_PHASE_COUNT; ++i) {

@@ -82,7 +82,9 @@ class PhaseMachine {
     std::uint32_t optimizers_stepped = 0;
     std::uint32_t loader_wait_max_us = 0;
     std::uint32_t marks = 0;
-    std::uint16_t optimizer_mask = 0;
+    std::uint16_t optimizer_mask = 0;  // asked to step
+    std::uint16_t stepped_mask = 0;    // and not skipped by a gradient scaler
+    bool scaler_skip = false;
     bool has_loader = false;
     bool samples_unknown = false;
   };
@@ -113,6 +115,7 @@ class PhaseMachine {
   Window candidate_;
   bool has_candidate_ = false;
   bool started_ = false;
+  bool skip_told_ = false;             // of the optimizer that is entered
   bool loader_open_ = false;           // a training loader delivered and is not exhausted
   bool evaluation_gradients_ = false;  // the evaluation loader under way was asked with gradients on
   bool optimizers_seen_ = false;
