@@ -126,7 +126,7 @@ Result<http::Response> FakeCluster::watch(const http::Request& request, const ht
   std::from_chars(version.data(), version.data() + version.size(), from);
   std::from_chars(timeout.data(), timeout.data() + timeout.size(), seconds);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  const http::Response ok{200, {{"Content-Type", "application/json"}}, {}};
+  http::Response ok{200, {{"Content-Type", "application/json"}}, {}};
 
   std::unique_lock lock(impl_->mutex);
   if (from == 0) {  // no version: the present state first
