@@ -2,8 +2,6 @@
 // paceline-agent: wiring only.
 #include "common/base/log.hpp"
 
-#include <csignal>
-#include <cstdlib>
 #include <iostream>
 #include <thread>
 
@@ -14,6 +12,7 @@
 #include "agent/report/fabric.hpp"
 #include "common/http/server/server.hpp"
 #include "common/kube/client.hpp"
+#include "common/service/stop_signals.hpp"
 
 namespace {
 
@@ -67,24 +66,15 @@ int run(const Options& options) {
                 "--node-name (or NODE_NAME) is empty: give the name of this Node, as `kubectl get nodes` shows it"});
   }
 
-  // Every thread that follows inherits the mask, so that only sigwait below sees these signals.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
-
+  const StopSignals signals;
   const SystemClock clock;
-  const auto config = kube::load_default(options.kubeconfig);
-  if (!config) return die(config.error());
   kube::ConnectOptions connect;
   connect.max_connections = 2;
   connect.prefer_cpprest = false;  // its 40 threads are out of proportion here
   connect.client.user_agent = "paceline-agent/" PACELINE_VERSION;
   connect.client.field_manager = "paceline-agent";
   connect.client.timeout = std::chrono::seconds(10);
-  const auto api = kube::make_client(*config, clock, connect);
+  const auto api = kube::connect(options.kubeconfig, clock, connect);
   if (!api) return die(api.error());
 
   agent::Metrics metrics(options.node_name, PACELINE_VERSION);
@@ -108,9 +98,7 @@ int run(const Options& options) {
                (*server)->port());
 
   std::jthread worker([&](const std::stop_token& stop) { loop.run(stop); });
-  int signal = 0;
-  sigwait(&signals, &signal);
-  spdlog::info("stopping on signal {}", signal);
+  spdlog::info("stopping on signal {}", signals.wait());
   return 0;
 }
 

@@ -2,13 +2,11 @@
 // paceline-operator: reconciles TrainingJobs. This file is wiring only.
 #include "common/base/log.hpp"
 
-#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
-#include <csignal>
 #include <random>
 
 #include <CLI/CLI.hpp>
@@ -20,6 +18,7 @@
 #include "common/kube/event_recorder.hpp"
 #include "common/kube/fail_point_api.hpp"
 #include "common/kube/leader_election.hpp"
+#include "common/service/stop_signals.hpp"
 #include "operator/metrics.hpp"
 #include "operator/worker_pool.hpp"
 
@@ -127,26 +126,18 @@ std::string identity_of(const Options& options, std::uint16_t port) {
 }
 
 int run(const Options& options) {
-  sigset_t signals;  // every thread inherits the mask: only sigwait below sees them
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
-
+  const StopSignals signals;
   const SystemClock clock;
-  const auto config = kube::load_default(options.kubeconfig);
-  if (!config) return die(config.error());
   kube::ConnectOptions connect;
   connect.max_connections = options.writers + options.workers;
   connect.client.user_agent = "paceline-operator/" PACELINE_VERSION;
   connect.client.field_manager = contract::kFieldManager;
-  const auto client = kube::make_client(*config, clock, connect);
+  const auto client = kube::connect(options.kubeconfig, clock, connect);
   if (!client) return die(client.error());
   connect.max_connections = 2;
   connect.prefer_cpprest = false;
   connect.client.timeout = std::chrono::seconds(5);
-  const auto lease_client = kube::make_client(*config, clock, connect);  // renewals never wait behind pods
+  const auto lease_client = kube::connect(options.kubeconfig, clock, connect);  // renewals never wait behind pods
   if (!lease_client) return die(lease_client.error());
   const auto fail_point = kube::fail_point_from_environment();
   if (!fail_point) return die(fail_point.error());
@@ -203,8 +194,7 @@ int run(const Options& options) {
     lead();
   }
 
-  int signal = 0;
-  sigwait(&signals, &signal);
+  const int signal = signals.wait();
   if (lost) _exit(1);
   spdlog::info("stopping on signal {}", signal);
   ready = false;

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "common/base/timestamp.hpp"
 #include "common/contract/labels.hpp"
-#include "common/kube/timestamp.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -124,10 +124,10 @@ bool same_fabric(const json& a, const json& b) {
 }
 
 void stamp_times(json& status, const json& before, WallTime now) {
-  status["observedTime"] = kube::format_time(now);
+  status["observedTime"] = format_time(now);
   const json old = before.is_object() ? before.value("conditions", json::array()) : json::array();
   for (auto& entry : status["conditions"]) {
-    std::string since = kube::format_time(now);
+    std::string since = format_time(now);
     for (const auto& earlier : old) {
       if (!earlier.is_object() || earlier.value("type", "") != entry["type"] ||
           earlier.value("status", "") != entry["status"])

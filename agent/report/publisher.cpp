@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "agent/report/fabric.hpp"
-#include "common/kube/timestamp.hpp"
+#include "common/base/timestamp.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -101,7 +101,7 @@ Status Publisher::renew(const std::stop_token& stop) {
       {"spec",
        {{"holderIdentity", options_.holder},
         {"leaseDurationSeconds", options_.lease_duration.count()},
-        {"renewTime", kube::format_micro_time(clock_.wall())}}}};
+        {"renewTime", format_micro_time(clock_.wall())}}}};
   auto written = api_.patch(kube::kLeases, options_.ns, name, lease.dump(), apply(), stop);
   if (!written) return std::unexpected(explain(written.error()));
   return {};

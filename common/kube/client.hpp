@@ -68,5 +68,7 @@ struct ConnectOptions {
   ClientOptions client{};
 };
 Result<std::shared_ptr<Api>> make_client(const Config& config, const Clock& clock, ConnectOptions options = {});
+/// To the server that load_default finds: a named kubeconfig, $KUBECONFIG, or the pod's service account.
+Result<std::shared_ptr<Api>> connect(const std::string& kubeconfig, const Clock& clock, ConnectOptions options = {});
 
 }  // namespace paceline::kube

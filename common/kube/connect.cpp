@@ -24,4 +24,10 @@ Result<std::shared_ptr<Api>> make_client(const Config& config, const Clock& cloc
                                   std::move(options.client));
 }
 
+Result<std::shared_ptr<Api>> connect(const std::string& kubeconfig, const Clock& clock, ConnectOptions options) {
+  const auto config = load_default(kubeconfig);
+  if (!config) return std::unexpected(config.error());
+  return make_client(*config, clock, std::move(options));
+}
+
 }  // namespace paceline::kube

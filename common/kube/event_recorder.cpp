@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/kube/timestamp.hpp"
+#include "common/base/timestamp.hpp"
 
 namespace paceline::kube {
 namespace {

@@ -25,6 +25,7 @@ inline constexpr Resource kConfigMaps{"", "v1", "configmaps", "ConfigMap"};
 inline constexpr Resource kNamespaces{"", "v1", "namespaces", "Namespace", false};
 inline constexpr Resource kResourceQuotas{"", "v1", "resourcequotas", "ResourceQuota"};
 inline constexpr Resource kPersistentVolumeClaims{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
+inline constexpr Resource kPersistentVolumes{"", "v1", "persistentvolumes", "PersistentVolume", false};
 inline constexpr Resource kServiceAccounts{"", "v1", "serviceaccounts", "ServiceAccount"};
 inline constexpr Resource kPriorityClasses{"scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false};
 inline constexpr Resource kStorageClasses{"storage.k8s.io", "v1", "storageclasses", "StorageClass", false};

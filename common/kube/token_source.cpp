@@ -6,10 +6,10 @@
 #include <sstream>
 #include <utility>
 
+#include "common/base/timestamp.hpp"
 #include "common/kube/config.hpp"
 #include "common/kube/json_reader.hpp"
 #include "common/kube/run_plugin.hpp"
-#include "common/kube/timestamp.hpp"
 
 namespace paceline::kube {
 namespace {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/api/parse.hpp"
 
-#include <cstdio>
-#include <ctime>
 #include <set>
 
+#include "common/base/timestamp.hpp"
 #include "common/contract/labels.hpp"
 #include "operator/api/object_reader.hpp"
 
@@ -40,7 +39,9 @@ void read_metadata(const nlohmann::json& value, Metadata& metadata, FieldErrors&
   if (const auto text = reader.string("uid", 128)) metadata.uid = *text;
   if (const auto text = reader.string("resourceVersion", 128)) metadata.resource_version = *text;
   if (const auto number = reader.integer("generation", 0, INT64_MAX)) metadata.generation = *number;
-  if (const auto text = reader.string("creationTimestamp", 64)) metadata.created = parse_time(*text);
+  if (const auto text = reader.string("creationTimestamp", 64)) {
+    if (const auto time = parse_time(*text)) metadata.created = *time;
+  }
   metadata.deleting = reader.find("deletionTimestamp") != nullptr;
   // The rest of metadata belongs to the API server; it is not ours to check.
 }
@@ -103,7 +104,7 @@ void read_template(const nlohmann::json& value, const std::string& path, Role& r
     for (const char* map : {"labels", "annotations"}) {
       const nlohmann::json* entries = inner.find(map);
       if (entries == nullptr) continue;
-      ObjectReader(*entries, inner.path(map), errors);  // notes it when it is not an object
+      const ObjectReader noted(*entries, inner.path(map), errors);  // an error when it is not an object
       if (!entries->is_object()) continue;
       for (const auto& [name, text] : entries->items()) {
         if (!text.is_string())
@@ -233,42 +234,6 @@ std::expected<TrainingJob, FieldErrors> parse_training_job(const nlohmann::json&
   reader.finish();
   if (!errors.empty()) return std::unexpected(std::move(errors));
   return job;
-}
-
-std::optional<WallTime> parse_time(std::string_view text) {
-  std::tm tm{};
-  int consumed = 0;
-  const std::string copy(text);
-  if (std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
-                  &tm.tm_min, &tm.tm_sec, &consumed) != 6) {
-    return std::nullopt;
-  }
-  std::string_view rest = std::string_view(copy).substr(static_cast<std::size_t>(consumed));
-  std::chrono::nanoseconds fraction{0};
-  if (!rest.empty() && rest.front() == '.') {
-    rest.remove_prefix(1);
-    std::int64_t unit = 100'000'000;
-    while (!rest.empty() && rest.front() >= '0' && rest.front() <= '9') {
-      fraction += std::chrono::nanoseconds((rest.front() - '0') * unit);
-      unit /= 10;
-      rest.remove_prefix(1);
-    }
-  }
-  if (rest != "Z") return std::nullopt;
-  tm.tm_year -= 1900;
-  tm.tm_mon -= 1;
-  const std::time_t seconds = timegm(&tm);
-  return std::chrono::system_clock::from_time_t(seconds) +
-         std::chrono::duration_cast<std::chrono::system_clock::duration>(fraction);
-}
-
-std::string format_time(WallTime time) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(std::chrono::floor<std::chrono::seconds>(time));
-  std::tm tm{};
-  gmtime_r(&seconds, &tm);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
-  return text;
 }
 
 }  // namespace paceline::api

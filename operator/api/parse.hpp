@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/timestamp.hpp"
 #include "operator/api/field_error.hpp"
 #include "operator/api/training_job.hpp"
 
@@ -17,10 +18,7 @@ namespace paceline::api {
 /// Reads `apiVersion`, `kind`, `metadata` and `spec`; `status` is left to status.hpp.
 std::expected<TrainingJob, FieldErrors> parse_training_job(const nlohmann::json& document);
 
-/// A time as the API server writes it, "2026-01-01T00:00:00Z", fractions allowed.
-std::optional<WallTime> parse_time(std::string_view text);
-
-/// The same form, without fractions.
-std::string format_time(WallTime time);
+using paceline::format_time;
+using paceline::parse_time;
 
 }  // namespace paceline::api

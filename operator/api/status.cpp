@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "operator/api/parse.hpp"
+#include "common/base/timestamp.hpp"
 
 namespace paceline::api {
 namespace {
@@ -22,6 +22,11 @@ const nlohmann::json& list(const nlohmann::json& object, const char* key) {
   static const nlohmann::json kEmpty = nlohmann::json::array();
   const auto it = object.find(key);
   return it != object.end() && it->is_array() ? *it : kEmpty;
+}
+
+std::optional<WallTime> time(const nlohmann::json& object, const char* key) {
+  const auto parsed = parse_time(text(object, key));
+  return parsed ? std::optional(*parsed) : std::nullopt;
 }
 
 void put(nlohmann::json& object, const char* key, const std::string& value) {
@@ -88,13 +93,13 @@ JobStatus read_status(const nlohmann::json& object) {
   status.message = text(value, "message");
   status.attempt = static_cast<int>(number(value, "attempt"));
   status.restarts = static_cast<int>(number(value, "restarts"));
-  status.start_time = parse_time(text(value, "startTime"));
-  status.completion_time = parse_time(text(value, "completionTime"));
+  status.start_time = time(value, "startTime");
+  status.completion_time = time(value, "completionTime");
   for (const auto& entry : list(value, "conditions")) {
     if (!entry.is_object()) continue;
-    status.conditions.push_back(
-        {text(entry, "type"), text(entry, "status"), text(entry, "reason"), text(entry, "message"),
-         parse_time(text(entry, "lastTransitionTime")).value_or(WallTime{}), number(entry, "observedGeneration")});
+    status.conditions.push_back({text(entry, "type"), text(entry, "status"), text(entry, "reason"),
+                                 text(entry, "message"), time(entry, "lastTransitionTime").value_or(WallTime{}),
+                                 number(entry, "observedGeneration")});
   }
   for (const auto& entry : list(value, "roles")) {
     if (entry.is_object()) status.roles.push_back(read_role(entry));

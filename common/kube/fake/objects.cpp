@@ -3,9 +3,9 @@
 #include <cctype>
 #include <cstdio>
 
+#include "common/base/timestamp.hpp"
 #include "common/kube/fake/model.hpp"
 #include "common/kube/object_meta.hpp"
-#include "common/kube/timestamp.hpp"
 
 namespace paceline::kube {
 namespace {

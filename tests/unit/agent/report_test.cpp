@@ -12,8 +12,8 @@
 #include "agent/agent.hpp"
 #include "agent/report/fabric.hpp"
 #include "agent/report/publisher.hpp"
+#include "common/base/timestamp.hpp"
 #include "common/kube/fake/cluster.hpp"
-#include "common/kube/timestamp.hpp"
 #include "tests/unit/agent/node_tree.hpp"
 
 namespace paceline::agent {
@@ -107,7 +107,7 @@ TEST_F(PublisherTest, CreatesTheObjectOwnedByItsNode) {
   const json object = stored();
   EXPECT_EQ(object["metadata"]["ownerReferences"][0]["uid"], node_uid_);
   EXPECT_EQ(object["status"]["gpus"][0]["memoryMiB"], 81559);
-  EXPECT_EQ(object["status"]["conditions"][0]["lastTransitionTime"], kube::format_time(clock_.wall()));
+  EXPECT_EQ(object["status"]["conditions"][0]["lastTransitionTime"], format_time(clock_.wall()));
 }
 
 TEST_F(PublisherTest, WritesNothingWhileTheNodeIsStill) {
@@ -135,7 +135,7 @@ TEST_F(PublisherTest, AChangeIsOneWriteAndKeepsTheTransitionTime) {
   EXPECT_EQ(stored()["status"]["conditions"][0]["lastTransitionTime"], since);
   changed.gpu.problem = "lost";
   ASSERT_TRUE(publisher_->publish(changed));
-  EXPECT_EQ(stored()["status"]["conditions"][0]["lastTransitionTime"], kube::format_time(clock_.wall()));
+  EXPECT_EQ(stored()["status"]["conditions"][0]["lastTransitionTime"], format_time(clock_.wall()));
 }
 
 TEST_F(PublisherTest, ADeletedObjectComesBackAtTheNextResync) {
@@ -186,7 +186,7 @@ TEST_F(PublisherTest, TheLeaseMovesWithTheClock) {
   clock_.advance(10s);
   ASSERT_TRUE(publisher_->renew());
   const auto lease = json::parse(api_->get(kube::kLeases, "paceline-system", "paceline-agent-n1").value());
-  EXPECT_EQ(lease["spec"]["renewTime"], kube::format_micro_time(clock_.wall()));
+  EXPECT_EQ(lease["spec"]["renewTime"], format_micro_time(clock_.wall()));
   EXPECT_EQ(lease["spec"]["holderIdentity"], "agent-x");
   EXPECT_EQ(lease["metadata"]["ownerReferences"][0]["uid"], node_uid_);
 }

@@ -139,14 +139,6 @@ TEST(Parse, SurvivesAnyShape) {
   EXPECT_FALSE(error_of(nlohmann::json::array()).empty());
 }
 
-TEST(Time, RoundTrip) {
-  const auto time = api::parse_time("2026-11-21T05:46:07Z");
-  ASSERT_TRUE(time.has_value());
-  EXPECT_EQ(api::format_time(*time), "2026-11-21T05:46:07Z");
-  EXPECT_EQ(*api::parse_time("2026-11-21T05:46:07.250000Z") - *time, std::chrono::milliseconds(250));
-  EXPECT_FALSE(api::parse_time("yesterday").has_value());
-}
-
 TEST(Quantity, Forms) {
   EXPECT_EQ(api::parse_quantity_milli("250m"), 250);
   EXPECT_EQ(api::parse_quantity_milli("2"), 2000);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/kube/timestamp.hpp"
+#include "common/base/timestamp.hpp"
 
 #include <chrono>
 #include <cstdio>
 
-namespace paceline::kube {
+namespace paceline {
 namespace {
 
 using namespace std::chrono;
@@ -61,4 +61,4 @@ Result<WallTime> parse_time(std::string_view text) {
                                                     seconds(s) + fraction));
 }
 
-}  // namespace paceline::kube
+}  // namespace paceline

@@ -8,10 +8,10 @@
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
 
-namespace paceline::kube {
+namespace paceline {
 
 std::string format_time(WallTime time);        // metav1.Time: 2026-01-02T03:04:05Z
 std::string format_micro_time(WallTime time);  // metav1.MicroTime: 2026-01-02T03:04:05.000006Z
 Result<WallTime> parse_time(std::string_view text);
 
-}  // namespace paceline::kube
+}  // namespace paceline
