@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/rendezvous/json_forms.hpp"
 
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
 namespace paceline::rendezvous {
 namespace {
 
@@ -8,6 +12,55 @@ using nlohmann::json;
 
 constexpr std::size_t kMostLines = 64;
 constexpr std::size_t kLongestLine = 4096;
+
+constexpr std::int64_t kMostSteps = 1LL << 53;
+
+// A value names its fields, and the limits of each, once; Writer puts them into an object, Reader takes and checks them.
+template <typename Value, typename Of>
+concept Either = std::same_as<std::remove_const_t<Value>, Of>;
+
+template <typename Visit>
+void fields_of(Either<Node> auto& node, Visit& visit) {
+  visit("nodeRank", node.node_rank, 0, kMostNodes);
+  visit("role", node.role);
+  visit("replicaIndex", node.replica_index, 0, kMostNodes);
+  visit("incarnation", node.incarnation, 0, kMostAttempts);
+  visit("podName", node.pod_name);
+  visit("address", node.address);
+  visit("nodeName", node.node_name);
+  visit("processes", node.processes, 1, kMostProcesses);
+  visit("firstRank", node.first_rank, 0, kMostRanks);
+}
+
+template <typename Visit>
+void fields_of(Either<RankTable> auto& table, Visit& visit) {
+  visit("attempt", table.attempt, 0, kMostAttempts);
+  visit("worldSize", table.world_size, 1, kMostRanks);
+  visit("masterAddress", table.master_address);
+  visit("masterPort", table.master_port, 0, 65535);
+}
+
+template <typename Visit>
+void fields_of(Either<Culprit> auto& culprit, Visit& visit) {
+  visit("rank", culprit.rank, 0, kMostRanks);
+  visit("nodeRank", culprit.node_rank, 0, kMostNodes);
+  visit("podName", culprit.pod_name);
+  visit("attempt", culprit.attempt, 0, kMostAttempts);
+}
+
+template <typename Visit>
+void fields_of(Either<telemetry::RankSummary> auto& summary, Visit& visit) {
+  visit("rank", summary.rank, 0, kMostRanks);
+  visit("nodeRank", summary.node_rank, 0, kMostNodes);
+  visit("step", summary.step, 0, kMostSteps);
+  visit("steps", summary.steps, 0, kMostSteps);
+  visit("samples", summary.samples, 0, kMostSteps);
+  visit("p50", summary.p50);
+  visit("p95", summary.p95);
+  visit("samplesPerSecond", summary.samples_per_second);
+  visit("window", summary.window);
+  visit("total", summary.total);
+}
 
 telemetry::PhaseSeconds read_phases(Fields& fields, std::string_view key) {
   telemetry::PhaseSeconds seconds{};
@@ -23,6 +76,37 @@ telemetry::PhaseSeconds read_phases(Fields& fields, std::string_view key) {
   return seconds;
 }
 
+struct Writer {
+  json object = json::object();
+  void operator()(const char* key, const auto& value, std::int64_t = 0, std::int64_t = 0) { object[key] = value; }
+};
+
+struct Reader {
+  Fields fields;
+  template <std::integral Number>
+  void operator()(const char* key, Number& number, std::int64_t least, std::int64_t most) {
+    number = static_cast<Number>(fields.integer(key, least, most));
+  }
+  void operator()(const char* key, std::string& text) { text = fields.text(key); }
+  void operator()(const char* key, double& number) { number = fields.number(key); }
+  void operator()(const char* key, telemetry::PhaseSeconds& seconds) { seconds = read_phases(fields, key); }
+};
+
+template <typename Value>
+json written(const Value& value) {
+  Writer writer;
+  fields_of(value, writer);
+  return std::move(writer.object);
+}
+
+template <typename Value>
+Value read(const json& object, std::string& problem) {
+  Value value;
+  Reader reader{Fields(object, problem)};
+  fields_of(value, reader);
+  return value;
+}
+
 void add_failure(json& object, const Failure& failure) {
   if (failure.exit_code) object["exitCode"] = *failure.exit_code;
   if (failure.signal) object["signal"] = *failure.signal;
@@ -33,63 +117,30 @@ void add_failure(json& object, const Failure& failure) {
 
 }  // namespace
 
-json form(const Node& node) {
-  return {{"nodeRank", node.node_rank},      {"role", node.role},           {"replicaIndex", node.replica_index},
-          {"incarnation", node.incarnation}, {"podName", node.pod_name},    {"address", node.address},
-          {"nodeName", node.node_name},      {"processes", node.processes}, {"firstRank", node.first_rank}};
-}
+json form(const Node& node) { return written(node); }
 
 json form(const RankTable& table) {
-  json nodes = json::array();
+  json object = written(table);
+  object["version"] = 1;
+  json& nodes = object["nodes"] = json::array();
   for (const Node& node : table.nodes) nodes.push_back(form(node));
-  return {{"version", 1},
-          {"attempt", table.attempt},
-          {"worldSize", table.world_size},
-          {"masterAddress", table.master_address},
-          {"masterPort", table.master_port},
-          {"nodes", std::move(nodes)}};
+  return object;
 }
 
 json form(const Culprit& culprit) {
-  json object{{"rank", culprit.rank},
-              {"nodeRank", culprit.node_rank},
-              {"podName", culprit.pod_name},
-              {"attempt", culprit.attempt},
-              {"localRank", culprit.failure.local_rank}};
+  json object = written(culprit);
+  object["localRank"] = culprit.failure.local_rank;
   add_failure(object, culprit.failure);
   return object;
 }
 
-json form(const telemetry::RankSummary& summary) {
-  return {{"rank", summary.rank},       {"nodeRank", summary.node_rank},
-          {"step", summary.step},       {"steps", summary.steps},
-          {"samples", summary.samples}, {"p50", summary.p50},
-          {"p95", summary.p95},         {"samplesPerSecond", summary.samples_per_second},
-          {"window", summary.window},   {"total", summary.total}};
-}
+json form(const telemetry::RankSummary& summary) { return written(summary); }
 
-Node read_node(const json& object, std::string& problem) {
-  Fields fields(object, problem);
-  Node node;
-  node.node_rank = static_cast<int>(fields.integer("nodeRank", 0, kMostNodes));
-  node.role = fields.text("role");
-  node.replica_index = static_cast<int>(fields.integer("replicaIndex", 0, kMostNodes));
-  node.incarnation = static_cast<int>(fields.integer("incarnation", 0, kMostAttempts));
-  node.pod_name = fields.text("podName");
-  node.address = fields.text("address");
-  node.node_name = fields.text("nodeName");
-  node.processes = static_cast<int>(fields.integer("processes", 1, kMostProcesses));
-  node.first_rank = static_cast<int>(fields.integer("firstRank", 0, kMostRanks));
-  return node;
-}
+Node read_node(const json& object, std::string& problem) { return read<Node>(object, problem); }
 
 RankTable read_rank_table(const json& object, std::string& problem) {
+  auto table = read<RankTable>(object, problem);
   Fields fields(object, problem);
-  RankTable table;
-  table.attempt = static_cast<int>(fields.integer("attempt", 0, kMostAttempts));
-  table.world_size = static_cast<int>(fields.integer("worldSize", 1, kMostRanks));
-  table.master_address = fields.text("masterAddress");
-  table.master_port = static_cast<std::uint16_t>(fields.integer("masterPort", 0, 65535));
   for (const json& node : fields.array("nodes", kMostNodes)) table.nodes.push_back(read_node(node, problem));
   return table;
 }
@@ -113,31 +164,13 @@ Failure read_failure(const json& object, std::string& problem) {
 }
 
 Culprit read_culprit(const json& object, std::string& problem) {
-  Fields fields(object, problem);
-  Culprit culprit;
-  culprit.rank = static_cast<int>(fields.integer("rank", 0, kMostRanks));
-  culprit.node_rank = static_cast<int>(fields.integer("nodeRank", 0, kMostNodes));
-  culprit.pod_name = fields.text("podName");
-  culprit.attempt = static_cast<int>(fields.integer("attempt", 0, kMostAttempts));
+  auto culprit = read<Culprit>(object, problem);
   culprit.failure = read_failure(object, problem);
   return culprit;
 }
 
 telemetry::RankSummary read_rank_summary(const json& object, std::string& problem) {
-  Fields fields(object, problem);
-  telemetry::RankSummary summary;
-  constexpr std::int64_t kMostSteps = 1LL << 53;
-  summary.rank = static_cast<int>(fields.integer("rank", 0, kMostRanks));
-  summary.node_rank = static_cast<int>(fields.integer("nodeRank", 0, kMostNodes));
-  summary.step = static_cast<std::uint64_t>(fields.integer("step", 0, kMostSteps));
-  summary.steps = static_cast<std::uint64_t>(fields.integer("steps", 0, kMostSteps));
-  summary.samples = static_cast<std::uint64_t>(fields.integer("samples", 0, kMostSteps));
-  summary.p50 = fields.number("p50");
-  summary.p95 = fields.number("p95");
-  summary.samples_per_second = fields.number("samplesPerSecond");
-  summary.window = read_phases(fields, "window");
-  summary.total = read_phases(fields, "total");
-  return summary;
+  return read<telemetry::RankSummary>(object, problem);
 }
 
 }  // namespace paceline::rendezvous

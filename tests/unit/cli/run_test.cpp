@@ -9,36 +9,19 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
-#include <thread>
 #include <vector>
+
+#include "tests/unit/launcher/program.hpp"
 
 namespace paceline {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string slurp(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// A zombie that nobody has reaped yet is dead.
-bool alive(pid_t pid) {
-  const std::string stat = slurp("/proc/" + std::to_string(pid) + "/stat");
-  const std::size_t state = stat.rfind(") ");
-  return state != std::string::npos && stat[state + 2] != 'Z';
-}
-
-bool eventually(const std::function<bool()>& condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (std::chrono::steady_clock::now() < end) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return condition();
-}
+using test::alive;
+using test::eventually;
+using test::slurp;
 
 struct RunTest : ::testing::Test {
   RunTest() {
@@ -85,14 +68,9 @@ struct RunTest : ::testing::Test {
   }
 
   int end(pid_t pid) const {
-    int status = 0;
-    const bool ended = eventually([&] { return ::waitpid(pid, &status, WNOHANG) == pid; });
-    if (!ended) {
-      ::kill(pid, SIGKILL);
-      ::waitpid(pid, &status, 0);
-    }
-    EXPECT_TRUE(ended) << slurp(dir / "out");
-    return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
+    const auto code = test::ending(pid, std::chrono::seconds(20));
+    EXPECT_TRUE(code.has_value()) << slurp(dir / "out");
+    return code.value_or(-1);
   }
 
   bool leaves_nothing() const { return fs::is_empty(dir / "tmp"); }

@@ -9,11 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <thread>
@@ -24,6 +25,7 @@
 #include "common/contract/labels.hpp"
 #include "launcher/network.hpp"
 #include "launcher/rendezvous/frame.hpp"
+#include "tests/unit/launcher/program.hpp"
 
 namespace paceline::launcher {
 namespace {
@@ -35,26 +37,9 @@ using Clock = std::chrono::steady_clock;
 
 const std::string kLauncher = PACELINE_BINARY_DIR "/bin/paceline-launcher";
 
-std::string slurp(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// A zombie that nobody has reaped yet is dead.
-bool alive(pid_t pid) {
-  const std::string stat = slurp("/proc/" + std::to_string(pid) + "/stat");
-  const std::size_t state = stat.rfind(") ");
-  return state != std::string::npos && stat[state + 2] != 'Z';
-}
-
-bool eventually(const std::function<bool()>& condition, milliseconds limit = seconds(20)) {
-  const auto end = Clock::now() + limit;
-  while (Clock::now() < end) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(milliseconds(10));
-  }
-  return condition();
-}
+using test::alive;
+using test::eventually;
+using test::slurp;
 
 struct LauncherProcess : ::testing::Test {
   LauncherProcess() {
@@ -115,12 +100,10 @@ struct LauncherProcess : ::testing::Test {
   /// Exit code, or 1000 + signal.
   int wait(int node) {
     const pid_t pid = running.at(node);
-    int status = 0;
-    const bool ended = eventually([&] { return ::waitpid(pid, &status, WNOHANG) == pid; }, seconds(40));
-    EXPECT_TRUE(ended) << log(node);
-    if (!ended) return -1;
-    running.erase(node);
-    return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
+    const auto code = test::ending(pid);
+    EXPECT_TRUE(code.has_value()) << log(node);
+    if (code) running.erase(node);
+    return code.value_or(-1);
   }
 
   fs::path message_file(int node) const { return dir / ("message" + std::to_string(node)); }
@@ -201,6 +184,35 @@ TEST_F(LauncherProcess, SigtermReachesTheRanksAndIsNoFailure) {
   EXPECT_EQ(count("saved-"), 2);
   EXPECT_EQ(message(0)["verdict"], "Terminated");
   EXPECT_EQ(message(0)["restarts"], 0);
+}
+
+TEST_F(LauncherProcess, ADrainedReplicaLetsTheWholeGangSaveAtAStepBoundaryAndSpendsNoRestart) {
+  // A rank ends its step before it saves, and takes its time; in attempt 1 it finds what was saved.
+  const std::string script =
+      "if [ $PACELINE_ATTEMPT = 1 ]; then [ -s $DIR/saved-$RANK ] && exit 0; exit 9; fi; "
+      "asked=; trap 'asked=yes; echo $(date +%s%N) > $DIR/asked-$RANK' TERM; touch $DIR/up-$RANK; "
+      "while :; do sleep 0.1; if [ $asked ]; then sleep 2; echo step > $DIR/saved-$RANK; exit 0; fi; done";
+  const std::map<std::string, std::string> patient{{"PACELINE_GRACE_PERIOD", "20s"}};
+  launch(0, script, patient);
+  launch(1, script, patient);
+  ASSERT_TRUE(eventually([&] { return count("up-") == 4; })) << log(0);
+  ::kill(running[1], SIGTERM);
+  EXPECT_EQ(wait(1), contract::kExitTerminated) << log(1);
+  EXPECT_EQ(message(1)["verdict"], "Terminated");
+  ASSERT_TRUE(eventually([&] { return count("saved-") == 4; })) << log(0);
+  long long first = std::numeric_limits<long long>::max();
+  long long last = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const long long asked = std::stoll(slurp(dir / ("asked-" + std::to_string(rank))));
+    first = std::min(first, asked);
+    last = std::max(last, asked);
+  }
+  EXPECT_LT(last - first, 1'500'000'000) << "the others are asked at once, not when the drained replica has ended";
+  launch(1, script, {{"PACELINE_INCARNATION", "1"}});
+  EXPECT_EQ(wait(0), contract::kExitOk) << log(0);
+  EXPECT_EQ(wait(1), contract::kExitOk) << log(1);
+  EXPECT_EQ(message(0)["restarts"], 0);
+  EXPECT_EQ(message(0)["attempt"], 1);
 }
 
 TEST_F(LauncherProcess, WhatIgnoresSigtermIsKilledAfterTheGrace) {
