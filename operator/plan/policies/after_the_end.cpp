@@ -9,11 +9,9 @@ bool after_the_end(Planner& planner) {
   const api::Spec& spec = planner.spec;
   switch (spec.clean_pod_policy) {
     case api::CleanPodPolicy::kNone:
-      // Pods that ended by themselves stay; what the operator ended must not go on.
-      if (planner.status().is(status::kFailed, "DeadlineExceeded") ||
-          planner.status().is(status::kFailed, "RestartsExhausted")) {
+      // Pods that end by the gang's own verdict stay; where the launchers do not know that it is over, nothing must go on.
+      if (planner.status().is_true(status::kFailed) && !planner.status().is(status::kFailed, "RanksFailed"))
         planner.remove_running_pods();
-      }
       break;
     case api::CleanPodPolicy::kRunning: planner.remove_running_pods(); break;
     case api::CleanPodPolicy::kAll:

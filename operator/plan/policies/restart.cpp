@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replacement of pods. Survivors keep theirs and wait at the barrier; only what is lost gets a new incarnation, on its old node where that still serves.
 // Drain, eviction, deletion and lost nodes cost nothing; a container that was killed costs one restart of failurePolicy.maxRestarts.
+// A loss is one attempt, whoever counts it: rank 0's launcher, which sees its member go, or the operator, which sees the pod go.
 #include <algorithm>
 
 #include "operator/plan/planner.hpp"
@@ -40,6 +41,18 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
     }
   }
   return loss;
+}
+
+/// The attempt that follows the loss. It is counted once: by rank 0's launcher where it lives and has noticed (it is between two attempts then, and says
+/// the next one's number), otherwise here. Counting too little is mended by the launchers, who take the highest number that anybody knows.
+int next_attempt(const Planner& planner, const Loss& loss) {
+  const std::optional<status::Report>& summary = planner.in.memory.summary;
+  const int known = planner.out.status.attempt;
+  const bool counter_lost = std::any_of(loss.replicas.begin(), loss.replicas.end(),
+                                        [](const ReplicaState* s) { return s->replica.node_rank == 0; });
+  if (!summary || counter_lost) return std::max(known, summary ? summary->attempt : 0) + 1;
+  if (summary->phase != "Running" && summary->attempt >= known) return summary->attempt;
+  return std::max(known, summary->attempt) + 1;
 }
 
 std::chrono::nanoseconds pause(const Planner& planner, const Loss& loss) {
@@ -97,10 +110,8 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   if (loss.replicas.empty()) return !loss.settled;
   const ReplicaState& first = loss.culprit != nullptr ? *loss.culprit : *loss.replicas.front();
   const int cost = loss.culprit != nullptr ? 1 : 0;
-  if (planner.in.memory.summary) {
-    planner.status().attempt = std::max(planner.status().attempt, planner.in.memory.summary->attempt);
+  if (planner.in.memory.summary)
     planner.status().restarts = std::max(planner.status().restarts, planner.in.memory.summary->restarts);
-  }
   if (planner.status().restarts + cost > planner.spec.failure_policy.max_restarts && cost > 0) {
     nlohmann::json culprit = {{"pod", first.pod_name}, {"class", first.judgement.kind}};
     if (first.pod && first.pod->gang) culprit["exitCode"] = first.pod->gang->exit_code;
@@ -139,7 +150,7 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   planner.set(status::kRestarting, true, "Replacing", first.judgement.message);
   planner.status().set_nodes(nodes);
   planner.status().restarts += cost;
-  ++planner.status().attempt;
+  planner.status().attempt = next_attempt(planner, loss);
   for (const ReplicaState* state : loss.replicas) {
     const int incarnation = state->incarnation + 1;
     planner.set_incarnation(state->replica, incarnation);

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobBench: one job under plan_job, with a make-believe cluster that does what the plan says at once: pods appear, lose their gate, are bound, stop.
+// Every status goes through its JSON, as through the API server. Single-threaded; the clock moves when told.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/plan/job_plan.hpp"
+
+namespace paceline::plan {
+
+/// A pod as the bench keeps it.
+struct BenchPod {
+  std::string uid;
+  std::string node;
+  int rank = 0;
+  int incarnation = 0;
+  bool gated = true;
+  bool deleting = false;
+  bool lingers = false;  // a deletion only begins
+  bool sidecar = false;  // goes on after the trainer
+  WallTime created{};
+  observe::PodPhase phase = observe::PodPhase::kPending;
+  observe::TrainerState trainer = observe::TrainerState::kNone;
+  int exit_code = 0;
+  std::string reason;
+  std::string message;  // the launcher's
+};
+
+class JobBench {
+ public:
+  /// `spec` is merged into that of a job of one role `w` with two replicas.
+  explicit JobBench(const nlohmann::json& spec = nlohmann::json::object());
+  JobBench(const JobBench&) = delete;
+  JobBench& operator=(const JobBench&) = delete;
+
+  /// One reconciliation; carries the plan out.
+  Plan step();
+  /// Until a step changes nothing, at most ten times; the last plan.
+  Plan settle();
+  /// Settles with the job placed and every trainer running.
+  void run();
+
+  void change_spec(const nlohmann::json& patch);
+  void advance(std::chrono::nanoseconds by) { now += by; }
+  /// Another process takes over: it knows only what is in the API server.
+  void restart_operator() { memory = {}; }
+  /// The trainer ends and the pod with it.
+  void end(int rank, int exit_code, const nlohmann::json& message = nullptr);
+  void end_all(int exit_code, const nlohmann::json& message = nullptr);
+
+  const api::JobStatus& status() const { return job.status; }
+  BenchPod& pod(int rank);  // the newest of the rank
+  std::vector<std::string> pod_names() const;
+
+  observe::JobView job;
+  std::map<std::string, BenchPod> pods;  // by name
+  Memory memory;
+  WallTime now{std::chrono::sys_days(std::chrono::year(2026) / 1 / 1)};
+  int created = 0;
+  bool job_deleted = false;
+
+ private:
+  void carry_out(const Plan& plan);
+  std::vector<std::shared_ptr<const observe::PodView>> views() const;
+
+  nlohmann::json document_;
+};
+
+}  // namespace paceline::plan

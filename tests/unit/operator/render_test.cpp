@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pods as they are sent to the API server.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "operator/api/parse.hpp"
+#include "operator/render/names.hpp"
+#include "operator/render/pod.hpp"
+
+namespace paceline::render {
+namespace {
+
+using nlohmann::json;
+
+json document() {
+  return json::parse(R"({
+    "apiVersion": "paceline.dev/v1alpha1", "kind": "TrainingJob",
+    "metadata": {"name": "digits", "namespace": "research", "uid": "u-1"},
+    "spec": {"framework": {"type": "PyTorch"},
+             "roles": [{"name": "worker", "replicas": 3, "template": {"spec": {
+               "dnsPolicy": "None", "dnsConfig": {"nameservers": ["192.0.2.1"]},
+               "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                 {"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {"matchExpressions": [{"key": "b", "operator": "Exists"}]}]}}},
+               "containers": [{"name": "trainer", "image": "i", "command": ["train"], "env": [{"name": "MINE", "value": "x"}]}]}}}]}})");
+}
+
+json pod_of(int index, const std::string& rendezvous_ip, bool gated = true) {
+  const auto job = api::parse_training_job(document());
+  PodInputs inputs;
+  inputs.rendezvous_ip = rendezvous_ip;
+  inputs.node = "n7";
+  inputs.gated = gated;
+  return render_pod(*job, api::replicas_of(job->spec).at(static_cast<std::size_t>(index)), inputs);
+}
+
+std::map<std::string, json> environment_of(const json& pod) {
+  std::map<std::string, json> variables;
+  for (const json& variable : pod["spec"]["containers"][0]["env"]) variables[variable["name"]] = variable;
+  return variables;
+}
+
+TEST(Render, NothingThatAPodIsToldNeedsANameServer) {
+  for (int index = 0; index < 3; ++index) {
+    const json pod = pod_of(index, "10.96.0.17");
+    const auto job = api::parse_training_job(document());
+    for (const auto& [name, variable] : environment_of(pod)) {
+      if (!name.starts_with("PACELINE_") || !variable.contains("value")) continue;
+      const std::string value = variable["value"];
+      EXPECT_EQ(value.find(rendezvous_service_name(*job)), std::string::npos) << name << "=" << value;
+      EXPECT_EQ(value.find(".svc"), std::string::npos) << name << "=" << value;
+    }
+    EXPECT_EQ(environment_of(pod).at("PACELINE_RENDEZVOUS_ADDRESS")["value"], "10.96.0.17:29400");
+    EXPECT_EQ(environment_of(pod).at("PACELINE_POD_IP")["valueFrom"]["fieldRef"]["fieldPath"], "status.podIP")
+        << "what the rank table, and with it MASTER_ADDR, is made of";
+    EXPECT_EQ(pod["spec"]["dnsPolicy"], "None");
+    EXPECT_EQ(pod["spec"]["dnsConfig"]["nameservers"][0], "192.0.2.1");
+  }
+}
+
+TEST(Render, AnIPv6ServiceAddressIsBracketed) {
+  EXPECT_EQ(environment_of(pod_of(0, "fd00::1")).at("PACELINE_RENDEZVOUS_ADDRESS")["value"], "[fd00::1]:29400");
+}
+
+TEST(Render, RendezvousIsAServiceOfRankZeroThatIsThereBeforeThePodIsReady) {
+  const json service = render_rendezvous_service(*api::parse_training_job(document()));
+  EXPECT_NE(service["spec"].value("clusterIP", ""), "None") << "an address, not a name";
+  EXPECT_EQ(service["spec"]["publishNotReadyAddresses"], true);
+  const json pod = pod_of(0, "10.0.0.1");
+  const json& labels = pod["metadata"]["labels"];
+  for (const auto& [key, value] : service["spec"]["selector"].items()) EXPECT_EQ(labels[key], value) << key;
+  EXPECT_NE(pod_of(1, "10.0.0.1")["metadata"]["labels"]["paceline.dev/node-rank"],
+            service["spec"]["selector"]["paceline.dev/node-rank"]);
+}
+
+TEST(Render, EveryAlternativeOfTheAffinityIsPinned) {
+  const json pod = pod_of(2, "10.0.0.1");
+  const json& terms =
+      pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+  ASSERT_EQ(terms.size(), 2U);
+  for (const json& term : terms) {
+    EXPECT_EQ(term["matchFields"], json::parse(R"([{"key":"metadata.name","operator":"In","values":["n7"]}])"));
+    EXPECT_EQ(term["matchExpressions"].size(), 1U);
+  }
+  EXPECT_EQ(pod["spec"]["schedulingGates"], json::parse(R"([{"name":"paceline.dev/gang"}])"));
+  EXPECT_FALSE(pod_of(2, "10.0.0.1", false)["spec"].contains("schedulingGates"));
+}
+
+TEST(Render, TheUsersVariablesComeAfterOurs) {
+  const json pod = pod_of(0, "10.0.0.1");
+  const json& list = pod["spec"]["containers"][0]["env"];
+  EXPECT_EQ(list.back()["name"], "MINE");
+  EXPECT_EQ(pod["spec"]["containers"][0]["command"],
+            json({"/opt/paceline/bin/paceline-launcher", "run", "--", "train"}));
+}
+
+}  // namespace
+}  // namespace paceline::render

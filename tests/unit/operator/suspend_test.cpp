@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/unit/operator/job_bench.hpp"
+
+namespace paceline::plan {
+namespace {
+
+TEST(Suspend, GivesThePlaceBackAndWaitsForThePods) {
+  JobBench bench;
+  bench.run();
+  bench.pod(0).lingers = true;
+  bench.change_spec({{"suspend", true}});
+  bench.settle();
+  EXPECT_FALSE(bench.status().placed());
+  EXPECT_TRUE(bench.status().is("QuotaReserved", "Suspended"));
+  EXPECT_FALSE(bench.status().is_true("QuotaReserved"));
+  EXPECT_EQ(bench.pod_names(), std::vector<std::string>{"j-w-0-0"}) << "asked to stop, not gone yet";
+  EXPECT_TRUE(bench.status().is("Suspended", "Stopping"));
+  EXPECT_FALSE(bench.status().is_true("Suspended")) << "a process may still run";
+  bench.pods.clear();
+  EXPECT_FALSE(bench.settle().queued);
+  EXPECT_EQ(bench.status().phase, "Suspended");
+  EXPECT_EQ(bench.status().message, "spec.suspend is true");
+  EXPECT_FALSE(bench.status().start_time.has_value());
+}
+
+TEST(Suspend, ResumesAsANewAttemptWithNewPods) {
+  JobBench bench;
+  bench.run();
+  bench.change_spec({{"suspend", true}});
+  bench.settle();
+  bench.restart_operator();
+  bench.change_spec({{"suspend", false}});
+  EXPECT_TRUE(bench.settle().queued);
+  EXPECT_EQ(bench.status().phase, "Queued");
+  bench.run();
+  EXPECT_EQ(bench.status().phase, "Running");
+  EXPECT_EQ(bench.status().attempt, 1);
+  EXPECT_EQ(bench.status().restarts, 0) << "nobody failed";
+  EXPECT_EQ(bench.pod_names(), (std::vector<std::string>{"j-w-0-1", "j-w-1-1"}));
+}
+
+TEST(Suspend, RolesMayChangeMeanwhile) {
+  JobBench bench;
+  bench.run();
+  bench.pods.erase("j-w-1-0");
+  bench.settle();  // incarnations 0 and 1
+  bench.change_spec({{"suspend", true}});
+  bench.settle();
+  nlohmann::json roles = bench.job.job.spec.roles[0].pod_template;
+  roles = nlohmann::json::array({{{"name", "w"}, {"replicas", 3}, {"template", roles}}});
+  bench.change_spec({{"roles", roles}});
+  bench.settle();
+  bench.change_spec({{"suspend", false}});
+  bench.settle();
+  bench.run();
+  EXPECT_EQ(bench.pod_names(), (std::vector<std::string>{"j-w-0-2", "j-w-1-2", "j-w-2-2"}))
+      << "a name is never used twice";
+  EXPECT_EQ(bench.status().ready, "3/3");
+}
+
+TEST(Suspend, FromTheStartHasNoPodAndCostsNoAttempt) {
+  JobBench bench(nlohmann::json{{"suspend", true}});
+  bench.settle();
+  EXPECT_EQ(bench.status().phase, "Suspended");
+  EXPECT_EQ(bench.created, 0);
+  bench.change_spec({{"suspend", false}});
+  bench.settle();
+  bench.run();
+  EXPECT_EQ(bench.status().phase, "Running");
+  EXPECT_EQ(bench.status().attempt, 0);
+}
+
+TEST(Suspend, DuringCreationRemovesTheGatedSet) {
+  JobBench bench;
+  bench.memory.admission = {"n0", "n1"};
+  bench.step();
+  EXPECT_EQ(bench.pods.size(), 2U);
+  EXPECT_TRUE(bench.pod(0).gated);
+  bench.memory.admission.reset();
+  bench.change_spec({{"suspend", true}});
+  bench.settle();
+  EXPECT_TRUE(bench.pods.empty());
+  EXPECT_EQ(bench.status().phase, "Suspended");
+}
+
+}  // namespace
+}  // namespace paceline::plan
