@@ -15,7 +15,6 @@ using nlohmann::json;
 constexpr auto kFirstPoll = std::chrono::seconds(2);  // until the first step is seen
 constexpr auto kPoll = std::chrono::seconds(15);
 constexpr auto kCacheWait = std::chrono::seconds(1);
-constexpr int kMaxBackoffSeconds = 60;
 
 bool has_step(const api::JobStatus& status) {
   return status.training.is_object() && status.training.value("step", std::int64_t{0}) > 0;
@@ -143,6 +142,7 @@ Outcome Controller::reconcile_job(const std::string& key) {
                            parts_.clock.wall(), memory});
   };
   plan::Plan plan = decide();
+  if ((plan.queued || !plan.find_nodes.empty()) && !know_volumes(job, state, plan.queued)) plan = decide();
   if (plan.status.placed() && !job->status.placed() && !prepare(job, state)) plan = decide();
   const bool replaces =
       std::any_of(plan.creates.begin(), plan.creates.end(), [](const auto& create) { return !create.gated; });
@@ -177,13 +177,9 @@ bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& sta
       state->checked_priority = priority;
     }
   }
+  if (!done.refusal && !done.error && mounts_claims(job->job.spec)) done = look_at_volumes(job, state);
   if (!done.refusal && !done.error) return true;
-  if (done.error) spdlog::warn("{}: {}", state->key, to_string(*done.error));
-  const std::lock_guard lock(mutex_);
-  state->memory.refusal = done.refusal;
-  state->memory.admission.reset();
-  const int seconds = std::min(1 << std::min(state->memory.retries++, 6), kMaxBackoffSeconds);
-  state->memory.retry_at = parts_.clock.wall() + std::chrono::seconds(seconds);
+  put_off(*state, std::move(done));
   return false;
 }
 
@@ -204,9 +200,7 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
   {
     const std::lock_guard lock(mutex_);
     if (plan.back_off) {
-      const int seconds = std::min(1 << std::min(state->memory.retries++, 6), kMaxBackoffSeconds);
-      state->memory.retry_at = parts_.clock.wall() + std::chrono::seconds(seconds);
-      outcome.again = std::chrono::seconds(seconds);
+      outcome.again = state->back_off(parts_.clock.wall());
       plan.queued = false;
     }
     if (plan.queued) {
@@ -223,7 +217,7 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
     } else {
       auto& wanted = wants_node_[state->uid];
       const bool news = wanted.empty();
-      for (const int rank : plan.find_nodes) wanted.try_emplace(rank);
+      wanted.insert(plan.find_nodes.begin(), plan.find_nodes.end());
       want_schedule = want_schedule || news;
     }
   }
@@ -342,7 +336,9 @@ std::expected<Controller::JobPtr, Outcome> Controller::write_status(const JobPtr
       memory.summary.reset();
     }
     if (!plan.creates.empty()) memory.summary.reset();  // it speaks of the gang before the replacement
-    if (status.attempt != job->status.attempt) {
+    // New pods are on record: what was found out for the last replacement does not serve the next.
+    if (!std::ranges::equal(status.roles, job->status.roles, {}, &api::RoleStatus::incarnations,
+                            &api::RoleStatus::incarnations)) {
       memory.gone.clear();
       memory.replacement_nodes.clear();
     }

@@ -14,7 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <random>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -76,11 +76,17 @@ class Controller {
 
  private:
   struct JobState;
+  class SchedulerPass;
   using JobPtr = std::shared_ptr<const observe::JobView>;
 
   Outcome reconcile_job(const std::string& key);
   /// Services, Secret and dry run, before a place is taken; false when refused (then in memory).
   bool prepare(const JobPtr& job, const std::shared_ptr<JobState>& state);
+  /// Reads what the job's volumes demand of nodes, before it asks for one; false when refused (then in memory).
+  bool know_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state, bool queued);
+  Done look_at_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state);
+  /// Leaves a refusal or an error in memory: the job waits before it asks for a place again.
+  void put_off(JobState& state, Done done);
   Outcome carry_out(const JobPtr& job, const std::shared_ptr<JobState>& state, plan::Plan& plan);
   std::optional<Outcome> act(const JobPtr& job, const std::shared_ptr<JobState>& state, const plan::Plan& plan,
                              Done& total);
@@ -102,8 +108,8 @@ class Controller {
   mutable std::mutex mutex_;                                           // states_ and what is in them, counters_
   std::unordered_map<std::string, std::shared_ptr<JobState>> states_;  // by UID
   std::unordered_map<std::string, std::string> uid_of_key_;
-  std::map<std::string, std::map<int, std::string>> wants_node_;  // by UID: node ranks that need another node
-  std::unordered_set<std::string> queued_;                        // UIDs that want a place
+  std::map<std::string, std::set<int>> wants_node_;  // by UID: node ranks that need another node
+  std::unordered_set<std::string> queued_;           // UIDs that want a place
   std::mutex schedule_mutex_;
   Counters counters_;
 };

@@ -2,8 +2,10 @@
 // What the controller keeps of one life (UID) of a job. Guarded by the controller's mutex.
 #pragma once
 
+#include <algorithm>
+
 #include "operator/apply/controller.hpp"
-#include "operator/plan/policies/quota.hpp"
+#include "operator/apply/volumes.hpp"
 
 namespace paceline::apply {
 
@@ -17,10 +19,19 @@ struct Controller::JobState {
   std::int64_t checked_generation = -1;  // dry run
   std::string checked_priority;
   std::optional<Surroundings> surroundings;
+  std::optional<VolumeTerms> volumes;  // as last read
+  std::int64_t volumes_generation = -1;
   std::vector<plan::Need> needs;
   std::int64_t needs_generation = -1;
   SteadyTime last_poll{};
   std::string phase;  // as counted in jobs_by_phase
+
+  /// How long to leave the job alone after one more refusal: twice as long each time, a minute at most.
+  std::chrono::seconds back_off(WallTime now) {
+    const std::chrono::seconds pause(std::min(1 << std::min(memory.retries++, 6), 60));
+    memory.retry_at = now + pause;
+    return pause;
+  }
 };
 
 }  // namespace paceline::apply

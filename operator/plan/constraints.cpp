@@ -54,6 +54,14 @@ bool holds(const Requirement& requirement, const observe::NodeView& node) {
   return false;
 }
 
+bool meets(const NodeTerms& terms, const observe::NodeView& node) {
+  // A term without requirements selects nothing, as in the API.
+  return terms.empty() || std::any_of(terms.begin(), terms.end(), [&](const auto& term) {
+           return !term.empty() &&
+                  std::all_of(term.begin(), term.end(), [&](const Requirement& r) { return holds(r, node); });
+         });
+}
+
 bool tolerates(const Toleration& toleration, const observe::Taint& taint) {
   if (!toleration.effect.empty() && toleration.effect != taint.effect) return false;
   if (toleration.op == "Exists") return toleration.key.empty() || toleration.key == taint.key;
@@ -61,6 +69,16 @@ bool tolerates(const Toleration& toleration, const observe::Taint& taint) {
 }
 
 }  // namespace
+
+NodeTerms read_terms(const json& node_selector) {
+  NodeTerms terms;
+  for (const json& term : child(node_selector, "nodeSelectorTerms")) {
+    auto& requirements = terms.emplace_back();
+    for (const json& value : child(term, "matchExpressions")) requirements.push_back(read_requirement(value, false));
+    for (const json& value : child(term, "matchFields")) requirements.push_back(read_requirement(value, true));
+  }
+  return terms;
+}
 
 Constraints read_constraints(const json& pod_spec) {
   Constraints constraints;
@@ -71,11 +89,7 @@ Constraints read_constraints(const json& pod_spec) {
   }
   const json& required =
       child(child(child(pod_spec, "affinity"), "nodeAffinity"), "requiredDuringSchedulingIgnoredDuringExecution");
-  for (const json& term : child(required, "nodeSelectorTerms")) {
-    auto& requirements = constraints.terms.emplace_back();
-    for (const json& value : child(term, "matchExpressions")) requirements.push_back(read_requirement(value, false));
-    for (const json& value : child(term, "matchFields")) requirements.push_back(read_requirement(value, true));
-  }
+  constraints.terms = read_terms(required);
   for (const json& value : child(pod_spec, "tolerations")) {
     constraints.tolerations.push_back(
         {text(value, "key"), text(value, "operator"), text(value, "value"), text(value, "effect")});
@@ -96,13 +110,11 @@ std::string refusal(const Constraints& constraints, const observe::NodeView& nod
     const std::string* label = node.label(key);
     if (label == nullptr || *label != value) return "node selector";
   }
-  if (constraints.terms.empty()) return "";
-  for (const auto& term : constraints.terms) {
-    // A term without requirements selects nothing, as in the API.
-    if (!term.empty() && std::all_of(term.begin(), term.end(), [&](const Requirement& r) { return holds(r, node); }))
-      return "";
+  if (!meets(constraints.terms, node)) return "node affinity";
+  for (const NodeTerms& volume : constraints.volumes) {
+    if (!meets(volume, node)) return "out of reach of a volume";
   }
-  return "node affinity";
+  return "";
 }
 
 }  // namespace paceline::plan

@@ -21,6 +21,9 @@ struct Requirement {
   bool field = false;  // of matchFields: metadata.name
 };
 
+/// Alternatives, each a list of requirements that all hold; none at all: no demand.
+using NodeTerms = std::vector<std::vector<Requirement>>;
+
 struct Toleration {
   std::string key;  // empty with Exists: everything
   std::string op;
@@ -30,14 +33,19 @@ struct Toleration {
 
 struct Constraints {
   std::vector<std::pair<std::string, std::string>> selector;
-  std::vector<std::vector<Requirement>> terms;  // alternatives; none: no affinity
+  NodeTerms terms;
+  std::vector<NodeTerms> volumes;  // of each bound volume that not every node reaches
   std::vector<Toleration> tolerations;
 };
 
 /// From the `spec` of a pod template.
 Constraints read_constraints(const nlohmann::json& pod_spec);
 
-/// Why the node cannot take such a pod ("cordoned", "not ready", "taint KEY", "node selector", "node affinity"); empty when it can.
+/// From a NodeSelector: `nodeSelectorTerms`.
+NodeTerms read_terms(const nlohmann::json& node_selector);
+
+/// Why the node cannot take such a pod ("cordoned", "not ready", "taint KEY", "node selector", "node affinity", "out of reach of a volume"); empty when it
+/// can.
 std::string refusal(const Constraints& constraints, const observe::NodeView& node);
 
 }  // namespace paceline::plan

@@ -129,6 +129,9 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         "/nodes": {"list", "watch"},
         "/resourcequotas": {"list", "watch"},
         "scheduling.k8s.io/priorityclasses": {"list", "watch"},
+        "/persistentvolumeclaims": {"get"},
+        "/persistentvolumes": {"get"},
+        "storage.k8s.io/storageclasses": {"get"},
         "events.k8s.io/events": {"create", "patch"},
     }
     assert rules(objects, "Role", "paceline-operator") == {"coordination.k8s.io/leases": {"get", "create", "update"}}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/operator/controller_bench.hpp"
+
+#include <stdexcept>
+
+#include "operator/worker_pool.hpp"
+
+namespace paceline::apply {
+
+using nlohmann::json;
+
+struct ControllerBench::Operator {
+  explicit Operator(ControllerBench& bench)
+      : queue(bench.clock_),
+        controller({*bench.api_,
+                    bench.clock_,
+                    stores,
+                    executor,
+                    [this](const std::string& key) { queue.add(key); },
+                    [] { return std::string("token"); },
+                    {},
+                    {}},
+                   {}),
+        feeds{{bench.cluster_, kube::kNodes, stores.nodes},
+              {bench.cluster_, kube::kPods, stores.pods},
+              {bench.cluster_, kube::kResourceQuotas, stores.quotas},
+              {bench.cluster_, kube::kPriorityClasses, stores.priorities},
+              {bench.cluster_, kube::kTrainingJobs, stores.jobs}} {
+    controller.subscribe();
+    for (auto& feed : feeds) feed.relist();
+  }
+  Stores stores;
+  kube::WorkQueue queue;
+  InlineExecutor executor;
+  Controller controller;
+  std::vector<kube::FakeFeed> feeds;
+};
+
+ControllerBench::ControllerBench() : cluster_(clock_), api_(kube::make_fake_api(cluster_)) { restart_operator(); }
+ControllerBench::~ControllerBench() = default;
+
+void ControllerBench::restart_operator() {
+  operator_.reset();
+  operator_ = std::make_unique<Operator>(*this);
+}
+
+void ControllerBench::create(const kube::Resource& resource, const std::string& ns, const json& object) {
+  json document = object;
+  document["apiVersion"] = resource.api_version();
+  document["kind"] = resource.kind;
+  if (resource.namespaced) document["metadata"]["namespace"] = ns;
+  if (const auto made = api_->create(resource, ns, document.dump()); !made)
+    throw std::runtime_error(made.error().message);
+  // A status is the system's to write.
+  if (document.contains("status"))
+    cluster_.poke(resource, ns, document["metadata"]["name"].get<std::string>(),
+                  json{{"status", document["status"]}}.dump());
+}
+
+void ControllerBench::add_node(const std::string& name, int cpu, const json& labels) {
+  create(kube::kNodes, "",
+         {{"metadata", {{"name", name}, {"labels", labels}}},
+          {"status",
+           {{"allocatable", {{"cpu", cpu}, {"memory", "64Gi"}, {"pods", "110"}}},
+            {"conditions", json::array({{{"type", "Ready"}, {"status", "True"}}})}}}});
+}
+
+void ControllerBench::add_job(const std::string& name, const json& spec) {
+  json job = {{"metadata", {{"name", name}}}, {"spec", json::parse(R"({
+      "framework": {"type": "Custom", "processesPerReplica": 1},
+      "roles": [{"name": "w", "replicas": 2, "template": {"spec": {"containers": [
+        {"name": "trainer", "image": "i", "command": ["train"], "resources": {"requests": {"cpu": 1}}}]}}}]})")}};
+  job["spec"].merge_patch(spec);
+  create(kube::kTrainingJobs, "default", job);
+}
+
+void ControllerBench::patch_job(const std::string& name, const json& patch) {
+  if (const auto done = api_->patch(kube::kTrainingJobs, "default", name, patch.dump()); !done)
+    throw std::runtime_error(done.error().message);
+}
+
+bool ControllerBench::work() {
+  bool any = false;
+  for (auto& feed : operator_->feeds) any = feed.deliver(1000) > 0 || any;
+  while (const auto key = operator_->queue.try_get()) {
+    work_once(operator_->queue, operator_->controller, *key);
+    any = true;
+  }
+  return any;
+}
+
+void ControllerBench::system() {
+  std::map<std::string, int> used;
+  for (const std::string& text : cluster_.objects(kube::kPods)) {
+    const json pod = json::parse(text);
+    const std::string ns = pod["metadata"]["namespace"];
+    const std::string name = pod["metadata"]["name"];
+    const std::string phase = pod.value("/status/phase"_json_pointer, "Pending");
+    if (pod["metadata"].contains("deletionTimestamp")) {
+      cluster_.erase(kube::kPods, ns, name);
+      continue;
+    }
+    if (phase != "Succeeded" && phase != "Failed") ++used[ns];
+    if (!pod["spec"].value("schedulingGates", json::array()).empty() || phase != "Pending") continue;
+    const json node = pod["spec"].at(
+        "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0"_json_pointer);
+    const json running = json::array({{{"name", "trainer"}, {"state", {{"running", json::object()}}}}});
+    cluster_.poke(
+        kube::kPods, ns, name,
+        json{{"spec", {{"nodeName", node}}}, {"status", {{"phase", "Running"}, {"containerStatuses", running}}}}
+            .dump());
+  }
+  for (const std::string& text : cluster_.objects(kube::kResourceQuotas)) {
+    const json quota = json::parse(text);
+    const std::string ns = quota["metadata"]["namespace"];
+    cluster_.poke(
+        kube::kResourceQuotas, ns, quota["metadata"]["name"].get<std::string>(),
+        json{{"status", {{"hard", quota["spec"]["hard"]}, {"used", {{"pods", std::to_string(used[ns])}}}}}}.dump());
+  }
+}
+
+void ControllerBench::settle() {
+  for (int i = 0; i < 50; ++i) {
+    const std::uint64_t before = cluster_.resource_version();
+    system();
+    while (work()) {
+    }
+    cluster_.collect_garbage();
+    if (cluster_.resource_version() == before) return;
+  }
+  throw std::runtime_error("does not come to rest");
+}
+
+void ControllerBench::advance(std::chrono::nanoseconds by) {
+  clock_.advance(by);
+  settle();
+}
+
+void ControllerBench::finish(const std::string& name) {
+  for (const json& pod : pods(name)) {
+    const json message = {{"version", 1}, {"verdict", "Succeeded"}};
+    const json ended = {{"terminated", {{"exitCode", 0}, {"message", message.dump()}}}};
+    cluster_.poke(
+        kube::kPods, "default", pod["metadata"]["name"].get<std::string>(),
+        json{{"status",
+              {{"phase", "Succeeded"}, {"containerStatuses", json::array({{{"name", "trainer"}, {"state", ended}}})}}}}
+            .dump());
+  }
+  settle();
+}
+
+json ControllerBench::job(const std::string& name) const {
+  const auto found = api_->get(kube::kTrainingJobs, "default", name);
+  return found ? json::parse(*found) : json();
+}
+
+json ControllerBench::condition(const std::string& name, const std::string& type) const {
+  for (const json& condition : job(name).value("/status/conditions"_json_pointer, json::array())) {
+    if (condition["type"] == type) return condition;
+  }
+  return {};
+}
+
+std::vector<json> ControllerBench::pods(const std::string& name) const {
+  std::vector<json> list;
+  for (const std::string& text : cluster_.objects(kube::kPods)) {
+    json pod = json::parse(text);
+    if (pod["metadata"]["labels"]["paceline.dev/job"] == name) list.push_back(std::move(pod));
+  }
+  return list;
+}
+
+}  // namespace paceline::apply

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// ControllerBench: the operator's controller on an API server in memory, with a scheduler, kubelets and a quota controller that do their work at once.
+// Nothing goes wrong here; what may go wrong is tests/sim's. Single-threaded; the clock moves when told.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/kube/fake/cluster.hpp"
+#include "common/kube/work_queue.hpp"
+#include "operator/apply/controller.hpp"
+
+namespace paceline::apply {
+
+class ControllerBench {
+ public:
+  ControllerBench();
+  ~ControllerBench();
+
+  void add_node(const std::string& name, int cpu, const nlohmann::json& labels = nlohmann::json::object());
+  /// `spec` is merged into that of a job of one role `w` with two pods of one CPU.
+  void add_job(const std::string& name, const nlohmann::json& spec = nlohmann::json::object());
+  void create(const kube::Resource& resource, const std::string& ns, const nlohmann::json& object);
+  void patch_job(const std::string& name, const nlohmann::json& patch);
+  /// Until nothing happens any more.
+  void settle();
+  void advance(std::chrono::nanoseconds by);
+  void restart_operator();
+  /// Every trainer of the job exits 0.
+  void finish(const std::string& job);
+
+  nlohmann::json job(const std::string& name) const;  // null: none
+  nlohmann::json condition(const std::string& job, const std::string& type) const;
+  std::vector<nlohmann::json> pods(const std::string& job) const;
+  std::uint64_t writes() const { return cluster_.counts().writes(); }
+  kube::FakeCluster& cluster() { return cluster_; }
+
+ private:
+  struct Operator;
+  bool work();
+  void system();
+
+  ManualClock clock_;
+  kube::FakeCluster cluster_;
+  std::shared_ptr<kube::Api> api_;
+  std::unique_ptr<Operator> operator_;
+};
+
+}  // namespace paceline::apply

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gangs that mount PersistentVolumeClaims: what cannot be placed is refused by name, what is bound chooses the nodes.
+#include "operator/plan/policies/volumes.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/operator/controller_bench.hpp"
+
+namespace paceline {
+namespace {
+
+using nlohmann::json;
+using std::chrono::minutes;
+
+json claim(const char* phase, const char* storage_class, const char* volume = "") {
+  json object = {{"metadata", {{"name", "data"}}}, {"spec", json::object()}, {"status", {{"phase", phase}}}};
+  if (*storage_class != '\0') object["spec"]["storageClassName"] = storage_class;
+  if (*volume != '\0') object["spec"]["volumeName"] = volume;
+  return object;
+}
+
+json storage_class(const char* mode) { return {{"metadata", {{"name", "local"}}}, {"volumeBindingMode", mode}}; }
+
+json mounting(const std::string& name) {
+  return {
+      {"roles",
+       json::array({{{"name", "w"},
+                     {"replicas", 2},
+                     {"template",
+                      {{"spec",
+                        {{"volumes", json::array({{{"name", "scratch"}, {"emptyDir", json::object()}},
+                                                  {{"name", "d"}, {"persistentVolumeClaim", {{"claimName", name}}}}})},
+                         {"containers", json::array({{{"name", "trainer"},
+                                                      {"image", "i"},
+                                                      {"command", {"train"}},
+                                                      {"resources", {{"requests", {{"cpu", 1}}}}}}})}}}}}}})}};
+}
+
+TEST(Volumes, EveryStateOfAClaim) {
+  json going = claim("Bound", "local", "pv");
+  going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
+  struct Case {
+    json claim, storage_class;
+    const char* reason;
+    const char* says;
+  };
+  const Case cases[] = {
+      {claim("Bound", "local", "pv"), nullptr, "", ""},
+      {nullptr, nullptr, "VolumeClaimNotFound", "does not exist in namespace research; create it"},
+      {going, nullptr, "VolumeClaimNotFound", "is being deleted"},
+      {claim("Lost", "local", "pv"), nullptr, "VolumeClaimLost", "has lost its PersistentVolume pv"},
+      {claim("Pending", ""), nullptr, "VolumeClaimUnbound", "names no StorageClass"},
+      {claim("Pending", "local"), storage_class("WaitForFirstConsumer"), "VolumeWaitsForConsumer",
+       "StorageClass \"local\" binds it only when a pod is scheduled (WaitForFirstConsumer)"},
+      {claim("Pending", "local"), storage_class("Immediate"), "VolumeClaimUnbound",
+       "`kubectl describe pvc data -n research`"},
+      {claim("Pending", "by-hand"), nullptr, "VolumeClaimUnbound", "is not bound yet"},
+      {json::array(), nullptr, "VolumeClaimUnbound", ""},
+  };
+  for (const Case& test : cases) {
+    const auto refused = plan::claim_refusal({"spec.here", "data"}, "research", test.claim, test.storage_class);
+    EXPECT_EQ(refused ? refused->reason : "", test.reason) << test.claim.dump();
+    if (!refused) continue;
+    EXPECT_TRUE(refused->message.starts_with("spec.here: PersistentVolumeClaim \"data\" ")) << refused->message;
+    EXPECT_NE(refused->message.find(test.says), std::string::npos) << refused->message;
+  }
+}
+
+TEST(Volumes, AMissingClaimIsNamedAndItsArrivalStartsTheJob) {
+  apply::ControllerBench bench;
+  bench.add_node("n0", 4);
+  bench.add_job("j", mounting("data"));
+  bench.settle();
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Queued");
+  EXPECT_EQ(bench.job("j")["status"]["reason"], "VolumeClaimNotFound");
+  EXPECT_EQ(bench.job("j")["status"]["message"],
+            "spec.roles[0].template.spec.volumes[1].persistentVolumeClaim.claimName: PersistentVolumeClaim \"data\" "
+            "does not exist in namespace default; create it, or name one that exists");
+  EXPECT_TRUE(bench.pods("j").empty());
+  const std::uint64_t writes = bench.writes();
+  for (int i = 0; i < 5; ++i) bench.advance(minutes(2));
+  EXPECT_EQ(bench.writes(), writes) << "asking again is no reason to write";
+  bench.create(kube::kPersistentVolumeClaims, "default", claim("Bound", "local", "pv"));
+  bench.advance(minutes(1));
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
+}
+
+TEST(Volumes, WaitForFirstConsumerIsRefusedUntilBoundAndThenChoosesTheNode) {
+  apply::ControllerBench bench;
+  bench.add_node("n0", 4, {{"kubernetes.io/hostname", "n0"}});
+  bench.add_node("n1", 4, {{"kubernetes.io/hostname", "n1"}});
+  bench.create(kube::kStorageClasses, "", storage_class("WaitForFirstConsumer"));
+  bench.create(kube::kPersistentVolumeClaims, "default", claim("Pending", "local"));
+  bench.add_job("j", mounting("data"));
+  bench.settle();
+  EXPECT_EQ(bench.job("j")["status"]["reason"], "VolumeWaitsForConsumer");
+  EXPECT_TRUE(bench.pods("j").empty());
+
+  const json on_n1 = json::parse(R"({"nodeSelectorTerms": [{"matchExpressions": [
+      {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}]}]})");
+  bench.create(kube::kPersistentVolumes, "",
+               {{"metadata", {{"name", "pv"}}}, {"spec", {{"nodeAffinity", {{"required", on_n1}}}}}});
+  bench.cluster().poke(kube::kPersistentVolumeClaims, "default", "data", claim("Bound", "local", "pv").dump());
+  bench.advance(minutes(1));
+  ASSERT_EQ(bench.pods("j").size(), 2U) << bench.job("j")["status"].dump(1);
+  for (const json& pod : bench.pods("j")) EXPECT_EQ(pod["spec"]["nodeName"], "n1");
+
+  // Another process does not know the volume yet when it looks for the successor's node.
+  bench.restart_operator();
+  bench.cluster().erase(kube::kPods, "default", "j-w-1-0");
+  bench.add_node("n2", 16, {{"kubernetes.io/hostname", "n2"}});
+  bench.cluster().poke(kube::kNodes, "", "n1", R"({"spec":{"unschedulable":true}})");
+  bench.settle();
+  EXPECT_EQ(bench.pods("j").size(), 1U);
+  EXPECT_EQ(bench.job("j")["status"]["reason"], "WaitingForNode") << bench.job("j")["status"].dump(1);
+  bench.cluster().poke(kube::kNodes, "", "n1", R"({"spec":{"unschedulable":null}})");
+  bench.settle();
+  ASSERT_EQ(bench.pods("j").size(), 2U) << bench.job("j")["status"].dump(1);
+  EXPECT_EQ(bench.pods("j")[1]["spec"]["nodeName"], "n1");
+}
+
+TEST(Volumes, AGangThatFitsOnlyOutOfReachWaitsAndSaysSo) {
+  apply::ControllerBench bench;
+  bench.add_node("n0", 8, {{"zone", "a"}});
+  bench.add_node("n1", 1, {{"zone", "b"}});
+  const json in_b = json::parse(
+      R"({"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]})");
+  bench.create(kube::kPersistentVolumes, "",
+               {{"metadata", {{"name", "pv"}}}, {"spec", {{"nodeAffinity", {{"required", in_b}}}}}});
+  bench.create(kube::kPersistentVolumeClaims, "default", claim("Bound", "local", "pv"));
+  bench.add_job("j", mounting("data"));
+  bench.settle();
+  EXPECT_TRUE(bench.pods("j").empty());
+  EXPECT_EQ(bench.job("j")["status"]["reason"], "TooLarge");
+  EXPECT_NE(bench.job("j")["status"]["message"].get<std::string>().find("1 out of reach of a volume"),
+            std::string::npos)
+      << bench.job("j")["status"]["message"];
+}
+
+}  // namespace
+}  // namespace paceline
