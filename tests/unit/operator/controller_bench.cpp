@@ -18,7 +18,10 @@ struct ControllerBench::Operator {
                     executor,
                     [this](const std::string& key) { queue.add(key); },
                     [] { return std::string("token"); },
-                    {},
+                    [&bench](const std::string&, const std::string&) -> Result<std::string> {
+                      if (bench.summary.empty()) return fail(Code::kUnavailable, Origin::kHttp, "nobody answers", true);
+                      return bench.summary;
+                    },
                     {}},
                    {}),
         feeds{{bench.cluster_, kube::kNodes, stores.nodes},
@@ -105,10 +108,10 @@ void ControllerBench::system() {
     const json node = pod["spec"].at(
         "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0"_json_pointer);
     const json running = json::array({{{"name", "trainer"}, {"state", {{"running", json::object()}}}}});
-    cluster_.poke(
-        kube::kPods, ns, name,
-        json{{"spec", {{"nodeName", node}}}, {"status", {{"phase", "Running"}, {"containerStatuses", running}}}}
-            .dump());
+    cluster_.poke(kube::kPods, ns, name,
+                  json{{"spec", {{"nodeName", node}}},
+                       {"status", {{"phase", "Running"}, {"podIP", "10.0.0.1"}, {"containerStatuses", running}}}}
+                      .dump());
   }
   for (const std::string& text : cluster_.objects(kube::kResourceQuotas)) {
     const json quota = json::parse(text);

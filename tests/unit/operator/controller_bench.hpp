@@ -38,6 +38,8 @@ class ControllerBench {
   std::uint64_t writes() const { return cluster_.counts().writes(); }
   kube::FakeCluster& cluster() { return cluster_; }
 
+  std::string summary;  // what rank 0's launcher answers; empty: nothing
+
  private:
   struct Operator;
   bool work();

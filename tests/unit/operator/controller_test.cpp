@@ -69,5 +69,42 @@ TEST(Controller, TheDeadlineComesByItself) {
   EXPECT_TRUE(bench.pods("j").empty());
 }
 
+TEST(Controller, ALostPodIsOneAttemptThoughTheLauncherCountsItToo) {
+  const auto says = [](const char* phase, int attempt) {
+    return json{{"version", 1}, {"phase", phase}, {"attempt", attempt}, {"restarts", 0}}.dump();
+  };
+  const auto attempt_of = [](const json& pod) -> std::string {
+    for (const json& variable : pod["spec"]["containers"][0]["env"]) {
+      if (variable["name"] == "PACELINE_ATTEMPT") return variable["value"];
+    }
+    return "";
+  };
+  for (const char* seen_before : {"nothing", "the count", "the count, by an operator that is no more"}) {
+    ControllerBench bench;
+    bench.add_node("n0", 2);
+    bench.add_job("j");
+    bench.settle();
+    bench.summary = says("Restarting", 1);  // its member is gone
+    if (std::string_view(seen_before) != "nothing") {
+      bench.advance(std::chrono::seconds(20));
+      ASSERT_EQ(bench.job("j")["status"]["attempt"], 1);
+    }
+    if (std::string_view(seen_before).ends_with("no more")) bench.restart_operator();
+    bench.cluster().erase(kube::kPods, "default", "j-w-1-0");
+    bench.settle();
+    ASSERT_EQ(bench.pods("j").size(), 2U) << seen_before;
+    EXPECT_EQ(bench.job("j")["status"]["attempt"], 1) << seen_before;
+    EXPECT_EQ(attempt_of(bench.pods("j")[1]), "1") << seen_before;
+
+    bench.summary = says("Running", 1);
+    bench.advance(std::chrono::seconds(20));
+    bench.summary.clear();  // it dies with its pod
+    bench.cluster().erase(kube::kPods, "default", "j-w-0-0");
+    bench.settle();
+    EXPECT_EQ(bench.job("j")["status"]["attempt"], 2) << seen_before;
+    EXPECT_EQ(bench.job("j")["status"]["restarts"], 0) << seen_before;
+  }
+}
+
 }  // namespace
 }  // namespace paceline::apply
