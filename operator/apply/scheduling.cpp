@@ -40,8 +40,7 @@ bool Controller::know_volumes(const JobPtr& job, const std::shared_ptr<JobState>
   if (!mounts_claims(job->job.spec)) return true;
   {
     const std::lock_guard lock(mutex_);
-    const bool known = state->volumes_generation == job->job.metadata.generation;
-    if (known && (!queued || queued_.contains(state->uid))) return true;
+    if (state->volumes_generation == job->job.metadata.generation) return true;  // `prepare` looks again
   }
   Done done = look_at_volumes(job, state);
   if (!done.refusal && !done.error) return true;

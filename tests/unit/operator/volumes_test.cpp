@@ -119,6 +119,21 @@ TEST(Volumes, WaitForFirstConsumerIsRefusedUntilBoundAndThenChoosesTheNode) {
   EXPECT_EQ(bench.pods("j")[1]["spec"]["nodeName"], "n1");
 }
 
+TEST(Volumes, AClaimThatGoesWhileTheJobWaitsStopsItBeforeAnyPod) {
+  apply::ControllerBench bench;
+  bench.add_node("n0", 2);
+  bench.create(kube::kPersistentVolumeClaims, "default", claim("Bound", "local", "pv"));
+  bench.add_job("first");
+  bench.settle();
+  bench.add_job("j", mounting("data"));
+  bench.settle();
+  ASSERT_EQ(bench.job("j")["status"]["reason"], "WaitingForRoom") << bench.job("j")["status"].dump(1);
+  bench.cluster().erase(kube::kPersistentVolumeClaims, "default", "data");
+  bench.finish("first");
+  EXPECT_EQ(bench.job("j")["status"]["reason"], "VolumeClaimNotFound") << bench.job("j")["status"].dump(1);
+  EXPECT_TRUE(bench.pods("j").empty());
+}
+
 TEST(Volumes, AGangThatFitsOnlyOutOfReachWaitsAndSaysSo) {
   apply::ControllerBench bench;
   bench.add_node("n0", 8, {{"zone", "a"}});
