@@ -64,9 +64,12 @@ bool JobStatus::is(std::string_view type, std::string_view reason) const {
 }
 
 std::vector<std::string> JobStatus::nodes() const {
+  constexpr std::size_t kMost = 100'000;  // more than any job has: a status may say anything
   std::vector<std::string> nodes;
-  for (const PlacedNode& node : placement)
-    nodes.insert(nodes.end(), static_cast<std::size_t>(std::clamp(node.pods, 0, 10000)), node.name);
+  for (const PlacedNode& node : placement) {
+    const std::size_t pods = static_cast<std::size_t>(std::clamp(node.pods, 0, 10000));
+    nodes.insert(nodes.end(), std::min(pods, kMost - nodes.size()), node.name);
+  }
   return nodes;
 }
 

@@ -212,6 +212,7 @@ Done Actuator::remove(const api::TrainingJob& job, const std::vector<plan::Delet
       kube::DeleteOptions options;
       options.uid = pod.uid;
       if (pod.force) options.grace_period_seconds = 0;
+      if (pod.version > 0) options.resource_version = std::to_string(pod.version);
       const auto answer = api_.remove(kube::kPods, job.metadata.name_space, pod.name, options);
       if (answer) {
         collector.wrote(kube::version_of(*answer), &Done::deleted);

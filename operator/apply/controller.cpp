@@ -306,7 +306,6 @@ std::expected<Controller::JobPtr, Outcome> Controller::write_status(const JobPtr
     ++(stale ? counters_.conflicts : counters_.errors);
     if (found) {
       if (auto view = observe::project_job(*found); view && view->meta.uid == job->meta.uid) {
-        state->confirmed = view->meta.resource_version;
         state->latest = std::make_shared<const observe::JobView>(std::move(*view));
         return std::unexpected(Outcome{!stale, std::chrono::milliseconds(0)});
       }
@@ -319,7 +318,6 @@ std::expected<Controller::JobPtr, Outcome> Controller::write_status(const JobPtr
   {
     const std::lock_guard lock(mutex_);
     ++counters_.status_writes;
-    state->confirmed = written->meta.resource_version;
     state->latest = written;
     if (!state->phase.empty()) --counters_.jobs_by_phase[state->phase];
     ++counters_.jobs_by_phase[state->phase = status.phase];
@@ -348,17 +346,13 @@ std::expected<Controller::JobPtr, Outcome> Controller::write_status(const JobPtr
 }
 
 Result<bool> Controller::confirm(const JobPtr& job, const std::shared_ptr<JobState>& state) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (state->confirmed == job->meta.resource_version) return true;
-  }
+  // Always asked anew: since our own last write another leader may have taken over, and this process may have slept through it.
   const auto found = parts_.api.get(kube::kTrainingJobs, job->meta.ns, job->meta.name);
   if (!found) return std::unexpected(found.error());
   auto view = observe::project_job(*found);
   if (!view) return std::unexpected(view.error());
   if (view->meta.uid != job->meta.uid) return fail(Code::kNotFound, Origin::kKube, "the job was deleted");
   const std::lock_guard lock(mutex_);
-  state->confirmed = view->meta.resource_version;
   if (view->meta.resource_version == job->meta.resource_version) return true;
   state->latest = std::make_shared<const observe::JobView>(std::move(*view));
   return false;

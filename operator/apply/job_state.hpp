@@ -14,7 +14,6 @@ struct Controller::JobState {
   std::string key;
   plan::Memory memory;
   JobPtr latest;                         // as our last write or read left it; used until the cache has caught up
-  std::uint64_t confirmed = 0;           // resourceVersion that a write or read of this process saw as the newest
   std::uint64_t pods_version = 0;        // of pods that we wrote: wait for the cache
   std::int64_t checked_generation = -1;  // dry run
   std::string checked_priority;

@@ -67,7 +67,12 @@ void Planner::remove_live_pods() {
 
 void Planner::remove_running_pods() {
   for (const auto& pod : in.pods) {
-    if (!pod->terminal() && !(pod->gang && pod->gang->ended)) remove(*pod);
+    if (pod->terminal() || (pod->gang && pod->gang->ended)) continue;
+    const std::size_t before = out.deletes.size();
+    remove(*pod);
+    // The cache may lag: a pod that has ended meanwhile keeps its log.
+    if (out.deletes.size() > before && !out.deletes.back().force)
+      out.deletes.back().version = pod->meta.resource_version;
   }
 }
 
@@ -103,6 +108,19 @@ void Planner::absorb(const status::Report& report) {
   if (!report.culprit.is_null()) status().culprit = report.culprit;
 }
 
+namespace {
+
+/// A status that somebody edited, or that is of another spec, names replicas that are not there.
+bool describes(const api::JobStatus& status, const api::Spec& spec) {
+  return status.nodes().size() == static_cast<std::size_t>(api::replica_count(spec)) &&
+         std::equal(status.roles.begin(), status.roles.end(), spec.roles.begin(), spec.roles.end(),
+                    [](const api::RoleStatus& known, const api::Role& role) {
+                      return known.incarnations.size() == static_cast<std::size_t>(role.replicas);
+                    });
+}
+
+}  // namespace
+
 Plan plan_job(const Observed& observed) {
   Planner planner(observed);
   const api::TrainingJob& job = observed.job.job;
@@ -125,6 +143,10 @@ Plan plan_job(const Observed& observed) {
     return done();
   }
   if (suspension(planner) || deadline(planner)) return done();
+  if (planner.status().placed() && !describes(planner.status(), planner.spec)) {
+    planner.unplace("StatusDamaged", "the placement on record is not one of this spec; the job starts again", true);
+    return done();
+  }
   if (!planner.status().placed()) {
     queue_up(planner);
     if (!planner.status().placed()) return done();

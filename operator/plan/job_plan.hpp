@@ -52,6 +52,7 @@ struct DeletePod {
   std::string name;
   std::string uid;
   bool force = false;
+  std::uint64_t version = 0;  // only while the pod is as it was seen; 0: in any case
 };
 struct PodRef {
   std::string name;

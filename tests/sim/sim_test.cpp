@@ -5,67 +5,58 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/sim/world.hpp"
+#include "tests/sim/schedule.hpp"
 
 namespace paceline::sim {
 namespace {
 
-void schedule(std::uint64_t seed, const Rates& rates, int steps) {
-  World world(seed, 3, 4);
-  world.add_job("a", 2, 3, 3);
-  world.add_job("b", 3, 2, 2);
-  for (int i = 0; i < steps; ++i) {
-    world.step(rates);
-    if (i == steps / 2) world.add_job("c", 2, 1, 1);
-    const auto broken = world.check();
-    ASSERT_FALSE(broken.has_value()) << "seed " << seed << " step " << i << ": " << *broken;
-  }
-  const bool rest = world.settle(400);
-  const auto broken = world.check();
-  ASSERT_FALSE(broken.has_value()) << "seed " << seed << " while settling: " << *broken;
-  ASSERT_TRUE(rest) << "seed " << seed << ": still writes; a " << world.job("a")["status"].dump() << "\nb "
-                    << world.job("b")["status"].dump();
-  for (const char* name : {"a", "b", "c"}) {
-    const std::string phase = world.phase(name);
-    ASSERT_TRUE(phase == "Succeeded" || (rates.kill_pod > 0 && phase == "Failed"))
-        << "seed " << seed << ": " << name << " " << world.job(name)["status"].dump(1);
-  }
-  for (const char* name : {"a", "b", "c"})
-    ASSERT_TRUE(world.api().remove(kube::kTrainingJobs, "default", name).has_value());
-  world.cluster().collect_garbage();
-  ASSERT_TRUE(world.settle(100));
-  ASSERT_TRUE(world.cluster().objects(kube::kPods).empty()) << "seed " << seed << ": orphans";
-}
-
-/// Every test takes its seeds in order for PACELINE_SIM_SECONDS (default 4) and prints how far it came.
-void schedules(std::uint64_t from, std::uint64_t count, const Rates& rates, int steps) {
+/// Every test takes its seeds in order for PACELINE_SIM_SECONDS (default 3) and prints how far it came; PACELINE_SIM_SEED runs that one seed only.
+void schedules(std::uint64_t from, const Rates& rates) {
   const char* seconds = std::getenv("PACELINE_SIM_SECONDS");
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds == nullptr ? 4 : std::atoi(seconds));
-  for (std::uint64_t seed = from; seed < from + count; ++seed) {
-    schedule(seed, rates, steps);
-    if (::testing::Test::HasFatalFailure()) return;
-    if (std::chrono::steady_clock::now() > end) {
-      std::printf("%llu schedules\n", static_cast<unsigned long long>(seed - from + 1));
-      return;
-    }
-  }
+  const char* only = std::getenv("PACELINE_SIM_SEED");
+  const auto began = std::chrono::steady_clock::now();
+  const auto end = began + std::chrono::seconds(seconds == nullptr ? 3 : std::atoi(seconds));
+  std::uint64_t seed = only == nullptr ? from : std::strtoull(only, nullptr, 10);
+  std::uint64_t done = 0;
+  do {
+    const auto broken = run_schedule(seed, rates);
+    ASSERT_FALSE(broken.has_value()) << broken->what;
+    ++seed;
+    ++done;
+  } while (only == nullptr && std::chrono::steady_clock::now() < end);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  std::printf("%llu schedules, %.0f a second\n", static_cast<unsigned long long>(done),
+              static_cast<double>(done) / took.count());
 }
 
-TEST(Simulation, Calm) { schedules(1, 200, {}, 300); }
-TEST(Simulation, Crashes) { schedules(1000, 1000, {.crash = 0.1}, 200); }
-TEST(Simulation, ApiFaults) { schedules(2000, 1000, {.fail = 0.1, .lost = 0.1}, 200); }
-TEST(Simulation, PodsDie) { schedules(3000, 1000, {.kill_pod = 0.02, .delete_pod = 0.02}, 250); }
-TEST(Simulation, NodesGoSilent) { schedules(4000, 1000, {.lose_node = 0.03}, 250); }
+TEST(Simulation, Calm) { schedules(1, {}); }
+TEST(Simulation, CalmAndFresh) { schedules(100'000, {.fresh = true}); }
+TEST(Simulation, Crashes) { schedules(1'000'000, {.crash = 0.1, .restart = 0.02}); }
+TEST(Simulation, ApiFaults) { schedules(2'000'000, {.fail = 0.1, .lost = 0.1}); }
+TEST(Simulation, PodsDie) { schedules(3'000'000, {.kill_pod = 0.02, .fail_rank = 0.02, .delete_pod = 0.02}); }
+TEST(Simulation, NodesGoSilent) { schedules(4'000'000, {.delete_pod = 0.01, .lose_node = 0.03}); }
+TEST(Simulation, WatchesBreak) {
+  schedules(5'000'000, {.kill_pod = 0.01, .delete_pod = 0.02, .relist = 0.1, .repeat = 0.1});
+}
+TEST(Simulation, TwoLeaders) {
+  schedules(6'000'000, {.fail = 0.02, .kill_pod = 0.01, .delete_pod = 0.02, .second_leader = 0.05});
+}
+TEST(Simulation, ClockJumps) { schedules(7'000'000, {.delete_pod = 0.01, .lose_node = 0.02, .clock_jump = 0.05}); }
 TEST(Simulation, Everything) {
-  schedules(5000, 2000,
-            {.crash = 0.05,
-             .fail = 0.05,
-             .lost = 0.05,
-             .kill_pod = 0.01,
-             .delete_pod = 0.01,
-             .lose_node = 0.01,
-             .spec_change = 0.01},
-            300);
+  schedules(8'000'000, {.crash = 0.05,
+                        .fail = 0.05,
+                        .lost = 0.05,
+                        .meanwhile = 0.2,
+                        .kill_pod = 0.01,
+                        .fail_rank = 0.01,
+                        .delete_pod = 0.01,
+                        .lose_node = 0.01,
+                        .spec_change = 0.01,
+                        .restart = 0.01,
+                        .second_leader = 0.01,
+                        .clock_jump = 0.01,
+                        .relist = 0.02,
+                        .repeat = 0.02});
 }
 
 /// For every write of a run: crash before and after it; the end is the same and nothing is created twice.
@@ -73,11 +64,11 @@ TEST(Simulation, CrashAtEveryWrite) {
   const auto run = [](int write, bool after, bool& fired) {
     World world(7, 2, 4);
     if (write > 0) world.arm(write, after);
-    world.add_job("a", 3, 2, 3);
+    world.add_job({.name = "a", .replicas = 3, .cpu = 2, .max_restarts = 3});
     EXPECT_TRUE(world.settle(200));
     fired = write > 0 && !world.armed();
     EXPECT_EQ(world.phase("a"), "Succeeded") << "crash at write " << write << (after ? " after" : " before");
-    EXPECT_EQ(world.job("a")["status"].value("attempt", -1), 0);
+    EXPECT_EQ(world.status("a").value("attempt", -1), 0);
     return world.cluster().counts().creates;
   };
   bool fired = false;
@@ -95,13 +86,12 @@ TEST(Simulation, CrashAtEveryWrite) {
 
 TEST(Simulation, GangsThatDoNotFitTogetherRunOneAfterTheOther) {
   World world(1, 2, 4);
-  world.add_job("first", 2, 3, 0);
-  world.add_job("second", 2, 3, 0);
-  world.drain_once();
-  world.drain_once();
-  EXPECT_EQ(world.pods().size(), 2U);
+  world.add_job({.name = "first", .replicas = 2, .cpu = 3});
+  world.add_job({.name = "second", .replicas = 2, .cpu = 3});
+  world.drain();
+  EXPECT_EQ(world.facts().pods.size(), 2U);
   const std::string waiting = world.phase("first") == "Queued" ? "first" : "second";
-  EXPECT_EQ(world.job(waiting)["status"]["reason"], "WaitingForRoom") << world.job(waiting)["status"].dump(1);
+  EXPECT_EQ(world.status(waiting)["reason"], "WaitingForRoom") << world.status(waiting).dump(1);
   EXPECT_TRUE(world.settle(200));
   EXPECT_EQ(world.phase("first"), "Succeeded");
   EXPECT_EQ(world.phase("second"), "Succeeded");
@@ -109,12 +99,12 @@ TEST(Simulation, GangsThatDoNotFitTogetherRunOneAfterTheOther) {
 
 TEST(Simulation, TooLargeSaysSoAndBlocksNobody) {
   World world(1, 2, 4);
-  world.add_job("giant", 3, 4, 0);
-  world.add_job("small", 1, 1, 0);
+  world.add_job({.name = "giant", .replicas = 3, .cpu = 4});
+  world.add_job({.name = "small"});
   EXPECT_TRUE(world.settle(200));
   EXPECT_EQ(world.phase("small"), "Succeeded");
   EXPECT_EQ(world.phase("giant"), "Queued");
-  EXPECT_EQ(world.job("giant")["status"]["reason"], "TooLarge");
+  EXPECT_EQ(world.status("giant")["reason"], "TooLarge");
 }
 
 }  // namespace

@@ -1,387 +1,332 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/world.hpp"
 
-#include "operator/api/parse.hpp"
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "common/base/timestamp.hpp"
+#include "common/kube/work_queue.hpp"
+#include "operator/apply/controller.hpp"
 #include "operator/worker_pool.hpp"
 
 namespace paceline::sim {
 
 using nlohmann::json;
 
-/// The API as the operator sees it: every write may be the process's last, or go wrong.
-class CrashApi final : public kube::Api {
- public:
-  CrashApi(std::shared_ptr<kube::Api> inner, std::mt19937_64& random, const Rates& rates)
-      : inner_(std::move(inner)), random_(random), rates_(rates) {}
-
-  int countdown = 0;  // to the armed write
-  bool crash_after = false;
-
-  Result<std::string> get(const kube::Resource& r, const std::string& ns, const std::string& name,
-                          const std::stop_token& stop) override {
-    return inner_->get(r, ns, name, stop);
-  }
-  Result<std::string> list(const kube::Resource& r, const std::string& ns, const kube::ListOptions& o,
-                           const std::stop_token& stop) override {
-    return inner_->list(r, ns, o, stop);
-  }
-  Result<std::string> create(const kube::Resource& r, const std::string& ns, const std::string& body,
-                             const kube::WriteOptions& o, const std::stop_token& stop) override {
-    return write(o.dry_run, [&] { return inner_->create(r, ns, body, o, stop); });
-  }
-  Result<std::string> update(const kube::Resource& r, const std::string& ns, const std::string& name,
-                             const std::string& body, const kube::WriteOptions& o,
-                             const std::stop_token& stop) override {
-    return write(o.dry_run, [&] { return inner_->update(r, ns, name, body, o, stop); });
-  }
-  Result<std::string> patch(const kube::Resource& r, const std::string& ns, const std::string& name,
-                            const std::string& body, const kube::PatchOptions& o,
-                            const std::stop_token& stop) override {
-    return write(o.dry_run, [&] { return inner_->patch(r, ns, name, body, o, stop); });
-  }
-  Result<std::string> remove(const kube::Resource& r, const std::string& ns, const std::string& name,
-                             const kube::DeleteOptions& o, const std::stop_token& stop) override {
-    return write(o.dry_run, [&] { return inner_->remove(r, ns, name, o, stop); });
-  }
-  Status watch(const kube::Resource& r, const std::string& ns, const kube::WatchOptions& o, const kube::WatchHandler& h,
-               const std::stop_token& stop) override {
-    return inner_->watch(r, ns, o, h, stop);
-  }
-  Result<std::string> get_raw(const std::string& path, const std::stop_token& stop) override {
-    return inner_->get_raw(path, stop);
-  }
-
- private:
-  bool chance(double p) { return p > 0 && std::uniform_real_distribution<>(0, 1)(random_) < p; }
-
-  Result<std::string> write(bool dry_run, const auto& call) {
-    if (dry_run) return call();
-    const bool due = countdown > 0 && --countdown == 0;
-    if (due && !crash_after) throw Crash{};
-    if (chance(rates_.crash / 2)) throw Crash{};
-    if (chance(rates_.fail)) return fail(Code::kUnavailable, Origin::kKube, "simulated: not now", true);
-    auto answer = call();
-    if ((due && crash_after) || chance(rates_.crash / 2)) throw Crash{};
-    if (chance(rates_.lost)) return fail(Code::kTimeout, Origin::kKube, "simulated: the answer was lost", true);
-    return answer;
-  }
-
-  std::shared_ptr<kube::Api> inner_;
-  std::mt19937_64& random_;
-  const Rates& rates_;
-};
-
 struct World::Operator {
-  Operator(World& world)
+  explicit Operator(World& world)
       : queue(world.clock_),
-        controller({*world.crashing_,
+        controller({*world.api_,
                     world.clock_,
                     stores,
                     executor,
                     [this](const std::string& key) { queue.add(key); },
                     [] { return std::string("token"); },
-                    {},
+                    [&world](const std::string& ip, const std::string&) { return world.launchers_.summary(ip); },
                     {}},
                    {}),
-        feeds{{world.cluster_, kube::kNodes, stores.nodes},
-              {world.cluster_, kube::kPods, stores.pods},
-              {world.cluster_, kube::kResourceQuotas, stores.quotas},
-              {world.cluster_, kube::kPriorityClasses, stores.priorities},
-              {world.cluster_, kube::kTrainingJobs, stores.jobs}} {
+        streams{Stream{world.journals_[0], stores.nodes, world.chaos_.defect},
+                {world.journals_[1], stores.pods, world.chaos_.defect},
+                {world.journals_[2], stores.quotas, world.chaos_.defect},
+                {world.journals_[3], stores.priorities, world.chaos_.defect},
+                {world.journals_[4], stores.jobs, world.chaos_.defect}} {
     controller.subscribe();
-    for (auto& feed : feeds) feed.relist();
+    for (Stream& stream : streams) stream.relist(world.cluster_.resource_version());
   }
   apply::Stores stores;
   kube::WorkQueue queue;
   apply::InlineExecutor executor;
   apply::Controller controller;
-  std::vector<kube::FakeFeed> feeds;
+  std::array<Stream, 5> streams;
 };
 
-World::World(std::uint64_t seed, int nodes, int cpu_per_node)
-    : cluster_(clock_), plain_(kube::make_fake_api(cluster_)), random_(seed), nodes_(nodes) {
-  crashing_ = std::make_unique<CrashApi>(plain_, random_, rates_);
+World::World(std::uint64_t seed, int nodes, int cpu_per_node, Defect defect)
+    : cluster_(clock_),
+      plain_(kube::make_fake_api(cluster_)),
+      chaos_{std::mt19937_64(seed)},
+      journals_{Journal{kube::kNodes},
+                {kube::kPods},
+                {kube::kResourceQuotas},
+                {kube::kPriorityClasses},
+                {kube::kTrainingJobs}},
+      launchers_(cluster_, chaos_) {
+  trace_ = std::getenv("PACELINE_SIM_TRACE") != nullptr;
+  chaos_.defect = defect;
+  chaos_.meanwhile = [this] { user_or_fate(); };
+  api_ = make_faulty_api(plain_, chaos_);
+  cluster_.set_observer([this](const kube::FakeCluster::Sight& sight) { observe(sight); });
   for (int i = 0; i < nodes; ++i) {
     const std::string name = "n" + std::to_string(i);
     const json node = {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", name}}}};
     if (!plain_->create(kube::kNodes, "", node.dump())) throw std::runtime_error("cannot create a node");
-    const json status = {
-        {"status",
-         {{"allocatable", {{"cpu", std::to_string(cpu_per_node)}, {"memory", "64Gi"}, {"pods", "110"}}},
-          {"conditions",
-           json::array({{{"type", "Ready"}, {"status", "True"}, {"lastTransitionTime", "2026-01-01T00:00:00Z"}}})}}}};
-    cluster_.poke(kube::kNodes, "", name, status.dump());
+    const json room = {{"cpu", std::to_string(cpu_per_node)}, {"memory", "64Gi"}, {"pods", "110"}};
+    cluster_.poke(kube::kNodes, "", name, json{{"status", {{"allocatable", room}}}}.dump());
+    set_ready(name, true);
   }
-  restart_operator();
+  new_leader();
 }
 
 World::~World() = default;
 
-void World::restart_operator() {
-  operator_.reset();
-  operator_ = std::make_unique<Operator>(*this);
+void World::observe(const kube::FakeCluster::Sight& sight) {
+  chaos_.laws.on_change(sight);
+  if (trace_) {
+    const json* status = sight.object.contains("status") ? &sight.object["status"] : nullptr;
+    std::printf("%s v%llu %s %s %s\n", format_time(clock_.wall()).c_str(),
+                static_cast<unsigned long long>(sight.resource_version),
+                sight.type == kube::WatchEventType::kDeleted ? "gone"
+                : sight.before != nullptr                    ? "now"
+                                                             : "new",
+                sight.object["metadata"]["name"].get_ref<const std::string&>().c_str(),
+                status != nullptr ? status->dump().substr(0, 1500).c_str() : "");
+  }
+  for (Journal& journal : journals_) {
+    if (journal.resource.plural == sight.resource.plural)
+      journal.add(sight, sight.object["metadata"]["name"].get_ref<const std::string&>());
+  }
+}
+
+void World::set_rates(const Rates& rates) {
+  chaos_.rates = rates;
+  chaos_.laws.expect_room(rates.second_leader == 0);
+  chaos_.quota_is_known = rates.fresh;
 }
 
 void World::arm(int write, bool after) {
-  crashing_->countdown = write;
-  crashing_->crash_after = after;
+  chaos_.countdown = write;
+  chaos_.crash_after = after;
 }
 
-bool World::armed() const { return crashing_->countdown > 0; }
-
-void World::add_job(const std::string& name, int replicas, int cpu_per_pod, int max_restarts) {
-  const json job = {
-      {"apiVersion", "paceline.dev/v1alpha1"},
-      {"kind", "TrainingJob"},
-      {"metadata", {{"name", name}, {"namespace", "default"}}},
-      {"spec",
-       {{"framework", {{"type", "Custom"}, {"processesPerReplica", 1}}},
-        {"failurePolicy", {{"maxRestarts", max_restarts}, {"forceDeleteAfter", "20s"}}},
-        {"roles",
-         json::array(
-             {{{"name", "w"},
-               {"replicas", replicas},
-               {"template",
-                {{"spec",
-                  {{"containers",
-                    json::array({{{"name", "trainer"},
-                                  {"image", "i"},
-                                  {"command", {"train"}},
-                                  {"resources", {{"requests", {{"cpu", std::to_string(cpu_per_pod)}}}}}}})}}}}}}})}}}};
+void World::add_job(const JobShape& shape) {
+  const json container = {{"name", "trainer"},
+                          {"image", "i"},
+                          {"command", {"train"}},
+                          {"resources", {{"requests", {{"cpu", std::to_string(shape.cpu)}}}}}};
+  json job = {{"apiVersion", "paceline.dev/v1alpha1"},
+              {"kind", "TrainingJob"},
+              {"metadata", {{"name", shape.name}, {"namespace", "default"}}},
+              {"spec",
+               {{"framework", {{"type", "Custom"}, {"processesPerReplica", 1}}},
+                {"failurePolicy", {{"maxRestarts", shape.max_restarts}, {"forceDeleteAfter", "20s"}}},
+                {"scheduling", {{"gangTimeout", "30s"}}},
+                {"cleanPodPolicy", shape.clean_pod_policy},
+                {"successPolicy", shape.success_policy},
+                {"roles", json::array({{{"name", "w"},
+                                        {"replicas", shape.replicas},
+                                        {"template", {{"spec", {{"containers", json::array({container})}}}}}}})}}}};
+  if (!shape.ttl.empty()) job["spec"]["ttlAfterFinished"] = shape.ttl;
   if (const auto made = plain_->create(kube::kTrainingJobs, "default", job.dump()); !made)
     throw std::runtime_error(made.error().message);
 }
 
-json World::job(const std::string& name) const {
-  const auto found = plain_->get(kube::kTrainingJobs, "default", name);
-  return found ? json::parse(*found) : json();
+void World::add_quota(int pods) {
+  const json quota = {{"apiVersion", "v1"},
+                      {"kind", "ResourceQuota"},
+                      {"metadata", {{"name", "team"}, {"namespace", "default"}}},
+                      {"spec", {{"hard", {{"pods", std::to_string(pods)}}}}}};
+  if (!plain_->create(kube::kResourceQuotas, "default", quota.dump()))
+    throw std::runtime_error("cannot create a quota");
+  cluster_.poke(kube::kResourceQuotas, "default", "team",
+                json{{"status", {{"hard", {{"pods", std::to_string(pods)}}}}}}.dump());
+  has_quota_ = true;
+  count_quota();
 }
 
-std::string World::phase(const std::string& name) const { return job(name).value("/status/phase"_json_pointer, ""); }
+void World::add_bystander(const std::string& job) {
+  const json labels = {{"paceline.dev/job", job}, {"paceline.dev/job-uid", facts().jobs.at(job).uid}};
+  const json pod = {{"apiVersion", "v1"},
+                    {"kind", "Pod"},
+                    {"metadata", {{"name", "bystander"}, {"namespace", "default"}, {"labels", labels}}},
+                    {"spec", {{"containers", json::array({{{"name", "c"}, {"image", "i"}}})}}}};
+  if (!plain_->create(kube::kPods, "default", pod.dump())) throw std::runtime_error("cannot create a pod");
+}
 
-std::vector<std::shared_ptr<const json>> World::pods() const {
-  std::vector<std::shared_ptr<const json>> list;
-  std::map<std::string, std::shared_ptr<const json>> parsed;
-  for (const std::string& text : cluster_.objects(kube::kPods)) {
-    const auto known = parsed_.find(text);
-    list.push_back(known != parsed_.end() ? known->second : std::make_shared<const json>(json::parse(text)));
-    parsed.emplace(text, list.back());
+std::string World::phase(const std::string& job) const {
+  const auto found = facts().jobs.find(job);
+  return found == facts().jobs.end() ? "" : found->second.phase;
+}
+
+json World::status(const std::string& job) const {
+  const auto found = plain_->get(kube::kTrainingJobs, "default", job);
+  return found ? json::parse(*found).value("status", json()) : json();
+}
+
+void World::new_leader() {
+  if (chaos_.defect == Defect::kStartsOver) {
+    for (const auto& [name, job] : Facts(facts()).jobs)
+      cluster_.poke(kube::kTrainingJobs, "default", name, R"({"status":null})");
   }
-  parsed_ = std::move(parsed);
-  return list;
+  operators_.push_back(std::make_unique<Operator>(*this));
 }
 
-bool World::run_one_key() {
-  const auto key = operator_->queue.try_get();
-  if (!key) return false;
+void World::reconcile(std::size_t which, const std::string& key) {
   try {
-    work_once(operator_->queue, operator_->controller, *key);
+    work_once(operators_[which]->queue, operators_[which]->controller, key);
   } catch (const Crash&) {
-    restart_operator();
+    const bool led = which + 1 == operators_.size();
+    operators_.erase(operators_.begin() + static_cast<std::ptrdiff_t>(which));
+    if (led) new_leader();
   }
-  return true;
 }
 
-std::size_t World::deliver(std::size_t limit) {
+bool World::run_one_key(std::size_t which) {
+  const auto key = operators_[which]->queue.try_get();
+  if (key) reconcile(which, *key);
+  return key.has_value();
+}
+
+std::size_t World::deliver(std::size_t which, std::size_t limit) {
   std::size_t delivered = 0;
-  for (auto& feed : operator_->feeds) delivered += feed.deliver(limit);
+  for (Stream& stream : operators_[which]->streams) delivered += stream.deliver(limit);
   return delivered;
 }
 
-/// Binds what is not gated to the node that its affinity names.
-void World::scheduler() {
-  for (const auto& entry : pods()) {
-    const json& pod = *entry;
-    const json& spec = pod["spec"];
-    if (spec.contains("nodeName") || !spec.value("schedulingGates", json::array()).empty() ||
-        pod["metadata"].contains("deletionTimestamp"))
-      continue;
-    const json node = spec.at(
-        "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0"_json_pointer);
-    cluster_.poke(kube::kPods, "default", pod["metadata"]["name"].get<std::string>(),
-                  json{{"spec", {{"nodeName", node}}}}.dump());
+void World::set_ready(const std::string& node, bool ready) {
+  const json condition = {
+      {"type", "Ready"}, {"status", ready ? "True" : "Unknown"}, {"lastTransitionTime", format_time(clock_.wall())}};
+  cluster_.poke(kube::kNodes, "", node, json{{"status", {{"conditions", json::array({condition})}}}}.dump());
+}
+
+void World::count_quota() {
+  if (!has_quota_) return;
+  int used = 0;
+  for (const auto& [name, pod] : facts().pods) used += pod.terminal() ? 0 : 1;
+  cluster_.poke(kube::kResourceQuotas, "default", "team",
+                R"({"status":{"used":{"pods":")" + std::to_string(used) + "\"}}}");
+}
+
+void World::collect_garbage() {
+  const bool orphans = std::any_of(facts().pods.begin(), facts().pods.end(), [this](const auto& entry) {
+    return !entry.second.owner.empty() && facts().job_of(entry.second) == nullptr;
+  });
+  if (orphans) cluster_.collect_garbage();
+}
+
+/// What users, hardware and the rest of the cluster do.
+void World::user_or_fate() {
+  const Rates& rates = chaos_.rates;
+  const auto some_pod = [this] {
+    return std::next(facts().pods.begin(), static_cast<std::ptrdiff_t>(chaos_.pick(facts().pods.size())))->first;
+  };
+  if (!facts().pods.empty() && chaos_.chance(rates.delete_pod)) {
+    if (const std::string pod = some_pod(); pod != "bystander") (void)plain_->remove(kube::kPods, "default", pod);
+  }
+  if (!facts().pods.empty() && chaos_.chance(rates.kill_pod)) launchers_.kill(some_pod());
+  if (chaos_.chance(rates.fail_rank)) launchers_.fail_rank();
+  if (chaos_.chance(rates.lose_node)) {
+    const auto node = std::next(facts().nodes.begin(), static_cast<std::ptrdiff_t>(chaos_.pick(facts().nodes.size())));
+    if (const bool ready = chaos_.chance(0.6); ready != node->second.ready) set_ready(std::string(node->first), ready);
+  }
+  if (!facts().jobs.empty() && chaos_.chance(rates.spec_change)) {
+    const auto job = std::next(facts().jobs.begin(), static_cast<std::ptrdiff_t>(chaos_.pick(facts().jobs.size())));
+    (void)plain_->patch(kube::kTrainingJobs, "default", std::string(job->first),
+                        chaos_.chance(0.5) ? R"({"spec":{"suspend":true}})" : R"({"spec":{"suspend":false}})");
+  }
+  if (chaos_.chance(rates.clock_jump)) {
+    clock_.jump_wall(std::chrono::seconds(chaos_.chance(0.5) ? 60 : -60));
+    clock_jumped_ = true;
   }
 }
 
-void World::kubelets(bool everything) {
-  std::map<std::string, bool> ready;
-  for (const std::string& text : cluster_.objects(kube::kNodes)) {
-    const json node = json::parse(text);
-    ready[node["metadata"]["name"]] = node["status"]["conditions"][0]["status"] == "True";
-  }
-  std::map<std::string, std::vector<std::shared_ptr<const json>>> gangs;
-  for (const auto& entry : pods()) {
-    const json& pod = *entry;
-    const std::string name = pod["metadata"]["name"];
-    const std::string node = pod["spec"].value("nodeName", "");
-    if (!everything && chance(0.5)) continue;
-    if (node.empty() || !ready[node]) continue;
-    if (pod["metadata"].contains("deletionTimestamp")) {
-      cluster_.erase(kube::kPods, "default", name);
-      continue;
-    }
-    const std::string phase = pod.value("/status/phase"_json_pointer, "Pending");
-    if (phase == "Pending" || phase.empty()) {
-      const json status = {
-          {"status",
-           {{"phase", "Running"},
-            {"podIP", "10.0.0.1"},
-            {"containerStatuses", json::array({{{"name", "trainer"}, {"state", {{"running", json::object()}}}}})}}}};
-      cluster_.poke(kube::kPods, "default", name, status.dump());
-    } else if (phase == "Running") {
-      gangs[pod["metadata"]["labels"]["paceline.dev/job"]].push_back(entry);
-    }
-  }
-  // A gang that is whole may finish, all ranks together as the launchers decide it.
-  for (const auto& [name, members] : gangs) {
-    const json owner = job(name);
-    if (owner.is_null() || static_cast<int>(members.size()) != owner["spec"]["roles"][0]["replicas"].get<int>() ||
-        (!everything && !chance(0.1)))
-      continue;
-    for (const auto& entry : members) {
-      const json& pod = *entry;
-      const json message = {{"version", 1}, {"verdict", "Succeeded"}, {"attempt", 0}, {"restarts", 0}};
-      const json status = {
-          {"status",
-           {{"phase", "Succeeded"},
-            {"containerStatuses",
-             json::array({{{"name", "trainer"},
-                           {"state", {{"terminated", {{"exitCode", 0}, {"message", message.dump()}}}}}}})}}}};
-      cluster_.poke(kube::kPods, "default", pod["metadata"]["name"].get<std::string>(), status.dump());
+void World::disturb_watch() {
+  auto& streams = operators_[chaos_.pick(operators_.size())]->streams;
+  Stream& stream = streams[chaos_.pick(streams.size())];
+  if (chaos_.chance(chaos_.rates.relist)) stream.relist(cluster_.resource_version());
+  if (chaos_.chance(chaos_.rates.repeat)) {
+    if (chaos_.chance(0.5)) {
+      stream.repeat();
+    } else {
+      stream.go_back(1 + chaos_.pick(4));
     }
   }
 }
 
-void World::step(const Rates& rates) {
-  rates_ = rates;
-  switch (pick(6)) {
+/// Where caches never lag.
+void World::refresh() {
+  count_quota();
+  for (std::size_t i = 0; i < operators_.size(); ++i) deliver(i, 1000);
+}
+
+void World::step() {
+  const Rates& rates = chaos_.rates;
+  const std::size_t which = chaos_.pick(operators_.size());
+  switch (chaos_.pick(7)) {
     case 0:
-    case 1: operator_->feeds[pick(operator_->feeds.size())].deliver(1 + pick(4)); break;
-    case 2: run_one_key(); break;
-    case 3: scheduler(); break;
-    case 4: kubelets(false); break;
-    default: clock_.advance(std::chrono::milliseconds(1 + static_cast<int>(pick(3000)))); break;
-  }
-  const auto all = pods();
-  if (!all.empty() && chance(rates.delete_pod)) {
-    const json& pod = *all[pick(all.size())];
-    (void)plain_->remove(kube::kPods, "default", pod["metadata"]["name"].get<std::string>());
-  }
-  if (!all.empty() && chance(rates.kill_pod)) {
-    const json& pod = *all[pick(all.size())];
-    if (pod.value("/status/phase"_json_pointer, "") == "Running") {
-      const json status = {
-          {"status",
-           {{"phase", "Failed"},
-            {"containerStatuses",
-             json::array({{{"name", "trainer"},
-                           {"state", {{"terminated", {{"exitCode", 137}, {"reason", "OOMKilled"}}}}}}})}}}};
-      cluster_.poke(kube::kPods, "default", pod["metadata"]["name"].get<std::string>(), status.dump());
+    case 1: {
+      auto& streams = operators_[which]->streams;
+      streams[chaos_.pick(streams.size())].deliver(1 + chaos_.pick(4));
+      break;
     }
+    case 2:
+    case 3: run_one_key(which); break;
+    case 4: launchers_.schedule(); break;
+    case 5: launchers_.run_pods(false); break;
+    default:
+      clock_.advance(std::chrono::milliseconds(1 + static_cast<int>(chaos_.pick(3000))));
+      count_quota();
+      collect_garbage();
+      break;
   }
-  if (chance(rates.lose_node)) {
-    const std::string name = "n" + std::to_string(pick(static_cast<std::size_t>(nodes_)));
-    const bool up = chance(0.6);
-    const json status = {{"status",
-                          {{"conditions", json::array({{{"type", "Ready"},
-                                                        {"status", up ? "True" : "Unknown"},
-                                                        {"lastTransitionTime", api::format_time(clock_.wall())}}})}}}};
-    cluster_.poke(kube::kNodes, "", name, status.dump());
+  user_or_fate();
+  disturb_watch();
+  if (chaos_.chance(rates.restart)) {
+    operators_.pop_back();
+    new_leader();
   }
-  if (chance(rates.spec_change)) {
-    const auto jobs = cluster_.objects(kube::kTrainingJobs);
-    if (!jobs.empty()) {
-      const json job = json::parse(jobs[pick(jobs.size())]);
-      const json patch = {{"spec", {{"suspend", chance(0.5)}}}};
-      (void)plain_->patch(kube::kTrainingJobs, "default", job["metadata"]["name"].get<std::string>(), patch.dump());
-    }
-  }
+  if (operators_.size() > 1 && chaos_.chance(0.05)) operators_.erase(operators_.begin());
+  if (operators_.size() < 2 && chaos_.chance(rates.second_leader)) new_leader();
+  if (rates.fresh) refresh();
 }
 
-void World::drain_once() {
-  rates_ = {};
-  for (int i = 0; i < 200; ++i) {
-    const bool moved = deliver(1000) > 0;
-    if (!run_one_key() && !moved) break;
+void World::drain() {
+  constexpr int kEnough = 500;
+  int turns = 0;
+  for (bool moved = true; moved && turns < kEnough; ++turns) {
+    count_quota();
+    moved = false;
+    for (std::size_t i = 0; i < operators_.size(); ++i) {
+      moved = deliver(i, 1000) > 0 || moved;
+      moved = run_one_key(i) || moved;
+    }
   }
+  if (turns == kEnough) report(Law::kComesToRest, "reconciles without end while nothing happens");
 }
 
 bool World::settle(int rounds) {
-  rates_ = {};
-  for (int i = 0; i < nodes_; ++i) {
-    const json status = {{"status",
-                          {{"conditions", json::array({{{"type", "Ready"},
-                                                        {"status", "True"},
-                                                        {"lastTransitionTime", api::format_time(clock_.wall())}}})}}}};
-    cluster_.poke(kube::kNodes, "", "n" + std::to_string(i), status.dump());
+  // Long enough for back-off, time-outs and deadlines; also for those that a clock set back has moved away.
+  const int enough = 20 + (clock_jumped_ ? 100 : 0);
+  chaos_.rates = {};
+  operators_.erase(operators_.begin(), operators_.end() - 1);
+  for (const auto& [name, node] : Facts(facts()).nodes) {
+    if (!node.ready) set_ready(name, true);
   }
-  for (const std::string& text : cluster_.objects(kube::kTrainingJobs)) {
-    (void)plain_->patch(kube::kTrainingJobs, "default", json::parse(text)["metadata"]["name"].get<std::string>(),
-                        R"({"spec":{"suspend":false}})");
-  }
+  for (const auto& [name, job] : Facts(facts()).jobs)
+    (void)plain_->patch(kube::kTrainingJobs, "default", name, R"({"spec":{"suspend":false}})");
   int still = 0;
-  for (int i = 0; i < rounds; ++i) {
+  for (int i = 0; i < rounds && !broken(); ++i) {
     const std::uint64_t before = cluster_.resource_version();
-    drain_once();
-    scheduler();
-    kubelets(true);
-    drain_once();
+    const std::uint64_t writes = chaos_.writes;
+    drain();
+    launchers_.schedule();
+    launchers_.run_pods(true);
+    drain();
+    collect_garbage();
     clock_.advance(std::chrono::seconds(5));
-    still = cluster_.resource_version() == before ? still + 1 : 0;
-    if (still == 20) return true;  // back-off, time-outs and deadlines have passed without a write
+    still = cluster_.resource_version() == before && chaos_.writes == writes ? still + 1 : 0;
+    if (still == enough) return true;
   }
   return false;
 }
 
-std::optional<std::string> World::check() {
-  if (checked_version_ == cluster_.resource_version()) return std::nullopt;
-  checked_version_ = cluster_.resource_version();
-  std::map<std::string, int> live;
-  std::map<std::string, bool> ungated;
-  for (const auto& entry : pods()) {
-    const json& pod = *entry;
-    const json& labels = pod["metadata"]["labels"];
-    const std::string uid = labels["paceline.dev/job-uid"];
-    const std::string phase = pod.value("/status/phase"_json_pointer, "");
-    if (phase != "Succeeded" && phase != "Failed") {
-      const std::string slot = uid + "/" + labels["paceline.dev/role"].get<std::string>() + "/" +
-                               labels["paceline.dev/replica-index"].get<std::string>();
-      if (++live[slot] > 1)
-        return "two live pods of " + slot + ", one of them " + pod["metadata"]["name"].get<std::string>();
-    }
-    if (pod["spec"].value("schedulingGates", json::array()).empty()) ungated[uid] = true;
+bool World::clear() {
+  for (const auto& [name, job] : Facts(facts()).jobs) {
+    if (!plain_->remove(kube::kTrainingJobs, "default", name)) return false;
   }
-  for (const std::string& text : cluster_.objects(kube::kTrainingJobs)) {
-    const json job = json::parse(text);
-    const std::string uid = job["metadata"]["uid"];
-    const std::string name = job["metadata"]["name"];
-    const json status = job.value("status", json::object());
-    json placed;
-    for (const json& condition : status.value("conditions", json::array())) {
-      if (condition["type"] == "Placed") placed = condition;
-    }
-    if (status.value("roles", json::array()).empty()) {
-      for (const auto& [slot, count] : live) {
-        if (slot.starts_with(uid)) return name + " was never placed and has a pod";
-      }
-    }
-    if (ungated[uid] && !placed.is_null() && placed["status"] == "True" && placed["reason"] == "Creating" &&
-        status.value("attempt", 0) == 0) {
-      return name + ": a gate opened before the set was complete";
-    }
-    if (status.value("restarts", 0) > job.value("/spec/failurePolicy/maxRestarts"_json_pointer, 3))
-      return name + " spent more restarts than its budget";
-    const json& before = seen_[uid];
-    if (before.is_object()) {
-      if (status.value("attempt", 0) < before.value("attempt", 0)) return name + ": attempt fell";
-      if (status.value("restarts", 0) < before.value("restarts", 0)) return name + ": restarts fell";
-      const std::string was = before.value("phase", "");
-      if ((was == "Succeeded" || was == "Failed") && status.value("phase", "") != was)
-        return name + ": left phase " + was;
-    }
-    seen_[uid] = status;
-  }
-  return std::nullopt;
+  cluster_.collect_garbage();
+  if (!settle(kRounds)) return false;
+  return std::all_of(facts().pods.begin(), facts().pods.end(),
+                     [](const auto& entry) { return entry.first == "bystander"; });
 }
 
 }  // namespace paceline::sim

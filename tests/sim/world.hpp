@@ -1,87 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
-// World: the operator's controller over an in-memory API server, with a scheduler, kubelets and a garbage collector that act when told, and everything
-// random drawn from one seed. Single-threaded.
+// World: the operator's controller over an in-memory API server, with a scheduler, kubelets, launchers, quota and garbage collection that act when told, and
+// everything random drawn from one seed. Single-threaded.
 //
-// Caches lag (deliver moves a few changes at a time), writes fail or lose their answer, the operator crashes before or after any write, nodes go silent,
-// pods are deleted and killed. `check` holds the invariants and returns what is broken.
+// Caches lag, watches break, calls fail or lose their answer, the operator crashes at any write or shares the cluster with its predecessor, nodes go silent,
+// clocks jump, pods are deleted and killed. The laws are held against every change; `broken` names the first that does not hold.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "common/kube/fake/cluster.hpp"
-#include "common/kube/work_queue.hpp"
-#include "operator/apply/controller.hpp"
+#include "tests/sim/faulty_api.hpp"
+#include "tests/sim/launchers.hpp"
+#include "tests/sim/stream.hpp"
 
 namespace paceline::sim {
 
-/// Thrown through the controller, as a process that ends.
-struct Crash {};
-
-class CrashApi;
-
-struct Rates {
-  double crash = 0;        // per write, before or after it
-  double fail = 0;         // per write: refused for the moment
-  double lost = 0;         // per write: applied, the answer lost
-  double kill_pod = 0;     // per step: a container is killed
-  double delete_pod = 0;   // per step
-  double lose_node = 0;    // per step
-  double spec_change = 0;  // per step: suspend or resume
+struct JobShape {
+  std::string name;
+  int replicas = 1;
+  int cpu = 1;  // of each pod
+  int max_restarts = 0;
+  std::string clean_pod_policy = "Running";
+  std::string success_policy = "AllRanks";
+  std::string ttl{};  // empty: none
 };
+
+inline constexpr int kRounds = 400;  // to come to rest, at the very most
 
 class World {
  public:
-  World(std::uint64_t seed, int nodes, int cpu_per_node);
+  World(std::uint64_t seed, int nodes, int cpu_per_node, Defect defect = Defect::kNone);
   ~World();
 
-  void add_job(const std::string& name, int replicas, int cpu_per_pod, int max_restarts);
+  void set_rates(const Rates& rates);
+  void add_job(const JobShape& shape);
+  void add_quota(int pods);
+  /// A pod of somebody else that carries the labels of a job.
+  void add_bystander(const std::string& job);
   /// One random step.
-  void step(const Rates& rates);
+  void step();
   /// Faults have stopped: acts fairly until nothing changes any more. False when it does not come to rest within `rounds`.
   bool settle(int rounds);
+  /// The users delete every job; false when something of them stays.
+  bool clear();
+  /// Delivers and reconciles what there is, without time passing.
+  void drain();
 
-  std::optional<std::string> check();
+  const std::optional<Broken>& broken() const { return chaos_.laws.broken(); }
+  void report(Law law, std::string what) { chaos_.laws.report(law, std::move(what)); }
+  const Facts& facts() const { return chaos_.laws.facts(); }
   std::string phase(const std::string& job) const;
-  nlohmann::json job(const std::string& name) const;
-  /// Parsed once for each version of a pod.
-  std::vector<std::shared_ptr<const nlohmann::json>> pods() const;
-  std::uint64_t writes() const { return cluster_.counts().writes(); }
+  nlohmann::json status(const std::string& job) const;
+  std::uint64_t operator_writes() const { return chaos_.writes; }
   kube::FakeCluster& cluster() { return cluster_; }
-  kube::Api& api() { return *plain_; }
-  ManualClock& clock() { return clock_; }
-  void restart_operator();
   /// A crash right before or after the n-th write from now.
   void arm(int write, bool after);
-  bool armed() const;
-  void drain_once();
+  bool armed() const { return chaos_.countdown > 0; }
 
  private:
   struct Operator;
-  bool run_one_key();
-  std::size_t deliver(std::size_t limit);
-  void scheduler();
-  void kubelets(bool everything);
-  bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
-  std::size_t pick(std::size_t size) { return std::uniform_int_distribution<std::size_t>(0, size - 1)(random_); }
+  void observe(const kube::FakeCluster::Sight& sight);
+  void new_leader();
+  bool run_one_key(std::size_t which);
+  void reconcile(std::size_t which, const std::string& key);
+  std::size_t deliver(std::size_t which, std::size_t limit);
+  void disturb_watch();
+  void refresh();
+  void user_or_fate();
+  void set_ready(const std::string& node, bool ready);
+  void count_quota();
+  void collect_garbage();
 
   ManualClock clock_;
   kube::FakeCluster cluster_;
   std::shared_ptr<kube::Api> plain_;
-  std::unique_ptr<CrashApi> crashing_;
-  std::mt19937_64 random_;
-  Rates rates_;
-  std::unique_ptr<Operator> operator_;
-  std::map<std::string, nlohmann::json> seen_;  // last status by UID
-  int nodes_;
-  mutable std::map<std::string, std::shared_ptr<const nlohmann::json>> parsed_;  // by text
-  std::uint64_t checked_version_ = 0;
+  Chaos chaos_;
+  std::unique_ptr<kube::Api> api_;
+  std::array<Journal, 5> journals_;
+  Launchers launchers_;
+  std::vector<std::unique_ptr<Operator>> operators_;  // the last one leads
+  bool has_quota_ = false;
+  bool clock_jumped_ = false;
+  bool trace_ = false;  // PACELINE_SIM_TRACE: every change is printed
 };
 
 }  // namespace paceline::sim

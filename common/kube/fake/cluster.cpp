@@ -79,6 +79,11 @@ void FakeCluster::set_faults(std::function<std::optional<Fault>(const http::Requ
   impl_->faults = std::move(decide);
 }
 
+void FakeCluster::set_observer(std::function<void(const Sight&)> observer) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->observer = std::move(observer);
+}
+
 Result<http::Response> FakeCluster::handle(const http::Request& request) {
   std::optional<Fault> fault;
   {

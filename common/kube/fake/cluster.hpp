@@ -16,6 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "common/base/clock.hpp"
 #include "common/http/transport.hpp"
 #include "common/kube/api.hpp"
@@ -44,6 +46,18 @@ class FakeCluster {
 
   /// Asked for every request; tests and the simulation decide. Called without locks held.
   void set_faults(std::function<std::optional<Fault>(const http::Request&)> decide);
+
+  /// Sees every change at the moment it happens, in the order of versions; `before` is null for a new object. Called with the cluster locked: it must not
+  /// call back. Set before the first change.
+  struct Sight {
+    const Resource& resource;
+    WatchEventType type;
+    std::uint64_t resource_version;
+    const nlohmann::json* before;
+    const nlohmann::json& object;  // of a deletion: the last state
+    const std::shared_ptr<const std::string>& text;
+  };
+  void set_observer(std::function<void(const Sight&)> observer);
 
   struct Change {
     WatchEventType type;

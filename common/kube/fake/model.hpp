@@ -80,6 +80,7 @@ struct FakeCluster::Impl {
   std::map<std::uint64_t, Snapshot> snapshots;
   std::uint64_t next_snapshot = 1;
   Counts counts;
+  std::function<void(const Sight&)> observer;
   std::mutex faults_mutex;
   std::function<std::optional<Fault>(const http::Request&)> faults;
 

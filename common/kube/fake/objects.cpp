@@ -47,6 +47,31 @@ std::vector<std::string> gates_of(const Document& pod) {
   return gates;
 }
 
+bool same_but_images(const Document& before, const Document& after) {
+  if (!before.is_array() || !after.is_array() || before.size() != after.size()) return before == after;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (before[i] == after[i]) continue;
+    Document a = before[i];
+    Document b = after[i];
+    a.erase("image");
+    b.erase("image");
+    if (a != b) return false;
+  }
+  return true;
+}
+
+/// Whether every field of `before` that counts is the same in `after`.
+bool pod_spec_kept(const Document& before, const Document& after, bool was_gated) {
+  for (const auto& [key, value] : before.items()) {
+    if (key == "schedulingGates" || key == "tolerations" || key == "activeDeadlineSeconds") continue;
+    if (was_gated && (key == "nodeSelector" || key == "affinity")) continue;  // may be tightened
+    const auto now = after.find(key);
+    const bool containers = key == "containers" || key == "initContainers";
+    if (now == after.end() || !(containers ? same_but_images(value, *now) : value == *now)) return false;
+  }
+  return true;
+}
+
 /// A pod's spec hardly changes: gates go away, images change.
 Outcome<bool> check_pod_update(const Document& before, const Document& after) {
   const auto old_gates = gates_of(before);
@@ -59,23 +84,10 @@ Outcome<bool> check_pod_update(const Document& before, const Document& after) {
                         gate + "'");
     }
   }
-  Document a = before["spec"];
-  Document b = after["spec"];
-  for (Document* spec : {&a, &b}) {
-    spec->erase("schedulingGates");
-    spec->erase("tolerations");
-    spec->erase("activeDeadlineSeconds");
-    if (!old_gates.empty()) {  // while gated, node selection may be tightened
-      spec->erase("nodeSelector");
-      spec->erase("affinity");
-    }
-    for (const char* list : {"containers", "initContainers"}) {
-      if (spec->contains(list)) {
-        for (auto& container : (*spec)[list]) container.erase("image");
-      }
-    }
-  }
-  if (a != b) {
+  const bool gated = !old_gates.empty();
+  const Document& a = before["spec"];
+  const Document& b = after["spec"];
+  if (!pod_spec_kept(a, b, gated) || !pod_spec_kept(b, a, gated)) {
     return refuse(422, "Invalid",
                   "Pod \"" + string_at(after, "metadata", "name") +
                       "\" is invalid: spec: Forbidden: pod updates may not change fields other than "
@@ -127,7 +139,11 @@ const FakeCluster::Impl::Stored& FakeCluster::Impl::commit(const Resource& resou
     compacted = history.front().version;
     history.pop_front();
   }
-  auto& stored = objects[key];
+  if (observer) {
+    observer({resource, before ? WatchEventType::kModified : WatchEventType::kAdded, version,
+              before ? &found->second.object : nullptr, object, text});
+  }
+  auto& stored = found != objects.end() ? found->second : objects[key];
   stored = {std::move(object), std::move(text)};
   changed.notify_all();
   return stored;
@@ -141,8 +157,10 @@ void FakeCluster::Impl::erase(const Resource& resource, std::string_view ns, std
   Text before = found->second.text;
   objects.erase(found);
   last["metadata"]["resourceVersion"] = std::to_string(++version);
-  history.push_back({WatchEventType::kDeleted, version, resource.plural, last["metadata"].value("namespace", ""),
-                     std::make_shared<const std::string>(last.dump()), std::move(before)});
+  const auto text = std::make_shared<const std::string>(last.dump());
+  if (observer) observer({resource, WatchEventType::kDeleted, version, &last, last, text});
+  history.push_back({WatchEventType::kDeleted, version, resource.plural, last["metadata"].value("namespace", ""), text,
+                     std::move(before)});
   changed.notify_all();
 }
 
@@ -297,9 +315,10 @@ Outcome<std::string> FakeCluster::Impl::replace(const Resource& resource, std::s
                       ", UID in object meta: " + before["metadata"]["uid"].get<std::string>());
   }
   if (subresource == "status") {
+    const auto status = object.find("status");
     Document next = before;
-    if (object.contains("status"))
-      next["status"] = object["status"];
+    if (status != object.end())
+      next["status"] = std::move(*status);
     else
       next.erase("status");
     object = std::move(next);
@@ -320,7 +339,11 @@ Outcome<std::string> FakeCluster::Impl::replace(const Resource& resource, std::s
     if (resource.plural == kPods.plural) {
       if (auto fits = check_pod_update(before, object); !fits) return std::unexpected(fits.error());
     }
-    const auto spec_of = [](const Document& whole) { return whole.contains("spec") ? whole["spec"] : Document(); };
+    static const Document kNone;
+    const auto spec_of = [](const Document& whole) -> const Document& {
+      const auto spec = whole.find("spec");
+      return spec != whole.end() ? *spec : kNone;
+    };
     if (spec_of(before) != spec_of(object)) meta["generation"] = before["metadata"].value("generation", 1) + 1;
   }
   object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of the job, as rank 0's launcher decided it for the whole gang. AllRanks: launchers exit 0 only on the gang's verdict, so one success and nobody
-// left running is the job's success, even if another pod was lost on its way out. RankZero: node rank 0's success is the job's.
+// left running is the job's success, even if another pod was lost on its way out. RankZero: node rank 0's success is the job's at once.
 #include <algorithm>
 
 #include "operator/plan/planner.hpp"
@@ -58,18 +58,16 @@ bool job_verdict(Planner& planner, const std::vector<ReplicaState>& replicas) {
   }
   const auto succeeded = [](const ReplicaState& state) { return state.judgement.outcome == Outcome::kSucceeded; };
   const auto live = [](const ReplicaState& state) { return state.pod != nullptr && is_live(*state.pod); };
-  const bool done = planner.spec.success_policy == api::SuccessPolicy::kRankZero
-                        ? succeeded(replicas.front())
-                        : std::any_of(replicas.begin(), replicas.end(), succeeded) &&
-                              std::none_of(replicas.begin(), replicas.end(), live);
+  const bool rank_zero = planner.spec.success_policy == api::SuccessPolicy::kRankZero && succeeded(replicas.front());
+  // Whatever the policy, a launcher that exited 0 had the verdict of the whole gang.
+  const bool done = rank_zero || (std::any_of(replicas.begin(), replicas.end(), succeeded) &&
+                                  std::none_of(replicas.begin(), replicas.end(), live));
   if (!done) return false;
   for (const ReplicaState& state : replicas) {
     if (succeeded(state) && state.judgement.report) planner.absorb(*state.judgement.report);
   }
   if (replicas.front().judgement.report) planner.absorb(*replicas.front().judgement.report);  // covers the whole job
-  planner.finish(
-      true, "Completed",
-      planner.spec.success_policy == api::SuccessPolicy::kRankZero ? "rank 0 succeeded" : "all ranks succeeded");
+  planner.finish(true, "Completed", rank_zero ? "rank 0 succeeded" : "all ranks succeeded");
   return true;
 }
 

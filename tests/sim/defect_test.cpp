@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The proof that the laws can fail: every seeded defect breaks the law that is named beside it, within a few schedules.
+#include <gtest/gtest.h>
+
+#include <ostream>
+
+#include "tests/sim/schedule.hpp"
+
+namespace paceline::sim {
+namespace {
+
+struct Case {
+  const char* name;
+  Defect defect;
+  Law law;
+  Rates rates{};
+};
+
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+
+class Defects : public testing::TestWithParam<Case> {};
+
+TEST_P(Defects, BreakTheirLaw) {
+  constexpr std::uint64_t kSchedules = 300;
+  std::string others;
+  for (std::uint64_t seed = 1; seed <= kSchedules; ++seed) {
+    const auto broken = run_schedule(seed, GetParam().rates, GetParam().defect);
+    if (broken && broken->law == GetParam().law) {
+      RecordProperty("found", broken->what);
+      return;
+    }
+    if (broken && others.size() < 2000) others += "\n" + broken->what;
+  }
+  FAIL() << name_of(GetParam().law) << " held for " << kSchedules << " schedules; other laws broke:" << others;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Simulation, Defects,
+    testing::Values(
+        Case{"NoUidPrecondition", Defect::kNoUidPrecondition, Law::kDeletesItsOwn},
+        Case{"OpensGatesAtOnce", Defect::kOpensGatesAtOnce, Law::kGatesOpenAsASet},
+        Case{"TerminatingCountsAsGone", Defect::kTerminatingCountsAsGone, Law::kOnePodPerReplica, {.delete_pod = 0.02}},
+        Case{"ForgetsTheQuota", Defect::kForgetsTheQuota, Law::kQuota, {.fresh = true}},
+        Case{"LosesStatusWrites", Defect::kLosesStatusWrites, Law::kOnRecord},
+        Case{"StartsOver", Defect::kStartsOver, Law::kFinishedStaysFinished, {.restart = 0.02}},
+        Case{"StartsOverAndForgetsTheAttempt",
+             Defect::kStartsOver,
+             Law::kCountsNeverFall,
+             {.delete_pod = 0.02, .restart = 0.02}},
+        Case{"IgnoresTheBudget", Defect::kIgnoresTheBudget, Law::kRestartBudget, {.kill_pod = 0.05}},
+        Case{"CleansEverything", Defect::kCleansEverything, Law::kKeepsLogs},
+        Case{"WritesForEver", Defect::kWritesForEver, Law::kComesToRest},
+        Case{"AdoptsByLabel", Defect::kAdoptsByLabel, Law::kDeletesItsOwn},
+        Case{"AlwaysForces", Defect::kAlwaysForces, Law::kForcesOnLostNodes, {.spec_change = 0.02}},
+        Case{"LeavesPodsBehind", Defect::kLeavesPodsBehind, Law::kEveryJobEnds, {.spec_change = 0.02}},
+        Case{"SeesTwiceTheRoom", Defect::kSeesTwiceTheRoom, Law::kRoom},
+        Case{"OverwritesStatus",
+             Defect::kOverwritesStatus,
+             Law::kFinishedStaysFinished,
+             {.delete_pod = 0.03, .second_leader = 0.05}},
+        Case{"MakesOrphans", Defect::kMakesOrphans, Law::kOwned}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace paceline::sim

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/defects.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace paceline::sim {
+namespace {
+
+using nlohmann::json;
+
+bool is(const kube::Resource& resource, const kube::Resource& other) { return resource.plural == other.plural; }
+
+}  // namespace
+
+std::optional<std::string> seen_through(Defect defect, const kube::Resource& resource, const std::string& object) {
+  if (defect == Defect::kTerminatingCountsAsGone && is(resource, kube::kPods)) {
+    if (json::parse(object)["metadata"].contains("deletionTimestamp")) return std::nullopt;
+  } else if (defect == Defect::kForgetsTheQuota && is(resource, kube::kResourceQuotas)) {
+    return std::nullopt;
+  } else if (defect == Defect::kIgnoresTheBudget && is(resource, kube::kTrainingJobs)) {
+    json job = json::parse(object);
+    job["spec"]["failurePolicy"]["maxRestarts"] = 50;
+    return job.dump();
+  } else if (defect == Defect::kCleansEverything && is(resource, kube::kTrainingJobs)) {
+    json job = json::parse(object);
+    job["spec"]["cleanPodPolicy"] = "All";
+    return job.dump();
+  } else if (defect == Defect::kAdoptsByLabel && is(resource, kube::kPods)) {
+    json pod = json::parse(object);
+    const json labels = pod["metadata"].value("labels", json::object());
+    if (!pod["metadata"].contains("ownerReferences") && labels.contains("paceline.dev/job")) {
+      pod["metadata"]["ownerReferences"] = json::array({{{"kind", "TrainingJob"},
+                                                         {"name", labels["paceline.dev/job"]},
+                                                         {"uid", labels["paceline.dev/job-uid"]},
+                                                         {"controller", true}}});
+    }
+    return pod.dump();
+  } else if (defect == Defect::kSeesTwiceTheRoom && is(resource, kube::kNodes)) {
+    json node = json::parse(object);
+    node["status"]["allocatable"]["cpu"] = "8";
+    return node.dump();
+  }
+  return object;
+}
+
+std::string sent_through(Defect defect, const kube::Resource& resource, const std::string& body) {
+  if (defect == Defect::kOverwritesStatus && is(resource, kube::kTrainingJobs)) {
+    json patch = json::parse(body);
+    patch["metadata"].erase("resourceVersion");
+    return patch.dump();
+  }
+  if (defect == Defect::kMakesOrphans && is(resource, kube::kPods)) {
+    json pod = json::parse(body);
+    pod["metadata"].erase("ownerReferences");
+    return pod.dump();
+  }
+  if (defect == Defect::kWritesForEver && is(resource, kube::kTrainingJobs)) {
+    thread_local int number = 0;
+    json patch = json::parse(body);
+    patch["status"]["message"] = "look " + std::to_string(++number);
+    return patch.dump();
+  }
+  return body;
+}
+
+}  // namespace paceline::sim

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/facts.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace paceline::sim {
+namespace {
+
+using nlohmann::json;
+
+const json& at(const json& object, const char* key) {
+  static const json kNone;
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return object.is_object() && found != object.end() ? *found : kNone;
+}
+
+template <typename... Keys>
+const json& at(const json& object, const char* key, Keys... rest) {
+  return at(at(object, key), rest...);
+}
+
+std::string text(const json& value) { return value.is_string() ? value.get<std::string>() : std::string(); }
+int number(const json& value) { return value.is_number_integer() ? value.get<int>() : 0; }
+int number_in(const json& value) {
+  return value.is_string() ? std::atoi(value.get_ref<const std::string&>().c_str()) : 0;
+}
+
+std::string pinned(const json& pod) {
+  const json& terms = at(pod, "spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution",
+                         "nodeSelectorTerms");
+  return terms.empty() ? "" : text(terms[0]["matchFields"][0]["values"][0]);
+}
+
+}  // namespace
+
+const JobFacts* Facts::job_of(const PodFacts& pod) const {
+  const auto found = jobs.find(pod.job);
+  return found != jobs.end() && found->second.uid == pod.owner ? &found->second : nullptr;
+}
+
+PodFacts read_pod(const json& pod) {
+  PodFacts facts;
+  const json& meta = at(pod, "metadata");
+  facts.name = text(at(meta, "name"));
+  facts.uid = text(at(meta, "uid"));
+  for (const json& owner : at(meta, "ownerReferences")) facts.owner = text(at(owner, "uid"));
+  const json& labels = at(meta, "labels");
+  facts.job = text(at(labels, "paceline.dev/job"));
+  facts.rank = number_in(at(labels, "paceline.dev/node-rank"));
+  facts.incarnation = number_in(at(labels, "paceline.dev/incarnation"));
+  facts.deleting = meta.contains("deletionTimestamp");
+  facts.node = text(at(pod, "spec", "nodeName"));
+  facts.pinned = pinned(pod);
+  facts.gated = !at(pod, "spec", "schedulingGates").empty();
+  facts.phase = text(at(pod, "status", "phase"));
+  for (const json& container : at(pod, "status", "containerStatuses"))
+    facts.trainer_ended = facts.trainer_ended || at(container, "state").contains("terminated");
+  for (const json& container : at(pod, "spec", "containers")) {
+    facts.cpu += number_in(at(container, "resources", "requests", "cpu"));
+    for (const json& variable : at(container, "env")) {
+      const json& name = at(variable, "name");
+      if (name == "PACELINE_ATTEMPT") facts.attempt = number_in(at(variable, "value"));
+      if (name == "PACELINE_RESTARTS") facts.restarts = number_in(at(variable, "value"));
+    }
+  }
+  return facts;
+}
+
+JobFacts read_job(const json& job) {
+  JobFacts facts;
+  facts.name = text(at(job, "metadata", "name"));
+  facts.uid = text(at(job, "metadata", "uid"));
+  facts.deleting = at(job, "metadata").contains("deletionTimestamp");
+  const json& spec = at(job, "spec");
+  for (const json& role : at(spec, "roles")) facts.replicas += number(at(role, "replicas"));
+  facts.max_restarts = number(at(spec, "failurePolicy", "maxRestarts"));
+  facts.clean_pod_policy = text(at(spec, "cleanPodPolicy"));
+  facts.has_ttl = spec.contains("ttlAfterFinished");
+  const json& status = at(job, "status");
+  facts.phase = text(at(status, "phase"));
+  facts.attempt = number(at(status, "attempt"));
+  facts.restarts = number(at(status, "restarts"));
+  for (const json& condition : at(status, "conditions")) {
+    if (at(condition, "type") == "Placed") facts.stage = text(at(condition, "reason"));
+  }
+  for (const json& node : at(status, "placement", "nodes"))
+    facts.nodes.insert(facts.nodes.end(), static_cast<std::size_t>(number(at(node, "pods"))), text(at(node, "name")));
+  for (const json& role : at(status, "roles")) {
+    for (const json& incarnation : at(role, "incarnations")) facts.incarnations.push_back(number(incarnation));
+  }
+  return facts;
+}
+
+NodeFacts read_node(const json& node) {
+  NodeFacts facts;
+  facts.name = text(at(node, "metadata", "name"));
+  facts.cpu = number_in(at(node, "status", "allocatable", "cpu"));
+  for (const json& condition : at(node, "status", "conditions")) facts.ready = at(condition, "status") == "True";
+  return facts;
+}
+
+}  // namespace paceline::sim

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the simulation knows of the cluster, as structs that follow every change: read from the stored documents, never parsed again. Values.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace paceline::sim {
+
+struct PodFacts {
+  std::string name;
+  std::string uid;
+  std::string owner;  // UID of the TrainingJob that controls it; empty: somebody else's
+  std::string job;    // by its label
+  int rank = -1;
+  int incarnation = 0;
+  std::string node;    // bound to
+  std::string pinned;  // by its affinity
+  std::string phase;
+  bool gated = false;
+  bool deleting = false;
+  bool trainer_ended = false;
+  int cpu = 0;
+  int attempt = 0;   // that its launcher was seeded with
+  int restarts = 0;  // likewise
+
+  bool terminal() const { return phase == "Succeeded" || phase == "Failed"; }
+  bool ended() const { return terminal() || trainer_ended; }
+  const std::string& place() const { return node.empty() ? pinned : node; }
+};
+
+struct JobFacts {
+  std::string name;
+  std::string uid;
+  int replicas = 0;
+  int max_restarts = 0;
+  std::string clean_pod_policy;
+  bool has_ttl = false;
+  bool deleting = false;
+  // of its status
+  std::string phase;
+  std::string stage;  // reason of Placed
+  int attempt = 0;
+  int restarts = 0;
+  std::vector<std::string> nodes;  // by node rank; empty: not placed
+  std::vector<int> incarnations;   // by node rank
+
+  bool finished() const { return phase == "Succeeded" || phase == "Failed"; }
+};
+
+struct NodeFacts {
+  std::string name;
+  bool ready = true;
+  int cpu = 0;
+  bool was_silent = false;
+};
+
+struct Facts {
+  std::map<std::string, PodFacts> pods;  // by name: there is one namespace
+  std::map<std::string, JobFacts> jobs;  // by name
+  std::map<std::string, NodeFacts> nodes;
+
+  const JobFacts* job_of(const PodFacts& pod) const;
+};
+
+PodFacts read_pod(const nlohmann::json& pod);
+JobFacts read_job(const nlohmann::json& job);
+NodeFacts read_node(const nlohmann::json& node);
+
+}  // namespace paceline::sim

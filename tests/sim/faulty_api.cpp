@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/faulty_api.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "operator/render/pod.hpp"
+
+namespace paceline::sim {
+namespace {
+
+using Answer = Result<std::string>;
+using nlohmann::json;
+
+class FaultyApi final : public kube::Api {
+ public:
+  FaultyApi(std::shared_ptr<kube::Api> inner, Chaos& chaos) : inner_(std::move(inner)), chaos_(chaos) {}
+
+  Answer get(const kube::Resource& r, const std::string& ns, const std::string& name,
+             const std::stop_token& stop) override {
+    if (chaos_.chance(chaos_.rates.fail)) return not_now();
+    return seen(r, inner_->get(r, ns, name, stop));
+  }
+  Answer list(const kube::Resource& r, const std::string& ns, const kube::ListOptions& o,
+              const std::stop_token& stop) override {
+    return inner_->list(r, ns, o, stop);
+  }
+  Answer create(const kube::Resource& r, const std::string& ns, const std::string& body, const kube::WriteOptions& o,
+                const std::stop_token& stop) override {
+    if (o.dry_run) return inner_->create(r, ns, body, o, stop);
+    auto answer = write([&] { return inner_->create(r, ns, sent_through(chaos_.defect, r, body), o, stop); });
+    if (!answer && answer.error().message.find("exceeded quota") != std::string::npos && chaos_.quota_is_known)
+      chaos_.laws.report(Law::kQuota, answer.error().message);
+    if (answer && chaos_.defect == Defect::kOpensGatesAtOnce && r.plural == kube::kPods.plural) {
+      const std::string name = json::parse(*answer)["metadata"]["name"];
+      (void)inner_->patch(r, ns, name, render::ungate_patch(json::array()).dump(), {}, stop);
+    }
+    return answer;
+  }
+  Answer update(const kube::Resource& r, const std::string& ns, const std::string& name, const std::string& body,
+                const kube::WriteOptions& o, const std::stop_token& stop) override {
+    return write([&] { return inner_->update(r, ns, name, body, o, stop); });
+  }
+  Answer patch(const kube::Resource& r, const std::string& ns, const std::string& name, const std::string& body,
+               const kube::PatchOptions& o, const std::stop_token& stop) override {
+    if (chaos_.defect == Defect::kLosesStatusWrites && o.subresource == "status" && chaos_.chance(0.3)) {
+      auto present = inner_->get(r, ns, name, stop);
+      if (!present) return present;
+      json object = json::parse(*present);
+      object["status"].merge_patch(json::parse(body)["status"]);
+      return object.dump();
+    }
+    return seen(r, write([&] { return inner_->patch(r, ns, name, sent_through(chaos_.defect, r, body), o, stop); }));
+  }
+  Answer remove(const kube::Resource& r, const std::string& ns, const std::string& name, const kube::DeleteOptions& o,
+                const std::stop_token& stop) override {
+    if (r.plural != kube::kPods.plural) return write([&] { return inner_->remove(r, ns, name, o, stop); });
+    kube::DeleteOptions options = o;
+    if (chaos_.defect == Defect::kNoUidPrecondition) options.uid.clear();
+    if (chaos_.defect == Defect::kAlwaysForces) options.grace_period_seconds = 0;
+    if (chaos_.defect == Defect::kLeavesPodsBehind) return fail(Code::kNotFound, Origin::kKube, "not found");
+    return write([&] {
+      // What is refused for its age does no harm.
+      const bool stale = !options.resource_version.empty() && stale_version(r, ns, name, options.resource_version);
+      if (!stale) chaos_.laws.on_delete(name, options.uid, options.grace_period_seconds == 0);
+      return inner_->remove(r, ns, name, options, stop);
+    });
+  }
+  Status watch(const kube::Resource& r, const std::string& ns, const kube::WatchOptions& o, const kube::WatchHandler& h,
+               const std::stop_token& stop) override {
+    return inner_->watch(r, ns, o, h, stop);
+  }
+  Answer get_raw(const std::string& path, const std::stop_token& stop) override { return inner_->get_raw(path, stop); }
+
+ private:
+  Answer seen(const kube::Resource& r, Answer answer) const {
+    if (!answer || chaos_.defect == Defect::kNone) return answer;
+    auto object = seen_through(chaos_.defect, r, *answer);
+    if (!object) return fail(Code::kNotFound, Origin::kKube, "not found");
+    return std::move(*object);
+  }
+
+  bool stale_version(const kube::Resource& r, const std::string& ns, const std::string& name,
+                     const std::string& version) {
+    const auto present = inner_->get(r, ns, name, {});
+    return !present || std::to_string(kube::version_of(*present)) != version;
+  }
+
+  /// Each error means "not applied": the server, or somebody before it, refused.
+  std::unexpected<Error> not_now() {
+    switch (chaos_.pick(4)) {
+      case 0: return fail(Code::kConflict, Origin::kKube, "simulated: the object has been modified");
+      case 1: return fail(Code::kExhausted, Origin::kKube, "simulated: too many requests", true);
+      case 2: return fail(Code::kUnavailable, Origin::kKube, "simulated: internal error", true);
+      default: return fail(Code::kTimeout, Origin::kKube, "simulated: no answer", true);
+    }
+  }
+
+  Answer write(const auto& call) {
+    if (chaos_.chance(chaos_.rates.meanwhile)) chaos_.meanwhile();
+    ++chaos_.writes;
+    const bool due = chaos_.countdown > 0 && --chaos_.countdown == 0;
+    if (due && !chaos_.crash_after) throw Crash{};
+    if (chaos_.chance(chaos_.rates.crash / 2)) throw Crash{};
+    if (chaos_.chance(chaos_.rates.fail)) return not_now();
+    chaos_.laws.set_operator_acts(true);
+    auto answer = call();
+    chaos_.laws.set_operator_acts(false);
+    if ((due && chaos_.crash_after) || chaos_.chance(chaos_.rates.crash / 2)) throw Crash{};
+    if (chaos_.chance(chaos_.rates.lost))
+      return fail(chaos_.chance(0.5) ? Code::kTimeout : Code::kUnavailable, Origin::kKube,
+                  "simulated: the answer was lost", true);
+    return answer;
+  }
+
+  std::shared_ptr<kube::Api> inner_;
+  Chaos& chaos_;
+};
+
+}  // namespace
+
+std::unique_ptr<kube::Api> make_faulty_api(std::shared_ptr<kube::Api> inner, Chaos& chaos) {
+  return std::make_unique<FaultyApi>(std::move(inner), chaos);
+}
+
+}  // namespace paceline::sim

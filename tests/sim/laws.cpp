@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/laws.hpp"
+
+namespace paceline::sim {
+std::string_view name_of(Law law) {
+  switch (law) {
+    case Law::kOnePodPerReplica: return "OnePodPerReplica";
+    case Law::kGatesOpenAsASet: return "GatesOpenAsASet";
+    case Law::kOnRecord: return "OnRecord";
+    case Law::kQueuedHoldsNothing: return "QueuedHoldsNothing";
+    case Law::kRestartBudget: return "RestartBudget";
+    case Law::kCountsNeverFall: return "CountsNeverFall";
+    case Law::kFinishedStaysFinished: return "FinishedStaysFinished";
+    case Law::kKeepsLogs: return "KeepsLogs";
+    case Law::kDeletesItsOwn: return "DeletesItsOwn";
+    case Law::kForcesOnLostNodes: return "ForcesOnLostNodes";
+    case Law::kOwned: return "Owned";
+    case Law::kRoom: return "Room";
+    case Law::kQuota: return "Quota";
+    case Law::kFewWrites: return "FewWrites";
+    case Law::kComesToRest: return "ComesToRest";
+    case Law::kEveryJobEnds: return "EveryJobEnds";
+    case Law::kNothingLeft: return "NothingLeft";
+  }
+  return "";
+}
+
+void Laws::report(Law law, std::string what) {
+  if (!broken_) broken_ = Broken{law, std::move(what)};
+}
+
+void Laws::on_change(const kube::FakeCluster::Sight& sight) {
+  const bool gone = sight.type == kube::WatchEventType::kDeleted;
+  if (sight.resource.plural == kube::kPods.plural) {
+    const PodFacts pod = read_pod(sight.object);
+    const std::pair slot(pod.owner, pod.rank);
+    const bool live = !gone && !pod.terminal();
+    if (const auto it = alive_.find(slot); it != alive_.end() && it->second == pod.name && !live) alive_.erase(it);
+    if (live && !pod.owner.empty()) {
+      const auto [it, fresh] = alive_.try_emplace(slot, pod.name);
+      if (!fresh && it->second != pod.name) report(Law::kOnePodPerReplica, pod.name + " lives beside " + it->second);
+    }
+    const auto known = facts_.pods.find(pod.name);
+    const bool opens = known != facts_.pods.end() && known->second.gated && !pod.gated && !gone;
+    const bool made = known == facts_.pods.end() && !gone;
+    if (gone) {
+      facts_.pods.erase(pod.name);
+      return;
+    }
+    facts_.pods.insert_or_assign(pod.name, pod);
+    if (made && operator_acts_) created(pod);
+    if (opens) opened(pod);
+  } else if (sight.resource.plural == kube::kTrainingJobs.plural) {
+    JobFacts job = read_job(sight.object);
+    const auto known = facts_.jobs.find(job.name);
+    if (gone) {
+      if (known != facts_.jobs.end()) facts_.jobs.erase(known);
+      return;
+    }
+    if (known != facts_.jobs.end() && known->second.uid == job.uid) check_job(known->second, job);
+    facts_.jobs.insert_or_assign(job.name, std::move(job));
+  } else if (sight.resource.plural == kube::kNodes.plural) {
+    NodeFacts node = read_node(sight.object);
+    const auto known = facts_.nodes.find(node.name);
+    node.was_silent = !node.ready || (known != facts_.nodes.end() && known->second.was_silent);
+    facts_.nodes.insert_or_assign(node.name, std::move(node));
+  }
+}
+
+void Laws::created(const PodFacts& pod) {
+  const JobFacts* job = facts_.job_of(pod);
+  if (pod.owner.empty()) {
+    report(Law::kOwned, pod.name + " has no owner");
+    return;
+  }
+  if (job == nullptr) return;  // the job was deleted a moment ago; garbage collection takes the pod
+  const auto rank = static_cast<std::size_t>(pod.rank);
+  const bool placed = rank < job->nodes.size() && rank < job->incarnations.size();
+  if (!placed || job->finished()) {
+    report(Law::kOnRecord, pod.name + " is made for a job that is " + (job->finished() ? "finished" : "not placed"));
+  } else if (job->nodes[rank] != pod.pinned || job->incarnations[rank] != pod.incarnation) {
+    report(Law::kOnRecord, pod.name + " is pinned to " + pod.pinned + ", on record are " + job->nodes[rank] +
+                               " and incarnation " + std::to_string(job->incarnations[rank]));
+  }
+  if (pod.gated) {
+    gated_[{pod.owner, pod.incarnation}].insert(pod.rank);
+  } else if (job->stage == "Creating") {
+    report(Law::kGatesOpenAsASet, pod.name + " is made without a gate while its set is created");
+  }
+  if (expect_room_) check_room(pod.place());
+}
+
+void Laws::opened(const PodFacts& pod) {
+  const JobFacts* job = facts_.job_of(pod);
+  if (job == nullptr) return;
+  const auto made = gated_[{pod.owner, pod.incarnation}].size();
+  if (made != static_cast<std::size_t>(job->replicas)) {
+    report(Law::kGatesOpenAsASet, "the gate of " + pod.name + " opens when " + std::to_string(made) + " of " +
+                                      std::to_string(job->replicas) + " pods were made");
+  }
+}
+
+void Laws::check_job(const JobFacts& before, const JobFacts& after) {
+  if (after.restarts > after.max_restarts) {
+    report(Law::kRestartBudget, after.name + " restarted " + std::to_string(after.restarts) + " times of " +
+                                    std::to_string(after.max_restarts));
+  }
+  if (after.attempt < before.attempt || after.restarts < before.restarts) {
+    report(Law::kCountsNeverFall, after.name + ": attempt " + std::to_string(before.attempt) + " to " +
+                                      std::to_string(after.attempt) + ", restarts " + std::to_string(before.restarts) +
+                                      " to " + std::to_string(after.restarts));
+  }
+  if (before.finished() && after.phase != before.phase)
+    report(Law::kFinishedStaysFinished, after.name + " went from " + before.phase + " to " + after.phase);
+}
+
+void Laws::check_room(const std::string& node) {
+  const auto known = facts_.nodes.find(node);
+  if (known == facts_.nodes.end()) return;
+  int used = 0;
+  for (const auto& [name, pod] : facts_.pods) used += !pod.terminal() && pod.place() == node ? pod.cpu : 0;
+  if (used > known->second.cpu) {
+    report(Law::kRoom, "node " + node + " has " + std::to_string(known->second.cpu) + " cpus and was given pods of " +
+                           std::to_string(used));
+  }
+}
+
+void Laws::on_delete(const std::string& name, const std::string& uid, bool force) {
+  const auto found = facts_.pods.find(name);
+  if (uid.empty()) report(Law::kDeletesItsOwn, "deletes " + name + " whatever its UID");
+  if (found == facts_.pods.end() || found->second.uid != uid) return;
+  const PodFacts& pod = found->second;
+  if (pod.owner.empty()) {
+    report(Law::kDeletesItsOwn, "deletes " + name + ", which belongs to no job");
+    return;
+  }
+  const JobFacts* job = facts_.job_of(pod);
+  const auto rank = static_cast<std::size_t>(pod.rank);
+  if (job != nullptr && job->finished() && job->clean_pod_policy != "All" && pod.ended() && !pod.deleting &&
+      rank < job->incarnations.size() && job->incarnations[rank] == pod.incarnation) {
+    report(Law::kKeepsLogs, "deletes " + name + ", which ended by itself, with its log");
+  }
+  // How long it was silent is for the operator's own, older view of it to say.
+  const auto node = facts_.nodes.find(pod.node);
+  if (force && !pod.terminal() && node != facts_.nodes.end() && !node->second.was_silent)
+    report(Law::kForcesOnLostNodes, "deletes " + name + " by force on node " + pod.node + ", which was always there");
+}
+
+}  // namespace paceline::sim

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/schedule.hpp"
+
+#include <array>
+
+namespace paceline::sim {
+namespace {
+
+constexpr int kCpuPerNode = 4;
+constexpr int kLargestGang = 3;
+constexpr std::uint64_t kWritesPerPod = 40;  // to come to rest, at the very most
+
+class Schedule {
+ public:
+  Schedule(std::uint64_t seed, const Rates& rates, Defect defect)
+      : seed_(seed),
+        random_(seed * 7919 + 13),
+        nodes_(1 + pick(3)),
+        rates_(rates),
+        world_(seed, nodes_, kCpuPerNode, defect) {}
+
+  std::optional<Broken> run() {
+    world_.set_rates(rates_);
+    const int jobs = 1 + pick(3);
+    const int steps = 40 + pick(160);
+    const bool bystander = pick(4) == 0;  // takes one of the quota too
+    if (pick(3) == 0) world_.add_quota(kLargestGang + (bystander ? 1 : 0));
+    for (int i = 0; i < jobs; ++i) shapes_.push_back(shape(i));
+    world_.add_job(shapes_[0]);
+    if (bystander) world_.add_bystander(shapes_[0].name);
+    std::size_t added = 1;
+    for (int i = 0; i < steps && !world_.broken(); ++i) {
+      if (added < shapes_.size() && pick(20) == 0) world_.add_job(shapes_[added++]);
+      world_.step();
+      last_step_ = i;
+    }
+    while (added < shapes_.size()) world_.add_job(shapes_[added++]);
+    if (!world_.broken()) rest();
+    if (!world_.broken() && !world_.clear())
+      world_.report(Law::kNothingLeft, "something is left when every job is deleted");
+    if (!world_.broken()) return std::nullopt;
+    Broken broken = *world_.broken();
+    broken.what = "seed " + std::to_string(seed_) + ", step " + std::to_string(last_step_) + ": " +
+                  std::string(name_of(broken.law)) + ": " + broken.what;
+    return broken;
+  }
+
+ private:
+  int pick(int size) { return std::uniform_int_distribution<int>(0, size - 1)(random_); }
+
+  JobShape shape(int number) {
+    constexpr std::array kClean{"Running", "Running", "All", "None"};
+    JobShape shape{.name = std::string(1, static_cast<char>('a' + number)),
+                   .replicas = 1 + pick(kLargestGang),
+                   .max_restarts = pick(4)};
+    // One that fits: as many pods of this size as there are places for, at least.
+    do shape.cpu = 1 + pick(kCpuPerNode);
+    while (nodes_ * (kCpuPerNode / shape.cpu) < shape.replicas);
+    shape.clean_pod_policy = kClean[static_cast<std::size_t>(pick(4))];
+    shape.success_policy = pick(3) == 0 ? "RankZero" : "AllRanks";
+    if (pick(6) == 0) shape.ttl = "30s";
+    return shape;
+  }
+
+  bool may_fail() const { return rates_.kill_pod > 0 || rates_.fail_rank > 0; }
+
+  void rest() {
+    const std::uint64_t before = world_.operator_writes();
+    if (!world_.settle(kRounds)) world_.report(Law::kComesToRest, "still writes 400 rounds after the last fault");
+    std::uint64_t pods = 0;
+    for (const JobShape& shape : shapes_) pods += static_cast<std::uint64_t>(shape.replicas);
+    const std::uint64_t writes = world_.operator_writes() - before;
+    if (writes > kWritesPerPod * pods) {
+      world_.report(Law::kFewWrites,
+                    std::to_string(writes) + " writes for " + std::to_string(pods) + " pods to come to rest");
+    }
+    for (const JobShape& shape : shapes_) {
+      const auto job = world_.facts().jobs.find(shape.name);
+      if (job == world_.facts().jobs.end()) {
+        if (shape.ttl.empty()) world_.report(Law::kEveryJobEnds, shape.name + " is gone");
+        continue;
+      }
+      if (job->second.phase != "Succeeded" && !(may_fail() && job->second.phase == "Failed"))
+        world_.report(Law::kEveryJobEnds, shape.name + " rests as " + world_.status(shape.name).dump());
+    }
+    for (const auto& [name, pod] : world_.facts().pods) {
+      const JobFacts* job = world_.facts().job_of(pod);
+      if (job != nullptr && job->nodes.empty() && !pod.terminal())
+        world_.report(Law::kQueuedHoldsNothing, name + " lives and its job has no place");
+    }
+  }
+
+  const std::uint64_t seed_;
+  std::mt19937_64 random_;
+  const int nodes_;
+  const Rates rates_;
+  World world_;
+  std::vector<JobShape> shapes_;
+  int last_step_ = 0;
+};
+
+}  // namespace
+
+std::optional<Broken> run_schedule(std::uint64_t seed, const Rates& rates, Defect defect) {
+  return Schedule(seed, rates, defect).run();
+}
+
+}  // namespace paceline::sim
