@@ -1,59 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "agent/probe/accelerator.hpp"
 #include "agent/probe/probe.hpp"
 
 namespace paceline::agent {
 namespace {
 
-/// PCI functions of NVIDIA that compute or display: class 0x0300 (VGA) or 0x0302 (3D). Audio, USB and bridges of a card are others.
-std::vector<std::string> nvidia_functions(const Root& root) {
-  std::vector<std::string> found;
-  const auto folder = root.sys() / "bus/pci/devices";
-  for (auto& name : list_names(folder)) {
-    if (read_text(folder / name / "vendor") != "0x10de") continue;
-    const std::string kind = read_text(folder / name / "class").value_or("");
-    if (kind.starts_with("0x0300") || kind.starts_with("0x0302")) found.push_back(std::move(name));
-  }
-  return found;
+Gpu from_bus(const PciFunction& function, const AcceleratorKind& kind) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  Gpu gpu;
+  gpu.model = std::string(kind.vendor) + " accelerator ";
+  for (unsigned int shift = 16; shift > 0; shift -= 4) gpu.model += kHex[(function.device >> (shift - 4)) & 15U];
+  gpu.numa_node = function.numa_node;
+  gpu.pci_address = function.address;
+  gpu.resource = kind.resource;
+  return gpu;
+}
+
+std::string join_addresses(const std::vector<Gpu>& gpus) {
+  std::string text;
+  for (const auto& gpu : gpus) text += (text.empty() ? "" : ", ") + gpu.pci_address;
+  return text;
 }
 
 }  // namespace
 
-GpuReport probe_gpus(const Root& root, GpuLibrary& library) {
+GpuReport probe_gpus(const std::vector<PciFunction>& pci, GpuLibrary& library) {
   GpuReport report;
-  const auto on_bus = nvidia_functions(root);
   const auto devices = library.devices();
-  if (!devices) {
+  if (devices) report.gpus = *devices;
+  for (auto& gpu : report.gpus) {
+    gpu.resource = "nvidia.com/gpu";
+    const auto function =
+        std::find_if(pci.begin(), pci.end(), [&](const auto& f) { return f.address == gpu.pci_address; });
+    if (function != pci.end()) gpu.numa_node = function->numa_node;
+  }
+  std::vector<Gpu> others;
+  std::string gone;
+  for (const auto& function : pci) {
+    const AcceleratorKind* kind = accelerator_kind(function);
+    if (kind == nullptr) continue;
+    if (!function.answers) gone += (gone.empty() ? "" : ", ") + function.address;
+    if (function.vendor != kNvidia) {
+      others.push_back(from_bus(function, *kind));
+      continue;
+    }
+    const bool shown = std::any_of(report.gpus.begin(), report.gpus.end(),
+                                   [&](const Gpu& gpu) { return gpu.pci_address == function.address; });
+    if (!shown) report.unreadable.push_back(from_bus(function, *kind));
+  }
+  // Their vendors' tools count from 0 as well, in the order of the bus.
+  for (auto& gpu : others) {
+    gpu.index = static_cast<int>(report.gpus.size());
+    report.gpus.push_back(std::move(gpu));
+  }
+  if (!gone.empty()) {
+    report.problem = "fell off the PCI bus (its configuration space reads as ones): " + gone +
+                     "; see the kernel log for Xid 79 and AER errors, reset or replace the GPU";
+  } else if (!report.unreadable.empty() && !devices) {
     // Neither GPUs nor a library is how most nodes are: nothing to mend.
-    if (!on_bus.empty()) {
-      report.problem = std::to_string(on_bus.size()) + " NVIDIA GPU(s) on the PCI bus, but NVML does not answer (" +
-                       devices.error().message +
-                       "): give the agent the runtime class `nvidia` with NVIDIA_DRIVER_CAPABILITIES=utility";
-    }
-    return report;
-  }
-  for (const auto& device : *devices) {
-    report.gpus.push_back(
-        {device.index, device.model, device.memory_mib, pci_numa_node(root, device.pci_address), device.pci_address});
-  }
-  if (report.gpus.size() < on_bus.size()) {
-    std::string missing;
-    for (const auto& address : on_bus) {
-      bool shown = false;
-      for (const auto& gpu : report.gpus) shown = shown || gpu.pci_address == address;
-      if (!shown) missing += (missing.empty() ? "" : ", ") + address;
-    }
-    if (!missing.empty())
-      report.problem = "on the PCI bus, but not shown by NVML: " + missing +
-                       "; see the kernel log for Xid errors, reset or replace the GPU";
+    report.problem = std::to_string(report.unreadable.size()) +
+                     " NVIDIA GPU(s) on the PCI bus, but NVML does not answer (" + devices.error().message +
+                     "): give the agent the runtime class `nvidia` with NVIDIA_DRIVER_CAPABILITIES=utility";
+  } else if (!report.unreadable.empty()) {
+    report.problem = "on the PCI bus, but not shown by NVML: " + join_addresses(report.unreadable) +
+                     "; see the kernel log for Xid errors, reset or replace the GPU";
   }
   return report;
 }
 
 Hardware probe_hardware(const Root& root, GpuLibrary& library) {
-  return {probe_cpu(root), probe_nics(root), probe_gpus(root, library)};
+  Hardware hardware;
+  hardware.cpu = probe_cpu(root);
+  hardware.nics = probe_nics(root);
+  hardware.pci = probe_pci(root);
+  hardware.rdma = probe_rdma(root);
+  hardware.gpu = probe_gpus(hardware.pci, library);
+  return hardware;
 }
 
 }  // namespace paceline::agent

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a node is made of, as the probes find it and NodeFabric reports it. Plain values; absent means not known, never 0.
+// How the devices lie to each other is derived from this alone: see fabric.hpp.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,20 @@ struct Cpu {
   bool operator==(const Cpu&) const = default;
 };
 
+/// One PCI function, with its place in the tree.
+struct PciFunction {
+  std::string address;            // "0000:3b:00.0"
+  std::vector<std::string> path;  // host bridge first, itself last: pci0000:3a, 0000:3a:01.0, 0000:3b:00.0
+  std::uint32_t vendor = 0;
+  std::uint32_t device = 0;
+  std::uint32_t class_code = 0;  // 24 bits: base class, subclass, interface
+  std::optional<int> numa_node;
+  std::string link_speed = {};  // of now, as the kernel writes it: "32.0 GT/s PCIe"
+  std::string link_width = {};
+  bool answers = true;  // false: its configuration space reads as ones, so it fell off the bus
+  bool operator==(const PciFunction&) const = default;
+};
+
 struct Nic {
   std::string name;
   std::string driver;
@@ -35,19 +50,68 @@ struct Nic {
   bool operator==(const Nic&) const = default;
 };
 
+struct Gid {
+  int index = 0;
+  std::string value;   // "fe80:0000:…"; a GID of zeros is an empty entry and left out
+  std::string type;    // "RoCE v2", "IB/RoCE v1"
+  std::string netdev;  // RoCE only
+  bool operator==(const Gid&) const = default;
+};
+
+struct RdmaPort {
+  int number = 0;
+  std::string state;       // "ACTIVE"
+  std::string phys_state;  // "LinkUp"
+  std::string link_layer;  // "InfiniBand" or "Ethernet"
+  std::optional<std::int64_t> rate_mbps;
+  std::vector<Gid> gids;
+  bool operator==(const RdmaPort&) const = default;
+};
+
+struct RdmaDevice {
+  std::string name;
+  std::string firmware;
+  std::string board_id;
+  std::string pci_address;  // empty for soft RoCE
+  std::optional<int> numa_node;
+  std::vector<std::string> netdevs;
+  std::vector<RdmaPort> ports;
+  bool operator==(const RdmaDevice&) const = default;
+};
+
+enum class NvLinkRemote { kUnknown, kGpu, kSwitch };
+
+struct NvLink {
+  int link = 0;
+  bool active = false;
+  NvLinkRemote remote = NvLinkRemote::kUnknown;
+  std::string remote_address;  // empty where the other end is not shown (a VM, a switch in another tray)
+  bool operator==(const NvLink&) const = default;
+};
+
+/// An accelerator of any vendor.
 struct Gpu {
   int index = 0;
   std::string model;
   std::uint64_t memory_mib = 0;
   std::optional<int> numa_node;
   std::string pci_address;
+  std::string resource = {};                   // what Kubernetes calls it: "nvidia.com/gpu"
+  std::optional<int> compute_capability = {};  // 90 for 9.0
+  std::optional<std::uint64_t> bar1_mib = {};  // window through which a NIC reaches its memory
+  bool c2c = false;                            // reaches its CPU by NVLink-C2C, not by PCIe
+  std::vector<NvLink> nvlinks = {};
+  std::string nvlink_domain = {};              // "clusterUuid/cliqueId"; empty: the links end inside this node
+  std::vector<std::string> mig_profiles = {};  // one entry per MIG device: "1g.10gb"
   bool operator==(const Gpu&) const = default;
 };
 
-/// How the GPUs were read. `problem` is empty when all is well, or when the node has none.
+/// How the accelerators were read. `problem` is empty when all is well, or when the node has none.
 struct GpuReport {
   std::vector<Gpu> gpus;
   std::string problem;
+  /// On the PCI bus, but not shown by the vendor's library: no index, nobody can use them, yet they have a place.
+  std::vector<Gpu> unreadable = {};
   bool operator==(const GpuReport&) const = default;
 };
 
@@ -55,6 +119,8 @@ struct Hardware {
   Cpu cpu;
   std::vector<Nic> nics;
   GpuReport gpu;
+  std::vector<PciFunction> pci = {};
+  std::vector<RdmaDevice> rdma = {};
   bool operator==(const Hardware&) const = default;
 };
 

@@ -16,8 +16,18 @@ Cpu probe_cpu(const Root& root);
 /// Network devices with hardware behind them: no veth, bridge, tunnel or loopback, and of SR-IOV only the physical functions.
 std::vector<Nic> probe_nics(const Root& root);
 
-/// GPUs that NVML shows, with the NUMA node that sysfs gives; compares with the NVIDIA functions on the PCI bus.
-GpuReport probe_gpus(const Root& root, GpuLibrary& library);
+/// Every PCI function with its place in the tree, in order of address; at most 4096.
+std::vector<PciFunction> probe_pci(const Root& root);
+
+/// False when the function's configuration space reads as ones: the device fell off the bus.
+bool pci_answers(const Root& root, std::string_view address);
+
+/// RDMA devices with their ports and GIDs; of SR-IOV only the physical functions.
+std::vector<RdmaDevice> probe_rdma(const Root& root);
+
+/// GPUs that NVML shows, with the NUMA node that sysfs gives; compares with the NVIDIA functions on the PCI bus. Accelerators
+/// of other vendors are known by the bus alone.
+GpuReport probe_gpus(const std::vector<PciFunction>& pci, GpuLibrary& library);
 
 Hardware probe_hardware(const Root& root, GpuLibrary& library);
 

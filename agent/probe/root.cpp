@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/probe/root.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
-#include <fstream>
 
 namespace paceline::agent {
 namespace {
 
 constexpr std::size_t kMaxFileBytes = 1U << 20;
 constexpr int kMaxCpus = 65536;
+constexpr std::size_t kMaxNames = 16384;
 
 template <typename Number>
 std::optional<Number> to_number(std::string_view text) {
@@ -48,6 +53,8 @@ bool counts_before(std::string_view a, std::string_view b) {
   return i == a.size();
 }
 
+}  // namespace
+
 bool is_pci_address(std::string_view name) {
   // dddd:bb:dd.f, the domain possibly longer than four digits (VMD).
   if (name.size() < 12 || name.size() > 16) return false;
@@ -57,21 +64,32 @@ bool is_pci_address(std::string_view name) {
                      [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0 || c == ':' || c == '.'; });
 }
 
-}  // namespace
+std::optional<std::string> read_bytes(const std::filesystem::path& file, std::size_t most) {
+  // Not blocking, and regular files alone: a recording may hold a pipe or a device where sysfs has a file.
+  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (descriptor < 0) return std::nullopt;
+  struct stat kind{};
+  std::optional<std::string> text;
+  if (fstat(descriptor, &kind) == 0 && S_ISREG(kind.st_mode)) {
+    text.emplace(std::min<std::size_t>(most, 4096), '\0');
+    std::size_t length = 0;
+    while (length < most) {
+      if (length == text->size()) text->resize(std::min(text->size() * 2, most));
+      const ssize_t got = read(descriptor, text->data() + length, text->size() - length);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) text.reset();
+      if (got <= 0) break;
+      length += static_cast<std::size_t>(got);
+    }
+    if (text) text->resize(length);
+  }
+  close(descriptor);
+  return text;
+}
 
 std::optional<std::string> read_text(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) return std::nullopt;
-  std::string text(4096, '\0');
-  std::size_t length = 0;
-  while (stream.read(text.data() + length, static_cast<std::streamsize>(text.size() - length)) || stream.gcount() > 0) {
-    length += static_cast<std::size_t>(stream.gcount());
-    if (length >= kMaxFileBytes) break;
-    if (length == text.size()) text.resize(std::min(text.size() * 2, kMaxFileBytes));
-  }
-  if (stream.bad()) return std::nullopt;
-  text.resize(length);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.pop_back();
+  auto text = read_bytes(file, kMaxFileBytes);
+  while (text && !text->empty() && std::isspace(static_cast<unsigned char>(text->back())) != 0) text->pop_back();
   return text;
 }
 
@@ -84,7 +102,7 @@ std::vector<std::string> list_names(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
   for (auto entry = std::filesystem::directory_iterator(folder, error);
-       !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+       !error && entry != std::filesystem::directory_iterator() && names.size() < kMaxNames; entry.increment(error)) {
     names.push_back(entry->path().filename().string());
   }
   std::sort(names.begin(), names.end(), counts_before);

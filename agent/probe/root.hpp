@@ -29,17 +29,23 @@ class Root {
   std::filesystem::path proc_;
 };
 
+/// The first `most` bytes of a regular file; absent when it cannot be read or is anything else. Never blocks.
+std::optional<std::string> read_bytes(const std::filesystem::path& file, std::size_t most);
+
 /// The file's text without blanks at the end, at most 1 MiB; absent when it cannot be read.
 std::optional<std::string> read_text(const std::filesystem::path& file);
 
 /// The file's text as a decimal number; absent when it is something else.
 std::optional<std::int64_t> read_number(const std::filesystem::path& file);
 
-/// Names in a folder, sorted as people count ("node2" before "node10"); empty when it cannot be read.
+/// Names in a folder, sorted as people count ("node2" before "node10"), at most 16384; empty when it cannot be read.
 std::vector<std::string> list_names(const std::filesystem::path& folder);
 
 /// Where a link leads, with every link on the way resolved; absent when it leads nowhere.
 std::optional<std::filesystem::path> resolve(const std::filesystem::path& link);
+
+/// "0000:3b:00.0", possibly with a domain of more than four digits.
+bool is_pci_address(std::string_view name);
 
 /// The last PCI address ("0000:3b:00.0") in a device's real path; absent for a device that is not on PCI.
 std::optional<std::string> pci_address(const std::filesystem::path& device);

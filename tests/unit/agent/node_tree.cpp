@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <vector>
 
 namespace paceline::agent {
@@ -26,6 +27,11 @@ NodeTree::NodeTree(std::string_view fixture) {
       std::string text;
       for (std::string more; std::getline(lines, more) && more != ".";) text += more + "\n";
       write(line.substr(0, line.size() - 3), text);
+    } else if (const auto hex = line.find(" =hex "); hex != std::string::npos) {
+      std::string bytes;
+      for (std::size_t i = hex + 6; i + 1 < line.size(); i += 2)
+        bytes += static_cast<char>(std::stoi(line.substr(i, 2), nullptr, 16));
+      write(line.substr(0, hex), bytes);
     } else if (const auto equals = line.find(" ="); equals != std::string::npos) {
       write(line.substr(0, equals), line.substr(std::min(equals + 3, line.size())) + "\n");
     } else {
@@ -43,6 +49,12 @@ NodeTree::NodeTree(std::string_view fixture) {
 NodeTree::~NodeTree() {
   std::error_code ignored;
   fs::remove_all(folder_, ignored);
+}
+
+std::string NodeTree::nvml_json(std::string_view fixture) {
+  std::ifstream file(fs::path(PACELINE_SOURCE_DIR) / "tests/fixtures/nodes" / (std::string(fixture) + ".nvml.json"));
+  if (!file) ADD_FAILURE() << "no recorded NVML of " << fixture;
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 void NodeTree::write(const std::string& file, std::string_view text) const {

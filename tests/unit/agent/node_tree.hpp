@@ -18,6 +18,10 @@ class NodeTree {
   NodeTree& operator=(const NodeTree&) = delete;
   ~NodeTree();
 
+  /// The recorded answer of NVML beside the fixture.
+  static std::string nvml_json(std::string_view fixture);
+
+  const std::filesystem::path& folder() const { return folder_; }
   Root root() const { return Root::at(folder_); }
   void write(const std::string& file, std::string_view text) const;
   void remove(const std::string& file) const;

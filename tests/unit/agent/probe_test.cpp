@@ -115,17 +115,17 @@ TEST(GpuProbe, ReadsEveryGpuThroughTheLibrary) {
   const FakeNvml nvml("8");
   const NodeTree tree("dgx-h100-like");
   const auto library = open_nvml(PACELINE_FAKE_NVML);
-  const GpuReport report = probe_gpus(tree.root(), *library);
+  const GpuReport report = probe_gpus(probe_pci(tree.root()), *library);
   EXPECT_EQ(report.problem, "");
   ASSERT_EQ(report.gpus.size(), 8U);
-  EXPECT_EQ(report.gpus[4], (Gpu{4, "NVIDIA H100 80GB HBM3", 81559, 1, "0000:9d:00.0"}));
+  EXPECT_EQ(report.gpus[4], (Gpu{4, "NVIDIA H100 80GB HBM3", 81559, 1, "0000:9d:00.0", "nvidia.com/gpu"}));
 }
 
 TEST(GpuProbe, NamesAGpuThatFellOffTheBus) {
   const FakeNvml nvml("8", "gpu3");
   const NodeTree tree("dgx-h100-like");
   const auto library = open_nvml(PACELINE_FAKE_NVML);
-  const GpuReport report = probe_gpus(tree.root(), *library);
+  const GpuReport report = probe_gpus(probe_pci(tree.root()), *library);
   EXPECT_EQ(report.gpus.size(), 7U);
   EXPECT_THAT(report.problem, HasSubstr("not shown by NVML: 0000:61:00.0;"));
 }
@@ -133,7 +133,7 @@ TEST(GpuProbe, NamesAGpuThatFellOffTheBus) {
 TEST(GpuProbe, GpusWithoutTheLibraryAreAProblemWithItsRemedy) {
   const NodeTree tree("dgx-h100-like");
   const auto library = open_nvml("libnvidia-ml-that-is-nowhere.so.1");
-  const GpuReport report = probe_gpus(tree.root(), *library);
+  const GpuReport report = probe_gpus(probe_pci(tree.root()), *library);
   EXPECT_TRUE(report.gpus.empty());
   EXPECT_THAT(report.problem, HasSubstr("8 NVIDIA GPU(s)"));
   EXPECT_THAT(report.problem, HasSubstr("libnvidia-ml-that-is-nowhere.so.1"));
@@ -143,7 +143,7 @@ TEST(GpuProbe, GpusWithoutTheLibraryAreAProblemWithItsRemedy) {
 TEST(GpuProbe, ANodeWithoutGpusHasNothingToMend) {
   const NodeTree tree("cloud-vm");
   const auto library = open_nvml("libnvidia-ml-that-is-nowhere.so.1");
-  EXPECT_EQ(probe_gpus(tree.root(), *library), GpuReport{});
+  EXPECT_EQ(probe_gpus(probe_pci(tree.root()), *library), GpuReport{});
 }
 
 TEST(Nvml, StartsAgainAfterTheDriverWasReloaded) {

@@ -193,7 +193,7 @@ TEST_F(PublisherTest, TheLeaseMovesWithTheClock) {
 
 class NoGpus final : public GpuLibrary {
  public:
-  Result<std::vector<GpuDevice>> devices() override { return fail(Code::kNotFound, Origin::kCuda, "none here"); }
+  Result<std::vector<Gpu>> devices() override { return fail(Code::kNotFound, Origin::kCuda, "none here"); }
 };
 
 TEST_F(PublisherTest, TheLoopProbesRenewsAndLivesWithoutAnApiServer) {

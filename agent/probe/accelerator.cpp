@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/probe/accelerator.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace paceline::agent {
+namespace {
+
+// Base class and subclass.
+constexpr std::uint32_t kVga = 0x0300;
+constexpr std::uint32_t k3d = 0x0302;
+constexpr std::uint32_t kOtherDisplay = 0x0380;
+constexpr std::uint32_t kProcessing = 0x1200;
+
+struct Row {
+  std::uint32_t vendor;
+  std::vector<std::uint32_t> classes;  // empty: any class
+  std::vector<std::uint32_t> devices;  // empty: any device of these classes
+  AcceleratorKind kind;
+};
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> table = {
+      {kNvidia, {kVga, k3d}, {}, {"NVIDIA", "nvidia.com/gpu"}},
+      {0x1002, {kVga, k3d, kOtherDisplay, kProcessing}, {}, {"AMD", "amd.com/gpu"}},
+      // Class VGA is left out: that is the display of a desktop processor.
+      {0x8086, {kOtherDisplay, kProcessing}, {}, {"Intel", "gpu.intel.com/i915"}},
+      {0x1da3, {kProcessing}, {}, {"Habana", "habana.ai/gaudi"}},
+      {0x19e5, {kProcessing}, {}, {"Huawei", "huawei.com/Ascend910"}},
+      // Both clouds also build NICs and disks under the same vendor number: the device decides.
+      {0x1d0f, {}, {0x7064, 0x7065, 0x7066, 0x7067, 0x7164, 0x7264, 0x7364}, {"AWS", "aws.amazon.com/neuron"}},
+      {0x1ae0, {}, {0x0027, 0x0056, 0x005e, 0x0062, 0x0063, 0x006f, 0x0076}, {"Google", "google.com/tpu"}},
+  };
+  return table;
+}
+
+bool allows(const std::vector<std::uint32_t>& list, std::uint32_t value) {
+  return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
+}
+
+}  // namespace
+
+const AcceleratorKind* accelerator_kind(const PciFunction& function) {
+  for (const auto& row : rows()) {
+    if (row.vendor == function.vendor && allows(row.classes, function.class_code >> 8U) &&
+        allows(row.devices, function.device)) {
+      return &row.kind;
+    }
+  }
+  return nullptr;
+}
+
+std::string mig_resource(std::string_view profile) {
+  std::string name = "nvidia.com/mig-" + std::string(profile);
+  std::replace(name.begin(), name.end(), '+', '.');
+  return name;
+}
+
+bool is_pci_bridge(const PciFunction& function) { return function.class_code >> 8U == 0x0604; }
+
+}  // namespace paceline::agent

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The few declarations of NVML that are used, as its ABI has them (the first group since driver 450). Not the vendor's header: the agent
+// builds without a toolkit. A function of the second group may be missing: then what it would tell is not known.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <type_traits>
+
+namespace paceline::agent::nvml {
+
+using Return = int;
+using Device = void*;
+constexpr Return kSuccess = 0;
+
+struct Memory {
+  unsigned long long total, free, used;
+};
+
+struct PciInfo {
+  char bus_id_legacy[16];
+  unsigned int domain, bus, device, pci_device_id, pci_subsystem_id;
+  char bus_id[32];
+};
+static_assert(sizeof(PciInfo) == 68);
+
+/// nvmlGpuFabricInfo_v2_t
+struct FabricInfo {
+  unsigned int version = sizeof(FabricInfo) | (2U << 24U);
+  unsigned char cluster_uuid[16] = {};
+  Return status = 0;
+  unsigned int clique = 0;
+  unsigned char state = 0;  // 3: completed
+  unsigned int health_mask = 0;
+};
+static_assert(sizeof(FabricInfo) == 36);
+
+constexpr int kMaxLinks = 36;
+constexpr unsigned int kP2pSupported = 0;  // NVML_NVLINK_CAP_P2P_SUPPORTED
+constexpr int kRemoteGpu = 0;
+constexpr int kRemoteSwitch = 2;
+constexpr unsigned char kFabricCompleted = 3;
+
+struct Functions {
+  Return (*init)() = nullptr;
+  Return (*shutdown)() = nullptr;
+  Return (*count)(unsigned int*) = nullptr;
+  Return (*by_index)(unsigned int, Device*) = nullptr;
+  Return (*name)(Device, char*, unsigned int) = nullptr;
+  Return (*memory)(Device, Memory*) = nullptr;
+  Return (*pci)(Device, PciInfo*) = nullptr;
+  const char* (*error)(Return) = nullptr;
+
+  Return (*capability)(Device, int*, int*) = nullptr;
+  Return (*bar1)(Device, Memory*) = nullptr;
+  Return (*link_state)(Device, unsigned int, int*) = nullptr;
+  Return (*link_can)(Device, unsigned int, unsigned int, unsigned int*) = nullptr;
+  Return (*link_remote)(Device, unsigned int, PciInfo*) = nullptr;
+  Return (*link_remote_type)(Device, unsigned int, int*) = nullptr;
+  Return (*fabric)(Device, FabricInfo*) = nullptr;
+  Return (*c2c)(Device, unsigned int*) = nullptr;
+  Return (*mig_mode)(Device, unsigned int*, unsigned int*) = nullptr;
+  Return (*mig_count)(Device, unsigned int*) = nullptr;
+  Return (*mig_device)(Device, unsigned int, Device*) = nullptr;
+
+  /// False when a function of the first group is missing.
+  bool bind(void* library) {
+    const auto find = [library](auto& function, const char* symbol) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol));
+      return function != nullptr;
+    };
+    find(capability, "nvmlDeviceGetCudaComputeCapability");
+    find(bar1, "nvmlDeviceGetBAR1MemoryInfo");
+    find(link_state, "nvmlDeviceGetNvLinkState");
+    find(link_can, "nvmlDeviceGetNvLinkCapability");
+    find(link_remote, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
+    find(link_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType");
+    find(fabric, "nvmlDeviceGetGpuFabricInfoV");
+    find(c2c, "nvmlDeviceGetC2cModeInfoV");
+    find(mig_mode, "nvmlDeviceGetMigMode");
+    find(mig_count, "nvmlDeviceGetMaxMigDeviceCount");
+    find(mig_device, "nvmlDeviceGetMigDeviceHandleByIndex");
+    return find(init, "nvmlInit_v2") && find(shutdown, "nvmlShutdown") && find(count, "nvmlDeviceGetCount_v2") &&
+           find(by_index, "nvmlDeviceGetHandleByIndex_v2") && find(name, "nvmlDeviceGetName") &&
+           find(memory, "nvmlDeviceGetMemoryInfo") && find(pci, "nvmlDeviceGetPciInfo_v3") &&
+           find(error, "nvmlErrorString");
+  }
+};
+
+}  // namespace paceline::agent::nvml
