@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of tile_kernels.hpp for any processor; the flags are in accel/CMakeLists.txt.
+#define PACELINE_LEVEL scalar
+#define PACELINE_KERNELS kScalarKernels
+#include "tile_kernels.hpp"

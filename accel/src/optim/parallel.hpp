@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs numbered pieces of work on several threads, the caller's among them, and returns when all are done. The threads live as
+// long as the call: nothing is left over for a fork to break, and an idle optimizer holds nothing. Where the system refuses a
+// thread, the others do its share. Never fails.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace paceline::optim {
+
+// `work(piece)` is called once for every piece in [0, pieces), in any order; it must not throw.
+void parallel_for(std::int64_t pieces, int threads, const std::function<void(std::int64_t)>& work);
+
+}  // namespace paceline::optim

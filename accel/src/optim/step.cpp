@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step.hpp"
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "chunks.hpp"
+#include "parallel.hpp"
+
+namespace paceline::optim {
+namespace {
+
+using std::int64_t;
+
+bool known(std::uint8_t dtype) { return dtype >= PACELINE_OPTIM_F32 && dtype <= PACELINE_OPTIM_F16; }
+bool has_moments(const Group& group) { return group.kind == PACELINE_OPTIM_ADAM || group.kind == PACELINE_OPTIM_LAMB; }
+bool by_layer(const Group& group) { return group.kind == PACELINE_OPTIM_LAMB || group.kind == PACELINE_OPTIM_LARS; }
+
+int check_gradient(const Tensor& tensor) {
+  if (tensor.count < 0 || !known(tensor.grad_dtype)) return PACELINE_EINVAL;
+  return tensor.count > 0 && tensor.grad == nullptr ? PACELINE_EINVAL : PACELINE_OK;
+}
+
+int check(std::span<const Group> groups, std::span<const Tensor> tensors) {
+  for (const Group& group : groups)
+    if (group.size != sizeof(Group) || group.kind < PACELINE_OPTIM_ADAM || group.kind > PACELINE_OPTIM_LARS)
+      return PACELINE_EINVAL;
+  for (const Tensor& tensor : tensors) {
+    if (check_gradient(tensor) != PACELINE_OK || !known(tensor.param_dtype) || tensor.group >= groups.size())
+      return PACELINE_EINVAL;
+    const Group& group = groups[tensor.group];
+    if (has_moments(group) && tensor.step == nullptr) return PACELINE_EINVAL;
+    if (tensor.master != nullptr && tensor.param_dtype == PACELINE_OPTIM_F32) return PACELINE_EINVAL;
+    if (tensor.count == 0) continue;
+    bool complete = tensor.param != nullptr;
+    if (has_moments(group)) {
+      complete = complete && tensor.state1 != nullptr && tensor.state2 != nullptr;
+      if (group.kind == PACELINE_OPTIM_ADAM && (group.flags & PACELINE_OPTIM_AMSGRAD) != 0)
+        complete = complete && tensor.state3 != nullptr;
+    } else if (group.momentum != 0) {
+      complete = complete && tensor.state1 != nullptr;
+    }
+    if (!complete) return PACELINE_EINVAL;
+  }
+  return PACELINE_OK;
+}
+
+Blend blend_by(double weight) {
+  if (weight < 0.5) return {static_cast<float>(weight), true};
+  return {static_cast<float>(weight - 1), false};
+}
+
+float multiplier(const Group& group) {
+  const bool negate = (group.flags & PACELINE_OPTIM_MAXIMIZE) != 0;
+  return static_cast<float>(negate ? -group.grad_multiplier : group.grad_multiplier);
+}
+
+// `trust` is the layer's factor, 1 where there is none.
+AdamConstants adam_constants(const Group& group, double step, double trust) {
+  const double first_left = 1 - std::pow(group.beta1, step);
+  const double second_left = 1 - std::pow(group.beta2, step);
+  const bool lamb = group.kind == PACELINE_OPTIM_LAMB;
+  const bool decoupled = (group.flags & PACELINE_OPTIM_DECOUPLED) != 0;
+  AdamConstants c{};
+  c.grad_multiplier = multiplier(group);
+  c.keep = static_cast<float>(!lamb && decoupled ? 1 - group.lr * group.weight_decay : 1.0);
+  c.decay = static_cast<float>(lamb || !decoupled ? group.weight_decay : 0.0);
+  c.first = blend_by(1 - group.beta1);
+  c.second = blend_by(1 - group.beta2);
+  c.first_correction = static_cast<float>(1 / first_left);
+  c.second_correction = static_cast<float>(1 / std::sqrt(second_left));
+  c.eps = static_cast<float>(group.eps);
+  c.rate = static_cast<float>(lamb ? group.lr * trust : group.lr / first_left);
+  return c;
+}
+
+SgdConstants sgd_constants(const Group& group, bool first, double trust) {
+  SgdConstants c{};
+  c.grad_multiplier = multiplier(group);
+  c.decay = static_cast<float>(group.weight_decay);
+  c.trust = static_cast<float>(trust);
+  c.momentum = static_cast<float>(group.momentum);
+  c.entering = static_cast<float>(1 - group.dampening);
+  c.rate = static_cast<float>(group.lr);
+  c.first = first;
+  c.nesterov = (group.flags & PACELINE_OPTIM_NESTEROV) != 0;
+  return c;
+}
+
+// Elements [at, at + count) of a tensor as fp32: the tensor's own memory where it is fp32, else a copy in `space`.
+const float* read_tile(const Kernels& kernels, const void* data, std::uint8_t dtype, int64_t at, int64_t count,
+                       float* space) {
+  switch (dtype) {
+    case PACELINE_OPTIM_F32: return static_cast<const float*>(data) + at;
+    case PACELINE_OPTIM_BF16: kernels.from_bf16(static_cast<const std::uint16_t*>(data) + at, space, count); break;
+    default: kernels.from_f16(static_cast<const std::uint16_t*>(data) + at, space, count); break;
+  }
+  return space;
+}
+
+// The parameter of a tile, to be read and written in fp32; done() rounds it into a 16-bit parameter.
+class ParamTile {
+ public:
+  ParamTile(const Kernels& kernels, const Tensor& tensor, int64_t at, int64_t count)
+      : kernels_(kernels), tensor_(tensor), at_(at), count_(count) {
+    if (tensor.master != nullptr) {
+      values_ = tensor.master + at;
+    } else if (tensor.param_dtype == PACELINE_OPTIM_F32) {
+      values_ = static_cast<float*>(tensor.param) + at;
+    } else {
+      read_tile(kernels, tensor.param, tensor.param_dtype, at, count, space_.data());
+      values_ = space_.data();
+    }
+  }
+
+  [[nodiscard]] float* values() { return values_; }
+
+  void done() const {
+    if (tensor_.param_dtype == PACELINE_OPTIM_F32) return;
+    auto* out = static_cast<std::uint16_t*>(tensor_.param) + at_;
+    (tensor_.param_dtype == PACELINE_OPTIM_BF16 ? kernels_.to_bf16 : kernels_.to_f16)(values_, out, count_);
+  }
+
+ private:
+  const Kernels& kernels_;
+  const Tensor& tensor_;
+  int64_t at_;
+  int64_t count_;
+  float* values_ = nullptr;
+  std::array<float, kTile> space_;  // left as it is: filled where it is used
+};
+
+using Lanes = std::array<double, kLanes>;
+
+double sum(const Lanes& lanes) {
+  double total = 0;
+  for (const double lane : lanes) total += lane;
+  return total;
+}
+
+// Squares of parameter, and of gradient (LARS) or update (LAMB).
+struct Squares {
+  double param = 0;
+  double other = 0;
+};
+
+class Step {
+ public:
+  Step(const Kernels& kernels, std::span<const Group> groups, std::span<const Tensor> tensors)
+      : kernels_(kernels),
+        groups_(groups),
+        tensors_(tensors),
+        chunks_(tensors),
+        adam_(tensors.size()),
+        sgd_(tensors.size()) {
+    bool layers = false;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const Group& group = groups_[tensors[i].group];
+      if (has_moments(group))
+        adam_[i] = adam_constants(group, static_cast<double>(*tensors[i].step) + 1, 1);
+      else
+        sgd_[i] = sgd_constants(group, (tensors[i].flags & PACELINE_OPTIM_FIRST) != 0, 1);
+      layers = layers || by_layer(group);
+    }
+    if (layers) squares_.resize(static_cast<std::size_t>(chunks_.size()));
+  }
+
+  void run(int threads) {
+    const int useful = chunks_.useful_threads(threads);
+    parallel_for(chunks_.size(), useful, [this](int64_t number) { first_pass(number); });
+    if (!squares_.empty()) {
+      for (std::size_t i = 0; i < tensors_.size(); ++i) adapt(i);
+      parallel_for(chunks_.size(), useful, [this](int64_t number) { second_pass(number); });
+    }
+    for (const Tensor& tensor : tensors_)
+      if (has_moments(groups_[tensor.group])) *tensor.step += 1;
+  }
+
+ private:
+  template <typename F>
+  void each_tile(const Chunk& chunk, F&& work) {
+    for (int64_t at = chunk.begin; at < chunk.end; at += kTile) work(at, std::min(kTile, chunk.end - at));
+  }
+
+  void first_pass(int64_t number) {
+    const Chunk chunk = chunks_.at(number);
+    const Tensor& tensor = tensors_[chunk.tensor];
+    const Group& group = groups_[tensor.group];
+    std::array<float, kTile> space;
+    Lanes param_lanes{};
+    Lanes other_lanes{};
+    each_tile(chunk, [&](int64_t at, int64_t count) {
+      ParamTile param(kernels_, tensor, at, count);
+      const float* grad = read_tile(kernels_, tensor.grad, tensor.grad_dtype, at, count, space.data());
+      switch (group.kind) {
+        case PACELINE_OPTIM_ADAM: {
+          float* maximum = (group.flags & PACELINE_OPTIM_AMSGRAD) != 0 ? tensor.state3 + at : nullptr;
+          kernels_.adam(param.values(), grad, tensor.state1 + at, tensor.state2 + at, maximum, count,
+                        adam_[chunk.tensor]);
+          param.done();
+          break;
+        }
+        case PACELINE_OPTIM_SGD:
+          kernels_.sgd(param.values(), grad, group.momentum != 0 ? tensor.state1 + at : nullptr, count,
+                       sgd_[chunk.tensor]);
+          param.done();
+          break;
+        case PACELINE_OPTIM_LAMB:
+          kernels_.lamb_moments(param.values(), grad, tensor.state1 + at, tensor.state2 + at, count,
+                                adam_[chunk.tensor], param_lanes.data(), other_lanes.data());
+          break;
+        default:
+          kernels_.squares(param.values(), 1.0F, count, param_lanes.data());
+          kernels_.squares(grad, multiplier(group), count, other_lanes.data());
+          break;
+      }
+    });
+    if (by_layer(group)) squares_[static_cast<std::size_t>(number)] = {sum(param_lanes), sum(other_lanes)};
+  }
+
+  // The layer's factor, from the sums of its chunks in their order.
+  void adapt(std::size_t index) {
+    const Group& group = groups_[tensors_[index].group];
+    if (!by_layer(group)) return;
+    Squares total;
+    for (int64_t i = chunks_.first_of(index); i < chunks_.first_of(index + 1); ++i) {
+      total.param += squares_[static_cast<std::size_t>(i)].param;
+      total.other += squares_[static_cast<std::size_t>(i)].other;
+    }
+    const double param = std::sqrt(total.param);
+    const double other = std::sqrt(total.other);
+    const bool adapts = (group.flags & PACELINE_OPTIM_ADAPT) != 0 && param > 0 && other > 0;
+    if (group.kind == PACELINE_OPTIM_LAMB) {
+      adam_[index].rate = static_cast<float>(group.lr * (adapts ? param / other : 1.0));
+    } else {
+      const double scale = group.trust_coefficient * param / (other + group.weight_decay * param + group.eps);
+      sgd_[index].trust = static_cast<float>(adapts ? scale : 1.0);
+    }
+  }
+
+  void second_pass(int64_t number) {
+    const Chunk chunk = chunks_.at(number);
+    const Tensor& tensor = tensors_[chunk.tensor];
+    const Group& group = groups_[tensor.group];
+    if (!by_layer(group)) return;
+    std::array<float, kTile> space;
+    each_tile(chunk, [&](int64_t at, int64_t count) {
+      ParamTile param(kernels_, tensor, at, count);
+      if (group.kind == PACELINE_OPTIM_LAMB) {
+        kernels_.lamb_apply(param.values(), tensor.state1 + at, tensor.state2 + at, count, adam_[chunk.tensor]);
+      } else {
+        const float* grad = read_tile(kernels_, tensor.grad, tensor.grad_dtype, at, count, space.data());
+        kernels_.sgd(param.values(), grad, group.momentum != 0 ? tensor.state1 + at : nullptr, count,
+                     sgd_[chunk.tensor]);
+      }
+      param.done();
+    });
+  }
+
+  const Kernels& kernels_;
+  std::span<const Group> groups_;
+  std::span<const Tensor> tensors_;
+  Chunks chunks_;
+  std::vector<AdamConstants> adam_;
+  std::vector<SgdConstants> sgd_;
+  std::vector<Squares> squares_;  // by chunk; empty where no group needs them
+};
+
+}  // namespace
+
+int step(const Kernels& kernels, std::span<const Group> groups, std::span<const Tensor> tensors, int threads) {
+  if (threads < 1) return PACELINE_EINVAL;
+  if (const int wrong = check(groups, tensors); wrong != PACELINE_OK) return wrong;
+  Step(kernels, groups, tensors).run(threads);
+  return PACELINE_OK;
+}
+
+int gradient_norm(const Kernels& kernels, std::span<const Tensor> tensors, int threads, double* norm) {
+  if (threads < 1 || norm == nullptr) return PACELINE_EINVAL;
+  for (const Tensor& tensor : tensors)
+    if (check_gradient(tensor) != PACELINE_OK) return PACELINE_EINVAL;
+  const Chunks chunks(tensors);
+  std::vector<double> sums(static_cast<std::size_t>(chunks.size()));
+  parallel_for(chunks.size(), chunks.useful_threads(threads), [&](int64_t number) {
+    const Chunk chunk = chunks.at(number);
+    const Tensor& tensor = tensors[chunk.tensor];
+    std::array<float, kTile> space;
+    Lanes lanes{};
+    for (int64_t at = chunk.begin; at < chunk.end; at += kTile) {
+      const int64_t count = std::min(kTile, chunk.end - at);
+      kernels.squares(read_tile(kernels, tensor.grad, tensor.grad_dtype, at, count, space.data()), 1.0F, count,
+                      lanes.data());
+    }
+    sums[static_cast<std::size_t>(number)] = sum(lanes);
+  });
+  double total = 0;
+  for (const double one : sums) total += one;
+  *norm = std::sqrt(total);
+  return PACELINE_OK;
+}
+
+}  // namespace paceline::optim
