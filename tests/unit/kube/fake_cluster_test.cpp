@@ -13,7 +13,7 @@ namespace {
 
 using Document = nlohmann::json;
 
-struct Item {
+struct Listed {
   ObjectMeta meta;
 };
 
@@ -83,10 +83,10 @@ TEST_F(FakeClusterTest, LostAnswerWasApplied) {
 }
 
 TEST_F(FakeClusterTest, FeedDeliversStepByStepAndRelistsAfterAGap) {
-  Store<Item> store([](std::string_view json) -> Result<Item> {
+  Store<Listed> store([](std::string_view json) -> Result<Listed> {
     const auto object = parse(json);
     if (!object) return std::unexpected(object.error());
-    return Item{read_meta(*object)};
+    return Listed{read_meta(*object)};
   });
   FakeFeed feed(cluster, kPods, store);
   ASSERT_TRUE(api->create(kPods, "n", pod("a").dump()));

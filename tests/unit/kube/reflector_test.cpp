@@ -16,17 +16,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-struct Item {
+struct Cached {
   ObjectMeta meta;
 };
 
-Result<Item> project(std::string_view json) {
+Result<Cached> project_cached(std::string_view json) {
   const auto object = parse(json);
   if (!object) return std::unexpected(object.error());
-  return Item{read_meta(*object)};
+  return Cached{read_meta(*object)};
 }
 
-std::string config_map(const std::string& name) {
+std::string filled_config_map(const std::string& name) {
   return R"({"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":")" + name + R"("},"data":{"k":"v"}})";
 }
 
@@ -36,7 +36,7 @@ class ReflectorTest : public testing::Test {
     for (const char* name : {"a", "b", "c"}) create(name);
   }
   void create(const std::string& name) {
-    const auto made = api->create(kConfigMaps, "n", config_map(name));
+    const auto made = api->create(kConfigMaps, "n", filled_config_map(name));
     ASSERT_TRUE(made) << to_string(made.error());
   }
   void start() {
@@ -54,7 +54,7 @@ class ReflectorTest : public testing::Test {
   SystemClock clock;
   FakeCluster cluster{clock};
   std::shared_ptr<Api> api = make_fake_api(cluster);
-  Store<Item> store{project};
+  Store<Cached> store{project_cached};
   Reflector reflector{
       *api,
       kConfigMaps,
