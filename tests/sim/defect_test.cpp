@@ -52,13 +52,15 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"WritesForEver", Defect::kWritesForEver, Law::kComesToRest},
         Case{"AdoptsByLabel", Defect::kAdoptsByLabel, Law::kDeletesItsOwn},
         Case{"AlwaysForces", Defect::kAlwaysForces, Law::kForcesOnLostNodes, {.spec_change = 0.02}},
-        Case{"LeavesPodsBehind", Defect::kLeavesPodsBehind, Law::kEveryJobEnds, {.spec_change = 0.02}},
+        Case{"LeavesPodsBehind", Defect::kLeavesPodsBehind, Law::kQueuedHoldsNothing, {.spec_change = 0.02}},
         Case{"SeesTwiceTheRoom", Defect::kSeesTwiceTheRoom, Law::kRoom},
         Case{"OverwritesStatus",
              Defect::kOverwritesStatus,
              Law::kFinishedStaysFinished,
              {.delete_pod = 0.03, .second_leader = 0.05}},
-        Case{"MakesOrphans", Defect::kMakesOrphans, Law::kOwned}),
+        Case{"SharesOwnership", Defect::kSharesOwnership, Law::kNothingLeft},
+        Case{"StaysSuspended", Defect::kStaysSuspended, Law::kEveryJobEnds},
+        Case{"Stutters", Defect::kStutters, Law::kFewWrites}, Case{"MakesOrphans", Defect::kMakesOrphans, Law::kOwned}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

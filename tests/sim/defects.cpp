@@ -25,6 +25,10 @@ std::optional<std::string> seen_through(Defect defect, const kube::Resource& res
     json job = json::parse(object);
     job["spec"]["cleanPodPolicy"] = "All";
     return job.dump();
+  } else if (defect == Defect::kStaysSuspended && is(resource, kube::kTrainingJobs)) {
+    json job = json::parse(object);
+    job["spec"]["suspend"] = true;
+    return job.dump();
   } else if (defect == Defect::kAdoptsByLabel && is(resource, kube::kPods)) {
     json pod = json::parse(object);
     const json labels = pod["metadata"].value("labels", json::object());
@@ -52,6 +56,14 @@ std::string sent_through(Defect defect, const kube::Resource& resource, const st
   if (defect == Defect::kMakesOrphans && is(resource, kube::kPods)) {
     json pod = json::parse(body);
     pod["metadata"].erase("ownerReferences");
+    return pod.dump();
+  }
+  if (defect == Defect::kSharesOwnership && is(resource, kube::kPods)) {
+    json pod = json::parse(body);
+    if (!pod["metadata"].contains("ownerReferences")) return body;  // a patch
+    // The first object of the cluster: a node.
+    const json node = {{"kind", "Node"}, {"name", "n0"}, {"uid", "00000000-0000-4000-8000-000000000001"}};
+    pod["metadata"]["ownerReferences"].push_back(node);
     return pod.dump();
   }
   if (defect == Defect::kWritesForEver && is(resource, kube::kTrainingJobs)) {

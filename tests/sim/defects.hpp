@@ -28,6 +28,9 @@ enum class Defect {
   kSeesTwiceTheRoom,
   kOverwritesStatus,  // without the resourceVersion it was planned on
   kMakesOrphans,      // no owner reference
+  kSharesOwnership,   // a second owner that outlives the job
+  kStaysSuspended,    // never sees that a job may go on
+  kStutters,          // every status many times
 };
 
 /// An object as the defective controller sees it; nothing where it does not see it at all.

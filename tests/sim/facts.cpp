@@ -44,7 +44,9 @@ PodFacts read_pod(const json& pod) {
   const json& meta = at(pod, "metadata");
   facts.name = text(at(meta, "name"));
   facts.uid = text(at(meta, "uid"));
-  for (const json& owner : at(meta, "ownerReferences")) facts.owner = text(at(owner, "uid"));
+  for (const json& owner : at(meta, "ownerReferences")) {
+    if (at(owner, "controller") == true) facts.owner = text(at(owner, "uid"));
+  }
   const json& labels = at(meta, "labels");
   facts.job = text(at(labels, "paceline.dev/job"));
   facts.rank = number_in(at(labels, "paceline.dev/node-rank"));

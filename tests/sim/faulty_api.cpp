@@ -49,6 +49,9 @@ class FaultyApi final : public kube::Api {
       object["status"].merge_patch(json::parse(body)["status"]);
       return object.dump();
     }
+    constexpr int kStuttered = 30;
+    for (int i = 0; chaos_.defect == Defect::kStutters && i < kStuttered; ++i)
+      (void)write([&] { return inner_->get(r, ns, name, stop); });
     return seen(r, write([&] { return inner_->patch(r, ns, name, sent_through(chaos_.defect, r, body), o, stop); }));
   }
   Answer remove(const kube::Resource& r, const std::string& ns, const std::string& name, const kube::DeleteOptions& o,

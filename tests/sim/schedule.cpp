@@ -74,6 +74,11 @@ class Schedule {
       world_.report(Law::kFewWrites,
                     std::to_string(writes) + " writes for " + std::to_string(pods) + " pods to come to rest");
     }
+    for (const auto& [name, pod] : world_.facts().pods) {
+      const JobFacts* job = world_.facts().job_of(pod);
+      if (job != nullptr && job->nodes.empty() && !pod.terminal())
+        world_.report(Law::kQueuedHoldsNothing, name + " lives and its job has no place");
+    }
     for (const JobShape& shape : shapes_) {
       const auto job = world_.facts().jobs.find(shape.name);
       if (job == world_.facts().jobs.end()) {
@@ -82,11 +87,6 @@ class Schedule {
       }
       if (job->second.phase != "Succeeded" && !(may_fail() && job->second.phase == "Failed"))
         world_.report(Law::kEveryJobEnds, shape.name + " rests as " + world_.status(shape.name).dump());
-    }
-    for (const auto& [name, pod] : world_.facts().pods) {
-      const JobFacts* job = world_.facts().job_of(pod);
-      if (job != nullptr && job->nodes.empty() && !pod.terminal())
-        world_.report(Law::kQueuedHoldsNothing, name + " lives and its job has no place");
     }
   }
 
