@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// paceline: run a job on this machine. Wiring only.
+// paceline: run a job on this machine, and tell what the machine is. Wiring only.
 #include <iostream>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
+#include "cli/fabric/command.hpp"
 #include "cli/run/command.hpp"
 
 int main(int argc, char** argv) {
@@ -22,11 +23,22 @@ int main(int argc, char** argv) {
                   "ip:port where Prometheus finds the metrics of all ranks while the job runs");
   run->add_option("--runtime", options.runtime_dir,
                   "directory of the runtime (lib/, python/), if it does not lie beside this program");
+  paceline::cli::FabricOptions look;
+  CLI::App* fabric = app.add_subcommand("fabric", "Show how GPUs and NICs of a machine lie to each other");
+  fabric->add_flag("--json", look.json, "all that is known, as JSON");
+  fabric->add_option("--root", look.root, "folder with the sys and proc of another machine, or a recording");
+  fabric->add_option("--nvml", look.nvml, "a recorded answer of NVML (nvml.json of a recording)");
+  fabric->add_option("--nccl-topo", look.nccl_topo,
+                     "a topology file as NCCL reads and writes it, instead of a machine");
+  fabric->add_flag("--export-nccl-topo", look.export_nccl_topo, "print such a file");
+  fabric->add_option("--record", look.record,
+                     "record this machine into a new folder, without serial numbers, addresses and UUIDs");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     constexpr int kExitUsage = 2;
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
+  if (*fabric) return paceline::cli::fabric_command(look, std::cout, std::cerr);
   return paceline::cli::run_command(options);
 }

@@ -15,10 +15,11 @@ const PciFunction* find_function(const std::vector<PciFunction>& pci, std::strin
   return found == pci.end() ? nullptr : &*found;
 }
 
-/// Where CPUs are; memory-only nodes (a GPU's own memory) are no place for a device.
-int cpu_nodes(const Cpu& cpu) {
-  return static_cast<int>(
-      std::count_if(cpu.numa_nodes.begin(), cpu.numa_nodes.end(), [](const auto& node) { return !node.cpus.empty(); }));
+/// Where CPUs are; memory-only nodes (a GPU's own memory) are no place for a device. A topology file may name nodes without their CPUs.
+std::size_t cpu_nodes(const Cpu& cpu) {
+  const auto nodes =
+      std::count_if(cpu.numa_nodes.begin(), cpu.numa_nodes.end(), [](const auto& node) { return !node.cpus.empty(); });
+  return nodes > 0 ? static_cast<std::size_t>(nodes) : cpu.numa_nodes.size();
 }
 
 bool same_numa(const Hardware& hardware, const std::optional<int>& a, const std::optional<int>& b) {

@@ -44,7 +44,7 @@ TEST_P(GoldenMatrix, IsAsThePublishedLayoutSays) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenMatrix,
                          testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like", "two-socket-pcie",
-                                         "cloud-vm-gpu", "nothing"));
+                                         "cloud-vm-gpu", "cloud-vm", "nothing"));
 
 using Places = std::vector<std::string>;
 

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+#include <string_view>
+
+#include "agent/probe/record.hpp"
+
+namespace paceline::agent {
+namespace {
+
+std::string json_string(std::string_view text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string result = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      result += '\\';
+      result += c;
+    } else if (byte < 0x20 || byte > 0x7e) {  // a library may answer any bytes; JSON takes Latin-1 as escapes
+      result += "\\u00";
+      result += kHex[byte >> 4U];
+      result += kHex[byte & 15U];
+    } else {
+      result += c;
+    }
+  }
+  return result + "\"";
+}
+
+std::string link_text(const NvLink& link) {
+  constexpr std::string_view kNames[] = {"unknown", "gpu", "switch"};
+  std::string text = "{\"link\": " + std::to_string(link.link) + ", \"active\": " + (link.active ? "true" : "false") +
+                     ", \"remote\": " + json_string(kNames[static_cast<std::size_t>(link.remote)]);
+  if (!link.remote_address.empty()) text += ", \"remotePciAddress\": " + json_string(link.remote_address);
+  return text + "}";
+}
+
+std::string gpu_text(const Gpu& gpu) {
+  std::string text = "    {\"index\": " + std::to_string(gpu.index) +
+                     ", \"pciAddress\": " + json_string(gpu.pci_address) + ", \"name\": " + json_string(gpu.model) +
+                     ", \"memoryMiB\": " + std::to_string(gpu.memory_mib);
+  if (gpu.bar1_mib) text += ", \"bar1MiB\": " + std::to_string(*gpu.bar1_mib);
+  if (gpu.compute_capability) {
+    text += ", \"computeCapability\": \"" + std::to_string(*gpu.compute_capability / 10) + "." +
+            std::to_string(*gpu.compute_capability % 10) + "\"";
+  }
+  if (gpu.c2c) text += ", \"c2c\": true";
+  if (const auto slash = gpu.nvlink_domain.find('/'); slash != std::string::npos) {
+    text += ", \"fabric\": {\"clusterUuid\": " + json_string(gpu.nvlink_domain.substr(0, slash)) +
+            ", \"cliqueId\": " + gpu.nvlink_domain.substr(slash + 1) + "}";
+  }
+  const auto list = [&text](const char* name, const auto& entries, const auto& shown) {
+    if (entries.empty()) return;
+    text += std::string(", \"") + name + "\": [";
+    for (std::size_t i = 0; i < entries.size(); ++i) text += (i == 0 ? "" : ", ") + shown(entries[i]);
+    text += "]";
+  };
+  list("mig", gpu.mig_profiles, json_string);
+  list("nvlinks", gpu.nvlinks, link_text);
+  return text + "}";
+}
+
+}  // namespace
+
+std::string nvml_json_text(const Result<std::vector<Gpu>>& answer) {
+  std::string text = "{\n  \"version\": 1,\n";
+  if (!answer) text += "  \"problem\": " + json_string(answer.error().message.substr(0, 120)) + ",\n";
+  text += "  \"devices\": [";
+  if (answer) {
+    for (std::size_t i = 0; i < answer->size(); ++i) text += (i == 0 ? "\n" : ",\n") + gpu_text((*answer)[i]);
+  }
+  return text + "\n  ]\n}\n";
+}
+
+}  // namespace paceline::agent

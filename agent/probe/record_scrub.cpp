@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/probe/record_scrub.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <set>
+#include <sstream>
+
+#include "agent/probe/record.hpp"
+
+namespace paceline::agent {
+namespace {
+
+std::string numbered(const char* pattern, unsigned long number) {
+  std::array<char, 80> text{};
+  std::snprintf(text.data(), text.size(), pattern, (number >> 16U) & 0xffffU, number & 0xffffU);
+  return text.data();
+}
+
+std::uint32_t word_at(const std::string& config, std::size_t at) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 4; i-- > 0;) value = value << 8U | static_cast<unsigned char>(config[at + i]);
+  return value;
+}
+
+}  // namespace
+
+std::string Scrubber::gid(const std::string& value) {
+  if (value.find_first_not_of("0:") == std::string::npos) return value;
+  const auto [entry, first] = gids_.emplace(value, "");
+  if (first) {
+    const auto number = static_cast<unsigned long>(gids_.size());
+    // Documentation prefixes: 192.0.2.0/24 and 2001:db8::/32.
+    if (value.starts_with("0000:0000:0000:0000:0000:ffff:")) {
+      entry->second = numbered("0000:0000:0000:0000:0000:ffff:c000:02%02lx", (number & 0xffU) << 16U);
+    } else if (value.starts_with("fe80:")) {
+      entry->second = numbered("fe80:0000:0000:0000:0000:0000:%04lx:%04lx", number);
+    } else {
+      entry->second = numbered("2001:0db8:0000:0000:0000:0000:%04lx:%04lx", number);
+    }
+  }
+  return entry->second;
+}
+
+std::string Scrubber::domain(const std::string& key) {
+  const auto slash = key.find('/');
+  if (slash == std::string::npos) return key;
+  const auto [entry, first] = uuids_.emplace(key.substr(0, slash), "");
+  if (first) entry->second = numbered("00000000-0000-0000-0000-0000%04lx%04lx", uuids_.size());
+  return entry->second + key.substr(slash);
+}
+
+void Scrubber::note_netdev(const std::string& name) {
+  const bool address = name.size() == 15 && name.starts_with("enx") &&
+                       name.find_first_not_of("0123456789abcdef", 3) == std::string::npos;
+  if (address) names_.emplace_back(name, "enx" + std::to_string(names_.size()));
+}
+
+std::string Scrubber::names(std::string text) const {
+  for (const auto& [name, other] : names_) {
+    for (auto at = text.find(name); at != std::string::npos; at = text.find(name, at + other.size()))
+      text.replace(at, name.size(), other);
+  }
+  return text;
+}
+
+std::string scrub_cpuinfo(std::string_view text) {
+  const std::set<std::string_view> kept{"processor",  "vendor_id", "cpu family",      "model",
+                                        "model name", "Model",     "CPU implementer", "CPU part"};
+  std::string result;
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line) && !line.empty();) {
+    const std::string_view whole = line;
+    const std::string_view key = whole.substr(0, whole.find_last_not_of(" \t", whole.find(':') - 1) + 1);
+    if (whole.find(':') != std::string_view::npos && kept.contains(key)) result += line + "\n";
+  }
+  return result;
+}
+
+std::string scrub_cmdline(std::string_view text) {
+  std::string result;
+  std::istringstream words{std::string(text)};
+  for (std::string word; words >> word;) {
+    const bool kept = std::ranges::any_of(std::array{"iommu", "intel_iommu=", "amd_iommu=", "arm-smmu", "pci=", "pcie_",
+                                                     "hugepages", "default_hugepagesz="},
+                                          [&](const char* start) { return word.starts_with(start); });
+    if (kept) result += (result.empty() ? "" : " ") + word;
+  }
+  return result;
+}
+
+std::string scrub_config(std::string config) {
+  const auto wipe = [&](std::size_t at, std::size_t length) {
+    for (std::size_t i = at; i < std::min(at + length, config.size()); ++i) config[i] = '\0';
+  };
+  // Both lists are chains of offsets that the device wrote: a bound instead of trust.
+  if (config.size() >= 64 && (config[6] & 0x10) != 0) {
+    std::size_t at = static_cast<unsigned char>(config[0x34]) & 0xfcU;
+    for (int steps = 0; steps < 48 && at >= 0x40 && at + 8 <= config.size(); ++steps) {
+      if (config[at] == 3) wipe(at + 4, 4);
+      at = static_cast<unsigned char>(config[at + 1]) & 0xfcU;
+    }
+  }
+  std::size_t at = 0x100;
+  for (int steps = 0; steps < 960 && at >= 0x100 && at + 12 <= config.size(); ++steps) {
+    const std::uint32_t head = word_at(config, at);
+    if (head == 0 || head == 0xffffffffU) break;
+    if ((head & 0xffffU) == 3) wipe(at + 4, 8);
+    at = head >> 20U & 0xffcU;
+  }
+  return config;
+}
+
+}  // namespace paceline::agent

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// `paceline fabric`: the distance matrix of this machine, of a recording or of a topology file; records and exports.
+// Returns the exit code: 0 shown or written, 2 for an input that cannot be used (said on `err` with file, field and remedy), 1 when writing failed.
+#pragma once
+
+#include <ostream>
+#include <string>
+
+namespace paceline::cli {
+
+struct FabricOptions {
+  bool json = false;
+  std::string root;       // empty: this machine
+  std::string nvml;       // a recorded answer; empty: the library of this machine, or ROOT/nvml.json
+  std::string nccl_topo;  // a topology file instead of sysfs
+  bool export_nccl_topo = false;
+  std::string record;  // folder to write
+};
+
+int fabric_command(const FabricOptions& options, std::ostream& out, std::ostream& err);
+
+}  // namespace paceline::cli
