@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the optimizers of paceline.optim share: dividing the parameters between the library and torch, loss scaling and
+clipping folded into the update, master weights, and a state_dict that goes both ways between torch's class and ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Callable
+
+import torch
+
+from paceline.optim import _native, _report
+from paceline.optim._native import Table, Tensor
+
+MASTER = "master_param"
+HALVES = (torch.bfloat16, torch.float16)
+# Since 2.0 a scaler leaves its numbers as attributes of the optimizer; before, it passed itself to step.
+_SCALER_LEAVES_ATTRIBUTES = int(torch.__version__.split(".")[0]) >= 2
+
+
+class Fused:
+    """A mixin in front of a torch.optim.Optimizer subclass, which says in `_add` how its parameters enter the table and
+    updates in its own `step` what the library does not."""
+
+    param_groups: list[dict[str, Any]]
+    state: dict[Tensor, dict[str, Any]]
+    max_grad_norm: float | None = None
+    master_weights: bool = True
+    # Of the last step with max_grad_norm, before clipping and after unscaling.
+    grad_norm: float | None = None
+    _step_supports_amp_scaling = _SCALER_LEAVES_ATTRIBUTES
+    _scaler: Any = None
+    _written: dict[int, int]
+
+    def _set_up(self, max_grad_norm: float | None, master_weights: bool) -> None:
+        if max_grad_norm is not None and not max_grad_norm > 0:
+            raise ValueError(f"max_grad_norm is {max_grad_norm}: it must be above 0, or None for no clipping")
+        self.max_grad_norm = max_grad_norm
+        self.master_weights = master_weights
+
+    def __getstate__(self) -> dict[str, Any]:
+        ours = {"max_grad_norm": self.max_grad_norm, "master_weights": self.master_weights}
+        return {**super().__getstate__(), **ours}  # type: ignore[misc]
+
+    # -- the step ------------------------------------------------------------------------------------------------------
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update. Returns what the closure does. A gradient scaler (torch.amp.GradScaler) may call it: unscaling is
+        folded into the update, so gradients stay as they are, scaled."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            self._update()
+        return loss
+
+    def scaled_step(self, scaler: Any) -> Any:
+        """`scaler.step(self)` in fewer passes: the norm that clipping needs also tells whether a gradient is not finite,
+        so the scaler's own pass over the gradients is left out. scaler.update() follows as usual."""
+        states = getattr(scaler, "_per_optimizer_states", None)
+        ready = states is not None and scaler.is_enabled() and getattr(scaler, "_scale", None) is not None
+        if not ready or states[id(self)]["stage"].name != "READY" or self._left_to_torch():
+            return scaler.step(self)
+        self._scaler = scaler
+        try:
+            return self.step()
+        finally:
+            self._scaler = None
+
+    def _left_to_torch(self) -> bool:
+        return any(why for _, _, why in self._candidates())
+
+    def _candidates(self) -> Iterator[tuple[dict[str, Any], Tensor, str]]:
+        """Every parameter with a gradient, and why it is torch's to update (empty: it is ours)."""
+        missing = _native.why_unavailable()
+        for index, group in enumerate(self.param_groups):
+            option = next((name for name in ("capturable", "differentiable") if group.get(name)), "")
+            for position, parameter in enumerate(group["params"]):
+                grad = parameter.grad
+                if grad is None:
+                    continue
+                if grad.layout is not torch.strided:
+                    raise RuntimeError(
+                        f"paceline.optim.{type(self).__name__}: parameter {position} of group {index} has a gradient of layout "
+                        f"{grad.layout}. Give it a dense one (sparse=False in nn.Embedding), or its own torch.optim.SparseAdam"
+                    )
+                why = missing or (f"{option}=True" if option else _native.why_not(parameter, grad))
+                if why and self.master_weights and parameter.dtype in HALVES:
+                    raise RuntimeError(
+                        f"paceline.optim.{type(self).__name__}: parameter {position} of group {index} is {parameter.dtype}, and "
+                        f"its float32 master is not kept here ({why}). Pass master_weights=False to train without one"
+                    )
+                yield group, parameter, why
+
+    def _update(self) -> None:
+        found_inf = getattr(self, "found_inf", None)
+        if found_inf is not None and float(found_inf) != 0:
+            return
+        scale = getattr(self, "grad_scale", None)
+        multiplier = 1.0 if scale is None else 1.0 / float(scale)
+        table = Table()
+        others: list[dict[str, Any]] = []
+        outcome = _report.outcome_of(self)
+        outcome.elsewhere = {}
+        ours: dict[str, Any] | None = None
+        theirs: dict[str, Any] | None = None
+        for group, parameter, why in self._candidates():
+            if why:
+                outcome.elsewhere[why] = outcome.elsewhere.get(why, 0) + 1
+                if theirs is not group:
+                    others.append({**group, "params": []})
+                    theirs = group
+                others[-1]["params"].append(parameter)
+                continue
+            if ours is not group:
+                self._add_group(table, group)
+                ours = group
+            self._add(table, group, parameter)
+        outcome.fused = len(table)
+        if self._scaler is not None:
+            multiplier = self._take_scale(table)
+            if multiplier == 0:
+                return
+        elif others and (multiplier != 1 or self.max_grad_norm is not None):
+            self._scale_in_place(multiplier)
+            multiplier = 1.0
+        elif self.max_grad_norm is not None and len(table):
+            self.grad_norm = table.norm() * multiplier
+            multiplier *= _native.clip_factor(self.grad_norm, self.max_grad_norm)
+        if len(table):
+            table.step(multiplier)
+            for parameter in table.written:
+                if parameter.dtype in HALVES:
+                    self._versions()[id(parameter)] = parameter._version
+        if others:
+            self._by_torch(others)
+
+    def _take_scale(self, table: Table) -> float:
+        """In scaled_step: tells the scaler whether a gradient was not finite, and answers what the gradients are multiplied
+        by, 0 where the step is to be skipped."""
+        state = self._scaler._per_optimizer_states[id(self)]
+        norm = table.norm() if len(table) else 0.0
+        finite = math.isfinite(norm)
+        scale = self._scaler._scale
+        state["found_inf_per_device"] = {scale.device: torch.full_like(scale, 0.0 if finite else 1.0)}
+        state["stage"] = type(state["stage"]).STEPPED
+        if not finite:
+            return 0.0
+        multiplier = 1.0 / float(scale)
+        if self.max_grad_norm is not None:
+            self.grad_norm = norm * multiplier
+            multiplier *= _native.clip_factor(self.grad_norm, self.max_grad_norm)
+        return multiplier
+
+    def _scale_in_place(self, multiplier: float) -> None:
+        """Where torch updates some of the parameters, it needs the gradients unscaled and clipped."""
+        with_grad = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        if multiplier != 1:
+            for parameter in with_grad:
+                parameter.grad.mul_(multiplier)
+        if self.max_grad_norm is not None:
+            self.grad_norm = float(torch.nn.utils.clip_grad_norm_(with_grad, self.max_grad_norm))
+
+    def _by_torch(self, groups: list[dict[str, Any]]) -> None:
+        """Lets torch's own class update these."""
+        kept = self.param_groups
+        attributes = {name: self.__dict__.pop(name) for name in ("grad_scale", "found_inf") if name in self.__dict__}
+        self.param_groups = groups
+        try:
+            self._torch_step()
+        finally:
+            self.param_groups = kept
+            self.__dict__.update(attributes)
+
+    def _torch_step(self) -> None:
+        step = super().step  # type: ignore[misc]
+        # Without the profiler's hook, which is around ours already: the user's step hooks run once.
+        function = step.__func__
+        while getattr(function, "hooked", False):
+            function = function.__wrapped__
+        function(self)
+
+    def _add_group(self, table: Table, group: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _add(self, table: Table, group: dict[str, Any], parameter: Tensor) -> None:
+        raise NotImplementedError
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def _versions(self) -> dict[int, int]:
+        if "_written" not in self.__dict__:
+            self._written = {}
+        return self._written
+
+    @staticmethod
+    def _kept(state: dict[str, Any], key: str, base: Tensor) -> Tensor:
+        """A float32 state tensor that lies as the parameter does: as it is, converted, or new."""
+        found = state.get(key)
+        if found is None:
+            found = torch.zeros_like(base, dtype=torch.float32, memory_format=torch.preserve_format)
+        else:
+            found = _native.laid_out_as(base, found.detach(), torch.float32)
+        state[key] = found
+        return found
+
+    @staticmethod
+    def _count(state: dict[str, Any]) -> Tensor:
+        step = state.get("step")
+        if not isinstance(step, Tensor) or step.dtype is not torch.float32 or step.device.type != "cpu":
+            state["step"] = step = torch.tensor(float(0 if step is None else step), dtype=torch.float32)
+        return step
+
+    def _master(self, parameter: Tensor, base: Tensor, state: dict[str, Any]) -> Tensor | None:
+        """The fp32 value behind a 16-bit parameter. What the program has written into the parameter itself since our last
+        step (a loaded checkpoint, an average) counts: there the master is the parameter again."""
+        if base.dtype not in HALVES or not self.master_weights:
+            state.pop(MASTER, None)
+            return None
+        master = state.get(MASTER)
+        if master is None or master.dtype is not torch.float32:
+            master = state[MASTER] = base.to(torch.float32)
+            return master
+        master = state[MASTER] = _native.laid_out_as(base, master)
+        if self._versions().get(id(parameter)) != parameter._version:
+            changed = master.to(base.dtype) != base
+            master.copy_(torch.where(changed, base.to(torch.float32), master))
+        return master
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's, from torch's optimizer or ours; float32 moments of 16-bit parameters stay float32."""
+        super().load_state_dict(state_dict)  # type: ignore[misc]
+        self._versions().clear()
+        for group, saved_group in zip(self.param_groups, state_dict["param_groups"]):
+            for parameter, number in zip(group["params"], saved_group["params"]):
+                state = self.state.get(parameter)
+                for key, value in state_dict["state"].get(number, {}).items() if state else ():
+                    held = state.get(key)
+                    rounded = isinstance(held, Tensor) and held.dtype in HALVES
+                    if rounded and isinstance(value, Tensor) and value.dtype is torch.float32:
+                        state[key] = value.detach().to(held.device, copy=True)
+                # torch's class has rounded it on its way: what is left of it is no master.
+                if state and MASTER in state and state[MASTER].dtype is not torch.float32:
+                    del state[MASTER]

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimizers of libpaceline.so (paceline/optim.h) for lists of torch tensors: a `Table` is filled row by row, then
+handed over in one call that gives up the interpreter lock."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import functools
+import math
+from typing import Any
+
+import torch
+
+from paceline._library import API_VERSION, path
+
+Tensor = torch.Tensor
+
+ADAM, SGD, LAMB, LARS = 1, 2, 3, 4
+DECOUPLED, AMSGRAD, MAXIMIZE, NESTEROV, ADAPT = 1, 2, 4, 8, 16
+FIRST = 1
+DTYPES = {torch.float32: 1, torch.bfloat16: 2, torch.float16: 3}
+
+
+class Group(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("kind", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("lr", ctypes.c_double),
+        ("beta1", ctypes.c_double),
+        ("beta2", ctypes.c_double),
+        ("eps", ctypes.c_double),
+        ("weight_decay", ctypes.c_double),
+        ("momentum", ctypes.c_double),
+        ("dampening", ctypes.c_double),
+        ("trust_coefficient", ctypes.c_double),
+        ("grad_multiplier", ctypes.c_double),
+    ]
+
+
+class Functions:
+    """The exported functions, typed. Raises OSError or AttributeError where there are none."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(path())
+        version = library.paceline_api_version()
+        if version != API_VERSION:
+            raise OSError(f"{path()} has API version {version}, not {API_VERSION}: install both from one release")
+        self.step = library.paceline_optim_step
+        self.step.argtypes = (
+            ctypes.POINTER(Group),
+            ctypes.c_uint32,
+            ctypes.c_void_p,
+            ctypes.c_uint64,
+            ctypes.c_int32,
+        )
+        self.norm = library.paceline_optim_norm
+        self.norm.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int32, ctypes.POINTER(ctypes.c_double))
+        library.paceline_optim_simd.restype = ctypes.c_char_p
+        self.simd: str = library.paceline_optim_simd().decode()
+
+
+@functools.cache
+def functions() -> Functions:
+    return Functions()
+
+
+@functools.cache
+def why_unavailable() -> str:
+    """Empty where the library can be used; else the reason. Asked once: a library that appears later would make some of a
+    job's steps differ from others."""
+    try:
+        functions()
+    except (OSError, AttributeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def why_not(parameter: Tensor, grad: Tensor) -> str:
+    """Empty where the library can update this tensor; else why torch has to."""
+    kind = type(parameter)
+    if kind is not torch.nn.Parameter and kind is not Tensor:
+        return f"a parameter of type {kind.__name__}"
+    if parameter.device.type != "cpu":
+        return f"parameters on {parameter.device.type}"
+    if parameter.dtype not in DTYPES or grad.dtype not in DTYPES:
+        return f"{str(grad.dtype)[6:]} gradients of {str(parameter.dtype)[6:]} parameters"
+    if type(grad) is not Tensor and type(grad) is not torch.nn.Parameter:
+        return f"a gradient of type {type(grad).__name__}"
+    if parameter.layout is not torch.strided or grad.layout is not torch.strided or grad.device != parameter.device:
+        return f"a gradient of layout {grad.layout} on {grad.device}"
+    return ""
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether the elements fill one stretch of memory, in whatever order of dimensions."""
+    if tensor.is_contiguous():
+        return True
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def alike(base: Tensor, other: Tensor) -> bool:
+    """Whether element i of one lies where element i of the other does, relative to their beginnings."""
+    if base.is_contiguous() and other.is_contiguous():
+        return True
+    return base.stride() == other.stride()
+
+
+def laid_out_as(base: Tensor, other: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """`other`, as it is if it lies in memory as the dense `base` does, else copied so."""
+    wanted = dtype or other.dtype
+    if other.dtype is wanted and alike(base, other) and not other.is_neg():
+        return other
+    return torch.empty_like(base, dtype=wanted, requires_grad=False).copy_(other)
+
+
+_increment = getattr(torch.autograd.graph, "increment_version", None)
+_increments_lists = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
+
+
+def mark_written(tensors: list[Tensor]) -> None:
+    """Tells autograd what was written behind its back, so that a graph that still needs the old values fails loudly."""
+    if _increments_lists and _increment is not None:
+        _increment(tensors)
+        return
+    for tensor in tensors:
+        # Writes nothing, but in place: an empty view shares the version counter.
+        tensor.detach().as_strided((0,), (1,)).zero_()
+
+
+class Table:
+    """What one call updates. Keeps everything it points to alive; used once."""
+
+    def __init__(self) -> None:
+        self._words: list[int] = []
+        self._rows: Any = None
+        self._groups: list[Group] = []
+        self._keep: list[Tensor] = []
+        self._write_back: list[tuple[Tensor, Tensor]] = []
+        self.written: list[Tensor] = []
+
+    def __len__(self) -> int:
+        return len(self.written)
+
+    def add_group(self, kind: int, flags: int, **values: float) -> None:
+        """The group of all rows added from now on."""
+        self._groups.append(Group(size=ctypes.sizeof(Group), kind=kind, flags=flags, grad_multiplier=1.0, **values))
+
+    def base_of(self, parameter: Tensor) -> Tensor:
+        """The parameter, or a dense copy that is written back after the step."""
+        base = parameter.detach()
+        if not is_dense(base):
+            base = torch.empty_like(base).copy_(base)
+            self._write_back.append((parameter, base))
+        return base
+
+    def add(
+        self,
+        parameter: Tensor,
+        base: Tensor,
+        grad: Tensor,
+        states: tuple[Tensor | None, Tensor | None, Tensor | None],
+        master: Tensor | None = None,
+        step: Tensor | None = None,
+        flags: int = 0,
+    ) -> None:
+        """`states`, `master` and `step` are float32 and laid out as `base`; the gradient may not be."""
+        grad = laid_out_as(base, grad)
+        self._keep.append(grad)
+        self._keep.append(base)
+        self.written.append(parameter)
+        first, second, third = states
+        kinds = DTYPES[base.dtype] | DTYPES[grad.dtype] << 8 | flags << 16 | (len(self._groups) - 1) << 32
+        self._words += (
+            base.data_ptr(),
+            grad.data_ptr(),
+            0 if first is None else first.data_ptr(),
+            0 if second is None else second.data_ptr(),
+            0 if third is None else third.data_ptr(),
+            0 if master is None else master.data_ptr(),
+            0 if step is None else step.data_ptr(),
+            base.numel(),
+            kinds,
+        )
+
+    def _address(self) -> int:
+        if self._rows is None:
+            self._rows = array.array("Q", self._words)
+        return self._rows.buffer_info()[0]
+
+    def norm(self) -> float:
+        """Of all gradients together; not finite exactly where one of them is not."""
+        result = ctypes.c_double()
+        status = functions().norm(self._address(), len(self), torch.get_num_threads(), ctypes.byref(result))
+        _check(status)
+        return result.value
+
+    def step(self, grad_multiplier: float = 1.0) -> None:
+        groups = (Group * len(self._groups))(*self._groups)
+        for group in groups:
+            group.grad_multiplier = grad_multiplier
+        _check(functions().step(groups, len(groups), self._address(), len(self), torch.get_num_threads()))
+        for parameter, base in self._write_back:
+            parameter.detach().copy_(base)
+        mark_written(self.written)
+
+
+def _check(status: int) -> None:
+    if status == -4:
+        raise MemoryError("paceline.optim: no memory for the list of tensors")
+    if status != 0:
+        raise RuntimeError(f"paceline.optim: the library refused its arguments (code {status}); nothing was updated")
+
+
+def clip_factor(norm: float, limit: float) -> float:
+    """As torch.nn.utils.clip_grad_norm_ computes it."""
+    factor = limit / (norm + 1e-6)
+    return factor if math.isnan(factor) else min(1.0, factor)
