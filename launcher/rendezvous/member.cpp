@@ -81,8 +81,8 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
     }
     state_ = State::kRunning;
     attempt_ = start->table.attempt;
-    // What the server counted is our seed when we have to meet another server.
-    config_.hello.attempt = std::max(config_.hello.attempt, attempt_);
+    // What the server counted is our seed when we have to meet another server: a number that has run never runs again.
+    config_.hello.attempt = std::max(config_.hello.attempt, attempt_ + 1);
     config_.hello.restarts = std::max(config_.hello.restarts, start->restarts);
     exited_ = 0;
     reported_ = false;

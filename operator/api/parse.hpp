@@ -18,7 +18,4 @@ namespace paceline::api {
 /// Reads `apiVersion`, `kind`, `metadata` and `spec`; `status` is left to status.hpp.
 std::expected<TrainingJob, FieldErrors> parse_training_job(const nlohmann::json& document);
 
-using paceline::format_time;
-using paceline::parse_time;
-
 }  // namespace paceline::api

@@ -27,7 +27,7 @@ struct Controller::JobState {
 
   /// How long to leave the job alone after one more refusal: twice as long each time, a minute at most.
   std::chrono::seconds back_off(WallTime now) {
-    const std::chrono::seconds pause(std::min(1 << std::min(memory.retries++, 6), 60));
+    const auto pause = std::min(std::chrono::seconds(1 << std::min(memory.retries++, 6)), plan::kLongestBackOff);
     memory.retry_at = now + pause;
     return pause;
   }

@@ -200,7 +200,7 @@ Result<PodView> project_pod(std::string_view json) {
                  : phase == "Failed"    ? PodPhase::kFailed
                                         : PodPhase::kPending;
     view.deleting = !text(at(pod, "metadata", "deletionTimestamp")).empty();
-    view.created = api::parse_time(text(at(pod, "metadata", "creationTimestamp"))).value_or(WallTime{});
+    view.created = parse_time(text(at(pod, "metadata", "creationTimestamp"))).value_or(WallTime{});
     view.requests = pod_requests(pod);
     view.gang = read_gang(pod);
   });
@@ -220,7 +220,7 @@ Result<NodeView> project_node(std::string_view json) {
     for (const element condition : items(at(node, "status", "conditions"))) {
       if (text(at(condition, "type")) != "Ready") continue;
       view.ready = text(at(condition, "status")) == "True";
-      view.ready_since = api::parse_time(text(at(condition, "lastTransitionTime"))).value_or(WallTime{});
+      view.ready_since = parse_time(text(at(condition, "lastTransitionTime"))).value_or(WallTime{});
     }
   });
 }

@@ -20,6 +20,9 @@
 
 namespace paceline::plan {
 
+/// Longest back-off after a refusal. A longer wait on record means that the clock was set back.
+inline constexpr std::chrono::seconds kLongestBackOff{60};
+
 /// What the operator knows of a job beyond the API server. Losing it in a crash costs a repetition, never correctness.
 struct Memory {
   std::optional<std::vector<std::string>> admission;  // of the scheduler: node per node rank

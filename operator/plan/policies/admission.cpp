@@ -36,10 +36,11 @@ void queue_up(Planner& planner) {
     if (placed == nullptr) planner.set(status::kPlaced, false, "Stopping", "waits for its pods to stop");
     return;
   }
-  if (planner.now() < memory.retry_at) {
+  const auto left = memory.retry_at - planner.now();
+  if (left > std::chrono::nanoseconds(0) && left <= kLongestBackOff) {
     if (memory.refusal) planner.set(status::kPlaced, false, memory.refusal->reason, memory.refusal->message);
     planner.out.queued = false;
-    planner.wake_after(memory.retry_at - planner.now());
+    planner.wake_after(left);
     return;
   }
   if (memory.admission && memory.admission->size() == static_cast<std::size_t>(api::replica_count(planner.spec))) {
