@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "agent/probe/probe.hpp"
+#include "agent/probe/pulse.hpp"
 
 namespace paceline::agent {
 
@@ -22,6 +23,8 @@ Agent::Agent(Root root, GpuLibrary& library, Publisher& publisher, Metrics& metr
       options_(options),
       probe_at_(clock.steady()),
       renew_at_(clock.steady()),
+      pulse_at_(clock.steady() + options.pulse_interval),
+      settler_(options.link_hold),
       pause_(options.retry_first),
       alive_at_ns_(clock.steady().time_since_epoch().count()) {}
 
@@ -36,14 +39,26 @@ SteadyTime Agent::tick(const std::stop_token& stop) {
       complain("cannot renew the Lease", renewed.error(), renew_complaint_);
     }
   }
+  if (clock_.steady() >= pulse_at_) feel_pulse();
   if (clock_.steady() >= probe_at_) probe_and_publish(stop);
   alive_at_ns_ = clock_.steady().time_since_epoch().count();
-  return std::min(probe_at_, renew_at_);
+  return std::min({probe_at_, renew_at_, pulse_at_});
+}
+
+void Agent::feel_pulse() {
+  pulse_at_ = clock_.steady() + options_.pulse_interval;
+  if (probe_at_ <= clock_.steady() || pulse(root_, library_, known_) == pulse_) return;
+  spdlog::info("a link or a device changed: probing now");
+  probe_at_ = clock_.steady();
 }
 
 void Agent::probe_and_publish(const std::stop_token& stop) {
   const auto began = clock_.steady();
-  const Hardware hardware = probe_hardware(root_, library_);
+  // Before the probe: what changes in between is seen at the next pulse.
+  known_ = probe_pci(root_);
+  pulse_ = pulse(root_, library_, known_);
+  Hardware hardware = probe_hardware(root_, library_);
+  const auto settled = settler_.settle(hardware, began);
   metrics_.probed(hardware, clock_.steady() - began);
   const auto published = publisher_.publish(hardware, stop);
   if (!published) {
@@ -60,6 +75,7 @@ void Agent::probe_and_publish(const std::stop_token& stop) {
   publish_complaint_.clear();
   pause_ = options_.retry_first;
   probe_at_ = clock_.steady() + options_.probe_interval;
+  if (settled) probe_at_ = std::min(probe_at_, *settled);
 }
 
 void Agent::run(const std::stop_token& stop) {

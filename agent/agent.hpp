@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's loop: probe, publish, renew, each when it is due.
+// The agent's loop: probe, publish, renew, each when it is due; and a pulse every few seconds, which brings the next probe forward when a link or a
+// device changed.
 //
 // Borrows everything it is given, which outlives it. `tick` and `run` belong to one thread; `healthy` and `ready` may be asked from any. A failure of the
 // API is logged once per message, counted, and tried again with a growing pause: the agent lives on without an API server.
@@ -11,11 +12,13 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "agent/probe/nvml.hpp"
 #include "agent/probe/root.hpp"
 #include "agent/report/metrics.hpp"
 #include "agent/report/publisher.hpp"
+#include "agent/report/settle.hpp"
 #include "common/base/clock.hpp"
 
 namespace paceline::agent {
@@ -23,6 +26,9 @@ namespace paceline::agent {
 struct AgentOptions {
   std::chrono::milliseconds probe_interval{30000};
   std::chrono::milliseconds renew_interval{10000};
+  std::chrono::milliseconds pulse_interval{3000};
+  /// How long a link that was down must be up before it is reported up.
+  std::chrono::milliseconds link_hold{30000};
   std::chrono::milliseconds retry_first{1000};
 };
 
@@ -44,6 +50,7 @@ class Agent {
 
  private:
   void probe_and_publish(const std::stop_token& stop);
+  void feel_pulse();
   /// Logs an error unless the same was logged last for the same purpose.
   static void complain(const char* what, const Error& error, std::string& last);
 
@@ -55,6 +62,10 @@ class Agent {
   const AgentOptions options_;
   SteadyTime probe_at_;
   SteadyTime renew_at_;
+  SteadyTime pulse_at_;
+  std::vector<PciFunction> known_;
+  std::string pulse_;
+  LinkSettler settler_;
   std::chrono::milliseconds pause_;
   std::string publish_complaint_;
   std::string renew_complaint_;

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "agent/probe/accelerator.hpp"
+#include "agent/probe/fabric.hpp"
 #include "common/base/timestamp.hpp"
 #include "common/contract/labels.hpp"
 
@@ -21,6 +23,7 @@ constexpr std::size_t kMaxMessage = 1024;
 constexpr std::size_t kMaxNics = 64;
 constexpr std::size_t kMaxNumaNodes = 64;
 constexpr std::size_t kMaxGpus = 32;
+constexpr std::size_t kMaxRow = 512;
 
 /// Text from the kernel or a library as the API takes it: bounded, and printable ASCII (a device may answer any bytes).
 std::string clean(std::string_view text, std::size_t limit) {
@@ -49,18 +52,108 @@ json nic_json(const Nic& nic) {
   return result;
 }
 
+long active_links(const Gpu& gpu) {
+  return std::count_if(gpu.nvlinks.begin(), gpu.nvlinks.end(), [](const NvLink& link) { return link.active; });
+}
+
 json gpu_json(const Gpu& gpu) {
   json result{{"index", gpu.index}, {"model", clean(gpu.model, kMaxModel)}, {"memoryMiB", gpu.memory_mib}};
   if (gpu.numa_node) result["numaNode"] = *gpu.numa_node;
   if (!gpu.pci_address.empty()) result["pciAddress"] = clean(gpu.pci_address, 16);
+  if (!gpu.resource.empty()) result["resource"] = gpu.resource;
+  if (const auto active = active_links(gpu); active > 0) result["nvlinks"] = active;
+  for (const auto& profile : gpu.mig_profiles) {
+    auto& count = result["migDevices"][clean(mig_resource(profile), 64)];
+    count = count.is_null() ? 1 : count.get<int>() + 1;
+  }
   return result;
 }
 
-json condition(bool complete, std::string_view reason, std::string_view message) {
-  return {{"type", "Complete"},
-          {"status", complete ? "True" : "False"},
+json rdma_json(const RdmaDevice& device, const Fabric& fabric) {
+  json result{{"name", clean(device.name, 64)}, {"up", false}};
+  if (device.numa_node) result["numaNode"] = *device.numa_node;
+  if (!device.pci_address.empty()) result["pciAddress"] = clean(device.pci_address, 16);
+  for (const auto& port : device.ports) {
+    // Devices with two ports carry traffic on the one that is up.
+    if (port.state != "ACTIVE" && port.number != device.ports.front().number) continue;
+    result["up"] = port.state == "ACTIVE";
+    result["linkLayer"] = clean(port.link_layer, 16);
+    if (port.state == "ACTIVE" && port.rate_mbps) result["rateMbps"] = *port.rate_mbps;
+    if (port.state == "ACTIVE") break;
+  }
+  for (const auto& rail : fabric.rails) {
+    if (rail.nic == device.name) result["rail"] = rail.index;
+  }
+  return result;
+}
+
+/// One row per GPU, as words: short, and read by people as it stands.
+json distance_json(const Fabric& fabric) {
+  const auto row = [](const std::vector<Path>& paths) {
+    std::string text;
+    for (const auto& path : paths) text += (text.empty() ? "" : " ") + to_string(path);
+    return clean(text, kMaxRow);
+  };
+  json nics = json::array();
+  for (const auto& nic : fabric.nics) nics.push_back(clean(nic.label, 64));
+  json rows = json::array();
+  for (std::size_t i = 0; i < fabric.gpus.size(); ++i) {
+    rows.push_back(
+        {{"gpu", clean(fabric.gpus[i].label, 32)}, {"gpus", row(fabric.gpu_gpu[i])}, {"nics", row(fabric.gpu_nic[i])}});
+  }
+  return {{"nics", std::move(nics)}, {"rows", std::move(rows)}};
+}
+
+json condition(std::string_view type, bool good, std::string_view reason, std::string_view message) {
+  return {{"type", type},
+          {"status", good ? "True" : "False"},
           {"reason", reason},
           {"message", clean(message, kMaxMessage)}};
+}
+
+/// RDMA links that GPUs count on and NVLinks that are not what their neighbours have.
+std::string broken_links(const Hardware& hardware, const Fabric& fabric) {
+  std::string text;
+  const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
+  for (std::size_t nic = 0; nic < fabric.nics.size(); ++nic) {
+    // A port without a cable that no GPU is near to may be meant to have none.
+    const bool near = std::any_of(fabric.gpu_nic.begin(), fabric.gpu_nic.end(),
+                                  [&](const auto& row) { return row[nic].kind <= PathClass::kP2c; });
+    if (near && fabric.nics[nic].rdma && !fabric.nics[nic].usable) add(fabric.nics[nic].label + " has no link");
+  }
+  long most = 0;
+  for (const auto& gpu : hardware.gpu.gpus) most = std::max(most, active_links(gpu));
+  for (const auto& gpu : hardware.gpu.gpus) {
+    const long active = active_links(gpu);
+    if (active < most)
+      add("GPU" + std::to_string(gpu.index) + " has " + std::to_string(active) + " of " + std::to_string(most) +
+          " NVLinks");
+  }
+  return text;
+}
+
+json conditions_json(const Hardware& hardware, const Fabric& fabric, std::size_t dropped) {
+  json result = json::array();
+  if (!hardware.gpu.problem.empty()) {
+    result.push_back(condition("Complete", false, "GPUsNotReadable", hardware.gpu.problem));
+  } else if (dropped > 0) {
+    result.push_back(condition("Complete", false, "TooManyDevices",
+                               std::to_string(dropped) +
+                                   " devices are left out: the report is limited to 16 KiB, 64 NICs, 64 NUMA nodes and "
+                                   "32 GPUs"));
+  } else {
+    result.push_back(condition("Complete", true, "AllRead", ""));
+  }
+  if (!fabric.gpus.empty()) {
+    result.push_back(hardware.gpu.problem.empty()
+                         ? condition("GpuHealthy", true, "AllAnswer", "")
+                         : condition("GpuHealthy", false, "GPUsNotReadable", hardware.gpu.problem));
+    const std::string broken = broken_links(hardware, fabric);
+    result.push_back(broken.empty() ? condition("FabricHealthy", true, "AllLinksUp", "")
+                                    : condition("FabricHealthy", false, "LinkDown",
+                                                broken + "; see cable, switch and the GPU's NVLinks"));
+  }
+  return result;
 }
 
 /// The device to leave out first: a NIC that is down, else the last one.
@@ -70,12 +163,17 @@ json::iterator least(json& devices) {
   return down != devices.end() ? down : std::prev(devices.end());
 }
 
-/// Leaves out devices until the document fits: NICs before NUMA nodes before GPUs. Answers how many.
+/// Leaves out devices until the document fits: first the distances, then NICs before NUMA nodes before GPUs. Answers how many.
 std::size_t shrink(json& status) {
-  // The condition that will tell of it needs room too, and the times.
-  constexpr std::size_t kRoom = kMaxFabricBytes - kMaxMessage - 512;
+  // The conditions that will tell of it need room too, and the times.
+  constexpr std::size_t kRoom = kMaxFabricBytes - 3 * kMaxMessage - 1024;
   std::size_t dropped = 0;
-  for (auto [devices, most] : {std::pair{&status["nics"], kMaxNics},
+  if (status.contains("distance") && (status["distance"]["rows"].size() > kMaxGpus || status.dump().size() > kRoom)) {
+    status.erase("distance");
+    ++dropped;
+  }
+  for (auto [devices, most] : {std::pair{&status["rdmaDevices"], kMaxNics},
+                               {&status["nics"], kMaxNics},
                                {&status["cpu"]["numaNodes"], kMaxNumaNodes},
                                {&status["gpus"], kMaxGpus}}) {
     while (!devices->empty() && (devices->size() > most || status.dump().size() > kRoom)) {
@@ -89,24 +187,22 @@ std::size_t shrink(json& status) {
 }  // namespace
 
 json fabric_status(const Hardware& hardware, std::string_view agent_version) {
+  const Fabric fabric = relate(hardware);
   json status{{"agentVersion", agent_version},
               {"cpu", cpu_json(hardware.cpu)},
               {"nics", json::array()},
+              {"rdmaDevices", json::array()},
               {"gpus", json::array()}};
   for (const auto& nic : hardware.nics) status["nics"].push_back(nic_json(nic));
+  for (const auto& device : hardware.rdma) status["rdmaDevices"].push_back(rdma_json(device, fabric));
   for (const auto& gpu : hardware.gpu.gpus) status["gpus"].push_back(gpu_json(gpu));
-
-  const std::size_t dropped = shrink(status);
-  json result = condition(true, "AllRead", "");
-  if (!hardware.gpu.problem.empty()) {
-    result = condition(false, "GPUsNotReadable", hardware.gpu.problem);
-  } else if (dropped > 0) {
-    result =
-        condition(false, "TooManyDevices",
-                  std::to_string(dropped) +
-                      " devices are left out: the report is limited to 16 KiB, 64 NICs, 64 NUMA nodes and 32 GPUs");
+  if (!fabric.nvlink_domain.empty()) status["nvlinkDomain"] = clean(fabric.nvlink_domain, 64);
+  if (!fabric.gpus.empty()) {
+    status["distance"] = distance_json(fabric);
+    status["virtualTopology"] = fabric.virtual_topology;
   }
-  status["conditions"] = json::array({std::move(result)});
+  const std::size_t dropped = shrink(status);
+  status["conditions"] = conditions_json(hardware, fabric, dropped);
   return status;
 }
 

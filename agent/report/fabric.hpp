@@ -17,7 +17,7 @@ namespace paceline::agent {
 
 inline constexpr std::size_t kMaxFabricBytes = 16 * 1024;
 
-/// The status without times: cpu, nics, gpus, agentVersion and the condition `Complete`.
+/// The status without times: devices, distances, and the conditions `Complete` and, on a node with accelerators, `GpuHealthy` and `FabricHealthy`.
 nlohmann::json fabric_status(const Hardware& hardware, std::string_view agent_version);
 
 /// Equal but for the times.
