@@ -23,5 +23,9 @@ def explain() -> str:
         lines.append(f"  {name}: {what}")
     if not getattr(marks, "patches", {}):
         lines.append("  PyTorch: not patched (not imported, or a way in was not on PYTHONPATH)")
-    lines.append("accelerations: none in this release")
+    report = sys.modules.get("paceline.optim._report")
+    switch = report.switch if report is not None else "off (PACELINE_OPTIMIZER is not set)"
+    lines.append(f"fused optimizers in place of PyTorch's own: {switch}; numerics class Reordered")
+    if report is not None:
+        lines += report.lines()
     return "\n".join(lines)

@@ -49,6 +49,14 @@ def on_torch() -> None:
         _torch_marks.install(sys.modules["torch"])
     except BaseException as error:  # fail open: training goes on without telemetry
         say(f"tracing is off: {type(error).__name__}: {error}")
+    # Nothing of it is imported unless the job asks.
+    if os.environ.get("PACELINE_OPTIMIZER", "") not in ("", "Off"):
+        try:
+            from paceline.optim import _patch
+
+            _patch.install()
+        except BaseException as error:
+            say(f"PyTorch's optimizers are left as they are: {type(error).__name__}: {error}")
 
 
 def when_torch_is_imported() -> None:

@@ -147,6 +147,7 @@ class Table:
         self._keep: list[Tensor] = []
         self._write_back: list[tuple[Tensor, Tensor]] = []
         self.written: list[Tensor] = []
+        self.done = False  # something was updated
 
     def __len__(self) -> int:
         return len(self.written)
@@ -209,6 +210,7 @@ class Table:
         for group in groups:
             group.grad_multiplier = grad_multiplier
         _check(functions().step(groups, len(groups), self._address(), len(self), torch.get_num_threads()))
+        self.done = True
         for parameter, base in self._write_back:
             parameter.detach().copy_(base)
         mark_written(self.written)

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's own Adam, AdamW and SGD updated by the library, in programs that do not know Paceline. Off unless the job asks:
+
+PACELINE_OPTIMIZER=Auto   and PACELINE_NUMERICS not Bitwise: results differ from PyTorch's by rounding (class Reordered).
+
+`step` of the classes is replaced in place: instances, their types, state and checkpoints stay PyTorch's. A step is ours if all of
+the optimizer's parameters are float32 tensors on the CPU and no option asks for something else; otherwise the original
+runs. Only for classes whose arguments are those of a tested PyTorch.
+
+Replicas whose ranks rounded differently would drift apart, so ranks agree when their process group begins: all, or none.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import weakref
+from datetime import timedelta
+from typing import Any, Callable
+
+import torch
+
+from paceline._inject import after_import, say
+from paceline.optim import _native, _report
+from paceline.optim._native import Table, Tensor
+from paceline.optim._torch_like import adam_group, sgd_group
+
+_ADAM = {"params", "lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "foreach", "capturable"}
+_SGD = {"params", "lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "foreach", "differentiable"}
+# Arguments of __init__ in 1.13 and 2.14: an unknown one may mean anything.
+TESTED: dict[str, list[set[str]]] = {
+    "Adam": [
+        _ADAM | {"differentiable", "fused"},
+        _ADAM | {"differentiable", "fused", "decoupled_weight_decay"},
+    ],
+    "AdamW": [_ADAM, _ADAM | {"differentiable", "fused"}],
+    "SGD": [_SGD, _SGD | {"fused"}],
+}
+AGREEMENT_TIMEOUT = timedelta(seconds=60)
+_KEEPS_AN_EMPTY_BUFFER = int(torch.__version__.split(".")[0]) < 2  # SGD without momentum
+
+_undo: list[Callable[[], None]] = []
+
+
+def wanted() -> str:
+    """Empty where the job asks for it; else why not."""
+    told = os.environ.get("PACELINE_OPTIMIZER", "")
+    numerics = os.environ.get("PACELINE_NUMERICS", "") or "Reordered"
+    if told in ("", "Off"):
+        return f"off (PACELINE_OPTIMIZER is {told or 'not set'})"
+    if told != "Auto":
+        say(f"PACELINE_OPTIMIZER is {told!r}: it must be Auto or Off; PyTorch's optimizers are left as they are")
+        return f"off (PACELINE_OPTIMIZER is {told}, neither Auto nor Off)"
+    if numerics not in ("Bitwise", "Reordered", "Lossy"):
+        say(
+            f"PACELINE_NUMERICS is {numerics!r}: it must be Bitwise, Reordered or Lossy; optimizers are left as they are"
+        )
+        return f"off (PACELINE_NUMERICS is {numerics}, none of Bitwise, Reordered and Lossy)"
+    if numerics == "Bitwise":
+        return "off (PACELINE_NUMERICS is Bitwise, and fused optimizers are of class Reordered)"
+    return ""
+
+
+def install() -> None:
+    _report.switch = wanted()
+    if _report.switch:
+        return
+    patched = [name for name in TESTED if _patch(getattr(torch.optim, name))]
+    _report.switch = (
+        f"on for {', '.join(patched)}" if patched else "off (a PyTorch that this release was not tested with)"
+    )
+    if patched:
+        after_import("torch.distributed.distributed_c10d", _watch_process_groups)
+
+
+def uninstall() -> None:
+    """Puts the originals back."""
+    while _undo:
+        _undo.pop()()
+    _report.switch = "off (uninstalled)"
+
+
+# -- agreement of ranks ------------------------------------------------------------------------------------------------
+
+
+class _Agreement:
+    """What the ranks have agreed in the process group that is open now; None: nothing yet."""
+
+    verdict: bool | None = None
+    groups = 0
+
+
+def _watch_process_groups(module: Any) -> None:
+    original = module.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        try:
+            _agree(module)
+        except Exception as error:
+            _Agreement.verdict = False
+            say(f"PyTorch's optimizers are left as they are: ranks could not agree: {type(error).__name__}: {error}")
+        return result
+
+    package = sys.modules.get("torch.distributed")
+    for owner in (module, package):
+        if owner is not None and getattr(owner, "init_process_group", None) is original:
+            owner.init_process_group = init_process_group
+            _undo.append(functools.partial(setattr, owner, "init_process_group", original))
+
+
+def _agree(module: Any) -> None:
+    """All ranks come here at the same time, out of the same call. The last one to arrive writes what all then read."""
+    _Agreement.groups += 1
+    _Agreement.verdict = None
+    ranks = module.get_world_size()
+    if ranks < 2:
+        return
+    store = module._get_default_store()
+    name = f"paceline/optimizer/{os.environ.get('PACELINE_ATTEMPT', '0')}/{_Agreement.groups}"
+    why = _native.why_unavailable()
+    if why:
+        store.add(f"{name}/unable", 1)
+        say(f"PyTorch's optimizers are left as they are on all ranks: {why}")
+    if store.add(f"{name}/arrived", 1) == ranks:
+        store.set(f"{name}/verdict", "no" if store.add(f"{name}/unable", 0) else "yes")
+    try:
+        store.wait([f"{name}/verdict"], AGREEMENT_TIMEOUT)
+    except Exception:
+        store.add(f"{name}/unable", 1)  # whoever comes later learns of it
+        raise
+    _Agreement.verdict = bytes(store.get(f"{name}/verdict")) == b"yes"
+
+
+def _ranks_refuse() -> str:
+    """Empty where this process may use the library without leaving other ranks behind."""
+    distributed = sys.modules.get("torch.distributed")
+    ranks = 1
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        ranks = distributed.get_world_size()
+    else:
+        told = os.environ.get("WORLD_SIZE", "1")
+        ranks = int(told) if told.isdigit() else 1
+    if ranks < 2 or _Agreement.verdict:
+        return ""
+    if _Agreement.verdict is None:
+        return f"{ranks} ranks without a process group to agree in"
+    return "another rank cannot"
+
+
+# -- the step ----------------------------------------------------------------------------------------------------------
+
+
+def _patch(kind: Any) -> bool:
+    known = set(inspect.signature(kind.__init__).parameters) - {"self"}
+    if known not in TESTED[kind.__name__]:
+        say(f"torch.optim.{kind.__name__} is left as it is: its arguments are not those of a tested PyTorch")
+        return False
+    if getattr(kind.step, "hooked", False):
+        say(f"torch.optim.{kind.__name__} is left as it is: optimizers were made before Paceline came in")
+        return False
+    if "step" not in kind.__dict__:
+        return True  # inherits a step that is replaced where it is
+    original = kind.step
+    compiler = getattr(torch, "compiler", None)
+    compiling = getattr(compiler, "is_compiling", None) or (lambda: False)
+
+    @functools.wraps(original)
+    def step(self: Any, closure: Callable[[], Any] | None = None, **unknown: Any) -> Any:
+        if compiling() or unknown or not _is_ours(self, step):
+            return original(self, closure, **unknown)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if not _update(self):
+            original(self)
+        return loss
+
+    kind.step = step
+    _undo.append(functools.partial(setattr, kind, "step", original))
+    return True
+
+
+_plain: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+
+
+def _is_ours(optimizer: Any, step: Any) -> bool:
+    """Whether the optimizer's own step is this one. A subclass that overrides it may count on what torch's does."""
+    kind = type(optimizer)
+    plain = _plain.get(kind)
+    if plain is None:
+        found: Any = kind.step
+        # The profiler's hook and our marks are wrapped around.
+        while found is not step and getattr(found, "__wrapped__", None) is not None:
+            found = found.__wrapped__
+        plain = _plain[kind] = found is step
+    return plain
+
+
+def _is_adam(optimizer: Any) -> bool:
+    return isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
+
+
+_said: set[str] = set()
+
+
+def _update(optimizer: Any) -> bool:
+    """Whether the step was made. Whatever goes wrong before it leaves it to torch."""
+    outcome = _report.outcome_of(optimizer)
+    outcome.elsewhere = {}
+    outcome.fused = 0
+    found = [(group, p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    table = Table()
+    try:
+        why = _native.why_unavailable() or _ranks_refuse()
+        why = why or next(filter(None, (_why_not(optimizer, group, parameter) for group, parameter in found)), "")
+        if not why and found:
+            with torch.no_grad():
+                _fill_and_step(optimizer, table, found)
+    except Exception as error:
+        if table.done:
+            raise
+        why = f"{type(error).__name__}: {error}"
+        if why not in _said:
+            _said.add(why)
+            say(f"PyTorch's own step runs instead: {why}")
+    if why:
+        outcome.elsewhere[why] = len(found)
+        return False
+    outcome.fused = len(found)
+    return True
+
+
+def _fill_and_step(optimizer: Any, table: Table, found: list[tuple[dict[str, Any], Tensor]]) -> None:
+    previous = None
+    buffers: list[tuple[dict[str, Any], Tensor]] = []
+    for group, parameter in found:
+        if group is not previous:
+            _add_group(optimizer, table, group)
+            previous = group
+        if _is_adam(optimizer):
+            _add_adam(optimizer, table, group, parameter)
+        else:
+            _add_sgd(optimizer, table, group, parameter, buffers)
+    table.step()
+    # Not before: a buffer that exists is no first one any more, also for torch's step.
+    for state, buffer in buffers:
+        state["momentum_buffer"] = buffer
+
+
+def _why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor) -> str:
+    for option in ("capturable", "differentiable", "fused"):
+        if group.get(option):
+            return f"{option}=True"
+    if isinstance(group["lr"], Tensor) or isinstance(group["weight_decay"], Tensor):
+        return "lr or weight_decay is a tensor"
+    grad = parameter.grad
+    if grad.layout is not torch.strided:
+        return f"gradients of layout {grad.layout}"
+    why = _native.why_not(parameter, grad)
+    if why:
+        return why
+    if parameter.dtype is not torch.float32:
+        return f"{str(parameter.dtype)[6:]} parameters, whose state PyTorch keeps in that type"
+    if not _native.is_dense(parameter):
+        return "a parameter with gaps in its memory"
+    state = optimizer.state.get(parameter)
+    if not state:
+        return "" if torch.get_default_dtype() is torch.float32 else "torch's default dtype is not float32"
+    return _why_not_state(optimizer, group, parameter, state)
+
+
+def _why_not_state(optimizer: Any, group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) -> str:
+    if _is_adam(optimizer):
+        step = state.get("step")
+        if not isinstance(step, Tensor) or step.dtype is not torch.float32 or step.device.type != "cpu":
+            return "a step count that is no float32 tensor on the CPU"
+        names = ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if group["amsgrad"] else [])
+    else:
+        names = ["momentum_buffer"] if group["momentum"] and state.get("momentum_buffer") is not None else []
+    for name in names:
+        value = state.get(name)
+        if not isinstance(value, Tensor) or value.dtype is not torch.float32 or not _native.alike(parameter, value):
+            return f"{name} is not laid out as its parameter"
+    return ""
+
+
+def _add_group(optimizer: Any, table: Table, group: dict[str, Any]) -> None:
+    if _is_adam(optimizer):
+        adam_group(table, group, group.get("decoupled_weight_decay", isinstance(optimizer, torch.optim.AdamW)))
+    else:
+        sgd_group(table, group)
+
+
+def _zeros(parameter: Tensor) -> Tensor:
+    return torch.zeros_like(parameter, memory_format=torch.preserve_format)
+
+
+def _add_adam(optimizer: Any, table: Table, group: dict[str, Any], parameter: Tensor) -> None:
+    """Makes the state that torch's step would make, under its keys."""
+    state = optimizer.state[parameter]
+    if not state:
+        state["step"] = torch.tensor(0.0)
+        state["exp_avg"] = _zeros(parameter)
+        state["exp_avg_sq"] = _zeros(parameter)
+        if group["amsgrad"]:
+            state["max_exp_avg_sq"] = _zeros(parameter)
+    third = state["max_exp_avg_sq"] if group["amsgrad"] else None
+    states = (state["exp_avg"], state["exp_avg_sq"], third)
+    table.add(parameter, table.base_of(parameter), parameter.grad, states, step=state["step"])
+
+
+def _add_sgd(
+    optimizer: Any, table: Table, group: dict[str, Any], parameter: Tensor, buffers: list[tuple[dict[str, Any], Tensor]]
+) -> None:
+    base = table.base_of(parameter)
+    if not group["momentum"]:
+        if _KEEPS_AN_EMPTY_BUFFER:
+            optimizer.state[parameter].setdefault("momentum_buffer", None)
+        table.add(parameter, base, parameter.grad, (None, None, None))
+        return
+    state = optimizer.state[parameter]
+    buffer = state.get("momentum_buffer")
+    flags = _native.FIRST if buffer is None else 0
+    if buffer is None:
+        buffer = _zeros(parameter)
+        buffers.append((state, buffer))
+    table.add(parameter, base, parameter.grad, (buffer, None, None), flags=flags)

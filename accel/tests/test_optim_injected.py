@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's own optimizers in unmodified programs: accelerated where the job asks for it, left alone in every case that is not
+expressly supported, and said so."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from programs import Train
+
+NEW = int(torch.__version__.split(".")[0]) >= 2
+ASKED = {"PACELINE_OPTIMIZER": "Auto", "OMP_NUM_THREADS": "1"}
+
+# Trains, and prints the bits of the result; `fused` tells what paceline.explain() says of it.
+LOOP = """
+        import hashlib, paceline
+        def fit(model, optimizer, steps=30):
+            for number in range(steps):
+                torch.manual_seed(number)
+                batch = torch.randn(8, 4), torch.randn(8)
+                optimizer.zero_grad()
+                loss_of(model, batch).backward()
+                optimizer.step()
+            return torch.cat([p.detach().flatten() for p in model.parameters()])
+        def fused():
+            return [line.strip() for line in paceline.explain().splitlines() if "torch.optim" in line or "__main__" in line]
+"""
+
+KINDS = """
+        for kind, options in (
+            (torch.optim.AdamW, dict(lr=0.01, amsgrad=True)), (torch.optim.Adam, dict(weight_decay=0.1)),
+            (torch.optim.SGD, dict(lr=0.1)), (torch.optim.SGD, dict(lr=0.1, momentum=0.9, nesterov=True)),
+        ):
+            model = small()
+            optimizer = kind(model.parameters(), **options)
+            result = fit(model, optimizer)
+            state = optimizer.state_dict()
+            torch.save((result, state), f"{name}-{kind.__name__}-{len(options)}.pt")
+"""
+
+
+def test_off_unless_asked(train: Train) -> None:
+    run = train(
+        LOOP
+        + """
+        model = small()
+        fit(model, torch.optim.AdamW(model.parameters()), 1)
+        assert "paceline.optim" not in sys.modules
+        print([line for line in paceline.explain().splitlines() if "fused" in line])
+        """
+    )
+    assert run.code == 0 and "off (PACELINE_OPTIMIZER is not set); numerics class Reordered" in run.output, run.output
+
+
+@pytest.mark.parametrize(
+    "variables,said",
+    [
+        ({"PACELINE_OPTIMIZER": "Off"}, ""),
+        ({"PACELINE_OPTIMIZER": "on"}, "paceline: PACELINE_OPTIMIZER is 'on': it must be Auto or Off"),
+        ({"PACELINE_OPTIMIZER": "Auto", "PACELINE_NUMERICS": "Bitwise"}, ""),
+        (
+            {"PACELINE_OPTIMIZER": "Auto", "PACELINE_NUMERICS": "loose"},
+            "paceline: PACELINE_NUMERICS is 'loose': it must be Bitwise, Reordered or Lossy",
+        ),
+        ({"PACELINE_OPTIMIZER": "Auto", "PACELINE_DISABLE": "1"}, ""),
+    ],
+)
+def test_what_switches_it_off(train: Train, variables: dict[str, str], said: str) -> None:
+    run = train("step = torch.optim.Adam.step\nassert '_patch' not in step.__code__.co_filename", **variables)
+    assert run.code == 0 and run.output.startswith(said) and bool(run.output) == bool(said), run.output
+
+
+def test_results_are_torchs_but_for_rounding_and_so_is_the_state(train: Train, tmp_path: Path) -> None:
+    assert train("        name = 'theirs'\n" + LOOP + KINDS).code == 0
+    run = train(
+        "        name = 'ours'\n" + LOOP + KINDS + "            print(fused()[-1], type(optimizer).__module__)\n",
+        **ASKED,
+    )
+    assert run.code == 0, run.output
+    lines = run.output.splitlines()
+    assert len(lines) == 4 and all("4 tensors fused on the CPU, class Reordered torch.optim" in line for line in lines)
+    files = sorted(tmp_path.glob("ours-*.pt"))
+    assert len(files) == 4
+    for file in files:
+        ours, ours_state = torch.load(file)
+        theirs, theirs_state = torch.load(str(file).replace("ours", "theirs"))
+        assert torch.allclose(ours, theirs, atol=1e-5) and ours.shape == theirs.shape
+        assert ours_state["param_groups"] == theirs_state["param_groups"]
+        assert ours_state["state"].keys() == theirs_state["state"].keys()
+        for number, state in theirs_state["state"].items():
+            assert state.keys() == ours_state["state"][number].keys()
+            for key, value in state.items():
+                other = ours_state["state"][number][key]
+                assert value is other is None or (
+                    torch.allclose(value, other, atol=1e-5) and value.dtype == other.dtype
+                )
+
+
+def test_what_is_not_supported_is_torchs(train: Train) -> None:
+    run = train(
+        LOOP
+        + """
+        class Mine(torch.optim.SGD):
+            def step(self, closure=None):
+                return super().step(closure)
+        class Inherits(torch.optim.SGD):
+            pass
+        table = nn.Embedding(4, 3, sparse=True)
+        sparse = torch.optim.SGD(table.parameters(), lr=0.1)
+        table(torch.tensor([1])).sum().backward()
+        before = table.weight.detach().clone()
+        sparse.step()
+        assert (table.weight != before).any(), "torch's SGD takes sparse gradients"
+        kept = []
+        for dtype, kind in ((torch.float64, torch.optim.Adam), (torch.bfloat16, torch.optim.AdamW), (torch.float32, Mine),
+                            (torch.float32, Inherits)):
+            leaf = torch.ones(3, dtype=dtype, requires_grad=True)
+            optimizer = kind([leaf], lr=0.1)
+            kept.append(optimizer)
+            leaf.grad = torch.ones_like(leaf)
+            optimizer.step()
+            assert (leaf < 1).all() and all(
+                value.dtype == dtype for key, value in optimizer.state[leaf].items() if key != "step" and value is not None)
+        lbfgs = torch.optim.LBFGS([leaf])
+        lbfgs.step(lambda: (leaf ** 2).sum())
+        print(*fused(), sep="\\n")
+        """,
+        **ASKED,
+    )
+    assert run.code == 0, run.output
+    lines = run.output.splitlines()
+    assert any("SGD: 1 by PyTorch (gradients of layout torch.sparse_coo)" in line for line in lines), lines
+    assert any("Adam: 1 by PyTorch (float64 gradients of float64 parameters)" in line for line in lines), lines
+    assert any("AdamW: 1 by PyTorch (bfloat16 parameters" in line for line in lines), lines
+    assert any("Inherits: 1 tensors fused" in line for line in lines), lines
+    assert not any("Mine" in line for line in lines), "its step is its own"
+
+
+def test_closures_schedulers_hooks_and_marks_go_on(train: Train) -> None:
+    run = train(
+        LOOP
+        + """
+        model = small()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+        seen = []
+        if hasattr(optimizer, "register_step_pre_hook"):
+            optimizer.register_step_pre_hook(lambda *_: seen.append(1))
+            optimizer.register_step_post_hook(lambda *_: seen.append(2))
+        batch = torch.ones(8, 4), torch.zeros(8)
+        def closure():
+            optimizer.zero_grad()
+            loss = loss_of(model, batch)
+            loss.backward()
+            return loss
+        losses = []
+        for _ in range(6):
+            losses.append(float(optimizer.step(closure).detach()))
+            schedule.step()
+        assert losses[-1] < losses[0] and seen in ([], [1, 2] * 6), (losses, seen)
+        print(*fused())
+        """,
+        **ASKED,
+    )
+    # The ring opens with the first backward, which a closure makes inside the first step.
+    assert len(run.only().steps) == 5 and "4 tensors fused" in run.output, run.output
+
+
+@pytest.mark.skipif(not NEW, reason="torch.compile came with PyTorch 2")
+def test_a_compiled_step_is_torchs(train: Train) -> None:
+    run = train(
+        LOOP
+        + """
+        model = small()
+        optimizer = torch.optim.AdamW(model.parameters())
+        compiled = torch.compile(lambda: optimizer.step(), backend="eager")
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss_of(model, (torch.ones(2, 4), torch.ones(2))).backward()
+            compiled()
+        assert float(optimizer.state[next(model.parameters())]["step"]) == 2
+        """,
+        **ASKED,
+    )
+    assert run.code == 0, run.output
+
+
+def test_two_optimizers_and_accumulation(train: Train) -> None:
+    run = train(
+        LOOP
+        + """
+        a, b = small(), small()
+        first = torch.optim.Adam(a.parameters(), betas=(0.5, 0.999))
+        second = torch.optim.SGD(b.parameters(), lr=0.1, momentum=0.9)
+        for number in range(8):
+            batch = torch.ones(4, 4), torch.zeros(4)
+            (loss_of(a, batch) + loss_of(b, batch)).backward()
+            if number % 4 == 3:
+                first.step(); second.step(); first.zero_grad(); second.zero_grad()
+        assert float(first.state[next(a.parameters())]["step"]) == 2
+        print(*fused(), sep="\\n")
+        """,
+        **ASKED,
+    )
+    assert run.code == 0 and run.output.count("4 tensors fused") == 2, run.output
+
+
+RANKS = """
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        model = nn.parallel.DistributedDataParallel(small())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+        result = fit(model, optimizer)
+        other = result.clone()
+        dist.broadcast(other, 0)
+        assert torch.equal(result, other), "ranks differ"
+        print(*fused())
+        dist.destroy_process_group()
+"""
+
+
+def test_ranks_agree_to_use_it(train: Train) -> None:
+    run = train(LOOP + RANKS, ranks=2, **ASKED)
+    assert run.code == 0 and run.output.count("4 tensors fused on the CPU") == 2, run.output
+
+
+def test_one_rank_that_cannot_leaves_it_to_torch_on_all(train: Train) -> None:
+    spoiled = "        if os.environ['RANK'] == '1':\n            os.environ['PACELINE_LIBRARY'] = '/nowhere.so'\n"
+    run = train(spoiled + LOOP + RANKS, ranks=2, **ASKED)
+    assert run.code == 0 and "fused on the CPU" not in run.output, run.output
+    assert "4 by PyTorch (another rank cannot)" in run.output and "4 by PyTorch (OSError: /nowhere.so" in run.output
+    assert "paceline: PyTorch's optimizers are left as they are on all ranks: OSError: /nowhere.so" in run.output
+
+
+def test_ranks_without_a_process_group_cannot_agree(train: Train) -> None:
+    run = train(
+        LOOP
+        + "        m = small()\n        fit(m, o := torch.optim.SGD(m.parameters(), lr=0.1))\n        print(*fused())",
+        ranks=2,
+        **ASKED,
+    )
+    assert run.output.count("2 ranks without a process group to agree in") == 2, run.output
+
+
+def test_unknown_arguments_leave_a_class_alone(train: Train) -> None:
+    run = train(
+        """
+        from paceline.optim import _patch
+        _patch.uninstall()
+        _patch.TESTED["SGD"] = [{"params", "lr"}]
+        original = torch.optim.SGD.step
+        _patch.install()
+        assert torch.optim.SGD.step is original
+        import paceline
+        print([line for line in paceline.explain().splitlines() if "fused" in line])
+        """,
+        **ASKED,
+    )
+    assert run.code == 0, run.output
+    assert "torch.optim.SGD is left as it is" in run.output and "on for Adam, AdamW;" in run.output
+
+
+def test_a_program_that_asks_pays_nothing_before_torch(train: Train) -> None:
+    assert os.environ.get("PACELINE_OPTIMIZER") is None
+    run = train("assert 'libpaceline' not in open('/proc/self/maps').read()", **ASKED)
+    assert (run.code, run.output, run.rings) == (0, "", [])
