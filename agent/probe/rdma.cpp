@@ -10,11 +10,11 @@ namespace {
 constexpr std::size_t kMaxDevices = 128;
 constexpr std::size_t kMaxPorts = 8;
 constexpr std::size_t kMaxGids = 64;
-constexpr std::size_t kMaxWord = 64;
+constexpr std::size_t kMaxPortWord = 64;
 
 std::string word(const std::filesystem::path& file) {
   std::string text = read_text(file).value_or("");
-  if (text.size() > kMaxWord) text.clear();
+  if (text.size() > kMaxPortWord) text.clear();
   return text;
 }
 
