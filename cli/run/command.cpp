@@ -55,7 +55,7 @@ std::map<std::string, std::string> own_environment() {
     if (equals == nullptr) continue;
     const std::string name(*entry, static_cast<std::size_t>(equals - *entry));
     // What a surrounding Paceline (a run started from a run) has set must not leak in; what a person may set stays.
-    if (name.starts_with("PACELINE_") && name != env::kDisable.name && name != env::kLibrary.name) continue;
+    if (name.starts_with("PACELINE_") && !env::is_users(name)) continue;
     environment.emplace(name, equals + 1);
   }
   return environment;

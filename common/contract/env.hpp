@@ -78,6 +78,21 @@ inline constexpr Variable kTelemetrySocket{"PACELINE_TELEMETRY_SOCKET", "unix so
 inline constexpr Variable kDisable{"PACELINE_DISABLE",
                                    "1: nothing is injected into the training process (kill switch)"};
 inline constexpr Variable kLibrary{"PACELINE_LIBRARY", "path of libpaceline.so, instead of the runtime's"};
+inline constexpr Variable kOptimizer{
+    "PACELINE_OPTIMIZER", "Auto: PyTorch's Adam, AdamW and SGD are updated by the library; Off (default): as they are"};
+inline constexpr Variable kNumerics{"PACELINE_NUMERICS",
+                                    "Bitwise, Reordered (default) or Lossy: nothing that is on exceeds this class"};
+inline constexpr Variable kSimd{"PACELINE_SIMD",
+                                "scalar or avx2: a lesser instruction set than the processor's best; the same results"};
+
+// What a person may set, in a template or around `paceline run`; all others are Paceline's own.
+inline constexpr std::array kUsers{kDisable, kLibrary, kOptimizer, kNumerics, kSimd};
+
+constexpr bool is_users(std::string_view name) {
+  for (const Variable& variable : kUsers)
+    if (variable.name == name) return true;
+  return false;
+}
 
 inline constexpr std::array kAll{
     kJobName,
@@ -114,6 +129,9 @@ inline constexpr std::array kAll{
     kTelemetrySocket,
     kDisable,
     kLibrary,
+    kOptimizer,
+    kNumerics,
+    kSimd,
 };
 
 }  // namespace paceline::env

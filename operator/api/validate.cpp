@@ -17,8 +17,6 @@ const nlohmann::json* at(const nlohmann::json* object, std::string_view key) {
   return it == object->end() || it->is_null() ? nullptr : &*it;
 }
 
-bool is_user_variable(std::string_view name) { return name == env::kDisable.name || name == env::kLibrary.name; }
-
 std::string spec_path(std::size_t role) { return "spec.roles[" + std::to_string(role) + "].template.spec"; }
 
 void check_trainer(const TrainingJob& job, std::size_t index, FieldErrors& errors) {
@@ -42,7 +40,7 @@ void check_trainer(const TrainingJob& job, std::size_t index, FieldErrors& error
     const nlohmann::json* name = at(&(*variables)[i], "name");
     if (name == nullptr || !name->is_string()) continue;
     const std::string& text = name->get_ref<const std::string&>();
-    if (text.starts_with("PACELINE_") && !is_user_variable(text)) {
+    if (text.starts_with("PACELINE_") && !env::is_users(text)) {
       errors.push_back({path + ".env[" + std::to_string(i) + "].name", text, "is set by Paceline", "remove it"});
     }
   }
