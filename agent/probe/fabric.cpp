@@ -9,11 +9,23 @@
 namespace paceline::agent {
 namespace {
 
-const PciFunction* find_function(const std::vector<PciFunction>& pci, std::string_view address) {
-  if (address.empty()) return nullptr;
-  const auto found = std::find_if(pci.begin(), pci.end(), [&](const auto& f) { return f.address == address; });
-  return found == pci.end() ? nullptr : &*found;
-}
+// More than any machine has; a topology file or a broken sysfs may name more, and the work grows with the cube.
+constexpr std::size_t kMaxDevices = 256;
+
+/// Functions by address.
+class Places {
+ public:
+  explicit Places(const std::vector<PciFunction>& pci) {
+    for (const auto& function : pci) by_address_.emplace(function.address, &function);
+  }
+  const PciFunction* find(const std::string& address) const {
+    const auto found = by_address_.find(address);
+    return found == by_address_.end() ? nullptr : found->second;
+  }
+
+ private:
+  std::map<std::string, const PciFunction*> by_address_;
+};
 
 /// Where CPUs are; memory-only nodes (a GPU's own memory) are no place for a device. A topology file may name nodes without their CPUs.
 std::size_t cpu_nodes(const Cpu& cpu) {
@@ -28,9 +40,9 @@ bool same_numa(const Hardware& hardware, const std::optional<int>& a, const std:
   return a && b && *a == *b;
 }
 
-PathClass bus_class(const Hardware& hardware, const FabricDevice& a, const FabricDevice& b) {
-  const PciFunction* first = find_function(hardware.pci, a.address);
-  const PciFunction* second = find_function(hardware.pci, b.address);
+PathClass bus_class(const Hardware& hardware, const Places& places, const FabricDevice& a, const FabricDevice& b) {
+  const PciFunction* first = places.find(a.address);
+  const PciFunction* second = places.find(b.address);
   const bool near = same_numa(hardware, a.numa_node, b.numa_node);
   if (first == nullptr || second == nullptr) return near ? PathClass::kNode : PathClass::kSys;
   return pci_class(first->path, second->path, near);
@@ -86,14 +98,14 @@ class NvLinks {
   std::vector<std::size_t> group_;
 };
 
-Path gpu_path(const Hardware& hardware, const Fabric& fabric, const std::vector<Gpu>& gpus, const NvLinks& links,
-              std::size_t a, std::size_t b) {
+Path gpu_path(const Hardware& hardware, const Places& places, const Fabric& fabric, const std::vector<Gpu>& gpus,
+              const NvLinks& links, std::size_t a, std::size_t b) {
   if (a == b) return {PathClass::kLoc, 0};
   if (const int bonded = links.between(a, b); bonded > 0) return {PathClass::kNvl, bonded};
   for (std::size_t via = 0; via < gpus.size(); ++via) {
     if (links.between(a, via) > 0 && links.between(via, b) > 0) return {PathClass::kNvb, 0};
   }
-  const PathClass bus = bus_class(hardware, fabric.gpus[a], fabric.gpus[b]);
+  const PathClass bus = bus_class(hardware, places, fabric.gpus[a], fabric.gpus[b]);
   if (gpus[a].c2c && gpus[b].c2c && (bus == PathClass::kPhb || bus == PathClass::kNode)) return {PathClass::kC2c, 0};
   return {bus, 0};
 }
@@ -139,37 +151,34 @@ std::int64_t rate_of(const RdmaDevice& device) {
 std::vector<Rail> rails_of(const Hardware& hardware, const Fabric& fabric) {
   std::int64_t fastest = 0;
   for (const auto& device : hardware.rdma) fastest = std::max(fastest, rate_of(device));
+  std::map<std::string, std::size_t> columns;
+  for (std::size_t i = 0; i < fabric.nics.size(); ++i) columns.emplace(fabric.nics[i].label, i);
   std::vector<const RdmaDevice*> members;
   for (const auto& device : hardware.rdma) {
     // A port without a link shows its lowest rate; it keeps its place, so that the rails behind it do not move.
     const bool down =
         std::none_of(device.ports.begin(), device.ports.end(), [](const auto& port) { return port.state == "ACTIVE"; });
-    if (!device.pci_address.empty() && (down || rate_of(device) == fastest)) members.push_back(&device);
+    if (columns.contains(device.name) && (down || rate_of(device) == fastest)) members.push_back(&device);
   }
   std::sort(members.begin(), members.end(),
             [](const auto* a, const auto* b) { return a->pci_address < b->pci_address; });
   std::vector<Rail> rails;
   for (const auto* device : members) rails.push_back({static_cast<int>(rails.size()), device->name, {}});
-  const auto column = [&](const std::string& nic) {
-    return static_cast<std::size_t>(
-        std::find_if(fabric.nics.begin(), fabric.nics.end(), [&](const auto& n) { return n.label == nic; }) -
-        fabric.nics.begin());
-  };
   for (std::size_t gpu = 0; gpu < fabric.gpus.size(); ++gpu) {
     auto nearest = PathClass::kSys;
-    for (const auto& rail : rails) nearest = std::min(nearest, fabric.gpu_nic[gpu][column(rail.nic)].kind);
+    for (const auto& rail : rails) nearest = std::min(nearest, fabric.gpu_nic[gpu][columns.at(rail.nic)].kind);
     for (auto& rail : rails) {
-      if (fabric.gpu_nic[gpu][column(rail.nic)].kind == nearest) rail.gpus.push_back(fabric.gpus[gpu].label);
+      if (fabric.gpu_nic[gpu][columns.at(rail.nic)].kind == nearest) rail.gpus.push_back(fabric.gpus[gpu].label);
     }
   }
   return rails;
 }
 
-bool flat(const Hardware& hardware, const Fabric& fabric) {
+bool flat(const Places& places, const Fabric& fabric) {
   bool any = false;
   for (const auto* devices : {&fabric.gpus, &fabric.nics}) {
     for (const auto& device : *devices) {
-      const PciFunction* function = find_function(hardware.pci, device.address);
+      const PciFunction* function = places.find(device.address);
       if (function == nullptr) continue;
       if (function->path.size() > 2) return false;
       any = true;
@@ -193,6 +202,8 @@ Fabric relate(const Hardware& hardware) {
   Fabric fabric;
   std::vector<Gpu> gpus = hardware.gpu.gpus;
   gpus.insert(gpus.end(), hardware.gpu.unreadable.begin(), hardware.gpu.unreadable.end());
+  if (gpus.size() > kMaxDevices) gpus.resize(kMaxDevices);
+  const Places places(hardware.pci);
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const bool usable = i < hardware.gpu.gpus.size();
     const auto& gpu = gpus[i];
@@ -200,16 +211,17 @@ Fabric relate(const Hardware& hardware) {
                            gpu.numa_node, usable, false});
   }
   fabric.nics = nic_columns(hardware);
+  if (fabric.nics.size() > kMaxDevices) fabric.nics.resize(kMaxDevices);
 
   const NvLinks links(gpus);
   std::map<std::size_t, std::vector<std::string>> groups;
   std::set<std::string> domains;
   for (std::size_t a = 0; a < gpus.size(); ++a) {
     auto& row = fabric.gpu_gpu.emplace_back();
-    for (std::size_t b = 0; b < gpus.size(); ++b) row.push_back(gpu_path(hardware, fabric, gpus, links, a, b));
+    for (std::size_t b = 0; b < gpus.size(); ++b) row.push_back(gpu_path(hardware, places, fabric, gpus, links, a, b));
     auto& to_nics = fabric.gpu_nic.emplace_back();
     for (const auto& nic : fabric.nics) {
-      PathClass kind = bus_class(hardware, fabric.gpus[a], nic);
+      PathClass kind = bus_class(hardware, places, fabric.gpus[a], nic);
       if (gpus[a].c2c && (kind == PathClass::kPhb || kind == PathClass::kNode)) kind = PathClass::kP2c;
       to_nics.push_back({kind, 0});
     }
@@ -220,7 +232,7 @@ Fabric relate(const Hardware& hardware) {
   std::sort(fabric.nvlink_groups.begin(), fabric.nvlink_groups.end());
   if (domains.size() == 1) fabric.nvlink_domain = *domains.begin();
   fabric.rails = rails_of(hardware, fabric);
-  fabric.virtual_topology = flat(hardware, fabric);
+  fabric.virtual_topology = flat(places, fabric);
   return fabric;
 }
 

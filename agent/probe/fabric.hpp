@@ -63,6 +63,7 @@ struct Fabric {
   bool operator==(const Fabric&) const = default;
 };
 
+/// At most 256 accelerators and 256 NICs.
 Fabric relate(const Hardware& hardware);
 
 /// The matrix as a table for people, without a legend. Ends with a newline.

@@ -7,21 +7,12 @@
 namespace paceline::agent {
 namespace {
 
+/// A library may answer any bytes: what is not printable ASCII becomes '?'.
 std::string json_string(std::string_view text) {
-  constexpr std::string_view kHex = "0123456789abcdef";
   std::string result = "\"";
   for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      result += '\\';
-      result += c;
-    } else if (byte < 0x20 || byte > 0x7e) {  // a library may answer any bytes; JSON takes Latin-1 as escapes
-      result += "\\u00";
-      result += kHex[byte >> 4U];
-      result += kHex[byte & 15U];
-    } else {
-      result += c;
-    }
+    if (c == '"' || c == '\\') result += '\\';
+    result += c < 0x20 || c > 0x7e ? '?' : c;
   }
   return result + "\"";
 }

@@ -137,6 +137,19 @@ TEST(Rails, KeepTheirNumbersWhenOneLosesItsLink) {
   EXPECT_EQ(relate(machine_of(tree, "dgx-a100-like")).rails, before);
 }
 
+TEST(Rails, ANodeOfTooManyDevicesIsCutNotMisread) {
+  Hardware hardware = machine_of("two-socket-pcie");
+  for (int i = 0; i < 400; ++i) {
+    hardware.rdma.insert(hardware.rdma.begin(), hardware.rdma[0]);
+    hardware.rdma[0].name = "rdma" + std::to_string(i);
+    hardware.gpu.gpus.push_back(hardware.gpu.gpus[0]);
+  }
+  const Fabric fabric = relate(hardware);
+  EXPECT_EQ(fabric.nics.size(), 256U);
+  EXPECT_EQ(fabric.gpus.size(), 256U);
+  EXPECT_EQ(fabric.rails.size(), 256U);
+}
+
 TEST(Rdma, ReadsPortsAndGids) {
   const NodeTree tree("two-socket-pcie");
   const auto devices = probe_rdma(tree.root());

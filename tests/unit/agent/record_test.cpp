@@ -133,7 +133,7 @@ TEST(Scrubbing, BytesOfALibraryBecomeJson) {
   gpu.model = "a \"GPU\"\n\xff";
   const auto library = read_nvml_json(nvml_json_text(std::vector<Gpu>{gpu}), "n");
   ASSERT_TRUE(library) << library.error().message;
-  EXPECT_EQ((*library)->devices().value()[0].model, "a \"GPU\"\n\xc3\xbf");
+  EXPECT_EQ((*library)->devices().value()[0].model, "a \"GPU\"??");
 }
 
 TEST(RecordingFolder, MustBeItsOwn) {
