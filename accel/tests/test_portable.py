@@ -16,11 +16,12 @@ from programs import ROOT
 
 OLDEST = (2, 31)
 
-# Opens the trace and makes three steps through the C ABI, as a program of another framework would.
+# Opens the trace, makes three steps and updates a list of tensors through the C ABI, as a program of another framework would.
 PROGRAM = """
 #include <dlfcn.h>
 #include <stdio.h>
 #include <unistd.h>
+#include "paceline/optim.h"
 int main(void) {
   void* library = dlopen("/libpaceline.so", RTLD_NOW);
   if (!library) { fprintf(stderr, "%s\\n", dlerror()); return 1; }
@@ -29,6 +30,17 @@ int main(void) {
   int (*finish)(void) = (int (*)(void))dlsym(library, "paceline_close");
   if (open(0) != 0) return 2;
   for (long long i = 0; i < 4; ++i) { usleep(1000); if (step(i) != 0) return 3; }
+  static float p[500000], g[500000], m[500000], v[500000];
+  float count = 0;
+  for (int i = 0; i < 500000; ++i) g[i] = 1;
+  struct paceline_optim_group group = {.size = sizeof group, .kind = PACELINE_OPTIM_ADAM, .lr = 0.5, .beta1 = 0.9, .beta2 = 0.999,
+                                       .grad_multiplier = 1};
+  struct paceline_optim_tensor tensor = {.param = p, .grad = g, .state1 = m, .state2 = v, .step = &count, .count = 500000,
+                                         .param_dtype = PACELINE_OPTIM_F32, .grad_dtype = PACELINE_OPTIM_F32};
+  int (*update)(const void*, unsigned, const void*, unsigned long, int) =
+      (int (*)(const void*, unsigned, const void*, unsigned long, int))dlsym(library, "paceline_optim_step");
+  if (update(&group, 1, &tensor, 1, 2) != 0 || count != 1) return 5;
+  for (int i = 0; i < 500000; ++i) if (p[i] > -0.4999f || p[i] < -0.5001f) return 6;
   return finish() == 0 ? 0 : 4;
 }
 """
@@ -79,7 +91,9 @@ def test_it_loads_and_traces_on_glibc_2_31(shipped: Path, tmp_path: Path) -> Non
         try:
             program = (tmp_path / "main.c").read_text().replace("/libpaceline.so", f"/{place.name}/libpaceline.so")
             (tmp_path / "main.c").write_text(program)
-            subprocess.run([compiler, tmp_path / "main.c", "-o", place / "main", "-ldl"], check=True)
+            subprocess.run(
+                [compiler, tmp_path / "main.c", "-I", ROOT / "accel/include", "-o", place / "main", "-ldl"], check=True
+            )
             shutil.copy(shipped / "lib" / "libpaceline.so", place)
             (place / "telemetry").touch()
             subprocess.run(["mount", "--bind", receiver.path, place / "telemetry"], check=True)
