@@ -10,7 +10,7 @@ namespace paceline::agent {
 namespace {
 
 // More than any machine has; a topology file or a broken sysfs may name more, and the work grows with the cube.
-constexpr std::size_t kMaxDevices = 256;
+constexpr std::size_t kMaxRows = 256;
 
 /// Functions by address.
 class Places {
@@ -202,7 +202,7 @@ Fabric relate(const Hardware& hardware) {
   Fabric fabric;
   std::vector<Gpu> gpus = hardware.gpu.gpus;
   gpus.insert(gpus.end(), hardware.gpu.unreadable.begin(), hardware.gpu.unreadable.end());
-  if (gpus.size() > kMaxDevices) gpus.resize(kMaxDevices);
+  if (gpus.size() > kMaxRows) gpus.resize(kMaxRows);
   const Places places(hardware.pci);
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const bool usable = i < hardware.gpu.gpus.size();
@@ -211,7 +211,7 @@ Fabric relate(const Hardware& hardware) {
                            gpu.numa_node, usable, false});
   }
   fabric.nics = nic_columns(hardware);
-  if (fabric.nics.size() > kMaxDevices) fabric.nics.resize(kMaxDevices);
+  if (fabric.nics.size() > kMaxRows) fabric.nics.resize(kMaxRows);
 
   const NvLinks links(gpus);
   std::map<std::size_t, std::vector<std::string>> groups;

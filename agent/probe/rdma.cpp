@@ -7,7 +7,7 @@
 namespace paceline::agent {
 namespace {
 
-constexpr std::size_t kMaxDevices = 128;
+constexpr std::size_t kMaxRdmaDevices = 128;
 constexpr std::size_t kMaxPorts = 8;
 constexpr std::size_t kMaxGids = 64;
 constexpr std::size_t kMaxPortWord = 64;
@@ -70,7 +70,7 @@ std::vector<RdmaDevice> probe_rdma(const Root& root) {
   std::vector<RdmaDevice> devices;
   const auto folder = root.sys() / "class/infiniband";
   for (const auto& name : list_names(folder)) {
-    if (devices.size() == kMaxDevices) break;
+    if (devices.size() == kMaxRdmaDevices) break;
     const auto device = folder / name;
     std::error_code error;
     if (!std::filesystem::is_directory(device / "ports", error)) continue;

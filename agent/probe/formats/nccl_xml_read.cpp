@@ -17,9 +17,9 @@ namespace {
 
 constexpr int kMaxDepth = 32;
 constexpr std::size_t kMaxPath = 128;
-constexpr std::size_t kMaxFunctions = 4096;
-constexpr int kMaxLinks = 256;
-constexpr std::size_t kMaxText = 255;  // NCCL's own bound
+constexpr std::size_t kMaxPciElements = 4096;
+constexpr int kMaxNvLinks = 256;
+constexpr std::size_t kMaxAttribute = 255;  // NCCL's own bound
 constexpr std::uint32_t kSwitchClass = 0x068000;
 
 /// "0000ffff,ffff0000", highest word first, as the kernel's list "16-47".
@@ -72,7 +72,7 @@ class Reader {
 
   std::string text(const pugi::xml_node& node, const char* name) {
     const std::string_view value = node.attribute(name).value();
-    if (value.size() <= kMaxText) return std::string(value);
+    if (value.size() <= kMaxAttribute) return std::string(value);
     complain(node, std::string(name) + " is longer than 255 bytes");
     return {};
   }
@@ -117,7 +117,7 @@ class Reader {
   void read_pci(const pugi::xml_node& node, const std::vector<std::string>& above, int depth) {
     if (!complaint_.empty()) return;
     if (depth > kMaxDepth) return complain(node, "is nested deeper than 32 levels");
-    if (hardware_.pci.size() == kMaxFunctions) return complain(node, "is one <pci> more than 4096");
+    if (hardware_.pci.size() == kMaxPciElements) return complain(node, "is one <pci> more than 4096");
     PciFunction function;
     function.address = sysfs_address(text(node, "busid"));
     if (!is_pci_address(function.address)) return complain(node, "busid must be a PCI address such as 0000:3b:00.0");
@@ -173,12 +173,12 @@ class Reader {
     }
     gpu.c2c = !node.child("c2c").empty();
     for (const auto& entry : node.children("nvlink")) {
-      const auto count = number(entry, "count", 0, kMaxLinks);
+      const auto count = number(entry, "count", 0, kMaxNvLinks);
       if (!count) return complain(entry, "lacks the attribute count");
       std::string target = sysfs_address(text(entry, "target"));
       if (target.starts_with("ffff")) target.clear();  // NCCL's name for what it cannot see
       const bool to_switch = hex(entry, "tclass") == kSwitchClass;
-      for (long i = 0; i < *count && gpu.nvlinks.size() < kMaxLinks; ++i) {
+      for (long i = 0; i < *count && gpu.nvlinks.size() < kMaxNvLinks; ++i) {
         gpu.nvlinks.push_back({static_cast<int>(gpu.nvlinks.size()), true,
                                to_switch ? NvLinkRemote::kSwitch : NvLinkRemote::kGpu, target});
       }
