@@ -3,9 +3,9 @@
 // and not in every unit that includes them. With sanitizers that is most of a unit's time (26 s become 10). Adds no name and changes no meaning.
 #pragma once
 
-#include_next <nlohmann/json.hpp>
-
 #include <string>
+
+#include_next <nlohmann/json.hpp>
 
 #ifndef PACELINE_JSON_INSTANCES
 #define PACELINE_JSON_INSTANCE extern template class
