@@ -256,8 +256,10 @@ Result<JobView> project_job(std::string_view json) {
     view->job.metadata.name = view->meta.name;
     view->job.metadata.name_space = view->meta.ns;
     view->job.metadata.uid = view->meta.uid;
-    view->job.metadata.generation = document.value("/metadata/generation"_json_pointer, std::int64_t{0});
-    view->job.metadata.deleting = document["metadata"].contains("deletionTimestamp");
+    const nlohmann::json metadata = document.value("metadata", nlohmann::json::object());
+    if (const auto it = metadata.find("generation"); it != metadata.end() && it->is_number_integer())
+      view->job.metadata.generation = it->get<std::int64_t>();
+    view->job.metadata.deleting = metadata.contains("deletionTimestamp");
   }
   view->status = api::read_status(document);
   return view;
