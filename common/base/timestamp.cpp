@@ -9,6 +9,10 @@ namespace {
 
 using namespace std::chrono;
 
+// Nanoseconds in 64 bits end in 2262; within these years any two times can also be subtracted.
+constexpr int kFirstYear = 1970;
+constexpr int kLastYear = 2200;
+
 std::string seconds_text(WallTime time, sys_seconds& whole) {
   whole = floor<seconds>(time);
   const auto day = floor<days>(whole);
@@ -48,7 +52,8 @@ Result<WallTime> parse_time(std::string_view text) {
   if (std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d%n", &y, &mo, &d, &h, &mi, &s, &used) != 6 || used != 19)
     return wrong();
   const year_month_day date(year(y), month(static_cast<unsigned>(mo)), day(static_cast<unsigned>(d)));
-  if (!date.ok() || h > 23 || mi > 59 || s > 60) return wrong();
+  if (!date.ok() || h < 0 || h > 23 || mi < 0 || mi > 59 || s < 0 || s > 60) return wrong();
+  if (y < kFirstYear || y > kLastYear) return wrong();
   nanoseconds fraction(0);
   std::size_t at = 19;
   if (at < copy.size() && copy[at] == '.') {
