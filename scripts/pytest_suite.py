@@ -10,6 +10,7 @@ usage: scripts/pytest_suite.py RESULTS_FOLDER NAME PATH… (run with the interpr
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -68,6 +69,9 @@ def main() -> int:
     results, name, paths = Path(sys.argv[1]).resolve(), sys.argv[2], sys.argv[3:]
     # As `python -m pytest` has it: the folder of the call, not the one of this file.
     sys.path[0] = str(Path.cwd())
+    # With either of these pytest prints a failure's whole message in the line that is to name it.
+    for variable in ("CI", "BUILD_NUMBER"):
+        os.environ.pop(variable, None)
     options = ["-q", "-rfE", "--tb=short", "--durations=5", f"--junitxml={results / (name + '.xml')}"]
     return int(pytest.main([*options, *paths], plugins=[ShortFailures(results / f"{name}-failures")]))
 

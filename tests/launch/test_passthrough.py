@@ -25,7 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 dist.init_process_group("gloo")
 here = {name: os.environ[name] for name in ("GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_MAX_RESTARTS")}
-print("rank", dist.get_rank(), "of", dist.get_world_size(), *here.values(), flush=True)
+# One write: the two ranks of a torchrun share one pipe, and print() writes each of its parts by itself.
+os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()} {' '.join(here.values())}\\n".encode())
 model = DistributedDataParallel(nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step, (inputs,) in enumerate(DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=8)):

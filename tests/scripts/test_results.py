@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,7 @@ def test_a_long_failure_is_whole_in_a_file_and_short_on_the_terminal(tmp_path: P
     run = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "pytest_suite.py"), str(results), "long", "test_long.py"],
         cwd=tmp_path,
+        env={**os.environ, "CI": "true"},
         capture_output=True,
         text=True,
         check=False,
