@@ -224,10 +224,10 @@ void stamp_times(json& status, const json& before, WallTime now) {
   const json old = before.is_object() ? before.value("conditions", json::array()) : json::array();
   for (auto& entry : status["conditions"]) {
     std::string since = format_time(now);
+    const auto type = entry.value("type", "");
+    const auto state = entry.value("status", "");
     for (const auto& earlier : old) {
-      if (!earlier.is_object() || earlier.value("type", "") != entry["type"] ||
-          earlier.value("status", "") != entry["status"])
-        continue;
+      if (!earlier.is_object() || earlier.value("type", "") != type || earlier.value("status", "") != state) continue;
       since = earlier.value("lastTransitionTime", since);
     }
     entry["lastTransitionTime"] = since;

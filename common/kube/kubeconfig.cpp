@@ -13,7 +13,7 @@ namespace {
 /// Reads one kubeconfig; every refusal names the file and the field.
 class Reader {
  public:
-  Reader(std::string path, YAML::Node root) : path_(std::move(path)), root_(std::move(root)) {}
+  Reader(std::string path, const YAML::Node& root) : path_(std::move(path)), root_(root) {}
 
   Result<Config> read(std::string context_name) {
     if (context_name.empty()) context_name = text(root_["current-context"]);
