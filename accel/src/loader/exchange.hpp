@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// One loader as its processes use it: the region, and how far this process is with each message. What the C ABI exports.
+//
+// Ownership: of the region. Threads: maker's calls by one at a time, each worker's by that worker's one; release by any.
+// Failure: bad_alloc only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "messages.hpp"
+#include "region.hpp"
+
+namespace paceline::loader {
+
+class Exchange {
+ public:
+  explicit Exchange(std::unique_ptr<Region> region);
+
+  const Region& region() const { return *region_; }
+
+  std::uint32_t claim(std::uint32_t worker, std::uint64_t avoid);
+  void release(std::uint32_t worker, std::uint32_t slot);
+
+  // Maker's.
+  void tell(std::uint32_t worker, const void* data, std::uint64_t size);
+  Wake collect(std::int64_t timeout_ns, std::uint32_t& worker, std::string*& message);
+  // Workers'.
+  Wake hear(std::uint32_t worker, std::int64_t timeout_ns, std::string*& message);
+  Wake answer(std::uint32_t worker, const void* data, std::uint64_t size, std::int64_t timeout_ns, std::uint64_t& sent);
+
+ private:
+  struct Outbox {
+    std::string bytes;  // framed messages
+    std::size_t sent = 0;
+  };
+  struct Side {  // one worker's, as one process sees it
+    Outbox outbox;
+    Inbox from_worker;
+    Inbox from_maker;
+    std::string heard;
+  };
+  void flush(std::uint32_t worker);
+
+  std::unique_ptr<Region> region_;
+  std::vector<Side> sides_;
+  std::string collected_;
+  std::uint32_t next_ = 0;
+};
+
+}  // namespace paceline::loader
