@@ -14,6 +14,7 @@
 
 #include "common/base/clock.hpp"
 #include "common/kube/client.hpp"
+#include "common/kube/object_sink.hpp"
 
 namespace {
 
@@ -62,25 +63,32 @@ int observe(kube::Api& api, const std::string& ns, int expected, bool ungated, i
     std::fprintf(stderr, "gang_writes: %s\n", to_string(listed.error()).c_str());
     return 1;
   }
-  kube::WatchOptions options;
-  options.resource_version = json::parse(*listed)["metadata"]["resourceVersion"];
-  options.timeout = std::chrono::seconds(timeout_s);
   std::puts("watching");
   std::fflush(stdout);
+  const SystemClock clock;
+  const SteadyTime end = clock.steady() + std::chrono::seconds(timeout_s);
+  kube::WatchOptions options;
+  options.resource_version = json::parse(*listed)["metadata"]["resourceVersion"];
   std::unordered_set<std::string> done;
   std::optional<SteadyTime> first;
-  const SystemClock clock;
-  const auto watched = api.watch(kube::kPods, ns, options, [&](const kube::WatchEvent& event) {
-    if (event.type == kube::WatchEventType::kBookmark) return true;
-    if (!first) first = clock.steady();
-    const bool counts = !ungated || event.object.find("schedulingGates") == std::string_view::npos;
-    if (counts) {
-      const auto at = event.object.find("\"name\":\"");
-      done.emplace(event.object.substr(at + 8, event.object.find('"', at + 8) - at - 8));
-    }
-    return static_cast<int>(done.size()) < expected;
-  });
-  if (!watched || static_cast<int>(done.size()) < expected) {
+  Status watched;
+  const auto complete = [&] { return static_cast<int>(done.size()) >= expected; };
+  // A server under load ends watches that are behind by a hundred events, as it may at any time: whoever watches resumes.
+  while (watched && !complete() && clock.steady() < end) {
+    options.timeout = std::chrono::ceil<std::chrono::seconds>(end - clock.steady());
+    watched = api.watch(kube::kPods, ns, options, [&](const kube::WatchEvent& event) {
+      options.resource_version = std::to_string(kube::version_of(event.object));
+      if (event.type == kube::WatchEventType::kBookmark) return true;
+      if (!first) first = clock.steady();
+      const bool counts = !ungated || event.object.find("schedulingGates") == std::string_view::npos;
+      if (counts) {
+        const auto at = event.object.find("\"name\":\"");
+        done.emplace(event.object.substr(at + 8, event.object.find('"', at + 8) - at - 8));
+      }
+      return !complete();
+    });
+  }
+  if (!complete()) {
     std::fprintf(stderr, "gang_writes: saw %zu of %d pods: %s\n", done.size(), expected,
                  watched ? "timed out" : to_string(watched.error()).c_str());
     return 1;
