@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <string_view>
@@ -177,7 +178,7 @@ std::string final_table(const std::string& job, const JobView& view, double seco
   table += "  share of each phase\n";
   for (std::size_t phase = 0; phase < kPhases; ++phase) {
     if (view.shares[phase] <= 0) continue;
-    const auto bar = static_cast<std::size_t>(view.shares[phase] * 40 + 0.5);
+    const auto bar = static_cast<std::size_t>(std::lround(view.shares[phase] * 40));
     std::string name(telemetry::phase_name(phase));
     name.resize(std::max<std::size_t>(name.size(), 18), ' ');
     table += "    " + name + right(percent(view.shares[phase]), 6) + "  " + std::string(bar, '#') + "\n";

@@ -107,13 +107,13 @@ void RankSet::on_child() {
     }
   }
   // Of several that are seen at once, one killed by a signal is the cause; the others lost their peer.
-  std::stable_sort(ended.begin(), ended.end(),
-                   [](const Ended& a, const Ended& b) { return WIFSIGNALED(a.status) && !WIFSIGNALED(b.status); });
-  for (const Ended& end : ended) {
-    if (stopping_) break;
-    const Rank rank = ranks_[end.index];
-    const bool good = WIFEXITED(end.status) && WEXITSTATUS(end.status) == 0;
-    callbacks_.exited(rank.local_rank, good ? std::nullopt : std::optional(failure_of(rank, end.status)));
+  for (const bool by_signal : {true, false}) {
+    for (const Ended& end : ended) {
+      if (stopping_ || WIFSIGNALED(end.status) != by_signal) continue;
+      const Rank rank = ranks_[end.index];
+      const bool good = WIFEXITED(end.status) && WEXITSTATUS(end.status) == 0;
+      callbacks_.exited(rank.local_rank, good ? std::nullopt : std::optional(failure_of(rank, end.status)));
+    }
   }
   if (stopping_) check_stopped(no_children);
 }

@@ -161,7 +161,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
             wait_until("counters far from zero", doubled, process, log)
             settled = time.time() + WINDOW_S + 1
-            time.sleep(2 * WINDOW_S + 2)
+            time.sleep(3 * WINDOW_S + 1)
             with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
                 scrape = answer.read().decode()
             end = time.time()
