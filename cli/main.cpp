@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/doctor/command.hpp"
 #include "cli/fabric/command.hpp"
 #include "cli/run/command.hpp"
 
@@ -26,13 +27,19 @@ int main(int argc, char** argv) {
   paceline::cli::FabricOptions look;
   CLI::App* fabric = app.add_subcommand("fabric", "Show how GPUs and NICs of a machine lie to each other");
   fabric->add_flag("--json", look.json, "all that is known, as JSON");
-  fabric->add_option("--root", look.root, "folder with the sys and proc of another machine, or a recording");
-  fabric->add_option("--nvml", look.nvml, "a recorded answer of NVML (nvml.json of a recording)");
+  fabric->add_option("--root", look.machine.root, "folder with the sys and proc of another machine, or a recording");
+  fabric->add_option("--nvml", look.machine.nvml, "a recorded answer of NVML (nvml.json of a recording)");
   fabric->add_option("--nccl-topo", look.nccl_topo,
                      "a topology file as NCCL reads and writes it, instead of a machine");
   fabric->add_flag("--export-nccl-topo", look.export_nccl_topo, "print such a file");
   fabric->add_option("--record", look.record,
                      "record this machine into a new folder, without serial numbers, addresses and UUIDs");
+  paceline::cli::DoctorOptions sick;
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "Tell what keeps GPUDirect RDMA from working on a machine, and what to type");
+  doctor->add_flag("--json", sick.json, "every finding, as JSON");
+  doctor->add_option("--root", sick.machine.root, "folder with the sys and proc of another machine, or a recording");
+  doctor->add_option("--nvml", sick.machine.nvml, "a recorded answer of NVML (nvml.json of a recording)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -40,5 +47,6 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
   if (*fabric) return paceline::cli::fabric_command(look, std::cout, std::cerr);
+  if (*doctor) return paceline::cli::doctor_command(sick, std::cout, std::cerr);
   return paceline::cli::run_command(options);
 }

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/fabric/command.hpp"
 
-#include <filesystem>
-#include <memory>
-#include <utility>
-
 #include <nlohmann/json.hpp>
 
 #include "agent/probe/fabric.hpp"
 #include "agent/probe/formats/nccl_xml.hpp"
-#include "agent/probe/formats/nvml_json.hpp"
 #include "agent/probe/probe.hpp"
 #include "agent/probe/record.hpp"
 #include "cli/fabric/view.hpp"
@@ -17,49 +12,11 @@
 namespace paceline::cli {
 namespace {
 
-namespace fs = std::filesystem;
 constexpr int kExitInput = 2;
-constexpr std::size_t kMaxInputBytes = 16U << 20U;
-
-Result<std::string> read_input(const std::string& option, const std::string& file) {
-  auto text = agent::read_bytes(file, kMaxInputBytes + 1);
-  if (!text)
-    return fail(Code::kNotFound, Origin::kConfig, option + " " + file + " cannot be read: give an existing file");
-  if (text->size() > kMaxInputBytes)
-    return fail(Code::kInvalid, Origin::kConfig, option + " " + file + " is larger than 16 MiB: it is no such file");
-  return std::move(*text);
-}
-
-Result<std::unique_ptr<agent::GpuLibrary>> choose_library(const FabricOptions& options) {
-  std::string file = options.nvml;
-  std::error_code error;
-  if (file.empty() && !options.root.empty()) {
-    file = (fs::path(options.root) / "nvml.json").string();
-    // What this machine's library says is not about that machine.
-    if (!fs::exists(file, error))
-      return agent::replay_gpus({}, "the recording has no nvml.json; give one with --nvml FILE");
-  }
-  if (file.empty()) return agent::open_nvml();
-  const auto text = read_input("--nvml", file);
-  if (!text) return std::unexpected(text.error());
-  return agent::read_nvml_json(*text, file);
-}
-
-Result<agent::Root> choose_root(const FabricOptions& options) {
-  if (options.root.empty()) return agent::Root("/sys", "/proc");
-  std::error_code error;
-  if (!fs::is_directory(fs::path(options.root) / "sys", error)) {
-    return fail(
-        Code::kNotFound, Origin::kConfig,
-        "--root " + options.root +
-            " has no folder sys: give a folder that `paceline fabric --record` wrote, or / of a mounted machine");
-  }
-  return agent::Root::at(options.root);
-}
 
 Result<agent::Hardware> read_hardware(const FabricOptions& options) {
   if (!options.nccl_topo.empty()) {
-    if (!options.root.empty() || !options.nvml.empty()) {
+    if (!options.machine.root.empty() || !options.machine.nvml.empty()) {
       return fail(Code::kInvalid, Origin::kConfig,
                   "--nccl-topo describes a whole machine: leave out --root and --nvml");
     }
@@ -67,16 +24,16 @@ Result<agent::Hardware> read_hardware(const FabricOptions& options) {
     if (!text) return std::unexpected(text.error());
     return agent::read_nccl_xml(*text, options.nccl_topo);
   }
-  const auto root = choose_root(options);
+  const auto root = open_root(options.machine);
   if (!root) return std::unexpected(root.error());
-  auto library = choose_library(options);
+  auto library = open_gpus(options.machine);
   if (!library) return std::unexpected(library.error());
   return agent::probe_hardware(*root, **library);
 }
 
 int record(const FabricOptions& options, std::ostream& out, std::ostream& err) {
-  const auto root = choose_root(options);
-  auto library = root ? choose_library(options) : std::unexpected(root.error());
+  const auto root = open_root(options.machine);
+  auto library = root ? open_gpus(options.machine) : std::unexpected(root.error());
   if (!library) {
     err << "paceline fabric: " << library.error().message << "\n";
     return kExitInput;

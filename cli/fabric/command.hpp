@@ -6,12 +6,13 @@
 #include <ostream>
 #include <string>
 
+#include "cli/machine.hpp"
+
 namespace paceline::cli {
 
 struct FabricOptions {
   bool json = false;
-  std::string root;       // empty: this machine
-  std::string nvml;       // a recorded answer; empty: the library of this machine, or ROOT/nvml.json
+  MachineOptions machine;
   std::string nccl_topo;  // a topology file instead of sysfs
   bool export_nccl_topo = false;
   std::string record;  // folder to write
