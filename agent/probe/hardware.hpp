@@ -85,8 +85,17 @@ struct NvLink {
   int link = 0;
   bool active = false;
   NvLinkRemote remote = NvLinkRemote::kUnknown;
-  std::string remote_address;  // empty where the other end is not shown (a VM, a switch in another tray)
+  std::string remote_address;                // empty where the other end is not shown (a VM, a switch in another tray)
+  std::optional<std::uint64_t> errors = {};  // replays, recoveries and CRC errors since the driver was loaded
   bool operator==(const NvLink&) const = default;
+};
+
+/// How a GPU is registered with the NVLink fabric, in NVML's numbers.
+struct NvLinkFabric {
+  int state = 0;                  // 0 not supported, 1 not started, 2 in progress, 3 completed
+  int status = 0;                 // of the registration: 0 is success
+  std::uint32_t health_mask = 0;  // pairs of bits, 1 in a pair: that problem exists
+  bool operator==(const NvLinkFabric&) const = default;
 };
 
 /// An accelerator of any vendor.
@@ -101,7 +110,8 @@ struct Gpu {
   std::optional<std::uint64_t> bar1_mib = {};  // window through which a NIC reaches its memory
   bool c2c = false;                            // reaches its CPU by NVLink-C2C, not by PCIe
   std::vector<NvLink> nvlinks = {};
-  std::string nvlink_domain = {};              // "clusterUuid/cliqueId"; empty: the links end inside this node
+  std::string nvlink_domain = {};  // "clusterUuid/cliqueId"; empty: the links end inside this node
+  std::optional<NvLinkFabric> nvlink_fabric = {};
   std::vector<std::string> mig_profiles = {};  // one entry per MIG device: "1g.10gb"
   bool operator==(const Gpu&) const = default;
 };

@@ -91,9 +91,10 @@ class Nvml final : public GpuLibrary {
     unsigned int c2c = 0;
     gpu.c2c = call_.c2c != nullptr && call_.c2c(device, &c2c) == kSuccess && c2c != 0;
     nvml::FabricInfo fabric;
-    if (call_.fabric != nullptr && call_.fabric(device, &fabric) == kSuccess && fabric.status == kSuccess &&
-        fabric.state == nvml::kFabricCompleted) {
-      gpu.nvlink_domain = nvlink_domain_key(fabric.cluster_uuid, fabric.clique);
+    if (call_.fabric != nullptr && call_.fabric(device, &fabric) == kSuccess) {
+      gpu.nvlink_fabric = NvLinkFabric{fabric.state, fabric.status, fabric.health_mask};
+      if (fabric.status == kSuccess && fabric.state == nvml::kFabricCompleted)
+        gpu.nvlink_domain = nvlink_domain_key(fabric.cluster_uuid, fabric.clique);
     }
     read_links(device, gpu);
     read_mig(device, gpu);
@@ -113,6 +114,11 @@ class Nvml final : public GpuLibrary {
         continue;
       }
       NvLink found{link, active != 0, NvLinkRemote::kUnknown, {}};
+      for (int kind = 0; call_.link_errors != nullptr && kind < nvml::kLinkErrorKinds; ++kind) {
+        unsigned long long errors = 0;
+        if (call_.link_errors(device, number, kind, &errors) == kSuccess)
+          found.errors = found.errors.value_or(0) + errors;
+      }
       nvml::PciInfo remote{};
       int type = -1;
       if (found.active && call_.link_remote(device, number, &remote) == kSuccess) {

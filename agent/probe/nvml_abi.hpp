@@ -37,6 +37,7 @@ static_assert(sizeof(FabricInfo) == 36);
 
 constexpr int kMaxLinks = 36;
 constexpr unsigned int kP2pSupported = 0;  // NVML_NVLINK_CAP_P2P_SUPPORTED
+constexpr int kLinkErrorKinds = 4;         // NVML_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC_FLIT, _CRC_DATA
 constexpr int kRemoteGpu = 0;
 constexpr int kRemoteSwitch = 2;
 constexpr unsigned char kFabricCompleted = 3;
@@ -57,6 +58,7 @@ struct Functions {
   Return (*link_can)(Device, unsigned int, unsigned int, unsigned int*) = nullptr;
   Return (*link_remote)(Device, unsigned int, PciInfo*) = nullptr;
   Return (*link_remote_type)(Device, unsigned int, int*) = nullptr;
+  Return (*link_errors)(Device, unsigned int, int, unsigned long long*) = nullptr;
   Return (*fabric)(Device, FabricInfo*) = nullptr;
   Return (*c2c)(Device, unsigned int*) = nullptr;
   Return (*mig_mode)(Device, unsigned int*, unsigned int*) = nullptr;
@@ -75,6 +77,7 @@ struct Functions {
     find(link_can, "nvmlDeviceGetNvLinkCapability");
     find(link_remote, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
     find(link_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType");
+    find(link_errors, "nvmlDeviceGetNvLinkErrorCounter");
     find(fabric, "nvmlDeviceGetGpuFabricInfoV");
     find(c2c, "nvmlDeviceGetC2cModeInfoV");
     find(mig_mode, "nvmlDeviceGetMigMode");

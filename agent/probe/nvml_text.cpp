@@ -21,8 +21,26 @@ std::string link_text(const NvLink& link) {
   constexpr std::string_view kNames[] = {"unknown", "gpu", "switch"};
   std::string text = "{\"link\": " + std::to_string(link.link) + ", \"active\": " + (link.active ? "true" : "false") +
                      ", \"remote\": " + json_string(kNames[static_cast<std::size_t>(link.remote)]);
+  if (link.errors) text += ", \"errors\": " + std::to_string(*link.errors);
   if (!link.remote_address.empty()) text += ", \"remotePciAddress\": " + json_string(link.remote_address);
   return text + "}";
+}
+
+std::string fabric_text(const Gpu& gpu) {
+  std::string text;
+  const auto field = [&text](const char* name, const std::string& value) {
+    text += std::string(text.empty() ? "" : ", ") + "\"" + name + "\": " + value;
+  };
+  if (const auto slash = gpu.nvlink_domain.find('/'); slash != std::string::npos) {
+    field("clusterUuid", json_string(gpu.nvlink_domain.substr(0, slash)));
+    field("cliqueId", gpu.nvlink_domain.substr(slash + 1));
+  }
+  if (gpu.nvlink_fabric) {
+    field("state", std::to_string(gpu.nvlink_fabric->state));
+    field("status", std::to_string(gpu.nvlink_fabric->status));
+    field("healthMask", std::to_string(gpu.nvlink_fabric->health_mask));
+  }
+  return text.empty() ? text : ", \"fabric\": {" + text + "}";
 }
 
 std::string gpu_text(const Gpu& gpu) {
@@ -35,10 +53,7 @@ std::string gpu_text(const Gpu& gpu) {
             std::to_string(*gpu.compute_capability % 10) + "\"";
   }
   if (gpu.c2c) text += ", \"c2c\": true";
-  if (const auto slash = gpu.nvlink_domain.find('/'); slash != std::string::npos) {
-    text += ", \"fabric\": {\"clusterUuid\": " + json_string(gpu.nvlink_domain.substr(0, slash)) +
-            ", \"cliqueId\": " + gpu.nvlink_domain.substr(slash + 1) + "}";
-  }
+  text += fabric_text(gpu);
   const auto list = [&text](const char* name, const auto& entries, const auto& shown) {
     if (entries.empty()) return;
     text += std::string(", \"") + name + "\": [";

@@ -25,8 +25,18 @@ class Recorder {
     add("proc/cpuinfo", scrub_cpuinfo(read_text(root_.proc() / "cpuinfo").value_or("")));
     add("proc/cmdline", scrub_cmdline(read_text(root_.proc() / "cmdline").value_or("")));
     add("proc/meminfo", memory_line(root_.proc() / "meminfo"));
-    if (const auto driver = read_text(root_.proc() / "driver/nvidia/version"))
-      add("proc/driver/nvidia/version", *driver);
+    for (const char* file : {"driver/nvidia/version", "sys/kernel/osrelease"}) {
+      if (const auto text = read_text(root_.proc() / file)) add("proc/" + std::string(file), *text + "\n");
+    }
+    for (const auto& name : list_names(root_.proc())) {
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      const std::string process = read_text(root_.proc() / name / "comm").value_or("");
+      const bool init = name == "1" && (process == "systemd" || process == "init");
+      if (init || process.starts_with("nv-fabric") || process.starts_with("nvidia-imex"))
+        add("proc/" + name + "/comm", process + "\n");
+    }
+    add("proc/modules", scrub_modules(read_text(root_.proc() / "modules").value_or("")));
+    add("proc/devices", scrub_devices(read_text(root_.proc() / "devices").value_or("")));
   }
 
   void cpus() {
@@ -53,7 +63,10 @@ class Recorder {
       link(folder / name);
       const auto real = resolve(folder / name);
       if (!real) continue;
-      copy(*real, {"type", "speed", "mtu", "operstate", "carrier"});
+      copy(*real, {"type", "speed", "mtu", "operstate", "carrier", "qos/trust", "qos/pfc"});
+      for (const char* point : {"ecn/roce_np/enable", "ecn/roce_rp/enable"}) {
+        for (const auto& priority : list_names(*real / point)) copy(*real / point, {priority.c_str()});
+      }
       link(*real / "device");
       if (const auto device = resolve(*real / "device")) {
         link(*device / "driver");
@@ -70,7 +83,7 @@ class Recorder {
       const auto real = resolve(folder / name);
       if (!real) continue;
       copy(*real, {"vendor", "device", "class", "subsystem_vendor", "subsystem_device", "numa_node", "local_cpus",
-                   "current_link_speed", "current_link_width", "max_link_speed", "max_link_width"});
+                   "current_link_speed", "current_link_width", "max_link_speed", "max_link_width", "resource"});
       if (const auto config = read_bytes(*real / "config", kConfigBytes); config && !config->empty())
         add(below(*real / "config"), scrub_config(*config));
       for (const char* other : {"driver", "physfn", "iommu_group"}) link(*real / other);
@@ -88,7 +101,9 @@ class Recorder {
       link(*real / "device");
       for (const auto& number : list_names(*real / "ports")) {
         const fs::path port = *real / "ports" / number;
-        copy(port, {"state", "phys_state", "link_layer", "rate"});
+        copy(port, {"state", "phys_state", "link_layer", "rate", "counters/link_downed", "counters/symbol_error",
+                    "counters/excessive_buffer_overrun_errors", "counters/local_link_integrity_errors",
+                    "hw_counters/rnr_nak_retry_err"});
         for (const auto& index : list_names(port / "gids")) {
           const auto gid = read_text(port / "gids" / index);
           if (!gid || gid->find_first_not_of("0:") == std::string::npos) continue;
@@ -100,7 +115,10 @@ class Recorder {
     }
     for (const char* module :
          {"module/nvidia_peermem", "kernel/mm/memory_peers/nv_mem", "kernel/mm/memory_peers/nv_mem_nc"})
-      copy(root_.sys() / module, {"version"});
+      copy(root_.sys() / module, {"version", "parameters/peerdirect_support"});
+    copy(root_.sys() / "module/mlx5_core", {"version"});
+    for (const auto& pool : list_names(root_.sys() / "kernel/mm/hugepages"))
+      copy(root_.sys() / "kernel/mm/hugepages" / pool, {"nr_hugepages"});
   }
 
   void gpus(GpuLibrary& library) {

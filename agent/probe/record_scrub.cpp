@@ -75,6 +75,7 @@ std::string scrub_cpuinfo(std::string_view text) {
     const std::string_view whole = line;
     const std::string_view key = whole.substr(0, whole.find_last_not_of(" \t", whole.find(':') - 1) + 1);
     if (whole.find(':') != std::string_view::npos && kept.contains(key)) result += line + "\n";
+    if (key == "flags" && (line + " ").find(" hypervisor ") != std::string::npos) result += "flags\t\t: hypervisor\n";
   }
   return result;
 }
@@ -87,6 +88,35 @@ std::string scrub_cmdline(std::string_view text) {
                                                      "hugepages", "default_hugepagesz="},
                                           [&](const char* start) { return word.starts_with(start); });
     if (kept) result += (result.empty() ? "" : " ") + word;
+  }
+  return result;
+}
+
+std::string scrub_modules(std::string_view text) {
+  std::string result;
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    const bool kept =
+        std::ranges::any_of(std::array{"nvidia", "nv_", "gdrdrv", "ib_", "rdma", "mlx", "amdgpu", "irdma"},
+                            [&](const char* start) { return line.starts_with(start); });
+    std::istringstream fields(line);
+    std::string name;
+    std::string size;
+    std::string count;
+    std::string users;
+    if (kept && fields >> name >> size >> count >> users)
+      result += name + " " + size + " " + count + " " + users + " Live 0x0\n";
+  }
+  return result;
+}
+
+std::string scrub_devices(std::string_view text) {
+  std::string result;
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    const bool kept = std::ranges::any_of(std::array{" nvidia", " gdrdrv", " infiniband"},
+                                          [&](const char* name) { return line.find(name) != std::string::npos; });
+    if (kept) result += line + "\n";
   }
   return result;
 }

@@ -27,9 +27,13 @@ class Scrubber {
   std::vector<std::pair<std::string, std::string>> names_;
 };
 
-/// The lines of /proc/cpuinfo that tell the model, of the first CPU.
+/// The lines of /proc/cpuinfo that tell the model, of the first CPU, and of its flags the one that says "virtual".
 std::string scrub_cpuinfo(std::string_view text);
 /// The words of the kernel's command line that concern PCI, IOMMU and huge pages.
 std::string scrub_cmdline(std::string_view text);
+/// The lines of /proc/modules about RDMA and accelerators, without addresses.
+std::string scrub_modules(std::string_view text);
+/// The lines of /proc/devices about accelerators and RDMA.
+std::string scrub_devices(std::string_view text);
 
 }  // namespace paceline::agent

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel's files of the node, below prefixes: /sys and /proc of a container, of the node mounted elsewhere, or of a recorded machine.
+// The kernel's files of the node, below prefixes: /sys, /proc and /dev of a container, of the node mounted elsewhere, or of a recorded machine.
 //
 // Small value, copied freely, thread-safe. Nothing throws: what cannot be read is absent, since sysfs answers "this device does not know"
 // with an error (the speed of a link that is down), and a probe must report the rest of the machine all the same.
@@ -16,17 +16,21 @@ namespace paceline::agent {
 
 class Root {
  public:
-  Root(std::filesystem::path sys, std::filesystem::path proc) : sys_(std::move(sys)), proc_(std::move(proc)) {}
+  /// Without `dev` the node's device files are not known: a container's own say nothing about the node.
+  Root(std::filesystem::path sys, std::filesystem::path proc, std::filesystem::path dev = {})
+      : sys_(std::move(sys)), proc_(std::move(proc)), dev_(std::move(dev)) {}
 
-  /// `prefix`/sys and `prefix`/proc.
-  static Root at(const std::filesystem::path& prefix) { return {prefix / "sys", prefix / "proc"}; }
+  /// `prefix`/sys, `prefix`/proc and `prefix`/dev.
+  static Root at(const std::filesystem::path& prefix) { return {prefix / "sys", prefix / "proc", prefix / "dev"}; }
 
   const std::filesystem::path& sys() const { return sys_; }
   const std::filesystem::path& proc() const { return proc_; }
+  const std::filesystem::path& dev() const { return dev_; }
 
  private:
   std::filesystem::path sys_;
   std::filesystem::path proc_;
+  std::filesystem::path dev_;
 };
 
 /// The first `most` bytes of a regular file; absent when it cannot be read or is anything else. Never blocks.

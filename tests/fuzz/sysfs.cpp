@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A machine whose /sys and /proc say anything: the input rewrites files of a small machine, as text, as bytes of configuration space, as folders,
-// links, loops and pipes, and takes some away; then everything is probed and recorded.
+// links, loops and pipes, and takes some away; then everything is probed, checked and recorded.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 
+#include "agent/checks/check.hpp"
 #include "agent/probe/fabric.hpp"
 #include "agent/probe/formats/nccl_xml.hpp"
 #include "agent/probe/probe.hpp"
@@ -31,8 +32,8 @@ struct File {
   std::string text;
 };
 
-const std::array<File, 30>& files() {
-  static const std::array<File, 30> all{{
+const std::array<File, 44>& files() {
+  static const std::array<File, 44> all{{
       {kGpu + "/vendor", "0x10de\n"},
       {kGpu + "/device", "0x2330\n"},
       {kGpu + "/class", "0x030200\n"},
@@ -63,6 +64,20 @@ const std::array<File, 30>& files() {
       {"sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 1000000 kB\n"},
       {"proc/cpuinfo", "model name : A CPU\n\n"},
       {"proc/cmdline", "iommu=pt root=/dev/sda\n"},
+      {"proc/modules", "ib_core 4096 1 nvidia_peermem,mlx5_ib, Live 0x0\n"},
+      {"proc/devices", "195 nvidia\n234 nvidia-caps-imex-channels\n"},
+      {"proc/sys/kernel/osrelease", "5.15.0-91-generic\n"},
+      {"proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module\n"},
+      {"proc/1/comm", "systemd\n"},
+      {"sys/module/nvidia_peermem/version", "550\n"},
+      {"sys/module/nvidia_peermem/parameters/peerdirect_support", "0\n"},
+      {"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "1\n"},
+      {kGpu + "/resource", "0x0 0xff 0x0\n0x100000000 0x1ffffffff 0x0\n"},
+      {kGpu + "/max_link_speed", "32.0 GT/s PCIe\n"},
+      {kNic + "/net/ibs0/qos/pfc", "0,0,0,1,0,0,0,0\n"},
+      {kNic + "/net/ibs0/qos/trust", "dscp\n"},
+      {kNic + "/net/ibs0/ecn/roce_np/enable/3", "1\n"},
+      {kPort + "/counters/link_downed", "1\n"},
   }};
   return all;
 }
@@ -124,6 +139,10 @@ void probe(const fs::path& folder) {
   fuzz::require(agent::read_nccl_xml(agent::nccl_xml_text(hardware), "export").has_value(), "an export can be read");
   fuzz::require(agent::pulse(root, *library, hardware.pci) == agent::pulse(root, *library, hardware.pci),
                 "a machine that stands still has one pulse");
+  const agent::Node node(hardware, agent::read_settings(root, hardware));
+  const auto findings = agent::run_checks(node);
+  fuzz::require(findings.size() >= agent::checks().size(), "every check answers");
+  for (const auto& finding : findings) fuzz::require(finding.evidence.size() <= 240, "evidence is short");
   for (const auto& file : agent::record_machine(root, *library)) {
     fuzz::require(file.path == "nvml.json" || file.path.starts_with("sys/") || file.path.starts_with("proc/"),
                   "a recording holds files of sys and proc");

@@ -112,12 +112,23 @@ std::string domain(const Fields& gpu, std::string& complaint) {
   return uuid + "/" + std::to_string(fields.number("cliqueId", UINT32_MAX).value_or(0));
 }
 
+std::optional<NvLinkFabric> registration(const Fields& gpu, std::string& complaint) {
+  const json* value = gpu.find("fabric");
+  if (value == nullptr) return std::nullopt;
+  const Fields fields(*value, gpu.where() + "fabric.", complaint);
+  const auto state = fields.number("state", 3);
+  if (!state) return std::nullopt;
+  return NvLinkFabric{static_cast<int>(*state), static_cast<int>(fields.number("status", INT32_MAX).value_or(0)),
+                      static_cast<std::uint32_t>(fields.number("healthMask", UINT32_MAX).value_or(0))};
+}
+
 NvLink read_link(const json& entry, const std::string& where, std::string& complaint) {
   const Fields fields(entry, where, complaint);
   NvLink link;
   link.link = static_cast<int>(fields.number("link", kMaxLinks).value_or(0));
   link.active = fields.flag("active");
   link.remote_address = fields.address("remotePciAddress");
+  link.errors = fields.number("errors", UINT64_MAX / kMaxLinks);
   const std::string remote = fields.text("remote");
   if (remote == "gpu") {
     link.remote = NvLinkRemote::kGpu;
@@ -142,6 +153,7 @@ Gpu read_gpu(const json& entry, const std::string& where, std::string& complaint
   gpu.compute_capability = capability(fields);
   gpu.c2c = fields.flag("c2c");
   gpu.nvlink_domain = domain(fields, complaint);
+  gpu.nvlink_fabric = registration(fields, complaint);
   for (const auto& link : fields.list("nvlinks", kMaxLinks))
     gpu.nvlinks.push_back(read_link(link, where + "nvlinks[" + std::to_string(gpu.nvlinks.size()) + "].", complaint));
   for (const auto& profile : fields.list("mig", kMaxLinks)) {

@@ -36,7 +36,7 @@ Said fabric(const cli::FabricOptions& options) {
 
 cli::FabricOptions at(const fs::path& root) {
   cli::FabricOptions options;
-  options.root = root.string();
+  options.machine.root = root.string();
   return options;
 }
 
@@ -53,7 +53,7 @@ TEST_P(Recording, GivesTheSameMatrixAsTheMachine) {
   const Said recorded = fabric(options);
   ASSERT_EQ(recorded.code, 0) << recorded.err;
   auto again = at(options.record);
-  again.nvml = options.record + "/nvml.json";
+  again.machine.nvml = options.record + "/nvml.json";
   const Said after = fabric(again);
   EXPECT_EQ(after.code, 0);
   // The domain's UUID is replaced, on purpose.
@@ -186,7 +186,7 @@ TEST(FabricCommand, NamesTheOptionThatIsWrong) {
   const NodeTree tree("nothing");
   EXPECT_THAT(fabric(at("/nowhere")).err, HasSubstr("--root /nowhere has no folder sys"));
   auto options = at(tree.folder());
-  options.nvml = "/nowhere.json";
+  options.machine.nvml = "/nowhere.json";
   EXPECT_THAT(fabric(options).err, HasSubstr("--nvml /nowhere.json cannot be read"));
   options.nccl_topo = "t.xml";
   const Said both = fabric(options);

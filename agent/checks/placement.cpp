@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "agent/checks/rows.hpp"
+
+namespace paceline::agent {
+namespace {
+
+bool single_numa_node(const Cpu& cpu) {
+  return std::count_if(cpu.numa_nodes.begin(), cpu.numa_nodes.end(),
+                       [](const NumaNode& node) { return !node.cpus.empty(); }) <= 1;
+}
+
+}  // namespace
+
+bool has_nic(const Node& node, Findings& found) {
+  if (node.compute_nics.empty()) found.skip("no RDMA device");
+  return !node.compute_nics.empty();
+}
+
+bool has_nvidia(const Node& node, Findings& found) {
+  if (!node.nvidia) found.skip("no GPU of NVIDIA");
+  return node.nvidia;
+}
+
+bool has_gpu_and_nic(const Node& node, Findings& found) {
+  if (!node.fabric.gpus.empty()) return has_nic(node, found);
+  found.skip("no accelerator");
+  return false;
+}
+
+void check_gpu_nic_distance(const Node& node, Findings& found) {
+  if (!has_gpu_and_nic(node, found)) return;
+  if (node.fabric.virtual_topology)
+    return found.unknown("", "a hypervisor shows every device on one root bus: distances there mean nothing");
+  for (const auto& gpu : node.fabric.gpus) {
+    const Pair* nearest = nullptr;
+    for (const auto& pair : node.pairs) {
+      if (pair.gpu == &gpu && nearest == nullptr) nearest = &pair;
+    }
+    if (nearest == nullptr) {
+      found.unknown(gpu.label, "its place on the bus is not known");
+      continue;
+    }
+    const std::string says = to_string(Path{nearest->kind, 0}) + " to " + nearest->nic->label;
+    if (nearest->kind <= PathClass::kP2c) {
+      found.pass(gpu.label, says);
+    } else {
+      found.bad(gpu.label, says + " at best: NCCL uses GPUDirect up to PXB");
+    }
+  }
+}
+
+void check_numa(const Node& node, Findings& found) {
+  if (!has_gpu_and_nic(node, found)) return;
+  if (single_numa_node(node.hardware.cpu)) return found.pass("", "one NUMA node");
+  const auto names_none = [&](const std::string& label, const std::optional<int>& numa) {
+    if (!numa) found.bad(label, "firmware or hypervisor gives it no NUMA node (-1)");
+  };
+  for (const auto& gpu : node.fabric.gpus) names_none(gpu.label, gpu.numa_node);
+  for (const auto* nic : node.compute_nics) names_none(nic->name, nic->numa_node);
+  for (const auto& pair : node.pairs) {
+    if (!pair.gpu->numa_node || !pair.nic->numa_node) continue;
+    const std::string subject = pair.gpu->label + " " + pair.nic->label;
+    const std::string says =
+        "NUMA node " + std::to_string(*pair.gpu->numa_node) + " and " + std::to_string(*pair.nic->numa_node);
+    *pair.gpu->numa_node == *pair.nic->numa_node ? found.pass(subject, says) : found.bad(subject, says);
+  }
+}
+
+void check_bar1(const Node& node, Findings& found) {
+  if (!has_nvidia(node, found) || !has_nic(node, found)) return;
+  bool any = false;
+  for (const auto& gpu : node.hardware.gpu.gpus) {
+    const PciFunction* function = node.function(gpu.pci_address);
+    // Cards for desktops have a small window by design, and no GPUDirect RDMA.
+    if (function == nullptr || function->vendor != 0x10de || gpu.model.find("GeForce") != std::string::npos) continue;
+    any = true;
+    const std::string label = "GPU" + std::to_string(gpu.index);
+    const auto* setup = node.setup(gpu.pci_address);
+    const auto window = gpu.bar1_mib ? gpu.bar1_mib : setup == nullptr ? std::nullopt : setup->bar1_mib;
+    if (!window || gpu.memory_mib == 0) {
+      found.unknown(label, "neither NVML nor sysfs tells the size of BAR 1");
+      continue;
+    }
+    const std::string says =
+        "BAR 1 of " + std::to_string(*window) + " MiB, memory of " + std::to_string(gpu.memory_mib) + " MiB";
+    *window >= gpu.memory_mib ? found.pass(label, says) : found.bad(label, says);
+  }
+  if (any) return;
+  node.hardware.gpu.gpus.empty() ? found.unknown("", "NVML shows no GPU")
+                                 : found.skip("no GPU of a kind that has GPUDirect RDMA");
+}
+
+}  // namespace paceline::agent

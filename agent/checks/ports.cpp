@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "agent/checks/rows.hpp"
+
+namespace paceline::agent {
+namespace {
+
+/// Errors that a healthy link does not add to; symbol errors have a rate that is normal.
+constexpr std::array kErrors{"link_downed", "excessive_buffer_overrun", "local_link_integrity", "rnr_nak_retry"};
+constexpr std::uint64_t kSymbolErrorsPerHour = 120;
+
+std::uint64_t rise(const Counters& before, const std::string& name, std::uint64_t now) {
+  const auto earlier = before.find(name);
+  if (earlier == before.end()) return 0;
+  // A counter that fell began again: the driver was loaded anew.
+  return now >= earlier->second ? now - earlier->second : now;
+}
+
+}  // namespace
+
+const RdmaPort* carrying_port(const RdmaDevice& device) {
+  const auto up = std::find_if(device.ports.begin(), device.ports.end(),
+                               [](const RdmaPort& port) { return port.state == "ACTIVE"; });
+  if (up != device.ports.end()) return &*up;
+  return device.ports.empty() ? nullptr : &device.ports.front();
+}
+
+std::string port_name(const RdmaDevice& device, const RdmaPort& port) {
+  return device.name + "/" + std::to_string(port.number);
+}
+
+void check_port_state(const Node& node, Findings& found) {
+  if (!has_nic(node, found)) return;
+  for (const auto* nic : node.compute_nics) {
+    const RdmaPort* port = carrying_port(*nic);
+    if (port == nullptr || port->state.empty()) {
+      found.unknown(nic->name, "the state of its ports cannot be read");
+      continue;
+    }
+    const std::string says = port->state + ", " + (port->phys_state.empty() ? "link not known" : port->phys_state);
+    if (port->state == "ACTIVE" && (port->phys_state == "LinkUp" || port->phys_state.empty())) {
+      found.pass(port_name(*nic, *port), says);
+    } else {
+      found.bad(port_name(*nic, *port), says);
+    }
+  }
+}
+
+void check_port_rate(const Node& node, Findings& found) {
+  if (!has_nic(node, found)) return;
+  std::map<std::string, std::int64_t> best;  // by board
+  for (const auto* nic : node.compute_nics) {
+    const RdmaPort* port = carrying_port(*nic);
+    if (port != nullptr && port->state == "ACTIVE" && port->rate_mbps)
+      best[nic->board_id] = std::max(best[nic->board_id], *port->rate_mbps);
+  }
+  bool any = false;
+  for (const auto* nic : node.compute_nics) {
+    const RdmaPort* port = carrying_port(*nic);
+    if (port == nullptr || port->state != "ACTIVE") continue;  // told by port-state
+    any = true;
+    if (!port->rate_mbps) {
+      found.unknown(port_name(*nic, *port), "its rate cannot be read");
+      continue;
+    }
+    const std::string says = std::to_string(*port->rate_mbps / 1000) + " Gb/s";
+    if (*port->rate_mbps == best[nic->board_id]) {
+      found.pass(port_name(*nic, *port), says);
+    } else {
+      found.bad(port_name(*nic, *port),
+                says + ", its peers on this node " + std::to_string(best[nic->board_id] / 1000) + " Gb/s");
+    }
+  }
+  if (!any) found.unknown("", "no port is up");
+}
+
+void check_link_layer(const Node& node, Findings& found) {
+  if (!has_nic(node, found)) return;
+  std::map<std::string, std::string> layers;  // layer -> who
+  for (const auto* nic : node.compute_nics) {
+    const RdmaPort* port = carrying_port(*nic);
+    if (port == nullptr || port->link_layer.empty()) continue;
+    auto& who = layers[port->link_layer];
+    who += (who.empty() ? "" : " ") + port_name(*nic, *port);
+  }
+  if (layers.empty()) return found.unknown("", "no port says its link layer");
+  if (layers.size() == 1) return found.pass("", layers.begin()->first);
+  std::string says;
+  for (const auto& [layer, who] : layers) says += (says.empty() ? "" : "; ") + layer + ": " + who;
+  found.bad("", says);
+}
+
+void check_port_errors(const Node& node, Findings& found) {
+  if (!has_nic(node, found)) return;
+  for (const auto* nic : node.compute_nics) {
+    const RdmaPort* port = carrying_port(*nic);
+    if (port == nullptr) continue;
+    const std::string name = port_name(*nic, *port);
+    std::string rose;
+    bool any = false;
+    const auto look = [&](const std::string& counter, std::uint64_t allowed) {
+      const auto now = node.settings.counters.find(name + " " + counter);
+      if (now == node.settings.counters.end()) return;
+      any = true;
+      if (!node.earlier) return;
+      const std::uint64_t more = rise(node.earlier->counters, now->first, now->second);
+      if (more > allowed) rose += (rose.empty() ? "" : ", ") + counter + " +" + std::to_string(more);
+    };
+    for (const char* counter : kErrors) look(counter, 0);
+    // Within less than an hour as many are allowed as within one: a burst is judged when it is over.
+    const std::int64_t hours = node.earlier ? std::max<std::int64_t>(1, node.earlier->age.count() / 3600) : 1;
+    look("symbol_error", kSymbolErrorsPerHour * static_cast<std::uint64_t>(hours) - 1);
+    if (!any) {
+      found.unknown(name, "its counters cannot be read");
+    } else if (!node.earlier) {
+      found.unknown(name, "one reading says nothing: the agent compares readings over an hour");
+    } else if (rose.empty()) {
+      found.pass(name, "no error within " + std::to_string(node.earlier->age.count() / 60) + " min");
+    } else {
+      found.bad(name, rose + " within " + std::to_string(node.earlier->age.count() / 60) + " min");
+    }
+  }
+}
+
+void check_nic_firmware(const Node& node, Findings& found) {
+  if (!has_nic(node, found)) return;
+  std::map<std::string, std::string> versions;  // board and version -> who
+  for (const auto* nic : node.compute_nics) {
+    if (nic->firmware.empty() || nic->board_id.empty()) {
+      found.unknown(nic->name, "its firmware version or board cannot be read");
+      continue;
+    }
+    auto& who = versions[nic->board_id + " " + nic->firmware];
+    who += (who.empty() ? "" : " ") + nic->name;
+  }
+  if (versions.empty()) return;
+  if (versions.size() == 1) return found.pass("", versions.begin()->first);
+  std::string says;
+  for (const auto& [version, who] : versions) says += (says.empty() ? "" : "; ") + version + ": " + who;
+  found.bad("", says);
+}
+
+}  // namespace paceline::agent

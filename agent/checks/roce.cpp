@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <set>
+
+#include "agent/checks/rows.hpp"
+
+namespace paceline::agent {
+namespace {
+
+constexpr std::int64_t kMtuFor4096 = 4200;
+constexpr std::string_view kIpv4Mapped = "0000:0000:0000:0000:0000:ffff:";
+
+/// NICs whose link is Ethernet; skips the check where there is none.
+std::vector<const RdmaDevice*> roce_nics(const Node& node, Findings& found) {
+  std::vector<const RdmaDevice*> nics;
+  if (!has_nic(node, found)) return nics;
+  for (const auto* nic : node.compute_nics) {
+    const RdmaPort* port = carrying_port(*nic);
+    if (port != nullptr && port->link_layer == "Ethernet") nics.push_back(nic);
+  }
+  if (nics.empty()) found.skip("no RDMA over Ethernet: the links are InfiniBand's");
+  return nics;
+}
+
+std::string list_of(const std::vector<int>& numbers) {
+  std::string text;
+  for (const int number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text;
+}
+
+/// What is wrong with the quality of service of one network device; empty: nothing.
+std::string qos_fault(const QosSettings& qos) {
+  if (qos.trust != "dscp") return "trusts " + qos.trust + ", not dscp";
+  if (qos.pfc.empty()) return "no priority has flow control (PFC)";
+  const auto on = [](const std::map<int, bool>& points, int priority) {
+    const auto point = points.find(priority);
+    return point != points.end() && point->second;
+  };
+  for (const int priority : qos.pfc) {
+    if (on(qos.notification_point, priority) && on(qos.reaction_point, priority)) return {};
+  }
+  return "ECN is off for priority " + list_of(qos.pfc) + ", which has flow control";
+}
+
+}  // namespace
+
+void check_gid(const Node& node, Findings& found) {
+  for (const auto* nic : roce_nics(node, found)) {
+    const RdmaPort& port = *carrying_port(*nic);
+    const std::string name = port_name(*nic, port);
+    if (port.gids.empty()) {
+      found.unknown(name, "its GIDs cannot be read");
+      continue;
+    }
+    const auto usable = std::find_if(port.gids.begin(), port.gids.end(), [](const Gid& gid) {
+      return gid.type == "RoCE v2" && gid.value.starts_with(kIpv4Mapped);
+    });
+    if (usable != port.gids.end()) {
+      found.pass(name, "GID " + std::to_string(usable->index) + " is RoCE v2 with an IPv4 address");
+    } else {
+      found.bad(name, "none of its " + std::to_string(port.gids.size()) + " GIDs is RoCE v2 with an IPv4 address");
+    }
+  }
+}
+
+void check_mtu(const Node& node, Findings& found) {
+  std::set<std::int64_t> seen;
+  const auto nics = roce_nics(node, found);
+  for (const auto* nic : nics) {
+    for (const auto& netdev : nic->netdevs) {
+      const auto known = std::find_if(node.hardware.nics.begin(), node.hardware.nics.end(),
+                                      [&](const Nic& entry) { return entry.name == netdev; });
+      if (known == node.hardware.nics.end() || known->mtu <= 0) {
+        found.unknown(netdev, "its MTU cannot be read");
+        continue;
+      }
+      seen.insert(known->mtu);
+      const std::string says = "MTU " + std::to_string(known->mtu);
+      if (known->mtu >= kMtuFor4096) {
+        found.pass(netdev, says);
+      } else {
+        found.warn(netdev, says + ": RoCE's 4096 wants at least " + std::to_string(kMtuFor4096));
+      }
+    }
+  }
+  if (!nics.empty() && std::all_of(nics.begin(), nics.end(), [](const auto* nic) { return nic->netdevs.empty(); }))
+    return found.unknown("", "no network device belongs to the RDMA devices");
+  if (seen.size() < 2) return;
+  found.bad("",
+            "the NICs of this node differ: " + std::to_string(*seen.begin()) + " to " + std::to_string(*seen.rbegin()));
+}
+
+void check_pfc_ecn(const Node& node, Findings& found) {
+  for (const auto* nic : roce_nics(node, found)) {
+    if (nic->netdevs.empty()) found.unknown(nic->name, "no network device belongs to it");
+    for (const auto& netdev : nic->netdevs) {
+      const auto qos = node.settings.qos.find(netdev);
+      if (qos == node.settings.qos.end() || qos->second.trust.empty() || !qos->second.pfc_known) {
+        found.unknown(
+            netdev,
+            "its driver shows no quality of service in sysfs: ask the NIC vendor's tool (mlnx_qos -i " + netdev + ")");
+        continue;
+      }
+      const std::string fault = qos_fault(qos->second);
+      fault.empty() ? found.pass(netdev, "trusts dscp, PFC and ECN on priority " + list_of(qos->second.pfc))
+                    : found.bad(netdev, fault);
+    }
+  }
+}
+
+}  // namespace paceline::agent

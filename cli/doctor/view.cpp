@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/doctor/view.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+
+namespace paceline::cli {
+namespace {
+
+using agent::Finding;
+using agent::Verdict;
+using nlohmann::json;
+
+constexpr std::size_t kMaxSubjects = 4;
+constexpr std::size_t kIdWidth = 24;
+
+/// A column of at least two blanks behind the text.
+std::string column(std::string_view text, std::size_t width) {
+  std::string result(text);
+  result.append(width > text.size() + 2 ? width - text.size() : 2, ' ');
+  return result;
+}
+
+/// The findings of one check with one verdict and one evidence, as one row.
+struct Row {
+  const Finding* first = nullptr;
+  std::vector<std::string> subjects;
+};
+
+std::vector<Row> rows_of(const std::vector<Finding>& findings, Verdict verdict) {
+  std::vector<Row> rows;
+  for (const auto& finding : findings) {
+    if (finding.verdict != verdict) continue;
+    const auto known = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
+      return row.first->id == finding.id && row.first->evidence == finding.evidence;
+    });
+    Row& row = known == rows.end() ? rows.emplace_back(Row{&finding, {}}) : *known;
+    if (!finding.subject.empty()) row.subjects.push_back(finding.subject);
+  }
+  return rows;
+}
+
+std::string subjects_text(const Row& row) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(row.subjects.size(), kMaxSubjects); ++i)
+    text += (i == 0 ? "" : ", ") + row.subjects[i];
+  if (row.subjects.size() > kMaxSubjects)
+    text += " and " + std::to_string(row.subjects.size() - kMaxSubjects) + " more";
+  return text.empty() ? text : text + ": ";
+}
+
+/// What is wrong, the remedy below the last row of its check.
+std::string trouble_text(const std::vector<Finding>& findings, Verdict verdict, std::string_view word) {
+  std::string text;
+  const auto rows = rows_of(findings, verdict);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Row& row = rows[i];
+    text += column(word, 6) + column(row.first->id, kIdWidth) + subjects_text(row) + row.first->evidence + "\n";
+    const bool last = i + 1 == rows.size() || rows[i + 1].first->id != row.first->id;
+    if (last && !row.first->remedy.empty()) text += std::string(6, ' ') + "remedy: " + row.first->remedy + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string doctor_text(const std::vector<Finding>& findings) {
+  std::map<Verdict, int> count;
+  for (const auto& check : agent::checks()) ++count[worst(findings, check.id)];
+  std::string text = trouble_text(findings, Verdict::kFail, "FAIL") + trouble_text(findings, Verdict::kWarn, "WARN");
+  if (!text.empty()) text += "\n";
+  text += std::to_string(agent::checks().size()) + " checks: " + std::to_string(count[Verdict::kFail]) + " fail, " +
+          std::to_string(count[Verdict::kWarn]) + " warn, " + std::to_string(count[Verdict::kPass]) + " pass, " +
+          std::to_string(count[Verdict::kSkip]) + " do not apply, " + std::to_string(count[Verdict::kUnknown]) +
+          " could not be told\n";
+  const auto unknown = rows_of(findings, Verdict::kUnknown);
+  if (!unknown.empty()) text += "\nCould not be told:\n";
+  for (const auto& row : unknown) {
+    const auto* check = agent::find_check(row.first->id);
+    text += "  " + column(row.first->id, kIdWidth) + subjects_text(row) + row.first->evidence;
+    if (check != nullptr && check->place == agent::Place::kProbe) text += " (a live probe answers that)";
+    text += "\n";
+  }
+  return text;
+}
+
+json doctor_json(const std::vector<Finding>& findings) {
+  json view{{"version", 1}, {"failed", 0}, {"warned", 0}, {"checks", json::array()}};
+  for (const auto& check : agent::checks()) {
+    const Verdict verdict = worst(findings, check.id);
+    if (verdict == Verdict::kFail) view["failed"] = view["failed"].get<int>() + 1;
+    if (verdict == Verdict::kWarn) view["warned"] = view["warned"].get<int>() + 1;
+    json entry{{"id", check.id},
+               {"title", check.title},
+               {"status", to_string(verdict)},
+               {"where", to_string(check.place)},
+               {"severity", to_string(check.severity)},
+               {"reads", check.reads},
+               {"findings", json::array()}};
+    if (verdict == Verdict::kFail || verdict == Verdict::kWarn) entry["remedy"] = check.remedy;
+    for (const auto& finding : findings) {
+      if (finding.id != check.id) continue;
+      json one{{"status", to_string(finding.verdict)}, {"evidence", finding.evidence}};
+      if (!finding.subject.empty()) one["subject"] = finding.subject;
+      entry["findings"].push_back(std::move(one));
+    }
+    view["checks"].push_back(std::move(entry));
+  }
+  return view;
+}
+
+}  // namespace paceline::cli

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/machine.hpp"
+
+#include <filesystem>
+#include <utility>
+
+#include "agent/probe/formats/nvml_json.hpp"
+
+namespace paceline::cli {
+
+namespace fs = std::filesystem;
+
+Result<std::string> read_input(const std::string& option, const std::string& file) {
+  constexpr std::size_t kMaxInputBytes = 16U << 20U;
+  auto text = agent::read_bytes(file, kMaxInputBytes + 1);
+  if (!text)
+    return fail(Code::kNotFound, Origin::kConfig, option + " " + file + " cannot be read: give an existing file");
+  if (text->size() > kMaxInputBytes)
+    return fail(Code::kInvalid, Origin::kConfig, option + " " + file + " is larger than 16 MiB: it is no such file");
+  return std::move(*text);
+}
+
+Result<std::unique_ptr<agent::GpuLibrary>> open_gpus(const MachineOptions& options) {
+  std::string file = options.nvml;
+  std::error_code error;
+  if (file.empty() && !options.root.empty()) {
+    file = (fs::path(options.root) / "nvml.json").string();
+    // What this machine's library says is not about that machine.
+    if (!fs::exists(file, error))
+      return agent::replay_gpus({}, "the recording has no nvml.json; give one with --nvml FILE");
+  }
+  if (file.empty()) return agent::open_nvml();
+  const auto text = read_input("--nvml", file);
+  if (!text) return std::unexpected(text.error());
+  return agent::read_nvml_json(*text, file);
+}
+
+Result<agent::Root> open_root(const MachineOptions& options) {
+  if (options.root.empty()) return agent::Root::at("/");
+  std::error_code error;
+  if (!fs::is_directory(fs::path(options.root) / "sys", error)) {
+    return fail(
+        Code::kNotFound, Origin::kConfig,
+        "--root " + options.root +
+            " has no folder sys: give a folder that `paceline fabric --record` wrote, or / of a mounted machine");
+  }
+  return agent::Root::at(options.root);
+}
+
+}  // namespace paceline::cli

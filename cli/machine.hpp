@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which machine a command looks at: this one, or a recording of another (`--root DIR`, `--nvml FILE`). A recording never mixes with this
+// machine: without its own nvml.json it has no library.
+//
+// Plain functions. Failure names the option, its value and the remedy.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "agent/probe/nvml.hpp"
+#include "agent/probe/root.hpp"
+#include "common/base/error.hpp"
+
+namespace paceline::cli {
+
+struct MachineOptions {
+  std::string root;  // empty: this machine
+  std::string nvml;  // a recorded answer; empty: the library of this machine, or ROOT/nvml.json
+};
+
+Result<agent::Root> open_root(const MachineOptions& options);
+Result<std::unique_ptr<agent::GpuLibrary>> open_gpus(const MachineOptions& options);
+
+/// The file's text, at most 16 MiB; `option` is what messages call it.
+Result<std::string> read_input(const std::string& option, const std::string& file);
+
+}  // namespace paceline::cli

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/doctor/command.hpp"
+#include "cli/fabric/command.hpp"
+#include "tests/unit/agent/node_tree.hpp"
+
+namespace paceline::agent {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Answer {
+  int code = 0;
+  std::string out;
+  std::string err;
+};
+
+Answer doctor(const std::filesystem::path& root, bool as_json = false) {
+  cli::DoctorOptions options;
+  options.machine.root = root.string();
+  options.json = as_json;
+  std::ostringstream out;
+  std::ostringstream err;
+  const int code = cli::doctor_command(options, out, err);
+  return {code, out.str(), err.str()};
+}
+
+class GoldenDoctor : public testing::TestWithParam<const char*> {};
+
+/// tests/fixtures/nodes/NAME.doctor is what `paceline doctor --root` says of it, its last line the exit code.
+TEST_P(GoldenDoctor, SaysWhatIsWrongAndWhatToType) {
+  const NodeTree tree(GetParam());
+  tree.write("nvml.json", NodeTree::nvml_json(GetParam()));
+  std::ifstream file(std::string(PACELINE_SOURCE_DIR) + "/tests/fixtures/nodes/" + GetParam() + ".doctor");
+  const std::string golden{std::istreambuf_iterator<char>(file), {}};
+  const Answer answer = doctor(tree.folder());
+  EXPECT_EQ(answer.out + "exit " + std::to_string(answer.code) + "\n", golden);
+}
+
+TEST_P(GoldenDoctor, SaysTheSameOfARecording) {
+  const NodeTree tree(GetParam());
+  tree.write("nvml.json", NodeTree::nvml_json(GetParam()));
+  cli::FabricOptions options;
+  options.machine.root = tree.folder().string();
+  options.record = (tree.folder() / "recorded").string();
+  std::ostringstream said;
+  ASSERT_EQ(cli::fabric_command(options, said, said), 0) << said.str();
+  const Answer before = doctor(tree.folder());
+  const Answer after = doctor(options.record);
+  EXPECT_EQ(after.code, before.code);
+  EXPECT_EQ(after.out, before.out);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenDoctor,
+                         testing::Values("dgx-h100-like", "dgx-h100-broken", "dgx-a100-like", "gb200-like",
+                                         "two-socket-pcie", "cloud-vm-gpu", "cloud-vm", "nothing"));
+
+TEST(DoctorCommand, EndsWithOneOnlyWhereSomethingFails) {
+  const NodeTree tree("dgx-a100-like");
+  tree.write("nvml.json", NodeTree::nvml_json("dgx-a100-like"));
+  const Answer warned = doctor(tree.folder());
+  EXPECT_EQ(warned.code, 0);
+  EXPECT_THAT(warned.out, HasSubstr("WARN  dmabuf"));
+  tree.write("sys/class/infiniband/mlx5_3/ports/1/state", "1: DOWN\n");
+  const Answer failed = doctor(tree.folder());
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_THAT(failed.out, testing::StartsWith("FAIL  port-state              mlx5_3/1: DOWN, LinkUp\n      remedy: "));
+}
+
+TEST(DoctorCommand, GivesProgramsEveryFinding) {
+  const NodeTree tree("dgx-h100-broken");
+  tree.write("nvml.json", NodeTree::nvml_json("dgx-h100-broken"));
+  const Answer answer = doctor(tree.folder(), true);
+  EXPECT_EQ(answer.code, 1);
+  const json view = json::parse(answer.out);
+  EXPECT_EQ(view["version"], 1);
+  EXPECT_EQ(view["warned"], 3);
+  int failed = 0;
+  for (const auto& check : view["checks"]) {
+    failed += check["status"] == "fail" ? 1 : 0;
+    EXPECT_FALSE(check["findings"].empty()) << check["id"];
+    EXPECT_EQ(check.contains("remedy"), check["status"] == "fail" || check["status"] == "warn") << check["id"];
+    if (check["id"] != "port-rate") continue;
+    EXPECT_EQ(check["where"], "daemon");
+    EXPECT_EQ(check["findings"].size(), 7U);  // all NICs but the one that is down
+    EXPECT_EQ(check["findings"][2]["subject"], "mlx5_2/1");
+    EXPECT_EQ(check["findings"][2]["status"], "fail");
+    EXPECT_EQ(check["findings"][0]["status"], "pass");
+  }
+  EXPECT_EQ(view["failed"], failed);
+}
+
+TEST(DoctorCommand, WithoutPrivilegeItSaysWhatItCouldNotSee) {
+  const NodeTree tree("dgx-h100-like");
+  tree.write("nvml.json", NodeTree::nvml_json("dgx-h100-like"));
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(tree.folder() / "sys/devices")) {
+    if (entry.is_regular_file() && entry.path().filename() == "config") std::filesystem::resize_file(entry.path(), 64);
+  }
+  const Answer answer = doctor(tree.folder());
+  EXPECT_THAT(answer.out,
+              HasSubstr("  acs                     0000:16:00.0, 0000:17:00.0, 0000:17:02.0, 0000:3e:00.0 and "
+                        "20 more: only 64 bytes of its configuration space can be read: that takes root"));
+  EXPECT_THAT(answer.out, Not(HasSubstr("FAIL  acs")));
+}
+
+TEST(DoctorCommand, AGpuWithoutItsLibraryIsSaidFirst) {
+  const NodeTree tree("dgx-h100-like");
+  const Answer answer = doctor(tree.folder());
+  EXPECT_THAT(answer.err, HasSubstr("warning: 8 NVIDIA GPU(s) on the PCI bus"));
+  EXPECT_THAT(answer.out, HasSubstr("nvlink                  NVML shows no GPU"));
+}
+
+TEST(DoctorCommand, EndsWithTwoWhereItCannotLook) {
+  const Answer nowhere = doctor("/nowhere");
+  EXPECT_EQ(nowhere.code, 2);
+  EXPECT_EQ(nowhere.out, "");
+  EXPECT_THAT(nowhere.err, testing::StartsWith("paceline doctor: --root /nowhere has no folder sys"));
+  const NodeTree tree("nothing");
+  tree.write("nvml.json", "{\"version\": 3}");
+  const Answer broken = doctor(tree.folder());
+  EXPECT_EQ(broken.code, 2);
+  EXPECT_THAT(broken.err, HasSubstr("nvml.json: field devices is missing"));
+}
+
+}  // namespace
+}  // namespace paceline::agent
