@@ -79,7 +79,7 @@ def test_gangs_under_a_quota_run_one_after_the_other(kube: Kube, submit: Submit,
         reasons.update(h.condition("Placed")["reason"] for h in handles)
         return all(h.phase == "Succeeded" for h in handles)
 
-    kube.wait("both succeed", done, 90, namespace)
+    kube.wait("both succeed", done, 180, namespace)
     assert most == 2
     assert "QuotaExceeded" in reasons
     spans = [(h.status["startTime"], h.status["completionTime"]) for h in handles]
