@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known time is put into one phase of an ordinary program, measured by the program itself with a clock of its own; the record
-must say the same within 5 %, and leave no more than 2 % of the time unattributed."""
+"""Known time is put into one phase of an ordinary program. The program holds a clock of its own inside that phase and another around it:
+what is recorded lies between the two, however slow the machine is, and within 5 % of the known time; no more than 2 % of a
+step is left unattributed. The shares are medians over the steps, so that a machine that pauses once is not taken for an error."""
 
 from __future__ import annotations
+
+import statistics
 
 import pytest
 from programs import Run, Train
 
 LOOP = """
-class Spent:
-    # The truth: how long the injected part really took, since a loaded machine makes a sleep longer.
-    seconds = 0.0
+class Clock:
+    def __init__(self):
+        self.seconds = 0.0
     def __enter__(self):
-        self.began = time.perf_counter()
+        self.began = time.clock_gettime(time.CLOCK_MONOTONIC)
     def __exit__(self, *_):
-        Spent.seconds += time.perf_counter() - self.began
+        self.seconds += time.clock_gettime(time.CLOCK_MONOTONIC) - self.began
+
+# What is known to be spent, since a loaded machine makes a sleep longer; and the statement that spends it.
+known, around = Clock(), Clock()
 
 def busy(seconds):
     end = time.perf_counter() + seconds
@@ -25,8 +31,8 @@ class Data(Dataset):
     def __len__(self):
         return 48
     def __getitem__(self, index):
-        if INJECT == "dataset":
-            with Spent():
+        if INJECT == "data_wait":
+            with known:
                 time.sleep(0.025)
         return torch.full((4,), float(index)), torch.tensor(float(index % 2))
 
@@ -36,44 +42,62 @@ class Model(nn.Module):
         self.layers = small()
     def forward(self, x):
         if INJECT == "forward":
-            with Spent():
+            with known:
                 busy(0.2)
         return self.layers(x)
 
 class Weighty:
     def __reduce__(self):
-        with Spent():
+        with known:
             time.sleep(0.2)
         return (int, ())
 
+def told():
+    print("told", known.seconds, around.seconds)
+    known.seconds = around.seconds = 0.0
+
 model = Model()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for batch in DataLoader(Data(), batch_size=8):
+batches = iter(DataLoader(Data(), batch_size=8))
+while True:
+    with around:
+        batch = next(batches, None)
+    if INJECT == "data_wait":
+        told()
+    around.seconds = 0.0
+    if batch is None:
+        break
     optimizer.zero_grad()
-    loss_of(model, batch).backward()
+    with around:
+        loss = loss_of(model, batch)
+        loss.backward()
     optimizer.step()
-    if INJECT == "save":
-        torch.save([Weighty(), model.state_dict()], "checkpoint.pt")
-print(Spent.seconds)
+    if INJECT == "forward":
+        told()
+    around.seconds = 0.0
+    if INJECT == "checkpoint":
+        with around:
+            torch.save([Weighty(), model.state_dict()], "checkpoint.pt")
+        told()
 """
+STEPS = 6
 
 
 def judge(run: Run, phase: str) -> None:
     ring = run.only()
-    truth = float(run.output)
-    assert truth > 1.0, "too little was injected to judge"
-    assert ring.total(phase) == pytest.approx(truth, rel=0.05)
-    assert ring.total("unattributed") <= 0.02 * ring.total()
-    assert len(ring.steps) == 6
+    assert len(ring.steps) == STEPS
+    clocks = [tuple(map(float, line.split()[1:])) for line in run.output.splitlines() if line.startswith("told ")]
+    # Records and clocks are of the same six occasions, whether they belong to this step or to the next.
+    clocks = [pair for pair in clocks if pair[0] > 0]
+    recorded = [record.host[phase] for record in ring.records if record.host[phase] > 0.1]
+    assert len(clocks) == len(recorded) == STEPS, (clocks, recorded)
+    for (known, around), seconds in zip(clocks, recorded, strict=True):
+        assert known > 0.15, "too little was injected to judge"
+        assert known <= seconds <= around
+    assert statistics.median(s / known for (known, _), s in zip(clocks, recorded, strict=True)) <= 1.05
+    assert statistics.median(record.host["unattributed"] / record.wall for record in ring.steps) <= 0.02
 
 
-def test_a_slow_dataset_is_data_wait(train: Train) -> None:
-    judge(train("INJECT = 'dataset'" + LOOP), "data_wait")
-
-
-def test_a_busy_forward_is_forward(train: Train) -> None:
-    judge(train("INJECT = 'forward'" + LOOP), "forward")
-
-
-def test_a_slow_save_is_checkpoint(train: Train) -> None:
-    judge(train("INJECT = 'save'" + LOOP), "checkpoint")
+@pytest.mark.parametrize("phase", ["data_wait", "forward", "checkpoint"])
+def test_time_put_into_a_phase_is_recorded_there(train: Train, phase: str) -> None:
+    judge(train(f"INJECT = {phase!r}" + LOOP), phase)
