@@ -40,7 +40,8 @@ std::optional<std::uint64_t> number(std::string_view text, int base) {
 std::optional<std::uint64_t> bar1_mib(const fs::path& device) {
   std::istringstream lines(read_text(device / "resource").value_or(""));
   std::string line;
-  if (!std::getline(lines, line) || !std::getline(lines, line)) return std::nullopt;
+  std::getline(lines, line);  // BAR 0
+  if (!std::getline(lines, line)) return std::nullopt;
   std::istringstream words(line);
   std::string first;
   std::string last;
