@@ -59,8 +59,12 @@ void Agent::probe_and_publish(const std::stop_token& stop) {
   pulse_ = pulse(root_, library_, known_);
   Hardware hardware = probe_hardware(root_, library_);
   const auto settled = settler_.settle(hardware, began);
+  Settings settings = read_settings(root_, hardware);
+  auto earlier = counters_.compare(settings.counters, began);
+  const auto findings = run_checks(Node(hardware, std::move(settings), std::move(earlier)));
   metrics_.probed(hardware, clock_.steady() - began);
-  const auto published = publisher_.publish(hardware, stop);
+  metrics_.checked(findings);
+  const auto published = publisher_.publish(hardware, findings, stop);
   if (!published) {
     metrics_.publish_failed();
     complain("cannot publish the NodeFabric", published.error(), publish_complaint_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's loop: probe, publish, renew, each when it is due; and a pulse every few seconds, which brings the next probe forward when a link or a
+// The agent's loop: probe, check, publish, renew, each when it is due; and a pulse every few seconds, which brings the next probe forward when a link or a
 // device changed.
 //
 // Borrows everything it is given, which outlives it. `tick` and `run` belong to one thread; `healthy` and `ready` may be asked from any. A failure of the
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/checks/counter_window.hpp"
 #include "agent/probe/nvml.hpp"
 #include "agent/probe/root.hpp"
 #include "agent/report/metrics.hpp"
@@ -66,6 +67,7 @@ class Agent {
   std::vector<PciFunction> known_;
   std::string pulse_;
   LinkSettler settler_;
+  CounterWindow counters_;
   std::chrono::milliseconds pause_;
   std::string publish_complaint_;
   std::string renew_complaint_;

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "agent/agent.hpp"
+#include "agent/checks/check.hpp"
 #include "agent/probe/probe.hpp"
 #include "agent/report/fabric.hpp"
 #include "common/http/server/server.hpp"
@@ -58,7 +59,9 @@ int run(const Options& options) {
   const auto library = agent::open_nvml(options.nvml);
   const agent::Root root(options.sys, options.proc);
   if (options.print) {
-    std::cout << agent::fabric_status(agent::probe_hardware(root, *library), PACELINE_VERSION).dump(2) << "\n";
+    const auto hardware = agent::probe_hardware(root, *library);
+    const auto findings = agent::run_checks(agent::Node(hardware, agent::read_settings(root, hardware)));
+    std::cout << agent::fabric_status(hardware, PACELINE_VERSION, findings).dump(2) << "\n";
     return 0;
   }
   if (options.node_name.empty()) {

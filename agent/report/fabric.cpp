@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "agent/checks/summary.hpp"
 #include "agent/probe/accelerator.hpp"
 #include "agent/probe/fabric.hpp"
 #include "common/base/timestamp.hpp"
@@ -132,7 +133,14 @@ std::string broken_links(const Hardware& hardware, const Fabric& fabric) {
   return text;
 }
 
-json conditions_json(const Hardware& hardware, const Fabric& fabric, std::size_t dropped) {
+json condition(std::string_view type, const Summary& summary) {
+  json result = condition(type, summary.good.value_or(false), summary.reason, summary.message);
+  if (!summary.good) result["status"] = "Unknown";
+  return result;
+}
+
+json conditions_json(const Hardware& hardware, const Fabric& fabric, const std::vector<Finding>& findings,
+                     std::size_t dropped) {
   json result = json::array();
   if (!hardware.gpu.problem.empty()) {
     result.push_back(condition("Complete", false, "GPUsNotReadable", hardware.gpu.problem));
@@ -148,10 +156,15 @@ json conditions_json(const Hardware& hardware, const Fabric& fabric, std::size_t
     result.push_back(hardware.gpu.problem.empty()
                          ? condition("GpuHealthy", true, "AllAnswer", "")
                          : condition("GpuHealthy", false, "GPUsNotReadable", hardware.gpu.problem));
-    const std::string broken = broken_links(hardware, fabric);
-    result.push_back(broken.empty() ? condition("FabricHealthy", true, "AllLinksUp", "")
-                                    : condition("FabricHealthy", false, "LinkDown",
-                                                broken + "; see cable, switch and the GPU's NVLinks"));
+    if (const std::string broken = broken_links(hardware, fabric); !broken.empty()) {
+      result.push_back(
+          condition("FabricHealthy", false, "LinkDown", broken + "; see cable, switch and the GPU's NVLinks"));
+    } else if (const auto trouble = fabric_trouble(findings)) {
+      result.push_back(condition("FabricHealthy", *trouble));
+    } else {
+      result.push_back(condition("FabricHealthy", true, "AllLinksUp", ""));
+    }
+    if (!findings.empty()) result.push_back(condition("GpuDirectReady", gpu_direct_ready(findings)));
   }
   return result;
 }
@@ -166,7 +179,7 @@ json::iterator least(json& devices) {
 /// Leaves out devices until the document fits: first the distances, then NICs before NUMA nodes before GPUs. Answers how many.
 std::size_t shrink(json& status) {
   // The conditions that will tell of it need room too, and the times.
-  constexpr std::size_t kRoom = kMaxFabricBytes - 3 * kMaxMessage - 1024;
+  constexpr std::size_t kRoom = kMaxFabricBytes - 4 * kMaxMessage - 1024;
   std::size_t dropped = 0;
   if (status.contains("distance") && (status["distance"]["rows"].size() > kMaxGpus || status.dump().size() > kRoom)) {
     status.erase("distance");
@@ -186,7 +199,7 @@ std::size_t shrink(json& status) {
 
 }  // namespace
 
-json fabric_status(const Hardware& hardware, std::string_view agent_version) {
+json fabric_status(const Hardware& hardware, std::string_view agent_version, const std::vector<Finding>& findings) {
   const Fabric fabric = relate(hardware);
   json status{{"agentVersion", agent_version},
               {"cpu", cpu_json(hardware.cpu)},
@@ -202,7 +215,7 @@ json fabric_status(const Hardware& hardware, std::string_view agent_version) {
     status["virtualTopology"] = fabric.virtual_topology;
   }
   const std::size_t dropped = shrink(status);
-  status["conditions"] = conditions_json(hardware, fabric, dropped);
+  status["conditions"] = conditions_json(hardware, fabric, findings, dropped);
   return status;
 }
 

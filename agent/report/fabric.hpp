@@ -7,9 +7,11 @@
 
 #include <cstddef>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "agent/checks/check.hpp"
 #include "agent/probe/hardware.hpp"
 #include "common/base/clock.hpp"
 
@@ -17,8 +19,10 @@ namespace paceline::agent {
 
 inline constexpr std::size_t kMaxFabricBytes = 16 * 1024;
 
-/// The status without times: devices, distances, and the conditions `Complete` and, on a node with accelerators, `GpuHealthy` and `FabricHealthy`.
-nlohmann::json fabric_status(const Hardware& hardware, std::string_view agent_version);
+/// The status without times: devices, distances, and the conditions `Complete` and, on a node with accelerators, `GpuHealthy`, `FabricHealthy`
+/// and, where the checks ran, `GpuDirectReady`.
+nlohmann::json fabric_status(const Hardware& hardware, std::string_view agent_version,
+                             const std::vector<Finding>& findings = {});
 
 /// Equal but for the times.
 bool same_fabric(const nlohmann::json& a, const nlohmann::json& b);

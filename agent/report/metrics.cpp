@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "agent/probe/root.hpp"
 
@@ -53,7 +54,7 @@ struct Metrics::Impl {
   prometheus::Gauge& gpus = gauge("paceline_node_gpus", "GPUs that the vendor's library shows");
   prometheus::Gauge& complete =
       gauge("paceline_node_report_complete", "1 when every device found could be read, else 0");
-  prometheus::Gauge& probe_seconds = gauge("paceline_agent_probe_seconds", "Duration of the last probe");
+  prometheus::Gauge& probe_seconds = gauge("paceline_agent_probe_seconds", "Duration of the last probe and its checks");
   prometheus::Gauge& memory = gauge("process_resident_memory_bytes", "Resident memory of the agent");
   prometheus::Counter& cpu = counter("process_cpu_seconds_total", "CPU time of the agent");
   prometheus::Counter& writes = counter("paceline_agent_fabric_writes_total", "Writes of NodeFabric");
@@ -67,8 +68,15 @@ struct Metrics::Impl {
                                                       .Help("1 while the NIC has a link, else 0")
                                                       .Labels(node)
                                                       .Register(registry);
+  prometheus::Family<prometheus::Gauge>& check_status =
+      prometheus::BuildGauge()
+          .Name("paceline_check_status")
+          .Help("How many devices of the node a check found in this status; the node itself counts as one")
+          .Labels(node)
+          .Register(registry);
   std::mutex mutex;
   std::map<std::string, prometheus::Gauge*> nics;
+  std::map<std::pair<std::string, std::string>, prometheus::Gauge*> checks;  // by id and status
 };
 
 Metrics::Metrics(const std::string& node, const std::string& version) : impl_(std::make_unique<Impl>(node)) {
@@ -93,6 +101,23 @@ void Metrics::probed(const Hardware& hardware, std::chrono::nanoseconds took) {
   std::erase_if(impl_->nics, [&](const auto& entry) {
     if (present.contains(entry.first)) return false;
     impl_->nic_up.Remove(entry.second);
+    return true;
+  });
+}
+
+void Metrics::checked(const std::vector<Finding>& findings) {
+  std::map<std::pair<std::string, std::string>, int> counts;
+  for (const auto& finding : findings) ++counts[{finding.id, std::string(to_string(finding.verdict))}];
+  const std::lock_guard lock(impl_->mutex);
+  for (const auto& [key, count] : counts) {
+    auto& series = impl_->checks[key];
+    if (series == nullptr) series = &impl_->check_status.Add({{"check", key.first}, {"status", key.second}});
+    series->Set(count);
+  }
+  // A status that nothing has any more leaves no series: alerts ask whether there is one.
+  std::erase_if(impl_->checks, [&](const auto& entry) {
+    if (counts.contains(entry.first)) return false;
+    impl_->check_status.Remove(entry.second);
     return true;
   });
 }

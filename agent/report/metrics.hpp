@@ -7,7 +7,9 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "agent/checks/check.hpp"
 #include "agent/probe/hardware.hpp"
 
 namespace paceline::agent {
@@ -18,6 +20,7 @@ class Metrics {
   ~Metrics();
 
   void probed(const Hardware& hardware, std::chrono::nanoseconds took);
+  void checked(const std::vector<Finding>& findings);
   void published(bool wrote);
   void publish_failed();
   void lease_renewed();

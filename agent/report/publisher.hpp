@@ -10,9 +10,11 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "agent/checks/check.hpp"
 #include "agent/probe/hardware.hpp"
 #include "common/base/clock.hpp"
 #include "common/kube/api.hpp"
@@ -35,7 +37,8 @@ class Publisher {
       : api_(api), clock_(clock), options_(std::move(options)) {}
 
   /// Makes the stored NodeFabric say this. True when that took a write.
-  Result<bool> publish(const Hardware& hardware, const std::stop_token& stop = {});
+  Result<bool> publish(const Hardware& hardware, const std::vector<Finding>& findings = {},
+                       const std::stop_token& stop = {});
 
   /// Tells that the agent is alive. Needs the Node's UID, so it waits for nothing but reads it once.
   Status renew(const std::stop_token& stop = {});

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <ostream>
 #include <set>
@@ -357,6 +358,29 @@ TEST(CheckTable, NamesEachCheckOnceWithARemedy) {
     EXPECT_EQ(check.remedy.empty(), check.severity == Verdict::kPass) << check.id;
   }
   EXPECT_EQ(find_check("nonsense"), nullptr);
+}
+
+/// The rows of the table in docs/designs/checks.md, as they must be.
+std::string documented_table() {
+  constexpr const char* kConcerns[] = {"", "GpuDirectReady", "FabricHealthy"};
+  std::string text;
+  for (const auto& check : checks()) {
+    text += "| `" + std::string(check.id) + "` | " + std::string(to_string(check.place)) + " | " +
+            std::string(to_string(check.severity)) + " | " + kConcerns[static_cast<std::size_t>(check.concern)] +
+            " | " + std::string(check.reads) + " | " + std::string(check.remedy) + " |\n";
+  }
+  for (auto at = text.find('*'); at != std::string::npos; at = text.find('*', at + 2)) text.insert(at, 1, '\\');
+  return text;
+}
+
+TEST(CheckTable, IsTheOneInItsDesign) {
+  std::ifstream file(std::string(PACELINE_SOURCE_DIR) + "/docs/designs/checks.md");
+  const std::string design{std::istreambuf_iterator<char>(file), {}};
+  const std::string table = documented_table();
+  const auto first = design.find("| `dmabuf` |");
+  ASSERT_NE(first, std::string::npos) << "docs/designs/checks.md wants these rows:\n" << table;
+  EXPECT_EQ(design.substr(first, design.find("\n\n", first) + 1 - first), table)
+      << "docs/designs/checks.md has other rows than agent/checks/table.cpp";
 }
 
 TEST(CheckTable, EveryMachineGetsAnAnswerToEveryCheck) {

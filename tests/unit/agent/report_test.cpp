@@ -6,18 +6,17 @@
 #include <yaml-cpp/yaml.h>
 
 #include <chrono>
-#include <memory>
+#include <fstream>
+#include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 
-#include "agent/agent.hpp"
-#include "agent/probe/formats/nvml_json.hpp"
-#include "agent/probe/probe.hpp"
 #include "agent/report/fabric.hpp"
+#include "agent/report/metrics.hpp"
 #include "agent/report/publisher.hpp"
 #include "common/base/timestamp.hpp"
-#include "common/kube/fake/cluster.hpp"
-#include "tests/unit/agent/node_tree.hpp"
+#include "tests/unit/agent/report_fixture.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -71,22 +70,8 @@ TEST(Fabric, StaysWithinItsBoundAndKeepsWhatMattersMost) {
   EXPECT_EQ(status["gpus"].size(), 1U);
 }
 
-Hardware fixture(std::string_view name) {
-  const NodeTree tree(name);
-  const auto library = read_nvml_json(NodeTree::nvml_json(name), name);
-  return library ? probe_hardware(tree.root(), **library) : Hardware{};
-}
-
-const json& condition(const json& status, std::string_view type) {
-  static const json kNone = json::object();
-  for (const auto& entry : status["conditions"]) {
-    if (entry["type"] == type) return entry;
-  }
-  return kNone;
-}
-
 TEST(Fabric, TellsDistancesAndWhatPodsAskFor) {
-  Hardware hardware = fixture("dgx-h100-like");
+  Hardware hardware = recorded_machine("dgx-h100-like");
   hardware.gpu.gpus[0].mig_profiles = {"1g.10gb", "1g.10gb+me", "1g.10gb"};
   json status = fabric_status(hardware, "0.1.0");
   EXPECT_EQ(status["distance"]["nics"][8], "eth0");
@@ -100,28 +85,29 @@ TEST(Fabric, TellsDistancesAndWhatPodsAskFor) {
       R"({"linkLayer":"InfiniBand","name":"mlx5_3","numaNode":0,"pciAddress":"0000:5e:00.0","rail":3,"rateMbps":400000,"up":true})");
   stamp_times(status, nullptr, WallTime{});
   EXPECT_LE(status.dump().size(), kMaxFabricBytes / 2);
-  EXPECT_EQ(fabric_status(fixture("gb200-like"), "0")["nvlinkDomain"], "5a3c1f6e-0000-4000-8000-00000000abcd/32766");
-  EXPECT_EQ(fabric_status(fixture("cloud-vm-gpu"), "0")["virtualTopology"], true);
-  EXPECT_FALSE(fabric_status(fixture("nothing"), "0").contains("distance"));
+  EXPECT_EQ(fabric_status(recorded_machine("gb200-like"), "0")["nvlinkDomain"],
+            "5a3c1f6e-0000-4000-8000-00000000abcd/32766");
+  EXPECT_EQ(fabric_status(recorded_machine("cloud-vm-gpu"), "0")["virtualTopology"], true);
+  EXPECT_FALSE(fabric_status(recorded_machine("nothing"), "0").contains("distance"));
 }
 
 TEST(Fabric, ALinkThatGpusCountOnIsMissed) {
-  const json down = condition(fabric_status(fixture("dgx-h100-like"), "0"), "FabricHealthy");
+  const json down = condition(fabric_status(recorded_machine("dgx-h100-like"), "0"), "FabricHealthy");
   EXPECT_EQ(down["status"], "False");
   EXPECT_THAT(down["message"].get<std::string>(), HasSubstr("mlx5_5 has no link"));
-  Hardware hardware = fixture("dgx-a100-like");
+  Hardware hardware = recorded_machine("dgx-a100-like");
   EXPECT_EQ(condition(fabric_status(hardware, "0"), "FabricHealthy")["status"], "True");
   hardware.gpu.gpus[2].nvlinks[3].active = false;
   EXPECT_THAT(condition(fabric_status(hardware, "0"), "FabricHealthy")["message"].get<std::string>(),
               HasSubstr("GPU2 has 11 of 12 NVLinks"));
   // No GPU is near to this one.
-  Hardware far = fixture("two-socket-pcie");
+  Hardware far = recorded_machine("two-socket-pcie");
   far.rdma[1].ports[0].state = "DOWN";
   EXPECT_EQ(condition(fabric_status(far, "0"), "FabricHealthy")["status"], "True");
 }
 
 TEST(Fabric, ANodeOfManyDevicesStaysWithinItsBound) {
-  Hardware hardware = fixture("dgx-h100-like");
+  Hardware hardware = recorded_machine("dgx-h100-like");
   while (hardware.gpu.gpus.size() < 32) {
     hardware.gpu.gpus.push_back(hardware.gpu.gpus.back());
     ++hardware.gpu.gpus.back().index;
@@ -161,47 +147,47 @@ void expect_known(const json& value, const YAML::Node& schema, const std::string
 TEST(Fabric, HoldsOnlyWhatTheSchemaNames) {
   const YAML::Node crd = YAML::LoadFile(std::string(PACELINE_SOURCE_DIR) + "/crds/nodefabrics.yaml");
   const YAML::Node schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
-  for (const char* name :
-       {"dgx-h100-like", "dgx-a100-like", "gb200-like", "two-socket-pcie", "cloud-vm-gpu", "cloud-vm", "nothing"}) {
-    Hardware hardware = fixture(name);
+  for (const char* name : {"dgx-h100-like", "dgx-h100-broken", "dgx-a100-like", "gb200-like", "two-socket-pcie",
+                           "cloud-vm-gpu", "cloud-vm", "nothing"}) {
+    Hardware hardware = recorded_machine(name);
     for (auto& gpu : hardware.gpu.gpus) gpu.mig_profiles = {"1g.10gb"};
-    json status = fabric_status(hardware, "0.1.0");
+    json status = fabric_status(hardware, "0.1.0", checked(name));
     stamp_times(status, nullptr, WallTime{});
     expect_known(status, schema, name);
   }
 }
 
-/// A fake API server with one Node, and a publisher for it.
-class PublisherTest : public testing::Test {
- protected:
-  PublisherTest() : api_(kube::make_fake_api(cluster_)) {
-    options_.node_name = "n1";
-    options_.ns = "paceline-system";
-    options_.holder = "agent-x";
-    options_.version = "0.1.0";
-    create_node();
-    publisher_.emplace(*api_, clock_, options_);
+TEST(Fabric, ItsPrintedColumnsShowConditionsThatItHas) {
+  const YAML::Node crd = YAML::LoadFile(std::string(PACELINE_SOURCE_DIR) + "/crds/nodefabrics.yaml");
+  const json status = fabric_status(recorded_machine("dgx-a100-like"), "0", checked("dgx-a100-like"));
+  int shown = 0;
+  for (const auto& column : crd["spec"]["versions"][0]["additionalPrinterColumns"]) {
+    const auto path = column["jsonPath"].as<std::string>();
+    const auto from = path.find("type==\"");
+    if (from == std::string::npos) continue;
+    ++shown;
+    const auto type = path.substr(from + 7, path.find('"', from + 7) - from - 7);
+    EXPECT_FALSE(condition(status, type).empty()) << type;
   }
+  EXPECT_EQ(shown, 2);
+}
 
-  void create_node() {
-    auto created = api_->create(kube::kNodes, "", R"({"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}})");
-    ASSERT_TRUE(created) << to_string(created.error());
-    node_uid_ = json::parse(*created)["metadata"]["uid"];
+TEST(AgentMetrics, AreAllInTheirDesign) {
+  std::ifstream file(std::string(PACELINE_SOURCE_DIR) + "/docs/designs/metrics.md");
+  const std::string design{std::istreambuf_iterator<char>(file), {}};
+  Metrics metrics("n1", "0");
+  metrics.probed(machine(), 1s);
+  metrics.checked(checked("nothing"));
+  std::istringstream lines(metrics.text());
+  int families = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("# TYPE ")) continue;
+    ++families;
+    const std::string name = line.substr(7, line.find(' ', 7) - 7);
+    EXPECT_THAT(design, HasSubstr("`" + name + "`"));
   }
-
-  json stored() const {
-    auto object = api_->get(kube::kNodeFabrics, "", "n1");
-    return object ? json::parse(*object) : json();
-  }
-  std::uint64_t writes() const { return cluster_.counts().writes(); }
-
-  ManualClock clock_;
-  kube::FakeCluster cluster_{clock_};
-  std::shared_ptr<kube::Api> api_;
-  PublisherOptions options_;
-  std::string node_uid_;
-  std::optional<Publisher> publisher_;
-};
+  EXPECT_EQ(families, 12);
+}
 
 TEST_F(PublisherTest, CreatesTheObjectOwnedByItsNode) {
   const auto wrote = publisher_->publish(machine());
@@ -294,133 +280,6 @@ TEST_F(PublisherTest, TheLeaseMovesWithTheClock) {
   EXPECT_EQ(lease["spec"]["renewTime"], format_micro_time(clock_.wall()));
   EXPECT_EQ(lease["spec"]["holderIdentity"], "agent-x");
   EXPECT_EQ(lease["metadata"]["ownerReferences"][0]["uid"], node_uid_);
-}
-
-class NoGpus final : public GpuLibrary {
- public:
-  Result<std::vector<Gpu>> devices() override { return fail(Code::kNotFound, Origin::kCuda, "none here"); }
-};
-
-TEST_F(PublisherTest, TheLoopProbesRenewsAndLivesWithoutAnApiServer) {
-  const NodeTree tree("cloud-vm");
-  NoGpus library;
-  Metrics metrics("n1", "0.1.0");
-  Agent agent(tree.root(), library, *publisher_, metrics, clock_, {});
-
-  bool down = true;
-  cluster_.set_faults([&](const http::Request&) -> std::optional<kube::Fault> {
-    if (!down) return std::nullopt;
-    kube::Fault fault;
-    fault.status = 500;
-    return fault;
-  });
-  auto next = agent.tick();
-  EXPECT_FALSE(agent.ready());
-  EXPECT_TRUE(agent.healthy());
-  EXPECT_EQ(next, clock_.steady() + 1s);  // the first pause after a failure
-  EXPECT_THAT(metrics.text(), HasSubstr("paceline_agent_fabric_failures_total{node=\"n1\"} 1"));
-
-  down = false;
-  clock_.advance(10s);
-  next = agent.tick();
-  EXPECT_TRUE(agent.ready());
-  EXPECT_EQ(next, clock_.steady() + 3s);  // the pulse comes before the Lease and the next probe
-  EXPECT_EQ(stored()["status"]["nics"][0]["name"], "eth0");
-  const std::string text = metrics.text();
-  EXPECT_THAT(text, HasSubstr("paceline_agent_lease_renewals_total{node=\"n1\"} 1"));
-  EXPECT_THAT(text, HasSubstr("paceline_agent_fabric_writes_total{node=\"n1\"} 1"));
-  EXPECT_THAT(text, HasSubstr("nic=\"eth0\""));
-
-  tree.remove("sys/class/net/eth0");
-  clock_.advance(30s);
-  agent.tick();
-  EXPECT_TRUE(stored()["status"]["nics"].empty());
-  EXPECT_THAT(metrics.text(), testing::Not(HasSubstr("nic=\"eth0\"")));
-
-  clock_.advance(91s);  // nobody ticks: the loop hangs
-  EXPECT_FALSE(agent.healthy());
-}
-
-/// The agent on a machine that changes while it runs.
-class ChangingMachine : public PublisherTest {
- protected:
-  ChangingMachine() : tree_("two-socket-pcie") {
-    auto library = read_nvml_json(NodeTree::nvml_json("two-socket-pcie"), "nvml");
-    library_ = std::move(*library);
-    // Fewer pulses would find changes too late, so the defaults are what is tested.
-    agent_.emplace(tree_.root(), *library_, *publisher_, metrics_, clock_, AgentOptions{});
-    agent_->tick();
-  }
-
-  /// As the loop runs: tick when it asked to be called, for this long.
-  void run_for(std::chrono::milliseconds time) {
-    const auto end = clock_.steady() + time;
-    for (auto next = agent_->tick(); next <= end; next = agent_->tick())
-      clock_.advance(std::chrono::duration_cast<std::chrono::nanoseconds>(next - clock_.steady()));
-    clock_.advance(std::chrono::duration_cast<std::chrono::nanoseconds>(end - clock_.steady()));
-  }
-
-  void set_link(bool up) {
-    tree_.write("sys/class/infiniband/mlx5_0/ports/1/state", up ? "4: ACTIVE\n" : "1: DOWN\n");
-    tree_.write("sys/class/net/ens0/operstate", up ? "up\n" : "down\n");
-  }
-  json status() const { return stored()["status"]; }
-  /// Writes of NodeFabric: all but the Lease's.
-  std::uint64_t fabric_writes() {
-    const std::string text = metrics_.text();
-    const auto at = text.find("paceline_agent_fabric_writes_total{");
-    return std::stoul(text.substr(text.find(' ', at)));
-  }
-
-  NodeTree tree_;
-  std::unique_ptr<GpuLibrary> library_;
-  Metrics metrics_{"n1", "0.1.0"};
-  std::optional<Agent> agent_;
-};
-
-TEST_F(ChangingMachine, ALinkThatGoesDownIsWrittenWithinFiveSeconds) {
-  EXPECT_EQ(condition(status(), "FabricHealthy")["status"], "True");
-  set_link(false);
-  run_for(5s);
-  EXPECT_EQ(status()["rdmaDevices"][0]["up"], false);
-  EXPECT_EQ(status()["nics"][0]["up"], false);
-  EXPECT_EQ(condition(status(), "FabricHealthy")["status"], "False");
-}
-
-TEST_F(ChangingMachine, AFlappingLinkIsOneWriteUntilItSettles) {
-  for (int i = 0; i < 10; ++i) {
-    set_link(false);
-    run_for(5s);
-    set_link(true);
-    run_for(4s);
-  }
-  EXPECT_EQ(fabric_writes(), 2U);  // the first report, and that the link is down
-  EXPECT_EQ(status()["rdmaDevices"][0]["up"], false);
-  run_for(40s);
-  EXPECT_EQ(fabric_writes(), 3U);
-  EXPECT_EQ(status()["rdmaDevices"][0]["up"], true);
-  EXPECT_EQ(status()["rdmaDevices"][0]["rateMbps"], 100000);
-}
-
-TEST_F(ChangingMachine, AGpuThatFallsOffTheBusIsWrittenWithinFiveSeconds) {
-  tree_.write("sys/bus/pci/devices/0000:81:00.0/config", std::string(64, '\xff'));
-  run_for(5s);
-  const json healthy = condition(status(), "GpuHealthy");
-  EXPECT_EQ(healthy["status"], "False");
-  EXPECT_THAT(healthy["message"].get<std::string>(), HasSubstr("0000:81:00.0"));
-}
-
-TEST_F(ChangingMachine, ADeviceThatIsTakenAwayIsWrittenWithinFiveSeconds) {
-  tree_.remove("sys/class/net/ens1");
-  tree_.remove("sys/class/infiniband/mlx5_1");
-  run_for(5s);
-  EXPECT_EQ(status()["nics"].size(), 1U);
-  EXPECT_EQ(status()["rdmaDevices"].size(), 1U);
-}
-
-TEST_F(ChangingMachine, StillnessIsNoWork) {
-  run_for(10min);
-  EXPECT_EQ(fabric_writes(), 1U);
 }
 
 }  // namespace

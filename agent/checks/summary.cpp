@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/checks/summary.hpp"
+
+#include <algorithm>
+
+namespace paceline::agent {
+namespace {
+
+constexpr std::size_t kMaxNamed = 8;
+
+/// "acs fails on 0000:16:00.0, 0000:17:00.0 and 20 more".
+std::string who_fails(const std::vector<Finding>& findings, const Check& check) {
+  std::string text = std::string(check.id) + " fails";
+  std::size_t count = 0;
+  for (const auto& finding : findings) {
+    if (finding.id != check.id || finding.verdict != Verdict::kFail || finding.subject.empty()) continue;
+    if (++count <= kMaxNamed) text += (count == 1 ? " on " : ", ") + finding.subject;
+  }
+  if (count > kMaxNamed) text += " and " + std::to_string(count - kMaxNamed) + " more";
+  return text;
+}
+
+std::string list(const std::vector<std::string_view>& ids) {
+  std::string text;
+  for (const auto& id : ids) text += (text.empty() ? "" : ", ") + std::string(id);
+  return text;
+}
+
+/// The first failure of the checks that concern this, and the names of the others; absent when nothing fails.
+std::optional<Summary> first_failure(const std::vector<Finding>& findings, Concern concern) {
+  const Check* first = nullptr;
+  std::vector<std::string_view> others;
+  for (const auto& check : checks()) {
+    if (check.concern != concern || worst(findings, check.id) != Verdict::kFail) continue;
+    if (first == nullptr) {
+      first = &check;
+    } else {
+      others.push_back(check.id);
+    }
+  }
+  if (first == nullptr) return std::nullopt;
+  std::string message = who_fails(findings, *first) + "; " + std::string(first->remedy);
+  if (!others.empty()) message += "; also failing: " + list(others);
+  return Summary{false, std::string(first->id), message + " (`paceline doctor` on the node tells more)"};
+}
+
+}  // namespace
+
+Summary gpu_direct_ready(const std::vector<Finding>& findings) {
+  if (auto failure = first_failure(findings, Concern::kGpuDirect)) return std::move(*failure);
+  if (worst(findings, "port-state") == Verdict::kSkip)
+    return {false, "NoRdmaDevice", "no RDMA device that a GPU's memory could be registered with"};
+  // One way of registration is enough; what a pod adds is asked in the pod.
+  const bool registered =
+      worst(findings, "dmabuf") == Verdict::kPass || worst(findings, "peermem-effective") == Verdict::kPass;
+  std::vector<std::string_view> open;
+  for (const auto& check : checks()) {
+    const bool way = check.id == "dmabuf" || check.id.starts_with("peermem-");
+    if (check.id == "pcie-link")
+      continue;  // only a failure counts: an idle GPU lowers its link, and work raises it again
+    if (check.concern != Concern::kGpuDirect || check.place == Place::kPod || (way && registered)) continue;
+    if (worst(findings, check.id) == Verdict::kUnknown) open.push_back(check.id);
+  }
+  if (registered && open.empty()) return {true, "Registered", "GPU memory was registered with the NICs"};
+  return {std::nullopt, "NotProved", "nothing fails, but this could not be told: " + list(open)};
+}
+
+std::optional<Summary> fabric_trouble(const std::vector<Finding>& findings) {
+  return first_failure(findings, Concern::kFabric);
+}
+
+}  // namespace paceline::agent

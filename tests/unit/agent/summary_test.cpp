@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/base/log.hpp"
+
+#include "agent/checks/summary.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "agent/checks/counter_window.hpp"
+#include "agent/report/fabric.hpp"
+#include "tests/unit/agent/report_fixture.hpp"
+
+namespace paceline::agent {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+TEST(Fabric, TellsTheFirstCheckThatFailsAndItsRemedy) {
+  const Hardware broken = recorded_machine("dgx-h100-broken");
+  const json ready = condition(fabric_status(broken, "0", checked("dgx-h100-broken")), "GpuDirectReady");
+  EXPECT_EQ(ready["status"], "False");
+  EXPECT_EQ(ready["reason"], "dmabuf");
+  EXPECT_THAT(ready["message"].get<std::string>(),
+              HasSubstr("dmabuf fails; install the driver with its open kernel modules"));
+  EXPECT_THAT(ready["message"].get<std::string>(), HasSubstr("also failing: peermem-loaded, acs, iommu"));
+  // What only a registration can prove is not known, whatever else is well.
+  const json open =
+      condition(fabric_status(recorded_machine("dgx-a100-like"), "0", checked("dgx-a100-like")), "GpuDirectReady");
+  EXPECT_EQ(open["status"], "Unknown");
+  EXPECT_EQ(open["reason"], "NotProved");
+  EXPECT_THAT(open["message"].get<std::string>(), HasSubstr("peermem-effective"));
+  const json none =
+      condition(fabric_status(recorded_machine("cloud-vm-gpu"), "0", checked("cloud-vm-gpu")), "GpuDirectReady");
+  EXPECT_EQ(none["status"], "False");
+  EXPECT_EQ(none["reason"], "NoRdmaDevice");
+  EXPECT_TRUE(condition(fabric_status(recorded_machine("nothing"), "0", checked("nothing")), "GpuDirectReady").empty());
+}
+
+TEST(Fabric, IsNotHealthyBeforeItsGpusAreRegistered) {
+  const Hardware hardware = recorded_machine("dgx-a100-like");
+  auto findings = checked("dgx-a100-like");
+  EXPECT_EQ(condition(fabric_status(hardware, "0", findings), "FabricHealthy")["status"], "True");
+  for (auto& finding : findings) {
+    if (finding.id == "fabric") finding.verdict = Verdict::kFail;
+  }
+  const json ill = condition(fabric_status(hardware, "0", findings), "FabricHealthy");
+  EXPECT_EQ(ill["status"], "False");
+  EXPECT_EQ(ill["reason"], "fabric");
+}
+
+TEST(GpuDirect, IsReadyOnceARegistrationIsProved) {
+  auto findings = checked("dgx-a100-like");
+  for (auto& finding : findings) {
+    if (finding.id == "peermem-effective") finding.verdict = Verdict::kPass;
+  }
+  EXPECT_EQ(gpu_direct_ready(findings).good, true);
+  for (auto& finding : findings) {
+    if (finding.id == "acs") finding.verdict = Verdict::kUnknown;
+  }
+  EXPECT_EQ(gpu_direct_ready(findings).good, std::nullopt);
+  EXPECT_EQ(gpu_direct_ready(findings).message, "nothing fails, but this could not be told: acs");
+}
+
+TEST(CounterWindow, ComparesWithTheOldestReadingOfAnHour) {
+  using std::chrono::minutes;
+  CounterWindow window;
+  SteadyTime now{};
+  EXPECT_FALSE(window.compare({{"x", 0}}, now));
+  for (std::uint64_t minute = 1; minute <= 180; ++minute) {
+    now += minutes(1);
+    const auto earlier = window.compare({{"x", minute}}, now);
+    ASSERT_TRUE(earlier);
+    EXPECT_EQ(earlier->counters.at("x"), minute - static_cast<std::uint64_t>(earlier->age / minutes(1)));
+    EXPECT_LE(earlier->age, CounterWindow::kLength);
+    EXPECT_GE(earlier->age, std::min<std::chrono::seconds>(minutes(minute), minutes(55)));
+  }
+  now += minutes(500);  // the loop was stuck: what is older than the window says nothing about now
+  EXPECT_FALSE(window.compare({{"x", 1}}, now));
+}
+
+}  // namespace
+}  // namespace paceline::agent
