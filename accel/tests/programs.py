@@ -8,13 +8,14 @@ import socket
 import subprocess
 import sys
 import textwrap
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Protocol
 
 import pytest
 import rings
+from fork_server import ForkServer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,11 +78,30 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture
-def train(runtime: Path, tmp_path: Path) -> Iterator[Train]:
+class Process(Protocol):
+    """What subprocess.Popen and fork_server.Forked have in common."""
+
+    def wait(self, timeout: float) -> int: ...
+    def kill(self) -> None: ...
+
+
+Start = Callable[[list[str], dict[str, str], IO[bytes]], Process]
+
+
+def finish(process: Process, output: Path, patience_s: float = 120) -> tuple[int, str]:
+    """Exit code and output of a rank; of one that hangs, so too."""
+    try:
+        code, ending = process.wait(patience_s), ""
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code, ending = process.wait(patience_s), f"{output.name} hung for {patience_s} s and was killed\n"
+    return code, output.read_text() + ending
+
+
+def trainer(runtime: Path, folder: Path, start: Start) -> Train:
     """train(program, ranks=1, command=None, during=None, within=None, **environment) -> Run: `within` prefixes each rank."""
 
-    def run(
+    def train(
         program: str,
         ranks: int = 1,
         command: list[str] | None = None,
@@ -89,39 +109,52 @@ def train(runtime: Path, tmp_path: Path) -> Iterator[Train]:
         within: list[list[str]] | None = None,
         **extra: str,
     ) -> Run:
-        script = tmp_path / "train.py"
+        script = folder / "train.py"
         script.write_text(PRELUDE + textwrap.dedent(program))
         with rings.Receiver() as receiver:
             environment = {**rings.environment(runtime, receiver.path), "MASTER_ADDR": "127.0.0.1", **extra}
             environment.setdefault("MASTER_PORT", str(free_port()))
-            outputs = [""] * ranks
-            processes = [
-                subprocess.Popen(
-                    [*(within[rank] if within else []), *(command or [sys.executable, str(script)])],
-                    cwd=tmp_path,
-                    env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)},
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                )
-                for rank in range(ranks)
-            ]
-
-            def read(rank: int) -> None:
-                try:
-                    outputs[rank] = processes[rank].communicate(timeout=120)[0]
-                except subprocess.TimeoutExpired:
-                    processes[rank].kill()
-                    outputs[rank] = processes[rank].communicate()[0] + f"rank {rank} hung and was killed\n"
-
-            readers = [threading.Thread(target=read, args=(rank,)) for rank in range(ranks)]
-            for reader in readers:
-                reader.start()
+            outputs = [folder / f"rank-{rank}.txt" for rank in range(ranks)]
+            processes = []
+            for rank, output in enumerate(outputs):
+                mine = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
+                whole = [*(within[rank] if within else []), *(command or [sys.executable, str(script)])]
+                with output.open("wb") as file:
+                    processes.append(start(whole, mine, file))
             if during is not None:
                 during(receiver)
-            for reader in readers:
-                reader.join()
-            codes = [process.returncode for process in processes]
-        return Run(max(codes, key=abs), "".join(outputs), sorted(receiver.rings, key=lambda ring: ring.rank))
+            ends = [finish(process, output) for process, output in zip(processes, outputs, strict=True)]
+        codes, said = zip(*ends, strict=True)
+        return Run(max(codes, key=abs), "".join(said), sorted(receiver.rings, key=lambda ring: ring.rank))
 
-    yield run
+    return train
+
+
+@pytest.fixture
+def train(runtime: Path, tmp_path: Path) -> Train:
+    """Programs as the launcher starts them."""
+
+    def start(command: list[str], environment: dict[str, str], output: IO[bytes]) -> Process:
+        return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=output, stderr=subprocess.STDOUT)
+
+    return trainer(runtime, tmp_path, start)
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    server = ForkServer()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def train_by_fork(runtime: Path, tmp_path: Path, fork_server: ForkServer) -> Train:
+    """Programs in forks of a process with PyTorch in it: quicker, for what does not depend on how the runtime gets in."""
+
+    def start(command: list[str], environment: dict[str, str], output: IO[bytes]) -> Process:
+        assert command[0] == sys.executable and len(command) == 2, command
+        return fork_server.start(Path(command[1]), tmp_path, environment, output.fileno())
+
+    return trainer(runtime, tmp_path, start)

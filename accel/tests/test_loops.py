@@ -7,6 +7,12 @@ import pytest
 import torch
 from programs import Train
 
+
+@pytest.fixture
+def train(train_by_fork: Train) -> Train:
+    return train_by_fork
+
+
 NEW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
 
 

@@ -11,6 +11,12 @@ import pytest
 import torch
 from programs import Train
 
+
+@pytest.fixture
+def train(train_by_fork: Train) -> Train:
+    return train_by_fork
+
+
 NEW = int(torch.__version__.split(".")[0]) >= 2
 ASKED = {"PACELINE_OPTIMIZER": "Auto", "OMP_NUM_THREADS": "1"}
 
