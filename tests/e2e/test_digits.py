@@ -78,7 +78,7 @@ def test_digits(kube: Kube, operator: Operator, namespace: str, pytorch_image: N
     assert row["RESTARTS"] == "0"
     assert re.fullmatch(r"[0-9.]+(us|ms|s)", row["STEP TIME"])
 
-    status = handle.wait_phase("Succeeded", timeout=180)
+    status = handle.wait_phase("Succeeded", timeout=400)
     print(f"succeeded {time.monotonic() - began:.1f} s after apply")
     log = kube.logs(namespace, "digits-ddp-worker-0-0")
     accuracy = re.search(r"accuracy: (0\.\d+|1\.0*)\s*$", log, re.MULTILINE)
