@@ -65,15 +65,16 @@ void Planner::remove_live_pods() {
   }
 }
 
+void Planner::remove_unended(const observe::PodView& pod) {
+  if (pod.terminal() || (pod.gang && pod.gang->ended)) return;
+  const std::size_t before = out.deletes.size();
+  remove(pod);
+  // The cache may lag: a pod that has ended meanwhile keeps its log.
+  if (out.deletes.size() > before && !out.deletes.back().force) out.deletes.back().version = pod.meta.resource_version;
+}
+
 void Planner::remove_running_pods() {
-  for (const auto& pod : in.pods) {
-    if (pod->terminal() || (pod->gang && pod->gang->ended)) continue;
-    const std::size_t before = out.deletes.size();
-    remove(*pod);
-    // The cache may lag: a pod that has ended meanwhile keeps its log.
-    if (out.deletes.size() > before && !out.deletes.back().force)
-      out.deletes.back().version = pod->meta.resource_version;
-  }
+  for (const auto& pod : in.pods) remove_unended(*pod);
 }
 
 void Planner::unplace(std::string_view reason, const std::string& message, bool back_off) {
@@ -158,8 +159,8 @@ Plan plan_job(const Observed& observed) {
     return done();
   }
   std::vector<ReplicaState> replicas = survey(planner);
-  if (create_gang(planner, replicas) || create_replacements(planner, replicas) || lost_nodes(planner, replicas) ||
-      job_verdict(planner, replicas) || bind_gang(planner, replicas) || replace_lost(planner, replicas)) {
+  if (create_gang(planner, replicas) || job_verdict(planner, replicas) || create_replacements(planner, replicas) ||
+      lost_nodes(planner, replicas) || bind_gang(planner, replicas) || replace_lost(planner, replicas)) {
     return done();
   }
   report_progress(planner, replicas);

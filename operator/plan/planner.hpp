@@ -43,7 +43,8 @@ class Planner {
   /// Deletes a pod, once; by force where its node is lost.
   void remove(const observe::PodView& pod, bool force = false);
   void remove_live_pods();
-  /// Leaves pods whose containers have all ended, for their logs, even before the kubelet has made them terminal.
+  /// Leaves a pod whose containers have all ended, for its logs, even before the kubelet has made it terminal.
+  void remove_unended(const observe::PodView& pod);
   void remove_running_pods();
   bool any_live_pod() const;
 

@@ -55,6 +55,7 @@ void compute_phase(api::JobStatus& status) {
   if (status.is_true(kRestarting)) return show("Restarting", kRestarting);
   if (status.is_true(kRunning)) return show("Running", kRunning);
   const api::Condition* running = status.find(kRunning);
+  if (running != nullptr && running->reason == kCompleting) return show("Running", kRunning);
   show("Starting", running != nullptr && running->reason != "" ? kRunning : kPlaced);
 }
 

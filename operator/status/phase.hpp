@@ -18,6 +18,9 @@ inline constexpr std::string_view kSuspended = "Suspended";
 inline constexpr std::string_view kSucceeded = "Succeeded";
 inline constexpr std::string_view kFailed = "Failed";
 
+/// Reason of Running=False between the first success of a replica and the job's: not a start.
+inline constexpr std::string_view kCompleting = "Completing";
+
 /// Sets a condition; its time moves only when its status does. Terminal conditions that are True stay so. Messages are cut at 4 KiB.
 void set_condition(api::JobStatus& status, std::string_view type, bool value, std::string_view reason,
                    std::string message, WallTime now);

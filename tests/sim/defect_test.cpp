@@ -53,6 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"AdoptsByLabel", Defect::kAdoptsByLabel, Law::kDeletesItsOwn},
         Case{"AlwaysForces", Defect::kAlwaysForces, Law::kForcesOnLostNodes, {.spec_change = 0.02}},
         Case{"LeavesPodsBehind", Defect::kLeavesPodsBehind, Law::kQueuedHoldsNothing, {.spec_change = 0.02}},
+        Case{"LeavesPodsBehindAtTheEnd", Defect::kLeavesPodsBehind, Law::kNobodyWaits, {.kill_pod = 0.1}},
         Case{"SeesTwiceTheRoom", Defect::kSeesTwiceTheRoom, Law::kRoom},
         Case{"OverwritesStatus",
              Defect::kOverwritesStatus,

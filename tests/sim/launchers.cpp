@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/launchers.hpp"
 
-#include <set>
-
 #include <nlohmann/json.hpp>
 
 #include "common/contract/labels.hpp"
@@ -101,25 +99,9 @@ void Launchers::run_pods(bool everything) {
     if ((!pod.terminal() || pod.deleting) && serves(pod.node) && (everything || chaos_.chance(0.5))) due.push_back(pod);
   }
   for (const PodFacts& pod : due) act(pod, everything);
-  if (everything) end_lonely();
   for (const auto& [uid, members] : whole_gangs()) {
     if (everything || chaos_.chance(0.1)) end_gang(uid, members, contract::kExitOk, "Succeeded");
   }
-}
-
-/// A launcher whose gang has ended without it waits at the rendezvous until its startup timeout.
-void Launchers::end_lonely() {
-  std::set<std::string> over;
-  for (const auto& [name, pod] : chaos_.laws.facts().pods) {
-    if (pod.phase == "Succeeded") over.insert(pod.owner);
-  }
-  std::vector<PodFacts> lonely;
-  for (const auto& [name, pod] : chaos_.laws.facts().pods) {
-    const bool waits = pod.phase == "Running" && !pod.ended() && !pod.deleting && !ending_.contains(pod.uid);
-    if (waits && over.contains(pod.owner)) lonely.push_back(pod);
-  }
-  for (const PodFacts& pod : lonely)
-    report_end(pod, {contract::kExitRendezvous, R"({"version":1,"verdict":"RendezvousTimeout"})"});
 }
 
 void Launchers::fail_rank() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launchers: the scheduler, the kubelets and the launchers inside the pods. A container is reported as ended before its pod's phase says so; a gang's ranks
-// restart in place while the budget lasts; a gang that is whole may end, one pod after the other.
+// restart in place while the budget lasts; a gang that is whole may end, one pod after the other. A launcher whose gang has ended without it waits for ever: no
+// startup timeout comes to the operator's help.
 //
 // Refers to cluster and chaos, which outlive it. One thread.
 #pragma once
@@ -45,7 +46,6 @@ class Launchers {
   std::map<std::string, Members> whole_gangs() const;
   void end_gang(const std::string& uid, const Members& members, int exit_code, const char* verdict);
   void act(const PodFacts& pod, bool everything);
-  void end_lonely();
   void report_end(const PodFacts& pod, const End& end);
   void report_phase(const PodFacts& pod);
   void poke(const std::string& pod, const std::string& patch) { cluster_.poke(kube::kPods, "default", pod, patch); }

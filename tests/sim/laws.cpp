@@ -20,6 +20,7 @@ std::string_view name_of(Law law) {
     case Law::kFewWrites: return "FewWrites";
     case Law::kComesToRest: return "ComesToRest";
     case Law::kEveryJobEnds: return "EveryJobEnds";
+    case Law::kNobodyWaits: return "NobodyWaits";
     case Law::kNothingLeft: return "NothingLeft";
   }
   return "";

@@ -35,6 +35,7 @@ enum class Law {
   kFewWrites,              // coming to rest takes a bounded number of writes
   kComesToRest,            // when faults stop, so do the writes
   kEveryJobEnds,           // and every job that can run has run
+  kNobodyWaits,            // at rest a finished job has no live pod
   kNothingLeft,            // when the jobs are deleted
 };
 std::string_view name_of(Law law);

@@ -78,6 +78,8 @@ class Schedule {
       const JobFacts* job = world_.facts().job_of(pod);
       if (job != nullptr && job->nodes.empty() && !pod.terminal())
         world_.report(Law::kQueuedHoldsNothing, name + " lives and its job has no place");
+      if (job != nullptr && job->finished() && !pod.ended())
+        world_.report(Law::kNobodyWaits, name + " lives and its job has ended");
     }
     for (const JobShape& shape : shapes_) {
       const auto job = world_.facts().jobs.find(shape.name);

@@ -97,6 +97,33 @@ TEST(Simulation, GangsThatDoNotFitTogetherRunOneAfterTheOther) {
   EXPECT_EQ(world.phase("second"), "Succeeded");
 }
 
+TEST(Simulation, AReplacementThatMissedTheVerdictHoldsNothingUp) {
+  World world(1, 3, 4);
+  world.add_job({.name = "a", .replicas = 3});
+  const auto say = [&](const std::string& pod, const std::string& state, const std::string& phase) {
+    const std::string node = world.facts().pods.at(pod).pinned;
+    world.cluster().poke(kube::kPods, "default", pod,
+                         R"({"spec":{"nodeName":")" + node + R"("},"status":{"phase":")" + phase +
+                             R"(","containerStatuses":[{"name":"trainer","state":)" + state + "}]}}");
+  };
+  world.drain();
+  for (const char* pod : {"a-w-0-0", "a-w-1-0", "a-w-2-0"}) say(pod, R"({"running":{}})", "Running");
+  world.drain();
+  ASSERT_EQ(world.phase("a"), "Running");
+  ASSERT_TRUE(world.cluster().erase(kube::kPods, "default", "a-w-1-0"));
+  world.drain();  // its replacement is made, and will wait for a gang that never comes
+  ASSERT_TRUE(world.facts().pods.contains("a-w-1-1"));
+  say("a-w-2-0", R"({"terminated":{"exitCode":0}})", "Succeeded");
+  world.drain();
+  EXPECT_EQ(world.phase("a"), "Running") << "rank 0 is about to say what the whole job measured";
+  say("a-w-0-0", R"({"terminated":{"exitCode":0}})", "Succeeded");
+  world.drain();
+  EXPECT_EQ(world.phase("a"), "Succeeded");
+  EXPECT_TRUE(world.settle(200));
+  EXPECT_FALSE(world.facts().pods.contains("a-w-1-1"));
+  EXPECT_EQ(world.facts().pods.size(), 2U) << "those that ended by themselves keep their logs";
+}
+
 TEST(Simulation, TooLargeSaysSoAndBlocksNobody) {
   World world(1, 2, 4);
   world.add_job({.name = "giant", .replicas = 3, .cpu = 4});

@@ -3,17 +3,42 @@
 #include "operator/plan/planner.hpp"
 
 namespace paceline::plan {
+namespace {
+
+constexpr auto kLeave = std::chrono::seconds(10);  // beyond the grace of the ranks, as in terminationGracePeriodSeconds
+
+/// The gang's own verdict ends its pods, and their logs stay. Who lives longer never heard it: a replacement that came too late would wait for a gang.
+void remove_stragglers(Planner& planner) {
+  const auto left = planner.status().completion_time.value_or(WallTime{}) + planner.spec.failure_policy.grace_period +
+                    kLeave - planner.now();
+  for (const auto& pod : planner.in.pods) {
+    if (!is_live(*pod)) continue;
+    if (left > std::chrono::nanoseconds(0)) return planner.wake_after(left);
+    planner.remove_unended(*pod);
+  }
+}
+
+}  // namespace
 
 bool after_the_end(Planner& planner) {
   if (!planner.status().finished()) return false;
   const api::Spec& spec = planner.spec;
+  const bool success = planner.status().is_true(status::kSucceeded);
+  const bool gang_knows = success || planner.status().is(status::kFailed, "RanksFailed");
   switch (spec.clean_pod_policy) {
     case api::CleanPodPolicy::kNone:
-      // Pods that end by the gang's own verdict stay; where the launchers do not know that it is over, nothing must go on.
-      if (planner.status().is_true(status::kFailed) && !planner.status().is(status::kFailed, "RanksFailed"))
+      if (gang_knows) {
+        remove_stragglers(planner);
+      } else {
         planner.remove_running_pods();
+      }
       break;
-    case api::CleanPodPolicy::kRunning: planner.remove_running_pods(); break;
+    case api::CleanPodPolicy::kRunning:
+      for (const auto& pod : planner.in.pods) {
+        if (!success || !is_live(*pod)) planner.remove_unended(*pod);
+      }
+      if (success) remove_stragglers(planner);
+      break;
     case api::CleanPodPolicy::kAll:
       for (const auto& pod : planner.in.pods) planner.remove(*pod);
       break;

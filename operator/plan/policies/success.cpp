@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of the job, as rank 0's launcher decided it for the whole gang. AllRanks: launchers exit 0 only on the gang's verdict, so one success and nobody
-// left running is the job's success, even if another pod was lost on its way out. RankZero: node rank 0's success is the job's at once.
+// The end of the job, as rank 0's launcher decided it for the whole gang. Launchers exit 0 only on the gang's verdict, so the first that does is the job's
+// success, whatever becomes of the others' pods. Rank 0's is waited for a moment, since it knows what the whole job measured.
 #include <algorithm>
 
 #include "operator/plan/planner.hpp"
 
 namespace paceline::plan {
 namespace {
+
+constexpr auto kLastWord =
+    std::chrono::seconds(30);  // from another's success to rank 0's own end, reported by its kubelet
 
 void count(Planner& planner, const std::vector<ReplicaState>& replicas) {
   for (api::RoleStatus& role : planner.status().roles) role.ready = role.succeeded = role.failed = 0;
@@ -39,6 +42,25 @@ void fail_job(Planner& planner, const ReplicaState& state) {
   planner.finish(false, contract ? "BadContract" : "RanksFailed", message);
 }
 
+bool succeeded(const ReplicaState& state) { return state.judgement.outcome == Outcome::kSucceeded; }
+
+/// A success that was seen once stays: the pod that told may be deleted while rank 0 is waited for.
+bool gang_succeeded(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  const api::Condition* running = planner.status().find(status::kRunning);
+  return (running != nullptr && running->reason == status::kCompleting) || std::ranges::any_of(replicas, succeeded);
+}
+
+/// Nobody is waited for who may never have heard the verdict: a replacement that came too late, or a pod on a node that is lost.
+bool waits_for_rank_zero(Planner& planner, const ReplicaState& first) {
+  if (first.pod == nullptr || !is_live(*first.pod)) return false;
+  planner.set(status::kRunning, false, status::kCompleting, "the gang has succeeded; its rank 0 is about to end");
+  planner.clear(status::kRestarting, status::kCompleting);
+  const auto left = planner.status().find(status::kRunning)->since + kLastWord - planner.now();
+  if (left <= std::chrono::nanoseconds(0)) return false;
+  planner.wake_after(left);
+  return true;
+}
+
 }  // namespace
 
 bool job_verdict(Planner& planner, const std::vector<ReplicaState>& replicas) {
@@ -56,17 +78,18 @@ bool job_verdict(Planner& planner, const std::vector<ReplicaState>& replicas) {
     fail_job(planner, *failed);
     return true;
   }
-  const auto succeeded = [](const ReplicaState& state) { return state.judgement.outcome == Outcome::kSucceeded; };
-  const auto live = [](const ReplicaState& state) { return state.pod != nullptr && is_live(*state.pod); };
-  const bool rank_zero = planner.spec.success_policy == api::SuccessPolicy::kRankZero && succeeded(replicas.front());
-  // Whatever the policy, a launcher that exited 0 had the verdict of the whole gang.
-  const bool done = rank_zero || (std::any_of(replicas.begin(), replicas.end(), succeeded) &&
-                                  std::none_of(replicas.begin(), replicas.end(), live));
-  if (!done) return false;
+  if (!gang_succeeded(planner, replicas)) return false;
+  if (waits_for_rank_zero(planner, replicas.front())) return true;
   for (const ReplicaState& state : replicas) {
     if (succeeded(state) && state.judgement.report) planner.absorb(*state.judgement.report);
   }
   if (replicas.front().judgement.report) planner.absorb(*replicas.front().judgement.report);  // covers the whole job
+  const bool rank_zero = planner.spec.success_policy == api::SuccessPolicy::kRankZero && succeeded(replicas.front());
+  for (api::RoleStatus& role : planner.status().roles) {
+    role.ready = 0;
+    if (!rank_zero) role.succeeded = role.replicas, role.failed = 0;  // the verdict is about every rank
+  }
+  planner.status().ready = "0/" + std::to_string(replicas.size());
   planner.finish(true, "Completed", rank_zero ? "rank 0 succeeded" : "all ranks succeeded");
   return true;
 }

@@ -12,7 +12,7 @@ std::shared_ptr<const observe::PodView> pod(const std::string& name, const std::
   const std::string json = R"({"metadata":{"name":")" + name + R"(","uid":"u-)" + name + R"(",
       "labels":{"paceline.dev/job-uid":"job","paceline.dev/node-rank":"0","paceline.dev/incarnation":"0"},
       "ownerReferences":[{"kind":"TrainingJob","name":"j","uid":"job","controller":true}]},
-      "spec":{"containers":[{"name":"trainer"},{"name":"side"}]},
+      "spec":{"containers":[{"name":"trainer","command":["/opt/paceline/bin/paceline-launcher"]},{"name":"side"}]},
       "status":{"phase":"Running","containerStatuses":[
         {"name":"trainer","state":{"terminated":{"exitCode":0}}},{"name":"side","state":{")" +
                            sidecar_state + R"(":{}}}]}})";

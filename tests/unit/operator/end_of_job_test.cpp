@@ -13,6 +13,11 @@ using std::chrono::seconds;
 
 json verdict(const char* word) { return {{"version", 1}, {"verdict", word}, {"attempt", 0}, {"restarts", 0}}; }
 
+json roles_of(int replicas) {
+  const json container = {{"name", "trainer"}, {"image", "i"}, {"command", {"train"}}};
+  return {{"name", "w"}, {"replicas", replicas}, {"template", {{"spec", {{"containers", json::array({container})}}}}}};
+}
+
 /// The ways a job of two pods ends; in each of them pod 0 or pod 1 still has a process at that moment.
 void succeed(JobBench& bench) {
   bench.pod(1).sidecar = true;
@@ -140,7 +145,7 @@ TEST(SuccessPolicy, RankZeroDecidesOrAllDo) {
   };
   const Case cases[] = {
       {"RankZero", "rank 0 ended", {0}, true},       {"RankZero", "only rank 1 ended", {1}, false},
-      {"RankZero", "both ended", {0, 1}, true},      {"AllRanks", "rank 0 ended", {0}, false},
+      {"RankZero", "both ended", {0, 1}, true},      {"AllRanks", "rank 0 ended", {0}, true},
       {"AllRanks", "only rank 1 ended", {1}, false}, {"AllRanks", "both ended", {0, 1}, true},
   };
   for (const Case& test : cases) {
@@ -163,6 +168,79 @@ TEST(SuccessPolicy, AnotherPodLostOnItsWayOutChangesNothing) {
     EXPECT_EQ(bench.status().phase, "Succeeded") << policy;
     EXPECT_EQ(bench.created, 2) << policy;
   }
+}
+
+TEST(SuccessPolicy, AReplacementThatCameTooLateIsNotWaitedFor) {
+  using Names = std::vector<std::string>;
+  const std::pair<const char*, Names> cases[] = {
+      {"Running", {"j-w-0-0", "j-w-2-0"}}, {"None", {"j-w-0-0", "j-w-2-0"}}, {"All", {}}};
+  for (const auto& [policy, kept] : cases) {
+    JobBench bench(nlohmann::json{{"cleanPodPolicy", policy}, {"roles", json::array({roles_of(3)})}});
+    bench.run();
+    bench.pods.erase("j-w-1-0");
+    bench.settle();
+    bench.pod(1).phase = observe::PodPhase::kRunning;
+    bench.pod(1).trainer = observe::TrainerState::kRunning;  // alone at the rendezvous, until its startup timeout
+    bench.end(2, 0, verdict("Succeeded"));
+    bench.end(0, 0, verdict("Succeeded"));
+    const auto wake = bench.settle().requeue_after;
+    EXPECT_EQ(bench.status().phase, "Succeeded") << policy;
+    EXPECT_EQ(bench.status().roles[0].succeeded, 3) << policy << ": the verdict is about every rank";
+    if (policy == std::string("All")) {
+      EXPECT_EQ(bench.pod_names(), kept);
+      continue;
+    }
+    EXPECT_EQ(bench.pod_names(), (Names{"j-w-0-0", "j-w-1-1", "j-w-2-0"})) << policy << ": it may be about to end";
+    ASSERT_EQ(wake, seconds(40)) << policy << ": gracePeriod and ten seconds";
+    bench.advance(*wake);
+    bench.settle();
+    EXPECT_EQ(bench.pod_names(), kept) << policy;
+  }
+}
+
+TEST(SuccessPolicy, RankZerosReportIsWorthASmallWait) {
+  json report = verdict("Succeeded");
+  report["training"] = {{"step", 700}};
+  JobBench told;
+  told.run();
+  told.end(1, 0, verdict("Succeeded"));
+  EXPECT_EQ(told.settle().requeue_after, seconds(30));
+  EXPECT_EQ(told.status().phase, "Running");
+  EXPECT_EQ(told.status().reason, "Completing");
+  told.advance(seconds(5));
+  told.end(0, 0, report);
+  told.settle();
+  EXPECT_EQ(told.status().phase, "Succeeded");
+  EXPECT_EQ(told.status().training["step"], 700);
+
+  JobBench silent;
+  silent.run();
+  silent.end(1, 0, verdict("Succeeded"));
+  silent.settle();
+  silent.pods.erase("j-w-1-0");  // what was seen stays true without its witness
+  silent.restart_operator();
+  silent.advance(seconds(29));
+  EXPECT_EQ(silent.settle().requeue_after, seconds(1));
+  EXPECT_EQ(silent.status().phase, "Running");
+  silent.advance(seconds(1));
+  silent.settle();
+  EXPECT_EQ(silent.status().phase, "Succeeded");
+  EXPECT_EQ(silent.created, 2);
+}
+
+TEST(SuccessPolicy, ReplacementsOnRecordAreNotMadeForAGangThatIsOver) {
+  JobBench bench;
+  bench.run();
+  bench.pods.erase("j-w-1-0");
+  bench.step();  // asks whether it is gone
+  bench.step();  // puts the replacement on record and makes it
+  ASSERT_EQ(bench.status().reason, "Replacing");
+  bench.pods.erase("j-w-1-1");  // as if the operator had died between the two
+  bench.end(0, 0, verdict("Succeeded"));
+  bench.settle();
+  EXPECT_EQ(bench.status().phase, "Succeeded");
+  EXPECT_EQ(bench.created, 2 + 1);
+  EXPECT_EQ(bench.pod_names(), std::vector<std::string>{"j-w-0-0"});
 }
 
 TEST(EndOfJob, NothingUndoesIt) {
