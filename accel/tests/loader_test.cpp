@@ -2,6 +2,7 @@
 // The loader's shared memory: streams that wrap, messages larger than a ring, waits that end, workers that die, slots.
 #include "paceline/loader.h"
 
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,7 +60,8 @@ std::string random_text(std::mt19937& random, std::size_t size) {
 
 bool exited_well(pid_t child) {
   int status = 0;
-  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  const pid_t ended = ::waitpid(child, &status, 0);
+  return ended > 0 && (child < 0 || ended == child) && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 }  // namespace
@@ -183,6 +185,24 @@ CASE(loader_a_killed_worker_leaves_the_others_whole) {
   CHECK(collected(loader, from, 10) == "code 1");
 }
 
+CASE(loader_a_thread_tells_while_another_collects) {
+  constexpr int kMessages = 500;
+  const Loader loader(1);
+  const std::string order(3000, 'o');  // all of them fill the ring many times
+  std::thread worker([&] {
+    for (int i = 0; i < kMessages; ++i) answered(loader, 0, heard(loader, 0));
+  });
+  std::thread teller([&] {
+    for (int i = 0; i < kMessages; ++i) paceline_loader_tell(loader.it, 0, order.data(), order.size());
+  });
+  bool good = true;
+  std::uint32_t from = 9;
+  for (int i = 0; i < kMessages && good; ++i) good = collected(loader, from) == order;
+  CHECK(good);
+  teller.join();
+  worker.join();
+}
+
 CASE(loader_waits_end_by_time_and_by_a_signal) {
   const Loader loader(1);
   std::uint32_t from = 0;
@@ -208,6 +228,7 @@ CASE(loader_waits_end_by_time_and_by_a_signal) {
 
 CASE(loader_another_process_goes_on_where_a_worker_stopped) {
   const Loader loader(1);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // the second one is ours when the first has gone
   for (const char* text : {"one", "two", "three"}) paceline_loader_tell(loader.it, 0, text, std::strlen(text));
   const pid_t first = ::fork();
   if (first == 0) {
@@ -224,6 +245,7 @@ CASE(loader_another_process_goes_on_where_a_worker_stopped) {
   CHECK(exited_well(first));
   std::uint32_t from = 9;
   CHECK(collected(loader, from) == "took over");
+  CHECK(exited_well(-1));
 }
 
 CASE(loader_slots_are_taken_once_and_refused_when_all_are) {

@@ -80,13 +80,15 @@ inline constexpr Variable kDisable{"PACELINE_DISABLE",
 inline constexpr Variable kLibrary{"PACELINE_LIBRARY", "path of libpaceline.so, instead of the runtime's"};
 inline constexpr Variable kOptimizer{
     "PACELINE_OPTIMIZER", "Auto: PyTorch's Adam, AdamW and SGD are updated by the library; Off (default): as they are"};
+inline constexpr Variable kLoader{
+    "PACELINE_LOADER", "Auto: workers of PyTorch's DataLoader write into shared slabs; Off (default): as they are"};
 inline constexpr Variable kNumerics{"PACELINE_NUMERICS",
                                     "Bitwise, Reordered (default) or Lossy: nothing that is on exceeds this class"};
 inline constexpr Variable kSimd{"PACELINE_SIMD",
                                 "scalar or avx2: a lesser instruction set than the processor's best; the same results"};
 
 // What a person may set, in a template or around `paceline run`; all others are Paceline's own.
-inline constexpr std::array kUsers{kDisable, kLibrary, kOptimizer, kNumerics, kSimd};
+inline constexpr std::array kUsers{kDisable, kLibrary, kOptimizer, kLoader, kNumerics, kSimd};
 
 constexpr bool is_users(std::string_view name) {
   for (const Variable& variable : kUsers)
@@ -130,6 +132,7 @@ inline constexpr std::array kAll{
     kDisable,
     kLibrary,
     kOptimizer,
+    kLoader,
     kNumerics,
     kSimd,
 };

@@ -8,8 +8,8 @@
  *
  * Ownership: the maker's, who destroys it when no batch lies in it any more. A fork inherits the mapping; destroying it in a
  *   child unmaps it there only.
- * Processes and threads: `worker` functions are called by one thread of that worker's process, the others by one thread of
- *   the maker at a time. A slot may be released by any thread of any process.
+ * Processes and threads: worker functions are called by one thread of that worker's process, collect by one thread of the
+ *   maker at a time, tell by any of its threads. A slot may be released by any thread of any process.
  * Blocking: only hear, answer and collect wait, at most as long as told, on a futex. An arriving signal ends a wait, so that its
  *   handlers may run. tell never waits: what does not fit is kept and sent by later calls.
  * Death: a worker killed at any instruction leaves the other streams whole; its own ends with whole messages.

@@ -28,4 +28,9 @@ def explain() -> str:
     lines.append(f"fused optimizers in place of PyTorch's own: {switch}; numerics class Reordered")
     if report is not None:
         lines += report.lines()
+    loaders = sys.modules.get("paceline.loader._report")
+    switch = loaders.switch if loaders is not None else "off (PACELINE_LOADER is not set)"
+    lines.append(f"our iterator in place of PyTorch's own in loaders: {switch}; numerics class Bitwise")
+    if loaders is not None:
+        lines += loaders.lines()
     return "\n".join(lines)

@@ -57,6 +57,13 @@ def on_torch() -> None:
             _patch.install()
         except BaseException as error:
             say(f"PyTorch's optimizers are left as they are: {type(error).__name__}: {error}")
+    if os.environ.get("PACELINE_LOADER", "") not in ("", "Off"):
+        try:
+            from paceline.loader import _patch as loader_patch
+
+            loader_patch.install()
+        except BaseException as error:
+            say(f"PyTorch's loaders are left as they are: {type(error).__name__}: {error}")
 
 
 def when_torch_is_imported() -> None:

@@ -46,6 +46,7 @@ void Exchange::release(std::uint32_t worker, std::uint32_t slot) {
 }
 
 void Exchange::tell(std::uint32_t worker, const void* data, std::uint64_t size) {
+  const std::scoped_lock lock(outboxes_);
   Outbox& outbox = sides_[worker].outbox;
   outbox.bytes.append(reinterpret_cast<const char*>(&size), kLengthBytes);
   outbox.bytes.append(static_cast<const char*>(data), size);
@@ -71,7 +72,10 @@ void Exchange::flush(std::uint32_t worker) {
 Wake Exchange::collect(std::int64_t timeout_ns, std::uint32_t& worker, std::string*& message) {
   const std::uint32_t workers = region_->workers();
   return wait_for(region_->makers_bell(), timeout_ns, [&] {
-    for (std::uint32_t i = 0; i < workers; ++i) flush(i);
+    {
+      const std::scoped_lock lock(outboxes_);
+      for (std::uint32_t i = 0; i < workers; ++i) flush(i);
+    }
     for (std::uint32_t i = 0; i < workers; ++i) {
       const std::uint32_t candidate = (next_ + i) % workers;
       ByteRing ring = region_->up(candidate);

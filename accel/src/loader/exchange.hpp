@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // One loader as its processes use it: the region, and how far this process is with each message. What the C ABI exports.
 //
-// Ownership: of the region. Threads: maker's calls by one at a time, each worker's by that worker's one; release by any.
+// Ownership: of the region. Threads: collect by one at a time, tell by any of the maker's, each worker's (claim among them) by
+// that worker's one; release by any. Forked children use nothing that locks.
 // Failure: bad_alloc only.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -42,9 +44,10 @@ class Exchange {
     Inbox from_maker;
     std::string heard;
   };
-  void flush(std::uint32_t worker);
+  void flush(std::uint32_t worker);  // outboxes_ is locked
 
   std::unique_ptr<Region> region_;
+  std::mutex outboxes_;  // a loader may be shut down while another thread waits in collect
   std::vector<Side> sides_;
   std::string collected_;
   std::uint32_t next_ = 0;

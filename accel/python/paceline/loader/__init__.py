@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loaders whose workers write batches straight into shared slabs. Samples, their order and random state are those of
+torch.utils.data.DataLoader, bit for bit (numerics class Bitwise).
+
+    loader = paceline.loader.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=8)
+    paceline.loader.accelerate(loader)  # one that is there already
+
+What is not expressly supported is left to PyTorch; `paceline.explain()` says what and why.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch.utils.data
+
+from paceline.loader import _iterator, _patch, _report
+
+__all__ = ["DataLoader", "accelerate"]
+
+Sample = TypeVar("Sample", covariant=True)
+
+
+class DataLoader(torch.utils.data.DataLoader[Sample]):
+    """torch.utils.data.DataLoader with torch's arguments."""
+
+    def _get_iterator(self) -> Any:
+        ours = _iterator.iterator(self)
+        return super()._get_iterator() if ours is None else ours
+
+
+def accelerate(loader: Any) -> Any:
+    """The same loader, accelerated from its next iteration on. One whose class makes iterators of its own is left as it is."""
+    if type(loader)._get_iterator not in (torch.utils.data.DataLoader._get_iterator, DataLoader._get_iterator):
+        _report.account_of(loader).left(loader, f"{type(loader).__qualname__} makes its own iterators")
+    else:
+        _patch.patch()
+        loader._paceline_loader = True
+    return loader

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's multi-process iterator with our exchange in place of its queues."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.multiprocessing
+from torch.utils.data import dataloader
+from torch.utils.data._utils import worker as torch_worker
+
+from paceline._inject import disabled
+from paceline.loader import _native, _report
+from paceline.loader._exchange import Context, Exchange
+
+Base = dataloader._MultiProcessingDataLoaderIter
+
+# Parameters of what this file builds on, in 1.13 and 2.14.
+_LOOP = (
+    "dataset_kind dataset index_queue data_queue done_event auto_collation collate_fn drop_last base_seed init_fn "
+    "worker_id num_workers persistent_workers shared_seed"
+)
+TESTED: list[tuple[Any, list[tuple[str, ...]]]] = [
+    (Base.__init__, [("self", "loader")]),
+    (Base._reset, [("self", "loader", "first_iter")]),
+    (Base._try_put_index, [("self",)]),
+    (Base._next_index, [("self",)]),
+    (Base._shutdown_workers, [("self",)]),
+    (dataloader.DataLoader._get_iterator, [("self",)]),
+    (
+        torch_worker._worker_loop,
+        [tuple(_LOOP.split()), tuple(_LOOP.replace(" dataset ", " dataset_holder ").split())],
+    ),
+]
+
+
+def why_untested() -> str:
+    """Empty where PyTorch's loader is one that this layer was tested with."""
+    for function, known in TESTED:
+        code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+        if code is None or code.co_varnames[: code.co_argcount] not in known:
+            return (
+                f"{getattr(function, '__qualname__', function)} is not that of a PyTorch this release was tested with"
+            )
+    return ""
+
+
+def why_not(loader: Any) -> str:
+    """Empty where batches of this loader may pass through our slabs; else why they go PyTorch's way."""
+    if disabled():
+        return "PACELINE_DISABLE=1"
+    if loader.num_workers == 0:
+        return "no workers (num_workers=0): samples are made in the training process"
+    why = _native.why_unavailable() or why_untested()
+    if why:
+        return why
+    if isinstance(loader.dataset, (dataloader.IterDataPipe, dataloader.MapDataPipe)):
+        return "its dataset is a DataPipe"
+    context = loader.multiprocessing_context
+    method = context.get_start_method() if context is not None else torch.multiprocessing.get_start_method()
+    if method != "fork":
+        return f"its workers start by {method}, not by fork"
+    if not getattr(loader, "in_order", True):
+        return "in_order=False: there is no order to keep"
+    if loader.pin_memory and _pins():
+        return "pin_memory with an accelerator"
+    if loader.num_workers > _native.MAX_WORKERS:
+        return f"{loader.num_workers} workers, more than {_native.MAX_WORKERS}"
+    if loader.prefetch_factor + 2 > _native.MAX_SLOTS:
+        return f"prefetch_factor={loader.prefetch_factor}, more than {_native.MAX_SLOTS - 2}"
+    return ""
+
+
+def _pins() -> bool:
+    accelerator = getattr(torch, "accelerator", None)
+    return bool(accelerator.is_available() if accelerator is not None else torch.cuda.is_available())
+
+
+class _Seen:
+    """A loader as PyTorch's iterator sees it: with our context."""
+
+    def __init__(self, loader: Any, context: Context) -> None:
+        self._loader = loader
+        self.multiprocessing_context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+class Iterator(Base):  # type: ignore[misc, valid-type]
+    """One pass, or with persistent workers all passes, over a loader."""
+
+    def __init__(self, loader: Any, exchange: Exchange, account: _report.Account) -> None:
+        self._exchange = exchange
+        self._account = account
+        context = loader.multiprocessing_context or torch.multiprocessing
+        super().__init__(_Seen(loader, Context(exchange, context)))
+        self._profile_name = self._profile_name.replace(type(self).__name__, Base.__name__)
+
+    def _shutdown_workers(self) -> None:
+        super()._shutdown_workers()
+        self._account.add(self._exchange)
+        self._exchange.region.retire()
+
+
+def iterator(loader: Any) -> Any:
+    """Ours, or None where PyTorch's own is to be used. Nothing random has been drawn then."""
+    account = _report.account_of(loader)
+    try:
+        why = why_not(loader)
+        if not why:
+            exchange = Exchange(loader.num_workers, loader.prefetch_factor)
+    except Exception as error:  # a loader of the program's own make may have anything in these places
+        why = f"{type(error).__name__}: {error}"
+    if why:
+        account.left(loader, why)
+        return None
+    account.why = ""
+    account.iterators += 1
+    try:
+        return Iterator(loader, exchange, account)
+    except BaseException:
+        exchange.region.retire()
+        raise

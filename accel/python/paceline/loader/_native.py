@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loader's shared memory (paceline/loader.h) for Python: slabs and messages. Waiting gives up the interpreter lock; what takes
+nanoseconds does not."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+from typing import Any
+
+from paceline._library import API_VERSION, path
+
+NOTHING, INTERRUPTED = 1, 2
+NO_SLOT = 64
+MAX_SLOTS = 64
+MAX_WORKERS = 1024
+
+
+class Functions:
+    """The exported functions, typed. Raises OSError or AttributeError where there are none."""
+
+    def __init__(self) -> None:
+        waiting = ctypes.CDLL(path())
+        quick = ctypes.PyDLL(path())
+        version = quick.paceline_api_version()
+        if version != API_VERSION:
+            raise OSError(f"{path()} has API version {version}, not {API_VERSION}: install both from one release")
+        handle, number, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
+        data, length = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_uint64)
+
+        def function(library: Any, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Any:
+            found = library[f"paceline_loader_{name}"]
+            found.argtypes = arguments
+            found.restype = result
+            return found
+
+        collect = (handle, ctypes.c_int32, ctypes.POINTER(number), data, length)
+        hear = (handle, number, ctypes.c_int32, data, length)
+        self.create = function(waiting, "create", number, number, size, ctypes.POINTER(handle))
+        self.destroy = function(waiting, "destroy", handle, result=None)
+        self.slot = function(quick, "slot", handle, number, number, result=ctypes.c_void_p)
+        self.claim = function(quick, "claim", handle, number, size, result=number)
+        self.release = function(quick, "release", handle, number, number)
+        self.tell = function(quick, "tell", handle, number, ctypes.c_char_p, size)
+        self.hear = function(waiting, "hear", *hear)
+        self.answer = function(
+            waiting, "answer", handle, number, ctypes.c_char_p, size, ctypes.c_int32, ctypes.POINTER(size)
+        )
+        self.collect = function(waiting, "collect", *collect)
+        self.collect_now = function(quick, "collect", *collect)
+        self.digest = function(waiting, "digest", handle, size, size, result=size)
+
+
+@functools.cache
+def functions() -> Functions:
+    return Functions()
+
+
+@functools.cache
+def why_unavailable() -> str:
+    """Empty where the library can be used; else the reason."""
+    try:
+        functions()
+    except (OSError, AttributeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+# Garbage collection finalizes what belongs to one cycle in any order: a region must not go before its iterator has.
+_in_use: set[Region] = set()
+
+
+class Region:
+    """The memory of one loader, made here and inherited by forked workers. Slots are released by any of its users; the
+    mapping ends with the last reference to this object in a process, not before `retire`."""
+
+    def __init__(self, workers: int, slots: int, slot_bytes: int) -> None:
+        self.workers, self.slots, self.slot_bytes = workers, slots, slot_bytes
+        self.owner = os.getpid()
+        self._functions = functions()
+        self._handle = ctypes.c_void_p()
+        code = self._functions.create(workers, slots, slot_bytes, ctypes.byref(self._handle))
+        if code != 0:
+            raise OSError(
+                f"no shared memory for {workers} workers of {slots} slots of {slot_bytes} bytes (code {code})"
+            )
+        _in_use.add(self)
+        self._worker = ctypes.c_uint32()
+        self._data = ctypes.c_void_p()
+        self._size = ctypes.c_uint64()
+        self._out = (ctypes.byref(self._data), ctypes.byref(self._size))
+
+    def retire(self) -> None:
+        """Its workers have gone."""
+        _in_use.discard(self)
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle and not sys.is_finalizing():
+            self._functions.destroy(handle)
+
+    def address(self, worker: int, slot: int) -> int:
+        found: int = self._functions.slot(self._handle, worker, slot)
+        return found
+
+    def claim(self, worker: int, avoid: int) -> int:
+        found: int = self._functions.claim(self._handle, worker, avoid)
+        return found
+
+    def release(self, worker: int, slot: int) -> None:
+        self._functions.release(self._handle, worker, slot)
+
+    def _received(self, code: int) -> bytes | None:
+        if code in (NOTHING, INTERRUPTED):
+            return None
+        if code != 0:
+            raise RuntimeError(f"paceline.loader: a message could not be received (code {code})")
+        return ctypes.string_at(self._data.value, self._size.value) if self._size.value else b""
+
+    def tell(self, worker: int, message: bytes) -> None:
+        if self._functions.tell(self._handle, worker, message, len(message)) != 0:
+            raise MemoryError("paceline.loader: no memory for a message to a worker")
+
+    def hear(self, worker: int, timeout_ms: int) -> bytes | None:
+        """None: the time is over, or a signal came."""
+        return self._received(self._functions.hear(self._handle, worker, timeout_ms, *self._out))
+
+    def answer(self, worker: int, message: bytes, timeout_ms: int, sent: ctypes.c_uint64) -> bool:
+        """Whether all of it has gone; `sent` remembers how much has."""
+        code = self._functions.answer(self._handle, worker, message, len(message), timeout_ms, ctypes.byref(sent))
+        if code < 0:
+            raise RuntimeError(f"paceline.loader: a message could not be sent (code {code})")
+        return bool(code == 0)
+
+    def collect(self, timeout_ms: int) -> tuple[int, bytes] | None:
+        """None: the time is over, or a signal came, whose handlers run on return."""
+        out = (ctypes.byref(self._worker), *self._out)
+        code = self._functions.collect_now(self._handle, 0, *out)
+        if code == NOTHING and timeout_ms > 0:
+            code = self._functions.collect(self._handle, timeout_ms, *out)
+        message = self._received(code)
+        return None if message is None else (self._worker.value, message)

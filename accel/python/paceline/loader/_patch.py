@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's own DataLoader with our iterator, in programs that do not know Paceline. Off unless the job asks:
+
+PACELINE_LOADER=Auto   samples, order and random state are PyTorch's bit for bit (class Bitwise), so any PACELINE_NUMERICS allows it.
+
+`_get_iterator` of the class is replaced in place; loaders, their types and subclasses stay PyTorch's. What cannot be promised
+to be equal gets PyTorch's own iterator.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any, Callable
+
+from torch.utils.data import DataLoader
+
+from paceline._inject import say
+from paceline.loader import _iterator, _report
+
+ON = "on"
+_undo: list[Callable[[], None]] = []
+
+
+def wanted() -> str:
+    """Empty where the job asks for it; else why not."""
+    told = os.environ.get("PACELINE_LOADER", "")
+    if told in ("", "Off"):
+        return f"off (PACELINE_LOADER is {told or 'not set'})"
+    if told != "Auto":
+        say(f"PACELINE_LOADER is {told!r}: it must be Auto or Off; PyTorch's loaders are left as they are")
+        return f"off (PACELINE_LOADER is {told}, neither Auto nor Off)"
+    return ""
+
+
+def install() -> None:
+    _report.switch = wanted()
+    if _report.switch:
+        return
+    why = _iterator.why_untested()
+    if why:
+        _report.switch = f"off ({why})"
+        say(f"PyTorch's loaders are left as they are: {why}")
+        return
+    patch()
+    _report.switch = ON
+
+
+def patch() -> None:
+    """Loaders that were accelerated expressly get our iterator, and where the job asks, all."""
+    if _undo:
+        return
+    original = DataLoader._get_iterator
+
+    @functools.wraps(original)
+    def _get_iterator(self: Any) -> Any:
+        wanted = _report.switch == ON or getattr(self, "_paceline_loader", False)
+        ours = _iterator.iterator(self) if wanted else None  # of no batches, it is false
+        return original(self) if ours is None else ours
+
+    DataLoader._get_iterator = _get_iterator  # type: ignore[method-assign]
+    _undo.append(functools.partial(setattr, DataLoader, "_get_iterator", original))
+
+
+def uninstall() -> None:
+    """Puts the original back."""
+    while _undo:
+        _undo.pop()()
+    _report.switch = "off (uninstalled)"
