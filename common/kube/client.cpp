@@ -116,9 +116,20 @@ Result<Request> Client::prepare(std::string method, std::string target, std::str
   return request;
 }
 
+bool Client::waited_as_told(const Request& request, const http::Response& response, int& repeated,
+                            const std::stop_token& stop) const {
+  // Only 429 promises that nothing was done; a 5xx may hide an applied write, so that is the caller's to judge.
+  const bool harmless = response.status == 429 ||
+                        (response.status == 503 && request.method == "GET" && !response.header("Retry-After").empty());
+  if (!harmless || repeated >= options_.throttle_retries) return false;
+  ++repeated;
+  wait(retry_after(response, options_.max_retry_after), stop);
+  return !stop.stop_requested();
+}
+
 Result<std::string> Client::call(Request request, const std::stop_token& stop) {
   bool renewed = false;
-  for (int throttled = 0;;) {
+  for (int repeated = 0;;) {
     auto response = unary_->send(request, stop);
     if (!response) return std::unexpected(response.error());
     if (response->status < 300) return std::move(response->body);
@@ -131,12 +142,9 @@ Result<std::string> Client::call(Request request, const std::stop_token& stop) {
       request.headers.push_back({"Authorization", "Bearer " + *token});
       continue;
     }
-    // Only 429 promises that nothing was done; a 5xx may hide an applied write, so that is the caller's to judge.
-    const bool again = response->status == 429 && throttled < options_.throttle_retries;
-    if (!again) return std::unexpected(std::move(error));
-    ++throttled;
-    wait(retry_after(*response, options_.max_retry_after), stop);
+    if (waited_as_told(request, *response, repeated, stop)) continue;
     if (stop.stop_requested()) return fail(Code::kCancelled, Origin::kKube, describe(request) + ": stopped");
+    return std::unexpected(std::move(error));
   }
 }
 
@@ -208,21 +216,22 @@ Status Client::watch(const Resource& resource, const std::string& ns, const Watc
   request->timeout = options.timeout + milliseconds(30000);
   FrameDecoder decoder(options_.max_event_bytes);
   std::optional<Error> broken;
-  const auto response = streams_->stream(
-      *request,
-      [&](std::string_view chunk) {
-        auto more = decoder.feed(chunk, handler);
-        if (!more) broken = more.error();
-        return more && *more;
-      },
-      stop);
-  if (broken) return std::unexpected(std::move(*broken));
-  if (!response) return std::unexpected(response.error());
-  if (response->status >= 300) {
+  for (int repeated = 0;;) {
+    const auto response = streams_->stream(
+        *request,
+        [&](std::string_view chunk) {
+          auto more = decoder.feed(chunk, handler);
+          if (!more) broken = more.error();
+          return more && *more;
+        },
+        stop);
+    if (broken) return std::unexpected(std::move(*broken));
+    if (!response) return std::unexpected(response.error());
+    if (response->status < 300) return {};
+    if (waited_as_told(*request, *response, repeated, stop)) continue;
     if (response->status == 401 && tokens_) tokens_->refused();
     return std::unexpected(error_of(response->status, response->body, describe(*request)));
   }
-  return {};
 }
 
 Result<std::string> Client::get_raw(const std::string& path, const std::stop_token& stop) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Client: kube::Api over HttpTransport. Unary verbs go through one transport, watches through another, so neither starves the other.
 //
-// Ownership: shares its transports and token source. Thread-safe. Pacing is the server's: 429 and 503 with Retry-After are waited for (bounded), and no
-// fixed rate is imposed. See api.hpp for failure.
+// Ownership: shares its transports and token source. Thread-safe. Pacing is the server's, and no fixed rate is imposed: a call or watch refused by 429, or a
+// GET by 503 with Retry-After, is repeated after the time that the server names (bounded). See api.hpp for failure.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ struct ClientOptions {
   std::string field_manager = "paceline";
   std::string prefix{};
   std::chrono::milliseconds timeout{30000};
-  int throttle_retries = 4;  // repeats after 429, for reads and writes alike (the server did not begin the work)
+  int throttle_retries = 4;                       // repeats of a call that the server told to come back later
   std::size_t max_event_bytes = 8 * 1024 * 1024;  // one watch event; a larger one ends the watch with kExhausted
   std::chrono::milliseconds max_retry_after{30000};
 };
@@ -52,6 +52,9 @@ class Client final : public Api {
 
  private:
   Result<std::string> call(http::Request request, const std::stop_token& stop);
+  /// True when the server named a time to come back and it has passed; `repeated` counts the times of one call.
+  bool waited_as_told(const http::Request& request, const http::Response& response, int& repeated,
+                      const std::stop_token& stop) const;
   Result<http::Request> prepare(std::string method, std::string target, std::string body,
                                 std::string_view content_type);
 

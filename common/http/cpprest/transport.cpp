@@ -4,8 +4,10 @@
 #include <cpprest/http_client.h>
 #include <pplx/threadpool.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <fstream>
 #include <mutex>
 #include <sstream>
@@ -89,6 +91,7 @@ class CpprestTransport final : public HttpTransport {
                             const std::stop_token& stop) {
     const std::string what = request.method + " " + request.target.substr(0, 256) + ": ";
     pplx::cancellation_token_source cancel;
+    const auto oversized = std::make_shared<std::atomic<bool>>(false);
     // Waits for the answer here, in the caller's thread: waiting inside a handler of the library deadlocks its pool.
     struct Shared {
       std::mutex mutex;
@@ -104,6 +107,12 @@ class CpprestTransport final : public HttpTransport {
         const auto type = message.headers().content_type();
         message.set_body(request.body, type.empty() ? "application/json" : type);
       }
+      message.set_progress_handler([oversized, cancel, limit = options_.max_body_bytes](
+                                       web::http::message_direction::direction direction, utility::size64_t bytes) {
+        if (direction != web::http::message_direction::download || bytes <= limit) return;
+        oversized->store(true);
+        cancel.cancel();
+      });
       auto task = client_.request(message, cancel.get_token()).then([](const web::http::http_response& answer) {
         return answer.content_ready();
       });
@@ -134,6 +143,16 @@ class CpprestTransport final : public HttpTransport {
       const auto bytes = answer.extract_vector().get();
       response.body.assign(bytes.begin(), bytes.end());
       return response;
+    } catch (...) {
+      if (!oversized->load()) return failure(what, std::current_exception());
+      return fail(Code::kExhausted, Origin::kHttp,
+                  what + "the answer is larger than " + std::to_string(options_.max_body_bytes) + " bytes");
+    }
+  }
+
+  static Result<Response> failure(const std::string& what, const std::exception_ptr& thrown) {
+    try {
+      std::rethrow_exception(thrown);
     } catch (const web::http::http_exception& error) {
       const bool timeout = error.error_code() == std::errc::timed_out;
       return fail(timeout ? Code::kTimeout : Code::kUnavailable, Origin::kHttp, what + error.what(), true);

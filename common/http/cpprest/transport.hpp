@@ -12,7 +12,8 @@ namespace paceline::http {
 
 struct CpprestOptions {
   int threads = 4;  // of cpprestsdk's own pool, which the whole process shares: the first transport decides
-  std::size_t max_in_flight = 64;  // callers beyond it wait for their turn, within their time-out
+  std::size_t max_body_bytes = 64 * 1024 * 1024;  // a larger answer is an error
+  std::size_t max_in_flight = 64;                 // callers beyond it wait for their turn, within their time-out
 };
 
 std::shared_ptr<HttpTransport> make_cpprest_transport(Endpoint endpoint, CpprestOptions options = {});

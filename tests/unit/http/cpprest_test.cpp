@@ -14,15 +14,37 @@ namespace {
 
 using namespace std::chrono_literals;
 
+Endpoint endpoint_of(const Server& server) {
+  Endpoint endpoint;
+  endpoint.host = "127.0.0.1";
+  endpoint.port = std::to_string(server.port());
+  return endpoint;
+}
+
+TEST(Cpprest, LargerAnswerThanAllowedIsAnErrorNotMemory) {
+  const auto server = Server::start(
+      {}, [](const Request&, ResponseWriter& writer) { writer.respond({200, {}, std::string(2'000'000, 'x')}); });
+  ASSERT_TRUE(server);
+  Request request;
+  request.target = "/";
+  CpprestOptions options;
+  options.max_body_bytes = 1'000'000;
+  const auto refused = make_cpprest_transport(endpoint_of(**server), options)->send(request, {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kExhausted);
+  EXPECT_NE(refused.error().message.find("larger than 1000000 bytes"), std::string::npos) << to_string(refused.error());
+  options.max_body_bytes = 2'000'000;
+  const auto taken = make_cpprest_transport(endpoint_of(**server), options)->send(request, {});
+  ASSERT_TRUE(taken) << to_string(taken.error());
+  EXPECT_EQ(taken->body.size(), 2'000'000U);
+}
+
 TEST(Cpprest, GivingUpACallLeavesTheProcessAlive) {
   const auto server = Server::start({}, [](const Request&, ResponseWriter& writer) {
     for (int i = 0; i < 500 && !writer.stop().stop_requested(); ++i) std::this_thread::sleep_for(10ms);
   });
   ASSERT_TRUE(server);
-  Endpoint endpoint;
-  endpoint.host = "127.0.0.1";
-  endpoint.port = std::to_string((*server)->port());
-  const auto transport = make_cpprest_transport(endpoint);
+  const auto transport = make_cpprest_transport(endpoint_of(**server));
   Request request;
   request.target = "/";
   request.timeout = 30s;

@@ -84,12 +84,12 @@ TEST_F(Tokens, PluginThatFailsOrHangsOrIsAbsentIsNamed) {
   EXPECT_EQ(make_token_source(config, clock)->token().error().code, Code::kUnauthorized);
 }
 
-/// Answers 401 to every token but one, and 429 as often as told.
+/// Answers 401 to every token but one, and as often as told that it is busy.
 class Gatekeeper final : public http::HttpTransport {
  public:
   Result<http::Response> send(const http::Request& request, const std::stop_token&) override {
     ++calls;
-    if (throttle-- > 0) return http::Response{429, {{"Retry-After", "0"}}, {}};
+    if (throttle-- > 0) return busy;
     for (const auto& header : request.headers) {
       if (header.name == "Authorization" && header.value == "Bearer " + wanted) return http::Response{200, {}, "{}"};
     }
@@ -102,6 +102,7 @@ class Gatekeeper final : public http::HttpTransport {
   std::string wanted;
   int calls = 0;
   int throttle = 0;
+  http::Response busy{429, {{"Retry-After", "0"}}, {}};
 };
 
 TEST_F(Tokens, ClientTakesANewTokenAfter401Once) {
@@ -134,6 +135,52 @@ TEST_F(Tokens, ClientWaitsOut429AndGivesUpInTheEnd) {
   gate->calls = 0;
   EXPECT_EQ(client.get_raw("/version").error().code, Code::kExhausted);
   EXPECT_EQ(gate->calls, 5);
+}
+
+TEST_F(Tokens, ClientRepeatsAfter503OnlyWhatWritesNothingAndWasToldWhen) {
+  Config config;
+  config.token = "t";
+  const auto gate = std::make_shared<Gatekeeper>();
+  gate->wanted = "t";
+  gate->busy.status = 503;
+  Client client(gate, gate, make_token_source(config, clock));
+  const auto calls = [&](auto call) {
+    gate->throttle = 2;
+    gate->calls = 0;
+    const bool answered = call().has_value();
+    return std::pair(answered, gate->calls);
+  };
+  const auto read = [&] { return client.get_raw("/version"); };
+  const auto write = [&] { return client.create(kPods, "default", "{}"); };
+  EXPECT_EQ(calls(read), std::pair(true, 3));
+  EXPECT_EQ(calls(write), std::pair(false, 1));
+  gate->busy.headers.clear();
+  EXPECT_EQ(calls(read), std::pair(false, 1));
+}
+
+TEST_F(Tokens, ClientComesBackToARefusedWatchWhenTold) {
+  Config config;
+  config.token = "t";
+  const auto gate = std::make_shared<Gatekeeper>();
+  gate->wanted = "t";
+  ClientOptions options;
+  options.throttle_retries = 4;
+  Client client(gate, gate, make_token_source(config, clock), options);
+  const auto watch = [&](const std::stop_token& stop) {
+    gate->calls = 0;
+    return client.watch(kPods, "default", {}, [](const WatchEvent&) { return true; }, stop);
+  };
+  gate->throttle = 2;
+  EXPECT_TRUE(watch({}));
+  EXPECT_EQ(gate->calls, 3);
+  gate->throttle = 100;
+  EXPECT_EQ(watch({}).error().code, Code::kExhausted);
+  EXPECT_EQ(gate->calls, 5);
+  gate->busy.headers.front().value = "3600";
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_FALSE(watch(stop.get_token()));  // at once
+  EXPECT_EQ(gate->calls, 1);
 }
 
 }  // namespace
