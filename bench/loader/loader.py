@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tuned torch.utils.data.DataLoader (persistent workers, prefetching) against paceline.loader.DataLoader, in turn within one run.
+
+One row is three epochs of synthetic images, made by the workers as a decoder would make them (8-bit pixels from memory, cast and
+normalised). Each contender runs twice a round: into a loop that only reads each batch once (the null model), and into one that
+then waits as for a device whose step takes 1.3 times what PyTorch's loader takes for a batch. Told of each: images a second with the
+null model; the wait for the first batch of the later epochs and the 95th percentile of all waits, both with the device; stall, the
+share of the slower of loader and device that is lost when both run; processor seconds of loop and workers per 1,000 samples; and
+the memory of loop and workers. The ratio is images a second of ours over PyTorch's with the null model, each round against its
+neighbour in time, the median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from paceline.loader import DataLoader as Ours
+from torch.utils.data import DataLoader as Torchs
+from torch.utils.data import Dataset
+
+EPOCHS = 3
+
+
+class Images(Dataset):
+    def __init__(self, size: int, side: int, decode_s: float) -> None:
+        self.size = size
+        self.decode_s = decode_s
+        self.pixels = torch.randint(0, 256, (16, 3, side, side), dtype=torch.uint8)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        end = time.thread_time() + self.decode_s
+        while time.thread_time() < end:
+            pass
+        return self.pixels[index % 16].float().sub_(127.5).div_(58.0), index % 1000
+
+
+@dataclass
+class Result:
+    """Of one contender, a value for each round."""
+
+    rates: list[float] = field(default_factory=list)
+    rates_with_device: list[float] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    first_waits: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+    resident: list[float] = field(default_factory=list)
+
+    def told(self, rate_of_device: float) -> dict[str, float]:
+        stalls = [1 - both / min(null, rate_of_device) for null, both in zip(self.rates, self.rates_with_device)]
+        return {
+            "images_per_s": round(statistics.median(self.rates), 1),
+            "stall": round(statistics.median(stalls), 3),
+            "first_batch_ms": round(statistics.median(self.first_waits) * 1e3, 2),
+            "p95_wait_ms": round(statistics.quantiles(self.waits, n=20)[18] * 1e3, 2),
+            "cpu_s_per_1000": round(statistics.median(self.processor), 3),
+            "resident_mib": round(statistics.median(self.resident)),
+        }
+
+
+def processor_seconds(pids: list[int]) -> float:
+    """Of this process and the workers that are still there."""
+    total = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    for pid in pids:
+        with Path(f"/proc/{pid}/stat").open(encoding="ascii") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def resident_mib(pids: list[int]) -> float:
+    """What is shared counts once. Batches that PyTorch's workers have sent and nobody has opened yet are in nobody's memory."""
+    total = 0
+    for pid in (os.getpid(), *pids):
+        with Path(f"/proc/{pid}/smaps_rollup").open(encoding="ascii") as file:
+            total += sum(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+    return total / 1024
+
+
+class Run:
+    """A loader whose workers are there and have touched their memory: the first epoch is outside the time."""
+
+    def __init__(self, kind: Any, images: Images, options: argparse.Namespace) -> None:
+        self.loader = kind(
+            images,
+            batch_size=options.batch,
+            shuffle=True,
+            num_workers=options.workers,
+            persistent_workers=True,
+            prefetch_factor=options.prefetch,
+        )
+        for _ in self.loader:
+            pass
+        self.pids = [worker.pid for worker in self.loader._iterator._workers]
+
+    def epochs(self, device_s: float, result: Result | None = None) -> float:
+        """Images a second."""
+        began, samples = time.perf_counter(), 0
+        for _ in range(EPOCHS):
+            asked, first = time.perf_counter(), True
+            for batch in self.loader:
+                got = time.perf_counter()
+                if result is not None:
+                    result.waits.append(got - asked)
+                    if first:
+                        result.first_waits.append(got - asked)
+                first = False
+                batch[0].sum()
+                samples += len(batch[1])
+                if device_s:
+                    time.sleep(max(0.0, device_s - (time.perf_counter() - got)))
+                asked = time.perf_counter()
+        return samples / (time.perf_counter() - began)
+
+    def measure(self, device_s: float, result: Result) -> None:
+        processor = processor_seconds(self.pids)
+        result.rates.append(self.epochs(0))
+        used = processor_seconds(self.pids) - processor
+        result.processor.append(used / (EPOCHS * len(self.loader.dataset)) * 1000)
+        result.resident.append(resident_mib(self.pids))
+        result.rates_with_device.append(self.epochs(device_s, result))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--batches", type=int, default=20, help="of an epoch")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--side", type=int, default=224)
+    parser.add_argument("--decode-ms", type=float, default=0, help="processor time added to each image")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--prefetch", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    marks = sys.modules.get("paceline._torch_marks")
+    if marks is not None:
+        marks.uninstall()  # neither contender is traced
+    torch.set_num_threads(1)
+    images = Images(options.batches * options.batch, options.side, options.decode_ms / 1e3)
+    load = os.getloadavg()[0]
+    device_s = 1.3 * options.batch / Run(Torchs, images, options).epochs(0)
+    results = {"torch": Result(), "ours": Result()}
+    kinds = {"torch": Torchs, "ours": Ours}
+    for number in range(options.rounds):
+        for name in ("torch", "ours") if number % 2 == 0 else ("ours", "torch"):
+            Run(kinds[name], images, options).measure(device_s, results[name])
+    ours, torchs = results["ours"], results["torch"]
+    ratios = [o / t for o, t in zip(ours.rates, torchs.rates)]
+    print(
+        f"PyTorch {torch.__version__}, {options.workers} workers, batches of {options.batch} images of {options.side} pixels and {options.decode_ms} ms, "
+        f"a device step of {device_s * 1e3:.1f} ms, load {load:.2f} at the beginning, {os.getloadavg()[0]:.2f} at the end"
+    )
+    said: dict[str, Any] = {"bench": "loader", "ratio": round(statistics.median(ratios), 3)}
+    for name, result in results.items():
+        said[name] = result.told(options.batch / device_s)
+        print(f"  {name:6} {said[name]}")
+    print(f"  ratios of the rounds: {' '.join(f'{ratio:.2f}' for ratio in ratios)}")
+    print(
+        json.dumps(
+            {
+                **said,
+                "workers": options.workers,
+                "decode_ms": options.decode_ms,
+                "pytorch": torch.__version__,
+                "load": round(load, 2),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
