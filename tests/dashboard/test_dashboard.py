@@ -161,12 +161,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
             wait_until("counters far from zero", doubled, process, log)
             settled = time.time() + WINDOW_S + 1
-            time.sleep(3 * WINDOW_S + 1)
+            (labels,) = prometheus.ask("query", query="count by (namespace, job) (paceline_steps_total)")["result"]
+            names = labels["metric"]["namespace"], labels["metric"]["job"]
+
+            def enough() -> bool:
+                return len(stack_and_step(Run(prometheus, start, settled, time.time(), "", *names))) > 2 * WINDOW_S
+
+            wait_until("points to compare", enough, process, log)
             with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
                 scrape = answer.read().decode()
-            end = time.time()
-            (labels,) = prometheus.ask("query", query="count by (namespace, job) (paceline_steps_total)")["result"]
-            yield Run(prometheus, start, settled, end, scrape, labels["metric"]["namespace"], labels["metric"]["job"])
+            yield Run(prometheus, start, settled, time.time(), scrape, *names)
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
@@ -174,6 +178,33 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
                     process.wait(60)
                 except subprocess.TimeoutExpired:
                     process.kill()
+
+
+def stacked_panel() -> dict[str, Any]:
+    (stacked,) = [panel for panel in DASHBOARD["panels"] if panel["title"] == "Where each step's time goes"]
+    found: dict[str, Any] = stacked
+    return found
+
+
+def stack_and_step(run: Run) -> list[tuple[float, float]]:
+    """Height of the stack and mean step time, at each point where both can be told and must be the same."""
+    total: dict[float, float] = {}
+    for series in run.series(stacked_panel()["targets"][0]["expr"]):
+        assert set(series["metric"]) == {"phase"}
+        for at, value in series["values"]:
+            total[at] = total.get(at, 0) + float(value)
+    selector = f'namespace="{run.namespace}",job="{run.job}"'
+    (mean,) = run.series(
+        f"sum(rate(paceline_step_seconds_sum{{{selector}}}[{WINDOW_S}s]))"
+        f" / sum(rate(paceline_step_seconds_count{{{selector}}}[{WINDOW_S}s]))"
+    )
+    # What a killed rank did after its last whole step counts as time but not as a step: windows with its end are left out.
+    near_zero = {at for series in run.series(NEAR_ZERO) for at, _ in series["values"]}
+    return [
+        (total[at], float(value))
+        for at, value in mean["values"]
+        if at >= run.settled and at in total and at not in near_zero and math.isfinite(float(value))
+    ]
 
 
 def queries() -> list[tuple[str, str]]:
@@ -206,26 +237,9 @@ def test_variables_find_the_job(run: Run) -> None:
 
 def test_phases_add_up_to_the_step_time(run: Run) -> None:
     """The stack's height is the step time: what the panel's description promises."""
-    (stacked,) = [panel for panel in DASHBOARD["panels"] if panel["title"] == "Where each step's time goes"]
-    assert stacked["fieldConfig"]["defaults"]["custom"]["stacking"]["mode"] == "normal"
-    total: dict[float, float] = {}
-    for series in run.series(stacked["targets"][0]["expr"]):
-        assert set(series["metric"]) == {"phase"}
-        for at, value in series["values"]:
-            total[at] = total.get(at, 0) + float(value)
-    selector = f'namespace="{run.namespace}",job="{run.job}"'
-    (mean,) = run.series(
-        f"sum(rate(paceline_step_seconds_sum{{{selector}}}[{WINDOW_S}s]))"
-        f" / sum(rate(paceline_step_seconds_count{{{selector}}}[{WINDOW_S}s]))"
-    )
-    # What a killed rank did after its last whole step counts as time but not as a step: windows with its end are left out.
-    near_zero = {at for series in run.series(NEAR_ZERO) for at, _ in series["values"]}
-    compared = [
-        (total[at], float(value))
-        for at, value in mean["values"]
-        if at >= run.settled and at in total and at not in near_zero and math.isfinite(float(value))
-    ]
-    assert len(compared) > 5
+    assert stacked_panel()["fieldConfig"]["defaults"]["custom"]["stacking"]["mode"] == "normal"
+    compared = stack_and_step(run)
+    assert len(compared) > WINDOW_S
     for stack, step in compared:
         assert stack == pytest.approx(step, rel=0.001)
 
