@@ -20,12 +20,12 @@ Agent::Agent(Root root, GpuLibrary& library, Publisher& publisher, Metrics& metr
       publisher_(publisher),
       metrics_(metrics),
       clock_(clock),
-      options_(options),
+      options_(std::move(options)),
       probe_at_(clock.steady()),
       renew_at_(clock.steady()),
-      pulse_at_(clock.steady() + options.pulse_interval),
-      settler_(options.link_hold),
-      pause_(options.retry_first),
+      pulse_at_(clock.steady() + options_.pulse_interval),
+      settler_(options_.link_hold),
+      pause_(options_.retry_first),
       alive_at_ns_(clock.steady().time_since_epoch().count()) {}
 
 SteadyTime Agent::tick(const std::stop_token& stop) {
@@ -52,6 +52,19 @@ void Agent::feel_pulse() {
   probe_at_ = clock_.steady();
 }
 
+std::optional<Registrations> Agent::read_report() {
+  if (options_.registrations.empty()) return std::nullopt;
+  const auto text = read_text(options_.registrations);
+  if (!text) return std::nullopt;
+  auto report = read_registrations(*text);
+  if (!report) {
+    complain(("cannot use " + options_.registrations.string()).c_str(), report.error(), report_complaint_);
+    return std::nullopt;
+  }
+  report_complaint_.clear();
+  return std::move(*report);
+}
+
 void Agent::probe_and_publish(const std::stop_token& stop) {
   const auto began = clock_.steady();
   // Before the probe: what changes in between is seen at the next pulse.
@@ -61,7 +74,7 @@ void Agent::probe_and_publish(const std::stop_token& stop) {
   const auto settled = settler_.settle(hardware, began);
   Settings settings = read_settings(root_, hardware);
   auto earlier = counters_.compare(settings.counters, began);
-  const auto findings = run_checks(Node(hardware, std::move(settings), std::move(earlier)));
+  const auto findings = run_checks(Node(hardware, std::move(settings), std::move(earlier), read_report()));
   metrics_.probed(hardware, clock_.steady() - began);
   metrics_.checked(findings);
   const auto published = publisher_.publish(hardware, findings, stop);

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -31,6 +32,8 @@ struct AgentOptions {
   /// How long a link that was down must be up before it is reported up.
   std::chrono::milliseconds link_hold{30000};
   std::chrono::milliseconds retry_first{1000};
+  /// What paceline-probe reported at this node's start; empty, or not there: nobody tried.
+  std::filesystem::path registrations;
 };
 
 class Agent {
@@ -51,6 +54,7 @@ class Agent {
 
  private:
   void probe_and_publish(const std::stop_token& stop);
+  std::optional<Registrations> read_report();
   void feel_pulse();
   /// Logs an error unless the same was logged last for the same purpose.
   static void complain(const char* what, const Error& error, std::string& last);
@@ -71,6 +75,7 @@ class Agent {
   std::chrono::milliseconds pause_;
   std::string publish_complaint_;
   std::string renew_complaint_;
+  std::string report_complaint_;
   std::atomic<std::int64_t> alive_at_ns_;
   std::atomic<bool> ready_ = false;
 };

@@ -30,6 +30,7 @@ struct Options {
   std::string listen = "0.0.0.0";
   std::uint16_t port = 9464;
   int probe_seconds = 30;
+  std::string registrations;
   bool print = false;
 };
 
@@ -89,6 +90,7 @@ int run(const Options& options) {
   agent::Publisher publisher(**api, clock, publishing);
   agent::AgentOptions timing;
   timing.probe_interval = std::chrono::seconds(options.probe_seconds);
+  timing.registrations = options.registrations;
   agent::Agent loop(root, *library, publisher, metrics, clock, timing);
 
   http::ServerOptions listen;
@@ -122,6 +124,8 @@ int main(int argc, char** argv) {
   app.add_option("--probe-seconds", options.probe_seconds, "pause between two probes")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
+  app.add_option("--registrations", options.registrations,
+                 "report of paceline-probe (its --output), written before this program started; may be absent");
   app.add_flag("--print", options.print, "print what the probes find, as JSON, and end");
   CLI11_PARSE(app, argc, argv);
   return run(options);

@@ -38,6 +38,11 @@ int main(int argc, char** argv) {
   CLI::App* doctor =
       app.add_subcommand("doctor", "Tell what keeps GPUDirect RDMA from working on a machine, and what to type");
   doctor->add_flag("--json", sick.json, "every finding, as JSON");
+  CLI::Option* live = doctor->add_flag(
+      "--live", sick.live, "register memory of idle GPUs with the NICs, and take it back: what only an attempt proves");
+  doctor->add_option("--probe", sick.probe, "the program that does it; default: paceline-probe beside this one");
+  doctor->add_option("--registrations", sick.registrations, "what paceline-probe reported instead, maybe in a pod")
+      ->excludes(live);
   doctor->add_option("--root", sick.machine.root, "folder with the sys and proc of another machine, or a recording");
   doctor->add_option("--nvml", sick.machine.nvml, "a recorded answer of NVML (nvml.json of a recording)");
   try {

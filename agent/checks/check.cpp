@@ -57,8 +57,12 @@ std::string_view to_string(Place place) {
   return kNames[static_cast<std::size_t>(place)];
 }
 
-Node::Node(Hardware machine, Settings setup, std::optional<EarlierCounters> before)
-    : hardware(std::move(machine)), settings(std::move(setup)), earlier(std::move(before)), fabric(relate(hardware)) {
+Node::Node(Hardware machine, Settings setup, std::optional<EarlierCounters> before, std::optional<Registrations> tried)
+    : hardware(std::move(machine)),
+      settings(std::move(setup)),
+      earlier(std::move(before)),
+      registrations(std::move(tried)),
+      fabric(relate(hardware)) {
   nvidia = std::any_of(fabric.gpus.begin(), fabric.gpus.end(), [&](const FabricDevice& gpu) {
     const PciFunction* found = function(gpu.address);
     return found != nullptr && found->vendor == 0x10de;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checks that say whether GPUDirect RDMA can work on a node, and what to do where it cannot: one table, and one pure function per check
-// over what the probes read. What a daemon cannot see (a pod's limits, a live registration) stands in the table as well, with where it is
-// looked at, and is never guessed.
+// over what the probes read and what paceline-probe tried. What only a job's pod shows stands in the table as well, with where it is looked at,
+// and is never guessed.
 //
 // Pure; thread-safe as any value is. Nothing fails: what cannot be told is `kUnknown`, and its evidence says what was missing.
 #pragma once
@@ -16,6 +16,7 @@
 #include "agent/probe/fabric.hpp"
 #include "agent/probe/hardware.hpp"
 #include "agent/probe/settings.hpp"
+#include "agent/registration/registrations.hpp"
 
 namespace paceline::agent {
 
@@ -61,13 +62,15 @@ struct Pair {
 
 /// All that the checks look at. Borrows nothing but from itself: not to be copied.
 struct Node {
-  Node(Hardware machine, Settings setup, std::optional<EarlierCounters> before = {});
+  Node(Hardware machine, Settings setup, std::optional<EarlierCounters> before = {},
+       std::optional<Registrations> tried = {});
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
   const Hardware hardware;
   const Settings settings;
   const std::optional<EarlierCounters> earlier;
+  const std::optional<Registrations> registrations;  // absent: nobody tried
   const Fabric fabric;
   std::vector<Pair> pairs;
   /// The NICs that jobs use: those of the rails, and those of the same board that fell behind.

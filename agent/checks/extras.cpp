@@ -5,11 +5,6 @@
 
 namespace paceline::agent {
 
-void check_in_pod(const Node& node, Findings& found) {
-  if (has_gpu_and_nic(node, found))
-    found.unknown("", "answered in the job's pod: its limits and environment are its own");
-}
-
 void check_gdrcopy(const Node& node, Findings& found) {
   if (!has_nvidia(node, found)) return;
   if (!node.settings.char_devices) return found.unknown("", "/proc/devices cannot be read");

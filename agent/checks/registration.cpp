@@ -29,6 +29,97 @@ DmaBufAnswer dmabuf_prerequisites(const Settings& settings) {
   return {DmaBuf::kPossible, "kernel " + settings.kernel + " and the open kernel module allow it"};
 }
 
+/// Attempts of one way to register a GPU's memory with a NIC that jobs use.
+struct Tried {
+  int done = 0;
+  std::vector<const Attempt*> failed;
+  bool any() const { return done > 0 || !failed.empty(); }
+};
+
+const FabricDevice* gpu_of(const Node& node, const Attempt& attempt) {
+  const auto found = std::find_if(node.fabric.gpus.begin(), node.fabric.gpus.end(),
+                                  [&](const FabricDevice& gpu) { return gpu.address == attempt.gpu; });
+  return found == node.fabric.gpus.end() ? nullptr : &*found;
+}
+
+bool concerns_jobs(const Node& node, const Attempt& attempt) {
+  return attempt.nic.empty() || std::any_of(node.compute_nics.begin(), node.compute_nics.end(),
+                                            [&](const RdmaDevice* nic) { return nic->name == attempt.nic; });
+}
+
+Tried tried(const Node& node, Step way) {
+  Tried all;
+  if (!node.registrations) return all;
+  for (const auto& attempt : node.registrations->attempts) {
+    if (attempt.step != way || !concerns_jobs(node, attempt) || gpu_of(node, attempt) == nullptr) continue;
+    if (attempt.outcome == Outcome::kDone) ++all.done;
+    if (attempt.outcome == Outcome::kRefused || attempt.outcome == Outcome::kHung) all.failed.push_back(&attempt);
+  }
+  return all;
+}
+
+bool works(const Node& node, Step way, const Attempt& pair) {
+  const auto& all = node.registrations->attempts;
+  return std::any_of(all.begin(), all.end(), [&](const Attempt& attempt) {
+    return attempt.step == way && attempt.nic == pair.nic && attempt.gpu == pair.gpu &&
+           attempt.outcome == Outcome::kDone;
+  });
+}
+
+/// The first step of the way to a registration that was not done; null where none stands in the way.
+const Attempt* obstacle(const Node& node) {
+  for (const auto& attempt : node.registrations->attempts) {
+    const bool way = attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory;
+    if ((way && attempt.outcome != Outcome::kHung) || attempt.step == Step::kDmaBufDriver) continue;
+    if (attempt.outcome != Outcome::kDone && concerns_jobs(node, attempt)) return &attempt;
+  }
+  return nullptr;
+}
+
+std::string why_untried(const Node& node) {
+  if (!node.registrations) return "no registration was tried: `paceline doctor --live` does";
+  if (!node.registrations->problem.empty()) return "no registration was tried: " + node.registrations->problem;
+  const Attempt* first = obstacle(node);
+  return first == nullptr ? "no registration was tried" : describe(*first) + ": " + first->why;
+}
+
+/// Every near pair of GPU and NIC was tried.
+bool tried_all(const Node& node, Step way) {
+  return std::all_of(node.pairs.begin(), node.pairs.end(), [&](const Pair& pair) {
+    const auto& all = node.registrations->attempts;
+    return std::any_of(all.begin(), all.end(), [&](const Attempt& attempt) {
+      return attempt.step == way && attempt.nic == pair.nic->label && attempt.gpu == pair.gpu->address;
+    });
+  });
+}
+
+/// Tells of what was tried: bad where neither way works, a warning where the other one does. A driver that hangs is always bad: it hangs every
+/// job.
+void tell_tried(const Node& node, Findings& found, Step way, const Tried& all) {
+  const Step other = way == Step::kDmaBuf ? Step::kPeerMemory : Step::kDmaBuf;
+  for (const Attempt* attempt : all.failed) {
+    const std::string pair = gpu_of(node, *attempt)->label + " " + attempt->nic;
+    if (attempt->outcome != Outcome::kHung && works(node, other, *attempt)) {
+      found.warn(pair, attempt->why + (other == Step::kPeerMemory ? "; by its pointer it can be registered"
+                                                                  : "; as dma-buf it can be registered"));
+    } else {
+      found.bad(pair, attempt->why);
+    }
+  }
+  if (all.done > 0) found.pass("", "registered for " + std::to_string(all.done) + " pairs of GPU and NIC");
+  if (!tried_all(node, way)) found.unknown("", "not for every pair: " + why_untried(node));
+}
+
+/// The step before all registrations at which a driver hung; null for none.
+const Attempt* hung_before(const Node& node) {
+  if (!node.registrations) return nullptr;
+  for (const auto& attempt : node.registrations->attempts) {
+    const bool way = attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory;
+    if (!way && attempt.outcome == Outcome::kHung && concerns_jobs(node, attempt)) return &attempt;
+  }
+  return nullptr;
+}
+
 std::string join(const std::vector<std::string>& words) {
   std::string text;
   for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
@@ -40,8 +131,13 @@ std::string join(const std::vector<std::string>& words) {
 void check_dmabuf(const Node& node, Findings& found) {
   if (!has_nvidia(node, found) || !has_nic(node, found)) return;
   const auto answer = dmabuf_prerequisites(node.settings);
+  const Tried all = tried(node, Step::kDmaBuf);
+  if (const Attempt* hung = hung_before(node)) found.bad("", describe(*hung) + ": " + hung->why);
+  // Where files tell why it cannot work, that says more than the errno.
+  if (all.done > 0 || (all.any() && answer.possible != DmaBuf::kImpossible))
+    return tell_tried(node, found, Step::kDmaBuf, all);
   if (answer.possible == DmaBuf::kNotKnown) return found.unknown("", answer.why);
-  if (answer.possible == DmaBuf::kPossible) return found.unknown("", answer.why + "; no registration was tried");
+  if (answer.possible == DmaBuf::kPossible) return found.unknown("", answer.why + "; " + why_untried(node));
   if (!node.settings.peer_memory.empty())
     return found.warn("", answer.why + "; " + join(node.settings.peer_memory) + " has to take its place");
   found.bad("", answer.why + ", and no peer memory module takes its place");
@@ -61,7 +157,9 @@ void check_peermem_loaded(const Node& node, Findings& found) {
 
 void check_peermem_effective(const Node& node, Findings& found) {
   if (!has_nvidia(node, found) || !has_nic(node, found)) return;
-  if (node.settings.peer_memory.empty()) return found.skip("no peer memory module is loaded");
+  const Tried all = tried(node, Step::kPeerMemory);
+  if (node.settings.peer_memory.empty() && all.done == 0) return found.skip("no peer memory module is loaded");
+  if (all.any()) return tell_tried(node, found, Step::kPeerMemory, all);
   if (!node.settings.modules) return found.unknown("", "/proc/modules cannot be read");
   for (const char* user_of : {"ib_core", "ib_uverbs"}) {
     const auto core = node.settings.modules->find(user_of);
@@ -69,7 +167,7 @@ void check_peermem_effective(const Node& node, Findings& found) {
     const bool used = std::any_of(core->second.begin(), core->second.end(), [](const std::string& user) {
       return user == "nvidia_peermem" || user == "nv_peer_mem";
     });
-    if (used) return found.unknown("", "bound to " + std::string(user_of) + "; no registration was tried");
+    if (used) return found.unknown("", "bound to " + std::string(user_of) + "; " + why_untried(node));
   }
   found.bad("", join(node.settings.peer_memory) + " is loaded, but the RDMA core does not list it as a user");
 }

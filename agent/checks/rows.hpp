@@ -44,8 +44,12 @@ void check_nvlink(const Node& node, Findings& found);
 void check_fabric(const Node& node, Findings& found);
 void check_imex(const Node& node, Findings& found);
 
-// extras.cpp: what is answered elsewhere, and what is only told
-void check_in_pod(const Node& node, Findings& found);
+// pod.cpp: what a job's pod may do
+void check_memlock(const Node& node, Findings& found);
+void check_uverbs_access(const Node& node, Findings& found);
+void check_nccl_env(const Node& node, Findings& found);
+
+// extras.cpp: what is only told
 void check_gdrcopy(const Node& node, Findings& found);
 void check_hugepages(const Node& node, Findings& found);
 

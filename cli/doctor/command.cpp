@@ -2,12 +2,50 @@
 #include "cli/doctor/command.hpp"
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "agent/checks/check.hpp"
 #include "agent/probe/probe.hpp"
+#include "agent/registration/child.hpp"
 #include "cli/doctor/view.hpp"
 
 namespace paceline::cli {
+namespace {
+
+std::string probe_beside_us() {
+  std::error_code error;
+  const auto us = std::filesystem::read_symlink("/proc/self/exe", error);
+  return (us.parent_path() / "paceline-probe").string();
+}
+
+/// What was tried, as the options ask; absent when they ask for nothing.
+Result<std::optional<agent::Registrations>> registrations_of(const DoctorOptions& options) {
+  if (options.live && !options.machine.root.empty()) {
+    return fail(Code::kInvalid, Origin::kConfig,
+                "--live uses the devices of this machine, and --root " + options.machine.root +
+                    " is another: leave one of them out, or give --registrations with that machine's report");
+  }
+  if (options.live) {
+    agent::ChildCommand command;
+    command.program = options.probe.empty() ? probe_beside_us() : options.probe;
+    command.arguments = {"--child"};
+    command.arguments.insert(command.arguments.end(), options.probe_arguments.begin(), options.probe_arguments.end());
+    return agent::run_child(command);
+  }
+  if (options.registrations.empty()) return std::nullopt;
+  const auto text = read_input("--registrations", options.registrations);
+  if (!text) return std::unexpected(text.error());
+  auto report = agent::read_registrations(*text);
+  if (!report) {
+    report.error().message = "--registrations " + options.registrations + ": " + report.error().message;
+    return std::unexpected(report.error());
+  }
+  return std::move(*report);
+}
+
+}  // namespace
 
 int doctor_command(const DoctorOptions& options, std::ostream& out, std::ostream& err) {
   constexpr int kExitInput = 2;
@@ -17,8 +55,14 @@ int doctor_command(const DoctorOptions& options, std::ostream& out, std::ostream
     err << "paceline doctor: " << library.error().message << "\n";
     return kExitInput;
   }
+  auto registrations = registrations_of(options);
+  if (!registrations) {
+    err << "paceline doctor: " << registrations.error().message << "\n";
+    return kExitInput;
+  }
+  if (*registrations && !(*registrations)->problem.empty()) err << "warning: " << (*registrations)->problem << "\n";
   const auto hardware = agent::probe_hardware(*root, **library);
-  const agent::Node node(hardware, agent::read_settings(*root, hardware));
+  const agent::Node node(hardware, agent::read_settings(*root, hardware), {}, std::move(*registrations));
   const auto findings = agent::run_checks(node);
   if (options.json) {
     out << doctor_json(findings).dump(2, ' ', true, nlohmann::json::error_handler_t::replace) << "\n";

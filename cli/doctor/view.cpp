@@ -78,9 +78,7 @@ std::string doctor_text(const std::vector<Finding>& findings) {
   const auto unknown = rows_of(findings, Verdict::kUnknown);
   if (!unknown.empty()) text += "\nCould not be told:\n";
   for (const auto& row : unknown) {
-    const auto* check = agent::find_check(row.first->id);
     text += "  " + column(row.first->id, kIdWidth) + subjects_text(row) + row.first->evidence;
-    if (check != nullptr && check->place == agent::Place::kProbe) text += " (a live probe answers that)";
     text += "\n";
   }
   return text;

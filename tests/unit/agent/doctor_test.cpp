@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/registration/registrations.hpp"
 #include "cli/doctor/command.hpp"
 #include "cli/fabric/command.hpp"
 #include "tests/unit/agent/node_tree.hpp"
@@ -119,6 +120,52 @@ TEST(DoctorCommand, AGpuWithoutItsLibraryIsSaidFirst) {
   const Answer answer = doctor(tree.folder());
   EXPECT_THAT(answer.err, HasSubstr("warning: 8 NVIDIA GPU(s) on the PCI bus"));
   EXPECT_THAT(answer.out, HasSubstr("nvlink                  NVML shows no GPU"));
+}
+
+TEST(DoctorCommand, JudgesWhatTheProbeReported) {
+  const NodeTree tree("dgx-h100-like");
+  tree.write("nvml.json", NodeTree::nvml_json("dgx-h100-like"));
+  Registrations found;
+  for (int i = 0; i < 8; ++i) {
+    found.attempts.push_back({Step::kDmaBuf, "mlx5_" + std::to_string(i), "0000:1b:00.0",
+                              i == 3 ? Outcome::kRefused : Outcome::kDone, i == 3 ? 95 : 0,
+                              i == 3 ? "ibv_reg_dmabuf_mr: Operation not supported" : ""});
+  }
+  tree.write("report.json", registrations_json(found));
+  cli::DoctorOptions options;
+  options.machine.root = tree.folder().string();
+  options.registrations = (tree.folder() / "report.json").string();
+  std::ostringstream out;
+  std::ostringstream err;
+  EXPECT_EQ(cli::doctor_command(options, out, err), 1);
+  EXPECT_THAT(out.str(), testing::StartsWith("FAIL  dmabuf                  GPU0 mlx5_3: ibv_reg_dmabuf_mr: Operation "
+                                             "not supported\n      remedy: install the driver"));
+  tree.write("report.json", "{}");
+  EXPECT_EQ(cli::doctor_command(options, out, err), 2);
+  EXPECT_THAT(err.str(), HasSubstr("report.json: this is no report of paceline-probe: version is not 1"));
+}
+
+TEST(DoctorCommand, TriesOnlyTheMachineThatItIsOn) {
+  const NodeTree tree("nothing");
+  tree.write("nvml.json", NodeTree::nvml_json("nothing"));
+  cli::DoctorOptions options;
+  options.live = true;
+  options.machine.root = tree.folder().string();
+  std::ostringstream out;
+  std::ostringstream err;
+  EXPECT_EQ(cli::doctor_command(options, out, err), 2);
+  EXPECT_THAT(err.str(), HasSubstr("--live uses the devices of this machine, and --root "));
+  // This machine, whatever it has, with libraries that show no device.
+  options.machine.root.clear();
+  options.probe = PACELINE_PROBE;
+  options.probe_arguments = {"--verbs", "libnowhere.so"};
+  err.str("");
+  cli::doctor_command(options, out, err);
+  EXPECT_THAT(err.str(), HasSubstr("warning: libibverbs cannot be used (libnowhere.so: cannot open"));
+  options.probe = "/nowhere/paceline-probe";
+  err.str("");
+  cli::doctor_command(options, out, err);
+  EXPECT_THAT(err.str(), HasSubstr("warning: paceline-probe told no result: cannot start /nowhere/paceline-probe"));
 }
 
 TEST(DoctorCommand, EndsWithTwoWhereItCannotLook) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library with NVML's symbols, loaded by the real dlopen path in tests. FAKE_NVML_GPUS is how many GPUs of the DGX-like fixture it shows,
-// FAKE_NVML_FAIL names a call that fails.
+// FAKE_NVML_FAIL names a call that fails, FAKE_NVML_BUSY the address of a GPU that works.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -61,5 +61,17 @@ int nvmlDeviceGetMemoryInfo(void*, Memory* memory) {
 int nvmlDeviceGetPciInfo_v3(void* device, Pci* pci) {
   std::snprintf(pci->bus_id, sizeof pci->bus_id, "%s", kBusIds[reinterpret_cast<std::uintptr_t>(device) - 1]);
   return 0;
+}
+int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** device) {
+  const char* busy = std::getenv("FAKE_NVML_BUSY");
+  static int idle_gpu = 0;
+  static int busy_gpu = 1;
+  *device = busy != nullptr && std::strcmp(busy, address) == 0 ? &busy_gpu : &idle_gpu;
+  return 0;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned int* count, void*) {
+  if (*static_cast<int*>(device) == 0) return 0;
+  *count = 1;
+  return 7;
 }
 }

@@ -73,7 +73,9 @@ class ChangingMachine : public PublisherTest {
     auto library = read_nvml_json(NodeTree::nvml_json("two-socket-pcie"), "nvml");
     library_ = std::move(*library);
     // Fewer pulses would find changes too late, so the defaults are what is tested.
-    agent_.emplace(tree_.root(), *library_, *publisher_, metrics_, clock_, AgentOptions{});
+    AgentOptions options;
+    options.registrations = tree_.folder() / "registrations.json";  // not there before a test writes it
+    agent_.emplace(tree_.root(), *library_, *publisher_, metrics_, clock_, options);
     agent_->tick();
   }
 
@@ -163,6 +165,18 @@ TEST_F(ChangingMachine, AFailedCheckIsConditionAndMetric) {
   EXPECT_EQ(condition(status(), "GpuDirectReady")["reason"], "dmabuf");
   EXPECT_EQ(fabric_writes(), before + 1);
   EXPECT_THAT(metrics_.text(), testing::Not(HasSubstr("check=\"peermem-loaded\",status=\"pass\"")));
+}
+
+TEST_F(ChangingMachine, TakesWhatTheProbeReported) {
+  EXPECT_THAT(metrics_.text(), HasSubstr("check=\"dmabuf\",status=\"unknown\"} 1"));
+  Registrations found;
+  found.attempts = {{Step::kDmaBuf, "mlx5_0", "0000:19:00.0", Outcome::kDone, 0, ""}};
+  tree_.write("registrations.json", registrations_json(found));
+  run_for(31s);
+  EXPECT_THAT(metrics_.text(), HasSubstr("check=\"dmabuf\",status=\"pass\"} 1"));
+  tree_.write("registrations.json", "{\"version\":");
+  run_for(31s);
+  EXPECT_THAT(metrics_.text(), testing::Not(HasSubstr("check=\"dmabuf\",status=\"pass\"}")));
 }
 
 TEST_F(ChangingMachine, WorkThatRaisesALinkWritesNothing) {

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/registration/cuda.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "agent/probe/nvml.hpp"
+
+namespace paceline::agent {
+namespace {
+
+constexpr int kMostGpus = 64;
+constexpr int kDmaBufSupported = 124;  // CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
+constexpr int kNoDevice = 100;         // CUDA_ERROR_NO_DEVICE
+constexpr int kDmaBufHandle = 1;       // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+
+}  // namespace
+
+Cuda::Cuda(const std::string& file) : library_(file) {
+  library_.find("cuInit", call_.init);
+  library_.find("cuDeviceGetCount", call_.count);
+  library_.find("cuDeviceGet", call_.get);
+  library_.find("cuDeviceGetPCIBusId", call_.bus_id);
+  library_.find("cuDeviceGetAttribute", call_.attribute);
+  library_.find("cuDevicePrimaryCtxRetain", call_.retain);
+  library_.find("cuDevicePrimaryCtxRelease_v2", call_.release);
+  library_.find("cuCtxSetCurrent", call_.set_current);
+  library_.find("cuMemAlloc_v2", call_.allocate);
+  library_.find("cuMemFree_v2", call_.free);
+  library_.find("cuGetErrorName", call_.error_name, true);
+  library_.find("cuMemGetHandleForAddressRange", call_.handle, true);
+}
+
+Refusal Cuda::refused(const char* call, Code code) const {
+  const char* name = nullptr;
+  if (call_.error_name == nullptr || call_.error_name(code, &name) != 0) name = nullptr;
+  return {0, std::string(call) + ": " + (name == nullptr ? "error " + std::to_string(code) : std::string(name))};
+}
+
+Refusal Cuda::list(std::vector<std::string>& addresses) {
+  if (!library_.problem().empty()) return {call_.init == nullptr ? kNoGpus : 0, library_.problem()};
+  if (const Code code = call_.init(0); code != 0) {
+    auto refusal = refused("cuInit", code);
+    if (code == kNoDevice) refusal.error = kNoGpus;
+    return refusal;
+  }
+  int count = 0;
+  if (const Code code = call_.count(&count); code != 0) return refused("cuDeviceGetCount", code);
+  for (int ordinal = 0; ordinal < std::min(count, kMostGpus); ++ordinal) {
+    int device = 0;
+    std::array<char, 32> text{};
+    if (call_.get(&device, ordinal) != 0 || call_.bus_id(text.data(), text.size() - 1, device) != 0) continue;
+    devices_.push_back(device);
+    addresses.push_back(sysfs_address(text.data()));
+  }
+  return {};
+}
+
+std::unique_ptr<Cuda::Memory> Cuda::memory(std::size_t index) const {
+  return std::make_unique<Memory>(*this, devices_.at(index));
+}
+
+Refusal Cuda::Memory::allocate() {
+  const Calls& call = cuda_.call_;
+  void* context = nullptr;
+  if (const Code code = call.retain(&context, device_); code != 0)
+    return cuda_.refused("cuDevicePrimaryCtxRetain", code);
+  has_context_ = true;
+  if (const Code code = call.set_current(context); code != 0) return cuda_.refused("cuCtxSetCurrent", code);
+  if (const Code code = call.allocate(&address_, kSize); code != 0) {
+    address_ = 0;
+    return cuda_.refused("cuMemAlloc", code);
+  }
+  return {};
+}
+
+Refusal Cuda::Memory::export_dmabuf(int& descriptor) {
+  const Calls& call = cuda_.call_;
+  if (descriptor_ < 0) {
+    int supported = 0;
+    if (call.handle == nullptr || call.attribute(&supported, kDmaBufSupported, device_) != 0)
+      return {0, "this CUDA driver is older than 11.7, which knows dma-buf"};
+    if (supported == 0) return {0, "CUDA says that this GPU and its kernel module cannot do dma-buf"};
+    if (const Code code = call.handle(&descriptor_, address_, kSize, kDmaBufHandle, 0); code != 0) {
+      descriptor_ = -1;
+      return cuda_.refused("cuMemGetHandleForAddressRange", code);
+    }
+  }
+  descriptor = descriptor_;
+  return {};
+}
+
+Cuda::Memory::~Memory() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (address_ != 0) cuda_.call_.free(address_);
+  if (has_context_) cuda_.call_.release(device_);
+}
+
+}  // namespace paceline::agent

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/registration/here.hpp"
+
+#include <sys/resource.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "agent/probe/root.hpp"
+#include "agent/registration/attempt_json.hpp"
+#include "agent/registration/cuda.hpp"
+#include "agent/registration/idle.hpp"
+#include "agent/registration/verbs.hpp"
+#include "common/contract/env.hpp"
+
+namespace paceline::agent {
+namespace {
+
+using nlohmann::json;
+
+Attempt about(Step step, std::string nic = {}, std::string gpu = {}) {
+  return {step, std::move(nic), std::move(gpu), Outcome::kNotTried, 0, {}};
+}
+
+struct OpenNic {
+  std::string name;
+  std::unique_ptr<Verbs::Nic> nic;
+};
+
+class Trial {
+ public:
+  Trial(const HereOptions& options, const std::function<void(const std::string&)>& tell)
+      : options_(options), tell_(tell) {}
+
+  /// Why nothing could be tried; empty when something was.
+  std::string run() {
+    Verbs verbs(options_.verbs);
+    if (!verbs.problem().empty())
+      return "libibverbs cannot be used (" + verbs.problem() + "): install rdma-core's library (libibverbs1)";
+    std::vector<std::string> names;
+    Refusal listed;
+    step(about(Step::kDevices), [&] { return listed = verbs.list(names); }, ENOSYS);
+    if (listed.error == ENOSYS) return "no RDMA device: this kernel has no RDMA (ib_uverbs is not loaded)";
+    if (listed.refused()) return "the RDMA devices cannot be listed: " + listed.why;
+    if (names.empty()) return "no RDMA device: libibverbs lists none";
+    const auto nics = open_all(verbs, names);
+    if (!nics.empty()) try_gpus(nics);
+    return {};
+  }
+
+ private:
+  void say(const char* what, json content) {
+    tell_(json{{what, std::move(content)}}.dump(-1, ' ', true, json::error_handler_t::replace));
+  }
+
+  /// Tells a step around it. A refusal with `harmless` is no failure of the step: it did not apply.
+  template <typename Run>
+  bool step(Attempt attempt, Run run, int harmless = 0) {
+    say("begin", attempt_json(attempt));
+    const Refusal refusal = run();
+    attempt.outcome = !refusal.refused()                           ? Outcome::kDone
+                      : harmless != 0 && refusal.error == harmless ? Outcome::kNotTried
+                                                                   : Outcome::kRefused;
+    attempt.error = attempt.outcome == Outcome::kRefused ? refusal.error : 0;
+    attempt.why = refusal.why;
+    say("end", attempt_json(attempt));
+    return !refusal.refused();
+  }
+
+  std::vector<OpenNic> open_all(const Verbs& verbs, const std::vector<std::string>& names) {
+    std::vector<OpenNic> nics;
+    // Aligned and of two pages, as a job's buffers are.
+    constexpr std::size_t kPage = 4096;
+    constexpr std::size_t kSize = 2 * kPage;
+    const std::unique_ptr<void, decltype(&std::free)> host(std::aligned_alloc(kPage, kSize), &std::free);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      OpenNic open{names[i], nullptr};
+      step(about(Step::kOpen, names[i]), [&] {
+        Refusal refusal;
+        open.nic = verbs.open(i, refusal);
+        return refusal;
+      });
+      if (open.nic == nullptr) continue;
+      step(about(Step::kHostMemory, names[i]), [&] { return open.nic->register_pointer(host.get(), kSize); });
+      step(about(Step::kDmaBufDriver, names[i]), [&] { return open.nic->knows_dmabuf(); });
+      nics.push_back(std::move(open));
+    }
+    return nics;
+  }
+
+  void try_gpus(const std::vector<OpenNic>& nics) {
+    std::optional<Cuda> cuda;
+    std::vector<std::string> gpus;
+    step(
+        about(Step::kGpus),
+        [&] {
+          cuda.emplace(options_.cuda);
+          return cuda->list(gpus);
+        },
+        Cuda::kNoGpus);
+    if (gpus.empty()) return;
+    const Idle idle(options_.nvml);
+    for (std::size_t i = 0; i < gpus.size(); ++i) {
+      const std::string busy = options_.even_busy ? std::string{} : idle.why_not(gpus[i]);
+      if (!busy.empty()) {
+        Attempt left = about(Step::kGpuMemory, {}, gpus[i]);
+        left.why = busy;
+        say("end", attempt_json(left));
+        continue;
+      }
+      const auto memory = cuda->memory(i);
+      if (!step(about(Step::kGpuMemory, {}, gpus[i]), [&] { return memory->allocate(); })) continue;
+      for (const auto& [name, nic] : nics) try_pair(*memory, gpus[i], name, *nic);
+    }
+  }
+
+  /// Both ways, though one is enough: a module that is loaded and does nothing is worth knowing.
+  void try_pair(Cuda::Memory& memory, const std::string& gpu, const std::string& name, const Verbs::Nic& nic) {
+    step(about(Step::kDmaBuf, name, gpu), [&] {
+      int descriptor = -1;
+      auto refusal = memory.export_dmabuf(descriptor);
+      return refusal.refused() ? refusal : nic.register_dmabuf(descriptor, memory.address(), memory.size());
+    });
+    step(about(Step::kPeerMemory, name, gpu), [&] {
+      return nic.register_pointer(reinterpret_cast<void*>(static_cast<std::uintptr_t>(memory.address())),
+                                  memory.size());
+    });
+  }
+
+  const HereOptions& options_;
+  const std::function<void(const std::string&)>& tell_;
+};
+
+/// CAP_IPC_LOCK lifts the limit; it is effective for uid 0 only.
+bool may_lock_all() {
+  constexpr unsigned kIpcLock = 14;
+  const std::string status = read_text("/proc/self/status").value_or("");
+  const auto at = status.find("\nCapEff:");
+  if (at == std::string::npos) return false;
+  return (std::strtoull(status.c_str() + at + 8, nullptr, 16) >> kIpcLock & 1U) != 0;
+}
+
+}  // namespace
+
+void try_here(const HereOptions& options, const std::function<void(const std::string&)>& tell) {
+  Registrations end;
+  end.in_pod = std::getenv(std::string(env::kJobName.name).c_str()) != nullptr;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && !may_lock_all())
+    end.memlock_bytes = limit.rlim_cur;
+  end.problem = Trial(options, tell).run();
+  tell(json{{"finished", json::parse(registrations_json(end))}}.dump());
+}
+
+}  // namespace paceline::agent

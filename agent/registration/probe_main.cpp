@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// paceline-probe: what memory of this machine can be registered with which NIC. Wiring only: the process that a person or another program starts
+// starts itself again, and that child uses the devices.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+
+#include "agent/registration/child.hpp"
+#include "agent/registration/here.hpp"
+
+namespace {
+
+using namespace paceline;  // NOLINT(google-build-using-namespace): this file belongs to no part
+
+struct Options {
+  agent::HereOptions here;
+  std::string output;
+  int silence = 30;
+  bool is_child = false;
+};
+
+/// The child: ends with its parent. Its answer has a descriptor of its own, since a library may print to stdout.
+int run_here(const Options& options) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::FILE* answer = ::fdopen(::dup(STDOUT_FILENO), "w");
+  if (answer == nullptr || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return 1;
+  agent::try_here(options.here, [answer](const std::string& line) {
+    std::fwrite(line.data(), 1, line.size(), answer);
+    std::fputc('\n', answer);
+    std::fflush(answer);
+  });
+  return std::fclose(answer) == 0 ? 0 : 1;
+}
+
+/// All of the text or nothing of it: a reader never sees half a report.
+bool write_whole(const std::string& file, const std::string& text) {
+  const std::string half = file + ".new";
+  std::ofstream out(half, std::ios::binary);
+  out << text;
+  out.close();
+  return out.good() && std::rename(half.c_str(), file.c_str()) == 0;
+}
+
+int run(const Options& options) {
+  constexpr int kExitCouldNotLook = 2;
+  agent::ChildCommand command;
+  command.program = "/proc/self/exe";
+  command.arguments = {"--child",         "--verbs", options.here.verbs, "--cuda",
+                       options.here.cuda, "--nvml",  options.here.nvml};
+  if (options.here.even_busy) command.arguments.emplace_back("--even-busy");
+  command.silence = std::chrono::seconds(options.silence);
+  const auto found = agent::run_child(command);
+  const std::string report = agent::registrations_json(found);
+  if (options.output.empty()) {
+    std::cout << report;
+  } else if (!write_whole(options.output, report)) {
+    std::cerr << "paceline-probe: cannot write --output " << options.output
+              << ": give a file in a folder that exists and has room\n";
+    return kExitCouldNotLook;
+  }
+  if (!found.problem.empty()) {
+    std::cerr << "paceline-probe: " << found.problem << "\n";
+    // Where devices were asked for and none is there, nothing fails.
+    return agent::any_failed(found) ? 1 : found.attempts.empty() ? kExitCouldNotLook : 0;
+  }
+  for (const auto& attempt : found.attempts) {
+    if (attempt.outcome != agent::Outcome::kDone)
+      std::cerr << agent::describe(attempt) << ": " << to_string(attempt.outcome) << ", " << attempt.why << "\n";
+  }
+  return agent::any_failed(found) ? 1 : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app(
+      "Registers memory of this machine and of its idle GPUs with every RDMA device, and takes it back. Prints a "
+      "report as JSON; exit 0 "
+      "nothing failed, 1 something failed or hung, 2 could not look");
+  app.add_option("--output", options.output, "write the report to this file instead");
+  app.add_flag("--even-busy", options.here.even_busy, "use GPUs too that do work for others");
+  app.add_option("--silence-seconds", options.silence, "how long one step may take")
+      ->check(CLI::Range(1, 300))
+      ->capture_default_str();
+  app.add_option("--verbs", options.here.verbs, "the RDMA library")->capture_default_str();
+  app.add_option("--cuda", options.here.cuda, "NVIDIA's CUDA driver library")->capture_default_str();
+  app.add_option("--nvml", options.here.nvml, "NVIDIA's management library")->capture_default_str();
+  app.add_flag("--child", options.is_child)->group("");
+  CLI11_PARSE(app, argc, argv);
+  return options.is_child ? run_here(options) : run(options);
+}

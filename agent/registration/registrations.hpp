@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What paceline-probe found by using the devices: which memory of this machine can be registered with which NIC, and in which way. Settings
+// promise that; only an attempt proves it.
+//
+// Plain values; thread-safe as any value is. Failure is an attempt's outcome, or `problem` where nothing could be tried.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/error.hpp"
+
+namespace paceline::agent {
+
+enum class Step {
+  kDevices,       // list the RDMA devices
+  kOpen,          // open a NIC
+  kHostMemory,    // register memory of this process with it
+  kDmaBufDriver,  // does its driver know dma-buf at all
+  kGpus,          // find the GPUs
+  kGpuMemory,     // allocate memory of a GPU
+  kDmaBuf,        // register that with a NIC as dma-buf
+  kPeerMemory,    // register that with a NIC by its pointer, which takes a peer memory module
+};
+
+enum class Outcome { kDone, kRefused, kHung, kNotTried };
+
+struct Attempt {
+  Step step = Step::kDevices;
+  std::string nic;  // "mlx5_0"; empty where none is concerned
+  std::string gpu;  // "0000:1b:00.0"; likewise
+  Outcome outcome = Outcome::kNotTried;
+  int error = 0;    // errno of a refusal, 0 where it has none
+  std::string why;  // empty when done
+  bool operator==(const Attempt&) const = default;
+};
+
+struct Registrations {
+  std::string problem;  // why nothing was tried, and what helps
+  /// Tried in a pod of a job: then its limits and devices are the job's.
+  bool in_pod = false;
+  std::optional<std::uint64_t> memlock_bytes;  // absent: no limit
+  std::vector<Attempt> attempts;
+  bool operator==(const Registrations&) const = default;
+};
+
+inline constexpr std::size_t kMaxAttempts = 16384;
+
+std::string_view to_string(Step step);
+std::string_view to_string(Outcome outcome);
+std::optional<Step> step_of(std::string_view text);
+std::optional<Outcome> outcome_of(std::string_view text);
+
+/// "registering memory of 0000:1b:00.0 with mlx5_0 as dma-buf".
+std::string describe(const Attempt& attempt);
+
+/// Some attempt was refused or hung. Of the two ways for a GPU's memory one is enough.
+bool any_failed(const Registrations& registrations);
+
+/// The report of paceline-probe. Refuses what is none, by the name of the field.
+std::string registrations_json(const Registrations& registrations);
+Result<Registrations> read_registrations(std::string_view text);
+
+}  // namespace paceline::agent

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// A library with the CUDA driver's symbols for the child of paceline-probe. FAKE_GPUS are the bus addresses of its GPUs. Calls for rules: init, retain,
+// allocate, supported (1: no dma-buf), export.
+#include <fcntl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+#include "tests/unit/agent/fake_rules.hpp"
+
+namespace {
+
+std::vector<std::string> gpus;
+int current = -1;
+
+}  // namespace
+
+extern "C" {
+int cuInit(unsigned int) {
+  const char* names = std::getenv("FAKE_GPUS");
+  std::istringstream words(names == nullptr ? "0000:1B:00.0 0000:43:00.0" : names);
+  for (std::string name; words >> name;) gpus.push_back(name);
+  return paceline::agent::fake::rule("init", "cuda");
+}
+int cuDeviceGetCount(int* count) {
+  *count = static_cast<int>(gpus.size());
+  return 0;
+}
+int cuDeviceGet(int* device, int ordinal) {
+  *device = ordinal + 10;
+  return 0;
+}
+int cuDeviceGetPCIBusId(char* text, int size, int device) {
+  std::snprintf(text, static_cast<std::size_t>(size), "%s", gpus.at(static_cast<std::size_t>(device - 10)).c_str());
+  return 0;
+}
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  if (attribute != 124) return 1;
+  *value = paceline::agent::fake::rule("supported", gpus.at(static_cast<std::size_t>(device - 10))) == 0 ? 1 : 0;
+  return 0;
+}
+int cuDevicePrimaryCtxRetain(void** context, int device) {
+  *context = &gpus.at(static_cast<std::size_t>(device - 10));
+  return paceline::agent::fake::rule("retain", gpus.at(static_cast<std::size_t>(device - 10)));
+}
+int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
+int cuCtxSetCurrent(void* context) {
+  current = static_cast<int>(static_cast<std::string*>(context) - gpus.data());
+  return 0;
+}
+int cuMemAlloc_v2(std::uint64_t* address, std::size_t) {
+  *address = (std::uint64_t{3} << 44U) + (static_cast<std::uint64_t>(current) << 32U);
+  return paceline::agent::fake::rule("allocate", gpus.at(static_cast<std::size_t>(current)));
+}
+int cuMemFree_v2(std::uint64_t) { return 0; }
+int cuMemGetHandleForAddressRange(void* handle, std::uint64_t, std::size_t, int kind, unsigned long long) {
+  if (kind != 1) return 1;
+  *static_cast<int*>(handle) = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  return paceline::agent::fake::rule("export", gpus.at(static_cast<std::size_t>(current)));
+}
+int cuGetErrorName(int code, const char** text) {
+  *text = code == 801 ? "CUDA_ERROR_NOT_SUPPORTED" : code == 100 ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_UNKNOWN";
+  return 0;
+}
+}

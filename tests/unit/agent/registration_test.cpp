@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// paceline-probe, the real program, on libraries that stand in for the drivers': what it tells of devices that work, refuse, hang and crash.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/registration/child.hpp"
+#include "tests/unit/agent/node_tree.hpp"
+
+namespace paceline::agent {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+constexpr const char* kGpu0 = "0000:1b:00.0";
+
+/// Sets what the libraries answer, for one test.
+class FakeDrivers {
+ public:
+  FakeDrivers(const char* variable, const std::string& value) : variable_(variable) {
+    ::setenv(variable, value.c_str(), 1);
+  }
+  FakeDrivers(const FakeDrivers&) = delete;
+  FakeDrivers& operator=(const FakeDrivers&) = delete;
+  ~FakeDrivers() { ::unsetenv(variable_); }
+
+ private:
+  const char* variable_;
+};
+
+ChildCommand probe_command() {
+  ChildCommand command;
+  command.program = PACELINE_PROBE;
+  command.arguments = {"--child",          "--verbs", PACELINE_FAKE_IBVERBS, "--cuda",
+                       PACELINE_FAKE_CUDA, "--nvml",  PACELINE_FAKE_NVML};
+  return command;
+}
+
+/// The attempt of this step; one that does not exist fails the test.
+Attempt find(const Registrations& found, Step step, const std::string& nic = {}, const std::string& gpu = {}) {
+  for (const auto& attempt : found.attempts) {
+    if (attempt.step == step && attempt.nic == nic && attempt.gpu == gpu) return attempt;
+  }
+  ADD_FAILURE() << "no attempt: " << describe({step, nic, gpu, Outcome::kDone, 0, {}});
+  return {};
+}
+
+TEST(Registration, TriesEveryPairInBothWays) {
+  const auto found = run_child(probe_command());
+  EXPECT_EQ(found.problem, "");
+  // Devices; of each NIC open, host memory, driver; GPUs; of each GPU its memory and two ways to two NICs.
+  EXPECT_EQ(found.attempts.size(), 1U + 2 * 3 + 1 + 2 * (1 + 2 * 2));
+  for (const auto& attempt : found.attempts) EXPECT_EQ(attempt.outcome, Outcome::kDone) << describe(attempt);
+  EXPECT_FALSE(any_failed(found));
+  find(found, Step::kPeerMemory, "mlx5_1", "0000:43:00.0");
+}
+
+TEST(Registration, ARefusalHasItsErrnoAndTheOthersGoOn) {
+  const FakeDrivers drivers("FAKE_RULES", "open mlx5_0 13;peer * 14;driver mlx5_1 95");
+  const auto found = run_child(probe_command());
+  EXPECT_EQ(find(found, Step::kOpen, "mlx5_0"),
+            (Attempt{Step::kOpen, "mlx5_0", "", Outcome::kRefused, 13, "ibv_open_device: Permission denied"}));
+  EXPECT_EQ(find(found, Step::kDmaBuf, "mlx5_1", kGpu0).outcome, Outcome::kDone);
+  EXPECT_EQ(find(found, Step::kPeerMemory, "mlx5_1", kGpu0).why, "ibv_reg_mr: Bad address");
+  EXPECT_EQ(find(found, Step::kDmaBufDriver, "mlx5_1").error, 95);
+  EXPECT_TRUE(any_failed(found));
+}
+
+TEST(Registration, OneWayIsEnough) {
+  const FakeDrivers drivers("FAKE_RULES", "supported * 1");
+  const auto found = run_child(probe_command());
+  EXPECT_THAT(find(found, Step::kDmaBuf, "mlx5_0", kGpu0).why, HasSubstr("cannot do dma-buf"));
+  EXPECT_FALSE(any_failed(found));
+  const FakeDrivers neither("FAKE_RULES", "export * 801;peer mlx5_1 14");
+  const auto worse = run_child(probe_command());
+  EXPECT_EQ(find(worse, Step::kDmaBuf, "mlx5_1", kGpu0).why, "cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED");
+  EXPECT_TRUE(any_failed(worse));
+}
+
+TEST(Registration, ADriverThatHangsIsNamedAndEndsAtTheLimit) {
+  const FakeDrivers drivers("FAKE_RULES", "dmabuf mlx5_1 hang");
+  auto command = probe_command();
+  command.silence = std::chrono::seconds(4);  // a busy machine starts a program within this
+  const auto found = run_child(command);
+  ASSERT_FALSE(found.attempts.empty());
+  EXPECT_EQ(found.attempts.back(),
+            (Attempt{Step::kDmaBuf, "mlx5_1", kGpu0, Outcome::kHung, 0, "no answer within 4 s"}));
+  EXPECT_EQ(find(found, Step::kDmaBuf, "mlx5_0", kGpu0).outcome, Outcome::kDone);
+  EXPECT_TRUE(any_failed(found));
+}
+
+TEST(Registration, ALibraryThatCrashesIsTheStepUnderWay) {
+  const FakeDrivers drivers("FAKE_RULES", "open mlx5_1 die");
+  const auto found = run_child(probe_command());
+  EXPECT_EQ(find(found, Step::kOpen, "mlx5_0").outcome, Outcome::kDone);
+  EXPECT_EQ(found.attempts.back(),
+            (Attempt{Step::kOpen, "mlx5_1", "", Outcome::kRefused, 0, "the process ended by signal 9 (Killed)"}));
+}
+
+TEST(Registration, LeavesGpusAloneThatWorkForOthers) {
+  const FakeDrivers drivers("FAKE_NVML_BUSY", kGpu0);
+  auto command = probe_command();
+  const auto found = run_child(command);
+  EXPECT_THAT(find(found, Step::kGpuMemory, "", kGpu0).why, StartsWith("processes use it; with --even-busy"));
+  for (const auto& attempt : found.attempts) EXPECT_TRUE(attempt.gpu != kGpu0 || attempt.step == Step::kGpuMemory);
+  find(found, Step::kDmaBuf, "mlx5_0", "0000:43:00.0");
+  EXPECT_FALSE(any_failed(found));
+  command.arguments.emplace_back("--even-busy");
+  find(run_child(command), Step::kDmaBuf, "mlx5_0", kGpu0);
+  // Without NVML no GPU is known to be idle.
+  command = probe_command();
+  command.arguments.back() = "libnvidia-ml-that-is-nowhere.so.1";
+  EXPECT_THAT(find(run_child(command), Step::kGpuMemory, "", kGpu0).why, HasSubstr("NVML does not answer"));
+}
+
+TEST(Registration, SaysPlainlyThatThereIsNoDevice) {
+  const FakeDrivers none("FAKE_NICS", "");
+  EXPECT_EQ(run_child(probe_command()).problem, "no RDMA device: libibverbs lists none");
+  const FakeDrivers kernel("FAKE_NICS", "none");
+  EXPECT_EQ(run_child(probe_command()).problem, "no RDMA device: this kernel has no RDMA (ib_uverbs is not loaded)");
+  auto command = probe_command();
+  command.arguments[2] = "libibverbs-that-is-nowhere.so.1";
+  const auto found = run_child(command);
+  EXPECT_THAT(found.problem, HasSubstr("libibverbs-that-is-nowhere.so.1"));
+  EXPECT_THAT(found.problem, HasSubstr("install rdma-core"));
+  EXPECT_THAT(found.attempts, IsEmpty());
+}
+
+TEST(Registration, TriesHostMemoryWhereThereIsNoGpu) {
+  auto command = probe_command();
+  command.arguments[4] = "libcuda-that-is-nowhere.so.1";
+  const auto found = run_child(command);
+  EXPECT_EQ(find(found, Step::kHostMemory, "mlx5_1").outcome, Outcome::kDone);
+  EXPECT_EQ(find(found, Step::kGpus).outcome, Outcome::kNotTried);
+  EXPECT_FALSE(any_failed(found));
+  const FakeDrivers empty("FAKE_RULES", "init cuda 100");
+  EXPECT_EQ(find(run_child(probe_command()), Step::kGpus).outcome, Outcome::kNotTried);
+  const FakeDrivers broken("FAKE_RULES", "init cuda 999");
+  EXPECT_EQ(find(run_child(probe_command()), Step::kGpus).outcome, Outcome::kRefused);
+}
+
+TEST(Registration, KnowsThatItRunsInAPodOfAJob) {
+  EXPECT_FALSE(run_child(probe_command()).in_pod);
+  const FakeDrivers pod("PACELINE_JOB_NAME", "resnet");
+  EXPECT_TRUE(run_child(probe_command()).in_pod);
+}
+
+TEST(RegistrationChild, AnswersOfAnotherProgramAreNone) {
+  ChildCommand command;
+  command.program = "/nowhere/paceline-probe";
+  EXPECT_THAT(run_child(command).problem, HasSubstr("cannot start /nowhere/paceline-probe: No such file"));
+  command.program = "/bin/sh";
+  const std::map<std::string, std::string> scripts{
+      {"exit 3", "exit code 3"},
+      {"echo hello", "not understood"},
+      {"echo '{\"end\":{\"step\":\"open\",\"outcome\":\"so so\"}}'", "not understood"},
+      {"head -c 100000 /dev/zero | tr '\\0' x", "not understood"}};
+  for (const auto& [script, says] : scripts) {
+    command.arguments = {"-c", script};
+    const auto found = run_child(command);
+    EXPECT_THAT(found.problem, HasSubstr(says)) << script;
+    EXPECT_THAT(found.attempts, IsEmpty()) << script;
+  }
+}
+
+TEST(RegistrationChild, EndsOneThatTalksForEverWithItsChildren) {
+  const NodeTree place("nothing");
+  const std::string alive = (place.folder() / "alive").string();
+  ASSERT_EQ(::mkfifo(alive.c_str(), 0600), 0);
+  const int writers = ::open(alive.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ChildCommand command;
+  command.program = "/bin/sh";
+  command.arguments = {"-c",
+                       "exec 3>" + alive +
+                           "; sleep 1000 & while :; do "
+                           "echo '{\"begin\":{\"step\":\"open\",\"nic\":\"x\",\"outcome\":\"not-tried\"}}'; done"};
+  command.whole = std::chrono::seconds(2);
+  const auto found = run_child(command);
+  ASSERT_EQ(found.attempts.size(), 1U);
+  EXPECT_EQ(found.attempts[0], (Attempt{Step::kOpen, "x", "", Outcome::kHung, 0, "not done within 2 s"}));
+  // The shell and its child have it open; when both are gone it hangs up.
+  pollfd waiting{writers, POLLIN, 0};
+  EXPECT_EQ(::poll(&waiting, 1, 30000), 1);
+  EXPECT_NE(waiting.revents & POLLHUP, 0);
+  ::close(writers);
+}
+
+TEST(RegistrationReport, IsReadAsItWasWritten) {
+  Registrations found;
+  found.in_pod = true;
+  found.memlock_bytes = 65536;
+  found.attempts = {{Step::kDevices, "", "", Outcome::kDone, 0, ""},
+                    {Step::kDmaBuf, "mlx5_0", kGpu0, Outcome::kRefused, 95, "ibv_reg_dmabuf_mr: no"},
+                    {Step::kPeerMemory, "mlx5_0", kGpu0, Outcome::kHung, 0, "no answer"}};
+  EXPECT_EQ(read_registrations(registrations_json(found)).value(), found);
+  found = {};
+  found.problem = "no RDMA device";
+  EXPECT_EQ(read_registrations(registrations_json(found)).value(), found);
+}
+
+TEST(RegistrationReport, NonsenseIsNamed) {
+  for (const auto& [text, says] : std::map<std::string, std::string>{
+           {"", "not a JSON object"},
+           {"[1]", "not a JSON object"},
+           {"{}", "version is not 1"},
+           {R"({"version":2,"attempts":[]})", "version is not 1"},
+           {R"({"version":1})", "attempts is not a list"},
+           {R"({"version":1,"attempts":[],"memlockBytes":-1})", "memlockBytes is -1"},
+           {R"({"version":1,"attempts":["x"]})", "an attempt is not an object"},
+           {R"({"version":1,"attempts":[{"step":"jump","outcome":"done"}]})", "step is \"jump\""},
+           {R"({"version":1,"attempts":[{"step":"open","outcome":7}]})", "outcome is \"\""}}) {
+    const auto report = read_registrations(text);
+    ASSERT_FALSE(report) << text;
+    EXPECT_THAT(report.error().message, HasSubstr(says));
+  }
+}
+
+/// The program as a person starts it: its exit code, and its report.
+struct ProbeRun {
+  int code = 0;
+  std::string report;
+};
+
+ProbeRun run_probe(const NodeTree& place, const std::string& verbs) {
+  const std::string file = (place.folder() / "report.json").string();
+  const std::string line = std::string(PACELINE_PROBE) + " --verbs " + verbs + " --cuda " + PACELINE_FAKE_CUDA +
+                           " --nvml " + PACELINE_FAKE_NVML + " --output " + file + " 2>/dev/null";
+  const int status = std::system(line.c_str());  // NOLINT(concurrency-mt-unsafe): a test has one thread
+  std::ifstream text(file);
+  return {WEXITSTATUS(status), {std::istreambuf_iterator<char>(text), {}}};
+}
+
+TEST(RegistrationProgram, EndsAsItsReportSays) {
+  const NodeTree place("nothing");
+  const ProbeRun good = run_probe(place, PACELINE_FAKE_IBVERBS);
+  EXPECT_EQ(good.code, 0);
+  EXPECT_EQ(read_registrations(good.report).value().attempts.size(), 18U);
+  {
+    const FakeDrivers drivers("FAKE_RULES", "host mlx5_1 12");
+    const ProbeRun bad = run_probe(place, PACELINE_FAKE_IBVERBS);
+    EXPECT_EQ(bad.code, 1);
+    EXPECT_THAT(bad.report, HasSubstr("Cannot allocate memory"));
+  }
+  {
+    const FakeDrivers drivers("FAKE_NICS", "");
+    EXPECT_EQ(run_probe(place, PACELINE_FAKE_IBVERBS).code, 0);
+  }
+  EXPECT_EQ(run_probe(place, "libnowhere.so").code, 2);
+  // A report that cannot be written leaves none behind.
+  std::filesystem::remove(place.folder() / "report.json");
+  std::filesystem::create_directory(place.folder() / "report.json.new");
+  EXPECT_EQ(run_probe(place, PACELINE_FAKE_IBVERBS).code, 2);
+  EXPECT_FALSE(std::filesystem::exists(place.folder() / "report.json"));
+}
+
+}  // namespace
+}  // namespace paceline::agent
