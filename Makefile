@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin: each target is one script, which can be run by itself. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint sanitize bench cluster cluster-down images
+.PHONY: help setup build demo test lint sanitize bench test-rdma cluster cluster-down images
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,6 +20,9 @@ test: ## every test: unit, runtime, breakdown, conformance, chart, dashboard, en
 
 lint: ## format, static checks and house rules
 	scripts/lint
+
+test-rdma: ## what is said of a real RDMA device: soft RoCE in a virtual machine
+	scripts/test rdma
 
 sanitize: ## unit tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
 	scripts/sanitize

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Paceline says of a real RDMA device: soft RoCE in a virtual machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from guest import Answer, Guest
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "bin"
+Answers = dict[str, Answer]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    guest = Guest(tmp_path_factory.mktemp("guest"))
+    guest.add_program(BIN / "paceline")
+    guest.add_command("devices", "ibv_devinfo -v")
+    guest.add_command("pingpong", "ibv_rc_pingpong -g 1 -n 20 & sleep 2; ibv_rc_pingpong -g 1 -n 20 192.0.2.1 && wait")
+    guest.add_command("fabric", "paceline fabric --json")
+    guest.add_command("doctor", "paceline doctor --json")
+    return guest.boot()
+
+
+def answer(answers: Answers, name: str) -> str:
+    assert answers[name].code == 0, answers[name].output
+    return answers[name].output
+
+
+def test_the_device_works_at_all(answers: Answers) -> None:
+    assert re.search(r"state:\s+PORT_ACTIVE", answer(answers, "devices"))
+    assert "20 iters" in answer(answers, "pingpong")
+
+
+def test_fabric_shows_the_port_and_its_addresses(answers: Answers) -> None:
+    (device,) = json.loads(answer(answers, "fabric"))["rdma"]
+    (port,) = device["ports"]
+    assert (device["name"], port["state"], port["linkLayer"]) == ("rxe0", "ACTIVE", "Ethernet")
+    mapped = "0000:0000:0000:0000:0000:ffff:c000:0201"  # 192.0.2.1
+    assert {"gid": mapped, "index": 1, "netdev": "e0", "type": "RoCE v2"} in port["gids"]
+
+
+def test_doctor_reads_the_machine(answers: Answers) -> None:
+    told = json.loads(answer(answers, "doctor"))
+    assert told["failed"] == 0
