@@ -7,3 +7,5 @@ set(CMAKE_C_COMPILER ${CMAKE_CURRENT_LIST_DIR}/zig/cc)
 set(CMAKE_CXX_COMPILER ${CMAKE_CURRENT_LIST_DIR}/zig/c++)
 set(CMAKE_AR ${CMAKE_CURRENT_LIST_DIR}/zig/ar CACHE FILEPATH "")
 set(CMAKE_RANLIB ${CMAKE_CURRENT_LIST_DIR}/zig/ranlib CACHE FILEPATH "")
+# It asks its C++ library for the function std::unexpected of C++14, which hides the class of C++23.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-U_LIBCPP_ENABLE_CXX17_REMOVED_UNEXPECTED_FUNCTIONS>)

@@ -3,6 +3,7 @@
 #include "paceline/loader.h"
 #include "paceline/optim.h"
 #include "paceline/paceline.h"
+#include "paceline/shards.h"
 
 size_t paceline_record_size_in_c(void);
 size_t paceline_record_size_in_c(void) { return sizeof(struct paceline_step_record); }

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "order.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace paceline::loader {
+namespace {
+
+// SplitMix64: what it yields is part of the order, and stays.
+class Random {
+ public:
+  Random(std::uint64_t seed, std::uint64_t epoch, std::uint64_t stream) : state_(seed) {
+    state_ = next() ^ epoch;
+    state_ = next() ^ stream;
+  }
+
+  // Below `bound`, each as likely.
+  std::uint64_t below(std::uint64_t bound) {
+    const std::uint64_t rest = (0 - bound) % bound;  // of 2^64: what would come more often
+    for (;;) {
+      const std::uint64_t value = next();
+      if (value >= rest) return value % bound;
+    }
+  }
+
+ private:
+  std::uint64_t next() {
+    std::uint64_t z = state_ += 0x9E3779B97F4A7C15U;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBU;
+    return z ^ z >> 31;
+  }
+
+  std::uint64_t state_;
+};
+
+void permute(std::span<std::uint64_t> values, Random random) {
+  for (std::size_t left = values.size(); left > 1; --left) std::swap(values[left - 1], values[random.below(left)]);
+}
+
+// The whole sequence, before ranks divide it: one window after the other.
+class Sequence {
+ public:
+  Sequence(const Order& order, std::span<const std::uint64_t> counts)
+      : order_(order), counts_(counts), begins_(counts.size()), shards_(counts.size()) {
+    std::exclusive_scan(counts.begin(), counts.end(), begins_.begin(), std::uint64_t{0});
+    std::iota(shards_.begin(), shards_.end(), std::uint64_t{0});
+    if (order.shuffle) permute(shards_, Random(order.seed, order.epoch, 0));
+  }
+
+  std::uint64_t at(std::uint64_t place) {
+    if (place < begin_ || place >= begin_ + window_.size()) make_window_of(place);
+    return window_[place - begin_];
+  }
+
+ private:
+  // Windows before it are only counted.
+  void make_window_of(std::uint64_t place) {
+    const std::size_t width = std::max(order_.window, 1U);
+    begin_ = 0;
+    for (std::size_t first = 0, number = 1;; first += width, ++number) {
+      const auto window = std::span(shards_).subspan(first, std::min(width, shards_.size() - first));
+      std::uint64_t size = 0;
+      for (const std::uint64_t shard : window) size += counts_[shard];
+      if (place >= begin_ + size) {
+        begin_ += size;
+        continue;
+      }
+      window_.clear();
+      for (const std::uint64_t shard : window)
+        for (std::uint64_t i = 0; i < counts_[shard]; ++i) window_.push_back(begins_[shard] + i);
+      if (order_.shuffle) permute(window_, Random(order_.seed, order_.epoch, number));
+      return;
+    }
+  }
+
+  const Order& order_;
+  std::span<const std::uint64_t> counts_;
+  std::vector<std::uint64_t> begins_;
+  std::vector<std::uint64_t> shards_;
+  std::vector<std::uint64_t> window_;
+  std::uint64_t begin_ = 0;  // of the window, in the sequence
+};
+
+}  // namespace
+
+std::uint64_t length_of(const Order& order, std::uint64_t total) {
+  const std::uint64_t ranks = std::max(order.ranks, 1U);
+  return total / ranks + (!order.drop_last && total % ranks != 0 ? 1 : 0);
+}
+
+void samples_at(const Order& order, std::span<const std::uint64_t> counts, std::uint64_t first,
+                std::span<std::uint64_t> samples) {
+  const std::uint64_t total = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  if (total == 0 || samples.empty()) return;
+  Sequence sequence(order, counts);
+  const std::uint64_t begin = order.rank * length_of(order, total) + first;
+  for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = sequence.at((begin + i) % total);
+}
+
+}  // namespace paceline::loader
