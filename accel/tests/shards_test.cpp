@@ -18,7 +18,6 @@
 
 namespace {
 
-using paceline::loader::FileSource;
 using paceline::loader::length_of;
 using paceline::loader::Order;
 using paceline::loader::samples_at;

@@ -18,24 +18,31 @@ MAX_SLOTS = 64
 MAX_WORKERS = 1024
 
 
+def libraries() -> tuple[Any, Any]:
+    """The library twice: its functions give up the interpreter lock, or keep it. Raises OSError where there is none of this release."""
+    waiting, quick = ctypes.CDLL(path()), ctypes.PyDLL(path())
+    version = quick.paceline_api_version()
+    if version != API_VERSION:
+        raise OSError(f"{path()} has API version {version}, not {API_VERSION}: install both from one release")
+    return waiting, quick
+
+
+def typed(prefix: str, library: Any, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Any:
+    """An exported function with its types. Raises AttributeError where there is none."""
+    found = library[prefix + name]
+    found.argtypes = arguments
+    found.restype = result
+    return found
+
+
 class Functions:
     """The exported functions, typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        waiting = ctypes.CDLL(path())
-        quick = ctypes.PyDLL(path())
-        version = quick.paceline_api_version()
-        if version != API_VERSION:
-            raise OSError(f"{path()} has API version {version}, not {API_VERSION}: install both from one release")
+        waiting, quick = libraries()
+        function = functools.partial(typed, "paceline_loader_")
         handle, number, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
         data, length = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_uint64)
-
-        def function(library: Any, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Any:
-            found = library[f"paceline_loader_{name}"]
-            found.argtypes = arguments
-            found.restype = result
-            return found
-
         collect = (handle, ctypes.c_int32, ctypes.POINTER(number), data, length)
         hear = (handle, number, ctypes.c_int32, data, length)
         self.create = function(waiting, "create", number, number, size, ctypes.POINTER(handle))

@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed
 from torch.utils.data import Dataset, Sampler
 
-from paceline._library import API_VERSION, path
+from paceline.loader._native import libraries, typed
 
 SHUFFLE, DROP_LAST = 1, 2
 _CHUNK = 4096  # samples of the order asked for at once
@@ -36,20 +36,10 @@ class _Functions:
     """The exported functions, typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        waiting = ctypes.CDLL(path())  # gives up the interpreter lock: reads wait for the disk
-        quick = ctypes.PyDLL(path())
-        version = quick.paceline_api_version()
-        if version != API_VERSION:
-            raise OSError(f"{path()} has API version {version}, not {API_VERSION}: install both from one release")
+        waiting, quick = libraries()  # reads wait for the disk
+        function = functools.partial(typed, "paceline_shards_")
         handle, number, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
         text, order = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(_Order)
-
-        def function(library: Any, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Any:
-            found = library[f"paceline_shards_{name}"]
-            found.argtypes = arguments
-            found.restype = result
-            return found
-
         handles, why = ctypes.POINTER(handle), (ctypes.c_char_p, size)
         self.open = function(waiting, "open", text, number, number, handles, *why)
         self.close = function(waiting, "close", handle, result=None)
