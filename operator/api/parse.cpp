@@ -177,6 +177,32 @@ void read_scheduling(const nlohmann::json& value, Scheduling& scheduling, FieldE
   reader.finish();
 }
 
+std::optional<bool> read_feature(ObjectReader& reader, const char* key, AccelerationMode mode) {
+  const auto i = reader.one_of(key, {"Auto", "Disabled"});
+  if (!i) return std::nullopt;
+  if (*i == 0 && mode == AccelerationMode::kDisabled) {
+    reader.error(key, reader.find(key), "contradicts mode: Disabled", "remove it, or write mode: Manual");
+  }
+  return *i == 0;
+}
+
+void read_acceleration(const nlohmann::json& value, Acceleration& acceleration, FieldErrors& errors) {
+  ObjectReader reader(value, "spec.acceleration", errors);
+  acceleration.mode = AccelerationMode::kAuto;
+  if (const auto i = reader.one_of("mode", {"Auto", "Manual", "Disabled"})) {
+    constexpr AccelerationMode kModes[] = {AccelerationMode::kAuto, AccelerationMode::kManual,
+                                           AccelerationMode::kDisabled};
+    acceleration.mode = kModes[*i];
+  }
+  if (const auto i = reader.one_of("numerics", {"Bitwise", "Reordered", "Lossy"})) {
+    constexpr Numerics kClasses[] = {Numerics::kBitwise, Numerics::kReordered, Numerics::kLossy};
+    acceleration.numerics = kClasses[*i];
+  }
+  acceleration.loader = read_feature(reader, "loader", acceleration.mode);
+  acceleration.optimizer = read_feature(reader, "optimizer", acceleration.mode);
+  reader.finish();
+}
+
 void read_failure_policy(const nlohmann::json& value, FailurePolicy& policy, FieldErrors& errors) {
   ObjectReader reader(value, "spec.failurePolicy", errors);
   if (const auto n = reader.integer("maxRestarts", 0, 10000)) policy.max_restarts = static_cast<int>(*n);
@@ -197,6 +223,8 @@ void read_spec(const nlohmann::json& value, Spec& spec, FieldErrors& errors) {
     read_scheduling(*scheduling, spec.scheduling, errors);
   if (const nlohmann::json* policy = reader.find("failurePolicy"))
     read_failure_policy(*policy, spec.failure_policy, errors);
+  if (const nlohmann::json* acceleration = reader.find("acceleration"))
+    read_acceleration(*acceleration, spec.acceleration, errors);
   if (const auto i = reader.one_of("successPolicy", {"AllRanks", "RankZero"})) {
     spec.success_policy = *i == 0 ? SuccessPolicy::kAllRanks : SuccessPolicy::kRankZero;
   }

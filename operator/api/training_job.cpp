@@ -22,6 +22,15 @@ std::string_view to_string(CleanPodPolicy policy) {
   return "Running";
 }
 
+std::string_view to_string(Numerics numerics) {
+  switch (numerics) {
+    case Numerics::kBitwise: return "Bitwise";
+    case Numerics::kReordered: return "Reordered";
+    case Numerics::kLossy: return "Lossy";
+  }
+  return "Reordered";
+}
+
 std::vector<Replica> replicas_of(const Spec& spec) {
   std::vector<Replica> replicas;
   replicas.reserve(static_cast<std::size_t>(replica_count(spec)));
@@ -38,6 +47,10 @@ int replica_count(const Spec& spec) {
   int count = 0;
   for (const Role& role : spec.roles) count += role.replicas;
   return count;
+}
+
+bool asks_for(const Acceleration& acceleration, std::optional<bool> feature) {
+  return feature.value_or(acceleration.mode == AccelerationMode::kAuto);
 }
 
 std::string queue_of(const TrainingJob& job) {

@@ -22,11 +22,14 @@ enum class FrameworkType { kPyTorch, kCustom };
 enum class FrameworkLauncher { kPaceline, kPassthrough };
 enum class SuccessPolicy { kAllRanks, kRankZero };
 enum class CleanPodPolicy { kRunning, kAll, kNone };
+enum class AccelerationMode { kAuto, kManual, kDisabled };
+enum class Numerics { kBitwise, kReordered, kLossy };
 
 std::string_view to_string(FrameworkType type);
 std::string_view to_string(FrameworkLauncher launcher);
 std::string_view to_string(SuccessPolicy policy);
 std::string_view to_string(CleanPodPolicy policy);
+std::string_view to_string(Numerics numerics);
 
 struct Framework {
   FrameworkType type = FrameworkType::kPyTorch;
@@ -54,6 +57,14 @@ struct FailurePolicy {
   std::chrono::nanoseconds force_delete_after = std::chrono::minutes(1);
 };
 
+/// What may change inside the training process. A job that says nothing of it runs as it was written.
+struct Acceleration {
+  AccelerationMode mode = AccelerationMode::kDisabled;
+  Numerics numerics = Numerics::kReordered;
+  std::optional<bool> loader;  // unset: as the mode says
+  std::optional<bool> optimizer;
+};
+
 struct Metadata {
   std::string name;
   std::string name_space = "default";
@@ -69,6 +80,7 @@ struct Spec {
   std::vector<Role> roles;
   Scheduling scheduling;
   FailurePolicy failure_policy;
+  Acceleration acceleration;
   SuccessPolicy success_policy = SuccessPolicy::kAllRanks;
   bool suspend = false;
   std::optional<std::chrono::nanoseconds> active_deadline;
@@ -94,6 +106,9 @@ std::vector<Replica> replicas_of(const Spec& spec);
 
 /// How many replicas the gang has.
 int replica_count(const Spec& spec);
+
+/// Whether a feature is asked for: what was said of it, else what the mode says.
+bool asks_for(const Acceleration& acceleration, std::optional<bool> feature);
 
 /// The queue that the job's share is counted in.
 std::string queue_of(const TrainingJob& job);

@@ -32,6 +32,28 @@ class Builder {
   Environment environment_;
 };
 
+bool names(const nlohmann::json* container, std::string_view variable) {
+  if (container == nullptr) return false;
+  const auto list = container->find("env");
+  if (list == container->end() || !list->is_array()) return false;
+  return std::ranges::any_of(*list, [&](const nlohmann::json& entry) {
+    return entry.is_object() && entry.contains("name") && entry["name"] == std::string(variable);
+  });
+}
+
+/// The switches of the runtime. One that the template sets itself stays as it is.
+void accelerate(Builder& builder, const api::Acceleration& acceleration, const nlohmann::json* trainer) {
+  const bool loader = asks_for(acceleration, acceleration.loader);
+  const bool optimizer = asks_for(acceleration, acceleration.optimizer);
+  if (!loader && !optimizer) return;
+  const auto set = [&](const env::Variable& variable, std::string_view value) {
+    if (!names(trainer, variable.name)) builder.set(variable, std::string(value));
+  };
+  set(env::kNumerics, to_string(acceleration.numerics));
+  if (loader) set(env::kLoader, "Auto");
+  if (optimizer) set(env::kOptimizer, "Auto");
+}
+
 }  // namespace
 
 Environment replica_environment(const api::TrainingJob& job, const api::Replica& replica, const Endpoints& endpoints) {
@@ -53,7 +75,8 @@ Environment replica_environment(const api::TrainingJob& job, const api::Replica&
   builder.set(env::kFramework, std::string(api::to_string(spec.framework.type)));
   builder.set(env::kFrameworkLauncher, std::string(api::to_string(spec.framework.launcher)));
   builder.set(env::kProcessesPerReplica, api::processes_of(spec, role));
-  if (const nlohmann::json* trainer = api::trainer_of(role)) {
+  const nlohmann::json* trainer = api::trainer_of(role);
+  if (trainer != nullptr) {
     if (const auto milli = api::resource_milli(*trainer, "limits", "cpu")) {
       builder.set(env::kCpuLimit, static_cast<int>(std::max<std::int64_t>(1, *milli / 1000)));
     }
@@ -70,6 +93,8 @@ Environment replica_environment(const api::TrainingJob& job, const api::Replica&
   builder.set(env::kBackoff, exact_duration(spec.failure_policy.backoff));
   builder.set(env::kGracePeriod, exact_duration(spec.failure_policy.grace_period));
   builder.set(env::kSuccessPolicy, std::string(api::to_string(spec.success_policy)));
+
+  accelerate(builder, spec.acceleration, trainer);
 
   builder.set_unless_empty(env::kRuntimeDir, endpoints.runtime_dir);
   builder.set_unless_empty(env::kStateDir, endpoints.state_dir);

@@ -31,7 +31,11 @@ def test_api_server_names_what_it_refuses(kube: Kube, namespace: str) -> None:
     framework = job("framework")
     framework["spec"]["framework"]["type"] = "Torch"
     timeout = job("timeout", scheduling={"gangTimeout": "soon"})
+    contradiction = job("contradicts", acceleration={"mode": "Disabled", "loader": "Auto"})
+    boolean = job("boolean", acceleration={"mode": False})  # what kubectl makes of a bare Off
     cases = [
+        (contradiction, ["spec.acceleration", "mode: Disabled contradicts loader: Auto"]),
+        (boolean, ["spec.acceleration.mode", "must be of type string"]),
         (unknown, ["spec.elasticity", "unknown field"]),
         (twice, ["spec.roles[1]", "Duplicate value", "worker"]),
         (many, ["spec", "at most 10000 replicas"]),
@@ -82,6 +86,9 @@ def test_running_job_cannot_change_shape(kube: Kube, namespace: str) -> None:
     with pytest.raises(ApiError) as caught:
         kube.patch("trainingjobs", namespace, "fixed", {"spec": {"failurePolicy": {"maxRestarts": 9}}})
     assert "failurePolicy" in caught.value.message and "suspend" in caught.value.message
+    with pytest.raises(ApiError) as caught:
+        kube.patch("trainingjobs", namespace, "fixed", {"spec": {"acceleration": {}}})
+    assert "acceleration may change only while the job is suspended" in caught.value.message
     with pytest.raises(ApiError) as caught:
         kube.patch("trainingjobs", namespace, "fixed", {"spec": {"managedBy": None}})
     assert "managedBy" in caught.value.message

@@ -24,13 +24,19 @@ def big(kube: Kube) -> dict[str, str]:
 
 
 def test_pods_come_together_and_go_after_success(kube: Kube, submit: Submit, namespace: str) -> None:
-    handle = submit(job("together", UNTIL_TOLD, replicas=3, processes=2, cleanPodPolicy="All"))
+    body = job(
+        "together", UNTIL_TOLD, replicas=3, processes=2, cleanPodPolicy="All", acceleration={"optimizer": "Disabled"}
+    )
+    handle = submit(body)
     handle.wait_started(0, 6)
     status = handle.wait_phase("Running")
     assert status["ready"] == "3/3"
     pods = handle.pods()
     assert [pod["metadata"]["name"] for pod in pods] == [f"together-worker-{i}-0" for i in range(3)]
     assert all(pod["spec"]["hostname"] == f"together-worker-{i}" for i, pod in enumerate(pods))
+    asked = {entry["name"]: entry.get("value") for entry in pods[0]["spec"]["containers"][0]["env"]}
+    assert (asked["PACELINE_LOADER"], asked["PACELINE_NUMERICS"]) == ("Auto", "Reordered")
+    assert "PACELINE_OPTIMIZER" not in asked
     assert handle.condition("Placed")["status"] == "True"
     assert sum(node["pods"] for node in status["placement"]["nodes"]) == 3
     handle.tell()

@@ -47,6 +47,7 @@ TEST(Parse, ReadsEveryField) {
   spec["scheduling"] = {
       {"queue", "q"}, {"priorityClassName", "high"}, {"gangTimeout", "90s"}, {"exclusiveNodes", true}};
   spec["failurePolicy"] = {{"maxRestarts", 0}, {"backoff", "5s"}, {"gracePeriod", "1m"}, {"forceDeleteAfter", "2m"}};
+  spec["acceleration"] = {{"mode", "Manual"}, {"numerics", "Bitwise"}, {"loader", "Auto"}, {"optimizer", "Disabled"}};
   spec["successPolicy"] = "RankZero";
   spec["suspend"] = true;
   spec["activeDeadline"] = "24h";
@@ -64,6 +65,10 @@ TEST(Parse, ReadsEveryField) {
   EXPECT_EQ(job->spec.failure_policy.max_restarts, 0);
   EXPECT_EQ(job->spec.failure_policy.backoff, std::chrono::seconds(5));
   EXPECT_EQ(job->spec.failure_policy.force_delete_after, std::chrono::minutes(2));
+  EXPECT_EQ(job->spec.acceleration.mode, api::AccelerationMode::kManual);
+  EXPECT_EQ(job->spec.acceleration.numerics, api::Numerics::kBitwise);
+  EXPECT_EQ(job->spec.acceleration.loader, true);
+  EXPECT_EQ(job->spec.acceleration.optimizer, false);
   EXPECT_EQ(job->spec.success_policy, api::SuccessPolicy::kRankZero);
   EXPECT_TRUE(job->spec.suspend);
   EXPECT_EQ(job->spec.active_deadline, std::chrono::hours(24));
@@ -96,6 +101,13 @@ TEST(Parse, NamesFieldValueAndRemedy) {
       {"/spec/activeDeadline", "1 day",
        "spec.activeDeadline: \"1 day\" is not a duration; write a duration such as 30s"},
       {"/spec/suspend", "true", "spec.suspend: \"true\" is not a boolean"},
+      {"/spec/acceleration", {{"mode", false}}, "spec.acceleration.mode: false is not known; write one of"},
+      {"/spec/acceleration",
+       {{"mode", "Off"}},
+       "spec.acceleration.mode: \"Off\" is not known; write one of Auto, Manual, Disabled"},
+      {"/spec/acceleration",
+       {{"mode", "Disabled"}, {"loader", "Auto"}},
+       "spec.acceleration.loader: \"Auto\" contradicts mode: Disabled; remove it, or write mode: Manual"},
       {"/spec/elastic", {{"role", "w"}}, "spec.elastic: is an unknown field"},
       {"/metadata/name", "1digits", "metadata.name: \"1digits\" cannot name a job"},
       {"/kind", "PyTorchJob", "kind: \"PyTorchJob\" is not known; write TrainingJob"},
@@ -236,6 +248,38 @@ TEST(Environment, EveryReplica) {
     const bool known =
         std::any_of(env::kAll.begin(), env::kAll.end(), [&](const env::Variable& v) { return v.name == name; });
     EXPECT_TRUE(known) << name;
+  }
+}
+
+TEST(Environment, WhatIsAcceleratedIsTheJobsAndThenTheTemplatesToSay) {
+  struct Case {
+    nlohmann::json acceleration;  // null: the job says nothing
+    nlohmann::json env;           // of the template
+    std::map<std::string, std::string> expected;
+  };
+  const nlohmann::json none = nlohmann::json::array();
+  const Case cases[] = {
+      {nullptr, none, {}},
+      {nlohmann::json::object(), none, {{"NUMERICS", "Reordered"}, {"LOADER", "Auto"}, {"OPTIMIZER", "Auto"}}},
+      {{{"optimizer", "Disabled"}, {"numerics", "Bitwise"}}, none, {{"NUMERICS", "Bitwise"}, {"LOADER", "Auto"}}},
+      {{{"mode", "Manual"}}, none, {}},
+      {{{"mode", "Manual"}, {"optimizer", "Auto"}}, none, {{"NUMERICS", "Reordered"}, {"OPTIMIZER", "Auto"}}},
+      {{{"mode", "Disabled"}}, none, {}},
+      {nlohmann::json::object(),
+       {{{"name", "PACELINE_LOADER"}, {"value", "Off"}}, {{"value", "unnamed"}}},
+       {{"NUMERICS", "Reordered"}, {"OPTIMIZER", "Auto"}}},
+  };
+  for (const Case& test : cases) {
+    auto document = minimal();
+    if (!test.acceleration.is_null()) document["spec"]["acceleration"] = test.acceleration;
+    document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["env"] = test.env;
+    const auto job = api::parse_training_job(document);
+    ASSERT_TRUE(job.has_value()) << error_of(document);
+    std::map<std::string, std::string> switches;
+    for (const auto& [name, value] : render::replica_environment(*job, api::replicas_of(job->spec)[0], {})) {
+      if (env::is_users(name)) switches[name.substr(std::string("PACELINE_").size())] = value;
+    }
+    EXPECT_EQ(switches, test.expected) << test.acceleration << test.env;
   }
 }
 
