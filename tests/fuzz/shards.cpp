@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tar shard of a training job's data set (`paceline.loader.TarShards`), read from memory.
+#include "accel/src/loader/shards.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "tests/fuzz/fuzz.hpp"
+
+namespace {
+
+using namespace paceline;
+
+constexpr std::size_t kBlock = 512;
+
+class Archive final : public loader::Source {
+ public:
+  explicit Archive(std::string bytes) : bytes_(std::move(bytes)) {}
+  std::size_t count() const override { return 1; }
+  const std::string& name(std::size_t) const override { return name_; }
+  std::expected<std::uint64_t, std::string> size(std::size_t) const override { return bytes_.size(); }
+  std::expected<std::size_t, std::string> pread(std::size_t, std::uint64_t offset, void* target,
+                                                std::size_t size) const override {
+    if (offset >= bytes_.size()) return 0;
+    const std::size_t count = std::min<std::size_t>(size, bytes_.size() - offset);
+    std::memcpy(target, bytes_.data() + offset, count);
+    return count;
+  }
+
+ private:
+  std::string bytes_;
+  std::string name_ = "fuzz.tar";
+};
+
+// A wrong checksum ends every archive at its first header: blocks that say they are headers get the right one.
+std::string with_checksums(std::string bytes) {
+  for (std::size_t at = 0; at + kBlock <= bytes.size(); at += kBlock) {
+    char* block = bytes.data() + at;
+    if (std::memcmp(block + 257, "ustar", 5) != 0) continue;
+    std::memset(block + 148, ' ', 8);
+    unsigned sum = 0;
+    for (std::size_t i = 0; i < kBlock; ++i) sum += static_cast<unsigned char>(block[i]);
+    char text[8];
+    std::snprintf(text, sizeof text, "%06o", sum);
+    std::memcpy(block + 148, text, 7);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string bytes = with_checksums(std::string(fuzz::text(data, size)));
+  const auto shards = loader::Shards::open(std::make_unique<Archive>(bytes), 1);
+  if (!shards) {
+    fuzz::require(shards.error().starts_with("fuzz.tar: "), "a refusal names the archive");
+    return 0;
+  }
+  std::uint64_t members = 0;
+  for (const loader::Sample& sample : (*shards)->samples()) {
+    fuzz::require(sample.members > 0 && std::strlen((*shards)->key(sample)) <= size, "a sample has a key and members");
+    for (const loader::Member& member : (*shards)->members(sample)) {
+      fuzz::require(member.size <= size, "a member lies within the archive");
+      std::string content(member.size, '\0');
+      fuzz::require((*shards)->read(sample, member, content.data()).has_value(), "what is indexed can be read");
+      fuzz::require(std::memcmp(content.data(), bytes.data() + member.offset, content.size()) == 0,
+                    "and is what is there");
+      ++members;
+    }
+  }
+  fuzz::require(members <= size / kBlock, "every member has a header");
+  return 0;
+}
