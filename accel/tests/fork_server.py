@@ -133,7 +133,7 @@ def run(request: dict[str, Any]) -> None:
     module.__dict__.update(__file__=script, __builtins__=__builtins__)
     sys.modules["__main__"] = module
     try:
-        exec(compile(Path(script).read_text(), script, "exec"), module.__dict__)  # noqa: S102: a test's own program
+        exec(compile(Path(script).read_text(), script, "exec"), module.__dict__)  # noqa: S102
     except Exception as error:
         traceback.print_exception(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
         sys.exit(1)
