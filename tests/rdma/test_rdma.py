@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -20,10 +21,13 @@ Answers = dict[str, Answer]
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     guest = Guest(tmp_path_factory.mktemp("guest"))
     guest.add_program(BIN / "paceline")
+    guest.add_program(BIN / "paceline-probe")
     guest.add_command("devices", "ibv_devinfo -v")
     guest.add_command("pingpong", "ibv_rc_pingpong -g 1 -n 20 & sleep 2; ibv_rc_pingpong -g 1 -n 20 192.0.2.1 && wait")
     guest.add_command("fabric", "paceline fabric --json")
     guest.add_command("doctor", "paceline doctor --json")
+    guest.add_command("probe", "paceline-probe 2> /dev/null")
+    guest.add_command("live", "paceline doctor --live --json")
     return guest.boot()
 
 
@@ -47,4 +51,21 @@ def test_fabric_shows_the_port_and_its_addresses(answers: Answers) -> None:
 
 def test_doctor_reads_the_machine(answers: Answers) -> None:
     told = json.loads(answer(answers, "doctor"))
+    assert told["failed"] == 0
+
+
+def test_the_probe_registers_memory_with_the_device(answers: Answers) -> None:
+    report = json.loads(answer(answers, "probe"))
+    attempts = {attempt["step"]: attempt for attempt in report["attempts"]}
+    assert {attempt.get("nic", "rxe0") for attempt in report["attempts"]} == {"rxe0"}
+    for step in ("devices", "open", "host-memory"):
+        assert attempts[step]["outcome"] == "done", attempts[step]
+    # The driver of soft RoCE knows no dma-buf, and there is no CUDA: told, and no failure.
+    assert (attempts["dmabuf-driver"]["outcome"], attempts["dmabuf-driver"]["errno"]) == ("refused", errno.EOPNOTSUPP)
+    assert attempts["gpus"]["outcome"] == "not-tried"
+    assert "problem" not in report
+
+
+def test_doctor_uses_the_device(answers: Answers) -> None:
+    told = json.loads(answer(answers, "live"))
     assert told["failed"] == 0
