@@ -321,12 +321,24 @@ def collated_in_threads(kind: Any) -> list[Any]:
     """A dataset that collates the next sample in a thread of the worker."""
 
     class Ahead(Rows):
-        def __getitem__(self, index: int) -> Any:
-            with ThreadPoolExecutor(2) as pool:
-                parts = [[torch.full((LARGE,), float(index + i))] * 3 for i in range(4)]
-                return list(pool.map(torch.utils.data.default_collate, parts))
+        def __init__(self) -> None:
+            super().__init__(12)
+            self.pool: Any = None
+            self.next: Any = None
 
-    return both(kind, lambda: Ahead(12), batch_size=2)
+        def collated(self, index: int) -> Any:
+            return torch.utils.data.default_collate([torch.full((LARGE,), float(index + i)) for i in range(3)])
+
+        def __getitem__(self, index: int) -> Any:
+            if self.pool is None:
+                self.pool = ThreadPoolExecutor(1)
+            ready = self.next.result() if self.next is not None else self.collated(-1)
+            self.next = self.pool.submit(self.collated, index)
+            self.next.exception()  # it is made while this batch is
+            return ready
+
+    loader = kind(Ahead(), batch_size=None, num_workers=1, persistent_workers=True)
+    return [batch.clone() for _ in range(3) for batch in loader]
 
 
 @case
@@ -490,7 +502,10 @@ def cached_batches(kind: Any) -> list[Any]:
                 self.kept[index] = default_collate([torch.full((LARGE,), float(index + i)) for i in range(3)])
             return self.kept[index]
 
-    return both(kind, lambda: Cached(12), batch_size=None)
+    seed()
+    loader = kind(Cached(12), batch_size=None, num_workers=2, persistent_workers=True)
+    # The copy is kept, so the memory of the batch goes back to the worker.
+    return [batch.clone() for _ in range(3) for batch in loader]
 
 
 def alike(left: Any, right: Any) -> bool:

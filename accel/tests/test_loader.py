@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,23 @@ def test_a_forked_child_keeps_the_batch_it_saw() -> None:
     assert slots._waiting, "the child's slot was not given up before it ended"
     list(made)
     assert not slots._waiting
+
+
+def test_slots_are_taken_by_the_thread_that_makes_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Told:
+        asked = 0
+
+        def storage(self, size: int) -> Any:
+            self.asked += 1
+            return torch.UntypedStorage(size)
+
+    monkeypatch.setattr(torch.UntypedStorage, "_new_shared", torch.UntypedStorage._new_shared)  # is put back
+    told = Told()
+    _batches.collate_into(told)  # type: ignore[arg-type] - all of a slab that is used here
+    assert not torch.UntypedStorage._new_shared(2 * _batches.SMALL).is_shared() and told.asked == 1
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.UntypedStorage._new_shared, 2 * _batches.SMALL).result().is_shared()
+    assert told.asked == 1
 
 
 def test_a_killed_worker_is_named() -> None:
