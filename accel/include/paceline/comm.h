@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Collectives between processes, in libpaceline.so: a communicator is a handle over any ranks that call create with the same
+ * name; a process may be in several at once. Ranks of one host pass data through shared memory that has no name, ranks of different
+ * hosts through TCP. Memory of the CPU only.
+ *
+ * Ownership: the caller's, who destroys it; buffers are the caller's and in use only during a call. A forked child must not use it.
+ * Threads: each communicator has up to three threads of its own. One collective at a time; a second caller waits for the first.
+ *   All ranks call the same collectives, with the same arguments, in the same order; a difference is an error that names it.
+ * Blocking: on futex and poll, never spinning; bounded by `silence_ms` where a peer has died, stopped or cannot be reached,
+ *   and by `timeout_ms` where it lives but does not come.
+ * Numerics: a sum depends on the inputs, the plan and the count alone, so it is the same bits on all ranks and in every run.
+ *   Halves are added in fp32 and rounded once for each host and once for each hop between hosts. Integers wrap.
+ * Failure: PACELINE_OK or a negative code. After PACELINE_COMM_EPEER every call on this communicator fails the same way, on every
+ *   survivor; what the output buffers hold is undefined. paceline_comm_error has the text, which names the rank.
+ */
+#ifndef PACELINE_COMM_H_
+#define PACELINE_COMM_H_
+
+#include "paceline.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PACELINE_COMM_EPEER (-20)  /* a rank has died, is stuck, cannot be reached, or did something else */
+#define PACELINE_COMM_ESTORE (-21) /* the store's functions failed */
+#define PACELINE_COMM_MAX_RANKS 1024u
+
+enum paceline_comm_dtype {
+  PACELINE_COMM_F32 = 0,
+  PACELINE_COMM_F64 = 1,
+  PACELINE_COMM_F16 = 2,
+  PACELINE_COMM_BF16 = 3,
+  PACELINE_COMM_I32 = 4,
+  PACELINE_COMM_I64 = 5
+};
+
+/*
+ * Where ranks find each other: a map of small values that all of them see. Used during create only, by its thread.
+ * set: 0 for success. get: 0 with *size, 1 where the key has not come within the time, anything else for failure.
+ */
+struct paceline_comm_store {
+  void* context;
+  int (*set)(void* context, const char* key, const void* value, uint64_t size);
+  int (*get)(void* context, const char* key, void* value, uint64_t capacity, uint64_t* size, int32_t timeout_ms);
+};
+
+/* `size` is sizeof(struct paceline_comm_options); 0 and null choose the default. Strings are copied. */
+struct paceline_comm_options {
+  uint32_t size;
+  uint32_t rank;
+  uint32_t ranks;
+  uint32_t flows;      /* TCP connections for each hop between hosts, 1 to 16; default 2 */
+  const char* name;    /* of this communicator; once only for each store */
+  const char* host;    /* equal for ranks that share memory; default: this boot, this network namespace */
+  const char* address; /* numeric, where peers reach this rank; default: the first address that is up */
+  const char*
+      plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, order=. The same on all ranks */
+  int32_t silence_ms; /* a peer that says nothing for so long is lost; default 10000, at least 100 */
+  int32_t timeout_ms; /* for create, and for each collective to end; default 600000 */
+};
+
+struct paceline_comm;
+
+/* Returns when all ranks are connected. `error` (may be null) gets a text if it fails. */
+PACELINE_EXPORT int paceline_comm_create(const struct paceline_comm_options* options,
+                                         const struct paceline_comm_store* store, struct paceline_comm** comm,
+                                         char* error, uint64_t error_capacity);
+PACELINE_EXPORT void paceline_comm_destroy(struct paceline_comm* comm);
+
+/* The sum over all ranks, in place. */
+PACELINE_EXPORT int paceline_comm_allreduce(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype);
+/* `in` has `ranks` pieces of `count`, piece r for rank r; `out` one. They must not overlap. */
+PACELINE_EXPORT int paceline_comm_reduce_scatter(struct paceline_comm* comm, const void* in, void* out, uint64_t count,
+                                                 uint32_t dtype);
+/* `in` is one piece of `count`; `out` has `ranks` of them. `in` may be this rank's piece of `out`. */
+PACELINE_EXPORT int paceline_comm_allgather(struct paceline_comm* comm, const void* in, void* out, uint64_t count,
+                                            uint32_t dtype);
+PACELINE_EXPORT int paceline_comm_broadcast(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype,
+                                            uint32_t root);
+PACELINE_EXPORT int paceline_comm_barrier(struct paceline_comm* comm);
+
+/* How an allreduce of so many elements is done, as text that `plan` above accepts. */
+PACELINE_EXPORT int paceline_comm_plan(struct paceline_comm* comm, uint64_t count, uint32_t dtype, char* text,
+                                       uint64_t capacity);
+/* Why the communicator failed, and which rank is named (-1: none); empty while it has not. */
+PACELINE_EXPORT int paceline_comm_error(struct paceline_comm* comm, char* text, uint64_t capacity, int32_t* rank);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* PACELINE_COMM_H_ */

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numeric addresses of sockets, IPv4 and IPv6.
+//
+// Ownership: values. Threads: pure but for own_address, which asks the system. Failure: length 0.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstdint>
+#include <string>
+
+namespace paceline::comm {
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+Address numeric_address(const std::string& text, std::uint16_t port);
+Address abstract_address(const std::string& name);  // a local socket without a file
+std::string own_address();                          // the first that is up, else loopback
+
+}  // namespace paceline::comm

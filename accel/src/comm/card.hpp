@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks tell each other through the store before they can talk: where they are, how to reach them, and what they were told.
+//
+// Ownership: values; the listening sockets are the caller's. Threads: one. Failure: a code and a text that names the rank.
+#pragma once
+
+#include <chrono>
+#include <expected>
+#include <string>
+#include <vector>
+
+#include "fd.hpp"
+#include "paceline/comm.h"
+#include "watch.hpp"
+
+namespace paceline::comm {
+
+struct Error {
+  int code = 0;
+  int rank = -1;
+  std::string text;
+};
+
+struct Card {
+  std::string host;
+  std::string address;
+  std::uint16_t port = 0;
+  std::string nonce;   // shown by who connects: it has read the store
+  std::string door;    // abstract name of the socket that hands out the host's memory
+  std::string agreed;  // what must be the same on all ranks
+};
+
+struct Doors {
+  Fd tcp;
+  Fd memory;
+};
+
+struct Store {
+  paceline_comm_store functions;
+  std::string name;
+};
+
+// Opens the sockets and fills in the card's rest; `card.host` and `card.address` may be empty: found out.
+std::expected<Doors, Error> open_doors(Card& card);
+// Tells this rank's card and reads those of all.
+std::expected<std::vector<Card>, Error> exchange(const Store& store, std::uint32_t rank, std::uint32_t ranks,
+                                                 const Card& card, Clock::time_point deadline);
+
+}  // namespace paceline::comm

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// One communicator: what comm.h promises, over the rings and the shared memory of this rank.
+//
+// Ownership: of everything below it. Threads: calls are made one after another by its own lock. Blocking: see comm.h.
+// Failure: a code; error() says why.
+#pragma once
+
+#include <expected>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "card.hpp"
+#include "host_stage.hpp"
+#include "meet.hpp"
+#include "plan.hpp"
+#include "region.hpp"
+#include "ring.hpp"
+#include "watch.hpp"
+
+namespace paceline::comm {
+
+struct Options {
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+  std::uint32_t flows = 2;
+  std::string name;
+  std::string host;
+  std::string address;
+  std::string plan;
+  std::chrono::milliseconds silence{10'000};
+  std::chrono::milliseconds timeout{600'000};
+};
+
+class Communicator {
+ public:
+  static std::expected<std::unique_ptr<Communicator>, Error> create(const Options& options,
+                                                                    const paceline_comm_store& store);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int allreduce(std::byte* data, std::uint64_t count, Type type);
+  int reduce_scatter(const std::byte* in, std::byte* out, std::uint64_t count, Type type);
+  int allgather(const std::byte* in, std::byte* out, std::uint64_t count, Type type);
+  int broadcast(std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
+  int barrier();
+
+  std::uint32_t ranks() const { return topology_.ranks(); }
+  std::string plan() const;
+  Error error() const;
+
+ private:
+  Communicator(const Options& options, Plan plan, Topology topology);
+  std::expected<void, Error> connect(std::vector<Card> cards, const Doors& doors, Clock::time_point deadline);
+  std::expected<void, Error> make_rings(Wires wires);
+  // One call: told to the watch, ended however it ends.
+  template <typename Work>
+  int call(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
+  bool sum_up(const Call& call, std::byte* data, std::uint64_t count, Type type);
+  bool scatter_columns(const Call& call, const std::byte* in, std::byte* out, std::uint64_t count, Type type);
+  bool gather(const Call& call, std::byte* out, std::uint64_t count, Type type);
+  std::uint32_t at(std::uint32_t position) const { return topology_.order[position % topology_.ranks()]; }
+
+  const Options options_;
+  const Plan plan_;
+  const Topology topology_;
+  std::mutex mutex_;
+  std::uint64_t sequence_ = 0;
+  std::unique_ptr<Region> region_;
+  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<Ring> ring_;
+  std::unique_ptr<Ring> lane_;
+  std::unique_ptr<HostStage> stage_;
+};
+
+}  // namespace paceline::comm

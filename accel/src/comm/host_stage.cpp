@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_stage.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace paceline::comm {
+
+HostStage::HostStage(const Topology& topology, Region& region, Ring* lane, Watch& watch, std::size_t chunk_bytes)
+    : topology_(topology),
+      region_(region),
+      lane_(lane),
+      watch_(watch),
+      chunk_bytes_(chunk_bytes),
+      ranks_(static_cast<std::uint32_t>(topology.mates().size())),
+      adds_(topology.local < topology.lanes),
+      sent_(0) {
+  watch_.on_failure([this] { mine().bell.ring(); });
+}
+
+void HostStage::ring_all() const {
+  for (std::uint32_t local = 0; local < ranks_; ++local) region_.cell(local).bell.ring();
+}
+
+// Whether the first `cells` cells have got so far.
+bool HostStage::all_reached(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count, std::uint32_t cells) {
+  for (std::uint32_t local = 0; local < cells; ++local) {
+    const std::uint32_t now = (region_.cell(local).*counter).load(std::memory_order_acquire);
+    if (static_cast<std::int32_t>(now - count) >= 0) continue;
+    waited_for_ = local;
+    return false;
+  }
+  return true;
+}
+
+Part HostStage::chunk_of(const Work& work, std::uint32_t number) const {
+  const std::uint64_t begin = number * work.chunk;
+  return {.begin = begin, .count = std::min(work.chunk, work.count - begin)};
+}
+
+// Where a lane puts its shard of a result: at the same place in every chunk, though the last one is shorter. Or one lane would write
+// what another, slower one is still sending.
+std::byte* HostStage::result(const Work& work, std::uint32_t number, std::uint32_t lane) const {
+  return region_.slot(ranks_, base_ + number) + part_of(work.chunk, topology_.lanes, lane).begin * size_of(work.type);
+}
+
+bool HostStage::give(const Call& call, Work& work) {
+  if (work.given == work.chunks) return false;
+  // The slot is free when the lanes have added up what was in it before.
+  if (!all_reached(&Cell::added, base_ + work.given + 1 - kDepth, topology_.lanes)) return false;
+  if (work.given == 0) mine().calls[calls_ % 2] = call;
+  const Part part = chunk_of(work, work.given);
+  const std::size_t size = size_of(work.type);
+  std::memcpy(region_.slot(topology_.local, base_ + work.given), work.data + part.begin * size, part.count * size);
+  ++work.given;
+  mine().given.store(base_ + work.given, std::memory_order_release);
+  ring_all();
+  return true;
+}
+
+bool HostStage::add(Work& work) {
+  if (!adds_ || work.added == work.chunks) return false;
+  // The result's slot is free when all have taken it out and the ring has passed it on.
+  if (!all_reached(&Cell::given, base_ + work.added + 1, ranks_)) return false;
+  if (!all_reached(&Cell::taken, base_ + work.added + 1 - kDepth, ranks_)) return false;
+  if (lane_ != nullptr && sent_.load(std::memory_order_acquire) + kDepth <= work.added) return false;
+  const Part shard = part_of(chunk_of(work, work.added).count, topology_.lanes, topology_.local);
+  const std::size_t size = size_of(work.type);
+  std::vector<const std::byte*> sources;
+  for (std::uint32_t local = 0; local < ranks_; ++local)
+    sources.push_back(region_.slot(local, base_ + work.added) + shard.begin * size);
+  sum(work.type, result(work, work.added, topology_.local), sources, shard.count);
+  ++work.added;
+  mine().added.store(base_ + work.added, std::memory_order_release);
+  if (lane_ == nullptr) mine().finished.store(base_ + work.added, std::memory_order_release);
+  ring_all();
+  if (lane_ != nullptr) lane_->open(work.added);
+  return true;
+}
+
+bool HostStage::take(Work& work) {
+  if (work.taken == work.chunks) return false;
+  if (!all_reached(&Cell::finished, base_ + work.taken + 1, topology_.lanes)) return false;
+  const Part part = chunk_of(work, work.taken);
+  const std::size_t size = size_of(work.type);
+  for (std::uint32_t lane = 0; lane < topology_.lanes; ++lane) {
+    const Part shard = part_of(part.count, topology_.lanes, lane);
+    std::memcpy(work.data + (part.begin + shard.begin) * size, result(work, work.taken, lane), shard.count * size);
+  }
+  ++work.taken;
+  mine().taken.store(base_ + work.taken, std::memory_order_release);
+  ring_all();
+  return true;
+}
+
+// Does what can be done now; whether there was anything.
+bool HostStage::turn(const Call& call, Work& work) {
+  bool some = false;
+  while (take(work)) some = true;
+  while (add(work)) some = true;
+  if (give(call, work)) some = true;
+  return some;
+}
+
+void HostStage::start_lane(const Call& call, const Work& work) {
+  const std::uint32_t hosts = topology_.hosts();
+  const std::size_t size = size_of(work.type);
+  std::vector<Step> steps;
+  for (std::uint32_t number = 0; number < work.chunks; ++number) {
+    const Part shard = part_of(chunk_of(work, number).count, topology_.lanes, topology_.local);
+    add_allreduce(steps, result(work, number, topology_.local), shard.count, size, hosts, topology_.group, number + 1);
+  }
+  const std::uint64_t each = 2 * (std::uint64_t{hosts} - 1);
+  sent_.store(0);
+  lane_->start(call, work.type, std::move(steps),
+               {.sent =
+                    [this, each](std::uint64_t done) {
+                      if (done % each != 0) return;
+                      sent_.store(done / each, std::memory_order_release);
+                      mine().bell.ring();
+                    },
+                .received =
+                    [this, each](std::uint64_t done) {
+                      if (done % each != 0) return;
+                      mine().finished.store(base_ + static_cast<std::uint32_t>(done / each), std::memory_order_release);
+                      ring_all();
+                    }});
+}
+
+bool HostStage::allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count) {
+  const std::uint64_t chunk = chunk_bytes_ / size_of(type);
+  Work work{.type = type,
+            .data = data,
+            .count = count,
+            .chunk = chunk,
+            .chunks = static_cast<std::uint32_t>((count + chunk - 1) / chunk)};
+  if (lane_ != nullptr) start_lane(call, work);
+  bool compared = false;
+  while (work.taken < work.chunks) {
+    const std::uint32_t seen = mine().bell.count.load(std::memory_order_acquire);
+    if (watch_.failed()) break;
+    // Before anything of theirs is used.
+    if (!compared && all_reached(&Cell::given, base_ + 1, ranks_)) {
+      compared = true;
+      for (std::uint32_t local = 0; local < ranks_; ++local)
+        if (!watch_.same(topology_.mates()[local], region_.cell(local).calls[calls_ % 2])) break;
+      continue;
+    }
+    const bool some = compared ? turn(call, work) : give(call, work);
+    if (!some && !watch_.wait(mine().bell, seen, topology_.mates()[waited_for_])) break;
+  }
+  if (lane_ != nullptr) lane_->finish();
+  base_ += work.chunks;
+  ++calls_;
+  return !watch_.failed();
+}
+
+}  // namespace paceline::comm

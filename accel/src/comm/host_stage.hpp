@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of a hierarchical allreduce inside a host, through shared slots: every rank copies its chunks in, each lane adds up its
+// shard of them and, where there are several hosts, has its ring across hosts go on with it; every rank copies the results out.
+// All three go on at the same time, on different chunks, kDepth of them at most.
+//
+// Ownership: none; region, watch and ring outlive it. Threads: one call at a time. Failure: false, the watch knows why.
+#pragma once
+
+#include <cstdint>
+
+#include "call.hpp"
+#include "plan.hpp"
+#include "region.hpp"
+#include "ring.hpp"
+#include "sum.hpp"
+#include "watch.hpp"
+
+namespace paceline::comm {
+
+class HostStage {
+ public:
+  // `lane` is null with one host, or where this rank has no lane.
+  HostStage(const Topology& topology, Region& region, Ring* lane, Watch& watch, std::size_t chunk_bytes);
+  bool allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count);
+
+ private:
+  struct Work {
+    Type type;
+    std::byte* data;
+    std::uint64_t count;
+    std::uint64_t chunk;  // elements
+    std::uint32_t chunks;
+    std::uint32_t given = 0, added = 0, taken = 0;
+  };
+
+  bool give(const Call& call, Work& work);
+  bool add(Work& work);
+  bool take(Work& work);
+  bool turn(const Call& call, Work& work);
+  void start_lane(const Call& call, const Work& work);
+  std::byte* result(const Work& work, std::uint32_t number, std::uint32_t lane) const;
+  Part chunk_of(const Work& work, std::uint32_t number) const;
+  Cell& mine() const { return region_.cell(topology_.local); }
+  void ring_all() const;
+  bool all_reached(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count, std::uint32_t cells);
+
+  const Topology& topology_;
+  Region& region_;
+  Ring* lane_;
+  Watch& watch_;
+  std::size_t chunk_bytes_;
+  std::uint32_t ranks_;              // of this host
+  bool adds_;                        // has a shard
+  std::uint32_t base_ = 0;           // chunks of all calls before
+  std::uint32_t calls_ = 0;          // done here: for the next, all have compared the one before
+  std::uint32_t waited_for_ = 0;     // local rank that a counter was last missing from
+  std::atomic<std::uint64_t> sent_;  // chunks of this call that the lane is done sending
+};
+
+}  // namespace paceline::comm

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stream of bytes to, or from, a neighbour in a ring: the interface of transports.
+//
+// Ownership: of whoever holds it; buffers are the caller's and free again on return. Threads: one at a time. Blocking: until all
+// bytes are taken over or delivered. Failure: false, and the watch knows why.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace paceline::comm {
+
+class SendLink {
+ public:
+  virtual ~SendLink() = default;
+  virtual bool send(const std::byte* data, std::size_t size) = 0;
+};
+
+class ReceiveLink {
+ public:
+  virtual ~ReceiveLink() = default;
+  virtual bool receive(std::byte* data, std::size_t size) = 0;
+  virtual std::uint32_t peer() const = 0;
+};
+
+}  // namespace paceline::comm

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meet.hpp"
+
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <tuple>
+
+#include "address.hpp"
+
+namespace paceline::comm {
+namespace {
+
+enum Purpose : std::uint32_t { kWatching = 0, kFlatRing = 1, kLaneRing = 2 };
+
+struct Hello {
+  std::array<char, 16> magic{'p', 'a', 'c', 'e', 'l', 'i', 'n', 'e', '-', 'c', 'o', 'm', 'm', '-', '1', '\0'};
+  std::array<char, 32> nonce{};
+  std::uint32_t from = 0;
+  std::uint32_t purpose = 0;
+  std::uint32_t flow = 0;
+  std::uint32_t zero = 0;
+};
+static_assert(sizeof(Hello) == 64);
+
+struct Outgoing {
+  std::uint32_t peer;
+  std::uint32_t purpose;
+  std::uint32_t flow;
+  Fd* place;
+  Fd socket;
+};
+
+struct Incoming {
+  Fd socket;
+  std::array<char, sizeof(Hello)> bytes{};
+  std::size_t got = 0;
+};
+
+std::string name_of_rank(std::uint32_t rank) { return "rank " + std::to_string(rank); }
+
+class Meeting {
+ public:
+  Meeting(const Topology& topology, const std::vector<Card>& cards, const Fd& door)
+      : topology_(topology), cards_(cards), door_(door) {}
+
+  void connect_to(std::uint32_t peer, std::uint32_t purpose, std::uint32_t flow, Fd& place) {
+    outgoing_.push_back({peer, purpose, flow, &place, {}});
+  }
+  void expect_from(std::uint32_t peer, std::uint32_t purpose, std::uint32_t flow, Fd& place) {
+    expected_[{peer, purpose, flow}] = &place;
+  }
+  std::expected<void, Error> run(const std::vector<Fd>& watched, Clock::time_point deadline);
+
+ private:
+  bool dial(Outgoing& one);
+  bool greet(Outgoing& one);
+  void accept_some();
+  void hear(Incoming& one);
+  std::expected<void, Error> turn(const std::vector<Fd>& watched, int timeout_ms);
+  Error refused(std::uint32_t rank, const std::string& why) const {
+    return {PACELINE_COMM_EPEER, static_cast<int>(rank),
+            name_of_rank(rank) + " at " + cards_[rank].address + ": " + why};
+  }
+
+  const Topology& topology_;
+  const std::vector<Card>& cards_;
+  const Fd& door_;
+  std::vector<Outgoing> outgoing_;
+  std::vector<Incoming> incoming_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, Fd*> expected_;
+};
+
+void prompt(const Fd& socket) {
+  const int on = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+bool Meeting::dial(Outgoing& one) {
+  const Address where = numeric_address(cards_[one.peer].address, cards_[one.peer].port);
+  errno = EINVAL;
+  if (where.length == 0) return false;
+  one.socket = Fd(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!one.socket) return false;
+  prompt(one.socket);
+  return ::connect(one.socket.get(), where.get(), where.length) == 0 || errno == EINPROGRESS;
+}
+
+bool Meeting::greet(Outgoing& one) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  ::getsockopt(one.socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  errno = error;
+  if (error != 0) return false;
+  Hello hello;
+  std::copy_n(cards_[one.peer].nonce.begin(), hello.nonce.size(), hello.nonce.begin());
+  hello.from = topology_.rank;
+  hello.purpose = one.purpose;
+  hello.flow = one.flow;
+  // A fresh connection takes so little at once.
+  if (::send(one.socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello)) return false;
+  *one.place = std::move(one.socket);
+  return true;
+}
+
+void Meeting::accept_some() {
+  for (;;) {
+    Fd socket(::accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) return;
+    // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more come.
+    if (incoming_.size() > expected_.size() + 64) incoming_.erase(incoming_.begin());
+    prompt(socket);
+    incoming_.push_back({std::move(socket), {}, 0});
+  }
+}
+
+void Meeting::hear(Incoming& one) {
+  const ssize_t got = ::recv(one.socket.get(), one.bytes.data() + one.got, one.bytes.size() - one.got, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) {
+    one.socket = Fd();
+    return;
+  }
+  one.got += static_cast<std::size_t>(got);
+  if (one.got < one.bytes.size()) return;
+  Hello hello;
+  const Hello proper;
+  std::memcpy(&hello, one.bytes.data(), sizeof hello);
+  Fd socket = std::move(one.socket);
+  const std::string& nonce = cards_[topology_.rank].nonce;
+  if (hello.magic != proper.magic || !std::equal(nonce.begin(), nonce.end(), hello.nonce.begin())) return;
+  const auto found = expected_.find({hello.from, hello.purpose, hello.flow});
+  if (found == expected_.end()) return;
+  *found->second = std::move(socket);
+  expected_.erase(found);
+}
+
+std::expected<void, Error> Meeting::turn(const std::vector<Fd>& watched, int timeout_ms) {
+  std::vector<pollfd> files{{.fd = door_.get(), .events = POLLIN, .revents = 0}};
+  for (const Outgoing& one : outgoing_) files.push_back({.fd = one.socket.get(), .events = POLLOUT, .revents = 0});
+  for (const Incoming& one : incoming_) files.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
+  // Of those who have come already: whether they end meanwhile. poll skips what is -1.
+  for (const Fd& one : watched) files.push_back({.fd = one.get(), .events = POLLRDHUP, .revents = 0});
+  ::poll(files.data(), files.size(), timeout_ms);
+  const std::size_t first_incoming = 1 + outgoing_.size();
+  const std::size_t first_watched = first_incoming + incoming_.size();
+  for (std::size_t i = 0; i < watched.size(); ++i)
+    if (files[first_watched + i].revents != 0)
+      return std::unexpected(refused(static_cast<std::uint32_t>(i), "has ended while ranks connected"));
+  for (std::size_t i = 0; i < incoming_.size(); ++i)
+    if (files[first_incoming + i].revents != 0) hear(incoming_[i]);
+  for (std::size_t i = 0; i < outgoing_.size(); ++i)
+    if (files[1 + i].revents != 0 && !greet(outgoing_[i]))
+      return std::unexpected(refused(outgoing_[i].peer, std::string("cannot connect: ") + std::strerror(errno)));
+  std::erase_if(incoming_, [](const Incoming& one) { return !one.socket; });
+  std::erase_if(outgoing_, [](const Outgoing& one) { return !one.socket; });
+  if (files[0].revents != 0) accept_some();
+  return {};
+}
+
+std::expected<void, Error> Meeting::run(const std::vector<Fd>& watched, Clock::time_point deadline) {
+  for (Outgoing& one : outgoing_)
+    if (!dial(one)) return std::unexpected(refused(one.peer, std::string("cannot connect: ") + std::strerror(errno)));
+  while (!outgoing_.empty() || !expected_.empty()) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0)
+      return std::unexpected(refused(outgoing_.empty() ? std::get<0>(expected_.begin()->first) : outgoing_.front().peer,
+                                     "has not connected in the time that timeout_ms allows"));
+    if (auto done = turn(watched, static_cast<int>(std::min<std::int64_t>(left, 1'000'000)) + 1); !done) return done;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::uint32_t lane_next(const Topology& topology) {
+  return topology.groups[(topology.group + 1) % topology.hosts()][topology.local];
+}
+
+std::uint32_t lane_previous(const Topology& topology) {
+  return topology.groups[(topology.group + topology.hosts() - 1) % topology.hosts()][topology.local];
+}
+
+std::expected<Wires, Error> meet(const Topology& topology, const std::vector<Card>& cards, const Fd& door,
+                                 std::uint32_t flows, bool lanes, Clock::time_point deadline) {
+  Wires wires;
+  const std::uint32_t ranks = topology.ranks();
+  wires.watch.resize(ranks);
+  Meeting meeting(topology, cards, door);
+  for (std::uint32_t other = 0; other < ranks; ++other) {
+    if (other < topology.rank) meeting.connect_to(other, kWatching, 0, wires.watch[other]);
+    if (other > topology.rank) meeting.expect_from(other, kWatching, 0, wires.watch[other]);
+  }
+  const auto ring = [&](std::uint32_t next, std::uint32_t previous, Purpose purpose, std::vector<Fd>& to,
+                        std::vector<Fd>& from) {
+    const bool far_next = topology.group_of(next) != topology.group;
+    const bool far_previous = topology.group_of(previous) != topology.group;
+    to.resize(far_next ? flows : 0);
+    from.resize(far_previous ? flows : 0);
+    for (std::uint32_t flow = 0; flow < to.size(); ++flow) meeting.connect_to(next, purpose, flow, to[flow]);
+    for (std::uint32_t flow = 0; flow < from.size(); ++flow) meeting.expect_from(previous, purpose, flow, from[flow]);
+  };
+  ring(topology.order[(topology.position + 1) % ranks], topology.order[(topology.position + ranks - 1) % ranks],
+       kFlatRing, wires.to_next, wires.from_previous);
+  if (lanes && topology.has_lane())
+    ring(lane_next(topology), lane_previous(topology), kLaneRing, wires.lane_to_next, wires.lane_from_previous);
+  if (auto met = meeting.run(wires.watch, deadline); !met) return std::unexpected(met.error());
+  return wires;
+}
+
+}  // namespace paceline::comm

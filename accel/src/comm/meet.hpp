@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connects ranks: every pair for watching, and each rank with its neighbours in the rings. Who connects shows the nonce from the
+// other's card; what does not is dropped.
+//
+// Ownership: the sockets go to the caller. Threads: one. Blocking: on poll, until the deadline. Failure: an error that names the rank.
+#pragma once
+
+#include <expected>
+#include <vector>
+
+#include "card.hpp"
+#include "fd.hpp"
+#include "plan.hpp"
+
+namespace paceline::comm {
+
+struct Wires {
+  std::vector<Fd> watch;                             // one for each rank
+  std::vector<Fd> to_next, from_previous;            // of the flat ring, where that rank is on another host
+  std::vector<Fd> lane_to_next, lane_from_previous;  // of this rank's lane
+};
+
+// The neighbours of this rank in its lane.
+std::uint32_t lane_next(const Topology& topology);
+std::uint32_t lane_previous(const Topology& topology);
+
+std::expected<Wires, Error> meet(const Topology& topology, const std::vector<Card>& cards, const Fd& door,
+                                 std::uint32_t flows, bool lanes, Clock::time_point deadline);
+
+}  // namespace paceline::comm

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory that the ranks of one host share: for each a cell of counters and a pipe to the next, and slots for the chunks of
+// hierarchical allreduces. An anonymous memory file, handed over by descriptor: it has no name that could be left behind.
+//
+// Ownership: of its mapping; the last one gone frees the memory. Threads and processes: what lies in it is synchronised by itself.
+// Failure: map returns null and leaves errno.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "byte_ring.hpp"
+#include "call.hpp"
+#include "doorbell.hpp"
+#include "fd.hpp"
+
+namespace paceline::comm {
+
+inline constexpr std::uint32_t kDepth = 4;  // chunks under way
+inline constexpr std::size_t kPipeBytes = 256UL * 1024;
+
+// Counters run on over all calls and wrap; they are compared by difference.
+struct Cell {
+  alignas(64) loader::Doorbell bell;             // of this rank's calling thread
+  alignas(64) std::atomic<std::uint32_t> given;  // chunks copied into this rank's slots
+  std::atomic<std::uint32_t> taken;              // results copied out of the shared slots
+  std::atomic<std::uint32_t> added;              // a lane: chunks whose shard has been added up, so that slots are free
+  std::atomic<std::uint32_t> finished;           // a lane: chunks whose shard is the result
+  std::array<Call, 2> calls;                     // alternating; written before `given` moves, read after
+};
+
+struct Pipe {
+  loader::RingCursors cursors;
+  alignas(64) loader::Doorbell data;
+  alignas(64) loader::Doorbell space;
+};
+
+class Region {
+ public:
+  static std::size_t bytes(std::uint32_t ranks, std::size_t chunk);
+  static Fd create(std::uint32_t ranks, std::size_t chunk);
+  static std::unique_ptr<Region> map(const Fd& file, std::uint32_t ranks, std::size_t chunk);
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+  ~Region();
+
+  Cell& cell(std::uint32_t local) const { return *reinterpret_cast<Cell*>(base_ + local * kPart); }
+  Pipe& pipe(std::uint32_t local) const { return *reinterpret_cast<Pipe*>(base_ + local * kPart + kCell); }
+  std::byte* pipe_bytes(std::uint32_t local) const { return base_ + local * kPart + kCell + kPipe; }
+  // What rank `local` gives; `ranks` as local: the results.
+  std::byte* slot(std::uint32_t local, std::uint32_t number) const {
+    return base_ + ranks_ * kPart + (local * kDepth + number % kDepth) * chunk_;
+  }
+
+ private:
+  static constexpr std::size_t kCell = 4096;
+  static constexpr std::size_t kPipe = 4096;
+  static_assert(sizeof(Cell) <= kCell && sizeof(Pipe) <= kPipe);
+  static constexpr std::size_t kPart = kCell + kPipe + kPipeBytes;
+
+  Region(std::byte* base, std::uint32_t ranks, std::size_t chunk) : base_(base), ranks_(ranks), chunk_(chunk) {}
+
+  std::byte* base_;
+  std::uint32_t ranks_;
+  std::size_t chunk_;
+};
+
+}  // namespace paceline::comm

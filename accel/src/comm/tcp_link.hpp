@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// A link over several TCP connections: byte p of the stream travels on connection (p / kStripe) mod flows, so both ends know where
+// each byte belongs and nothing is added on the wire.
+//
+// Ownership: of the connections. Threads: one at a time. Failure: as link.hpp; a broken connection is told to the watch.
+#pragma once
+
+#include <poll.h>
+
+#include <vector>
+
+#include "fd.hpp"
+#include "link.hpp"
+#include "watch.hpp"
+
+namespace paceline::comm {
+
+inline constexpr std::uint64_t kStripe = 64UL * 1024;
+
+// What sending and receiving share: which connection has which bytes still to move.
+class Striped {
+ public:
+  Striped(std::vector<Fd> flows, std::uint32_t peer, Watch& watch);
+  template <typename Move>
+  bool move(std::size_t size, short event, const Move& move_some);
+  std::uint32_t peer() const { return peer_; }
+
+ private:
+  struct Flow {
+    Fd connection;
+    std::uint64_t next;  // the stream position that it moves next
+  };
+  enum class Moved : std::uint8_t { kSome, kBlocked, kBroken };
+  template <typename Move>
+  Moved move_flow(Flow& flow, std::uint64_t end, std::size_t& left, const Move& move_some);
+  bool wait(std::uint64_t end, short event);
+
+  std::vector<Flow> flows_;
+  std::uint64_t position_ = 0;
+  std::uint32_t peer_;
+  Watch& watch_;
+};
+
+class TcpSender final : public SendLink {
+ public:
+  TcpSender(std::vector<Fd> flows, std::uint32_t peer, Watch& watch) : striped_(std::move(flows), peer, watch) {}
+  bool send(const std::byte* data, std::size_t size) override;
+
+ private:
+  Striped striped_;
+};
+
+class TcpReceiver final : public ReceiveLink {
+ public:
+  TcpReceiver(std::vector<Fd> flows, std::uint32_t peer, Watch& watch) : striped_(std::move(flows), peer, watch) {}
+  bool receive(std::byte* data, std::size_t size) override;
+  std::uint32_t peer() const override { return striped_.peer(); }
+
+ private:
+  Striped striped_;
+};
+
+}  // namespace paceline::comm

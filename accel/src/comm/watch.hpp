@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Watches over the other ranks of a communicator, on a thread of its own, through a connection with each: beats say that a rank
+// lives and what it is doing, a closed connection that it has ended. The first failure is final: it is told to all peers, with the
+// rank it names, and wakes everything that waits here.
+//
+// Ownership: of the connections and the thread; what wakes outlives it. Threads: any. Failure: every wait returns false once
+// failed; failure() says why.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "call.hpp"
+#include "doorbell.hpp"
+#include "fd.hpp"
+
+namespace paceline::comm {
+
+using Clock = std::chrono::steady_clock;
+
+struct Failure {
+  int rank = -1;
+  std::string text;
+};
+
+class Watch {
+ public:
+  // `connections`: one for each rank, none for this one.
+  Watch(std::uint32_t rank, std::vector<Fd> connections, std::chrono::milliseconds silence);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // False where the communicator has failed, or a rank that this call needs has left.
+  bool begin(const Call& call, Clock::time_point deadline);
+  void end();
+  void stop();  // says goodbye, or why not
+
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  Failure failure() const;
+  void fail(int rank, std::string text);
+  // The connection with `rank` that carries data broke: its death is on its way here, or else this is all there is to say.
+  void broken(std::uint32_t rank, const std::string& why);
+  // The time of the call in progress is over while `rank` was waited for.
+  void late(std::uint32_t rank);
+  // False after it has failed for a difference.
+  bool same(std::uint32_t rank, const Call& theirs);
+
+  int abort_fd() const { return abort_.get(); }  // readable once failed
+  Clock::time_point deadline() const { return deadline_; }
+  void on_failure(std::function<void()> wake);  // before the first call
+
+  // Waits for a ring of `bell` since `seen`, at most until the call's time is over: then `rank` is late. False: failed.
+  bool wait(loader::Doorbell& bell, std::uint32_t seen, std::uint32_t rank);
+
+ private:
+  struct Peer;
+  struct Frame;
+
+  void run();
+  void send(Peer& peer, std::uint32_t type);
+  void receive(std::uint32_t rank, Clock::time_point now);
+  void hear(std::uint32_t rank, const Frame& frame);
+  void judge(Clock::time_point now);
+  void poll_peers(int timeout_ms);
+
+  const std::uint32_t rank_;
+  const std::chrono::milliseconds silence_;
+  std::vector<Peer> peers_;
+  Fd abort_;
+  Fd wake_;
+  std::atomic<bool> failed_{false};
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Failure failure_;
+  Call current_;
+  bool busy_ = false;
+  bool stopping_ = false;
+  Clock::time_point deadline_;  // of the caller, for its threads
+  std::vector<std::function<void()>> wakes_;
+  std::thread thread_;
+};
+
+}  // namespace paceline::comm

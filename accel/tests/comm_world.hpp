@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks of a communicator as processes of a test: forked, each told on which host it is to believe itself, with a store in shared
+// memory. They talk over loopback and real shared memory, as ranks do.
+//
+// Ownership: the world's processes end before its object does. Threads: one. Failure: exit codes, and what CHECK says.
+#pragma once
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "paceline/comm.h"
+
+namespace paceline::comm_test {
+
+// A map in memory that parent and children share. Keys are set once.
+class SharedStore {
+ public:
+  SharedStore()
+      : table_(static_cast<Table*>(
+            ::mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  ~SharedStore() { ::munmap(table_, sizeof(Table)); }
+  SharedStore(const SharedStore&) = delete;
+  SharedStore& operator=(const SharedStore&) = delete;
+
+  paceline_comm_store functions() { return {.context = this, .set = &set, .get = &get}; }
+
+  static int set(void* context, const char* key, const void* value, uint64_t size) {
+    Table& table = *static_cast<SharedStore*>(context)->table_;
+    Entry& entry = table.entries[table.used.fetch_add(1)];
+    std::strncpy(entry.key.data(), key, entry.key.size() - 1);
+    std::memcpy(entry.value.data(), value, size);
+    entry.size.store(size, std::memory_order_release);
+    return 0;
+  }
+
+  static int get(void* context, const char* key, void* value, uint64_t capacity, uint64_t* size, int32_t timeout_ms) {
+    Table& table = *static_cast<SharedStore*>(context)->table_;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+    do {
+      for (Entry& entry : table.entries) {
+        const uint64_t there = entry.size.load(std::memory_order_acquire);
+        if (there == 0 || std::strcmp(entry.key.data(), key) != 0) continue;
+        if (there > capacity) return -1;
+        std::memcpy(value, entry.value.data(), there);
+        *size = there;
+        return 0;
+      }
+      ::usleep(500);
+    } while (std::chrono::steady_clock::now() < until);
+    return 1;
+  }
+
+ private:
+  struct Entry {
+    std::array<char, 64> key;
+    std::array<char, 1024> value;
+    std::atomic<uint64_t> size;
+  };
+  struct Table {
+    std::atomic<uint32_t> used;
+    std::array<Entry, 128> entries;
+  };
+  Table* table_;
+};
+
+struct Shape {
+  std::vector<int> hosts;  // of each rank
+  std::string plan;
+  int silence_ms = 20'000;
+  int timeout_ms = 50'000;
+};
+
+// In a child: a communicator, and what to do with it.
+struct Member {
+  paceline_comm* comm = nullptr;
+  uint32_t rank = 0;
+  uint32_t ranks = 0;
+  SharedStore* store = nullptr;
+  std::string error;
+  int code = 0;
+
+  std::string why(int32_t* named = nullptr) const {
+    std::array<char, 1024> text{};
+    if (comm != nullptr) paceline_comm_error(comm, text.data(), text.size(), named);
+    return text.data();
+  }
+};
+
+inline Member join(SharedStore& store, const Shape& shape, uint32_t rank, const std::string& name = "world") {
+  Member member;
+  member.rank = rank;
+  member.ranks = static_cast<uint32_t>(shape.hosts.size());
+  member.store = &store;
+  const std::string host = "host-" + std::to_string(shape.hosts[rank]);
+  paceline_comm_options options{};
+  options.size = sizeof options;
+  options.rank = rank;
+  options.ranks = member.ranks;
+  options.name = name.c_str();
+  options.host = host.c_str();
+  options.address = "127.0.0.1";
+  options.plan = shape.plan.c_str();
+  options.silence_ms = shape.silence_ms;
+  options.timeout_ms = shape.timeout_ms;
+  const paceline_comm_store functions = store.functions();
+  std::array<char, 1024> text{};
+  member.code = paceline_comm_create(&options, &functions, &member.comm, text.data(), text.size());
+  member.error = text.data();
+  return member;
+}
+
+class World {
+ public:
+  using Body = std::function<bool(Member&)>;
+
+  ~World() {
+    for (const pid_t child : children_) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+    }
+  }
+
+  SharedStore& store() { return store_; }
+  pid_t pid(std::size_t rank) const { return children_[rank]; }
+
+  // Forks all ranks; each exits with 0 where `body` is true. Bodies say on standard error what is wrong.
+  void start(const Shape& shape, const Body& body) {
+    for (uint32_t rank = 0; rank < shape.hosts.size(); ++rank)
+      spawn([&, rank] {
+        Member member = join(store_, shape, rank);
+        if (member.code != PACELINE_OK) std::cerr << "rank " << rank << ": create: " << member.error << "\n";
+        const bool good = member.code == PACELINE_OK && body(member);
+        if (!good) std::cerr << "rank " << rank << " ends badly: " << member.why() << "\n";
+        paceline_comm_destroy(member.comm);
+        return good;
+      });
+  }
+  void spawn(const std::function<bool()>& body) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(body() ? 0 : 1);
+    children_.push_back(child);
+  }
+
+  // How many did not exit with 0.
+  int finish() {
+    int bad = 0;
+    for (const pid_t child : children_) {
+      int status = 0;
+      if (::waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0) ++bad;
+    }
+    children_.clear();
+    return bad;
+  }
+
+  static int run(const Shape& shape, const Body& body) {
+    World world;
+    world.start(shape, body);
+    return world.finish();
+  }
+
+ private:
+  SharedStore store_;
+  std::vector<pid_t> children_;
+};
+
+}  // namespace paceline::comm_test
