@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from local import run_job
 
 SCRIPT = """
 import torch
@@ -27,35 +27,14 @@ print(paceline.explain())
 def explained(build: Path, folder: Path, spec: dict[str, Any]) -> dict[str, str]:
     """What the program says of both switches, after it has trained under a job with this in its spec."""
     (folder / "train.py").write_text(SCRIPT)
-    trainer = {"name": "trainer", "image": "none", "command": [sys.executable, str(folder / "train.py")]}
-    job = {
-        "apiVersion": "paceline.dev/v1alpha1",
-        "kind": "TrainingJob",
-        "metadata": {"name": "asks"},
-        "spec": {
-            "framework": {"type": "PyTorch", "processesPerReplica": 1},
-            "roles": [{"name": "worker", "replicas": 1, "template": {"spec": {"containers": [trainer]}}}],
-            **spec,
-        },
-    }
-    (folder / "job.yaml").write_text(json.dumps(job))  # which is YAML too
-    done = subprocess.run(
-        [build / "bin" / "paceline", "run", "-f", folder / "job.yaml"],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    code, output = run_job(build, folder, [sys.executable, str(folder / "train.py")], {}, **spec)
+    assert code == 0, output
     told = {}
     for name, begins in {
         "optimizer": "fused optimizers in place of PyTorch's own: ",
         "loader": "our iterator in place of PyTorch's own in loaders: ",
     }.items():
-        line = next(line for line in done.stdout.splitlines() if begins in line)
+        line = next(line for line in output.splitlines() if begins in line)
         told[name] = line.partition(begins)[2].partition(";")[0]
     return told
 

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 import torch
+from local import run_job
 
 NEW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
 # torchrun of PyTorch 1.13 does not find its own default for these on Python 3.11.
@@ -41,35 +40,15 @@ dist.destroy_process_group()
 
 def run(build: Path, folder: Path, command: list[str], **environment: str) -> tuple[int, str]:
     (folder / "train.py").write_text(textwrap.dedent(SCRIPT))
-    variables = {**OUTPUT, **environment}
-    trainer = {
-        "name": "trainer",
-        "image": "none",
-        "command": command,
-        "env": [{"name": name, "value": value} for name, value in variables.items()],
-    }
-    job = {
-        "apiVersion": "paceline.dev/v1alpha1",
-        "kind": "TrainingJob",
-        "metadata": {"name": "kept"},
-        "spec": {
-            "framework": {"type": "PyTorch", "launcher": "Passthrough", "processesPerReplica": 2},
-            "failurePolicy": {"maxRestarts": 1, "gracePeriod": "10s"},
-            "roles": [{"name": "worker", "replicas": 2, "template": {"spec": {"containers": [trainer]}}}],
-        },
-    }
-    (folder / "job.yaml").write_text(json.dumps(job))  # which is YAML too
-    done = subprocess.run(
-        [build / "bin" / "paceline", "run", "-f", folder / "job.yaml"],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=150,
-        check=False,
+    return run_job(
+        build,
+        folder,
+        command,
+        {**OUTPUT, **environment},
+        replicas=2,
+        framework={"type": "PyTorch", "launcher": "Passthrough", "processesPerReplica": 2},
+        failurePolicy={"maxRestarts": 1, "gracePeriod": "10s"},
     )
-    return done.returncode, done.stdout
 
 
 def torchrun(folder: Path, *flags: str) -> list[str]:

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job of one role, run on this machine by `paceline run`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+
+def run_job(
+    build: Path, folder: Path, command: list[str], environment: dict[str, str], replicas: int = 1, **spec: Any
+) -> tuple[int, str]:
+    """Exit code and output; further keywords go into the spec."""
+    trainer = {
+        "name": "trainer",
+        "image": "none",
+        "command": command,
+        "env": [{"name": name, "value": value} for name, value in environment.items()],
+    }
+    role = {"name": "worker", "replicas": replicas, "template": {"spec": {"containers": [trainer]}}}
+    job = {
+        "apiVersion": "paceline.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "local"},
+        "spec": {"framework": {"type": "PyTorch", "processesPerReplica": 1}, "roles": [role], **spec},
+    }
+    (folder / "job.yaml").write_text(json.dumps(job))  # which is YAML too
+    done = subprocess.run(
+        [build / "bin" / "paceline", "run", "-f", folder / "job.yaml"],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    return done.returncode, done.stdout
