@@ -14,7 +14,7 @@ bool single_numa_node(const Cpu& cpu) {
 }  // namespace
 
 bool has_nic(const Node& node, Findings& found) {
-  if (node.compute_nics.empty()) found.skip("no RDMA device");
+  if (node.compute_nics.empty()) found.skip("no RDMA device that serves GPUs");
   return !node.compute_nics.empty();
 }
 

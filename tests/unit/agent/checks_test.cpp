@@ -78,7 +78,7 @@ std::vector<CheckCase> registration_cases() {
       {"dmabuf", Verdict::kWarn, "nvidia_peermem has to take its place", kA100},
       {"dmabuf", Verdict::kUnknown, "version cannot be read", kH100, drop(kNvidiaVersion)},
       {"dmabuf", Verdict::kUnknown, "release cannot be read", kH100, put("proc/sys/kernel/osrelease", "new\n")},
-      {"dmabuf", Verdict::kSkip, "no RDMA device", kVirtual},
+      {"dmabuf", Verdict::kSkip, "no RDMA device that serves GPUs", kVirtual},
       {"peermem-loaded", Verdict::kPass, "nvidia_peermem is loaded", kA100},
       {"peermem-loaded", Verdict::kPass, "nv_mem is loaded", kBroken,
        put("sys/kernel/mm/memory_peers/nv_mem/version", "1.1-0\n")},
