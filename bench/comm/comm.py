@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allreduces over links whose rate is known: ours, hierarchical and flat, and Gloo's, in turn within one run.
+
+Hosts are network namespaces, each with a cable into one switch; what leaves either end of a cable is shaped. Told of each contender
+and size: the median time; busbw, 2(n-1)/n bytes for each byte of the array, n ranks; bytes that a host sent against the bound
+2(N-1)/N, N hosts; how much of the wire's rate that is; processor seconds of all ranks per GB of array. The ratio is
+Gloo's time over ours (hierarchical) at the largest size, each round against its neighbour in time, the median. At the end
+the rate is halved: times that do not double mean that something else than the wire was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+CONTENDERS = ("hierarchical", "flat", "gloo")
+MIB = 1 << 20
+
+Rows = list[list[dict[str, Any]]]  # of each rank
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+class Fabric:
+    """Hosts as network namespaces around a switch, which is one too."""
+
+    def __init__(self, hosts: int) -> None:
+        self.switch = f"plc{os.getpid()}-switch"
+        self.hosts = [f"plc{os.getpid()}-{host}" for host in range(hosts)]
+
+    def up(self) -> None:
+        ip("netns", "add", self.switch)
+        ip("-n", self.switch, "link", "add", "name", "switch", "type", "bridge")
+        ip("-n", self.switch, "link", "set", "switch", "up")
+        for number, host in enumerate(self.hosts):
+            ip("netns", "add", host)
+            ip("-n", host, "link", "add", "name", "wire", "type", "veth", "peer", f"port{number}", "netns", self.switch)
+            ip("-n", host, "address", "add", f"192.0.2.{number + 1}/24", "dev", "wire")
+            ip("-n", host, "link", "set", "lo", "up")
+            ip("-n", host, "link", "set", "wire", "up")
+            ip("-n", self.switch, "link", "set", f"port{number}", "master", "switch", "up")
+
+    def rate(self, megabits: float) -> None:
+        shape = ["tbf", "rate", f"{megabits}mbit", "burst", "256kb", "latency", "50ms"]
+        for number, host in enumerate(self.hosts):
+            for space, device in ((host, "wire"), (self.switch, f"port{number}")):
+                subprocess.run(["tc", "-n", space, "qdisc", "replace", "dev", device, "root", *shape], check=True)
+
+    def down(self) -> None:
+        for name in [*self.hosts, self.switch]:
+            subprocess.run(["ip", "netns", "delete", name], check=False, stderr=subprocess.DEVNULL)
+
+
+def measure(fabric: Fabric, ranks: int, megabits: float, sizes: list[int], rounds: int) -> Rows:
+    """Starts all ranks and returns what each saw."""
+    fabric.rate(megabits)
+    total = len(fabric.hosts) * ranks
+    with tempfile.TemporaryDirectory(prefix="paceline-comm-") as folder:
+        words = ["--ranks", total, "--folder", folder, "--sizes", ",".join(map(str, sizes)), "--rounds", rounds]
+        processes = []
+        try:
+            for rank in range(total):
+                space = fabric.hosts[rank // ranks]
+                command = ["ip", "netns", "exec", space, sys.executable, HERE / "rank.py", "--rank", rank, *words]
+                processes.append(subprocess.Popen([*map(str, command), "--megabits", str(megabits)]))
+            failed = [rank for rank, process in enumerate(processes) if process.wait(600) != 0]
+        finally:
+            for process in processes:
+                process.kill()
+        if failed:
+            raise SystemExit(f"bench: ranks {failed} failed")
+        return [json.loads((Path(folder) / f"rank-{rank}.json").read_text()) for rank in range(total)]
+
+
+def pick(rows: list[dict[str, Any]], contender: str, size: int, key: str) -> list[float]:
+    return [row[key] for row in rows if row["contender"] == contender and row["size"] == size]
+
+
+def summary(rows: Rows, hosts: int, ranks: int, contender: str, size: int, megabits: float) -> dict[str, float]:
+    total = hosts * ranks
+    seconds = statistics.median(pick(rows[0], contender, size, "seconds"))
+    # The first rank of each host counts what the host sent.
+    sent = max(statistics.median(pick(rows[host * ranks], contender, size, "sent")) for host in range(hosts))
+    processor = sum(statistics.median(pick(rank, contender, size, "processor")) for rank in rows)
+    bound = 2 * (hosts - 1) / hosts * size
+    return {
+        "ms": round(seconds * 1e3, 2),
+        "busbw_MBs": round(2 * (total - 1) / total * size / seconds / 1e6, 1),
+        "bytes_over_bound": round(sent / bound, 4),
+        "of_wire": round(sent * 8 / seconds / (megabits * 1e6), 4),
+        "processor_s_per_GB": round(processor / size * 1e9, 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--ranks", type=int, default=2, help="of each host")
+    parser.add_argument("--megabits", type=float, default=400, help="of each link, a second")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--mib", type=int, default=25, help="the largest array")
+    told = parser.parse_args()
+    if told.hosts < 2:
+        raise SystemExit(f"bench: --hosts {told.hosts}: no wire between fewer than 2")
+    sizes = [size for size in (64 << 10, MIB, 4 * MIB) if size < told.mib * MIB] + [told.mib * MIB]
+    fabric = Fabric(told.hosts)
+    try:
+        fabric.up()
+        rows = measure(fabric, told.ranks, told.megabits, sizes, told.rounds)
+        half = measure(fabric, told.ranks, told.megabits / 2, sizes[-1:], 2)
+    finally:
+        fabric.down()
+
+    table = {}
+    print(
+        f"{told.hosts} hosts x {told.ranks} ranks, {told.megabits:g} Mbit/s, {told.rounds} rounds, load {os.getloadavg()[0]:.1f}"
+    )
+    print(
+        "bytes as the kernel counts them on the link, with headers, segmentation offloaded to it (the default of veth)"
+    )
+    for size in sizes:
+        for contender in CONTENDERS:
+            got = summary(rows, told.hosts, told.ranks, contender, size, told.megabits)
+            table[f"{contender} {size}"] = got
+            print(
+                f"{size / MIB:8.3f} MiB  {contender:12}  " + "  ".join(f"{key} {value}" for key, value in got.items())
+            )
+    largest = sizes[-1]
+    ours = pick(rows[0], "hierarchical", largest, "seconds")
+    gloo = pick(rows[0], "gloo", largest, "seconds")
+    flat = pick(rows[0], "flat", largest, "seconds")
+    slower = statistics.median(pick(half[0], "hierarchical", largest, "seconds")) / statistics.median(ours)
+    print(f"at half the rate hierarchical takes {slower:.2f} times as long")
+    print(
+        json.dumps(
+            {
+                "benchmark": "comm",
+                "hosts": told.hosts,
+                "ranks": told.ranks,
+                "megabits": told.megabits,
+                "bytes": largest,
+                "ratio": round(statistics.median(g / o for g, o in zip(gloo, ours, strict=True)), 3),
+                "flat_over_hierarchical": round(statistics.median(f / o for f, o in zip(flat, ours, strict=True)), 3),
+                "half_rate": round(slower, 3),
+                "valid": 1.8 <= slower <= 2.2,
+                "table": table,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

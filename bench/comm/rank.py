@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of the benchmark: every contender in turn, round after round. Each rank writes what it saw to <folder>/rank-<n>.json."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from native import Communicator, folder_store
+
+Run = Callable[[torch.Tensor], None]
+
+
+def sent_bytes(device: str) -> int:
+    """What this network namespace has sent through a device."""
+    for line in Path("/proc/self/net/dev").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name.strip() == device:
+            return int(rest.split()[8])
+    raise RuntimeError(f"no device {device} in this namespace")
+
+
+def processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--sizes", required=True, help="bytes, separated by commas")
+    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--megabits", type=float, required=True)
+    told = parser.parse_args()
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "wire"
+    dist.init_process_group("gloo", init_method=f"file://{told.folder}/gloo", rank=told.rank, world_size=told.ranks)
+    store = folder_store(told.folder)
+    ours = {
+        algorithm: Communicator(store, algorithm, told.rank, told.ranks, f"algorithm={algorithm}")
+        for algorithm in ("hierarchical", "flat")
+    }
+    contenders: dict[str, Run] = {
+        "hierarchical": lambda data: ours["hierarchical"].allreduce(data.data_ptr(), data.numel()),
+        "flat": lambda data: ours["flat"].allreduce(data.data_ptr(), data.numel()),
+        "gloo": lambda data: dist.all_reduce(data),
+    }
+    results = []
+    for size in map(int, told.sizes.split(",")):
+        data = torch.empty(size // 4)
+        # Half a second's worth of wire, so that small messages are more than noise.
+        repeats = max(1, min(50, int(told.megabits * 1e6 / 8 * 0.5 / max(size, 1))))
+        for round_number in range(-1, told.rounds):  # the first warms up
+            for name, run in contenders.items():
+                data.fill_(told.rank + 1.0)
+                ours["flat"].barrier()
+                sent, used, begin = sent_bytes("wire"), processor_seconds(), time.monotonic()
+                run(data)
+                for _ in range(repeats - 1):
+                    run(data)
+                # Until all have it: the slowest rank's time is everyone's.
+                ours["flat"].barrier()
+                seconds = (time.monotonic() - begin) / repeats
+                row = {
+                    "contender": name,
+                    "size": size,
+                    "seconds": seconds,
+                    "sent": (sent_bytes("wire") - sent) / repeats,
+                    "processor": (processor_seconds() - used) / repeats,
+                }
+                if repeats == 1 and float(data[0]) != told.ranks * (told.ranks + 1) / 2:
+                    raise RuntimeError(f"{name} adds up wrong: {float(data[0])}")
+                if round_number >= 0:
+                    results.append(row)
+    (told.folder / f"rank-{told.rank}.json").write_text(json.dumps(results))
+    for communicator in ours.values():
+        communicator.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
