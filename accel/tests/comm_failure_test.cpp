@@ -149,7 +149,11 @@ CASE(comm_ranks_that_call_different_things_fail_by_name) {
   // Another count, another kind on another way, another root: none hangs or mixes up bytes.
   for (const char* plan : {kFlatPlan, kHierarchicalPlan})
     for (int kind = 0; kind < 3; ++kind) {
-      const auto body = [kind](Member& member) {
+      SharedFlag there;
+      const auto body = [&](Member& member) {
+        // The failure is to meet all of them in their calls, not one that is still on its way out of create.
+        there.value.fetch_add(1);
+        while (there.value.load() < member.ranks) ::usleep(500);
         std::vector<float> data(5000);
         std::vector<float> all(5000UL * member.ranks);
         const bool other = member.rank == kVictim;
