@@ -6,6 +6,12 @@ from __future__ import annotations
 import pytest
 from programs import Train
 
+
+@pytest.fixture
+def train(train_by_fork: Train) -> Train:
+    return train_by_fork
+
+
 LOOP = """
         import hashlib
         import paceline
