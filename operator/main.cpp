@@ -137,6 +137,8 @@ int run(const Options& options) {
   connect.max_connections = 2;
   connect.prefer_cpprest = false;
   connect.client.timeout = std::chrono::seconds(5);
+  // A wait that the server asks for could outlast the lease; the election asks again by itself.
+  connect.client.throttle_retries = 0;
   const auto lease_client = kube::connect(options.kubeconfig, clock, connect);  // renewals never wait behind pods
   if (!lease_client) return die(lease_client.error());
   const auto fail_point = kube::fail_point_from_environment();
