@@ -21,13 +21,11 @@ only_new = pytest.mark.skipif(not NEW, reason="PyTorch 1.13 shards on GPUs only,
 DDP = """
         from torch.nn.parallel import DistributedDataParallel
         dist.init_process_group("gloo")
-        def run(steps=6, hook=None):
+        def run(steps=6):
             model = DistributedDataParallel(small())
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             loader = DataLoader(Slow(8 * steps), batch_size=8)
-            for number, batch in enumerate(loader):
-                if number == 2 and hook is not None:
-                    model.register_comm_hook(None, hook)
+            for batch in loader:
                 optimizer.zero_grad()
                 (loss_of(model, batch) * (dist.get_rank() + 1)).backward()
                 optimizer.step()
@@ -79,13 +77,18 @@ def test_a_communication_hook_registered_later_works(train: Train) -> None:
             future = dist.all_reduce(bucket.buffer().div_(2), async_op=True).get_future()
             return future.then(lambda done: done.value()[0])
         # PyTorch allows one hook, set before training: on a model that no backward has seen.
-        model = DistributedDataParallel(small())
-        model.register_comm_hook(None, hook)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for batch in DataLoader(Slow(32), batch_size=8):
-            optimizer.zero_grad()
-            loss_of(model, batch).backward()
-            optimizer.step()
+        def run():
+            model = DistributedDataParallel(small())
+            model.register_comm_hook(None, hook)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for batch in DataLoader(Slow(32), batch_size=8):
+                optimizer.zero_grad()
+                loss_of(model, batch).backward()
+                optimizer.step()
+        # The model, which holds the process group, is gone before the group is destroyed, and so gloo's threads are: in
+        # PyTorch 1.13 one that still lets go of the hook's last future aborts an ending interpreter (19 of 120 runs without
+        # Paceline).
+        run()
         assert len(calls) >= 4, calls
         dist.destroy_process_group()
         """,

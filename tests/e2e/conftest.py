@@ -62,8 +62,9 @@ def pytorch_image(cluster: Cluster) -> None:
 def kube(cluster: Cluster) -> Kube:
     api = Kube(cluster.kubeconfig())
     api.kubectl("apply", "-f", str(ROOT / "crds"))
-    for name in ("trainingjobs", "nodefabrics"):
-        api.kubectl("wait", "--for=condition=Established", f"crd/{name}.paceline.dev", "--timeout=20s")
+    # Not kubectl wait: it takes a definition that has no condition yet for an error.
+    for name in ("trainingjobs.paceline.dev", "nodefabrics.paceline.dev"):
+        api.wait(f"{name} is served", lambda name=name: api.is_established(name), 60)
     return api
 
 

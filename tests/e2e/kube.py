@@ -33,6 +33,7 @@ GROUPS = {
     "daemonsets": "/apis/apps/v1",
     "nodefabrics": JOBS,
     "priorityclasses": "/apis/scheduling.k8s.io/v1",
+    "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1",
 }
 POLL_SECONDS = 0.15
 
@@ -154,6 +155,11 @@ class Kube:
             if error.code == 404:
                 return None
             raise
+
+    def is_established(self, definition: str) -> bool:
+        """Whether the objects of a CustomResourceDefinition are served."""
+        conditions = self.get("customresourcedefinitions", "", definition).get("status", {}).get("conditions") or []
+        return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
 
     def list(self, kind: str, namespace: str = "", **query: str) -> list[Object]:
         return self.listing(kind, namespace, **query)["items"]
