@@ -64,7 +64,7 @@ def kube(cluster: Cluster) -> Kube:
     api.kubectl("apply", "-f", str(ROOT / "crds"))
     # Not kubectl wait: it takes a definition that has no condition yet for an error.
     for name in ("trainingjobs.paceline.dev", "nodefabrics.paceline.dev"):
-        api.wait(f"{name} is served", lambda name=name: api.is_established(name), 60)
+        api.wait(f"{name} is served", lambda name=name: api.is_established(name))
     return api
 
 
@@ -82,12 +82,12 @@ def namespace(kube: Kube) -> Iterator[str]:
     """A namespace of its own. It goes when the test ends; the next test does not wait for that, but needs the room."""
     name = f"e2e-{os.getpid()}-{next(numbers)}"
     kube.create("namespaces", "", {"metadata": {"name": name}})
-    kube.wait("the default service account", lambda: kube.find("serviceaccounts", name, "default"), 20, name)
+    kube.wait("the default service account", lambda: kube.find("serviceaccounts", name, "default"), name)
     yield name
     for item in kube.list("trainingjobs", name):
         kube.delete("trainingjobs", name, item["metadata"]["name"], propagationPolicy="Background")
     kube.delete("namespaces", "", name)
-    kube.wait(f"no pod is left in {name}", lambda: not kube.list("pods", name), 40, name)
+    kube.wait(f"no pod is left in {name}", lambda: not kube.list("pods", name), name)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from kube import Kube, Object
+from kube import PATIENCE_SECONDS, Kube, Object
 
 IMAGE = "paceline/busybox:dev"
 LAUNCHER_PORT = 29401
@@ -102,7 +102,7 @@ class JobHandle:
     def pod_uids(self) -> list[str]:
         return [pod["metadata"]["uid"] for pod in self.pods()]
 
-    def wait_phase(self, *phases: str, timeout: float = 60) -> Object:
+    def wait_phase(self, *phases: str, timeout: float = PATIENCE_SECONDS) -> Object:
         """Waits for one of the phases; answers the status. A job that ended otherwise fails at once."""
 
         def reached() -> Object | None:
@@ -114,17 +114,17 @@ class JobHandle:
             assert not ended, f"{self.name} is {phase}, not {phases}\n{self.kube.describe(self.namespace)}"
             return None
 
-        result = self.kube.wait(f"{self.name} is one of {phases}", reached, timeout, self.namespace)
+        result = self.kube.wait(f"{self.name} is one of {phases}", reached, self.namespace, timeout)
         assert result
         return result
 
-    def wait_condition(self, kind: str, status: str, reason: str = "", timeout: float = 30) -> Object:
+    def wait_condition(self, kind: str, status: str, reason: str = "", timeout: float = PATIENCE_SECONDS) -> Object:
         def reached() -> Object | None:
             condition = self.condition(kind)
             fits = condition["status"] == status and (not reason or condition["reason"] == reason)
             return condition if fits else None
 
-        result = self.kube.wait(f"{self.name} has {kind}={status} {reason}", reached, timeout, self.namespace)
+        result = self.kube.wait(f"{self.name} has {kind}={status} {reason}", reached, self.namespace, timeout)
         assert result
         return result
 
@@ -137,7 +137,7 @@ class JobHandle:
                     times[int(rank)] = float(uptime)
         return times
 
-    def wait_started(self, attempt: int | None, ranks: int, timeout: float = 60) -> dict[int, float]:
+    def wait_started(self, attempt: int | None, ranks: int, timeout: float = PATIENCE_SECONDS) -> dict[int, float]:
         """Waits until every rank of an attempt has started."""
 
         def reached() -> dict[int, float] | None:
@@ -145,7 +145,7 @@ class JobHandle:
             return times if len(times) == ranks else None
 
         what = f"{ranks} ranks of {self.name} started in attempt {attempt}"
-        result = self.kube.wait(what, reached, timeout, self.namespace, poll=0.3)
+        result = self.kube.wait(what, reached, self.namespace, timeout, poll=0.3)
         assert result
         return result
 
@@ -169,7 +169,7 @@ class JobHandle:
                 waiting |= not ({"running", "terminated"} & trainer.keys())
             return not waiting
 
-        self.kube.wait(f"all pods of {self.name} are told to {file}", all_told, 30, self.namespace)
+        self.kube.wait(f"all pods of {self.name} are told to {file}", all_told, self.namespace)
 
     def delete(self) -> None:
         self.kube.delete("trainingjobs", self.namespace, self.name, propagationPolicy="Background")

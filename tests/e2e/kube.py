@@ -36,6 +36,7 @@ GROUPS = {
     "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1",
 }
 POLL_SECONDS = 0.15
+PATIENCE_SECONDS = 180.0  # a busy machine takes its time; a test that is about time says so
 
 
 class ApiError(Exception):
@@ -209,8 +210,8 @@ class Kube:
         self,
         what: str,
         predicate: Callable[[], Answer],
-        timeout: float,
         namespace: str = "",
+        timeout: float = PATIENCE_SECONDS,
         poll: float = POLL_SECONDS,
     ) -> Answer:
         """Polls until the predicate gives something true, and answers it. An API server that is away counts as no."""

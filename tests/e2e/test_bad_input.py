@@ -119,7 +119,7 @@ def wait_message(handle: JobHandle, *words: str) -> None:
     def told() -> bool:
         return all(word in handle.condition("Placed")["message"] for word in words)
 
-    handle.kube.wait(f"Placed of {handle.name} tells {words}", told, 20, handle.namespace)
+    handle.kube.wait(f"Placed of {handle.name} tells {words}", told, handle.namespace)
     assert handle.condition("Placed")["status"] == "False"
     assert handle.pods() == []
     assert handle.phase == "Queued"
@@ -154,7 +154,7 @@ def test_contradicting_torchrun_flag_is_named(submit: Submit) -> None:
         texts = [c["message"] for c in handle.status.get("conditions", [])]
         return any("--standalone" in text for text in texts)
 
-    handle.kube.wait("a condition names --standalone", told, 30, handle.namespace)
+    handle.kube.wait("a condition names --standalone", told, handle.namespace)
 
 
 def test_what_placement_does_not_model_is_refused_by_name(submit: Submit) -> None:

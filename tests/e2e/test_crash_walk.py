@@ -79,7 +79,7 @@ def run_life(kube: Kube, operator: Operator, namespace: str, name: str, *deaths:
             operator.start(plan[died])
         return life.finished()
 
-    kube.wait(f"{name} has ended and is cleaned up", over, 60, namespace)
+    kube.wait(f"{name} has ended and is cleaned up", over, namespace)
     operator.stop()
     return life, died
 
@@ -90,7 +90,7 @@ def test_every_write(kube: Kube, armed: Operator, namespace: str, tmp_path: Path
     counted = tmp_path / "writes"
     armed.start({"PACELINE_FAILPOINT_COUNT_FILE": str(counted)})
     reference = Life(kube, namespace, "reference")
-    kube.wait("the reference has ended and is cleaned up", reference.finished, 60, namespace)
+    kube.wait("the reference has ended and is cleaned up", reference.finished, namespace)
     armed.stop()
     writes = int(counted.read_text())
     expected, changes = reference.end_state(), reference.changes()

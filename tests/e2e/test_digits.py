@@ -42,7 +42,7 @@ def test_digits(kube: Kube, operator: Operator, namespace: str, pytorch_image: N
     handle = JobHandle(kube, namespace, "digits-ddp")
 
     began = time.monotonic()
-    handle.wait_phase("Running", timeout=60)
+    handle.wait_phase("Running")
     pods = handle.pods()
     assert len(pods) == 2
     jobs_seen = kube.history("trainingjobs", namespace, since)
@@ -57,7 +57,7 @@ def test_digits(kube: Kube, operator: Operator, namespace: str, pytorch_image: N
         ranks = set(re.findall(r'^paceline_step_phase_seconds_total\{[^}]*\brank="(\d+)"', metrics, re.MULTILINE))
         return ranks == {str(rank) for rank in range(RANKS)}
 
-    kube.wait("every rank has its step phases in /metrics", measured, 90, namespace, poll=1)
+    kube.wait("every rank has its step phases in /metrics", measured, namespace, poll=1)
     check_with_promtool(handle)
 
     def columns() -> dict[str, str]:
@@ -73,7 +73,7 @@ def test_digits(kube: Kube, operator: Operator, namespace: str, pytorch_image: N
         filled = all(row[name] for name in ("STEP", "STEP TIME", "BOTTLENECK"))
         return row if filled and int(row["STEP"]) > 0 else None
 
-    row = kube.wait("the columns are filled", complete, 120, namespace, poll=1)
+    row = kube.wait("the columns are filled", complete, namespace, poll=1)
     print(row)
     assert row["RESTARTS"] == "0"
     assert re.fullmatch(r"[0-9.]+(us|ms|s)", row["STEP TIME"])
@@ -88,7 +88,7 @@ def test_digits(kube: Kube, operator: Operator, namespace: str, pytorch_image: N
     assert sum(status["training"]["breakdown"].values()) in range(980, 1021), status["training"]
     # cleanPodPolicy Running: what ended by itself stays for its logs.
     ended = ["Succeeded", "Succeeded"]
-    kube.wait("both pods end well", lambda: [p["status"]["phase"] for p in handle.pods()] == ended, 20, namespace)
+    kube.wait("both pods end well", lambda: [p["status"]["phase"] for p in handle.pods()] == ended, namespace)
     check_start(jobs_seen, pods_seen)
 
 

@@ -24,7 +24,7 @@ def test_killed_rank_restarts_the_gang_in_place(kube: Kube, submit: Submit, name
     handle.wait_started(0, 4)
     pods = handle.pod_uids()
     killed = kill_rank(handle, "killed-worker-1-0", 0)
-    started = handle.wait_started(1, 4, timeout=30)
+    started = handle.wait_started(1, 4)
     print(f"all ranks respawned {max(started.values()) - killed:.2f} s after the kill")
     assert handle.pod_uids() == pods, "the pods were replaced"
     handle.tell()
@@ -43,13 +43,13 @@ def test_deleted_pod_is_replaced_and_the_gang_resumes(kube: Kube, submit: Submit
     before = dict(zip(handle.pod_names(), handle.pod_uids(), strict=True))
     kube.delete("pods", namespace, victim)
     replacement = f"deleted-worker-{index}-1"
-    kube.wait(f"{replacement} exists", lambda: replacement in handle.pod_names(), 40, namespace)
+    kube.wait(f"{replacement} exists", lambda: replacement in handle.pod_names(), namespace)
 
     def resumed() -> bool:
         names = handle.pod_names()
         return len(names) == 2 and victim not in names and len(handle.start_times(1)) == 4
 
-    kube.wait("the gang resumed with the new pod", resumed, 60, namespace, poll=0.3)
+    kube.wait("the gang resumed with the new pod", resumed, namespace, poll=0.3)
     kept = f"deleted-worker-{1 - index}-0"
     assert dict(zip(handle.pod_names(), handle.pod_uids(), strict=True))[kept] == before[kept]
     handle.wait_phase("Running")
@@ -63,7 +63,7 @@ def test_deleted_pod_is_replaced_and_the_gang_resumes(kube: Kube, submit: Submit
 def test_spent_budget_fails_with_the_culprit(kube: Kube, submit: Submit) -> None:
     script = """
     [ "$RANK" = 1 ] && { echo "about to break"; echo "cannot read shard 7" >&2; exit 3; }
-    sleep 60
+    sleep 600
     """
     budget = {"gracePeriod": "1s", "maxRestarts": 1}
     handle = submit(job("spent", script, replicas=2, failurePolicy=budget))
@@ -78,7 +78,6 @@ def test_spent_budget_fails_with_the_culprit(kube: Kube, submit: Submit) -> None
     kube.wait(
         "no rank keeps running",
         lambda: all(pod["status"]["phase"] in ("Failed", "Succeeded") for pod in handle.pods()),
-        30,
         handle.namespace,
     )
 
@@ -116,13 +115,13 @@ def test_killed_container_is_replaced(kube: Kube, cluster: Cluster, submit: Subm
     container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
     command = ["ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", container]
     cluster.on_node(pod["spec"]["nodeName"], *command)
-    kube.wait("a new incarnation", lambda: "container-worker-1-1" in handle.pod_names(), 30, namespace)
+    kube.wait("a new incarnation", lambda: "container-worker-1-1" in handle.pod_names(), namespace)
 
     def resumed() -> bool:
         attempt = handle.status["attempt"]
         return attempt > 0 and len(handle.start_times(attempt)) == 2
 
-    kube.wait("the gang resumed", resumed, 60, namespace, poll=0.3)
+    kube.wait("the gang resumed", resumed, namespace, poll=0.3)
     handle.tell()
     status = handle.wait_phase("Succeeded")
     assert status["restarts"] == 1

@@ -42,10 +42,10 @@ def test_pods_come_together_and_go_after_success(kube: Kube, submit: Submit, nam
     handle.tell()
     status = handle.wait_phase("Succeeded")
     assert status["completionTime"] and status["restarts"] == 0
-    kube.wait("cleanPodPolicy All leaves no pod", lambda: not handle.pods(), 30, namespace)
+    kube.wait("cleanPodPolicy All leaves no pod", lambda: not handle.pods(), namespace)
     handle.delete()
     for kind in ("trainingjobs", "services", "secrets"):
-        kube.wait(f"no {kind} outlive the job", lambda kind=kind: not kube.list(kind, namespace), 30, namespace)
+        kube.wait(f"no {kind} outlive the job", lambda kind=kind: not kube.list(kind, namespace), namespace)
 
 
 def test_job_that_does_not_fit_has_no_pod_and_starts_when_room_appears(kube: Kube, submit: Submit) -> None:
@@ -69,7 +69,6 @@ def test_gangs_under_a_quota_run_one_after_the_other(kube: Kube, submit: Submit,
     kube.wait(
         "the quota counts",
         lambda: kube.get("resourcequotas", namespace, "three").get("status", {}).get("used"),
-        20,
         namespace,
     )
     script = 'echo "$PACELINE_JOB_NAME ran"; sleep 1'
@@ -85,7 +84,7 @@ def test_gangs_under_a_quota_run_one_after_the_other(kube: Kube, submit: Submit,
         reasons.update(h.condition("Placed")["reason"] for h in handles)
         return all(h.phase == "Succeeded" for h in handles)
 
-    kube.wait("both succeed", done, 180, namespace)
+    kube.wait("both succeed", done, namespace)
     assert most == 2
     assert "QuotaExceeded" in reasons
     spans = [(h.status["startTime"], h.status["completionTime"]) for h in handles]
@@ -147,22 +146,22 @@ def test_create_refused_half_way_leaves_nothing(kube: Kube, submit: Submit, name
         return "no second pod today" in done.stderr
 
     try:
-        kube.wait("the policy is in force", refuses, 20, namespace, poll=0.5)
+        kube.wait("the policy is in force", refuses, namespace, poll=0.5)
         since = kube.listing("pods", namespace)["metadata"]["resourceVersion"]
         handle = submit(job("half", UNTIL_TOLD, replicas=2))
 
         def told() -> bool:
             return "no second pod today" in handle.condition("Placed")["message"]
 
-        kube.wait("the refusal is told", told, 30, namespace)
-        kube.wait("nothing is left", lambda: not handle.pods(), 20, namespace)
+        kube.wait("the refusal is told", told, namespace)
+        kube.wait("nothing is left", lambda: not handle.pods(), namespace)
         assert handle.phase == "Queued"
         for event in kube.history("pods", namespace, since):
             assert event["object"]["spec"].get("nodeName") is None, "a pod of the refused gang was bound"
     finally:
         kube.request("DELETE", f"{group}/validatingadmissionpolicybindings/{policy}")
         kube.request("DELETE", f"{group}/validatingadmissionpolicies/{policy}")
-    handle.wait_started(None, 2, timeout=90)
+    handle.wait_started(None, 2)
     handle.tell()
     handle.wait_phase("Succeeded")
 
@@ -182,7 +181,6 @@ def test_suspend_removes_the_pods_and_resume_starts_anew(kube: Kube, submit: Sub
     kube.wait(
         "two new pods run",
         lambda: len([p for p in handle.pods() if p["status"].get("phase") == "Running"]) == 2,
-        60,
         namespace,
     )
     assert not before & set(handle.pod_uids())

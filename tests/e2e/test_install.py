@@ -46,7 +46,7 @@ def test_preempting_priority_class_is_refused(kube: Kube, installed: None, names
     def told() -> bool:
         return "preemptionPolicy" in handle.condition("Placed")["message"]
 
-    kube.wait("the condition tells of preemptionPolicy", told, 20, namespace)
+    kube.wait("the condition tells of preemptionPolicy", told, namespace)
     assert handle.pods() == []
 
 
@@ -57,7 +57,7 @@ def test_agents_publish_every_node(kube: Kube, installed: None) -> None:
         fabrics = {fabric["metadata"]["name"]: fabric for fabric in kube.list("nodefabrics")}
         return set(fabrics) == set(nodes) and all(fabric.get("status", {}).get("cpu") for fabric in fabrics.values())
 
-    kube.wait("every node has its NodeFabric", published, 60, "paceline-agents")
+    kube.wait("every node has its NodeFabric", published, "paceline-agents")
     for fabric in kube.list("nodefabrics"):
         node = nodes[fabric["metadata"]["name"]]
         assert fabric["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]

@@ -83,7 +83,7 @@ class Operator:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def wait_ready(self, timeout: float = 20) -> None:
+    def wait_ready(self, timeout: float = 60) -> None:
         deadline = time.monotonic() + timeout
         while not self._answers("/readyz"):
             assert self.running(), f"the operator ended with {self.exit_code()}:\n{self.tail()}"
@@ -100,7 +100,7 @@ class Operator:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
             return answer.read().decode()
 
-    def stop(self, how: int = signal.SIGTERM, timeout: float = 15) -> int:
+    def stop(self, how: int = signal.SIGTERM, timeout: float = 60) -> int:
         """Ends it and answers the exit code; one that does not end in time is killed and fails the test."""
         if self._process is None:
             return 0
@@ -113,14 +113,6 @@ class Operator:
                 self._process.wait()
                 raise AssertionError(f"the operator did not end within {timeout:g} s:\n{self.tail()}") from None
         return self._process.returncode
-
-    def wait_exit(self, timeout: float) -> int | None:
-        """Its exit code once it has ended, None if it still runs."""
-        assert self._process is not None
-        try:
-            return self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return None
 
     def exit_code(self) -> int | None:
         return None if self._process is None else self._process.poll()
