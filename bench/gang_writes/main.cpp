@@ -38,8 +38,31 @@ void in_parallel(int count, int threads, const Work& work) {
   }
 }
 
+/// Reads every event of every pod, as whoever drives pods has to: the operator's own watch is a part of its cost, so the baseline has one, too.
+std::jthread watch_all_pods(kube::Api& api) {
+  return std::jthread([&api](const std::stop_token& stop) {
+    const auto listed = api.list(kube::kPods, "", {});
+    kube::WatchOptions options;
+    if (listed) options.resource_version = json::parse(*listed)["metadata"]["resourceVersion"];
+    while (listed && !stop.stop_requested()) {
+      const auto watched = api.watch(
+          kube::kPods, "", options,
+          [&](const kube::WatchEvent& event) {
+            options.resource_version = std::to_string(kube::version_of(event.object));
+            return true;
+          },
+          stop);
+      if (!watched && !stop.stop_requested()) {
+        std::fprintf(stderr, "gang_writes: watch: %s\n", to_string(watched.error()).c_str());
+        std::_Exit(1);
+      }
+    }
+  });
+}
+
 int write(kube::Api& api, const std::string& ns, const std::string& template_file, int jobs, int pods, int threads,
           bool ungate) {
+  const std::jthread watcher = watch_all_pods(api);
   std::ifstream file(template_file);
   const json model = json::parse(file);
   // As the operator works: a gang's pods are all created before its first is ungated; gangs are independent of each other.

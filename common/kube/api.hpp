@@ -59,6 +59,8 @@ struct WatchOptions {
   std::string field_selector{};
   std::string resource_version{};
   std::chrono::seconds timeout{300};
+  /// Begin with the present state: an ADDED event for each object, then a bookmark that `ends_initial_events`. kInvalid where it is not served.
+  bool initial_events = false;
 };
 
 enum class WatchEventType { kAdded, kModified, kDeleted, kBookmark };

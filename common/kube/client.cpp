@@ -208,6 +208,7 @@ Status Client::watch(const Resource& resource, const std::string& ns, const Watc
                      const WatchHandler& handler, const std::stop_token& stop) {
   Query query(path_of(resource, ns));
   query.add("watch", "true").add("allowWatchBookmarks", "true").add("resourceVersion", options.resource_version);
+  if (options.initial_events) query.add("sendInitialEvents", "true").add("resourceVersionMatch", "NotOlderThan");
   query.add("labelSelector", options.label_selector).add("fieldSelector", options.field_selector);
   query.add("timeoutSeconds", std::to_string(options.timeout.count()));
   auto request = prepare("GET", query.take(), {}, {});

@@ -12,6 +12,8 @@ namespace paceline::kube {
 
 /// metadata.resourceVersion of an object as a number; 0 when absent or not a number.
 std::uint64_t version_of(std::string_view object);
+/// Whether a bookmark's object says that the present state is complete.
+bool ends_initial_events(std::string_view bookmark);
 
 class ObjectSink {
  public:

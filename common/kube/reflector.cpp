@@ -66,6 +66,7 @@ Reflector::Reflector(Api& api, const Resource& resource, ReflectorOptions option
       resource_(resource),
       options_(std::move(options)),
       sink_(sink),
+      streams_(options_.stream_lists),
       random_state_(std::random_device{}()) {}
 
 std::uint64_t Reflector::random() {
@@ -76,20 +77,27 @@ std::uint64_t Reflector::random() {
 
 void Reflector::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    const bool listing = resource_version_.empty();
-    const Status status = listing ? list(stop) : watch(stop);
+    const bool streaming = resource_version_.empty() && streams_;
+    const bool paging = resource_version_.empty() && !streams_;
+    const Status status = paging ? list(stop) : watch(stop);
     if (stop.stop_requested()) return;
+    const bool listed = !resource_version_.empty();
+    if (streaming && !listed && (status || status.error().code == Code::kInvalid)) {
+      spdlog::debug("{}: lists are not streamed here, reading pages", resource_.plural);
+      streams_ = false;
+      continue;
+    }
     if (status) {
-      if (listing) backoff_ = std::chrono::milliseconds(0);
+      if (paging) backoff_ = std::chrono::milliseconds(0);
       continue;
     }
     if (status.error().code == Code::kGone) {
       spdlog::debug("{}: version {} is no longer kept, listing again", resource_.plural, resource_version_);
       resource_version_.clear();
-      if (!listing) continue;  // a list that is told so twice waits like after any error
+      if (listed) continue;  // a list that is told so twice waits like after any error
     } else {
       counts_.errors.fetch_add(1, std::memory_order_relaxed);
-      spdlog::warn("{} {}: {}", listing ? "list" : "watch", resource_.plural, to_string(status.error()));
+      spdlog::warn("{} {}: {}", listed ? "watch" : "list", resource_.plural, to_string(status.error()));
     }
     pause(stop);
   }
@@ -106,12 +114,7 @@ Status Reflector::list(const std::stop_token& stop) {
       return std::unexpected(
           bytes.error());  // an expired continue token is kGone: from the first page again, one version for all pages
     }
-    auto page = take_page(*bytes, [&](std::string_view object) {
-      if (const auto added = sink_.add(object); !added) {
-        counts_.errors.fetch_add(1, std::memory_order_relaxed);
-        spdlog::warn("list {}: skipped an object: {}", resource_.plural, to_string(added.error()));
-      }
-    });
+    auto page = take_page(*bytes, [&](std::string_view object) { add(object); });
     if (page && page->resource_version.empty())
       page = fail(Code::kInvalid, Origin::kProtocol, "a list without a resourceVersion");
     if (!page) {
@@ -127,12 +130,21 @@ Status Reflector::list(const std::stop_token& stop) {
   }
 }
 
+void Reflector::add(std::string_view object) {
+  if (const auto added = sink_.add(object); !added) {
+    counts_.errors.fetch_add(1, std::memory_order_relaxed);
+    spdlog::warn("list {}: skipped an object: {}", resource_.plural, to_string(added.error()));
+  }
+}
+
 Status Reflector::watch(const std::stop_token& stop) {
-  counts_.watches.fetch_add(1, std::memory_order_relaxed);
+  bool filling = resource_version_.empty();
+  (filling ? counts_.lists : counts_.watches).fetch_add(1, std::memory_order_relaxed);
+  if (filling) sink_.begin_replace();
   const auto span =
       static_cast<std::uint64_t>(std::max<std::int64_t>(1, (options_.max_watch - options_.min_watch).count() + 1));
   WatchOptions options{options_.label_selector, options_.field_selector, resource_version_,
-                       options_.min_watch + std::chrono::seconds(random() % span)};
+                       options_.min_watch + std::chrono::seconds(random() % span), filling};
   const auto began = std::chrono::steady_clock::now();
   bool heard = false;
   const Status status = api_.watch(
@@ -140,6 +152,16 @@ Status Reflector::watch(const std::stop_token& stop) {
       [&](const WatchEvent& event) {
         heard = true;
         backoff_ = std::chrono::milliseconds(0);
+        if (filling) {
+          if (event.type == WatchEventType::kAdded) add(event.object);
+          if (event.type == WatchEventType::kBookmark && ends_initial_events(event.object)) {
+            const std::uint64_t version = version_of(event.object);
+            resource_version_ = std::to_string(version);
+            sink_.end_replace(version);
+            filling = false;
+          }
+          return !stop.stop_requested();
+        }
         counts_.events.fetch_add(1, std::memory_order_relaxed);
         if (const auto version = version_of(event.object); version != 0) resource_version_ = std::to_string(version);
         if (const auto applied = sink_.apply(event); !applied) {
@@ -149,6 +171,7 @@ Status Reflector::watch(const std::stop_token& stop) {
         return !stop.stop_requested();
       },
       stop);
+  if (filling) sink_.abort_replace();
   // A server (or a proxy) that ends watches at once must not be asked in a tight loop.
   if (status && !heard && std::chrono::steady_clock::now() - began < std::chrono::seconds(1)) pause(stop);
   return status;

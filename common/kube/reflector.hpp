@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reflector: keeps one ObjectSink equal to one collection of the API server: a consistent list in pages, then watches from its version, with bookmarks and
-// random time-outs; 410 (as answer or as event) lists again and replaces atomically, 429 waits and resumes, the end of a watch resumes at once.
+// Reflector: keeps one ObjectSink equal to one collection of the API server: the present state, then watches from its version, with bookmarks and
+// random time-outs; 410 (as answer or as event) reads the state again and replaces atomically, 429 waits and resumes, the end of a watch resumes at once.
+// The state comes as the beginning of a watch (WatchList: no server has to hold a whole list), or as a consistent list in pages where that is not served.
 //
 // Ownership: refers to the Api and the sink, which outlive it. `run` belongs to one thread and returns only when stopped. Memory: one page, or one event.
 // Failure: errors of the API are logged, counted and retried with back-off; objects that cannot be projected are logged and skipped.
@@ -28,6 +29,7 @@ struct ReflectorOptions {
   std::chrono::milliseconds min_backoff{200};
   std::chrono::milliseconds max_backoff{30000};
   std::function<std::uint64_t()> random{};  // empty: seeded from the system
+  bool stream_lists = true;                 // where the server can
 };
 
 struct ReflectorCounts {
@@ -46,6 +48,7 @@ class Reflector {
  private:
   Status list(const std::stop_token& stop);
   Status watch(const std::stop_token& stop);
+  void add(std::string_view object);
   void pause(const std::stop_token& stop);
   std::uint64_t random();
 
@@ -54,7 +57,8 @@ class Reflector {
   const ReflectorOptions options_;
   ObjectSink& sink_;
   ReflectorCounts counts_;
-  std::string resource_version_;
+  std::string resource_version_;  // empty: the present state is to be read
+  bool streams_;
   std::chrono::milliseconds backoff_{0};
   std::uint64_t random_state_;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Watches, and a reflector that keeps a store equal to the server.
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -87,6 +88,32 @@ TEST_P(Watches, EndsAtItsTimeOutAndWhenStopped) {
   ASSERT_FALSE(stopped);
   EXPECT_EQ(stopped.error().code, Code::kCancelled);
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+}
+
+TEST_P(Watches, PresentStateCanBeginAWatchAndIsMarkedWhenComplete) {
+  create(kConfigMaps, config_map("a"));
+  const std::uint64_t before = version_of(create(kConfigMaps, config_map("b")).dump());
+  std::vector<std::string> present;
+  std::vector<std::string> later;
+  std::uint64_t complete = 0;
+  const auto status = api_->watch(
+      kConfigMaps, ns_, {.label_selector = "app", .timeout = std::chrono::seconds(10), .initial_events = true},
+      [&](const WatchEvent& event) {
+        const Document object = Document::parse(event.object);
+        if (event.type == WatchEventType::kBookmark) {
+          if (!ends_initial_events(event.object)) return true;
+          complete = version_of(event.object);
+          create(kConfigMaps, config_map("c"));
+          return true;
+        }
+        (complete == 0 ? present : later).push_back(object["metadata"]["name"]);
+        return later.empty();
+      });
+  ASSERT_TRUE(status) << to_string(status.error());
+  std::ranges::sort(present);
+  EXPECT_EQ(present, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(later, std::vector<std::string>{"c"});
+  EXPECT_GE(complete, before);
 }
 
 struct Projected {

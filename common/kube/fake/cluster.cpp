@@ -31,10 +31,11 @@ std::string frame(std::string_view type, std::string_view object) {
   return text.append(type).append(R"(","object":)").append(object).append("}\n");
 }
 
-std::string bookmark(const Resource& resource, std::uint64_t version) {
-  return frame("BOOKMARK", R"({"kind":")" + std::string(resource.kind) + R"(","apiVersion":")" +
-                               resource.api_version() + R"(","metadata":{"resourceVersion":")" +
-                               std::to_string(version) + "\"}}");
+std::string bookmark(const Resource& resource, std::uint64_t version, bool ends_initial_events) {
+  return frame("BOOKMARK",
+               R"({"kind":")" + std::string(resource.kind) + R"(","apiVersion":")" + resource.api_version() +
+                   R"(","metadata":{"resourceVersion":")" + std::to_string(version) +
+                   (ends_initial_events ? R"(","annotations":{"k8s.io/initial-events-end":"true"}}})" : "\"}}"));
 }
 
 /// What a watcher with a selector sees of a change: an object that comes to match is added, one that ceases to match deleted.
@@ -131,6 +132,9 @@ Result<http::Response> FakeCluster::watch(const http::Request& request, const ht
   std::from_chars(version.data(), version.data() + version.size(), from);
   std::from_chars(timeout.data(), timeout.data() + timeout.size(), seconds);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  const bool initial_events = route->parameter("sendInitialEvents") == "true";
+  if (initial_events && route->parameter("resourceVersionMatch") != "NotOlderThan")
+    return status_response({422, "Invalid", "resourceVersionMatch: sendInitialEvents requires NotOlderThan"});
   http::Response ok{200, {{"Content-Type", "application/json"}}, {}};
 
   std::unique_lock lock(impl_->mutex);
@@ -141,6 +145,7 @@ Result<http::Response> FakeCluster::watch(const http::Request& request, const ht
       if (here && matches(selector, stored.object).value_or(false)) state += frame("ADDED", *stored.text);
     }
     from = impl_->version;
+    if (initial_events) state += bookmark(route->resource, from, true);
     lock.unlock();
     if (!state.empty() && !on_chunk(state)) return ok;
     lock.lock();
@@ -165,7 +170,7 @@ Result<http::Response> FakeCluster::watch(const http::Request& request, const ht
     }
     const bool over = stop.stop_requested() || std::chrono::steady_clock::now() >= deadline;
     lock.unlock();
-    if (over && told != from) frames += bookmark(route->resource, from);
+    if (over && told != from) frames += bookmark(route->resource, from, false);
     // An empty chunk asks whether anybody is still there.
     const bool wanted = on_chunk(frames);
     if (stop.stop_requested()) return fail(Code::kCancelled, Origin::kHttp, "stopped");

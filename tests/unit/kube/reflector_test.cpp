@@ -55,13 +55,88 @@ class ReflectorTest : public testing::Test {
   FakeCluster cluster{clock};
   std::shared_ptr<Api> api = make_fake_api(cluster);
   Store<Cached> store{project_cached};
-  Reflector reflector{
-      *api,
-      kConfigMaps,
-      {.ns = "n", .page_size = 2, .min_watch = 300s, .max_watch = 600s, .min_backoff = 5ms, .max_backoff = 20ms},
-      store};
+  static ReflectorOptions options(bool stream_lists) {
+    return {.ns = "n",
+            .page_size = 2,
+            .min_watch = 300s,
+            .max_watch = 600s,
+            .min_backoff = 5ms,
+            .max_backoff = 20ms,
+            .stream_lists = stream_lists};
+  }
+  Reflector reflector{*api, kConfigMaps, options(false), store};
   std::jthread running;
 };
+
+class StreamingReflectorTest : public ReflectorTest {
+ protected:
+  void stream() {
+    running = std::jthread([this](const std::stop_token& stop) { streaming.run(stop); });
+  }
+  /// Counts requests for pages and answers those that stream a list as told.
+  void refuse_streams(int status, int times) {
+    cluster.set_faults([this, status, left = times](const http::Request& request) mutable -> std::optional<Fault> {
+      if (request.method == "GET" && request.target.find("watch=true") == std::string::npos) ++pages;
+      if (request.target.find("sendInitialEvents=true") != std::string::npos && left-- > 0)
+        return Fault{.status = status};
+      return std::nullopt;
+    });
+  }
+  std::atomic<int> pages{0};
+  Reflector streaming{*api, kConfigMaps, options(true), store};
+};
+
+TEST_F(StreamingReflectorTest, StateAndWatchComeFromOneRequest) {
+  refuse_streams(0, 0);
+  stream();
+  ASSERT_TRUE(eventually([&] { return store.synced(); }));
+  EXPECT_EQ(store.size(), 3U);
+  create("d");
+  EXPECT_TRUE(eventually([&] { return store.get("n", "d") != nullptr; }));
+  EXPECT_EQ(pages, 0);
+  EXPECT_EQ(streaming.counts().lists, 1U);
+  EXPECT_EQ(streaming.counts().watches, 0U);
+}
+
+TEST_F(StreamingReflectorTest, ServerThatDoesNotStreamIsReadInPages) {
+  refuse_streams(422, 1000);
+  stream();
+  ASSERT_TRUE(eventually([&] { return store.synced(); }));
+  create("d");
+  EXPECT_TRUE(eventually([&] { return store.get("n", "d") != nullptr; }));
+  EXPECT_EQ(pages, 2) << "three objects in pages of two";
+  EXPECT_EQ(streaming.counts().errors, 0U) << "no error: it is another way";
+}
+
+TEST_F(StreamingReflectorTest, TroubleIsNoReasonToGiveUpStreaming) {
+  refuse_streams(500, 3);
+  stream();
+  ASSERT_TRUE(eventually([&] { return store.synced(); }));
+  EXPECT_EQ(pages, 0);
+  EXPECT_EQ(streaming.counts().errors, 3U);
+}
+
+TEST_F(StreamingReflectorTest, GoneStreamsTheStateAgain) {
+  std::atomic<int> refusals{2};
+  cluster.set_faults([&](const http::Request& request) -> std::optional<Fault> {
+    if (request.method == "GET" && request.target.find("watch=true") == std::string::npos) ++pages;
+    const bool resumes = request.target.find("watch=true") != std::string::npos &&
+                         request.target.find("sendInitialEvents") == std::string::npos;
+    if (resumes && refusals-- > 0) return Fault{.status = 410};
+    return std::nullopt;
+  });
+  ReflectorOptions brief = options(true);
+  brief.min_watch = brief.max_watch = 1s;  // the server ends what began with the state, and a watch follows
+  Reflector twice{*api, kConfigMaps, brief, store};
+  running = std::jthread([&](const std::stop_token& stop) { twice.run(stop); });
+  ASSERT_TRUE(eventually([&] { return twice.counts().lists >= 3; }));
+  create("d");
+  EXPECT_TRUE(eventually([&] { return store.get("n", "d") != nullptr; }));
+  EXPECT_EQ(store.size(), 4U);
+  EXPECT_EQ(pages, 0);
+  running.request_stop();
+  running.join();
+}
 
 TEST_F(ReflectorTest, CompactedVersionListsAgainAndDropsWhatWentMeanwhile) {
   std::atomic<bool> cut{false};
