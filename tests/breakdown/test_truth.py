@@ -14,12 +14,16 @@ LOOP = """
 class Clock:
     def __init__(self):
         self.seconds = 0.0
-    def __enter__(self):
+    def start(self):
         self.began = time.clock_gettime(time.CLOCK_MONOTONIC)
-    def __exit__(self, *_):
+    def stop(self):
         self.seconds += time.clock_gettime(time.CLOCK_MONOTONIC) - self.began
+    def __enter__(self):
+        self.start()
+    def __exit__(self, *_):
+        self.stop()
 
-# What is known to be spent, since a loaded machine makes a sleep longer; and the statement that spends it.
+# What is known to be spent, since a loaded machine makes a sleep longer; and all that the phase can hold.
 known, around = Clock(), Clock()
 
 def busy(seconds):
@@ -60,21 +64,22 @@ model = Model()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 batches = iter(DataLoader(Data(), batch_size=8))
 while True:
-    with around:
-        batch = next(batches, None)
+    around.start()
+    batch = next(batches, None)
     if INJECT == "data_wait":
+        around.stop()
         told()
-    around.seconds = 0.0
     if batch is None:
         break
+    # Forward begins where the batch was delivered, inside next().
     optimizer.zero_grad()
-    with around:
-        loss = loss_of(model, batch)
-        loss.backward()
+    loss = loss_of(model, batch)
+    loss.backward()
+    if INJECT == "forward":
+        around.stop()
     optimizer.step()
     if INJECT == "forward":
         told()
-    around.seconds = 0.0
     if INJECT == "checkpoint":
         with around:
             torch.save([Weighty(), model.state_dict()], "checkpoint.pt")
