@@ -36,6 +36,7 @@ WorkerPool::WorkerPool(kube::Api& api, apply::Stores& stores, kube::WorkQueue& q
   add(kube::kPods, stores.pods);
   add(kube::kResourceQuotas, stores.quotas);
   add(kube::kPriorityClasses, stores.priorities);
+  add(kube::kRuntimeProfiles, stores.profiles);
   add(kube::kTrainingJobs, stores.jobs);
 }
 

@@ -95,6 +95,10 @@ api::FieldErrors refuse_locally(const api::TrainingJob& job, const std::vector<P
   api::FieldErrors errors;
   if (job.spec.suspend)
     errors.push_back({"spec.suspend", "true", "means that the job must not run", "set it to false"});
+  if (!job.spec.runtime_profile.empty()) {
+    errors.push_back({"spec.acceleration.profileRef", job.spec.runtime_profile, "names a RuntimeProfile of a cluster",
+                      "remove it, and write what the profile says into spec.acceleration"});
+  }
   for (std::size_t index = 0; index < job.spec.roles.size(); ++index) {
     const api::Role& role = job.spec.roles[index];
     const std::string pod = "spec.roles[" + std::to_string(index) + "].template.spec";
@@ -159,6 +163,7 @@ LocalPlan plan_locally(const api::TrainingJob& job, const Machine& machine) {
     endpoints.termination_log = local.termination_log;
     endpoints.startup_timeout = "60s";
     endpoints.token = machine.token;
+    endpoints.acceleration = api::resolve(job.spec, nullptr);
     endpoints.pod_name = local.name;
     endpoints.pod_ip = "127.0.0.1";
     endpoints.node_name = machine.host_name;

@@ -27,6 +27,7 @@ inline constexpr Resource kResourceQuotas{"", "v1", "resourcequotas", "ResourceQ
 inline constexpr Resource kPersistentVolumeClaims{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
 inline constexpr Resource kPersistentVolumes{"", "v1", "persistentvolumes", "PersistentVolume", false};
 inline constexpr Resource kServiceAccounts{"", "v1", "serviceaccounts", "ServiceAccount"};
+inline constexpr Resource kRuntimeProfiles{"paceline.dev", "v1alpha1", "runtimeprofiles", "RuntimeProfile", false};
 inline constexpr Resource kPriorityClasses{"scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false};
 inline constexpr Resource kStorageClasses{"storage.k8s.io", "v1", "storageclasses", "StorageClass", false};
 inline constexpr Resource kLeases{"coordination.k8s.io", "v1", "leases", "Lease"};

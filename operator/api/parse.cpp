@@ -177,7 +177,7 @@ void read_scheduling(const nlohmann::json& value, Scheduling& scheduling, FieldE
   reader.finish();
 }
 
-std::optional<bool> read_feature(ObjectReader& reader, const char* key, AccelerationMode mode) {
+std::optional<bool> read_feature(ObjectReader& reader, const char* key, std::optional<AccelerationMode> mode) {
   const auto i = reader.one_of(key, {"Auto", "Disabled"});
   if (!i) return std::nullopt;
   if (*i == 0 && mode == AccelerationMode::kDisabled) {
@@ -186,21 +186,20 @@ std::optional<bool> read_feature(ObjectReader& reader, const char* key, Accelera
   return *i == 0;
 }
 
-void read_acceleration(const nlohmann::json& value, Acceleration& acceleration, FieldErrors& errors) {
-  ObjectReader reader(value, "spec.acceleration", errors);
-  acceleration.mode = AccelerationMode::kAuto;
+AccelerationChoice read_acceleration(ObjectReader& reader) {
+  AccelerationChoice choice;
   if (const auto i = reader.one_of("mode", {"Auto", "Manual", "Disabled"})) {
     constexpr AccelerationMode kModes[] = {AccelerationMode::kAuto, AccelerationMode::kManual,
                                            AccelerationMode::kDisabled};
-    acceleration.mode = kModes[*i];
+    choice.mode = kModes[*i];
   }
   if (const auto i = reader.one_of("numerics", {"Bitwise", "Reordered", "Lossy"})) {
     constexpr Numerics kClasses[] = {Numerics::kBitwise, Numerics::kReordered, Numerics::kLossy};
-    acceleration.numerics = kClasses[*i];
+    choice.numerics = kClasses[*i];
   }
-  acceleration.loader = read_feature(reader, "loader", acceleration.mode);
-  acceleration.optimizer = read_feature(reader, "optimizer", acceleration.mode);
-  reader.finish();
+  choice.loader = read_feature(reader, "loader", choice.mode);
+  choice.optimizer = read_feature(reader, "optimizer", choice.mode);
+  return choice;
 }
 
 void read_failure_policy(const nlohmann::json& value, FailurePolicy& policy, FieldErrors& errors) {
@@ -223,8 +222,12 @@ void read_spec(const nlohmann::json& value, Spec& spec, FieldErrors& errors) {
     read_scheduling(*scheduling, spec.scheduling, errors);
   if (const nlohmann::json* policy = reader.find("failurePolicy"))
     read_failure_policy(*policy, spec.failure_policy, errors);
-  if (const nlohmann::json* acceleration = reader.find("acceleration"))
-    read_acceleration(*acceleration, spec.acceleration, errors);
+  if (const nlohmann::json* acceleration = reader.find("acceleration")) {
+    ObjectReader choice(*acceleration, "spec.acceleration", errors);
+    spec.runtime_profile = choice.string("profileRef", 253).value_or("");
+    spec.acceleration = read_acceleration(choice);
+    choice.finish();
+  }
   if (const auto i = reader.one_of("successPolicy", {"AllRanks", "RankZero"})) {
     spec.success_policy = *i == 0 ? SuccessPolicy::kAllRanks : SuccessPolicy::kRankZero;
   }
@@ -240,6 +243,25 @@ void read_spec(const nlohmann::json& value, Spec& spec, FieldErrors& errors) {
 }
 
 }  // namespace
+
+std::expected<RuntimeProfile, FieldErrors> parse_runtime_profile(const nlohmann::json& document) {
+  FieldErrors errors;
+  RuntimeProfile profile;
+  ObjectReader reader(document, "", errors);
+  if (const nlohmann::json* metadata = reader.require("metadata", "write metadata: {name: …}"))
+    profile.name = ObjectReader(*metadata, "metadata", errors).string("name", 253).value_or("");
+  if (const nlohmann::json* spec = reader.require("spec", "write spec: {acceleration: {…}}")) {
+    ObjectReader fields(*spec, "spec", errors);
+    if (const nlohmann::json* acceleration = fields.require("acceleration", "write acceleration: {mode: Auto}")) {
+      ObjectReader choice(*acceleration, "spec.acceleration", errors);
+      profile.acceleration = read_acceleration(choice);
+      choice.finish();
+    }
+    fields.finish();
+  }
+  if (!errors.empty()) return std::unexpected(std::move(errors));
+  return profile;
+}
 
 std::expected<TrainingJob, FieldErrors> parse_training_job(const nlohmann::json& document) {
   FieldErrors errors;

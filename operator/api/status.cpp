@@ -45,6 +45,23 @@ RoleStatus read_role(const nlohmann::json& value) {
   return role;
 }
 
+Acceleration read_acceleration(const nlohmann::json& value) {
+  Acceleration acceleration{text(value, "profile"), Numerics::kReordered, text(value, "loader") == "Auto",
+                            text(value, "optimizer") == "Auto"};
+  for (const Numerics numerics : {Numerics::kBitwise, Numerics::kLossy}) {
+    if (text(value, "numerics") == to_string(numerics)) acceleration.numerics = numerics;
+  }
+  return acceleration;
+}
+
+nlohmann::json write_acceleration(const Acceleration& acceleration) {
+  nlohmann::json value = {{"numerics", to_string(acceleration.numerics)},
+                          {"loader", acceleration.loader ? "Auto" : "Disabled"},
+                          {"optimizer", acceleration.optimizer ? "Auto" : "Disabled"}};
+  put(value, "profile", acceleration.profile);
+  return value;
+}
+
 }  // namespace
 
 const Condition* JobStatus::find(std::string_view type) const {
@@ -112,6 +129,8 @@ JobStatus read_status(const nlohmann::json& object) {
       if (entry.is_object()) status.placement.push_back({text(entry, "name"), static_cast<int>(number(entry, "pods"))});
     }
   }
+  if (const auto acceleration = value.find("acceleration"); acceleration != value.end() && acceleration->is_object())
+    status.acceleration = read_acceleration(*acceleration);
   if (const auto training = value.find("training"); training != value.end()) status.training = *training;
   if (const auto culprit = value.find("culprit"); culprit != value.end()) status.culprit = *culprit;
   return status;
@@ -149,6 +168,7 @@ nlohmann::json write_status(const JobStatus& status) {
     for (const PlacedNode& node : status.placement) nodes.push_back({{"name", node.name}, {"pods", node.pods}});
     value["placement"] = {{"nodes", std::move(nodes)}};
   }
+  if (status.acceleration) value["acceleration"] = write_acceleration(*status.acceleration);
   if (!status.training.is_null()) value["training"] = status.training;
   if (!status.culprit.is_null()) value["culprit"] = status.culprit;
   return value;

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/clock.hpp"
+#include "operator/api/training_job.hpp"
 
 namespace paceline::api {
 
@@ -55,7 +56,8 @@ struct JobStatus {
   std::vector<Condition> conditions;
   std::vector<RoleStatus> roles;
   std::vector<PlacedNode> placement;
-  nlohmann::json training;  // null when there is none
+  std::optional<Acceleration> acceleration;  // of the present placement, for all its pods
+  nlohmann::json training;                   // null when there is none
   nlohmann::json culprit;
   bool operator==(const JobStatus&) const = default;
 

@@ -49,8 +49,21 @@ int replica_count(const Spec& spec) {
   return count;
 }
 
-bool asks_for(const Acceleration& acceleration, std::optional<bool> feature) {
-  return feature.value_or(acceleration.mode == AccelerationMode::kAuto);
+std::optional<Acceleration> resolve(const Spec& spec, const RuntimeProfile* profile) {
+  if (!spec.acceleration && profile == nullptr) return std::nullopt;
+  const AccelerationChoice job = spec.acceleration.value_or(AccelerationChoice{});
+  // A job that wants nothing of this is not to be talked into a part of it.
+  if (job.mode == AccelerationMode::kDisabled) return std::nullopt;
+  const AccelerationChoice base = profile != nullptr ? profile->acceleration : AccelerationChoice{};
+  const AccelerationMode mode = job.mode.value_or(base.mode.value_or(AccelerationMode::kAuto));
+  const auto on = [&](std::optional<bool> AccelerationChoice::* feature) {
+    return (job.*feature).value_or((base.*feature).value_or(mode == AccelerationMode::kAuto));
+  };
+  Acceleration result{profile != nullptr ? profile->name : "",
+                      job.numerics.value_or(base.numerics.value_or(Numerics::kReordered)),
+                      on(&AccelerationChoice::loader), on(&AccelerationChoice::optimizer)};
+  if (!result.loader && !result.optimizer) return std::nullopt;
+  return result;
 }
 
 std::string queue_of(const TrainingJob& job) {

@@ -57,12 +57,21 @@ struct FailurePolicy {
   std::chrono::nanoseconds force_delete_after = std::chrono::minutes(1);
 };
 
-/// What may change inside the training process. A job that says nothing of it runs as it was written.
-struct Acceleration {
-  AccelerationMode mode = AccelerationMode::kDisabled;
-  Numerics numerics = Numerics::kReordered;
-  std::optional<bool> loader;  // unset: as the mode says
+/// What a job, or a RuntimeProfile, says of acceleration. What it leaves unset, `resolve` decides.
+struct AccelerationChoice {
+  std::optional<AccelerationMode> mode;
+  std::optional<Numerics> numerics;
+  std::optional<bool> loader;
   std::optional<bool> optimizer;
+};
+
+/// What may change inside the training process of one gang.
+struct Acceleration {
+  std::string profile;  // the RuntimeProfile that had a say; empty: none
+  Numerics numerics = Numerics::kReordered;
+  bool loader = false;
+  bool optimizer = false;
+  bool operator==(const Acceleration&) const = default;
 };
 
 struct Metadata {
@@ -80,7 +89,8 @@ struct Spec {
   std::vector<Role> roles;
   Scheduling scheduling;
   FailurePolicy failure_policy;
-  Acceleration acceleration;
+  std::optional<AccelerationChoice> acceleration;
+  std::string runtime_profile;  // spec.acceleration.profileRef; empty: the default one, where there is one
   SuccessPolicy success_policy = SuccessPolicy::kAllRanks;
   bool suspend = false;
   std::optional<std::chrono::nanoseconds> active_deadline;
@@ -107,8 +117,16 @@ std::vector<Replica> replicas_of(const Spec& spec);
 /// How many replicas the gang has.
 int replica_count(const Spec& spec);
 
-/// Whether a feature is asked for: what was said of it, else what the mode says.
-bool asks_for(const Acceleration& acceleration, std::optional<bool> feature);
+/// A RuntimeProfile as far as the operator uses it.
+struct RuntimeProfile {
+  std::string name;
+  AccelerationChoice acceleration;
+};
+inline constexpr std::string_view kDefaultProfile = "default";
+
+/// The job's word first, then the profile's, then the defaults: mode Auto (all features), class Reordered. Nothing when nothing is on: the job runs as
+/// it was written, as does one of which neither says anything.
+std::optional<Acceleration> resolve(const Spec& spec, const RuntimeProfile* profile);
 
 /// The queue that the job's share is counted in.
 std::string queue_of(const TrainingJob& job);

@@ -121,10 +121,11 @@ render::PodInputs Actuator::inputs(const plan::Plan& plan, const plan::CreatePod
           plan.status.restarts,       create.node,
           surroundings.rendezvous_ip, settings_.runtime_image,
           settings_.pull_policy,      priority_class,
-          settings_.startup_timeout,  create.gated};
+          settings_.startup_timeout,  create.gated,
+          plan.status.acceleration};
 }
 
-Done Actuator::dry_run(const api::TrainingJob& job, const Surroundings& surroundings,
+Done Actuator::dry_run(const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
                        const std::string& priority_class) {
   Collector collector;
   std::vector<Executor::Task> tasks;
@@ -136,6 +137,7 @@ Done Actuator::dry_run(const api::TrainingJob& job, const Surroundings& surround
       inputs.runtime_image = settings_.runtime_image;
       inputs.pull_policy = settings_.pull_policy;
       inputs.priority_class = priority_class;
+      inputs.acceleration = plan.status.acceleration;
       json pod = render::render_pod(job, replica, inputs);
       pod["metadata"]["name"] = render::host_name(job, replica) + "-check";  // the real one may exist already
       kube::WriteOptions options;

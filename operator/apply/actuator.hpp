@@ -45,7 +45,8 @@ class Actuator {
   /// Services and Secret: made, or found and ours.
   std::expected<Surroundings, Done> surround(const api::TrainingJob& job);
   /// Each role once with dryRun=All.
-  Done dry_run(const api::TrainingJob& job, const Surroundings& surroundings, const std::string& priority_class);
+  Done dry_run(const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
+               const std::string& priority_class);
   Done create(const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
               const std::string& priority_class);
   Done ungate(const api::TrainingJob& job, const std::vector<plan::PodRef>& pods);

@@ -73,6 +73,16 @@ void Controller::subscribe() {
   });
   parts_.stores.quotas.subscribe([this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
   parts_.stores.priorities.subscribe([this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
+  parts_.stores.profiles.subscribe([this](const auto& before, const auto& after) {
+    // Only who waits for it hears of a change: a gang keeps what it was placed with.
+    const std::string& name = (after ? *after : *before).meta.name;
+    if (after && !after->errors.empty())
+      spdlog::warn("RuntimeProfile {} serves nobody: {}", name, api::to_error(after->errors).message);
+    for (const auto& job : parts_.stores.jobs.list()) {
+      const bool waits = job->errors.empty() && !job->status.placed() && !job->status.finished();
+      if (waits && job->job.spec.runtime_profile == name) parts_.enqueue(kube::key_of(job->meta.ns, job->meta.name));
+    }
+  });
 }
 
 std::shared_ptr<Controller::JobState> Controller::state_of(const observe::JobView& job) {
@@ -138,12 +148,14 @@ Outcome Controller::reconcile_job(const std::string& key) {
       const std::lock_guard lock(mutex_);
       memory = state->memory;
     }
+    const std::string& profile = job->job.spec.runtime_profile;
     return plan::plan_job({*job, pods, [this](const std::string& name) { return parts_.stores.nodes.get(name); },
-                           parts_.clock.wall(), memory});
+                           parts_.clock.wall(), memory,
+                           parts_.stores.profiles.get(profile.empty() ? api::kDefaultProfile : profile)});
   };
   plan::Plan plan = decide();
   if ((plan.queued || !plan.find_nodes.empty()) && !know_volumes(job, state, plan.queued)) plan = decide();
-  if (plan.status.placed() && !job->status.placed() && !prepare(job, state)) plan = decide();
+  if (plan.status.placed() && !job->status.placed() && !prepare(job, state, plan)) plan = decide();
   const bool replaces =
       std::any_of(plan.creates.begin(), plan.creates.end(), [](const auto& create) { return !create.gated; });
   if (replaces && plan.status != job->status) {
@@ -154,7 +166,7 @@ Outcome Controller::reconcile_job(const std::string& key) {
   return carry_out(job, state, plan);
 }
 
-bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& state) {
+bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& state, const plan::Plan& plan) {
   // Nothing is put on record for a gang whose pods the server would refuse anyway.
   Done done;
   std::string priority;
@@ -171,7 +183,7 @@ bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& sta
   }
   if (!done.refusal && !done.error &&
       (state->checked_generation != job->job.metadata.generation || state->checked_priority != priority)) {
-    done = actuator_.dry_run(job->job, *state->surroundings, priority);
+    done = actuator_.dry_run(job->job, plan, *state->surroundings, priority);
     if (!done.refusal && !done.error) {
       state->checked_generation = job->job.metadata.generation;
       state->checked_priority = priority;

@@ -81,7 +81,7 @@ class Controller {
 
   Outcome reconcile_job(const std::string& key);
   /// Services, Secret and dry run, before a place is taken; false when refused (then in memory).
-  bool prepare(const JobPtr& job, const std::shared_ptr<JobState>& state);
+  bool prepare(const JobPtr& job, const std::shared_ptr<JobState>& state, const plan::Plan& plan);
   /// Reads what the job's volumes demand of nodes, before it asks for one; false when refused (then in memory).
   bool know_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state, bool queued);
   Done look_at_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state);

@@ -14,9 +14,11 @@ struct Stores {
   kube::Store<observe::NodeView> nodes{observe::project_node};
   kube::Store<observe::QuotaView> quotas{observe::project_quota};
   kube::Store<observe::PriorityView> priorities{observe::project_priority};
+  kube::Store<observe::ProfileView> profiles{observe::project_profile};
 
   bool synced() const {
-    return jobs.synced() && pods.synced() && nodes.synced() && quotas.synced() && priorities.synced();
+    return jobs.synced() && pods.synced() && nodes.synced() && quotas.synced() && priorities.synced() &&
+           profiles.synced();
   }
 };
 

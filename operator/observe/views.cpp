@@ -242,6 +242,18 @@ Result<PriorityView> project_priority(std::string_view json) {
   });
 }
 
+Result<ProfileView> project_profile(std::string_view json) {
+  auto view = with_json<ProfileView>(json, [](const element&, ProfileView&) {});
+  if (!view) return view;
+  auto profile = api::parse_runtime_profile(nlohmann::json::parse(json, nullptr, false));
+  if (profile) {
+    view->profile = std::move(*profile);
+  } else {
+    view->errors = std::move(profile.error());
+  }
+  return view;
+}
+
 Result<JobView> project_job(std::string_view json) {
   const nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
   if (!document.is_object()) return fail(Code::kInvalid, Origin::kProtocol, "a TrainingJob that is not a JSON object");

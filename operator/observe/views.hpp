@@ -90,6 +90,12 @@ struct PriorityView {
   bool preempts = true;
 };
 
+struct ProfileView {
+  kube::ObjectMeta meta;
+  api::RuntimeProfile profile;
+  api::FieldErrors errors;
+};
+
 struct JobView {
   kube::ObjectMeta meta;
   api::TrainingJob job;     // metadata is always filled in; spec only without errors
@@ -101,6 +107,7 @@ Result<PodView> project_pod(std::string_view json);
 Result<NodeView> project_node(std::string_view json);
 Result<QuotaView> project_quota(std::string_view json);
 Result<PriorityView> project_priority(std::string_view json);
+Result<ProfileView> project_profile(std::string_view json);
 Result<JobView> project_job(std::string_view json);
 
 }  // namespace paceline::observe

@@ -79,6 +79,7 @@ void Planner::remove_running_pods() {
 
 void Planner::unplace(std::string_view reason, const std::string& message, bool back_off) {
   status().placement.clear();
+  status().acceleration.reset();
   status().start_time.reset();
   status().ready.clear();
   for (api::RoleStatus& role : status().roles) role.ready = role.succeeded = role.failed = 0;

@@ -43,6 +43,8 @@ struct Observed {
   std::function<std::shared_ptr<const observe::NodeView>(const std::string&)> node;  // null: no such node
   WallTime now{};
   const Memory& memory;
+  std::shared_ptr<const observe::ProfileView> profile =
+      nullptr;  // the one that the job names, else the default; null: there is none
 };
 
 struct CreatePod {

@@ -43,15 +43,12 @@ bool names(const nlohmann::json* container, std::string_view variable) {
 
 /// The switches of the runtime. One that the template sets itself stays as it is.
 void accelerate(Builder& builder, const api::Acceleration& acceleration, const nlohmann::json* trainer) {
-  const bool loader = asks_for(acceleration, acceleration.loader);
-  const bool optimizer = asks_for(acceleration, acceleration.optimizer);
-  if (!loader && !optimizer) return;
   const auto set = [&](const env::Variable& variable, std::string_view value) {
     if (!names(trainer, variable.name)) builder.set(variable, std::string(value));
   };
   set(env::kNumerics, to_string(acceleration.numerics));
-  if (loader) set(env::kLoader, "Auto");
-  if (optimizer) set(env::kOptimizer, "Auto");
+  if (acceleration.loader) set(env::kLoader, "Auto");
+  if (acceleration.optimizer) set(env::kOptimizer, "Auto");
 }
 
 }  // namespace
@@ -94,7 +91,7 @@ Environment replica_environment(const api::TrainingJob& job, const api::Replica&
   builder.set(env::kGracePeriod, exact_duration(spec.failure_policy.grace_period));
   builder.set(env::kSuccessPolicy, std::string(api::to_string(spec.success_policy)));
 
-  accelerate(builder, spec.acceleration, trainer);
+  if (endpoints.acceleration) accelerate(builder, *endpoints.acceleration, trainer);
 
   builder.set_unless_empty(env::kRuntimeDir, endpoints.runtime_dir);
   builder.set_unless_empty(env::kStateDir, endpoints.state_dir);

@@ -5,6 +5,7 @@
 // Pure and thread-safe; cannot fail on a job that passed api::validate_program.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,7 @@ struct Endpoints {
   std::string pod_name;
   std::string pod_ip;
   std::string node_name;
+  std::optional<api::Acceleration> acceleration;
   int attempt = 0;  // seeds: what the operator last knew
   int restarts = 0;
   int incarnation = 0;

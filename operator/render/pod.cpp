@@ -58,6 +58,7 @@ json environment_of(const api::TrainingJob& job, const api::Replica& replica, co
   endpoints.termination_log = trainer.value("terminationMessagePath", std::string("/dev/termination-log"));
   endpoints.startup_timeout = inputs.startup_timeout;
   endpoints.pod_name = pod_name(job, replica, inputs.incarnation);
+  endpoints.acceleration = inputs.acceleration;
   endpoints.attempt = inputs.attempt;
   endpoints.restarts = inputs.restarts;
   endpoints.incarnation = inputs.incarnation;

@@ -3,6 +3,7 @@
 // template is touched. Pure; the job passed api::validate_for_cluster.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -22,6 +23,7 @@ struct PodInputs {
   std::string priority_class;  // empty: none
   std::string startup_timeout = "10m";
   bool gated = true;
+  std::optional<api::Acceleration> acceleration{};
 };
 
 nlohmann::json render_pod(const api::TrainingJob& job, const api::Replica& replica, const PodInputs& inputs);

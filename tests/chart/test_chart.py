@@ -123,6 +123,7 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
     assert rules(objects, "ClusterRole", "paceline-operator") == {
         "paceline.dev/trainingjobs": {"get", "list", "watch", "delete"},
         "paceline.dev/trainingjobs/status": {"patch"},
+        "paceline.dev/runtimeprofiles": {"list", "watch"},
         "/pods": {"get", "list", "watch", "create", "patch", "delete"},
         "/services": {"get", "create"},
         "/secrets": {"get", "create"},

@@ -63,8 +63,8 @@ def kube(cluster: Cluster) -> Kube:
     api = Kube(cluster.kubeconfig())
     api.kubectl("apply", "-f", str(ROOT / "crds"))
     # Not kubectl wait: it takes a definition that has no condition yet for an error.
-    for name in ("trainingjobs.paceline.dev", "nodefabrics.paceline.dev"):
-        api.wait(f"{name} is served", lambda name=name: api.is_established(name))
+    for name in ("trainingjobs", "nodefabrics", "runtimeprofiles"):
+        api.wait(f"{name} are served", lambda name=name: api.is_established(f"{name}.paceline.dev"))
     return api
 
 

@@ -32,6 +32,7 @@ GROUPS = {
     "deployments": "/apis/apps/v1",
     "daemonsets": "/apis/apps/v1",
     "nodefabrics": JOBS,
+    "runtimeprofiles": JOBS,
     "priorityclasses": "/apis/scheduling.k8s.io/v1",
     "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1",
 }

@@ -108,7 +108,7 @@ def test_columns_and_crd_size(kube: Kube, namespace: str) -> None:
     assert shown == "NAME PHASE READY STEP STEP TIME BOTTLENECK RESTARTS AGE", shown
     wide = kube.kubectl("get", "tj", "-n", namespace, "-o", "wide").splitlines()[0].split()
     assert wide[-2:] == ["QUEUE", "REASON"]
-    for name in ("trainingjobs", "nodefabrics"):
+    for name in ("trainingjobs", "nodefabrics", "runtimeprofiles"):
         text = kube.kubectl("get", "crd", f"{name}.paceline.dev", "-o", "json")
         assert len(text) < 200_000, f"CRD {name} has {len(text)} bytes"
 

@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable
 from datetime import datetime
 
+import pytest
 from jobs import UNTIL_TOLD, JobHandle, job
-from kube import Kube, Object
+from kube import ApiError, Kube, Object
 
 Submit = Callable[[Object], JobHandle]
 
@@ -21,6 +22,27 @@ def free_room(kube: Kube) -> float:
 def big(kube: Kube) -> dict[str, str]:
     """More than half of a node, so that each node takes one."""
     return {"cpu": f"{int(free_room(kube) * 550)}m", "memory": "32Mi"}
+
+
+def test_job_waits_for_the_profile_that_it_names(kube: Kube, submit: Submit, namespace: str) -> None:
+    profile = f"quick-{namespace}"
+    handle = submit(job("profiled", UNTIL_TOLD, replicas=1, acceleration={"profileRef": profile}))
+    handle.wait_condition("Placed", "False", "RuntimeProfileNotFound")
+    assert profile in handle.condition("Placed")["message"] and handle.pods() == []
+    body = {"apiVersion": "paceline.dev/v1alpha1", "kind": "RuntimeProfile", "metadata": {"name": profile}}
+    with pytest.raises(ApiError, match="mode: Disabled contradicts"):
+        kube.create("runtimeprofiles", "", {**body, "spec": {"acceleration": {"mode": "Disabled", "loader": "Auto"}}})
+    kube.create("runtimeprofiles", "", {**body, "spec": {"acceleration": {"loader": "Disabled"}}})
+    try:
+        handle.wait_started(0, 1)
+        asked = {entry["name"]: entry.get("value") for entry in handle.pods()[0]["spec"]["containers"][0]["env"]}
+        assert asked["PACELINE_OPTIMIZER"] == "Auto" and "PACELINE_LOADER" not in asked
+        kept = {"profile": profile, "numerics": "Reordered", "loader": "Disabled", "optimizer": "Auto"}
+        assert handle.status["acceleration"] == kept
+        handle.tell()
+        handle.wait_phase("Succeeded")
+    finally:
+        kube.delete("runtimeprofiles", "", profile)
 
 
 def test_pods_come_together_and_go_after_success(kube: Kube, submit: Submit, namespace: str) -> None:

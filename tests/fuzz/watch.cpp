@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (kube::ObjectSink* sink :
          {static_cast<kube::ObjectSink*>(&stores.pods), static_cast<kube::ObjectSink*>(&stores.jobs),
           static_cast<kube::ObjectSink*>(&stores.nodes), static_cast<kube::ObjectSink*>(&stores.quotas),
-          static_cast<kube::ObjectSink*>(&stores.priorities)})
+          static_cast<kube::ObjectSink*>(&stores.priorities), static_cast<kube::ObjectSink*>(&stores.profiles)})
       (void)sink->apply(event);
     return true;
   };

@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"OverwritesStatus",
              Defect::kOverwritesStatus,
              Law::kFinishedStaysFinished,
-             {.delete_pod = 0.03, .second_leader = 0.05}},
+             {.kill_pod = 0.05, .second_leader = 0.2}},
         Case{"SharesOwnership", Defect::kSharesOwnership, Law::kNothingLeft},
         Case{"StaysSuspended", Defect::kStaysSuspended, Law::kEveryJobEnds},
         Case{"Stutters", Defect::kStutters, Law::kFewWrites}, Case{"MakesOrphans", Defect::kMakesOrphans, Law::kOwned}),

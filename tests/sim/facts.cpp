@@ -63,6 +63,7 @@ PodFacts read_pod(const json& pod) {
     for (const json& variable : at(container, "env")) {
       const json& name = at(variable, "name");
       if (name == "PACELINE_ATTEMPT") facts.attempt = number_in(at(variable, "value"));
+      if (name == "PACELINE_OPTIMIZER") facts.optimizer = text(at(variable, "value"));
       if (name == "PACELINE_RESTARTS") facts.restarts = number_in(at(variable, "value"));
     }
   }
@@ -83,6 +84,7 @@ JobFacts read_job(const json& job) {
   facts.phase = text(at(status, "phase"));
   facts.attempt = number(at(status, "attempt"));
   facts.restarts = number(at(status, "restarts"));
+  facts.optimizer = text(at(status, "acceleration", "optimizer"));
   for (const json& condition : at(status, "conditions")) {
     if (at(condition, "type") == "Placed") facts.stage = text(at(condition, "reason"));
   }

@@ -25,8 +25,9 @@ struct PodFacts {
   bool deleting = false;
   bool trainer_ended = false;
   int cpu = 0;
-  int attempt = 0;   // that its launcher was seeded with
-  int restarts = 0;  // likewise
+  int attempt = 0;        // that its launcher was seeded with
+  int restarts = 0;       // likewise
+  std::string optimizer;  // PACELINE_OPTIMIZER
 
   bool terminal() const { return phase == "Succeeded" || phase == "Failed"; }
   bool ended() const { return terminal() || trainer_ended; }
@@ -48,6 +49,7 @@ struct JobFacts {
   int restarts = 0;
   std::vector<std::string> nodes;  // by node rank; empty: not placed
   std::vector<int> incarnations;   // by node rank
+  std::string optimizer;           // of status.acceleration
 
   bool finished() const { return phase == "Succeeded" || phase == "Failed"; }
 };

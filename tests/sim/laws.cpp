@@ -82,6 +82,9 @@ void Laws::created(const PodFacts& pod) {
   } else if (job->nodes[rank] != pod.pinned || job->incarnations[rank] != pod.incarnation) {
     report(Law::kOnRecord, pod.name + " is pinned to " + pod.pinned + ", on record are " + job->nodes[rank] +
                                " and incarnation " + std::to_string(job->incarnations[rank]));
+  } else if (pod.optimizer != job->optimizer) {
+    report(Law::kOnRecord, pod.name + " has the optimizer \"" + pod.optimizer + "\", on record is \"" + job->optimizer +
+                               "\" for its gang");
   }
   if (pod.gated) {
     gated_[{pod.owner, pod.incarnation}].insert(pod.rank);

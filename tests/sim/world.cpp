@@ -30,7 +30,8 @@ struct World::Operator {
                 {world.journals_[1], stores.pods, world.chaos_.defect},
                 {world.journals_[2], stores.quotas, world.chaos_.defect},
                 {world.journals_[3], stores.priorities, world.chaos_.defect},
-                {world.journals_[4], stores.jobs, world.chaos_.defect}} {
+                {world.journals_[4], stores.profiles, world.chaos_.defect},
+                {world.journals_[5], stores.jobs, world.chaos_.defect}} {
     controller.subscribe();
     for (Stream& stream : streams) stream.relist(world.cluster_.resource_version());
   }
@@ -38,18 +39,15 @@ struct World::Operator {
   kube::WorkQueue queue;
   apply::InlineExecutor executor;
   apply::Controller controller;
-  std::array<Stream, 5> streams;
+  std::array<Stream, 6> streams;
 };
 
 World::World(std::uint64_t seed, int nodes, int cpu_per_node, Defect defect)
     : cluster_(clock_),
       plain_(kube::make_fake_api(cluster_)),
       chaos_{std::mt19937_64(seed)},
-      journals_{Journal{kube::kNodes},
-                {kube::kPods},
-                {kube::kResourceQuotas},
-                {kube::kPriorityClasses},
-                {kube::kTrainingJobs}},
+      journals_{Journal{kube::kNodes},    {kube::kPods},        {kube::kResourceQuotas}, {kube::kPriorityClasses},
+                {kube::kRuntimeProfiles}, {kube::kTrainingJobs}},
       launchers_(cluster_, chaos_) {
   trace_ = std::getenv("PACELINE_SIM_TRACE") != nullptr;
   chaos_.defect = defect;
@@ -64,6 +62,7 @@ World::World(std::uint64_t seed, int nodes, int cpu_per_node, Defect defect)
     cluster_.poke(kube::kNodes, "", name, json{{"status", {{"allocatable", room}}}}.dump());
     set_ready(name, true);
   }
+  turn_profile();
   new_leader();
 }
 
@@ -204,6 +203,18 @@ void World::collect_garbage() {
 }
 
 /// What users, hardware and the rest of the cluster do.
+/// The default RuntimeProfile says the opposite of what it said.
+void World::turn_profile() {
+  profile_is_on_ = !profile_is_on_;
+  const json acceleration = {{"mode", "Manual"}, {"optimizer", profile_is_on_ ? "Auto" : "Disabled"}};
+  const json spec = {{"spec", {{"acceleration", acceleration}}}};
+  if (cluster_.poke(kube::kRuntimeProfiles, "", "default", spec.dump())) return;
+  json profile = {
+      {"apiVersion", "paceline.dev/v1alpha1"}, {"kind", "RuntimeProfile"}, {"metadata", {{"name", "default"}}}};
+  profile.update(spec);
+  if (!plain_->create(kube::kRuntimeProfiles, "", profile.dump())) throw std::runtime_error("cannot create a profile");
+}
+
 void World::user_or_fate() {
   const Rates& rates = chaos_.rates;
   const auto some_pod = [this] {
@@ -219,6 +230,7 @@ void World::user_or_fate() {
     if (const bool ready = chaos_.chance(0.6); ready != node->second.ready) set_ready(std::string(node->first), ready);
   }
   if (!facts().jobs.empty() && chaos_.chance(rates.spec_change)) {
+    turn_profile();
     const auto job = std::next(facts().jobs.begin(), static_cast<std::ptrdiff_t>(chaos_.pick(facts().jobs.size())));
     (void)plain_->patch(kube::kTrainingJobs, "default", std::string(job->first),
                         chaos_.chance(0.5) ? R"({"spec":{"suspend":true}})" : R"({"spec":{"suspend":false}})");

@@ -74,6 +74,7 @@ class World {
   void disturb_watch();
   void refresh();
   void user_or_fate();
+  void turn_profile();
   void set_ready(const std::string& node, bool ready);
   void count_quota();
   void collect_garbage();
@@ -83,7 +84,8 @@ class World {
   std::shared_ptr<kube::Api> plain_;
   Chaos chaos_;
   std::unique_ptr<kube::Api> api_;
-  std::array<Journal, 5> journals_;
+  std::array<Journal, 6> journals_;
+  bool profile_is_on_ = false;
   Launchers launchers_;
   std::vector<std::unique_ptr<Operator>> operators_;  // the last one leads
   bool has_quota_ = false;

@@ -27,7 +27,8 @@ constexpr std::array kKnown{kPods,
                             kEvents,
                             kCrds,
                             kTrainingJobs,
-                            kNodeFabrics};
+                            kNodeFabrics,
+                            kRuntimeProfiles};
 
 constexpr auto kRoot = std::to_array<Text>({"apiVersion", "kind", "metadata", "spec", "status"});
 constexpr auto kSecretRoot =

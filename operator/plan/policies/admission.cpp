@@ -24,6 +24,19 @@ void next_life(Planner& planner) {
   if (again) ++planner.status().attempt;
 }
 
+/// Why the RuntimeProfile that the job names cannot serve. A default profile that cannot is no reason to keep every job back.
+std::optional<Waiting> missing_profile(const Planner& planner) {
+  const std::string& name = planner.spec.runtime_profile;
+  if (name.empty()) return std::nullopt;
+  const auto& profile = planner.in.profile;
+  if (profile == nullptr) {
+    return Waiting{"RuntimeProfileNotFound",
+                   "RuntimeProfile " + name + " does not exist; create it, or change spec.acceleration.profileRef"};
+  }
+  if (profile->errors.empty()) return std::nullopt;
+  return Waiting{"RuntimeProfileInvalid", "RuntimeProfile " + name + ": " + api::to_error(profile->errors).message};
+}
+
 }  // namespace
 
 void queue_up(Planner& planner) {
@@ -36,6 +49,11 @@ void queue_up(Planner& planner) {
     if (placed == nullptr) planner.set(status::kPlaced, false, "Stopping", "waits for its pods to stop");
     return;
   }
+  if (auto trouble = missing_profile(planner)) {
+    planner.set(status::kPlaced, false, trouble->reason, std::move(trouble->message));
+    planner.out.queued = false;
+    return;
+  }
   const auto left = memory.retry_at - planner.now();
   if (left > std::chrono::nanoseconds(0) && left <= kLongestBackOff) {
     if (memory.refusal) planner.set(status::kPlaced, false, memory.refusal->reason, memory.refusal->message);
@@ -46,6 +64,9 @@ void queue_up(Planner& planner) {
   if (memory.admission && memory.admission->size() == static_cast<std::size_t>(api::replica_count(planner.spec))) {
     next_life(planner);
     planner.status().set_nodes(*memory.admission);
+    const auto& profile = planner.in.profile;
+    planner.status().acceleration =
+        api::resolve(planner.spec, profile != nullptr && profile->errors.empty() ? &profile->profile : nullptr);
     planner.status().start_time = std::chrono::floor<std::chrono::seconds>(planner.now());
     planner.set(status::kQuotaReserved, true, "Reserved");
     planner.set(status::kPlaced, true, "Creating", "creates " + std::to_string(memory.admission->size()) + " pods");

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,7 +48,11 @@ TEST(Parse, ReadsEveryField) {
   spec["scheduling"] = {
       {"queue", "q"}, {"priorityClassName", "high"}, {"gangTimeout", "90s"}, {"exclusiveNodes", true}};
   spec["failurePolicy"] = {{"maxRestarts", 0}, {"backoff", "5s"}, {"gracePeriod", "1m"}, {"forceDeleteAfter", "2m"}};
-  spec["acceleration"] = {{"mode", "Manual"}, {"numerics", "Bitwise"}, {"loader", "Auto"}, {"optimizer", "Disabled"}};
+  spec["acceleration"] = {{"profileRef", "quick"},
+                          {"mode", "Manual"},
+                          {"numerics", "Bitwise"},
+                          {"loader", "Auto"},
+                          {"optimizer", "Disabled"}};
   spec["successPolicy"] = "RankZero";
   spec["suspend"] = true;
   spec["activeDeadline"] = "24h";
@@ -65,10 +70,12 @@ TEST(Parse, ReadsEveryField) {
   EXPECT_EQ(job->spec.failure_policy.max_restarts, 0);
   EXPECT_EQ(job->spec.failure_policy.backoff, std::chrono::seconds(5));
   EXPECT_EQ(job->spec.failure_policy.force_delete_after, std::chrono::minutes(2));
-  EXPECT_EQ(job->spec.acceleration.mode, api::AccelerationMode::kManual);
-  EXPECT_EQ(job->spec.acceleration.numerics, api::Numerics::kBitwise);
-  EXPECT_EQ(job->spec.acceleration.loader, true);
-  EXPECT_EQ(job->spec.acceleration.optimizer, false);
+  EXPECT_EQ(job->spec.runtime_profile, "quick");
+  ASSERT_TRUE(job->spec.acceleration);
+  EXPECT_EQ(job->spec.acceleration->mode, api::AccelerationMode::kManual);
+  EXPECT_EQ(job->spec.acceleration->numerics, api::Numerics::kBitwise);
+  EXPECT_EQ(job->spec.acceleration->loader, true);
+  EXPECT_EQ(job->spec.acceleration->optimizer, false);
   EXPECT_EQ(job->spec.success_policy, api::SuccessPolicy::kRankZero);
   EXPECT_TRUE(job->spec.suspend);
   EXPECT_EQ(job->spec.active_deadline, std::chrono::hours(24));
@@ -276,11 +283,69 @@ TEST(Environment, WhatIsAcceleratedIsTheJobsAndThenTheTemplatesToSay) {
     const auto job = api::parse_training_job(document);
     ASSERT_TRUE(job.has_value()) << error_of(document);
     std::map<std::string, std::string> switches;
-    for (const auto& [name, value] : render::replica_environment(*job, api::replicas_of(job->spec)[0], {})) {
+    render::Endpoints endpoints;
+    endpoints.acceleration = api::resolve(job->spec, nullptr);
+    for (const auto& [name, value] : render::replica_environment(*job, api::replicas_of(job->spec)[0], endpoints)) {
       if (env::is_users(name)) switches[name.substr(std::string("PACELINE_").size())] = value;
     }
     EXPECT_EQ(switches, test.expected) << test.acceleration << test.env;
   }
+}
+
+std::string shown(const std::optional<api::Acceleration>& acceleration) {
+  if (!acceleration) return "nothing";
+  return acceleration->profile + " " + std::string(api::to_string(acceleration->numerics)) +
+         (acceleration->loader ? " loader" : "") + (acceleration->optimizer ? " optimizer" : "");
+}
+
+TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
+  struct Case {
+    nlohmann::json profile;  // null: there is none
+    nlohmann::json job;      // null: the job says nothing
+    std::string expected;
+  };
+  const nlohmann::json empty = nlohmann::json::object();
+  const Case cases[] = {
+      {nullptr, nullptr, "nothing"},
+      {nullptr, empty, " Reordered loader optimizer"},
+      {empty, nullptr, "p Reordered loader optimizer"},
+      {{{"mode", "Disabled"}}, nullptr, "nothing"},
+      {{{"mode", "Disabled"}}, empty, "nothing"},
+      {{{"mode", "Disabled"}}, {{"loader", "Auto"}}, "p Reordered loader"},
+      {{{"mode", "Disabled"}}, {{"mode", "Auto"}}, "p Reordered loader optimizer"},
+      {{{"numerics", "Bitwise"}, {"optimizer", "Disabled"}}, nullptr, "p Bitwise loader"},
+      {{{"numerics", "Bitwise"}, {"optimizer", "Disabled"}}, {{"numerics", "Reordered"}}, "p Reordered loader"},
+      {{{"loader", "Auto"}, {"optimizer", "Auto"}}, {{"mode", "Disabled"}}, "nothing"},
+      {{{"mode", "Manual"}, {"loader", "Auto"}}, {{"loader", "Disabled"}}, "nothing"},
+      {{{"mode", "Manual"}, {"loader", "Auto"}}, {{"optimizer", "Auto"}}, "p Reordered loader optimizer"},
+  };
+  for (const Case& test : cases) {
+    auto document = minimal();
+    if (!test.job.is_null()) document["spec"]["acceleration"] = test.job;
+    const auto job = api::parse_training_job(document);
+    ASSERT_TRUE(job.has_value()) << error_of(document);
+    std::expected<api::RuntimeProfile, api::FieldErrors> profile;
+    if (!test.profile.is_null())
+      profile = api::parse_runtime_profile({{"metadata", {{"name", "p"}}}, {"spec", {{"acceleration", test.profile}}}});
+    ASSERT_TRUE(profile.has_value()) << test.profile;
+    EXPECT_EQ(shown(api::resolve(job->spec, test.profile.is_null() ? nullptr : &*profile)), test.expected)
+        << test.profile << test.job;
+  }
+}
+
+TEST(RuntimeProfile, BadOneNamesTheField) {
+  const auto wrong = [](const nlohmann::json& document) {
+    const auto profile = api::parse_runtime_profile(document);
+    return profile ? std::string("fine") : api::to_error(profile.error()).message;
+  };
+  const nlohmann::json named = {{"name", "p"}};
+  EXPECT_THAT(wrong({{"metadata", named}, {"spec", {{"acceleration", {{"loader", "On"}}}}}}),
+              testing::HasSubstr("spec.acceleration.loader: \"On\" is not known; write one of Auto, Disabled"));
+  EXPECT_THAT(wrong({{"metadata", named}, {"spec", {{"acceleration", {{"profileRef", "q"}}}}}}),
+              testing::HasSubstr("spec.acceleration.profileRef"));
+  EXPECT_THAT(wrong({{"metadata", named}, {"spec", {{"numerics", "Bitwise"}}}}), testing::HasSubstr("spec.numerics"));
+  EXPECT_THAT(wrong({{"metadata", {{"name", 7}}}}), testing::HasSubstr("metadata.name"));
+  EXPECT_THAT(wrong("text"), testing::HasSubstr("object"));
 }
 
 }  // namespace
