@@ -2,6 +2,7 @@
 /* The headers are C: their assertions hold in a C compiler too, and nothing of C++ has crept in. */
 #include "paceline/loader.h"
 #include "paceline/optim.h"
+#include "paceline/optim_device.h"
 #include "paceline/paceline.h"
 #include "paceline/shards.h"
 

@@ -14,9 +14,8 @@
 
 namespace paceline::optim {
 
-inline constexpr std::int64_t kChunk = 16 * kTile;
 // Starting a thread pays from about this much work on.
-inline constexpr std::int64_t kChunksPerThread = 8;
+inline constexpr std::int64_t kChunksPerThread = 32;
 
 struct Chunk {
   std::size_t tensor;

@@ -1,44 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops of the optimizers over one tile of fp32 values, compiled once per instruction set, and the choice between
 // them. Pure functions on the caller's arrays, which do not overlap; nothing fails. Every instruction set computes the same
-// bits: no contraction into fused multiply-adds, sums of squares in kLanes running sums whatever the width of a register.
+// bits: no contraction into fused multiply-adds, sums of squares in the order that formulas.hpp tells, whatever the width of a register.
 #pragma once
 
 #include <cstdint>
 
+#include "formulas.hpp"
+
 namespace paceline::optim {
-
-inline constexpr int kLanes = 16;
-inline constexpr std::int64_t kTile = 2048;  // elements; a multiple of kLanes
-
-// old + (value - old) * weight, with `value` as the base where the weight is large: exact at both ends.
-struct Blend {
-  float factor;
-  bool from_old;
-};
-
-struct AdamConstants {
-  float grad_multiplier;
-  float keep;   // factor of the parameter: 1 - lr * decoupled decay
-  float decay;  // times the parameter, into the gradient (Adam) or the update (LAMB)
-  Blend first;
-  Blend second;
-  float first_correction;   // LAMB: 1 / (1 - beta1^t)
-  float second_correction;  // 1 / sqrt(1 - beta2^t)
-  float eps;
-  float rate;  // step size, bias correction included
-};
-
-struct SgdConstants {
-  float grad_multiplier;
-  float decay;
-  float trust;  // LARS: of gradient and decay
-  float momentum;
-  float entering;  // 1 - dampening
-  float rate;
-  bool first;
-  bool nesterov;
-};
 
 struct Kernels {
   const char* name;
@@ -46,7 +16,7 @@ struct Kernels {
   void (*to_bf16)(const float* in, std::uint16_t* out, std::int64_t count);
   void (*from_f16)(const std::uint16_t* in, float* out, std::int64_t count);
   void (*to_f16)(const float* in, std::uint16_t* out, std::int64_t count);
-  // Adds the squares of in[i] * factor to sums[i % kLanes].
+  // Adds the squares of in[i] * factor to sums[i % kLanes], a span at a time; `in` begins with a span.
   void (*squares)(const float* in, float factor, std::int64_t count, double* sums);
   // `maximum` may be null (no AMSGrad).
   void (*adam)(float* p, const float* g, float* m, float* v, float* maximum, std::int64_t count,

@@ -13,79 +13,20 @@ namespace {
 
 using std::int64_t;
 
+static_assert(kAdam == PACELINE_OPTIM_ADAM && kSgd == PACELINE_OPTIM_SGD && kLamb == PACELINE_OPTIM_LAMB &&
+              kLars == PACELINE_OPTIM_LARS);
+static_assert(kF32 == PACELINE_OPTIM_F32 && kBf16 == PACELINE_OPTIM_BF16 && kF16 == PACELINE_OPTIM_F16);
+static_assert(kDecoupled == PACELINE_OPTIM_DECOUPLED && kAmsGrad == PACELINE_OPTIM_AMSGRAD &&
+              kMaximize == PACELINE_OPTIM_MAXIMIZE && kNesterov == PACELINE_OPTIM_NESTEROV &&
+              kAdapt == PACELINE_OPTIM_ADAPT);
+
 bool known(std::uint8_t dtype) { return dtype >= PACELINE_OPTIM_F32 && dtype <= PACELINE_OPTIM_F16; }
 bool has_moments(const Group& group) { return group.kind == PACELINE_OPTIM_ADAM || group.kind == PACELINE_OPTIM_LAMB; }
 bool by_layer(const Group& group) { return group.kind == PACELINE_OPTIM_LAMB || group.kind == PACELINE_OPTIM_LARS; }
 
-int check_gradient(const Tensor& tensor) {
+int check_gradient(const Tensor& tensor, bool with_gradients = true) {
   if (tensor.count < 0 || !known(tensor.grad_dtype)) return PACELINE_EINVAL;
-  return tensor.count > 0 && tensor.grad == nullptr ? PACELINE_EINVAL : PACELINE_OK;
-}
-
-int check(std::span<const Group> groups, std::span<const Tensor> tensors) {
-  for (const Group& group : groups)
-    if (group.size != sizeof(Group) || group.kind < PACELINE_OPTIM_ADAM || group.kind > PACELINE_OPTIM_LARS)
-      return PACELINE_EINVAL;
-  for (const Tensor& tensor : tensors) {
-    if (check_gradient(tensor) != PACELINE_OK || !known(tensor.param_dtype) || tensor.group >= groups.size())
-      return PACELINE_EINVAL;
-    const Group& group = groups[tensor.group];
-    if (has_moments(group) && tensor.step == nullptr) return PACELINE_EINVAL;
-    if (tensor.master != nullptr && tensor.param_dtype == PACELINE_OPTIM_F32) return PACELINE_EINVAL;
-    if (tensor.count == 0) continue;
-    bool complete = tensor.param != nullptr;
-    if (has_moments(group)) {
-      complete = complete && tensor.state1 != nullptr && tensor.state2 != nullptr;
-      if (group.kind == PACELINE_OPTIM_ADAM && (group.flags & PACELINE_OPTIM_AMSGRAD) != 0)
-        complete = complete && tensor.state3 != nullptr;
-    } else if (group.momentum != 0) {
-      complete = complete && tensor.state1 != nullptr;
-    }
-    if (!complete) return PACELINE_EINVAL;
-  }
-  return PACELINE_OK;
-}
-
-Blend blend_by(double weight) {
-  if (weight < 0.5) return {static_cast<float>(weight), true};
-  return {static_cast<float>(weight - 1), false};
-}
-
-float multiplier(const Group& group) {
-  const bool negate = (group.flags & PACELINE_OPTIM_MAXIMIZE) != 0;
-  return static_cast<float>(negate ? -group.grad_multiplier : group.grad_multiplier);
-}
-
-// `trust` is the layer's factor, 1 where there is none.
-AdamConstants adam_constants(const Group& group, double step, double trust) {
-  const double first_left = 1 - std::pow(group.beta1, step);
-  const double second_left = 1 - std::pow(group.beta2, step);
-  const bool lamb = group.kind == PACELINE_OPTIM_LAMB;
-  const bool decoupled = (group.flags & PACELINE_OPTIM_DECOUPLED) != 0;
-  AdamConstants c{};
-  c.grad_multiplier = multiplier(group);
-  c.keep = static_cast<float>(!lamb && decoupled ? 1 - group.lr * group.weight_decay : 1.0);
-  c.decay = static_cast<float>(lamb || !decoupled ? group.weight_decay : 0.0);
-  c.first = blend_by(1 - group.beta1);
-  c.second = blend_by(1 - group.beta2);
-  c.first_correction = static_cast<float>(1 / first_left);
-  c.second_correction = static_cast<float>(1 / std::sqrt(second_left));
-  c.eps = static_cast<float>(group.eps);
-  c.rate = static_cast<float>(lamb ? group.lr * trust : group.lr / first_left);
-  return c;
-}
-
-SgdConstants sgd_constants(const Group& group, bool first, double trust) {
-  SgdConstants c{};
-  c.grad_multiplier = multiplier(group);
-  c.decay = static_cast<float>(group.weight_decay);
-  c.trust = static_cast<float>(trust);
-  c.momentum = static_cast<float>(group.momentum);
-  c.entering = static_cast<float>(1 - group.dampening);
-  c.rate = static_cast<float>(group.lr);
-  c.first = first;
-  c.nesterov = (group.flags & PACELINE_OPTIM_NESTEROV) != 0;
-  return c;
+  return with_gradients && tensor.count > 0 && tensor.grad == nullptr ? PACELINE_EINVAL : PACELINE_OK;
 }
 
 // Elements [at, at + count) of a tensor as fp32: the tensor's own memory where it is fp32, else a copy in `space`.
@@ -139,6 +80,16 @@ double sum(const Lanes& lanes) {
   return total;
 }
 
+// Of the numbers that pick(0), pick(1)… answer, in the order that formulas.hpp tells.
+template <typename F>
+double column_sum(int64_t count, F&& pick) {
+  std::array<double, kColumns> columns{};
+  for (int64_t i = 0; i < count; ++i) columns[static_cast<std::size_t>(i % kColumns)] += pick(i);
+  for (std::size_t half = kColumns / 2; half > 0; half /= 2)
+    for (std::size_t i = 0; i < half; ++i) columns[i] += columns[i + half];
+  return columns[0];
+}
+
 // Squares of parameter, and of gradient (LARS) or update (LAMB).
 struct Squares {
   double param = 0;
@@ -158,9 +109,9 @@ class Step {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const Group& group = groups_[tensors[i].group];
       if (has_moments(group))
-        adam_[i] = adam_constants(group, static_cast<double>(*tensors[i].step) + 1, 1);
+        adam_[i] = adam_constants(group, group.lr, group.grad_multiplier, static_cast<double>(*tensors[i].step) + 1);
       else
-        sgd_[i] = sgd_constants(group, (tensors[i].flags & PACELINE_OPTIM_FIRST) != 0, 1);
+        sgd_[i] = sgd_constants(group, group.lr, group.grad_multiplier, (tensors[i].flags & PACELINE_OPTIM_FIRST) != 0);
       layers = layers || by_layer(group);
     }
     if (layers) squares_.resize(static_cast<std::size_t>(chunks_.size()));
@@ -180,7 +131,7 @@ class Step {
  private:
   template <typename F>
   void each_tile(const Chunk& chunk, F&& work) {
-    for (int64_t at = chunk.begin; at < chunk.end; at += kTile) work(at, std::min(kTile, chunk.end - at));
+    for (int64_t at = chunk.begin; at < chunk.end; at += kTile) work(at, std::min<int64_t>(kTile, chunk.end - at));
   }
 
   void first_pass(int64_t number) {
@@ -212,31 +163,26 @@ class Step {
           break;
         default:
           kernels_.squares(param.values(), 1.0F, count, param_lanes.data());
-          kernels_.squares(grad, multiplier(group), count, other_lanes.data());
+          kernels_.squares(grad, multiplier(group, group.grad_multiplier), count, other_lanes.data());
           break;
       }
     });
     if (by_layer(group)) squares_[static_cast<std::size_t>(number)] = {sum(param_lanes), sum(other_lanes)};
   }
 
-  // The layer's factor, from the sums of its chunks in their order.
+  // The layer's factor, from the sums of its chunks.
   void adapt(std::size_t index) {
     const Group& group = groups_[tensors_[index].group];
     if (!by_layer(group)) return;
-    Squares total;
-    for (int64_t i = chunks_.first_of(index); i < chunks_.first_of(index + 1); ++i) {
-      total.param += squares_[static_cast<std::size_t>(i)].param;
-      total.other += squares_[static_cast<std::size_t>(i)].other;
-    }
-    const double param = std::sqrt(total.param);
-    const double other = std::sqrt(total.other);
-    const bool adapts = (group.flags & PACELINE_OPTIM_ADAPT) != 0 && param > 0 && other > 0;
-    if (group.kind == PACELINE_OPTIM_LAMB) {
-      adam_[index].rate = static_cast<float>(group.lr * (adapts ? param / other : 1.0));
-    } else {
-      const double scale = group.trust_coefficient * param / (other + group.weight_decay * param + group.eps);
-      sgd_[index].trust = static_cast<float>(adapts ? scale : 1.0);
-    }
+    const int64_t first = chunks_.first_of(index);
+    const int64_t count = chunks_.first_of(index + 1) - first;
+    const auto at = [&](int64_t i) -> const Squares& { return squares_[static_cast<std::size_t>(first + i)]; };
+    const double param = column_sum(count, [&](int64_t i) { return at(i).param; });
+    const double other = column_sum(count, [&](int64_t i) { return at(i).other; });
+    if (group.kind == PACELINE_OPTIM_LAMB)
+      adam_[index].rate = lamb_rate(group, group.lr, param, other);
+    else
+      sgd_[index].trust = lars_trust(group, param, other);
   }
 
   void second_pass(int64_t number) {
@@ -269,9 +215,33 @@ class Step {
 
 }  // namespace
 
+int check(std::span<const Group> groups, std::span<const Tensor> tensors, bool with_gradients) {
+  for (const Group& group : groups)
+    if (group.size != sizeof(Group) || group.kind < PACELINE_OPTIM_ADAM || group.kind > PACELINE_OPTIM_LARS)
+      return PACELINE_EINVAL;
+  for (const Tensor& tensor : tensors) {
+    if (check_gradient(tensor, with_gradients) != PACELINE_OK) return PACELINE_EINVAL;
+    if (!known(tensor.param_dtype) || tensor.group >= groups.size()) return PACELINE_EINVAL;
+    const Group& group = groups[tensor.group];
+    if (has_moments(group) && tensor.step == nullptr) return PACELINE_EINVAL;
+    if (tensor.master != nullptr && tensor.param_dtype == PACELINE_OPTIM_F32) return PACELINE_EINVAL;
+    if (tensor.count == 0) continue;
+    bool complete = tensor.param != nullptr;
+    if (has_moments(group)) {
+      complete = complete && tensor.state1 != nullptr && tensor.state2 != nullptr;
+      if (group.kind == PACELINE_OPTIM_ADAM && (group.flags & PACELINE_OPTIM_AMSGRAD) != 0)
+        complete = complete && tensor.state3 != nullptr;
+    } else if (group.momentum != 0) {
+      complete = complete && tensor.state1 != nullptr;
+    }
+    if (!complete) return PACELINE_EINVAL;
+  }
+  return PACELINE_OK;
+}
+
 int step(const Kernels& kernels, std::span<const Group> groups, std::span<const Tensor> tensors, int threads) {
   if (threads < 1) return PACELINE_EINVAL;
-  if (const int wrong = check(groups, tensors); wrong != PACELINE_OK) return wrong;
+  if (const int wrong = check(groups, tensors, true); wrong != PACELINE_OK) return wrong;
   Step(kernels, groups, tensors).run(threads);
   return PACELINE_OK;
 }
@@ -288,15 +258,13 @@ int gradient_norm(const Kernels& kernels, std::span<const Tensor> tensors, int t
     std::array<float, kTile> space;
     Lanes lanes{};
     for (int64_t at = chunk.begin; at < chunk.end; at += kTile) {
-      const int64_t count = std::min(kTile, chunk.end - at);
+      const int64_t count = std::min<int64_t>(kTile, chunk.end - at);
       kernels.squares(read_tile(kernels, tensor.grad, tensor.grad_dtype, at, count, space.data()), 1.0F, count,
                       lanes.data());
     }
     sums[static_cast<std::size_t>(number)] = sum(lanes);
   });
-  double total = 0;
-  for (const double one : sums) total += one;
-  *norm = std::sqrt(total);
+  *norm = std::sqrt(column_sum(chunks.size(), [&](int64_t i) { return sums[static_cast<std::size_t>(i)]; }));
   return PACELINE_OK;
 }
 

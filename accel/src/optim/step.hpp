@@ -14,6 +14,9 @@ namespace paceline::optim {
 using Group = paceline_optim_group;
 using Tensor = paceline_optim_tensor;
 
+// What the fields must be; gradients are looked at only where they are already told.
+int check(std::span<const Group> groups, std::span<const Tensor> tensors, bool with_gradients);
+
 int step(const Kernels& kernels, std::span<const Group> groups, std::span<const Tensor> tensors, int threads);
 int gradient_norm(const Kernels& kernels, std::span<const Tensor> tensors, int threads, double* norm);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops themselves. Included by one source per instruction set, each compiled with its own flags and with
+// The loops over the formulas of formulas.hpp. Included by one source per instruction set, each compiled with its own flags and with
 // PACELINE_KERNELS defined to the name of its table. Everything is in an unnamed namespace and nothing of the standard library is
 // used: an inline function compiled here for AVX-512 must never be the copy that the linker keeps for all.
 #include <stdint.h>  // NOLINT(modernize-deprecated-headers): types only
@@ -14,47 +14,13 @@ namespace {
 
 using i64 = std::int64_t;
 using u16 = std::uint16_t;
-using u32 = std::uint32_t;
-
-inline float as_float(u32 bits) { return __builtin_bit_cast(float, bits); }
-inline u32 as_bits(float value) { return __builtin_bit_cast(u32, value); }
 
 void from_bf16(const u16* __restrict in, float* __restrict out, i64 count) {
-  for (i64 i = 0; i < count; ++i) out[i] = as_float(static_cast<u32>(in[i]) << 16);
+  for (i64 i = 0; i < count; ++i) out[i] = bf16_to_float(in[i]);
 }
 
 void to_bf16(const float* __restrict in, u16* __restrict out, i64 count) {
-  for (i64 i = 0; i < count; ++i) {
-    const u32 bits = as_bits(in[i]);
-    const u32 rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-    const u32 quiet = 0x7fc0U | ((bits >> 16) & 0x8000U);
-    out[i] = static_cast<u16>((bits & 0x7fffffffU) > 0x7f800000U ? quiet : rounded);
-  }
-}
-
-inline float half_to_float(u16 half) {
-  const u32 sign = static_cast<u32>(half & 0x8000U) << 16;
-  const u32 rest = static_cast<u32>(half & 0x7fffU);
-  // Normal numbers by moving the exponent; infinities and NaN get the rest of it; subnormal ones by a subtraction that rounds nothing.
-  const u32 moved = (rest << 13) + (112U << 23);
-  const u32 special = moved + (112U << 23);
-  const float small = as_float((rest << 13) + (113U << 23)) - as_float(113U << 23);
-  const u32 quiet = rest > 0x7c00U ? 0x00400000U : 0U;
-  const u32 bits = rest >= 0x7c00U ? (special | quiet) : rest < 0x0400U ? as_bits(small) : moved;
-  return as_float(bits | sign);
-}
-
-inline u16 float_to_half(float value) {
-  const u32 bits = as_bits(value);
-  const u32 sign = (bits >> 16) & 0x8000U;
-  const u32 rest = bits & 0x7fffffffU;
-  const u32 normal = (rest + 0xfffU + ((rest >> 13) & 1U) - (112U << 23)) >> 13;
-  // Adding 0.5 leaves the rounded subnormal in the low bits.
-  const u32 small = as_bits(as_float(rest) + 0.5F) - as_bits(0.5F);
-  u32 half = rest < (113U << 23) ? small : normal;
-  half = rest >= 0x477ff000U ? 0x7c00U : half;  // what rounds to 65536 and above
-  half = rest > 0x7f800000U ? 0x7e00U | ((rest >> 13) & 0x3ffU) : half;
-  return static_cast<u16>(half | sign);
+  for (i64 i = 0; i < count; ++i) out[i] = float_to_bf16(in[i]);
 }
 
 void from_f16(const u16* __restrict in, float* __restrict out, i64 count) {
@@ -89,45 +55,37 @@ using Floats [[gnu::vector_size(kWidth * sizeof(float))]] = float;
 
 void squares(const float* __restrict in, float factor, i64 count, double* __restrict sums) {
   constexpr int kVectors = kLanes / kWidth;
-  Doubles lane[kVectors];
-  __builtin_memcpy(&lane, sums, sizeof lane);
-  i64 i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int j = 0; j < kVectors; ++j) {
-      Floats values;
-      __builtin_memcpy(&values, in + i + j * kWidth, sizeof values);
-      const Doubles wide = __builtin_convertvector(values * factor, Doubles);
-      lane[j] += wide * wide;
+  for (i64 begin = 0; begin < count; begin += kSpan) {
+    const i64 end = begin + kSpan < count ? begin + kSpan : count;
+    Doubles lane[kVectors] = {};
+    i64 i = begin;
+    for (; i + kLanes <= end; i += kLanes) {
+      for (int j = 0; j < kVectors; ++j) {
+        Floats values;
+        __builtin_memcpy(&values, in + i + j * kWidth, sizeof values);
+        const Doubles wide = __builtin_convertvector(values * factor, Doubles);
+        lane[j] += wide * wide;
+      }
     }
-  }
-  __builtin_memcpy(sums, &lane, sizeof lane);
-  for (int j = 0; i < count; ++i, ++j) {
-    const auto value = static_cast<double>(in[i] * factor);
-    sums[j] += value * value;
+    double span[kLanes];
+    __builtin_memcpy(&span, lane, sizeof span);
+    for (int j = 0; i < end; ++i, ++j) span[j] += squared(in[i], factor);
+    for (int j = 0; j < kLanes; ++j) sums[j] += span[j];
   }
 }
 
-inline float blend(float old, float value, Blend by) { return (by.from_old ? old : value) + (value - old) * by.factor; }
-
-template <bool kAmsgrad, bool kDecayInGradient>
+template <bool kWithMaximum, bool kDecayInGradient>
 void adam_loop(float* __restrict p, const float* __restrict g, float* __restrict m, float* __restrict v,
                float* __restrict maximum, i64 count, const AdamConstants c) {
   for (i64 i = 0; i < count; ++i) {
-    float gradient = g[i] * c.grad_multiplier;
-    const float kept = p[i] * c.keep;
-    if constexpr (kDecayInGradient) gradient += c.decay * p[i];
-    const float moment = blend(m[i], gradient, c.first);
-    const float variance = blend(v[i], gradient * gradient, c.second);
+    // In variables of its own: a reference into an array would lose what __restrict promises.
+    float param = p[i], moment = m[i], variance = v[i], most = 0;
+    if constexpr (kWithMaximum) most = maximum[i];
+    adam_element<kWithMaximum, kDecayInGradient>(param, g[i], moment, variance, most, c);
+    p[i] = param;
     m[i] = moment;
     v[i] = variance;
-    float spread = variance;
-    if constexpr (kAmsgrad) {
-      // Written so that a NaN stays one, as the framework's maximum does.
-      spread = maximum[i] > variance ? maximum[i] : variance;
-      spread = maximum[i] == maximum[i] ? spread : maximum[i];
-      maximum[i] = spread;
-    }
-    p[i] = kept - c.rate * (moment / (__builtin_sqrtf(spread) * c.second_correction + c.eps));
+    if constexpr (kWithMaximum) maximum[i] = most;
   }
 }
 
@@ -142,24 +100,16 @@ void adam(float* p, const float* g, float* m, float* v, float* maximum, i64 coun
   }
 }
 
-// The update of LAMB before the layer's factor; computed twice rather than kept, which costs less than memory would.
-inline float lamb_update(float p, float m, float v, const AdamConstants& c) {
-  const float denominator = __builtin_sqrtf(v) * c.second_correction + c.eps;
-  return m * c.first_correction / denominator + c.decay * p;
-}
-
 void lamb_moments(const float* __restrict p, const float* __restrict g, float* __restrict m, float* __restrict v,
                   i64 count, const AdamConstants& constants, double* __restrict param_sums,
                   double* __restrict update_sums) {
   const AdamConstants c = constants;
   float update[kTile];
   for (i64 i = 0; i < count; ++i) {
-    const float gradient = g[i] * c.grad_multiplier;
-    const float moment = blend(m[i], gradient, c.first);
-    const float variance = blend(v[i], gradient * gradient, c.second);
+    float moment = m[i], variance = v[i];
+    update[i] = lamb_moments_element(p[i], g[i], moment, variance, c);
     m[i] = moment;
     v[i] = variance;
-    update[i] = lamb_update(p[i], moment, variance, c);
   }
   squares(p, 1.0F, count, param_sums);
   squares(update, 1.0F, count, update_sums);
@@ -171,21 +121,15 @@ void lamb_apply(float* __restrict p, const float* __restrict m, const float* __r
   for (i64 i = 0; i < count; ++i) p[i] -= c.rate * lamb_update(p[i], m[i], v[i], c);
 }
 
-enum class Momentum { kNone, kFirst, kRunning };
-
-template <Momentum kMomentum, bool kNesterov>
+template <Momentum kMomentum, bool kWithNesterov>
 void sgd_loop(float* __restrict p, const float* __restrict g, float* __restrict buffer, i64 count,
               const SgdConstants c) {
   for (i64 i = 0; i < count; ++i) {
-    float update = g[i] * c.grad_multiplier;
-    update = (update + c.decay * p[i]) * c.trust;
-    if constexpr (kMomentum != Momentum::kNone) {
-      float held = update;
-      if constexpr (kMomentum == Momentum::kRunning) held = buffer[i] * c.momentum + update * c.entering;
-      buffer[i] = held;
-      update = kNesterov ? update + held * c.momentum : held;
-    }
-    p[i] -= c.rate * update;
+    float param = p[i], held = 0;
+    if constexpr (kMomentum == Momentum::kRunning) held = buffer[i];
+    sgd_element<kMomentum, kWithNesterov>(param, g[i], held, c);
+    p[i] = param;
+    if constexpr (kMomentum != Momentum::kNone) buffer[i] = held;
   }
 }
 

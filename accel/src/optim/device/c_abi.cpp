@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exported functions (optim_device.h): arguments checked, then one call. No exception leaves.
+#include <algorithm>
+#include <cstring>
+#include <exception>
+
+#include "device_step.hpp"
+
+namespace optim = paceline::optim;
+
+extern "C" {
+
+int paceline_optim_device_open(int32_t device, const char* folder, char* why, uint64_t why_bytes) {
+  if (folder == nullptr) return PACELINE_EINVAL;
+  try {
+    const std::string problem = optim::device::open(device, folder);
+    if (why != nullptr && why_bytes > 0) {
+      const std::size_t length = std::min<std::size_t>(problem.size(), static_cast<std::size_t>(why_bytes) - 1);
+      std::memcpy(why, problem.data(), length);
+      why[length] = '\0';
+    }
+    return problem.empty() ? PACELINE_OK : PACELINE_EDEVICE;
+  } catch (const std::exception&) {
+    return PACELINE_ESYSTEM;
+  }
+}
+
+int paceline_optim_device_table(const struct paceline_optim_group* groups, uint32_t group_count,
+                                const struct paceline_optim_tensor* tensors, uint64_t tensor_count, void* image,
+                                uint64_t* image_bytes, uint64_t* table_bytes) {
+  if ((groups == nullptr && group_count > 0) || (tensors == nullptr && tensor_count > 0)) return PACELINE_EINVAL;
+  if (image_bytes == nullptr || table_bytes == nullptr) return PACELINE_EINVAL;
+  const std::span<const optim::Tensor> rows{tensors, static_cast<std::size_t>(tensor_count)};
+  for (const optim::Tensor& row : rows)
+    if (row.count < 0) return PACELINE_EINVAL;
+  const optim::device::Layout layout(rows);
+  *image_bytes = layout.sums;
+  *table_bytes = layout.end;
+  return optim::device::make_image({groups, group_count}, rows, layout, image);
+}
+
+int paceline_optim_device_step(const struct paceline_optim_device_call* call) {
+  if (call == nullptr) return PACELINE_EINVAL;
+  try {
+    return optim::device::step(*call);
+  } catch (const std::exception&) {
+    return PACELINE_ESYSTEM;
+  }
+}
+
+}  // extern "C"

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each optimizer does with one element, how its constants come from its settings, and how 16-bit floats are read and written:
+// written once, compiled by C++ compilers for processors and by nvcc and NVRTC for GPUs. So it includes nothing and uses nothing of the
+// standard library. Everywhere it must be compiled without contraction into fused multiply-adds and with IEEE division and square
+// roots; then all of them compute the same bits (a NaN stays a NaN, with whichever payload).
+// Pure functions on values. The functions are in an unnamed namespace: what is compiled here for AVX-512 must never be the copy that
+// the linker keeps for all. Nothing fails.
+#pragma once
+
+#if defined(__CUDACC__)
+#define PACELINE_INLINE __device__ __forceinline__
+#else
+#define PACELINE_INLINE inline
+#endif
+
+namespace paceline::optim {
+
+using Bits16 = unsigned short;
+using Bits32 = unsigned int;
+
+// The numbers of optim.h; step.cpp checks that they are the same.
+inline constexpr Bits32 kAdam = 1, kSgd = 2, kLamb = 3, kLars = 4;
+inline constexpr Bits32 kF32 = 1, kBf16 = 2, kF16 = 3;
+inline constexpr Bits32 kDecoupled = 1, kAmsGrad = 2, kMaximize = 4, kNesterov = 8, kAdapt = 16;
+
+inline constexpr int kTile = 2048;        // elements that processors work on at a time
+inline constexpr int kChunk = 4 * kTile;  // elements of a piece of work, and of a partial sum
+// The order of a sum: element i of a chunk belongs to lane i % kLanes of span i / kSpan. A lane is summed within its span, then over
+// the spans of the chunk, then the lanes one after the other. Chunk number i of what is summed belongs to column i % kColumns; columns
+// are added in halves. A GPU's block holds one lane of one span per thread, and one column; a processor keeps the lanes in registers.
+inline constexpr int kLanes = 16;
+inline constexpr int kSpan = 512;
+inline constexpr int kColumns = 256;
+static_assert(kTile % kSpan == 0 && kSpan % kLanes == 0 && kChunk / kSpan * kLanes == kColumns);
+
+// old + (value - old) * weight, with `value` as the base where the weight is large: exact at both ends.
+struct Blend {
+  float factor;
+  bool from_old;
+};
+
+struct AdamConstants {
+  float grad_multiplier;
+  float keep;   // factor of the parameter: 1 - lr * decoupled decay
+  float decay;  // times the parameter, into the gradient (Adam) or the update (LAMB)
+  Blend first;
+  Blend second;
+  float first_correction;   // LAMB: 1 / (1 - beta1^t)
+  float second_correction;  // 1 / sqrt(1 - beta2^t)
+  float eps;
+  float rate;  // step size, bias correction included
+};
+
+struct SgdConstants {
+  float grad_multiplier;
+  float decay;
+  float trust;  // LARS: of gradient and decay
+  float momentum;
+  float entering;  // 1 - dampening
+  float rate;
+  bool first;
+  bool nesterov;
+};
+
+enum class Momentum { kNone, kFirst, kRunning };
+
+namespace {
+
+#if defined(__CUDACC__)
+PACELINE_INLINE float as_float(Bits32 bits) { return __uint_as_float(bits); }
+PACELINE_INLINE Bits32 as_bits(float value) { return __float_as_uint(value); }
+PACELINE_INLINE float root(float value) { return __fsqrt_rn(value); }
+PACELINE_INLINE double root(double value) { return __dsqrt_rn(value); }
+#else
+PACELINE_INLINE float as_float(Bits32 bits) { return __builtin_bit_cast(float, bits); }
+PACELINE_INLINE Bits32 as_bits(float value) { return __builtin_bit_cast(Bits32, value); }
+PACELINE_INLINE float root(float value) { return __builtin_sqrtf(value); }
+PACELINE_INLINE double root(double value) { return __builtin_sqrt(value); }
+#endif
+
+// -- 16-bit floats ----------------------------------------------------------------------------------------------------------------------
+
+PACELINE_INLINE float bf16_to_float(Bits16 value) { return as_float(static_cast<Bits32>(value) << 16); }
+
+PACELINE_INLINE Bits16 float_to_bf16(float value) {
+  const Bits32 bits = as_bits(value);
+  const Bits32 rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  const Bits32 quiet = 0x7fc0U | ((bits >> 16) & 0x8000U);
+  return static_cast<Bits16>((bits & 0x7fffffffU) > 0x7f800000U ? quiet : rounded);
+}
+
+PACELINE_INLINE float half_to_float(Bits16 half) {
+  const Bits32 sign = static_cast<Bits32>(half & 0x8000U) << 16;
+  const Bits32 rest = static_cast<Bits32>(half & 0x7fffU);
+  // Normal numbers by moving the exponent; infinities and NaN get the rest of it; subnormal ones by a subtraction that rounds nothing.
+  const Bits32 moved = (rest << 13) + (112U << 23);
+  const Bits32 special = moved + (112U << 23);
+  const float small = as_float((rest << 13) + (113U << 23)) - as_float(113U << 23);
+  const Bits32 quiet = rest > 0x7c00U ? 0x00400000U : 0U;
+  const Bits32 bits = rest >= 0x7c00U ? (special | quiet) : rest < 0x0400U ? as_bits(small) : moved;
+  return as_float(bits | sign);
+}
+
+PACELINE_INLINE Bits16 float_to_half(float value) {
+  const Bits32 bits = as_bits(value);
+  const Bits32 sign = (bits >> 16) & 0x8000U;
+  const Bits32 rest = bits & 0x7fffffffU;
+  const Bits32 normal = (rest + 0xfffU + ((rest >> 13) & 1U) - (112U << 23)) >> 13;
+  // Adding 0.5 leaves the rounded subnormal in the low bits.
+  const Bits32 small = as_bits(as_float(rest) + 0.5F) - as_bits(0.5F);
+  Bits32 half = rest < (113U << 23) ? small : normal;
+  half = rest >= 0x477ff000U ? 0x7c00U : half;  // what rounds to 65536 and above
+  half = rest > 0x7f800000U ? 0x7e00U | ((rest >> 13) & 0x3ffU) : half;
+  return static_cast<Bits16>(half | sign);
+}
+
+// -- one element ------------------------------------------------------------------------------------------------------------------------
+
+PACELINE_INLINE double squared(float value, float factor) {
+  const auto wide = static_cast<double>(value * factor);
+  return wide * wide;
+}
+
+PACELINE_INLINE float blend(float old, float value, Blend by) {
+  return (by.from_old ? old : value) + (value - old) * by.factor;
+}
+
+template <bool kWithMaximum, bool kDecayInGradient>
+PACELINE_INLINE void adam_element(float& p, float g, float& m, float& v, float& maximum, const AdamConstants& c) {
+  float gradient = g * c.grad_multiplier;
+  const float kept = p * c.keep;
+  if constexpr (kDecayInGradient) gradient += c.decay * p;
+  const float moment = blend(m, gradient, c.first);
+  const float variance = blend(v, gradient * gradient, c.second);
+  m = moment;
+  v = variance;
+  float spread = variance;
+  if constexpr (kWithMaximum) {
+    // Written so that a NaN stays one, as the framework's maximum does.
+    spread = maximum > variance ? maximum : variance;
+    spread = maximum == maximum ? spread : maximum;
+    maximum = spread;
+  }
+  p = kept - c.rate * (moment / (root(spread) * c.second_correction + c.eps));
+}
+
+// The update of LAMB before the layer's factor; computed twice rather than kept, which costs less than memory would.
+PACELINE_INLINE float lamb_update(float p, float m, float v, const AdamConstants& c) {
+  const float denominator = root(v) * c.second_correction + c.eps;
+  return m * c.first_correction / denominator + c.decay * p;
+}
+
+// Answers the update.
+PACELINE_INLINE float lamb_moments_element(float p, float g, float& m, float& v, const AdamConstants& c) {
+  const float gradient = g * c.grad_multiplier;
+  m = blend(m, gradient, c.first);
+  v = blend(v, gradient * gradient, c.second);
+  return lamb_update(p, m, v, c);
+}
+
+template <Momentum kMomentum, bool kWithNesterov>
+PACELINE_INLINE void sgd_element(float& p, float g, float& buffer, const SgdConstants& c) {
+  float update = g * c.grad_multiplier;
+  update = (update + c.decay * p) * c.trust;
+  if constexpr (kMomentum != Momentum::kNone) {
+    float held = update;
+    if constexpr (kMomentum == Momentum::kRunning) held = buffer * c.momentum + update * c.entering;
+    buffer = held;
+    update = kWithNesterov ? update + held * c.momentum : held;
+  }
+  p -= c.rate * update;
+}
+
+// -- constants --------------------------------------------------------------------------------------------------------------------------
+
+// base * base * … , a whole number of times, by squaring: the same bits wherever it runs, which a library's pow does not promise.
+PACELINE_INLINE double power(double base, double times) {
+  // What is no number of steps becomes one: converting it would be undefined.
+  unsigned long long left = times >= 1 ? static_cast<unsigned long long>(times < 1e15 ? times : 1e15) : 0;
+  double result = 1;
+  for (; left != 0; left >>= 1) {
+    if ((left & 1) != 0) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
+PACELINE_INLINE Blend blend_by(double weight) {
+  if (weight < 0.5) return {static_cast<float>(weight), true};
+  return {static_cast<float>(weight - 1), false};
+}
+
+// As torch.nn.utils.clip_grad_norm_ computes it. A norm that is no number stays one.
+PACELINE_INLINE double clip_factor(double norm, double limit) {
+  const double factor = limit / (norm + 1e-6);
+  return factor > 1 ? 1 : factor;
+}
+
+// Group has the fields of paceline_optim_group that are named here.
+template <typename Group>
+PACELINE_INLINE float multiplier(const Group& group, double grad_multiplier) {
+  return static_cast<float>((group.flags & kMaximize) != 0 ? -grad_multiplier : grad_multiplier);
+}
+
+// `step` counts this one. `lr` and `grad_multiplier` may be other than the group's. LAMB's rate is the one without its layer's factor.
+template <typename Group>
+PACELINE_INLINE AdamConstants adam_constants(const Group& group, double lr, double grad_multiplier, double step) {
+  const double first_left = 1 - power(group.beta1, step);
+  const double second_left = 1 - power(group.beta2, step);
+  const bool lamb = group.kind == kLamb;
+  const bool decoupled = (group.flags & kDecoupled) != 0;
+  AdamConstants c{};
+  c.grad_multiplier = multiplier(group, grad_multiplier);
+  c.keep = static_cast<float>(!lamb && decoupled ? 1 - lr * group.weight_decay : 1.0);
+  c.decay = static_cast<float>(lamb || !decoupled ? group.weight_decay : 0.0);
+  c.first = blend_by(1 - group.beta1);
+  c.second = blend_by(1 - group.beta2);
+  c.first_correction = static_cast<float>(1 / first_left);
+  c.second_correction = static_cast<float>(1 / root(second_left));
+  c.eps = static_cast<float>(group.eps);
+  c.rate = static_cast<float>(lamb ? lr : lr / first_left);
+  return c;
+}
+
+template <typename Group>
+PACELINE_INLINE SgdConstants sgd_constants(const Group& group, double lr, double grad_multiplier, bool first) {
+  SgdConstants c{};
+  c.grad_multiplier = multiplier(group, grad_multiplier);
+  c.decay = static_cast<float>(group.weight_decay);
+  c.trust = 1;
+  c.momentum = static_cast<float>(group.momentum);
+  c.entering = static_cast<float>(1 - group.dampening);
+  c.rate = static_cast<float>(lr);
+  c.first = first;
+  c.nesterov = (group.flags & kNesterov) != 0;
+  return c;
+}
+
+// The layer's factors, from the squares of its parameter and of its update (LAMB) or gradient (LARS).
+template <typename Group>
+PACELINE_INLINE float lamb_rate(const Group& group, double lr, double param_squares, double update_squares) {
+  const double param = root(param_squares);
+  const double update = root(update_squares);
+  const bool adapts = (group.flags & kAdapt) != 0 && param > 0 && update > 0;
+  return static_cast<float>(lr * (adapts ? param / update : 1.0));
+}
+
+template <typename Group>
+PACELINE_INLINE float lars_trust(const Group& group, double param_squares, double grad_squares) {
+  const double param = root(param_squares);
+  const double grad = root(grad_squares);
+  const bool adapts = (group.flags & kAdapt) != 0 && param > 0 && grad > 0;
+  const double trust = group.trust_coefficient * param / (grad + group.weight_decay * param + group.eps);
+  return static_cast<float>(adapts ? trust : 1.0);
+}
+
+}  // namespace
+}  // namespace paceline::optim

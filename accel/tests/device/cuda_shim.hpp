@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kernel's source says to a CUDA compiler, said to a C++ compiler: a .cu file of device code alone is included after this, and
+// its kernels are functions whose blocks run one after the other on Fibers. Shared memory is static, since one block runs at a time.
+// Not thread-safe.
+#pragma once
+
+#include "fibers.hpp"
+
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct Index3 {
+  unsigned x = 0, y = 0, z = 0;
+};
+
+namespace {
+
+Index3 threadIdx;
+Index3 blockIdx;
+Index3 gridDim;
+
+void __syncthreads() {
+  const Index3 kept = threadIdx;
+  paceline::device_test::Fibers::current()->barrier();
+  threadIdx = kept;
+}
+
+void __threadfence() {}
+
+unsigned atomicAdd(unsigned* address, unsigned value) {
+  const unsigned old = *address;
+  *address += value;
+  return old;
+}
+
+}  // namespace
+
+#define __global__
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __shared__ static
