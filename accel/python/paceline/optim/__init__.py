@@ -4,8 +4,8 @@ state and state_dict.
 
     optimizer = paceline.optim.AdamW(model.parameters(), lr=1e-3, max_grad_norm=1.0)
 
-float32 parameters on the CPU, and bfloat16 and float16 ones with float32 moments and master weights. What is not among
-these (other devices and dtypes, capturable, differentiable) is updated by torch's own code in the same step;
+float32 parameters on the CPU or on one GPU, and bfloat16 and float16 ones with float32 moments and master weights. What is
+not among these (other devices and dtypes, capturable on the CPU, differentiable) is updated by torch's own code in the same step;
 `paceline.explain()` says what and why. Numerics class: Reordered.
 """
 

@@ -10,11 +10,10 @@ from typing import Any, Callable
 
 import torch
 
-from paceline.optim import _native, _report
-from paceline.optim._native import Table, Tensor
+from paceline.optim import _device, _native, _report
+from paceline.optim._native import HALVES, Table, Tensor
 
 MASTER = "master_param"
-HALVES = (torch.bfloat16, torch.float16)
 # Since 2.0 a scaler leaves its numbers as attributes of the optimizer; before, it passed itself to step.
 _SCALER_LEAVES_ATTRIBUTES = int(torch.__version__.split(".")[0]) >= 2
 
@@ -27,10 +26,11 @@ class Fused:
     state: dict[Tensor, dict[str, Any]]
     max_grad_norm: float | None = None
     master_weights: bool = True
-    # Of the last step with max_grad_norm, before clipping and after unscaling.
-    grad_norm: float | None = None
+    # Of the last step with max_grad_norm, before clipping and after unscaling. On a GPU it is a tensor there, and reading it waits.
+    grad_norm: float | Tensor | None = None
     _step_supports_amp_scaling = _SCALER_LEAVES_ATTRIBUTES
     _scaler: Any = None
+    _plan: _device.Plan | None = None
     _written: dict[int, int]
 
     def _set_up(self, max_grad_norm: float | None, master_weights: bool) -> None:
@@ -90,11 +90,13 @@ class Fused:
                 if why and self.master_weights and parameter.dtype in HALVES:
                     raise RuntimeError(
                         f"paceline.optim.{type(self).__name__}: parameter {position} of group {index} is {parameter.dtype}, and "
-                        f"its float32 master is not kept here ({why}). Pass master_weights=False to train without one"
+                        f"its float32 master is not kept here ({_report.outcome_of(self).device or why}). Pass master_weights=False to train without one"
                     )
                 yield group, parameter, why
 
     def _update(self) -> None:
+        if _device.step(self):
+            return
         found_inf = getattr(self, "found_inf", None)
         if found_inf is not None and float(found_inf) != 0:
             return
@@ -207,10 +209,12 @@ class Fused:
         return found
 
     @staticmethod
-    def _count(state: dict[str, Any]) -> Tensor:
+    def _count(state: dict[str, Any], base: Tensor) -> Tensor:
         step = state.get("step")
-        if not isinstance(step, Tensor) or step.dtype is not torch.float32 or step.device.type != "cpu":
-            state["step"] = step = torch.tensor(float(0 if step is None else step), dtype=torch.float32)
+        if not isinstance(step, Tensor) or step.dtype is not torch.float32 or step.device != base.device:
+            state["step"] = step = torch.tensor(
+                float(0 if step is None else step), dtype=torch.float32, device=base.device
+            )
         return step
 
     def _master(self, parameter: Tensor, base: Tensor, state: dict[str, Any]) -> Tensor | None:

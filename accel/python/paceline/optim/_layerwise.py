@@ -89,7 +89,9 @@ class LAMB(_Layerwise):
         state = self.state[parameter]
         base = table.base_of(parameter)
         states = (self._kept(state, "exp_avg", base), self._kept(state, "exp_avg_sq", base), None)
-        table.add(parameter, base, parameter.grad, states, self._master(parameter, base, state), self._count(state))
+        table.add(
+            parameter, base, parameter.grad, states, self._master(parameter, base, state), self._count(state, base)
+        )
 
     def _by_formula(self, group: dict[str, Any], parameter: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
         if "step" not in state:

@@ -20,6 +20,7 @@ ADAM, SGD, LAMB, LARS = 1, 2, 3, 4
 DECOUPLED, AMSGRAD, MAXIMIZE, NESTEROV, ADAPT = 1, 2, 4, 8, 16
 FIRST = 1
 DTYPES = {torch.float32: 1, torch.bfloat16: 2, torch.float16: 3}
+HALVES = (torch.bfloat16, torch.float16)
 
 
 class Group(ctypes.Structure):
@@ -78,12 +79,12 @@ def why_unavailable() -> str:
     return ""
 
 
-def why_not(parameter: Tensor, grad: Tensor) -> str:
-    """Empty where the library can update this tensor; else why torch has to."""
+def why_not(parameter: Tensor, grad: Tensor, device_type: str = "cpu") -> str:
+    """Empty where the library can update this tensor on a device of this type; else why torch has to."""
     kind = type(parameter)
     if kind is not torch.nn.Parameter and kind is not Tensor:
         return f"a parameter of type {kind.__name__}"
-    if parameter.device.type != "cpu":
+    if parameter.device.type != device_type:
         return f"parameters on {parameter.device.type}"
     if parameter.dtype not in DTYPES or grad.dtype not in DTYPES:
         return f"{str(grad.dtype)[6:]} gradients of {str(parameter.dtype)[6:]} parameters"
@@ -202,21 +203,21 @@ class Table:
         """Of all gradients together; not finite exactly where one of them is not."""
         result = ctypes.c_double()
         status = functions().norm(self._address(), len(self), torch.get_num_threads(), ctypes.byref(result))
-        _check(status)
+        check(status)
         return result.value
 
     def step(self, grad_multiplier: float = 1.0) -> None:
         groups = (Group * len(self._groups))(*self._groups)
         for group in groups:
             group.grad_multiplier = grad_multiplier
-        _check(functions().step(groups, len(groups), self._address(), len(self), torch.get_num_threads()))
+        check(functions().step(groups, len(groups), self._address(), len(self), torch.get_num_threads()))
         self.done = True
         for parameter, base in self._write_back:
             parameter.detach().copy_(base)
         mark_written(self.written)
 
 
-def _check(status: int) -> None:
+def check(status: int) -> None:
     if status == -4:
         raise MemoryError("paceline.optim: no memory for the list of tensors")
     if status != 0:

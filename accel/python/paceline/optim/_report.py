@@ -13,6 +13,8 @@ class Outcome:
     def __init__(self, name: str) -> None:
         self.name = name
         self.fused = 0
+        self.where = "the CPU"
+        self.device = ""  # why a GPU's parameters are not the library's
         self.elsewhere: dict[str, int] = {}
 
 
@@ -31,7 +33,9 @@ def outcome_of(optimizer: Any) -> Outcome:
 def lines() -> list[str]:
     said = []
     for outcome in _outcomes.values():
-        parts = [f"{outcome.fused} tensors fused on the CPU, class Reordered"] if outcome.fused else []
+        parts = [f"{outcome.fused} tensors fused on {outcome.where}, class Reordered"] if outcome.fused else []
         parts += [f"{count} by PyTorch ({why})" for why, count in sorted(outcome.elsewhere.items())]
+        if outcome.device and outcome.elsewhere:
+            parts.append(outcome.device)
         said.append(f"  {outcome.name}: {'; '.join(parts) or 'no step yet'}")
     return said

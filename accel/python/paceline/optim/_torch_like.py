@@ -63,7 +63,9 @@ class _AdamLike(Fused):
         base = table.base_of(parameter)
         third = self._kept(state, "max_exp_avg_sq", base) if group["amsgrad"] else None
         states = (self._kept(state, "exp_avg", base), self._kept(state, "exp_avg_sq", base), third)
-        table.add(parameter, base, parameter.grad, states, self._master(parameter, base, state), self._count(state))
+        table.add(
+            parameter, base, parameter.grad, states, self._master(parameter, base, state), self._count(state, base)
+        )
 
 
 class Adam(_AdamLike, torch.optim.Adam):

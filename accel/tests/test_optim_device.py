@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""paceline.optim on a GPU, without one: the driver is a fake one that runs the kernels' own source (device/fake_cuda.cpp), and tensors
+that are taken for a GPU's lie on the CPU. So every step can be compared, bit for bit, with the library's own step on the CPU."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from programs import ROOT, Train
+
+FAKE = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build/release")) / "accel/tests/fake_cuda/libcuda.so.1"
+
+BEGIN = """
+import ctypes, copy
+fake = ctypes.CDLL(os.environ["FAKE"], mode=ctypes.RTLD_GLOBAL)
+fake.fake_cuda_log.restype = ctypes.c_char_p
+from paceline import optim
+from paceline.optim import _device, _report
+
+_device.stream_of = lambda device: 77
+_device.is_capturing = lambda: False
+torch.set_num_threads(1)
+
+def on_gpu(yes):
+    _device.KIND = "cpu" if yes else "cuda"
+
+def launches():
+    lines = [line.split()[1] for line in fake.fake_cuda_log().decode().splitlines() if line.startswith("cuLaunch")]
+    fake.fake_cuda_forget()
+    return lines
+
+def leaves(dtype=torch.float32):
+    torch.manual_seed(4)
+    shapes = [(61, 37), (9001,), (0, 5), (), (3, 1)]
+    made = [torch.randn(shape) for shape in shapes] + [torch.randn(2, 3, 5, 7).to(memory_format=torch.channels_last)]
+    return [tensor.to(dtype).requires_grad_() for tensor in made]
+
+def give(params, seed, scale=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in params:
+        parameter.grad = (torch.randn(parameter.shape, generator=generator) * scale).to(parameter.dtype)
+
+def same(one, other):
+    assert one.dtype == other.dtype and torch.equal(one, other), (one - other).abs().max()
+
+def compare(ours, theirs):
+    for (p, q) in zip(ours.param_groups[0]["params"], theirs.param_groups[0]["params"]):
+        same(p, q)
+        a, b = ours.state.get(p, {}), theirs.state.get(q, {})
+        assert list(a) == list(b), (list(a), list(b))
+        for key in a:
+            same(a[key], b[key]) if a[key] is not None else None
+"""
+
+
+@pytest.fixture
+def on_fake(train_by_fork: Train, tmp_path: Path) -> Train:
+    assert FAKE.exists(), f"{FAKE} is not built: scripts/build release accel_test"
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "optim-cuda13-sm_90.cubin").write_text("a module that only the fake driver takes")
+
+    def run(program: str, **extra: str) -> None:
+        environment = {"FAKE": str(FAKE), "PACELINE_KERNELS": str(modules), **extra}
+        result = train_by_fork(BEGIN + program, **environment)
+        assert result.code == 0, result.output
+        assert "reached the end" in result.output, result.output
+
+    return run  # type: ignore[return-value]
+
+
+def test_every_optimizer_is_the_cpus_to_the_bit(on_fake: Train) -> None:
+    on_fake("""
+for kind, options in [
+    (optim.AdamW, {}),
+    (optim.AdamW, {"amsgrad": True, "maximize": True}),
+    (optim.Adam, {"weight_decay": 0.1}),
+    (optim.SGD, {"lr": 0.1}),
+    (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    (optim.LAMB, {}),
+    (optim.LARS, {"lr": 0.1, "weight_decay": 0.1}),
+]:
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for clip in (None, 0.5):
+            ours, theirs = leaves(dtype), leaves(dtype)
+            one, other = kind(ours, **options, max_grad_norm=clip), kind(theirs, **options, max_grad_norm=clip)
+            schedule = torch.optim.lr_scheduler.StepLR(one, 2), torch.optim.lr_scheduler.StepLR(other, 2)
+            for number in range(5):
+                for params, optimizer in ((ours, one), (theirs, other)):
+                    on_gpu(optimizer is one)
+                    give(params, number)
+                    versions = [parameter._version for parameter in params]
+                    optimizer.step()
+                    assert all(p._version > v for p, v in zip(params, versions))
+                for one_schedule in schedule:
+                    one_schedule.step()
+                launched = launches()
+                by_layer = kind in (optim.LAMB, optim.LARS)
+                assert len(launched) == 1 + by_layer + (clip is not None), launched
+                if clip is not None:
+                    assert one.grad_norm.dtype is torch.float64 and float(one.grad_norm) == other.grad_norm
+                compare(one, other)
+assert "tensors fused on the GPU" in "".join(_report.lines())
+print("reached the end")
+""")
+
+
+def test_changed_tensors_are_noticed(on_fake: Train) -> None:
+    on_fake("""
+ours, theirs = leaves(torch.bfloat16), leaves(torch.bfloat16)
+one, other = optim.AdamW(ours), optim.AdamW(theirs)
+plans = set()
+kept = []
+
+def both(number, between=None):
+    for params, optimizer in ((ours, one), (theirs, other)):
+        on_gpu(optimizer is one)
+        give(params, number)
+        if between:
+            between(params, optimizer)
+        optimizer.step()
+    plans.add(id(one._plan))
+    kept.append(one._plan)
+    compare(one, other)
+
+def write(params, optimizer):
+    with torch.no_grad():
+        params[0][3] = 0.5
+        params[0].add_(0.25)
+
+def replace_state(params, optimizer):
+    optimizer.state[params[1]]["exp_avg"] = torch.ones(9001)
+
+def reload(params, optimizer):
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+def move(params, optimizer):
+    params[0].data = params[0].data.clone()
+    params[0].grad = params[0].grad.clone()
+
+def fewer(params, optimizer):
+    params[1].grad = None
+
+def other_dtype(params, optimizer):
+    optimizer.state[params[0]]["step"] = torch.tensor(7.0)
+
+both(0)
+both(1)
+assert len(plans) == 1
+both(2, fewer)
+assert len(plans) == 1  # a gradient less needs no other table
+assert float(one.state[ours[1]]["step"]) == 2 and float(one.state[ours[0]]["step"]) == 3
+for number, change in enumerate([write, replace_state, reload, move, other_dtype], start=3):
+    both(number, change)
+    assert len(plans) == number - 1, change
+both(9)
+assert len(plans) == 6
+print("reached the end")
+""")
+
+
+def test_a_parameter_that_gets_its_first_gradient_late_joins(on_fake: Train) -> None:
+    on_fake("""
+ours, theirs = leaves(), leaves()
+one, other = optim.SGD(ours, lr=0.1, momentum=0.9), optim.SGD(theirs, lr=0.1, momentum=0.9)
+for number in range(4):
+    for params, optimizer in ((ours, one), (theirs, other)):
+        on_gpu(optimizer is one)
+        give(params, number)
+        if number < 2:
+            params[0].grad = None
+        optimizer.step()
+    compare(one, other)
+print("reached the end")
+""")
+
+
+def test_what_a_scaler_leaves_is_read_on_the_device(on_fake: Train) -> None:
+    on_fake("""
+if optim.AdamW._step_supports_amp_scaling:
+    ours, theirs = leaves(), leaves()
+    one, other = optim.AdamW(ours, max_grad_norm=1.0), optim.AdamW(theirs, max_grad_norm=1.0)
+    for number in range(5):
+        for params, optimizer in ((ours, one), (theirs, other)):
+            on_gpu(optimizer is one)
+            give(params, number, 512.0)
+            # As GradScaler.step() does.
+            optimizer.grad_scale = torch.tensor(512.0)
+            optimizer.found_inf = torch.tensor(1.0 if number in (0, 3) else 0.0)
+            optimizer.step()
+        if number == 0:  # the device alone knows that nothing happened, so its state is there
+            assert all(float(state["step"]) == 0 and not state["exp_avg"].any() for state in one.state.values())
+            continue
+        compare(one, other)
+    assert float(one.state[ours[0]]["step"]) == 3
+print("reached the end")
+""")
+
+
+def test_a_learning_rate_on_the_device_is_not_read_by_the_host(on_fake: Train) -> None:
+    on_fake("""
+if int(torch.__version__.split(".")[0]) >= 2:
+    ours, theirs = leaves(), leaves()
+    rate = torch.tensor(0.25)
+    on_gpu(True)
+    one, other = optim.AdamW(ours, lr=rate, capturable=True), optim.AdamW(theirs, lr=0.25)
+    for number in range(4):
+        for params, optimizer in ((ours, one), (theirs, other)):
+            on_gpu(optimizer is one)
+            give(params, number)
+            optimizer.step()
+        compare(one, other)
+        rate.div_(2)
+        other.param_groups[0]["lr"] /= 2
+print("reached the end")
+""")
+
+
+def test_state_goes_to_torch_and_back(on_fake: Train) -> None:
+    on_fake("""
+ours, theirs = leaves(), leaves()
+on_gpu(True)
+one = optim.AdamW(ours)
+for number in range(3):
+    give(ours, number)
+    one.step()
+    if number == 1:
+        saved = copy.deepcopy(one.state_dict())
+        for (parameter, now) in zip(theirs, ours):
+            parameter.data.copy_(now.data)
+torchs = torch.optim.AdamW(theirs)
+torchs.load_state_dict(saved)
+give(theirs, 2)
+torchs.step()
+for a, b in zip(ours, theirs):
+    assert torch.allclose(a, b, rtol=1e-5, atol=1e-7)
+back = optim.AdamW(theirs)
+back.load_state_dict(copy.deepcopy(torchs.state_dict()))
+launches()
+give(theirs, 3)
+back.step()
+assert launches() == ["paceline_optim_update"]
+assert float(back.state[theirs[0]]["step"]) == 4
+print("reached the end")
+""")
+
+
+def test_what_the_library_does_not_do_there_stays_torchs_with_a_reason(on_fake: Train) -> None:
+    on_fake("""
+on_gpu(True)
+for optimizer, why in [
+    (optim.SGD(leaves(), lr=0.1, momentum=0.9, dampening=0.5), "dampening on a GPU"),
+    (optim.AdamW([torch.randn(9, 14)[:, ::2].requires_grad_()]), "a parameter with gaps in its memory"),
+    (optim.AdamW([torch.randn(5, dtype=torch.float64).requires_grad_()]), "float64"),
+]:
+    params = optimizer.param_groups[0]["params"]
+    for number in range(2):
+        before = [parameter.detach().clone() for parameter in params]
+        give(params, number)
+        optimizer.step()
+        assert not any(a.numel() and torch.equal(a, b) for a, b in zip(before, params))
+    assert why in _report.outcome_of(optimizer).device, _report.outcome_of(optimizer).device
+assert launches() == []
+_device.is_capturing = lambda: True
+params = leaves()
+optimizer = optim.AdamW(params)
+give(params, 1)
+try:
+    optimizer.step()
+except RuntimeError as error:
+    assert "before the capture" in str(error), error
+else:
+    raise AssertionError("a table was made inside a capture")
+_device.is_capturing = lambda: False
+optimizer.step()
+_device.is_capturing = lambda: True
+give(params, 2)
+optimizer.step()
+assert len(launches()) == 2
+print("reached the end")
+""")
+
+
+def test_without_a_module_everything_stays_torchs(on_fake: Train, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    on_fake(
+        """
+on_gpu(True)
+params = leaves()
+optimizer = optim.AdamW(params)
+give(params, 1)
+optimizer.step()
+assert "no module in" in _report.outcome_of(optimizer).device
+assert launches() == []
+half = leaves(torch.bfloat16)
+_device._native.why_unavailable = lambda: "no library"
+try:
+    optimizer = optim.AdamW(half)
+    give(half, 1)
+    optimizer.step()
+except RuntimeError as error:
+    assert "no module in" in str(error), error
+else:
+    raise AssertionError("a step without masters")
+print("reached the end")
+""",
+        PACELINE_KERNELS=str(empty),
+    )
