@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU kernels compile for every supported architecture with both CUDA majors, and need what they may. No GPU is needed."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = [f"optim-cuda{major}-sm_{architecture}.cubin" for major in (12, 13) for architecture in (80, 90, 100)]
+KERNELS = ["paceline_optim_layers", "paceline_optim_norm", "paceline_optim_update"]
+# For 1,024 threads on each multiprocessor, whose loads are the bytes under way: 65,536 registers of them.
+MOST_REGISTERS = 64
+
+
+@functools.cache
+def table() -> dict[tuple[str, str], dict[str, int]]:
+    """What scripts/kernels prints, by module and kernel."""
+    answer = subprocess.run([ROOT / "scripts/kernels"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    names = ("registers", "shared", "stack", "code")
+    rows = {}
+    for line in answer.stdout.splitlines():
+        words = line.split()
+        if len(words) == 6 and words[0].endswith(".cubin"):
+            rows[words[0], words[1]] = dict(zip(names, map(int, words[2:]), strict=True))
+    return rows
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_has_every_kernel_and_none_spills(module: str) -> None:
+    kernels = {kernel: needs for (of, kernel), needs in table().items() if of == module}
+    assert sorted(kernels) == KERNELS
+    for needs in kernels.values():
+        assert needs["stack"] == 0
+        assert 0 < needs["registers"] <= MOST_REGISTERS
+        assert needs["code"] > 1000
+    assert (ROOT / "build/kernels" / module).stat().st_size > 10_000
+
+
+def test_the_source_is_device_code_alone() -> None:
+    """What it includes is compiled by C++ compilers too, and is the formulas that processors use."""
+    source = (ROOT / "accel/src/optim/device/optim.cu").read_text()
+    assert re.findall(r"#include (.*)", source) == ['"table.hpp"']
+    assert "<<<" not in source
+
+
+def compile_source(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    source = folder / "broken.cu"
+    source.write_text(text)
+    command = [ROOT / "scripts/kernels", "--source", source, "--out", folder, "--architecture", "90"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_source_that_does_not_compile_is_told_with_its_line(tmp_path: Path) -> None:
+    answer = compile_source(tmp_path, '\nextern "C" __global__ void kernel() { not_a_word; }\n')
+    assert answer.returncode == 1
+    assert "broken.cu(2)" in answer.stderr and "not_a_word" in answer.stderr
+    assert not list(tmp_path.glob("*.cubin"))
+
+
+def test_a_stack_frame_is_seen_in_the_module_itself(tmp_path: Path) -> None:
+    """An array that is indexed by what is known only at run time is in no register."""
+    answer = compile_source(
+        tmp_path,
+        """
+extern "C" __global__ void kernel(int* data, int n) {
+  int held[64];
+  for (int i = 0; i < 64; ++i) held[i] = data[i];
+  for (int i = 0; i < n; ++i) held[data[i] & 63] += i;
+  for (int i = 0; i < 64; ++i) data[i] = held[i];
+}
+""",
+    )
+    assert answer.returncode == 1
+    assert "stack frame" in answer.stderr
+    for major in (12, 13):
+        assert re.search(rf"broken-cuda{major}-sm_90\.cubin +kernel +\d+ +0 +256 ", answer.stdout), answer.stdout
+
+
+def test_without_a_gpu_the_gpus_command_says_so() -> None:
+    answer = subprocess.run(
+        [ROOT / "tests/gpu/run"],
+        cwd="/",
+        env={**os.environ, "PACELINE_PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 2, answer.stdout + answer.stderr
+    assert "sees no GPU" in answer.stderr
+    assert answer.stdout == ""
