@@ -85,7 +85,7 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     os.replace(partial, path)
 
 
-def main() -> None:
+def options_of_the_command() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(__file__).with_name("digits.csv.gz"))
     parser.add_argument("--epochs", type=int, default=20)
@@ -93,11 +93,21 @@ def main() -> None:
     parser.add_argument(
         "--checkpoint", type=Path, default=Path("digits.pt"), help="resumed from if a run was interrupted"
     )
-    options = parser.parse_args()
+    return parser.parse_args()
 
+
+def main() -> None:
+    options = options_of_the_command()
     for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
         os.environ.setdefault(name, value)
     dist.init_process_group("gloo")
+    # A function of its own: DistributedDataParallel holds the process group, and must be gone before the group is destroyed. PyTorch 1.13 can
+    # hang there otherwise: it joins gloo's threads with the interpreter's lock held, while one of them lets go of the last tensor it summed.
+    train(options)
+    dist.destroy_process_group()
+
+
+def train(options: argparse.Namespace) -> None:
     rank = dist.get_rank()
     torch.manual_seed(rank)
 
@@ -158,7 +168,6 @@ def main() -> None:
         save_checkpoint(final, model.state_dict())
         options.checkpoint.unlink()
         print(f"accuracy: {accuracy:.3f}", flush=True)
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
