@@ -196,6 +196,8 @@ void Gang::try_start(SteadyTime now) {
   phase_ = GangPhase::kRunning;
   log("all " + std::to_string(config_.node_count) + " replicas are here: attempt " + std::to_string(attempt_) +
       " starts with " + std::to_string(table_.world_size) + " ranks");
+  first_done_.reset();
+  told_ = false;
   for (auto& member : members_) {
     member->stopped = false;
     member->done = false;
@@ -211,6 +213,23 @@ void Gang::finish(Verdict verdict, std::string message) {
   for (const auto& member : members_) {
     if (member) send(member->connection, final_);
   }
+}
+
+void Gang::name_the_late(SteadyTime now) {
+  if (phase_ != GangPhase::kRunning || told_ || config_.rank_zero_decides) return;
+  std::string late;
+  bool any_done = false;
+  for (const auto& member : members_) {
+    if (!member) return;
+    any_done = any_done || member->done;
+    if (!member->done) late += (late.empty() ? "" : ", ") + member->hello.node.pod_name;
+  }
+  if (!any_done) return;
+  if (!first_done_) first_done_ = now;
+  if (now - *first_done_ < kLateEnd) return;
+  told_ = true;
+  log("still running " + std::to_string(kLateEnd.count()) + " s after the first replica ended: " +
+      (late.size() > 1024 ? late.substr(0, 1024) + "…" : late) + "; a program may hang while it ends");
 }
 
 GangActions Gang::on_closed(ConnectionId id, SteadyTime now) {
@@ -231,6 +250,7 @@ GangActions Gang::on_tick(SteadyTime now) {
       if (member) send(member->connection, Beat{});
     }
   }
+  name_the_late(now);
   try_start(now);
   return take();
 }

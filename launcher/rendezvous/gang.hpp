@@ -21,6 +21,8 @@ namespace paceline::rendezvous {
 
 inline constexpr std::chrono::seconds kBeatEvery{2};
 inline constexpr std::chrono::seconds kSilence{10};
+/// Ranks of one gang end together; one that still runs so much later is told of, since a program may hang while it ends.
+inline constexpr std::chrono::seconds kLateEnd{60};
 
 using ConnectionId = std::uint64_t;
 
@@ -86,6 +88,7 @@ class Gang {
   void restart(SteadyTime not_before);
   void try_start(SteadyTime now);
   void finish(Verdict verdict, std::string message);
+  void name_the_late(SteadyTime now);
   std::optional<std::string> reason_to_refuse(const Hello& hello) const;
 
   const Member* member_of(ConnectionId id) const;
@@ -100,6 +103,8 @@ class Gang {
   int stopping_ = -1;  // the attempt whose ranks are being stopped
   SteadyTime not_before_{};
   SteadyTime last_beat_{};
+  std::optional<SteadyTime> first_done_;  // of this attempt; told_ once the late ones were named
+  bool told_ = false;
   std::optional<Culprit> culprit_;
   Finish final_;
   RankTable table_;

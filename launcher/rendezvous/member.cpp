@@ -85,6 +85,8 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
     config_.hello.attempt = std::max(config_.hello.attempt, attempt_ + 1);
     config_.hello.restarts = std::max(config_.hello.restarts, start->restarts);
     exited_ = 0;
+    first_exit_.reset();
+    told_ = false;
     reported_ = false;
     act(StartRanks{start->restarts, start->table});
   } else if (const auto* stop = std::get_if<Stop>(&message)) {
@@ -126,8 +128,7 @@ MemberActions Member::on_rank_exit(int local_rank, const std::optional<Failure>&
   }
   ++exited_;
   const bool decides = config_.rank_zero_decides && config_.hello.node.node_rank == 0;
-  const int children = config_.children > 0 ? config_.children : config_.hello.node.processes;
-  if (decides ? local_rank == 0 : exited_ == children) {
+  if (decides ? local_rank == 0 : exited_ == children()) {
     act(SendSummary{});
     act(SendMessage{Done{attempt_}});
   }
@@ -164,6 +165,16 @@ MemberActions Member::on_tick(SteadyTime now) {
     act(DropServer{});
     auto lost = on_disconnected("silent for " + std::to_string(kSilence.count()) + " s", now);
     return lost;
+  }
+  if (state_ == State::kRunning && exited_ > 0 && exited_ < children() && !told_) {
+    if (!first_exit_) first_exit_ = now;
+    if (now - *first_exit_ >= kLateEnd) {
+      told_ = true;
+      act(LogLine{
+          std::to_string(children() - exited_) + " of " + std::to_string(children()) + " ranks here still run " +
+          std::to_string(kLateEnd.count()) +
+          " s after the first of them ended: a program may hang while it ends; a debugger (py-spy dump) shows where"});
+    }
   }
   // Hello means that no rank is alive here, so a replica that still stops its ranks waits with it.
   if (link_ == Link::kNone && state_ == State::kIdle && now >= next_connect_) connect();

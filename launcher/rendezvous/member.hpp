@@ -86,6 +86,7 @@ class Member {
   void end(Outcome outcome);
   void connect();
   void stop_ranks();
+  int children() const { return config_.children > 0 ? config_.children : config_.hello.node.processes; }
   Outcome outcome(End end, std::string message) const {
     return {end, attempt_, config_.hello.restarts, std::move(message), std::nullopt};
   }
@@ -100,6 +101,8 @@ class Member {
   Link link_ = Link::kNone;
   int attempt_;
   int exited_ = 0;
+  std::optional<SteadyTime> first_exit_;  // of this attempt; told_ once it was said that others still run
+  bool told_ = false;
   bool reported_ = false;
   SteadyTime idle_since_;
   SteadyTime heard_{};

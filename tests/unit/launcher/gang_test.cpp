@@ -172,6 +172,26 @@ TEST_F(GangTest, AllRanksMustSucceed) {
   EXPECT_EQ(sent<Finish>(actions, 1).at(0).verdict, Verdict::kSucceeded);
 }
 
+TEST_F(GangTest, AReplicaThatStillRunsLongAfterAnotherEndedIsNamedOnce) {
+  gather();
+  say(2, Done{0});
+  const auto named = [&](std::chrono::seconds time) {
+    now += time;
+    say(1, Beat{});
+    say(2, Beat{});
+    std::string text;
+    for (const auto& action : gang.on_tick(now)) {
+      if (const auto* line = std::get_if<LogLine>(&action)) text += line->text;
+    }
+    return text;
+  };
+  EXPECT_EQ(named(seconds(0)), "");
+  for (int i = 0; i < 59; ++i) EXPECT_EQ(named(seconds(1)), "");
+  EXPECT_NE(named(seconds(1)).find("60 s after the first replica ended: pod-0;"), std::string::npos);
+  EXPECT_EQ(named(kLateEnd), "");
+  EXPECT_EQ(gang.phase(), GangPhase::kRunning);
+}
+
 TEST_F(GangTest, RankZeroAloneDecidesWhereThePolicySaysSo) {
   auto policy = config(2);
   policy.rank_zero_decides = true;

@@ -73,6 +73,25 @@ TEST_F(MemberTest, IsDoneWhenAllItsRanksAre) {
   EXPECT_EQ(find<Exit>(actions), nullptr) << "the server has the last word";
 }
 
+TEST_F(MemberTest, RanksThatStillRunLongAfterAnotherEndedAreToldOfOnce) {
+  run();
+  member.on_rank_exit(0, std::nullopt);
+  const auto later = [&](std::chrono::seconds time) {
+    now += time;
+    member.on_message(Beat{}, now);
+    return find<LogLine>(member.on_tick(now)) != nullptr;
+  };
+  EXPECT_FALSE(later(seconds(0)));
+  EXPECT_FALSE(later(kLateEnd - seconds(1)));
+  now += seconds(1);
+  member.on_message(Beat{}, now);
+  const auto told = member.on_tick(now);
+  ASSERT_NE(find<LogLine>(told), nullptr);
+  EXPECT_NE(find<LogLine>(told)->text.find("1 of 2 ranks here still run 60 s"), std::string::npos);
+  EXPECT_FALSE(later(kLateEnd));
+  EXPECT_NE(said<Done>(member.on_rank_exit(1, std::nullopt)), nullptr) << "it was only told of";
+}
+
 TEST_F(MemberTest, AKeptLauncherIsOneChildWhateverItStarts) {
   auto kept = config();
   kept.children = 1;
