@@ -10,6 +10,7 @@
 
 #include "agent/probe/probe.hpp"
 #include "agent/probe/pulse.hpp"
+#include "common/base/timestamp.hpp"
 
 namespace paceline::agent {
 
@@ -52,17 +53,18 @@ void Agent::feel_pulse() {
   probe_at_ = clock_.steady();
 }
 
-std::optional<Registrations> Agent::read_report() {
-  if (options_.registrations.empty()) return std::nullopt;
-  const auto text = read_text(options_.registrations);
-  if (!text) return std::nullopt;
-  auto report = read_registrations(*text);
-  if (!report) {
-    complain(("cannot use " + options_.registrations.string()).c_str(), report.error(), report_complaint_);
-    return std::nullopt;
-  }
-  report_complaint_.clear();
-  return std::move(*report);
+Looked Agent::look_back() {
+  Looked looked = read_looked(options_.looked);
+  if (looked.problem != looked_complaint_ && !looked.problem.empty()) spdlog::warn("{}", looked.problem);
+  looked_complaint_ = looked.problem;
+  // Once for each look: its age grows with every probe.
+  const auto key = [](const std::optional<WallTime>& time) { return time ? format_time(*time) : std::string("-"); };
+  const std::string times = key(looked.pci.taken()) + key(looked.registrations_taken());
+  const std::string ages = ages_text(options_.looked, looked, clock_.wall());
+  if (times != looked_said_ && !ages.empty()) spdlog::info("looked at with privilege: {}", ages);
+  looked_said_ = times;
+  metrics_.looked(looked.pci.taken(), looked.registrations_taken());
+  return looked;
 }
 
 void Agent::probe_and_publish(const std::stop_token& stop) {
@@ -72,9 +74,11 @@ void Agent::probe_and_publish(const std::stop_token& stop) {
   pulse_ = pulse(root_, library_, known_);
   Hardware hardware = probe_hardware(root_, library_);
   const auto settled = settler_.settle(hardware, began);
-  Settings settings = read_settings(root_, hardware);
+  Looked looked = look_back();
+  Settings settings = read_settings(root_, hardware, looked.pci);
   auto earlier = counters_.compare(settings.counters, began);
-  const auto findings = run_checks(Node(hardware, std::move(settings), std::move(earlier), read_report()));
+  const auto findings =
+      run_checks(Node(hardware, std::move(settings), std::move(earlier), std::move(looked.registrations)));
   metrics_.probed(hardware, clock_.steady() - began);
   metrics_.checked(findings);
   const auto published = publisher_.publish(hardware, findings, stop);

@@ -9,13 +9,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "agent/checks/counter_window.hpp"
+#include "agent/checks/looked.hpp"
 #include "agent/probe/nvml.hpp"
 #include "agent/probe/root.hpp"
 #include "agent/report/metrics.hpp"
@@ -32,8 +32,8 @@ struct AgentOptions {
   /// How long a link that was down must be up before it is reported up.
   std::chrono::milliseconds link_hold{30000};
   std::chrono::milliseconds retry_first{1000};
-  /// What paceline-probe reported at this node's start; empty, or not there: nobody tried.
-  std::filesystem::path registrations;
+  /// What paceline-probe found with privilege before this agent started.
+  LookedFiles looked;
 };
 
 class Agent {
@@ -54,7 +54,7 @@ class Agent {
 
  private:
   void probe_and_publish(const std::stop_token& stop);
-  std::optional<Registrations> read_report();
+  Looked look_back();
   void feel_pulse();
   /// Logs an error unless the same was logged last for the same purpose.
   static void complain(const char* what, const Error& error, std::string& last);
@@ -75,7 +75,8 @@ class Agent {
   std::chrono::milliseconds pause_;
   std::string publish_complaint_;
   std::string renew_complaint_;
-  std::string report_complaint_;
+  std::string looked_complaint_;
+  std::string looked_said_;
   std::atomic<std::int64_t> alive_at_ns_;
   std::atomic<bool> ready_ = false;
 };

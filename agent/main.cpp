@@ -30,7 +30,7 @@ struct Options {
   std::string listen = "0.0.0.0";
   std::uint16_t port = 9464;
   int probe_seconds = 30;
-  std::string registrations;
+  agent::LookedFiles looked;
   bool print = false;
 };
 
@@ -61,7 +61,16 @@ int run(const Options& options) {
   const agent::Root root(options.sys, options.proc);
   if (options.print) {
     const auto hardware = agent::probe_hardware(root, *library);
-    const auto findings = agent::run_checks(agent::Node(hardware, agent::read_settings(root, hardware)));
+    auto looked = agent::read_looked(options.looked);
+    if (!looked.problem.empty()) {
+      std::cerr << "paceline-agent: " << looked.problem << "\n";
+      return 1;
+    }
+    // Beside the document, not in it: an age would differ at every call.
+    if (const auto ages = ages_text(options.looked, looked, SystemClock().wall()); !ages.empty())
+      std::cerr << "looked at with privilege: " << ages << "\n";
+    const auto findings = agent::run_checks(
+        agent::Node(hardware, agent::read_settings(root, hardware, looked.pci), {}, std::move(looked.registrations)));
     std::cout << agent::fabric_status(hardware, PACELINE_VERSION, findings).dump(2) << "\n";
     return 0;
   }
@@ -90,7 +99,7 @@ int run(const Options& options) {
   agent::Publisher publisher(**api, clock, publishing);
   agent::AgentOptions timing;
   timing.probe_interval = std::chrono::seconds(options.probe_seconds);
-  timing.registrations = options.registrations;
+  timing.looked = options.looked;
   agent::Agent loop(root, *library, publisher, metrics, clock, timing);
 
   http::ServerOptions listen;
@@ -124,7 +133,9 @@ int main(int argc, char** argv) {
   app.add_option("--probe-seconds", options.probe_seconds, "pause between two probes")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
-  app.add_option("--registrations", options.registrations,
+  app.add_option("--pci-config", options.looked.pci_config,
+                 "folder that paceline-probe --pci-config wrote before this program started; may be absent");
+  app.add_option("--registrations", options.looked.registrations,
                  "report of paceline-probe (its --output), written before this program started; may be absent");
   app.add_flag("--print", options.print, "print what the probes find, as JSON, and end");
   CLI11_PARSE(app, argc, argv);

@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   doctor->add_option("--probe", sick.probe, "the program that does it; default: paceline-probe beside this one");
   doctor->add_option("--registrations", sick.registrations, "what paceline-probe reported instead, maybe in a pod")
       ->excludes(live);
+  doctor->add_option("--pci-config", sick.pci_config, "folder that paceline-probe --pci-config recorded as root");
   doctor->add_option("--root", sick.machine.root, "folder with the sys and proc of another machine, or a recording");
   doctor->add_option("--nvml", sick.machine.nvml, "a recorded answer of NVML (nvml.json of a recording)");
   try {

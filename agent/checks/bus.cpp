@@ -71,6 +71,24 @@ int width_of(const std::string& text) {
   return error == std::errc{} && end == text.data() + text.size() && width > 0 && width <= 32 ? width : 0;
 }
 
+/// What paceline-probe saw of a GPU's link while it copied: then this and not the idle link counts.
+bool under_load(const Node& node, const std::string& address, double& speed, int& width) {
+  if (!node.registrations) return false;
+  for (const auto& attempt : node.registrations->attempts) {
+    if (attempt.step != Step::kLinkLoad || attempt.gpu != address || attempt.outcome != Outcome::kDone) continue;
+    const auto cut = attempt.saw.rfind(" x");
+    if (cut == std::string::npos) return false;
+    const double seen_speed = speed_of(attempt.saw.substr(0, cut));
+    const int seen_width = width_of(attempt.saw.substr(cut + 2));
+    // Work of others may have raised it since.
+    if (seen_speed <= 0 || seen_width <= 0 || seen_speed < speed) return false;
+    speed = seen_speed;
+    width = seen_width;
+    return true;
+  }
+  return false;
+}
+
 void check_one_link(const Node& node, const End& end, Findings& found) {
   const PciFunction* function = node.function(end.address);
   const FunctionSettings* setup = node.setup(end.address);
@@ -83,15 +101,17 @@ void check_one_link(const Node& node, const End& end, Findings& found) {
     if (const double most = speed_of(port->max_link_speed); most > 0) best_speed = std::min(best_speed, most);
     if (const int most = width_of(port->max_link_width); most > 0) best_width = std::min(best_width, most);
   }
-  const double speed = speed_of(function->link_speed);
-  const int width = width_of(function->link_width);
+  double speed = speed_of(function->link_speed);
+  int width = width_of(function->link_width);
+  const bool loaded = end.gpu && under_load(node, end.address, speed, width);
   if (best_speed <= 0 || best_width <= 0 || speed <= 0 || width <= 0)
     return found.unknown(end.label, "current or largest link speed and width cannot be read");
   std::array<char, 96> text{};
-  std::snprintf(text.data(), text.size(), "%g GT/s x%d of %g GT/s x%d", speed, width, best_speed, best_width);
+  std::snprintf(text.data(), text.size(), "%g GT/s x%d of %g GT/s x%d%s", speed, width, best_speed, best_width,
+                loaded ? " under load" : "");
   if (width < best_width) return found.bad(end.label, text.data());
   if (speed >= best_speed) return found.pass(end.label, text.data());
-  if (end.gpu)
+  if (end.gpu && !loaded)
     return found.unknown(end.label, std::string(text.data()) + "; an idle GPU lowers its link: look under load");
   found.bad(end.label, text.data());
 }

@@ -42,8 +42,14 @@ void check_uverbs_access(const Node& node, Findings& found) {
 }
 
 void check_nccl_env(const Node& node, Findings& found) {
-  if (has_gpu_and_nic(node, found))
-    found.unknown("", "answered in the job's pod: its limits and environment are its own");
+  if (!tried_in_pod(node, found)) return;
+  std::vector<std::string> nics;
+  for (const auto& attempt : node.registrations->attempts) {
+    if (attempt.step == Step::kOpen && attempt.outcome == Outcome::kDone) nics.push_back(attempt.nic);
+  }
+  const auto troubles = nccl_troubles(node.registrations->nccl, nics, node.registrations->netdevs);
+  for (const auto& trouble : troubles) found.bad("", trouble.evidence);
+  if (troubles.empty()) found.pass("", "nothing is in the way");
 }
 
 }  // namespace paceline::agent

@@ -71,6 +71,7 @@ const Attempt* obstacle(const Node& node) {
   for (const auto& attempt : node.registrations->attempts) {
     const bool way = attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory;
     if ((way && attempt.outcome != Outcome::kHung) || attempt.step == Step::kDmaBufDriver) continue;
+    if (attempt.step == Step::kLinkLoad && attempt.outcome != Outcome::kHung) continue;
     if (attempt.outcome != Outcome::kDone && concerns_jobs(node, attempt)) return &attempt;
   }
   return nullptr;

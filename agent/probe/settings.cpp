@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <set>
 #include <sstream>
 #include <utility>
 
@@ -53,10 +52,15 @@ std::optional<std::uint64_t> bar1_mib(const fs::path& device) {
   return (*to - *from) / (1U << 20U) + 1;
 }
 
-FunctionSettings read_function(const Root& root, const std::string& address) {
+FunctionSettings read_function(const Root& root, const std::string& address, const PciSnapshot& snapshot) {
   const fs::path device = root.sys() / "bus/pci/devices" / address;
   FunctionSettings found;
-  found.config = parse_pci_config(read_bytes(device / "config", kMaxConfig).value_or(""));
+  const std::string shown = read_bytes(device / "config", kMaxConfig).value_or("");
+  found.config = parse_pci_config(shown);
+  if (!found.config.shows_extended()) {
+    const PciConfig recorded = parse_pci_config(snapshot.config_of(address, shown));
+    if (recorded.bytes > found.config.bytes) found.config = recorded;
+  }
   std::error_code error;
   found.in_iommu_group = fs::exists(device / "iommu_group", error);
   if (found.in_iommu_group) found.iommu_type = word(device / "iommu_group/type");
@@ -64,23 +68,6 @@ FunctionSettings read_function(const Root& root, const std::string& address) {
   found.max_link_width = word(device / "max_link_width");
   found.bar1_mib = bar1_mib(device);
   return found;
-}
-
-/// Accelerators, NICs, and every bridge above them.
-std::set<std::string> functions_that_matter(const Hardware& hardware) {
-  std::set<std::string> ends;
-  for (const auto* gpus : {&hardware.gpu.gpus, &hardware.gpu.unreadable}) {
-    for (const auto& gpu : *gpus) ends.insert(gpu.pci_address);
-  }
-  for (const auto& device : hardware.rdma) ends.insert(device.pci_address);
-  std::set<std::string> all;
-  for (const auto& function : hardware.pci) {
-    if (!ends.contains(function.address)) continue;
-    for (const auto& step : function.path) {
-      if (is_pci_address(step)) all.insert(step);
-    }
-  }
-  return all;
 }
 
 std::map<int, bool> read_switches(const fs::path& folder) {
@@ -182,6 +169,22 @@ void read_modules(const Root& root, Settings& settings) {
 
 }  // namespace
 
+std::set<std::string> functions_that_matter(const Hardware& hardware) {
+  std::set<std::string> ends;
+  for (const auto* gpus : {&hardware.gpu.gpus, &hardware.gpu.unreadable}) {
+    for (const auto& gpu : *gpus) ends.insert(gpu.pci_address);
+  }
+  for (const auto& device : hardware.rdma) ends.insert(device.pci_address);
+  std::set<std::string> all;
+  for (const auto& function : hardware.pci) {
+    if (!ends.contains(function.address)) continue;
+    for (const auto& step : function.path) {
+      if (is_pci_address(step)) all.insert(step);
+    }
+  }
+  return all;
+}
+
 std::map<std::string, std::vector<std::string>> parse_modules(std::string_view text) {
   std::map<std::string, std::vector<std::string>> modules;
   std::istringstream lines{std::string(text)};
@@ -202,7 +205,7 @@ std::map<std::string, std::vector<std::string>> parse_modules(std::string_view t
   return modules;
 }
 
-Settings read_settings(const Root& root, const Hardware& hardware) {
+Settings read_settings(const Root& root, const Hardware& hardware, const PciSnapshot& snapshot) {
   constexpr std::string_view kHugepages = "hugepages-";
   Settings settings;
   read_kernel(root, settings);
@@ -217,7 +220,7 @@ Settings read_settings(const Root& root, const Hardware& hardware) {
     if (size && count) settings.hugepages[*size] = *count;
   }
   for (const auto& address : functions_that_matter(hardware))
-    settings.functions.emplace(address, read_function(root, address));
+    settings.functions.emplace(address, read_function(root, address, snapshot));
   for (const auto& device : hardware.rdma) {
     for (const auto& netdev : device.netdevs) settings.qos.emplace(netdev, read_qos(root.sys() / "class/net" / netdev));
   }

@@ -9,12 +9,14 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "agent/probe/hardware.hpp"
 #include "agent/probe/pci_config.hpp"
+#include "agent/probe/pci_snapshot.hpp"
 #include "agent/probe/root.hpp"
 
 namespace paceline::agent {
@@ -61,7 +63,11 @@ struct Settings {
   Counters counters;
 };
 
-Settings read_settings(const Root& root, const Hardware& hardware);
+/// What the kernel hides of PCI configuration space is taken from the snapshot.
+Settings read_settings(const Root& root, const Hardware& hardware, const PciSnapshot& snapshot = {});
+
+/// Addresses of accelerators, NICs, and every bridge above them.
+std::set<std::string> functions_that_matter(const Hardware& hardware);
 
 /// Users of every module in the text of /proc/modules.
 std::map<std::string, std::vector<std::string>> parse_modules(std::string_view text);

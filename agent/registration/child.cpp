@@ -26,7 +26,7 @@ namespace {
 using nlohmann::json;
 using std::chrono::steady_clock;
 
-constexpr std::size_t kMaxLine = 8192;
+constexpr std::size_t kMaxLine = 65536;
 
 class Descriptor {
  public:

@@ -29,6 +29,7 @@ Cuda::Cuda(const std::string& file) : library_(file) {
   library_.find("cuCtxSetCurrent", call_.set_current);
   library_.find("cuMemAlloc_v2", call_.allocate);
   library_.find("cuMemFree_v2", call_.free);
+  library_.find("cuMemcpyHtoD_v2", call_.to_device);
   library_.find("cuGetErrorName", call_.error_name, true);
   library_.find("cuMemGetHandleForAddressRange", call_.handle, true);
 }
@@ -73,6 +74,16 @@ Refusal Cuda::Memory::allocate() {
     address_ = 0;
     return cuda_.refused("cuMemAlloc", code);
   }
+  return {};
+}
+
+Refusal Cuda::Memory::fill_for(std::chrono::milliseconds time) {
+  const std::vector<char> host(kSize);
+  const auto until = std::chrono::steady_clock::now() + time;
+  do {
+    if (const Code code = cuda_.call_.to_device(address_, host.data(), host.size()); code != 0)
+      return cuda_.refused("cuMemcpyHtoD", code);
+  } while (std::chrono::steady_clock::now() < until);
   return {};
 }
 

@@ -5,6 +5,7 @@
 // Belongs to one thread, and may hang in a driver: only the child of paceline-probe calls it. A refusal says what refused.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,6 +35,8 @@ class Cuda {
     ~Memory();
 
     Refusal allocate();
+    /// Copies to it from the host's memory, again and again.
+    Refusal fill_for(std::chrono::milliseconds time);
     /// A descriptor, which this object closes.
     Refusal export_dmabuf(int& descriptor);
     std::uint64_t address() const { return address_; }
@@ -64,6 +67,7 @@ class Cuda {
     Code (*set_current)(void* context) = nullptr;
     Code (*allocate)(std::uint64_t* address, std::size_t size) = nullptr;
     Code (*free)(std::uint64_t address) = nullptr;
+    Code (*to_device)(std::uint64_t address, const void* from, std::size_t size) = nullptr;
     Code (*handle)(void* handle, std::uint64_t address, std::size_t size, int kind, unsigned long long flags) = nullptr;
     Code (*error_name)(Code code, const char** text) = nullptr;
   };

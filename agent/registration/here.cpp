@@ -5,7 +5,9 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -34,8 +36,8 @@ struct OpenNic {
 
 class Trial {
  public:
-  Trial(const HereOptions& options, const std::function<void(const std::string&)>& tell)
-      : options_(options), tell_(tell) {}
+  Trial(const HereOptions& options, bool in_pod, const std::function<void(const std::string&)>& tell)
+      : options_(options), in_pod_(in_pod), tell_(tell) {}
 
   /// Why nothing could be tried; empty when something was.
   std::string run() {
@@ -60,7 +62,7 @@ class Trial {
 
   /// Tells a step around it. A refusal with `harmless` is no failure of the step: it did not apply.
   template <typename Run>
-  bool step(Attempt attempt, Run run, int harmless = 0) {
+  bool step(Attempt attempt, Run run, int harmless = 0, const std::string& saw = {}) {
     say("begin", attempt_json(attempt));
     const Refusal refusal = run();
     attempt.outcome = !refusal.refused()                           ? Outcome::kDone
@@ -68,6 +70,7 @@ class Trial {
                                                                    : Outcome::kRefused;
     attempt.error = attempt.outcome == Outcome::kRefused ? refusal.error : 0;
     attempt.why = refusal.why;
+    attempt.saw = saw;
     say("end", attempt_json(attempt));
     return !refusal.refused();
   }
@@ -115,8 +118,27 @@ class Trial {
       }
       const auto memory = cuda->memory(i);
       if (!step(about(Step::kGpuMemory, {}, gpus[i]), [&] { return memory->allocate(); })) continue;
+      if (!in_pod_) load_link(*memory, gpus[i]);
       for (const auto& [name, nic] : nics) try_pair(*memory, gpus[i], name, *nic);
     }
+  }
+
+  /// A quarter of a second brings the link of an idle GPU to its speed, and it stays there for longer than a read takes.
+  void load_link(Cuda::Memory& memory, const std::string& gpu) {
+    std::string saw;
+    step(
+        about(Step::kLinkLoad, {}, gpu),
+        [&] {
+          auto refusal = memory.fill_for(std::chrono::milliseconds(250));
+          const auto device = std::filesystem::path(options_.sys) / "bus/pci/devices" / gpu;
+          const auto speed = read_text(device / "current_link_speed");
+          const auto width = read_text(device / "current_link_width");
+          if (refusal.refused()) return refusal;
+          if (!speed || !width) return Refusal{ENOENT, "its link cannot be read in sysfs"};
+          saw = *speed + " x" + *width;
+          return refusal;
+        },
+        ENOENT, saw);
   }
 
   /// Both ways, though one is enough: a module that is loaded and does nothing is worth knowing.
@@ -133,6 +155,7 @@ class Trial {
   }
 
   const HereOptions& options_;
+  const bool in_pod_;
   const std::function<void(const std::string&)>& tell_;
 };
 
@@ -153,7 +176,15 @@ void try_here(const HereOptions& options, const std::function<void(const std::st
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && !may_lock_all())
     end.memlock_bytes = limit.rlim_cur;
-  end.problem = Trial(options, tell).run();
+  if (end.in_pod) {
+    end.nccl = read_nccl_settings([](const std::string& name) {
+      const char* value = std::getenv(name.c_str());
+      return std::string(value == nullptr ? "" : value);
+    });
+    end.netdevs = list_names("/sys/class/net");
+    if (end.netdevs.size() > kMaxNetdevs) end.netdevs.resize(kMaxNetdevs);
+  }
+  end.problem = Trial(options, end.in_pod, tell).run();
   tell(json{{"finished", json::parse(registrations_json(end))}}.dump());
 }
 

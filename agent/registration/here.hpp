@@ -14,10 +14,11 @@ struct HereOptions {
   std::string verbs = "libibverbs.so.1";
   std::string cuda = "libcuda.so.1";
   std::string nvml = "libnvidia-ml.so.1";
+  std::string sys = "/sys";  // where the GPUs' links are read
   bool even_busy = false;
 };
 
-/// `tell` gets lines without their end.
+/// `tell` gets lines without their end. In a job's pod no link is put under load: it is the node's, and looked at there.
 void try_here(const HereOptions& options, const std::function<void(const std::string&)>& tell);
 
 }  // namespace paceline::agent

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// paceline-probe: what memory of this machine can be registered with which NIC. Wiring only: the process that a person or another program starts
-// starts itself again, and that child uses the devices.
+// paceline-probe: what takes a privilege to know of this machine: which memory can be registered with which NIC, and PCI configuration space. Wiring
+// only: the process that a person or another program starts starts itself again, and that child uses the devices.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -11,6 +11,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "agent/checks/pod_verdict.hpp"
+#include "agent/probe/pci_snapshot.hpp"
 #include "agent/registration/child.hpp"
 #include "agent/registration/here.hpp"
 
@@ -21,6 +23,9 @@ using namespace paceline;  // NOLINT(google-build-using-namespace): this file be
 struct Options {
   agent::HereOptions here;
   std::string output;
+  std::string pci_config;
+  bool exit_zero = false;
+  bool pod_verdict = false;
   int silence = 30;
   bool is_child = false;
 };
@@ -47,15 +52,33 @@ bool write_whole(const std::string& file, const std::string& text) {
   return out.good() && std::rename(half.c_str(), file.c_str()) == 0;
 }
 
-int run(const Options& options) {
-  constexpr int kExitCouldNotLook = 2;
+constexpr int kExitCouldNotLook = 2;
+
+/// What the kernel shows only with CAP_SYS_ADMIN, for the agent that has it not.
+bool snapshot(const Options& options) {
+  if (options.pci_config.empty()) return true;
+  const auto written =
+      agent::write_pci_snapshot(agent::Root(options.here.sys, "/proc"), options.pci_config, SystemClock().wall());
+  if (!written) std::cerr << "paceline-probe: --pci-config: " << written.error().message << "\n";
+  return written.has_value();
+}
+
+int try_devices(const Options& options) {
   agent::ChildCommand command;
   command.program = "/proc/self/exe";
-  command.arguments = {"--child",         "--verbs", options.here.verbs, "--cuda",
-                       options.here.cuda, "--nvml",  options.here.nvml};
+  command.arguments = {"--child",         "--verbs", options.here.verbs, "--cuda", options.here.cuda, "--nvml",
+                       options.here.nvml, "--sys",   options.here.sys};
   if (options.here.even_busy) command.arguments.emplace_back("--even-busy");
   command.silence = std::chrono::seconds(options.silence);
-  const auto found = agent::run_child(command);
+  // An older report is not mistaken for this one's, whatever happens.
+  if (!options.output.empty()) std::remove(options.output.c_str());
+  const auto began = SystemClock().wall();
+  auto found = agent::run_child(command);
+  found.taken = began;
+  if (options.pod_verdict) {
+    std::cout << agent::pod_verdict_json(agent::judge_pod(found));
+    return 0;
+  }
   const std::string report = agent::registrations_json(found);
   if (options.output.empty()) {
     std::cout << report;
@@ -76,6 +99,14 @@ int run(const Options& options) {
   return agent::any_failed(found) ? 1 : 0;
 }
 
+int run(const Options& options) {
+  // First, since a driver may hang in what follows.
+  const bool recorded = snapshot(options);
+  const int code = try_devices(options);
+  if (options.exit_zero) return 0;
+  return recorded ? code : kExitCouldNotLook;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -85,6 +116,14 @@ int main(int argc, char** argv) {
       "report as JSON; exit 0 "
       "nothing failed, 1 something failed or hung, 2 could not look");
   app.add_option("--output", options.output, "write the report to this file instead");
+  app.add_flag("--pod-verdict", options.pod_verdict,
+               "print one line of JSON instead: whether GPUDirect RDMA works in this pod, and what is in the way");
+  app.add_option("--pci-config", options.pci_config,
+                 "also record PCI configuration space in this folder, as root with CAP_SYS_ADMIN: for paceline-agent "
+                 "and paceline doctor without it");
+  app.add_option("--sys", options.here.sys, "where the node's /sys is mounted")->capture_default_str();
+  app.add_flag("--exit-zero", options.exit_zero,
+               "end with 0 whatever was found: the report says it, and an init container that fails starts no agent");
   app.add_flag("--even-busy", options.here.even_busy, "use GPUs too that do work for others");
   app.add_option("--silence-seconds", options.silence, "how long one step may take")
       ->check(CLI::Range(1, 300))

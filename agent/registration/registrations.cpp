@@ -6,14 +6,15 @@
 #include <utility>
 
 #include "agent/registration/attempt_json.hpp"
+#include "common/base/timestamp.hpp"
 
 namespace paceline::agent {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 8> kSteps{"devices", "open",       "host-memory", "dmabuf-driver",
-                                                 "gpus",    "gpu-memory", "dmabuf",      "peer-memory"};
+constexpr std::array<std::string_view, 9> kSteps{"devices",    "open",   "host-memory", "dmabuf-driver", "gpus",
+                                                 "gpu-memory", "dmabuf", "peer-memory", "link-load"};
 constexpr std::array<std::string_view, 4> kOutcomes{"done", "refused", "hung", "not-tried"};
 constexpr std::size_t kMaxText = 512;
 
@@ -50,6 +51,7 @@ std::string describe(const Attempt& attempt) {
     case Step::kGpus: return "finding the GPUs";
     case Step::kGpuMemory: return "allocating memory of " + attempt.gpu;
     case Step::kDmaBuf: return "registering memory of " + attempt.gpu + " with " + attempt.nic + " as dma-buf";
+    case Step::kLinkLoad: return "copying to " + attempt.gpu + " to read its link";
     case Step::kPeerMemory: return "registering memory of " + attempt.gpu + " with " + attempt.nic + " by its pointer";
   }
   return {};
@@ -74,6 +76,7 @@ json attempt_json(const Attempt& attempt) {
   if (!attempt.gpu.empty()) entry["gpu"] = attempt.gpu;
   if (attempt.error != 0) entry["errno"] = attempt.error;
   if (!attempt.why.empty()) entry["why"] = attempt.why;
+  if (!attempt.saw.empty()) entry["saw"] = attempt.saw;
   return entry;
 }
 
@@ -83,7 +86,8 @@ Result<Attempt> read_attempt(const json& entry) {
   if (!step) return wrong("step is \"" + text_of(entry, "step") + "\"");
   const auto outcome = outcome_of(text_of(entry, "outcome"));
   if (!outcome) return wrong("outcome is \"" + text_of(entry, "outcome") + "\"");
-  Attempt attempt{*step, text_of(entry, "nic"), text_of(entry, "gpu"), *outcome, 0, text_of(entry, "why")};
+  Attempt attempt{*step, text_of(entry, "nic"), text_of(entry, "gpu"), *outcome,
+                  0,     text_of(entry, "why"), text_of(entry, "saw")};
   if (const auto error = entry.find("errno"); error != entry.end() && error->is_number_integer())
     attempt.error = error->get<int>();
   return attempt;
@@ -93,6 +97,10 @@ std::string registrations_json(const Registrations& registrations) {
   json report{{"version", 1}, {"inPod", registrations.in_pod}, {"attempts", json::array()}};
   if (!registrations.problem.empty()) report["problem"] = registrations.problem;
   if (registrations.memlock_bytes) report["memlockBytes"] = *registrations.memlock_bytes;
+  if (registrations.taken) report["taken"] = format_time(*registrations.taken);
+  for (const auto& setting : registrations.nccl)
+    report["nccl"].push_back({{"name", setting.name}, {"value", setting.value}, {"source", setting.source}});
+  for (const auto& name : registrations.netdevs) report["netdevs"].push_back(name);
   for (const auto& attempt : registrations.attempts) report["attempts"].push_back(attempt_json(attempt));
   return report.dump(2, ' ', true, json::error_handler_t::replace) + "\n";
 }
@@ -110,6 +118,27 @@ Result<Registrations> read_registrations(std::string_view text) {
   if (const auto limit = report.find("memlockBytes"); limit != report.end()) {
     if (!limit->is_number_unsigned()) return wrong("memlockBytes is " + limit->dump().substr(0, kMaxText));
     found.memlock_bytes = limit->get<std::uint64_t>();
+  }
+  if (const auto settings = report.find("nccl"); settings != report.end()) {
+    if (!settings->is_array() || settings->size() > kMaxNcclSettings)
+      return wrong("nccl is not a list of at most " + std::to_string(kMaxNcclSettings));
+    for (const auto& entry : *settings) {
+      if (!entry.is_object()) return wrong("a setting in nccl is not an object");
+      found.nccl.push_back({text_of(entry, "name"), text_of(entry, "value"), text_of(entry, "source")});
+    }
+  }
+  if (const auto names = report.find("netdevs"); names != report.end()) {
+    if (!names->is_array() || names->size() > kMaxNetdevs)
+      return wrong("netdevs is not a list of at most " + std::to_string(kMaxNetdevs));
+    for (const auto& name : *names) {
+      if (!name.is_string()) return wrong("a name in netdevs is not a text");
+      found.netdevs.push_back(name.get<std::string>().substr(0, kMaxText));
+    }
+  }
+  if (const auto taken = report.find("taken"); taken != report.end()) {
+    const auto time = parse_time(text_of(report, "taken"));
+    if (!time) return wrong("taken is " + taken->dump().substr(0, kMaxText));
+    found.taken = *time;
   }
   for (const auto& entry : *attempts) {
     auto attempt = read_attempt(entry);

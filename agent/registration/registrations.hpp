@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/registration/nccl_settings.hpp"
+#include "common/base/clock.hpp"
 #include "common/base/error.hpp"
 
 namespace paceline::agent {
@@ -24,6 +26,7 @@ enum class Step {
   kGpuMemory,     // allocate memory of a GPU
   kDmaBuf,        // register that with a NIC as dma-buf
   kPeerMemory,    // register that with a NIC by its pointer, which takes a peer memory module
+  kLinkLoad,      // copy to a GPU for a moment, and read its PCIe link: an idle GPU lowers it
 };
 
 enum class Outcome { kDone, kRefused, kHung, kNotTried };
@@ -33,8 +36,9 @@ struct Attempt {
   std::string nic;  // "mlx5_0"; empty where none is concerned
   std::string gpu;  // "0000:1b:00.0"; likewise
   Outcome outcome = Outcome::kNotTried;
-  int error = 0;    // errno of a refusal, 0 where it has none
-  std::string why;  // empty when done
+  int error = 0;         // errno of a refusal, 0 where it has none
+  std::string why;       // empty when done
+  std::string saw = {};  // of kLinkLoad: "32.0 GT/s PCIe x16"
   bool operator==(const Attempt&) const = default;
 };
 
@@ -44,10 +48,14 @@ struct Registrations {
   bool in_pod = false;
   std::optional<std::uint64_t> memlock_bytes;  // absent: no limit
   std::vector<Attempt> attempts;
+  std::vector<NcclSetting> nccl = {};     // in a pod of a job: what its NCCL is told
+  std::vector<std::string> netdevs = {};  // and the network devices that it sees
+  std::optional<WallTime> taken = {};     // to the second; absent in a report that does not say
   bool operator==(const Registrations&) const = default;
 };
 
 inline constexpr std::size_t kMaxAttempts = 16384;
+inline constexpr std::size_t kMaxNetdevs = 256;
 
 std::string_view to_string(Step step);
 std::string_view to_string(Outcome outcome);

@@ -74,8 +74,15 @@ struct Metrics::Impl {
           .Help("How many devices of the node a check found in this status; the node itself counts as one")
           .Labels(node)
           .Register(registry);
+  prometheus::Family<prometheus::Gauge>& look_time =
+      prometheus::BuildGauge()
+          .Name("paceline_agent_look_timestamp_seconds")
+          .Help("When what takes a privilege was looked at, as seconds since 1970; no series: it was not")
+          .Labels(node)
+          .Register(registry);
   std::mutex mutex;
   std::map<std::string, prometheus::Gauge*> nics;
+  std::map<std::string, prometheus::Gauge*> looks;
   std::map<std::pair<std::string, std::string>, prometheus::Gauge*> checks;  // by id and status
 };
 
@@ -120,6 +127,20 @@ void Metrics::checked(const std::vector<Finding>& findings) {
     impl_->check_status.Remove(entry.second);
     return true;
   });
+}
+
+void Metrics::looked(const std::optional<WallTime>& pci_config, const std::optional<WallTime>& registrations) {
+  const std::lock_guard lock(impl_->mutex);
+  for (const auto& [of, time] : {std::pair{"pci-config", pci_config}, std::pair{"registrations", registrations}}) {
+    auto& series = impl_->looks[of];
+    if (!time) {
+      if (series != nullptr) impl_->look_time.Remove(series);
+      series = nullptr;
+      continue;
+    }
+    if (series == nullptr) series = &impl_->look_time.Add({{"of", of}});
+    series->Set(std::chrono::duration<double>(time->time_since_epoch()).count());
+  }
 }
 
 void Metrics::published(bool wrote) {

@@ -6,11 +6,13 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/checks/check.hpp"
 #include "agent/probe/hardware.hpp"
+#include "common/base/clock.hpp"
 
 namespace paceline::agent {
 
@@ -21,6 +23,8 @@ class Metrics {
 
   void probed(const Hardware& hardware, std::chrono::nanoseconds took);
   void checked(const std::vector<Finding>& findings);
+  /// When PCI configuration and registrations were looked at; absent: not.
+  void looked(const std::optional<WallTime>& pci_config, const std::optional<WallTime>& registrations);
   void published(bool wrote);
   void publish_failed();
   void lease_renewed();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agent/checks/check.hpp"
+#include "agent/checks/looked.hpp"
 #include "agent/probe/probe.hpp"
 #include "agent/registration/child.hpp"
 #include "cli/doctor/view.hpp"
@@ -18,6 +19,17 @@ std::string probe_beside_us() {
   std::error_code error;
   const auto us = std::filesystem::read_symlink("/proc/self/exe", error);
   return (us.parent_path() / "paceline-probe").string();
+}
+
+/// The recorded configuration space; that of nothing when the options name none.
+Result<agent::PciSnapshot> snapshot_of(const DoctorOptions& options) {
+  agent::PciSnapshot snapshot(options.pci_config);
+  if (!options.pci_config.empty() && !snapshot.taken()) {
+    return fail(Code::kNotFound, Origin::kConfig,
+                "--pci-config " + options.pci_config +
+                    " is no folder that paceline-probe --pci-config wrote to its end: run that as root");
+  }
+  return snapshot;
 }
 
 /// What was tried, as the options ask; absent when they ask for nothing.
@@ -60,9 +72,17 @@ int doctor_command(const DoctorOptions& options, std::ostream& out, std::ostream
     err << "paceline doctor: " << registrations.error().message << "\n";
     return kExitInput;
   }
+  const auto snapshot = snapshot_of(options);
+  if (!snapshot) {
+    err << "paceline doctor: " << snapshot.error().message << "\n";
+    return kExitInput;
+  }
+  const agent::Looked looked{*snapshot, *registrations, {}};
+  const auto ages = agent::ages_text({options.pci_config, options.registrations}, looked, SystemClock().wall());
+  if (!ages.empty()) err << "looked at before: " << ages << "\n";
   if (*registrations && !(*registrations)->problem.empty()) err << "warning: " << (*registrations)->problem << "\n";
   const auto hardware = agent::probe_hardware(*root, **library);
-  const agent::Node node(hardware, agent::read_settings(*root, hardware), {}, std::move(*registrations));
+  const agent::Node node(hardware, agent::read_settings(*root, hardware, *snapshot), {}, std::move(*registrations));
   const auto findings = agent::run_checks(node);
   if (options.json) {
     out << doctor_json(findings).dump(2, ' ', true, nlohmann::json::error_handler_t::replace) << "\n";

@@ -17,6 +17,7 @@ struct DoctorOptions {
   bool live = false;          // use the devices, by paceline-probe
   std::string probe;          // that program; empty: the one beside this
   std::string registrations;  // or what it reported before, maybe elsewhere
+  std::string pci_config;     // what paceline-probe --pci-config recorded as root
   MachineOptions machine;
   std::vector<std::string> probe_arguments;  // for tests: other libraries
 };

@@ -70,6 +70,13 @@ def test_operator_fits_pod_security_restricted(objects: list[dict[str, Any]]) ->
         assert not spec.get(key, False), key
 
 
+def mounts(container: dict[str, Any]) -> dict[str, tuple[str, bool]]:
+    """Path and whether it is read-only, by volume."""
+    return {
+        mount["name"]: (mount["mountPath"], mount.get("readOnly", False)) for mount in container.get("volumeMounts", [])
+    }
+
+
 def test_agent_is_root_without_any_capability_and_writes_nowhere(objects: list[dict[str, Any]]) -> None:
     spec = pod_of(objects, "DaemonSet", "paceline-agent")
     assert spec["securityContext"] == {
@@ -77,7 +84,6 @@ def test_agent_is_root_without_any_capability_and_writes_nowhere(objects: list[d
         "runAsGroup": 0,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    assert "initContainers" not in spec
     for key in ("hostNetwork", "hostPID", "hostIPC"):
         assert not spec.get(key, False), key
     (container,) = spec["containers"]
@@ -86,8 +92,48 @@ def test_agent_is_root_without_any_capability_and_writes_nowhere(objects: list[d
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]} == {"sys": "/sys"}
-    assert [mount for mount in container["volumeMounts"] if not mount.get("readOnly", False)] == []
+    assert spec["volumes"] == [
+        {"name": "sys", "hostPath": {"path": "/sys", "type": "Directory"}},
+        {"name": "look", "emptyDir": {"sizeLimit": "32Mi"}},
+    ]
+    assert mounts(container) == {"sys": ("/host/sys", True), "look": ("/look", True)}
+    assert {"--pci-config=/look/pci-config", "--registrations=/look/registrations.json"} <= set(container["args"])
+
+
+def test_one_container_is_privileged_and_ends_before_the_agent(objects: list[dict[str, Any]]) -> None:
+    (look,) = pod_of(objects, "DaemonSet", "paceline-agent")["initContainers"]
+    assert "restartPolicy" not in look  # a sidecar would stay
+    assert look["command"] == ["/usr/bin/paceline-probe"]
+    # It writes its files and nothing of the node.
+    assert look["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
+    assert mounts(look) == {"sys": ("/host/sys", True), "look": ("/look", False)}
+    # Whatever it finds, the agent starts.
+    assert look["args"] == [
+        "--sys=/host/sys",
+        "--pci-config=/look/pci-config",
+        "--output=/look/registrations.json",
+        "--exit-zero",
+    ]
+    assert "env" not in look
+    for item in objects:
+        if item["kind"] in ("Deployment", "DaemonSet"):
+            pod = item["spec"]["template"]["spec"]
+            privileged = [
+                container["name"]
+                for container in pod["containers"] + pod.get("initContainers", [])
+                if container["securityContext"].get("privileged", False)
+            ]
+            assert privileged == (["look"] if item["metadata"]["name"] == "paceline-agent" else [])
+
+
+def test_the_privileged_look_can_be_left_out() -> None:
+    objects = render("--set=agent.privilegedLook.enabled=false")
+    spec = pod_of(objects, "DaemonSet", "paceline-agent")
+    assert "initContainers" not in spec
+    (container,) = spec["containers"]
+    assert mounts(container) == {"sys": ("/host/sys", True)}
+    assert [volume["name"] for volume in spec["volumes"]] == ["sys"]
+    assert not [word for word in container["args"] if "look" in word]
 
 
 def test_namespaces_carry_the_level_their_pods_need(objects: list[dict[str, Any]]) -> None:
@@ -176,6 +222,12 @@ def test_values_reach_the_objects() -> None:
     assert agent["runtimeClassName"] == "nvidia"
     assert {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"} in agent["containers"][0]["env"]
     assert "--probe-seconds=7" in agent["containers"][0]["args"]
+    # Only the one-shot container may compute on a GPU.
+    (look,) = agent["initContainers"]
+    assert look["env"] == [
+        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+        {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"},
+    ]
     policy = one(objects, "ValidatingAdmissionPolicy", "paceline-agent-own-node")
     assert "system:serviceaccount:elsewhere:paceline-agent" in policy["spec"]["variables"][0]["expression"]
 
@@ -192,6 +244,8 @@ def test_the_agent_can_be_left_out() -> None:
         ("images.pullPolicy=Sometimes", "pullPolicy"),
         ("operator.replica=2", "replica"),
         ("agent.probeSeconds=0", "probeSeconds"),
+        ("agent.privilegedLook=true", "privilegedLook"),
+        ("agent.privilegedLook.enable=true", "privilegedLook"),
         ("priorityClasses.mine=high", "priorityClasses"),
     ],
 )

@@ -58,6 +58,13 @@ def test_agents_publish_every_node(kube: Kube, installed: None) -> None:
         return set(fabrics) == set(nodes) and all(fabric.get("status", {}).get("cpu") for fabric in fabrics.values())
 
     kube.wait("every node has its NodeFabric", published, "paceline-agents")
+    for pod in kube.list("pods", "paceline-agents"):
+        # The privileged container has ended, well, before the agent started.
+        (look,) = pod["status"]["initContainerStatuses"]
+        assert look["state"]["terminated"]["exitCode"] == 0, look
+        log = kube.logs("paceline-agents", pod["metadata"]["name"], "agent")
+        assert "looked at with privilege: PCI configuration of " in log, log
+        assert ", registrations of " in log, log
     for fabric in kube.list("nodefabrics"):
         node = nodes[fabric["metadata"]["name"]]
         assert fabric["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library with the CUDA driver's symbols for the child of paceline-probe. FAKE_GPUS are the bus addresses of its GPUs. Calls for rules: init, retain,
-// allocate, supported (1: no dma-buf), export.
+// allocate, copy, supported (1: no dma-buf), export.
 #include <fcntl.h>
 
 #include <cstddef>
@@ -53,6 +53,9 @@ int cuCtxSetCurrent(void* context) {
 int cuMemAlloc_v2(std::uint64_t* address, std::size_t) {
   *address = (std::uint64_t{3} << 44U) + (static_cast<std::uint64_t>(current) << 32U);
   return paceline::agent::fake::rule("allocate", gpus.at(static_cast<std::size_t>(current)));
+}
+int cuMemcpyHtoD_v2(std::uint64_t, const void*, std::size_t) {
+  return paceline::agent::fake::rule("copy", gpus.at(static_cast<std::size_t>(current)));
 }
 int cuMemFree_v2(std::uint64_t) { return 0; }
 int cuMemGetHandleForAddressRange(void* handle, std::uint64_t, std::size_t, int kind, unsigned long long) {

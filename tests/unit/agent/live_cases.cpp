@@ -59,6 +59,18 @@ std::vector<CheckCase> live_cases() {
     found->memlock_bytes = limit;
     return found;
   };
+  const auto told = [](std::optional<Registrations> found, NcclSetting setting) {
+    found->nccl.push_back(std::move(setting));
+    return found;
+  };
+  const auto idle = [](const NodeTree& tree) {
+    tree.write("sys/bus/pci/devices/0000:1b:00.0/current_link_speed", "2.5 GT/s PCIe\n");
+  };
+  const auto link = [&](Verdict verdict, const char* evidence, Outcome outcome, const char* saw) {
+    Registrations found;
+    found.attempts.push_back({Step::kLinkLoad, "", "0000:1b:00.0", outcome, 0, "", saw});
+    return CheckCase{"pcie-link", verdict, evidence, kH100, idle, [](Hardware&) {}, {}, std::move(found)};
+  };
   Registrations none;
   none.problem = "no RDMA device: libibverbs lists none";
   const auto no_peer = ends({Step::kPeerMemory}, Outcome::kRefused, "ibv_reg_mr: Bad address");
@@ -96,6 +108,15 @@ std::vector<CheckCase> live_cases() {
       row("uverbs-access", Verdict::kPass, "opens", kH100, in_pod(all_tried(kH100, well), {})),
       row("uverbs-access", Verdict::kFail, "Permission denied", kH100,
           in_pod(all_tried(kH100, ends({Step::kOpen}, Outcome::kRefused, "Permission denied", "mlx5_1")), {})),
+      link(Verdict::kPass, "32 GT/s x16 of 32 GT/s x16 under load", Outcome::kDone, "32.0 GT/s PCIe x16"),
+      link(Verdict::kFail, "16 GT/s x16 of 32 GT/s x16 under load", Outcome::kDone, "16.0 GT/s PCIe x16"),
+      link(Verdict::kFail, "32 GT/s x8 of 32 GT/s x16 under load", Outcome::kDone, "32.0 GT/s PCIe x8"),
+      link(Verdict::kUnknown, "an idle GPU lowers its link", Outcome::kDone, "very fast"),
+      link(Verdict::kUnknown, "an idle GPU lowers its link", Outcome::kRefused, "32.0 GT/s PCIe x16"),
+      row("nccl-env", Verdict::kPass, "nothing is in the way", kH100, in_pod(all_tried(kH100, well), {})),
+      row("nccl-env", Verdict::kWarn, "NCCL_IB_DISABLE=1 (the environment) turns RDMA off", kH100,
+          told(in_pod(all_tried(kH100, well), {}), {"NCCL_IB_DISABLE", "1", "the environment"})),
+      row("nccl-env", Verdict::kUnknown, "in the job's pod", kH100, all_tried(kH100, well)),
       row("uverbs-access", Verdict::kUnknown, "libibverbs lists none", kH100, in_pod(none, {})),
   };
 }

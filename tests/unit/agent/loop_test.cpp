@@ -74,7 +74,8 @@ class ChangingMachine : public PublisherTest {
     library_ = std::move(*library);
     // Fewer pulses would find changes too late, so the defaults are what is tested.
     AgentOptions options;
-    options.registrations = tree_.folder() / "registrations.json";  // not there before a test writes it
+    // Not there before a test writes them.
+    options.looked = {tree_.folder() / "pci-config", tree_.folder() / "registrations.json"};
     agent_.emplace(tree_.root(), *library_, *publisher_, metrics_, clock_, options);
     agent_->tick();
   }
@@ -177,6 +178,31 @@ TEST_F(ChangingMachine, TakesWhatTheProbeReported) {
   tree_.write("registrations.json", "{\"version\":");
   run_for(31s);
   EXPECT_THAT(metrics_.text(), testing::Not(HasSubstr("check=\"dmabuf\",status=\"pass\"}")));
+}
+
+TEST_F(ChangingMachine, TakesWhatWasLookedAtWithPrivilegeAndTellsWhen) {
+  EXPECT_THAT(metrics_.text(), testing::Not(HasSubstr("paceline_agent_look_timestamp_seconds{")));
+  ASSERT_TRUE(write_pci_snapshot(tree_.root(), tree_.folder() / "pci-config", WallTime(1'750'000'000s)));
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(tree_.folder() / "sys/devices")) {
+    if (entry.is_regular_file() && entry.path().filename() == "config") std::filesystem::resize_file(entry.path(), 64);
+  }
+  Registrations found;
+  found.taken = WallTime(1'750'000'010s);
+  tree_.write("registrations.json", registrations_json(found));
+  run_for(31s);
+  const auto seconds = [&](const std::string& of) {
+    const std::string text = metrics_.text();
+    const std::string name = "paceline_agent_look_timestamp_seconds{node=\"n1\",of=\"" + of + "\"} ";
+    const auto at = text.find(name);
+    return at == std::string::npos ? 0.0 : std::stod(text.substr(at + name.size()));
+  };
+  EXPECT_EQ(seconds("pci-config"), 1'750'000'000.0);
+  EXPECT_EQ(seconds("registrations"), 1'750'000'010.0);
+  EXPECT_THAT(metrics_.text(), HasSubstr("check=\"pcie-mrrs\",status=\"pass\"}"));
+  tree_.remove("pci-config");
+  run_for(31s);
+  EXPECT_EQ(seconds("pci-config"), 0.0);
+  EXPECT_THAT(metrics_.text(), testing::Not(HasSubstr("check=\"pcie-mrrs\",status=\"pass\"}")));
 }
 
 TEST_F(ChangingMachine, WorkThatRaisesALinkWritesNothing) {

@@ -65,9 +65,13 @@ Attempt find(const Registrations& found, Step step, const std::string& nic = {},
 TEST(Registration, TriesEveryPairInBothWays) {
   const auto found = run_child(probe_command());
   EXPECT_EQ(found.problem, "");
-  // Devices; of each NIC open, host memory, driver; GPUs; of each GPU its memory and two ways to two NICs.
-  EXPECT_EQ(found.attempts.size(), 1U + 2 * 3 + 1 + 2 * (1 + 2 * 2));
-  for (const auto& attempt : found.attempts) EXPECT_EQ(attempt.outcome, Outcome::kDone) << describe(attempt);
+  // Devices; of each NIC open, host memory, driver; GPUs; of each GPU its memory, its link and two ways to two NICs.
+  EXPECT_EQ(found.attempts.size(), 1U + 2 * 3 + 1 + 2 * (1 + 1 + 2 * 2));
+  for (const auto& attempt : found.attempts) {
+    // These GPUs are in no sysfs.
+    EXPECT_EQ(attempt.outcome, attempt.step == Step::kLinkLoad ? Outcome::kNotTried : Outcome::kDone)
+        << describe(attempt);
+  }
   EXPECT_FALSE(any_failed(found));
   find(found, Step::kPeerMemory, "mlx5_1", "0000:43:00.0");
 }
@@ -81,6 +85,22 @@ TEST(Registration, ARefusalHasItsErrnoAndTheOthersGoOn) {
   EXPECT_EQ(find(found, Step::kPeerMemory, "mlx5_1", kGpu0).why, "ibv_reg_mr: Bad address");
   EXPECT_EQ(find(found, Step::kDmaBufDriver, "mlx5_1").error, 95);
   EXPECT_TRUE(any_failed(found));
+}
+
+TEST(Registration, ReadsAGpusLinkUnderLoad) {
+  const NodeTree machine("dgx-h100-like");
+  auto command = probe_command();
+  command.arguments.insert(command.arguments.end(), {"--sys", (machine.folder() / "sys").string()});
+  EXPECT_EQ(find(run_child(command), Step::kLinkLoad, "", kGpu0).saw, "32.0 GT/s PCIe x16");
+  {
+    const FakeDrivers drivers("FAKE_RULES", "copy * 700");
+    const auto found = run_child(command);
+    EXPECT_EQ(find(found, Step::kLinkLoad, "", kGpu0).why, "cuMemcpyHtoD: CUDA_ERROR_UNKNOWN");
+    EXPECT_TRUE(any_failed(found));
+  }
+  // In a job's pod time is not spent on it.
+  const FakeDrivers pod("PACELINE_JOB_NAME", "resnet");
+  for (const auto& attempt : run_child(command).attempts) EXPECT_NE(attempt.step, Step::kLinkLoad);
 }
 
 TEST(Registration, OneWayIsEnough) {
@@ -158,8 +178,13 @@ TEST(Registration, TriesHostMemoryWhereThereIsNoGpu) {
 
 TEST(Registration, KnowsThatItRunsInAPodOfAJob) {
   EXPECT_FALSE(run_child(probe_command()).in_pod);
+  EXPECT_TRUE(run_child(probe_command()).nccl.empty());
   const FakeDrivers pod("PACELINE_JOB_NAME", "resnet");
-  EXPECT_TRUE(run_child(probe_command()).in_pod);
+  const FakeDrivers nccl("NCCL_IB_DISABLE", "1");
+  const auto found = run_child(probe_command());
+  EXPECT_TRUE(found.in_pod);
+  EXPECT_THAT(found.nccl, testing::Contains(NcclSetting{"NCCL_IB_DISABLE", "1", "the environment"}));
+  EXPECT_THAT(found.netdevs, testing::Contains("lo"));
 }
 
 TEST(RegistrationChild, AnswersOfAnotherProgramAreNone) {
@@ -209,6 +234,9 @@ TEST(RegistrationReport, IsReadAsItWasWritten) {
   found.attempts = {{Step::kDevices, "", "", Outcome::kDone, 0, ""},
                     {Step::kDmaBuf, "mlx5_0", kGpu0, Outcome::kRefused, 95, "ibv_reg_dmabuf_mr: no"},
                     {Step::kPeerMemory, "mlx5_0", kGpu0, Outcome::kHung, 0, "no answer"}};
+  found.nccl = {{"NCCL_IB_HCA", "mlx5_1", "/etc/nccl.conf"}};
+  found.netdevs = {"lo", "eth0"};
+  found.taken = WallTime(std::chrono::seconds(1'750'000'000));
   EXPECT_EQ(read_registrations(registrations_json(found)).value(), found);
   found = {};
   found.problem = "no RDMA device";
@@ -224,6 +252,10 @@ TEST(RegistrationReport, NonsenseIsNamed) {
            {R"({"version":1})", "attempts is not a list"},
            {R"({"version":1,"attempts":[],"memlockBytes":-1})", "memlockBytes is -1"},
            {R"({"version":1,"attempts":["x"]})", "an attempt is not an object"},
+           {R"({"version":1,"attempts":[],"taken":"noon"})", "taken is \"noon\""},
+           {R"({"version":1,"attempts":[],"nccl":{}})", "nccl is not a list"},
+           {R"({"version":1,"attempts":[],"nccl":[1]})", "a setting in nccl is not an object"},
+           {R"({"version":1,"attempts":[],"netdevs":[1]})", "a name in netdevs is not a text"},
            {R"({"version":1,"attempts":[{"step":"jump","outcome":"done"}]})", "step is \"jump\""},
            {R"({"version":1,"attempts":[{"step":"open","outcome":7}]})", "outcome is \"\""}}) {
     const auto report = read_registrations(text);
@@ -251,7 +283,7 @@ TEST(RegistrationProgram, EndsAsItsReportSays) {
   const NodeTree place("nothing");
   const ProbeRun good = run_probe(place, PACELINE_FAKE_IBVERBS);
   EXPECT_EQ(good.code, 0);
-  EXPECT_EQ(read_registrations(good.report).value().attempts.size(), 18U);
+  EXPECT_EQ(read_registrations(good.report).value().attempts.size(), 20U);
   {
     const FakeDrivers drivers("FAKE_RULES", "host mlx5_1 12");
     const ProbeRun bad = run_probe(place, PACELINE_FAKE_IBVERBS);

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/checks/looked.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/probe/root.hpp"
+#include "common/base/duration.hpp"
+
+namespace paceline::agent {
+namespace {
+
+std::string age_text(const char* what, bool there, const std::optional<WallTime>& taken, WallTime now) {
+  if (!there) return std::string("no ") + what;
+  if (!taken) return std::string(what) + " of an unknown time";
+  // A clock that was set back makes nothing younger than new; nobody reads fractions of a second of a look.
+  const auto age = std::max(std::chrono::floor<std::chrono::seconds>(now - *taken), std::chrono::seconds(0));
+  return std::string(what) + " of " + format_duration(age) + " ago";
+}
+
+}  // namespace
+
+Looked read_looked(const LookedFiles& files) {
+  Looked looked;
+  looked.pci = PciSnapshot(files.pci_config);
+  if (files.registrations.empty()) return looked;
+  const auto text = read_text(files.registrations);
+  if (!text) return looked;
+  auto report = read_registrations(*text);
+  if (report) {
+    looked.registrations = std::move(*report);
+  } else {
+    looked.problem = "cannot use " + files.registrations.string() + ": " + report.error().message;
+  }
+  return looked;
+}
+
+std::string ages_text(const LookedFiles& files, const Looked& looked, WallTime now) {
+  std::string text;
+  if (!files.pci_config.empty())
+    text = age_text("PCI configuration", looked.pci.taken().has_value(), looked.pci.taken(), now);
+  if (!files.registrations.empty()) {
+    text += (text.empty() ? "" : ", ");
+    text += age_text("registrations", looked.registrations.has_value(), looked.registrations_taken(), now);
+  }
+  return text;
+}
+
+}  // namespace paceline::agent

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/checks/pod_verdict.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/checks/check.hpp"
+
+namespace paceline::agent {
+namespace {
+
+using Which = std::function<bool(const Attempt&)>;
+
+const Attempt* first_of(const Registrations& tried, const Which& which) {
+  const auto found = std::find_if(tried.attempts.begin(), tried.attempts.end(), which);
+  return found == tried.attempts.end() ? nullptr : &*found;
+}
+
+bool went_wrong(const Attempt& attempt) {
+  return attempt.outcome == Outcome::kRefused || attempt.outcome == Outcome::kHung;
+}
+
+std::string told(const Attempt& attempt) { return describe(attempt) + ": " + attempt.why; }
+
+PodVerdict about(std::optional<bool> ready, std::string_view id, std::string evidence) {
+  const Check* check = find_check(id);
+  return {ready, std::string(id), std::move(evidence), check == nullptr ? "" : std::string(check->remedy)};
+}
+
+PodVerdict bad(std::string_view id, std::string evidence) { return about(false, id, std::move(evidence)); }
+
+/// Of each pair of GPU and NIC one way is enough; absent when all that were tried have one.
+std::optional<PodVerdict> bad_pair(const Registrations& tried) {
+  for (const auto& attempt : tried.attempts) {
+    if (attempt.step != Step::kDmaBuf && attempt.step != Step::kPeerMemory) continue;
+    // A driver that hangs here hangs the job, whichever way it takes.
+    if (attempt.outcome == Outcome::kHung)
+      return bad(attempt.step == Step::kDmaBuf ? "dmabuf" : "peermem-effective", told(attempt));
+    if (attempt.step != Step::kDmaBuf || attempt.outcome != Outcome::kRefused) continue;
+    const Attempt* other = first_of(tried, [&](const Attempt& way) {
+      return way.step == Step::kPeerMemory && way.nic == attempt.nic && way.gpu == attempt.gpu;
+    });
+    if (other != nullptr && other->outcome == Outcome::kDone) continue;
+    return bad("dmabuf", told(attempt) + (other == nullptr ? "" : "; by its pointer: " + other->why));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+PodVerdict judge_pod(const Registrations& tried) {
+  std::vector<std::string> nics;
+  for (const auto& attempt : tried.attempts) {
+    if (attempt.step == Step::kOpen && attempt.outcome == Outcome::kDone) nics.push_back(attempt.nic);
+  }
+  // In the order in which one causes the next.
+  if (nics.empty()) {
+    const Attempt* first = first_of(tried, went_wrong);
+    return bad("uverbs-access", !tried.problem.empty() ? tried.problem
+                                : first != nullptr     ? told(*first)
+                                                       : "no RDMA device was opened");
+  }
+  if (tried.memlock_bytes)
+    return bad("memlock", "locked memory is limited to " + std::to_string(*tried.memlock_bytes / 1024) + " KiB");
+  for (const auto& trouble : nccl_troubles(tried.nccl, nics, tried.netdevs)) {
+    if (trouble.forbids) return bad("nccl-env", trouble.evidence);
+  }
+  const Attempt* before = first_of(tried, [](const Attempt& attempt) {
+    const bool way = attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory;
+    return !way && attempt.step != Step::kDmaBufDriver && attempt.step != Step::kOpen && went_wrong(attempt);
+  });
+  if (before != nullptr) return bad("dmabuf", told(*before));
+  if (auto pair = bad_pair(tried)) return std::move(*pair);
+  const Attempt* left = first_of(tried, [](const Attempt& attempt) { return attempt.outcome == Outcome::kNotTried; });
+  if (left != nullptr) return about(std::nullopt, "dmabuf", told(*left));
+  const bool any = first_of(tried, [](const Attempt& attempt) {
+                     return (attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory) &&
+                            attempt.outcome == Outcome::kDone;
+                   }) != nullptr;
+  if (!any) return about(std::nullopt, "dmabuf", "no GPU's memory was tried");
+  return {true, "", "", ""};
+}
+
+std::string pod_verdict_json(const PodVerdict& verdict) {
+  nlohmann::json line{{"version", 1}, {"ready", nullptr}};
+  if (verdict.ready) line["ready"] = *verdict.ready;
+  if (!verdict.check.empty()) line["check"] = verdict.check;
+  if (!verdict.evidence.empty()) line["evidence"] = verdict.evidence;
+  if (!verdict.remedy.empty()) line["remedy"] = verdict.remedy;
+  return line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace paceline::agent
