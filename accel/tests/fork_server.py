@@ -9,6 +9,7 @@ with its process ({"started": pid}), and one tells its end ({"ended": pid, "code
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import selectors
@@ -19,6 +20,7 @@ import sys
 import time
 import traceback
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +31,12 @@ LARGEST = 1 << 17
 class ForkServer:
     """The caller's side. Not for several threads at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, imports: Sequence[str] = ()) -> None:
+        """`imports`: what else the programs import, and need not each."""
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # One thread of computing, as every program here: read once, when the libraries are loaded.
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, __file__, str(theirs.fileno())]
+        command = [sys.executable, __file__, str(theirs.fileno()), *imports]
         # Not a terminal: a program's output is buffered as that of any rank.
         self._process = subprocess.Popen(
             command, env=environment, pass_fds=[theirs.fileno()], stdout=subprocess.DEVNULL
@@ -144,6 +147,8 @@ def main() -> None:
 
     if int(torch.__version__.split(".")[0]) >= 2:
         import torch._dynamo  # the first optimizer imports it
+    for name in sys.argv[2:]:
+        importlib.import_module(name)
     # What is here now is no program's garbage: no fork has to walk, and so copy, its pages.
     gc.collect()
     gc.freeze()

@@ -49,6 +49,8 @@ def state() -> list[Any]:
 class Rows(Dataset):
     """Each sample tells its index, and what the worker's random numbers are at that point."""
 
+    counts = True  # how many samples it has made, which is then a part of each
+
     def __init__(self, size: int = 26, large: bool = False) -> None:
         self.size, self.large = size, large
         self.calls = 0
@@ -58,7 +60,7 @@ class Rows(Dataset):
         return self.size
 
     def __getitem__(self, index: Any) -> Any:
-        self.calls += 1
+        self.calls += self.counts
         info = get_worker_info()
         row = torch.full((LARGE if self.large else 3,), float(index) * self.scale)
         luck = torch.rand(2), random.random(), float(np.random.rand())

@@ -142,7 +142,8 @@ def test_what_is_not_supported_is_torchs(train: Train) -> None:
     assert any("Adam: 1 by PyTorch (float64 gradients of float64 parameters)" in line for line in lines), lines
     assert any("AdamW: 1 by PyTorch (bfloat16 parameters" in line for line in lines), lines
     assert any("Inherits: 1 tensors fused" in line for line in lines), lines
-    assert not any("Mine" in line for line in lines), "its step is its own"
+    assert any("Mine: PyTorch's own (its class has a step of its own)" in line for line in lines), lines
+    assert any("LBFGS: PyTorch's own (no fused step for this class)" in line for line in lines), lines
 
 
 def test_closures_schedulers_hooks_and_marks_go_on(train: Train) -> None:

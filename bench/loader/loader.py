@@ -4,7 +4,8 @@
 One row is three epochs of synthetic images, made by the workers as a decoder would make them (8-bit pixels from memory, cast and
 normalised). Each contender runs twice a round: into a loop that only reads each batch once (the null model), and into one that
 then waits as for a device whose step takes 1.3 times what PyTorch's loader takes for a batch. Told of each: images a second with the
-null model; the wait for the first batch of the later epochs and the 95th percentile of all waits, both with the device; stall, the
+null model; the wait for the first batch of the later epochs (ours begins
+them ahead) and the 95th percentile of all waits, both with the device; stall, the
 share of the slower of loader and device that is lost when both run; processor seconds of loop and workers per 1,000 samples; and
 the memory of loop and workers. The ratio is images a second of ours over PyTorch's with the null model, each round against its
 neighbour in time, the median.
@@ -13,6 +14,7 @@ neighbour in time, the median.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import resource
@@ -142,6 +144,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--prefetch", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--not-ahead", action="store_true", help="ours does not begin the next epoch ahead")
     options = parser.parse_args()
     marks = sys.modules.get("paceline._torch_marks")
     if marks is not None:
@@ -151,7 +154,8 @@ def main() -> None:
     load = os.getloadavg()[0]
     device_s = 1.3 * options.batch / Run(Torchs, images, options).epochs(0)
     results = {"torch": Result(), "ours": Result()}
-    kinds = {"torch": Torchs, "ours": Ours}
+    # An image is a function of its index: the program says so, as one whose samples are must.
+    kinds = {"torch": Torchs, "ours": functools.partial(Ours, ahead=not options.not_ahead)}
     for number in range(options.rounds):
         for name in ("torch", "ours") if number % 2 == 0 else ("ours", "torch"):
             Run(kinds[name], images, options).measure(device_s, results[name])

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of Paceline inside the training process. Programs need not know it; `step` and `explain` are for those
-that do."""
+"""The part of Paceline inside the training process. Programs need not know it; `accelerate`, `step` and
+`explain` are for those that do."""
 
 from __future__ import annotations
 
-__all__ = ["explain", "step"]
+# Not typing's own: this is imported into every Python program of the container.
+TYPE_CHECKING = False
+
+__all__ = ["accelerate", "explain", "step"]
 
 
 def step(number: int = -1) -> None:
@@ -15,8 +18,33 @@ def step(number: int = -1) -> None:
     _marks.explicit_step(number)
 
 
-def explain() -> str:
-    """What is on in this process, in which numerics class, and why; what it costs."""
+def accelerate(
+    model: Any = None, optimizer: Any = None, loader: Any = None, config: Mapping[str, Any] | None = None
+) -> Any:
+    """Speeds up what it can of a training, in place, as a job with spec.acceleration has it done to a program that does not call
+    this; the rest is left as it is, and `explain` says why. Returns what was given.
+
+        model, optimizer, loader = paceline.accelerate(model, optimizer, loader)
+
+    config: {"loader": "Auto" or "Off", "optimizer": "Auto" or "Off", "numerics": "Reordered", "Bitwise" or "Lossy",
+    "ahead": True or False}; see paceline.loader for `ahead`. Where ranks train together, all call it alike."""
+    from paceline import _accelerate
+
+    return _accelerate.accelerate(model, optimizer, loader, config)
+
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, Literal, overload
+
+    @overload
+    def explain() -> str: ...
+    @overload
+    def explain(as_dict: Literal[True]) -> dict[str, Any]: ...
+
+
+def explain(as_dict: bool = False) -> Any:
+    """What is on in this process, in which numerics class, and why; what it costs. As a dict: by feature."""
     from paceline import _explain
 
-    return _explain.explain()
+    return _explain.as_dict() if as_dict else _explain.explain()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What paceline.explain() says. Only what is known of this process, nothing promised."""
+"""What paceline.explain() says, as text and as a dict. Only what is known of this process, nothing promised."""
 
 from __future__ import annotations
 
@@ -8,29 +8,82 @@ import sys
 from paceline._inject import disabled
 from paceline._marks import trace
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+TRACING = "step tracing"
+OPTIMIZERS = "fused optimizers"
+LOADERS = "loader"
+PRECISION = "mixed precision"
+OPERATORS = "fused operators"
+_NUMERICS = {OPTIMIZERS: "Reordered", PRECISION: "Lossy", OPERATORS: "Reordered"}  # of others: Bitwise
+_NOT_ASKED = {OPTIMIZERS: "PACELINE_OPTIMIZER is not set", LOADERS: "PACELINE_LOADER is not set"}
+_TITLES = {
+    OPTIMIZERS: "fused optimizers in place of PyTorch's own",
+    LOADERS: "our iterator in place of PyTorch's own in loaders",
+}
+
+model_given = ""  # class of the last model given to paceline.accelerate
+
+
+def features() -> dict[str, Any]:
+    """By feature: state ("on" or "off"), reason, numerics class, and each object of the program that it has met: `seen`."""
+    stopped = "off (PACELINE_DISABLE=1)" if disabled() else ""
+    marks = sys.modules.get("paceline._torch_marks")
+    on = trace.lib is not None
+    tracing = _feature(stopped or f"{'on' if on else 'off'} ({trace.reason})", TRACING, [])
+    tracing["patches"] = dict(getattr(marks, "patches", {}))
+    tracing["mark_cost_ns"] = trace.mark_cost_ns if on else None
+    found = {TRACING: tracing}
+    for name, module in ((OPTIMIZERS, "paceline.optim._report"), (LOADERS, "paceline.loader._report")):
+        report = sys.modules.get(module)
+        switch = report.switch if report is not None else f"off ({_NOT_ASKED[name]})"
+        found[name] = _feature(stopped or switch, name, report.seen() if report is not None else [])
+    amp = sys.modules.get("paceline.amp")
+    asked = amp.decorated if amp is not None else []
+    switch = f"on ({', '.join(asked)})" if asked else "off (the program does not call paceline.amp.decorate)"
+    found[PRECISION] = _feature(switch, PRECISION, [])
+    left = f"off ({model_given or 'every model'} is left as it is: there are none for any model)"
+    found[OPERATORS] = _feature(left, OPERATORS, [])
+    return found
+
+
+def _feature(switch: str, name: str, seen: list[dict[str, Any]]) -> dict[str, Any]:
+    state, _, reason = switch.partition(" ")
+    if reason.startswith("("):
+        reason = reason[1:-1]
+    return {
+        "state": state,
+        "reason": reason,
+        "numerics": _NUMERICS.get(name, "Bitwise"),
+        "seen": seen,
+        "_said": switch,
+    }
+
+
+def as_dict() -> dict[str, Any]:
+    return {
+        name: {key: value for key, value in feature.items() if key[0] != "_"} for name, feature in features().items()
+    }
+
 
 def explain() -> str:
     if disabled():
         return "step tracing: off (PACELINE_DISABLE=1)"
-    state = "on" if trace.lib is not None else "off"
-    lines = [f"step tracing: {state} ({trace.reason}); numerics class Bitwise: it only reads clocks"]
-    if trace.lib is not None:
-        lines.append(
-            f"  cost: about {trace.mark_cost_ns} ns a mark in Python; every record's overhead_ns has the whole of it"
-        )
-    marks = sys.modules.get("paceline._torch_marks")
-    for name, what in sorted(getattr(marks, "patches", {}).items()):
-        lines.append(f"  {name}: {what}")
-    if not getattr(marks, "patches", {}):
+    found = features()
+    tracing = found[TRACING]
+    lines = [f"step tracing: {tracing['_said']}; numerics class Bitwise: it only reads clocks"]
+    if tracing["mark_cost_ns"] is not None:
+        cost = tracing["mark_cost_ns"]
+        lines.append(f"  cost: about {cost} ns a mark in Python; every record's overhead_ns has the whole of it")
+    lines += [f"  {name}: {what}" for name, what in sorted(tracing["patches"].items())]
+    if not tracing["patches"]:
         lines.append("  PyTorch: not patched (not imported, or a way in was not on PYTHONPATH)")
-    report = sys.modules.get("paceline.optim._report")
-    switch = report.switch if report is not None else "off (PACELINE_OPTIMIZER is not set)"
-    lines.append(f"fused optimizers in place of PyTorch's own: {switch}; numerics class Reordered")
-    if report is not None:
-        lines += report.lines()
-    loaders = sys.modules.get("paceline.loader._report")
-    switch = loaders.switch if loaders is not None else "off (PACELINE_LOADER is not set)"
-    lines.append(f"our iterator in place of PyTorch's own in loaders: {switch}; numerics class Bitwise")
-    if loaders is not None:
-        lines += loaders.lines()
+    for name in (OPTIMIZERS, LOADERS):
+        feature = found[name]
+        lines.append(f"{_TITLES[name]}: {feature['_said']}; numerics class {feature['numerics']}")
+        lines += [f"  {entry['name']}: {entry['text']}" for entry in feature["seen"]]
+    lines.append(f"{PRECISION}: {found[PRECISION]['_said']}; numerics class Lossy")
+    lines.append(f"{OPERATORS}: {found[OPERATORS]['_said']}")
     return "\n".join(lines)

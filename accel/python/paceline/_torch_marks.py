@@ -44,6 +44,8 @@ TESTED = {
 # What is on or off and why, for explain().
 patches: dict[str, str] = {}
 _undo: list[Callable[[], None]] = []
+# Called with each optimizer that the program makes.
+optimizer_made: list[Callable[[Any], None]] = []
 
 UNKNOWN = abi.SAMPLES_UNKNOWN
 
@@ -325,6 +327,8 @@ def _patch_optimizers(torch: ModuleType) -> None:
                 owner = next(base for base in type(self).__mro__ if "step" in base.__dict__)
                 if owner is not Optimizer:
                     _replace(owner, "step", traced(step))
+            for made in optimizer_made:
+                made(self)
         except Exception as error:
             _say_once(f"the optimizer {type(self).__name__}", error)
 

@@ -23,18 +23,30 @@ Sample = TypeVar("Sample", covariant=True)
 
 
 class DataLoader(torch.utils.data.DataLoader[Sample]):
-    """torch.utils.data.DataLoader with torch's arguments."""
+    """torch.utils.data.DataLoader with torch's arguments, and `ahead`: whether persistent workers begin the next epoch while this one
+    ends. By default where it is proven to change nothing; True says that a sample depends on its index and on the generators of
+    torch, random and NumPy alone, and that making it changes nothing else that another one depends on."""
+
+    def __init__(self, *args: Any, ahead: bool | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._paceline_ahead = ahead
 
     def _get_iterator(self) -> Any:
         ours = _iterator.iterator(self)
         return super()._get_iterator() if ours is None else ours
 
 
-def accelerate(loader: Any) -> Any:
-    """The same loader, accelerated from its next iteration on. One whose class makes iterators of its own is left as it is."""
+def accelerate(loader: Any, ahead: bool | None = None) -> Any:
+    """The same loader, accelerated from its next iteration on. One whose class makes iterators of its own is left as it is. `ahead` is
+    that of DataLoader."""
     if type(loader)._get_iterator not in (torch.utils.data.DataLoader._get_iterator, DataLoader._get_iterator):
         _report.account_of(loader).left(loader, f"{type(loader).__qualname__} makes its own iterators")
     else:
         _patch.patch()
         loader._paceline_loader = True
+        if ahead is not None:
+            loader._paceline_ahead = ahead
+        if not _report.switch.startswith(_patch.ON):
+            _report.switch = _patch.GIVEN
+        _report.account_of(loader).why = _iterator.why_not(loader)
     return loader

@@ -4,12 +4,17 @@ exceptions and shutdown stay PyTorch's; only how messages and batches pass is ou
 
 Every message belongs to a generation, which a resumed iteration begins. What arrives of an earlier one (a loop that was
 left early) is dropped, so nobody waits for it.
+
+The next generation's first tasks may be sent before PyTorch asks for them, as they are foreseen (_ahead.py). When it does, each is
+held against its foreseen one: as long as they are equal there is nothing to send; at the first that is not, that generation is
+dropped, workers get back the random state that they had before it, and all is sent anew.
 """
 
 from __future__ import annotations
 
 import collections
 import ctypes
+import mmap
 import os
 import queue
 import struct
@@ -18,11 +23,12 @@ from typing import Any, Callable
 
 from torch.utils.data._utils import worker as torch_worker
 
-from paceline.loader import _batches
+from paceline.loader import _ahead, _batches
 from paceline.loader._held import Slots
 from paceline.loader._native import MAX_SLOTS, Region
 
-_HEAD = struct.Struct("<I")  # to a worker: generation
+_HEAD = struct.Struct("<II")  # to a worker: generation, one of the following
+PLAIN, KEEP, GO_BACK = 0, 1, 2  # KEEP: note the random state; GO_BACK: take up again that of the generation before this
 _ANSWER = struct.Struct("<IiQQ")  # to the maker: generation, slot, where in it a large pickle lies and its size
 DONE = 4  # the argument of PyTorch's worker loop that tells it to end (an event)
 LARGE = 32 * 1024  # a pickle that does not go through the ring
@@ -36,10 +42,25 @@ class Exchange:
         slots = min(MAX_SLOTS, prefetch + 2)  # those being filled or waiting, one in use, one not yet given up
         self.region = Region(workers, slots, SLOT_BYTES)
         self.slots = Slots(self.region)
+        self.workers = workers
         self.generation = 0
         self.local: collections.deque[Any] = collections.deque()
         self.in_slabs = 0
         self.in_messages = 0
+        # Of the next generation: what is foreseen, how many of these have been sent, and how many were then asked for.
+        self.foreseen: list[tuple[int, bytes]] = []  # by worker
+        self.sent = 0
+        self.matched = 0
+        self.filling = False  # the present pass goes on
+        self.comparing = False  # PyTorch asks for the first tasks of the next
+        self.early: collections.deque[tuple[int, bytes]] = collections.deque()  # of the next generation
+        self.ready: collections.deque[tuple[int, bytes]] = collections.deque()  # of this one, that came early
+        self.hits = 0
+        self.misses = 0
+        self.misses_in_a_row = 0
+        self.dropped = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast(
+            "I"
+        )  # [0]: the generation that nobody wants any more
 
     def put(self, worker: int, value: Any) -> None:
         """What PyTorch puts into a worker's queue."""
@@ -48,7 +69,56 @@ class Exchange:
             self.local.append((value, None))
             if worker == 0:
                 self.generation += 1
-        self.region.tell(worker, _HEAD.pack(self.generation) + _batches.dumps(value))
+                self.comparing, self.filling = self.filling, False
+                while self.ready:  # of a pass that was left early
+                    self._drop(*self.ready.popleft())
+                self.early, self.ready = self.ready, self.early
+            if self.comparing:
+                return  # they have it
+        data = _batches.dumps(value)
+        if self.comparing and value is not None:
+            if self.matched < self.sent and self.foreseen[self.matched] == (worker, data):
+                self.matched += 1
+                return
+            self.compared()
+        self._tell(worker, data)
+
+    def _tell(self, worker: int, data: bytes, what: int = PLAIN, later: int = 0) -> None:
+        self.region.tell(worker, _HEAD.pack(self.generation + later, what) + data)
+
+    def fill(self, foreseen: Callable[[], list[tuple[int, Any]]]) -> None:
+        """There is room for one task more than the present pass has."""
+        if not self.filling:
+            self.foreseen = [(worker, _batches.dumps(task)) for worker, task in foreseen()]
+            self.sent = self.matched = 0
+            if not self.foreseen:
+                return
+            self.filling = True
+            for worker in range(self.workers):
+                self._tell(worker, _batches.dumps(torch_worker._ResumeIteration()), KEEP, 1)
+        if self.sent < len(self.foreseen):
+            self._tell(*self.foreseen[self.sent], later=1)
+            self.sent += 1
+
+    def compared(self) -> None:
+        """No further task of this pass was foreseen. If one was that is not asked for, none of them count."""
+        if not self.comparing:
+            return
+        self.comparing = False
+        if self.matched == self.sent:
+            self.hits += 1
+            self.misses_in_a_row = 0
+            return
+        self.misses += 1
+        self.misses_in_a_row += 1
+        self.dropped[0] = self.generation
+        self.generation += 1
+        while self.ready:
+            self._drop(*self.ready.popleft())
+        for worker in range(self.workers):
+            self._tell(worker, _batches.dumps(torch_worker._ResumeIteration()), GO_BACK)
+        for worker, task in self.foreseen[: self.matched]:
+            self._tell(worker, task)
 
     def get(self, timeout: float) -> Any:
         """The next of what a worker put. Raises queue.Empty when the time is over."""
@@ -56,6 +126,8 @@ class Exchange:
         while True:
             if self.local:
                 return self.local.popleft()
+            if self.ready:
+                return self._open(*self.ready.popleft())
             left = end - time.monotonic()
             found = self.region.collect(max(0, int(left * 1000)))
             if found is None:
@@ -63,11 +135,18 @@ class Exchange:
                 if left <= 0:
                     raise queue.Empty
                 continue
-            generation, slot, _, _ = _ANSWER.unpack_from(found[1])
+            generation = _ANSWER.unpack_from(found[1])[0]
             if generation == self.generation:
                 return self._open(*found)
-            if slot >= 0:
-                self.region.release(found[0], slot)
+            if self.filling and generation == self.generation + 1:
+                self.early.append(found)
+            else:
+                self._drop(*found)
+
+    def _drop(self, worker: int, message: bytes) -> None:
+        slot = _ANSWER.unpack_from(message)[1]
+        if slot >= 0:
+            self.region.release(worker, slot)
 
     def _open(self, worker: int, message: bytes) -> Any:
         _, slot, begin, size = _ANSWER.unpack_from(message)
@@ -83,9 +162,13 @@ class Exchange:
 class Worker:
     """A worker's side, in its process."""
 
-    def __init__(self, region: Region, worker: int, done: Any) -> None:
+    def __init__(self, exchange: Exchange, worker: int, done: Any) -> None:
+        region = exchange.region
         self.region, self.worker = region, worker
         self.slab = _batches.Slab(region, worker)
+        self.dropped = exchange.dropped
+        self.skipped = 0  # the last generation that was dropped before anything of it was made
+        self.kept: tuple[int, Any] = (0, None)  # generation, and the random state before it
         self.generation = 0
         self.parent = os.getppid()
         self.done = done
@@ -96,7 +179,16 @@ class Worker:
             left = end - time.monotonic()
             message = self.region.hear(self.worker, max(0, int(left * 1000)))
             if message is not None:
-                (self.generation,) = _HEAD.unpack_from(message)
+                generation, what = _HEAD.unpack_from(message)
+                if what == KEEP and generation == self.dropped[0]:
+                    self.skipped = generation
+                if generation and generation in (self.skipped, self.dropped[0]):
+                    continue
+                self.generation = generation
+                if what == KEEP:
+                    self.kept = (generation, _ahead.random_state())
+                elif what == GO_BACK and self.kept[0] == generation - 1:
+                    _ahead.restore(self.kept[1])
                 return _batches.loads(memoryview(message)[_HEAD.size :])
             if left <= 0:
                 raise queue.Empty
@@ -195,11 +287,11 @@ class Context:
     def Process(self, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         # PyTorch makes a worker's queue, then its process.
         own, results = self._index_queues[-1], self._results
-        number, region = len(self._index_queues) - 1, self._exchange.region
+        number, exchange = len(self._index_queues) - 1, self._exchange
         assert results is not None
 
         def run(*args: Any) -> None:
-            inside = Worker(region, number, args[DONE])
+            inside = Worker(exchange, number, args[DONE])
             own.inside = results.inside = inside
             _batches.collate_into(inside.slab)
             target(*args)

@@ -11,7 +11,7 @@ from torch.utils.data import dataloader
 from torch.utils.data._utils import worker as torch_worker
 
 from paceline._inject import disabled
-from paceline.loader import _native, _report
+from paceline.loader import _ahead, _native, _report
 from paceline.loader._exchange import Context, Exchange
 
 Base = dataloader._MultiProcessingDataLoaderIter
@@ -91,12 +91,43 @@ class _Seen:
 class Iterator(Base):  # type: ignore[misc, valid-type]
     """One pass, or with persistent workers all passes, over a loader."""
 
-    def __init__(self, loader: Any, exchange: Exchange, account: _report.Account) -> None:
+    def __init__(
+        self, loader: Any, exchange: Exchange, account: _report.Account, order: _ahead.Order | None = None
+    ) -> None:
         self._exchange = exchange
         self._account = account
+        self._order = order
         context = loader.multiprocessing_context or torch.multiprocessing
         super().__init__(_Seen(loader, Context(exchange, context)))
         self._profile_name = self._profile_name.replace(type(self).__name__, Base.__name__)
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        if self._order is not None:
+            self._order.begins()
+        super()._reset(loader, first_iter)
+        self._exchange.compared()
+
+    def _next_index(self) -> Any:
+        try:
+            return super()._next_index()
+        except StopIteration:
+            # PyTorch has nothing to send, and asks again with every batch that it hands out.
+            self._look_ahead()
+            raise
+
+    def _look_ahead(self) -> None:
+        exchange = self._exchange
+        exchange.compared()
+        if self._order is None:
+            return
+        try:
+            if exchange.misses_in_a_row < _ahead.MISSES_IN_A_ROW:
+                exchange.fill(self._order.foreseen)
+                return
+            self._account.ahead = f"the order was foreseen wrongly {_ahead.MISSES_IN_A_ROW} times in a row"
+        except Exception as error:
+            self._account.ahead = f"{type(error).__name__}: {error}"
+        self._order = None
 
     def _shutdown_workers(self) -> None:
         super()._shutdown_workers()
@@ -110,16 +141,17 @@ def iterator(loader: Any) -> Any:
     try:
         why = why_not(loader)
         if not why:
+            account.ahead = _ahead.why_not(loader)
+            order = _ahead.Order(loader) if not account.ahead else None
             exchange = Exchange(loader.num_workers, loader.prefetch_factor)
     except Exception as error:  # a loader of the program's own make may have anything in these places
         why = f"{type(error).__name__}: {error}"
     if why:
         account.left(loader, why)
         return None
-    account.why = ""
-    account.iterators += 1
+    account.began(exchange)
     try:
-        return Iterator(loader, exchange, account)
+        return Iterator(loader, exchange, account, order)
     except BaseException:
         exchange.region.retire()
         raise

@@ -19,6 +19,7 @@ from paceline._inject import say
 from paceline.loader import _iterator, _report
 
 ON = "on"
+GIVEN = "on (for those given to paceline.accelerate or paceline.loader.accelerate)"
 _undo: list[Callable[[], None]] = []
 
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of each loader in this process, for paceline.explain(), and the lines that are said once. Holds no loader alive."""
+"""What became of each loader in this process, for paceline.explain(), and the lines that are said once. Holds no loader alive, but tells of
+those that have gone too."""
 
 from __future__ import annotations
 
+import collections
 import os
 import weakref
 from typing import Any
@@ -28,27 +30,63 @@ class Account:
         self.in_slabs = 0
         self.in_messages = 0
         self.why = ""
+        self.ahead = ""  # why no epoch is begun ahead
+        self.hits = 0
+        self.misses = 0
+        self._open: weakref.WeakSet[Any] = weakref.WeakSet()  # exchanges of iterators that have not ended
+
+    def began(self, exchange: Any) -> None:
+        self.why = ""
+        self.iterators += 1
+        self._open.add(exchange)
 
     def add(self, exchange: Any) -> None:
         self.in_slabs += exchange.in_slabs
         self.in_messages += exchange.in_messages
-        exchange.in_slabs = exchange.in_messages = 0
+        self.hits += exchange.hits
+        self.misses += exchange.misses
+        exchange.in_slabs = exchange.in_messages = exchange.hits = exchange.misses = 0
 
     def left(self, loader: Any, why: str) -> None:
         self.why = why
         if loader.num_workers > 0:
             say_once(f"a loader is PyTorch's own: {why}{_advice()}")
 
+    def told(self) -> dict[str, Any]:
+        for exchange in list(self._open):
+            self.add(exchange)
+        return {
+            "name": self.name,
+            "state": "off" if self.why else "on",
+            "reason": self.why,
+            "iterators": self.iterators,
+            "in_slabs": self.in_slabs,
+            "in_messages": self.in_messages,
+            "ahead": "off" if self.ahead else "on",
+            "ahead_reason": self.ahead,
+            "ahead_hits": self.hits,
+            "ahead_misses": self.misses,
+        }
+
     def line(self) -> str:
-        if self.why:
-            return f"  {self.name}: PyTorch's own ({self.why})"
-        return (
-            f"  {self.name}: {self.iterators} iterators; ended ones brought {self.in_slabs} batches in slabs, "
-            f"{self.in_messages} in messages or PyTorch's way"
-        )
+        return f"  {self.name}: {_text(self.told())}"
 
 
+def _text(told: dict[str, Any]) -> str:
+    if told["state"] == "off":
+        return f"PyTorch's own ({told['reason']})"
+    ahead = f"{told['ahead_hits']} epochs begun ahead, {told['ahead_misses']} more in vain"
+    if told["ahead"] == "off":
+        ahead = f"no epoch is begun ahead: {told['ahead_reason']}"
+    return (
+        f"{told['iterators']} iterators brought {told['in_slabs']} batches in slabs, "
+        f"{told['in_messages']} in messages or PyTorch's way; {ahead}"
+    )
+
+
+LIMIT = 64  # of those told of: a program may make loaders without end
 _accounts: weakref.WeakKeyDictionary[Any, Account] = weakref.WeakKeyDictionary()
+_all: collections.deque[Account] = collections.deque(maxlen=LIMIT)
 
 
 def account_of(loader: Any) -> Account:
@@ -57,13 +95,24 @@ def account_of(loader: Any) -> Account:
         if account is None:
             dataset = type(loader.dataset)
             account = _accounts[loader] = Account(f"loader of {dataset.__module__}.{dataset.__qualname__}")
+            _all.append(account)
         return account
     except Exception:  # a class that cannot be hashed, for instance
         return Account("loader")
 
 
-def lines() -> list[str]:
-    return [account.line() for account in _accounts.values()]
+def seen() -> list[dict[str, Any]]:
+    """Loaders of one dataset class that fared alike are told of as one: programs make a loader for every epoch."""
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for account in _all:
+        told = account.told()
+        first = found.setdefault((told["name"], told["reason"], told["ahead_reason"]), told)
+        if first is not told:
+            for count in ("iterators", "in_slabs", "in_messages", "ahead_hits", "ahead_misses"):
+                first[count] += told[count]
+    for told in found.values():
+        told["text"] = _text(told)
+    return list(found.values())
 
 
 def _advice() -> str:

@@ -3,11 +3,13 @@
 
 PACELINE_OPTIMIZER=Auto   and PACELINE_NUMERICS not Bitwise: results differ from PyTorch's by rounding (class Reordered).
 
+An optimizer given to `paceline.accelerate` is updated so in any case.
+
 `step` of the classes is replaced in place: instances, their types, state and checkpoints stay PyTorch's. A step is ours if all of
 the optimizer's parameters are float32 tensors on the CPU and no option asks for something else; otherwise the original
 runs. Only for classes whose arguments are those of a tested PyTorch.
 
-Replicas whose ranks rounded differently would drift apart, so ranks agree when their process group begins: all, or none.
+Ranks that train together use it all, or none (_ranks.py).
 """
 
 from __future__ import annotations
@@ -15,15 +17,15 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import sys
 import weakref
-from datetime import timedelta
 from typing import Any, Callable
 
 import torch
 
+from paceline import _torch_marks
 from paceline._inject import after_import, say
-from paceline.optim import _native, _report
+from paceline.optim import _native, _ranks, _report
+from paceline.optim._fused import Fused
 from paceline.optim._native import Table, Tensor
 from paceline.optim._torch_like import adam_group, sgd_group
 
@@ -38,9 +40,10 @@ TESTED: dict[str, list[set[str]]] = {
     "AdamW": [_ADAM, _ADAM | {"differentiable", "fused"}],
     "SGD": [_SGD, _SGD | {"fused"}],
 }
-AGREEMENT_TIMEOUT = timedelta(seconds=60)
 _KEEPS_AN_EMPTY_BUFFER = int(torch.__version__.split(".")[0]) < 2  # SGD without momentum
 
+GIVEN = "on (for those given to paceline.accelerate)"
+_everywhere = False  # else only what was given to paceline.accelerate
 _undo: list[Callable[[], None]] = []
 
 
@@ -64,91 +67,59 @@ def wanted() -> str:
 
 
 def install() -> None:
+    global _everywhere
     _report.switch = wanted()
     if _report.switch:
         return
-    patched = [name for name in TESTED if _patch(getattr(torch.optim, name))]
+    patched = _patch_all()
+    _everywhere = bool(patched)
     _report.switch = (
         f"on for {', '.join(patched)}" if patched else "off (a PyTorch that this release was not tested with)"
     )
-    if patched:
-        after_import("torch.distributed.distributed_c10d", _watch_process_groups)
+
+
+def _patch_all() -> list[str]:
+    """Puts our step into PyTorch's classes, once. Answers which."""
+    if not _patched:
+        _patched.extend(name for name in TESTED if _patch(getattr(torch.optim, name)))
+        if _patched:
+            _plain.clear()
+            _torch_marks.optimizer_made.append(_made)
+            _undo.append(functools.partial(_torch_marks.optimizer_made.remove, _made))
+            after_import("torch.distributed.distributed_c10d", lambda module: _undo.extend(_ranks.watch(module)))
+    return _patched
+
+
+def accelerate(optimizer: Any) -> str:
+    """Has this one updated by the library where it can. Answers why not, empty where it will be. Where ranks train together, all
+    call it."""
+    outcome = _report.outcome_of(optimizer)
+    if isinstance(optimizer, Fused):
+        return ""  # it is already
+    why = _why_never(optimizer) or _native.why_unavailable()
+    if not why and not any(isinstance(optimizer, getattr(torch.optim, name)) for name in _patch_all()):
+        why = "a PyTorch that this release was not tested with"
+    if not why and not _leads_to_ours(optimizer.step):
+        why = "its class or the program has replaced its step"
+    outcome.never = why
+    if not why:
+        optimizer._paceline_optimizer = True
+        if not _report.switch.startswith("on"):
+            _report.switch = GIVEN
+    _ranks.agree_once()
+    return why
 
 
 def uninstall() -> None:
     """Puts the originals back."""
+    global _everywhere
     while _undo:
         _undo.pop()()
+    _everywhere = False
+    _patched.clear()
+    _steps.clear()
+    _plain.clear()
     _report.switch = "off (uninstalled)"
-
-
-# -- agreement of ranks ------------------------------------------------------------------------------------------------
-
-
-class _Agreement:
-    """What the ranks have agreed in the process group that is open now; None: nothing yet."""
-
-    verdict: bool | None = None
-    groups = 0
-
-
-def _watch_process_groups(module: Any) -> None:
-    original = module.init_process_group
-
-    @functools.wraps(original)
-    def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        try:
-            _agree(module)
-        except Exception as error:
-            _Agreement.verdict = False
-            say(f"PyTorch's optimizers are left as they are: ranks could not agree: {type(error).__name__}: {error}")
-        return result
-
-    package = sys.modules.get("torch.distributed")
-    for owner in (module, package):
-        if owner is not None and getattr(owner, "init_process_group", None) is original:
-            owner.init_process_group = init_process_group
-            _undo.append(functools.partial(setattr, owner, "init_process_group", original))
-
-
-def _agree(module: Any) -> None:
-    """All ranks come here at the same time, out of the same call. The last one to arrive writes what all then read."""
-    _Agreement.groups += 1
-    _Agreement.verdict = None
-    ranks = module.get_world_size()
-    if ranks < 2:
-        return
-    store = module._get_default_store()
-    name = f"paceline/optimizer/{os.environ.get('PACELINE_ATTEMPT', '0')}/{_Agreement.groups}"
-    why = _native.why_unavailable()
-    if why:
-        store.add(f"{name}/unable", 1)
-        say(f"PyTorch's optimizers are left as they are on all ranks: {why}")
-    if store.add(f"{name}/arrived", 1) == ranks:
-        store.set(f"{name}/verdict", "no" if store.add(f"{name}/unable", 0) else "yes")
-    try:
-        store.wait([f"{name}/verdict"], AGREEMENT_TIMEOUT)
-    except Exception:
-        store.add(f"{name}/unable", 1)  # whoever comes later learns of it
-        raise
-    _Agreement.verdict = bytes(store.get(f"{name}/verdict")) == b"yes"
-
-
-def _ranks_refuse() -> str:
-    """Empty where this process may use the library without leaving other ranks behind."""
-    distributed = sys.modules.get("torch.distributed")
-    ranks = 1
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        ranks = distributed.get_world_size()
-    else:
-        told = os.environ.get("WORLD_SIZE", "1")
-        ranks = int(told) if told.isdigit() else 1
-    if ranks < 2 or _Agreement.verdict:
-        return ""
-    if _Agreement.verdict is None:
-        return f"{ranks} ranks without a process group to agree in"
-    return "another rank cannot"
 
 
 # -- the step ----------------------------------------------------------------------------------------------------------
@@ -159,18 +130,23 @@ def _patch(kind: Any) -> bool:
     if known not in TESTED[kind.__name__]:
         say(f"torch.optim.{kind.__name__} is left as it is: its arguments are not those of a tested PyTorch")
         return False
-    if getattr(kind.step, "hooked", False):
-        say(f"torch.optim.{kind.__name__} is left as it is: optimizers were made before Paceline came in")
-        return False
     if "step" not in kind.__dict__:
         return True  # inherits a step that is replaced where it is
-    original = kind.step
+    # Once the class has had an instance, PyTorch's profiling is around the step, and our marks around that: ours goes inside, so
+    # that whoever has got hold of the outer one (a learning-rate schedule) reaches it as well.
+    holder, original = None, kind.step
+    while getattr(original, "hooked", False):
+        holder, original = original, original.__wrapped__
+    cell = _cell_of(holder, original)
+    if holder is not None and cell is None:
+        say(f"torch.optim.{kind.__name__} is left as it is: its step is wrapped in an unknown way")
+        return False
     compiler = getattr(torch, "compiler", None)
     compiling = getattr(compiler, "is_compiling", None) or (lambda: False)
 
     @functools.wraps(original)
     def step(self: Any, closure: Callable[[], Any] | None = None, **unknown: Any) -> Any:
-        if compiling() or unknown or not _is_ours(self, step):
+        if compiling() or unknown or not (_everywhere or _given(self)) or not _is_ours(self):
             return original(self, closure, **unknown)
         loss = None
         if closure is not None:
@@ -180,24 +156,57 @@ def _patch(kind: Any) -> bool:
             original(self)
         return loss
 
-    kind.step = step
-    _undo.append(functools.partial(setattr, kind, "step", original))
+    _steps.append(step)
+    if holder is None:
+        kind.step = step
+        _undo.append(functools.partial(setattr, kind, "step", original))
+    else:
+        cell.cell_contents, holder.__wrapped__ = step, step
+        _undo.append(functools.partial(setattr, cell, "cell_contents", original))
+        _undo.append(functools.partial(setattr, holder, "__wrapped__", original))
     return True
+
+
+def _cell_of(holder: Any, held: Any) -> Any:
+    """Where a wrapper keeps the function that it calls."""
+    return next((cell for cell in getattr(holder, "__closure__", None) or () if cell.cell_contents is held), None)
+
+
+def _given(optimizer: Any) -> bool:
+    return getattr(optimizer, "_paceline_optimizer", False)
+
+
+_steps: list[Any] = []  # that took the place of PyTorch's
+_patched: list[str] = []  # classes
+
+
+def _made(optimizer: Any) -> None:
+    """Notes an optimizer, so that explain() does not leave it out though its step is never ours."""
+    if _everywhere and not isinstance(optimizer, Fused):
+        outcome = _report.outcome_of(optimizer)
+        outcome.never = _why_never(optimizer) or ("" if _is_ours(optimizer) else "its class has a step of its own")
+
+
+def _why_never(optimizer: Any) -> str:
+    known = tuple(getattr(torch.optim, name) for name in TESTED)
+    return "" if isinstance(optimizer, known) else "no fused step for this class"
+
+
+def _leads_to_ours(step: Any) -> bool:
+    while step not in _steps and getattr(step, "__wrapped__", None) is not None:
+        step = step.__wrapped__
+    return step in _steps
 
 
 _plain: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
 
-def _is_ours(optimizer: Any, step: Any) -> bool:
-    """Whether the optimizer's own step is this one. A subclass that overrides it may count on what torch's does."""
-    kind = type(optimizer)
+def _is_ours(optimizer: Any) -> bool:
+    """Whether the optimizer's own step is one of ours. A subclass that overrides it may count on what torch's does."""
+    kind: Any = type(optimizer)
     plain = _plain.get(kind)
     if plain is None:
-        found: Any = kind.step
-        # The profiler's hook and our marks are wrapped around.
-        while found is not step and getattr(found, "__wrapped__", None) is not None:
-            found = found.__wrapped__
-        plain = _plain[kind] = found is step
+        plain = _plain[kind] = _leads_to_ours(kind.step)  # the profiler's hook and our marks are wrapped around
     return plain
 
 
@@ -216,7 +225,7 @@ def _update(optimizer: Any) -> bool:
     found = [(group, p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     table = Table()
     try:
-        why = _native.why_unavailable() or _ranks_refuse()
+        why = _native.why_unavailable() or _ranks.why_refused()
         why = why or next(filter(None, (_why_not(optimizer, group, parameter) for group, parameter in found)), "")
         if not why and found:
             with torch.no_grad():
@@ -253,9 +262,11 @@ def _fill_and_step(optimizer: Any, table: Table, found: list[tuple[dict[str, Any
 
 
 def _why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor) -> str:
-    for option in ("capturable", "differentiable", "fused"):
+    for option in ("capturable", "differentiable"):
         if group.get(option):
             return f"{option}=True"
+    if group.get("fused"):
+        return "fused=True asks for PyTorch's own single pass"
     if isinstance(group["lr"], Tensor) or isinstance(group["weight_decay"], Tensor):
         return "lr or weight_decay is a tensor"
     grad = parameter.grad

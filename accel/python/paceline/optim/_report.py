@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of each optimizer's parameters in this process, for paceline.explain(). Holds no optimizer alive."""
+"""What became of each optimizer's parameters in this process, for paceline.explain(). Holds no optimizer alive, but tells of those
+that have gone too."""
 
 from __future__ import annotations
 
+import collections
 import weakref
 from typing import Any
 
@@ -16,9 +18,29 @@ class Outcome:
         self.where = "the CPU"
         self.device = ""  # why a GPU's parameters are not the library's
         self.elsewhere: dict[str, int] = {}
+        self.never = ""  # why none of its steps can be ours
+
+    def told(self) -> dict[str, Any]:
+        parts = [f"{self.fused} tensors fused on {self.where}, class Reordered"] if self.fused else []
+        parts += [f"{count} by PyTorch ({why})" for why, count in sorted(self.elsewhere.items())]
+        if self.device and self.elsewhere:
+            parts.append(self.device)
+        if self.never:
+            parts = [f"PyTorch's own ({self.never})"]
+        reasons = [self.never] if self.never else sorted(self.elsewhere)
+        return {
+            "name": self.name,
+            "state": "on" if self.fused else "off",
+            "reason": "; ".join(reasons) if reasons or self.fused else "no step yet",
+            "fused_tensors": self.fused,
+            "other_tensors": sum(self.elsewhere.values()),
+            "text": "; ".join(parts) or "no step yet",
+        }
 
 
+LIMIT = 64  # of those told of: a program may make optimizers without end
 _outcomes: weakref.WeakKeyDictionary[Any, Outcome] = weakref.WeakKeyDictionary()
+_all: collections.deque[Outcome] = collections.deque(maxlen=LIMIT)
 switch = "off (PACELINE_OPTIMIZER is not set)"  # of the patch of PyTorch's own optimizers
 
 
@@ -27,15 +49,13 @@ def outcome_of(optimizer: Any) -> Outcome:
     if outcome is None:
         kind = type(optimizer)
         outcome = _outcomes[optimizer] = Outcome(f"{kind.__module__.split('._')[0]}.{kind.__qualname__}")
+        _all.append(outcome)
     return outcome
 
 
+def seen() -> list[dict[str, Any]]:
+    return [outcome.told() for outcome in _all]
+
+
 def lines() -> list[str]:
-    said = []
-    for outcome in _outcomes.values():
-        parts = [f"{outcome.fused} tensors fused on {outcome.where}, class Reordered"] if outcome.fused else []
-        parts += [f"{count} by PyTorch ({why})" for why, count in sorted(outcome.elsewhere.items())]
-        if outcome.device and outcome.elsewhere:
-            parts.append(outcome.device)
-        said.append(f"  {outcome.name}: {'; '.join(parts) or 'no step yet'}")
-    return said
+    return [f"  {told['name']}: {told['text']}" for told in seen()]

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""paceline.accelerate: in one line what a job's spec.acceleration does to a program that knows nothing of it. What cannot be sped up is
+left as it is, and paceline.explain() says why. Errors are the caller's alone: an unknown key or value, or something that is no
+model, optimizer or loader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from paceline import _explain
+from paceline._inject import disabled, say
+from paceline.loader import accelerate as _accelerate_loader
+from paceline.optim import _patch as _optimizers
+from paceline.optim import _report as _optimizer_report
+
+# As in spec.acceleration; the first value of each is the default. `ahead` is of the program alone: only it can know.
+KEYS: dict[str, tuple[Any, ...]] = {
+    "loader": ("Auto", "Off"),
+    "optimizer": ("Auto", "Off"),
+    "numerics": ("Reordered", "Bitwise", "Lossy"),
+    "ahead": (None, True, False),
+}
+STRICTEST_FIRST = ("Bitwise", "Reordered", "Lossy")
+
+
+def read(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    found = {key: values[0] for key, values in KEYS.items()}
+    if config is not None and not isinstance(config, Mapping):
+        raise TypeError(
+            f"paceline.accelerate: config is {type(config).__qualname__}: it must be a dict with {', '.join(KEYS)}"
+        )
+    for key, value in (config or {}).items():
+        if key not in KEYS:
+            raise ValueError(f"paceline.accelerate: config has {key!r}, which is none of {', '.join(KEYS)}")
+        if not any(value is known or (isinstance(known, str) and value == known) for known in KEYS[key]):
+            allowed = ", ".join(repr(known) for known in KEYS[key])
+            raise ValueError(f"paceline.accelerate: config[{key!r}] is {value!r}: it must be one of {allowed}")
+        found[key] = value
+    # A job's own class bounds what its program may ask for.
+    of_job = os.environ.get("PACELINE_NUMERICS", "")
+    if of_job in STRICTEST_FIRST:
+        found["numerics"] = min(found["numerics"], of_job, key=STRICTEST_FIRST.index)
+    return found
+
+
+def accelerate(model: Any, optimizer: Any, loader: Any, config: Mapping[str, Any] | None) -> Any:
+    wanted = read(config)
+    optimizers, loaders = _each(optimizer), _each(loader)
+    _check("model", [] if model is None else [model], torch.nn.Module, "a torch.nn.Module")
+    _check("optimizer", optimizers, torch.optim.Optimizer, "a torch.optim.Optimizer, or a list of them")
+    _check("loader", loaders, DataLoader, "a torch.utils.data.DataLoader, or a list of them")
+    if not disabled():
+        if model is not None:
+            _explain.model_given = f"{type(model).__module__}.{type(model).__qualname__}"
+        for one in optimizers:
+            _accelerate_optimizer(one, wanted)
+        if wanted["loader"] == "Auto":
+            for one in loaders:
+                _accelerate_loader(one, ahead=wanted["ahead"])
+    given = tuple(value for value in (model, optimizer, loader) if value is not None)
+    return given[0] if len(given) == 1 else given
+
+
+def _each(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _check(what: str, values: list[Any], kind: type, described: str) -> None:
+    for value in values:
+        if not isinstance(value, kind):
+            raise TypeError(f"paceline.accelerate: {what} is {type(value).__qualname__}: it must be {described}")
+
+
+def _accelerate_optimizer(optimizer: Any, wanted: dict[str, Any]) -> None:
+    if wanted["optimizer"] == "Off":
+        return
+    if wanted["numerics"] == "Bitwise":
+        _optimizer_report.outcome_of(
+            optimizer
+        ).never = "numerics is Bitwise, and fused optimizers are of class Reordered"
+        return
+    try:
+        _optimizers.accelerate(optimizer)
+    except Exception as error:  # fail open: it is PyTorch's as before
+        _optimizer_report.outcome_of(optimizer).never = f"{type(error).__name__}: {error}"
+        say(f"an optimizer is left as it is: {type(error).__name__}: {error}")

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mixed precision in one line, before a learning-rate schedule is made and before the model is wrapped (DDP):
+
+    model, optimizer = paceline.amp.decorate(model, optimizer, level="O2")
+
+O1: parameters and gradients stay float32, the forward pass runs under torch.autocast.
+O2: parameters and gradients are of 16 bits too, but for those of batch norms; the optimizer keeps float32 values behind them,
+    which begin as the parameters were. torch's Adam, AdamW and SGD are exchanged for paceline.optim's, with their groups and state.
+
+In either case the model answers in float32, so the loss is computed in it. Numerics class: Lossy. bfloat16 needs no loss scaling; for
+float16 PyTorch's GradScaler works with every optimizer of paceline.optim, which folds the unscaling into its step.
+
+Works on the caller's model in place, in the caller's thread; what it cannot do is an error before anything has changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from paceline import optim
+from paceline.optim._fused import MASTER, Fused
+
+__all__ = ["decorate"]
+
+LEVELS = ("O1", "O2")
+DTYPES = (torch.bfloat16, torch.float16)
+_OURS: dict[type, type] = {torch.optim.Adam: optim.Adam, torch.optim.AdamW: optim.AdamW, torch.optim.SGD: optim.SGD}
+decorated: list[str] = []  # for explain(): what has been asked for in this process
+
+
+def decorate(model: Any, optimizer: Any = None, level: str = "O1", dtype: torch.dtype = torch.bfloat16) -> Any:
+    """The model, which stays the same object, and the optimizer where one was given."""
+    device = _check(model, optimizer, level, dtype)
+    if level == "O2":
+        optimizer = _optimizer_with_masters(optimizer)
+        _to_sixteen_bits(model, optimizer, dtype)
+    model.forward = _Forward(model, level, device, dtype)
+    decorated.append(f"{level} in {str(dtype)[6:]} for {type(model).__module__}.{type(model).__qualname__}")
+    del decorated[:-8]
+    return model if optimizer is None else (model, optimizer)
+
+
+def _check(model: Any, optimizer: Any, level: str, dtype: torch.dtype) -> str:
+    what = "paceline.amp.decorate: "
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"{what}model is {type(model).__qualname__}: it must be a torch.nn.Module")
+    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(
+            f"{what}optimizer is {type(optimizer).__qualname__}: it must be a torch.optim.Optimizer or None"
+        )
+    if level not in LEVELS:
+        raise ValueError(f"{what}level is {level!r}: it must be one of {', '.join(LEVELS)}")
+    if dtype not in DTYPES:
+        raise ValueError(f"{what}dtype is {dtype}: it must be torch.bfloat16 or torch.float16")
+    if isinstance(model.__dict__.get("forward"), _Forward):
+        raise ValueError(f"{what}the model is decorated already: call it once")
+    device = next((parameter.device.type for parameter in model.parameters()), "cpu")
+    if device == "cpu" and dtype is torch.float16:
+        raise ValueError(f"{what}dtype is torch.float16 and the model is on the CPU: pass torch.bfloat16")
+    if level == "O2" and optimizer is not None:
+        kind = type(optimizer)
+        if not isinstance(optimizer, Fused) and kind not in _OURS:
+            raise TypeError(
+                f"{what}O2 needs an optimizer with float32 masters, and there is none for {kind.__qualname__}: "
+                "give torch.optim's Adam, AdamW or SGD, or one of paceline.optim, or pass level='O1'"
+            )
+        if isinstance(optimizer, Fused) and not optimizer.master_weights:
+            raise ValueError(f"{what}the optimizer has master_weights=False, which O2 needs: leave it at True")
+        if "step" in optimizer.__dict__:
+            raise ValueError(
+                f"{what}a learning-rate schedule holds the optimizer already: decorate first, then make it"
+            )
+    return device
+
+
+def _optimizer_with_masters(optimizer: Any) -> Any:
+    if optimizer is None or isinstance(optimizer, Fused):
+        return optimizer
+    # How torch would run its own step does not concern ours.
+    groups = [{**group, "foreach": None, "fused": None} for group in optimizer.param_groups]
+    ours = _OURS[type(optimizer)](groups, lr=optimizer.param_groups[0]["lr"])
+    if optimizer.state:
+        ours.load_state_dict(optimizer.state_dict())
+    return ours
+
+
+def _to_sixteen_bits(model: Any, optimizer: Any, dtype: torch.dtype) -> None:
+    trained = {id(p): p for group in optimizer.param_groups for p in group["params"]} if optimizer is not None else {}
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            continue  # running means and variances lose too much
+        for parameter in module.parameters(recurse=False):
+            if parameter.dtype is not torch.float32:
+                continue
+            if id(parameter) in trained:
+                optimizer.state[parameter][MASTER] = parameter.detach().clone()
+            grad, parameter.grad = parameter.grad, None
+            parameter.data = parameter.data.to(dtype)
+            parameter.grad = None if grad is None else grad.to(dtype)
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.dtype is torch.float32:
+                module._buffers[name] = buffer.to(dtype)
+
+
+class _Forward:
+    """In place of a model's forward; of its class, so that the model can still be copied and saved."""
+
+    def __init__(self, model: Any, level: str, device: str, dtype: torch.dtype) -> None:
+        self.model, self.level, self.device, self.dtype = model, level, device, dtype
+        self.inner = model.__dict__.get("forward")  # of a program that has put its own there
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if self.level == "O2":
+            args, options = _cast(args, torch.float32, self.dtype), _cast(options, torch.float32, self.dtype)
+        with torch.autocast(self.device, dtype=self.dtype):
+            if self.inner is not None:
+                answer = self.inner(*args, **options)
+            else:
+                answer = type(self.model).forward(self.model, *args, **options)
+        return _cast(answer, self.dtype, torch.float32)
+
+
+def _cast(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(new) if value.dtype is old else value
+    if isinstance(value, dict):
+        changed = {key: _cast(part, old, new) for key, part in value.items()}
+        if type(value) is dict:
+            return changed
+        for key, part in changed.items():
+            value[key] = part
+        return value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_cast(part, old, new) for part in value))
+    if type(value) in (list, tuple):
+        return type(value)(_cast(part, old, new) for part in value)
+    return value

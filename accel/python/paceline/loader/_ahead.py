@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The next epoch before it is asked for: which loaders may have it, what its order will be, and a worker's way back.
+
+The order is guessed from copies of the sampler and of the generators, so nothing of the program's is touched, and a guess may be
+wrong: the exchange holds it against what PyTorch really asks for. Samples made for nothing must have changed nothing: that is
+proven of PyTorch's own datasets over memory that nobody shares, else said by the program (`ahead=True`).
+
+Not for several threads at once. What cannot be foreseen or proven is a reason, never an exception.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+from torch.utils.data import dataloader as torch_loader
+
+MISSES_IN_A_ROW = 2
+LONGEST = 4_000_000  # samples; about 0.2 s
+# Iterated twice they give the same, or what their generator says. Subclasses may do anything.
+DRAWING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+SAMPLERS = (SequentialSampler, DistributedSampler, *DRAWING)
+
+
+def why_not(loader: Any) -> str:
+    """Empty where this loader's next epoch may be made ahead."""
+    said = getattr(loader, "_paceline_ahead", None)
+    if said is False:
+        return "ahead=False"
+    if not loader.persistent_workers:
+        return "workers end with each epoch (persistent_workers=False)"
+    if loader._dataset_kind != torch_loader._DatasetKind.Map:
+        return "an iterable dataset goes on where it was"
+    sampler = _sampler_of(loader)
+    if type(sampler) not in SAMPLERS:
+        return f"a sampler of class {type(sampler).__qualname__}, whose order cannot be foreseen"
+    generator = getattr(sampler, "generator", None)
+    if generator is not None and generator.device.type != "cpu":
+        return f"a generator on {generator.device.type}"
+    if len(sampler) > LONGEST:
+        return f"an order of {len(sampler)} samples takes too long to be drawn twice"
+    if said:
+        return ""
+    if loader.worker_init_fn is not None:
+        return "worker_init_fn may do anything; pass ahead=True if samples depend on their index alone"
+    defaults = (torch_loader._utils.collate.default_collate, torch_loader._utils.collate.default_convert)
+    if loader.collate_fn not in defaults:
+        return "collate_fn is the program's own; pass ahead=True if samples depend on their index alone"
+    return _why_not_frozen(loader.dataset)
+
+
+def _sampler_of(loader: Any) -> Any:
+    outer = loader._index_sampler
+    return outer.sampler if type(outer) is BatchSampler else outer
+
+
+def _why_not_frozen(dataset: Any, depth: int = 4) -> str:
+    """Empty where samples are sure to stay as they are while the workers live, and making them changes nothing."""
+    kind = type(dataset)
+    if kind is torch.Tensor:
+        return _why_not_private(dataset)
+    if kind is range:
+        return ""
+    parts: Sequence[Any] | None = None
+    if kind is TensorDataset:
+        parts = dataset.tensors
+    elif kind is Subset and type(dataset.indices) in (list, tuple, range):
+        parts = [dataset.dataset]
+    elif kind is ConcatDataset:
+        parts = dataset.datasets
+    if parts is None or depth == 0:
+        return f"{kind.__qualname__} may do anything; pass ahead=True if its samples depend on their index alone"
+    return next(filter(None, (_why_not_frozen(part, depth - 1) for part in parts)), "")
+
+
+def _why_not_private(tensor: torch.Tensor) -> str:
+    """Empty where the workers have had a copy of this memory since they were forked."""
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_shared():
+        return "a tensor of the dataset is shared, sparse or on a device"
+    if tensor.numel() == 0:
+        return ""
+    address = tensor.data_ptr()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        where, rights, _, _, file, *_ = line.split()
+        begin, end = (int(text, 16) for text in where.split("-"))
+        if begin <= address < end:
+            return "" if rights[3] == "p" and file == "0" else "a tensor of the dataset lies in a mapped file"
+    return "a tensor of the dataset lies in unknown memory"
+
+
+class Order:
+    """Foresees which batches the next pass of a loader begins with. Holds the sampler, not the loader."""
+
+    def __init__(self, loader: Any) -> None:
+        self._outer = loader._index_sampler
+        self._sampler = _sampler_of(loader)
+        self._workers = loader.num_workers
+        self._most = loader.num_workers * loader.prefetch_factor
+        self._epochs: list[int] = []  # that a DistributedSampler was told
+
+    def begins(self) -> None:
+        """The program has begun a pass."""
+        if type(self._sampler) is DistributedSampler:
+            self._epochs = [*self._epochs[-1:], self._sampler.epoch]
+
+    def foreseen(self) -> list[tuple[int, Any]]:
+        """Worker and task, as PyTorch would send them."""
+        twin = copy.copy(self._sampler)
+        if type(twin) in DRAWING:
+            given = twin.generator
+            twin.generator = torch.Generator()
+            twin.generator.set_state(torch.get_rng_state() if given is None else given.get_state())
+            if given is None and type(twin) is RandomSampler:
+                # It takes a seed from the default generator, and numbers from one of its own.
+                twin.generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_(generator=twin.generator)))
+        if type(twin) is DistributedSampler:
+            # A program that has never told the epoch will not begin now.
+            forgotten = len(self._epochs) == 2 and self._epochs[0] == self._epochs[1]
+            twin.epoch += 0 if forgotten else 1
+        outer = twin
+        if self._outer is not self._sampler:
+            outer = copy.copy(self._outer)
+            outer.sampler = twin
+        batches = itertools.islice(iter(outer), self._most)
+        return [(number % self._workers, (number, batch)) for number, batch in enumerate(batches)]
+
+
+def random_state() -> tuple[Any, ...]:
+    """Of the generators that samples may draw from."""
+    numpy = sys.modules.get("numpy")
+    return torch.get_rng_state(), random.getstate(), numpy.random.get_state() if numpy is not None else None
+
+
+def restore(state: tuple[Any, ...]) -> None:
+    torch.set_rng_state(state[0])
+    random.setstate(state[1])
+    if state[2] is not None:
+        sys.modules["numpy"].random.set_state(state[2])

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the ranks that train together may all use the library: replicas whose ranks rounded differently would drift apart. They agree
+when their process group begins, or where the program asks for it, through the group's store: all, or none. One that cannot be
+heard of within a minute counts as one that cannot."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from datetime import timedelta
+from typing import Any, Callable
+
+from paceline._inject import say
+from paceline.optim import _native
+
+AGREEMENT_TIMEOUT = timedelta(seconds=60)
+
+
+class Agreement:
+    """What the ranks have agreed in the process group that is open now; None: nothing yet."""
+
+    verdict: bool | None = None
+    groups = 0
+
+
+def watch(module: Any) -> list[Callable[[], None]]:
+    """Has every process group begin with an agreement. Answers what puts the originals back."""
+    undo: list[Callable[[], None]] = []
+    original = module.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        try:
+            _agree(module)
+        except Exception as error:
+            Agreement.verdict = False
+            say(f"PyTorch's optimizers are left as they are: ranks could not agree: {type(error).__name__}: {error}")
+        return result
+
+    package = sys.modules.get("torch.distributed")
+    for owner in (module, package):
+        if owner is not None and getattr(owner, "init_process_group", None) is original:
+            owner.init_process_group = init_process_group
+            undo.append(functools.partial(setattr, owner, "init_process_group", original))
+    return undo
+
+
+def agree_once() -> None:
+    """For a program that asks in a process group which began without an agreement: all its ranks call this at the same place."""
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    if module is not None and module.is_initialized() and Agreement.verdict is None:
+        try:
+            _agree(module)
+        except Exception:
+            Agreement.verdict = False
+            raise
+
+
+def _agree(module: Any) -> None:
+    """All ranks come here at the same time, out of the same call. The last one to arrive writes what all then read."""
+    Agreement.groups += 1
+    Agreement.verdict = None
+    ranks = module.get_world_size()
+    if ranks < 2:
+        return
+    store = module._get_default_store()
+    name = f"paceline/optimizer/{os.environ.get('PACELINE_ATTEMPT', '0')}/{Agreement.groups}"
+    why = _native.why_unavailable()
+    if why:
+        store.add(f"{name}/unable", 1)
+        say(f"PyTorch's optimizers are left as they are on all ranks: {why}")
+    if store.add(f"{name}/arrived", 1) == ranks:
+        store.set(f"{name}/verdict", "no" if store.add(f"{name}/unable", 0) else "yes")
+    try:
+        store.wait([f"{name}/verdict"], AGREEMENT_TIMEOUT)
+    except Exception:
+        store.add(f"{name}/unable", 1)  # whoever comes later learns of it
+        raise
+    Agreement.verdict = bytes(store.get(f"{name}/verdict")) == b"yes"
+
+
+def why_refused() -> str:
+    """Empty where this process may use the library without leaving other ranks behind."""
+    distributed = sys.modules.get("torch.distributed")
+    ranks = 1
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        ranks = distributed.get_world_size()
+    else:
+        told = os.environ.get("WORLD_SIZE", "1")
+        ranks = int(told) if told.isdigit() else 1
+    if ranks < 2 or Agreement.verdict:
+        return ""
+    if Agreement.verdict is None:
+        return f"{ranks} ranks without a process group to agree in"
+    return "another rank cannot"
