@@ -140,6 +140,17 @@ def test_what_was_made_in_vain_is_forgotten_by_the_workers() -> None:
     assert "2 epochs begun ahead, 3 more in vain" in _report.account_of(made).line()
 
 
+def test_an_epoch_that_is_never_asked_for_leaves_nothing_behind() -> None:
+    rows = Counts()
+    made = Ahead(rows, batch_size=2, num_workers=2, persistent_workers=True)
+    assert sum(1 for _ in made) == 6
+    rows.wait_for(20)
+    workers, region = made._iterator._workers, weakref.ref(made._iterator._exchange.region)
+    made._iterator = None
+    gc.collect()
+    assert [worker.exitcode for worker in workers] == [0, 0] and region() is None
+
+
 def test_passes_that_end_before_they_have_begun() -> None:
     """All of an epoch is sent at its beginning, and so is the next one's: guesses that nobody waited for, one upon the other."""
     seen: dict[Any, list[Any]] = {}
