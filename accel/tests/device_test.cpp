@@ -236,6 +236,13 @@ std::vector<Group> variants() {
           group_of(PACELINE_OPTIM_LARS, 0, 0.0)};
 }
 
+// One for each way through the kernels, where the formulas are not the question.
+std::vector<Group> one_of_each() {
+  return {group_of(PACELINE_OPTIM_ADAM, PACELINE_OPTIM_DECOUPLED),
+          group_of(PACELINE_OPTIM_SGD, PACELINE_OPTIM_MAXIMIZE), group_of(PACELINE_OPTIM_LAMB, PACELINE_OPTIM_ADAPT),
+          group_of(PACELINE_OPTIM_LARS, PACELINE_OPTIM_ADAPT)};
+}
+
 // Around every boundary there is (4 elements, a span, a chunk), on good and on bad addresses, in every dtype.
 std::vector<Spec> every_kind_of_tensor() {
   constexpr std::uint8_t kF32 = PACELINE_OPTIM_F32;
@@ -281,7 +288,7 @@ CASE(device_every_optimizer_computes_the_processors_bits) {
     ours.groups[0] = group;
     World processor = ours;
     Device device(ours);
-    for (unsigned number = 0; number < 3; ++number) {
+    for (unsigned number = 0; number < 2; ++number) {
       ours.give_gradients(number + 20);
       processor.give_gradients(number + 20);
       CHECK_EQ(device.step(), PACELINE_OK);
@@ -295,8 +302,8 @@ CASE(device_every_optimizer_computes_the_processors_bits) {
 CASE(device_clipping_and_unscaling_are_the_processors) {
   FakeCuda cuda;
   CHECK(opens(cuda));
-  for (const Group& group : variants()) {
-    World ours(every_kind_of_tensor());
+  for (const Group& group : one_of_each()) {
+    World ours({{kChunk + 1}, {0}, {kSpan + 5}, {3}, {1030, PACELINE_OPTIM_BF16, PACELINE_OPTIM_BF16, true}});
     ours.groups[0] = group;
     World processor = ours;
     Device device(ours);
@@ -304,8 +311,8 @@ CASE(device_clipping_and_unscaling_are_the_processors) {
     double norm = -1;
     device.call().grad_scale = &grad_scale;
     device.call().norm_out = &norm;
-    for (unsigned number = 0; number < 3; ++number) {
-      // Above the limit, far below it, above.
+    for (unsigned number = 0; number < 2; ++number) {
+      // Above the limit, far below it.
       device.call().max_grad_norm = number == 1 ? 1e9 : 2;
       ours.give_gradients(number + 50, 1024);
       processor.give_gradients(number + 50, 1024);
@@ -326,7 +333,7 @@ CASE(device_clipping_and_unscaling_are_the_processors) {
 CASE(device_a_skipped_step_advances_nothing) {
   FakeCuda cuda;
   CHECK(opens(cuda));
-  for (const Group& group : variants()) {
+  for (const Group& group : one_of_each()) {
     World ours({{9000}, {5}, {700, PACELINE_OPTIM_BF16, PACELINE_OPTIM_BF16, true}});
     ours.groups[0] = group;
     World processor = ours;
@@ -392,7 +399,7 @@ CASE(device_many_tensors_and_groups_take_few_launches) {
   CHECK(opens(cuda));
   std::vector<Spec> specs;
   for (std::uint32_t i = 0; i < 900; ++i) {
-    Spec spec{static_cast<std::int64_t>(i % 7)};
+    Spec spec{i % 40 == 0 ? static_cast<std::int64_t>(i % 7 + 1) : 0};
     spec.group = i / 450 * 9;  // groups 0 and 9: of two windows
     specs.push_back(spec);
   }

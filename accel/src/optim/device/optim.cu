@@ -21,7 +21,7 @@ struct Raw {
 
 template <int kWide>
 PACELINE_INLINE Raw<kWide> load(const void* data, Bits32 dtype, Int64 at) {
-  Raw<kWide> raw;
+  Raw<kWide> raw = {};
   if constexpr (kWide == 4) {
     if (dtype == kF32) {
       const uint4 words = *reinterpret_cast<const uint4*>(static_cast<const float*>(data) + at);
@@ -58,7 +58,7 @@ struct Values {
 
 template <int kWide>
 PACELINE_INLINE Values<kWide> load_floats(const float* data, Int64 at) {
-  Values<kWide> values;
+  Values<kWide> values = {};
   const Raw<kWide> raw = load<kWide>(data, kF32, at);
 #pragma unroll
   for (int i = 0; i < kWide; ++i) values.value[i] = as_float(raw.word[i]);
@@ -249,7 +249,7 @@ struct Adam {
     Values<kWide> variances = load_floats<kWide>(tensor.state2, at);
     Values<kWide> most = {};
     if constexpr (kWithMaximum) most = load_floats<kWide>(tensor.state3, at);
-    Values<kWide> updated;
+    Values<kWide> updated = {};
 #pragma unroll
     for (int i = 0; i < kWide; ++i) {
       updated.value[i] = element(params, i, source_dtype(tensor));
@@ -274,7 +274,7 @@ struct Sgd {
     const Raw<kWide> params = load<kWide>(source_of(tensor), source_dtype(tensor), at);
     Values<kWide> held = {};
     if constexpr (kMomentum == Momentum::kRunning) held = load_floats<kWide>(tensor.state1, at);
-    Values<kWide> updated;
+    Values<kWide> updated = {};
 #pragma unroll
     for (int i = 0; i < kWide; ++i) {
       updated.value[i] = element(params, i, source_dtype(tensor));
@@ -295,7 +295,7 @@ struct LambApply {
     const Raw<kWide> params = load<kWide>(source_of(tensor), source_dtype(tensor), at);
     const Values<kWide> moments = load_floats<kWide>(tensor.state1, at);
     const Values<kWide> variances = load_floats<kWide>(tensor.state2, at);
-    Values<kWide> updated;
+    Values<kWide> updated = {};
 #pragma unroll
     for (int i = 0; i < kWide; ++i) {
       const float param = element(params, i, source_dtype(tensor));
