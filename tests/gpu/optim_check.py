@@ -4,6 +4,7 @@ PyTorch's GradScaler, other streams. Prints a line for each check; ends with 1 i
 
 from __future__ import annotations
 
+import copy
 import sys
 import traceback
 from collections.abc import Callable
@@ -117,7 +118,11 @@ def many_steps_follow_fp64() -> None:
         on_the_gpu(one)
 
         def distance(params: Tensors, exact: Tensors = exact) -> float:
-            return max(float((p.double() - q).abs().max()) for p, q in zip(params, exact, strict=True) if p.numel())
+            return max(
+                float((p.detach().double() - q.detach()).abs().max())
+                for p, q in zip(params, exact, strict=True)
+                if p.numel()
+            )
 
         allowed = 1.5 * distance(theirs) + 1e-6 if torchs else 1e-5
         assert distance(ours) <= allowed, f"{name} {options}: {distance(ours)} from fp64, allowed {allowed}"
@@ -212,14 +217,14 @@ def a_checkpoint_goes_to_torch_and_back() -> None:
     give(ours, 0)
     one.step()
     torchs = torch.optim.AdamW(theirs)
-    torchs.load_state_dict(one.state_dict())
+    torchs.load_state_dict(copy.deepcopy(one.state_dict()))  # or they would share tensors
     back = optim.AdamW(theirs)
     with torch.no_grad():
         for p, q in zip(ours, theirs, strict=True):
             q.copy_(p)
     for number, optimizer in ((1, torchs), (2, back)):
         if optimizer is back:
-            back.load_state_dict(torchs.state_dict())
+            back.load_state_dict(copy.deepcopy(torchs.state_dict()))
         give(ours, number)
         give(theirs, number)
         one.step()

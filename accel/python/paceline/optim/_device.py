@@ -9,6 +9,7 @@ import array
 import ctypes
 import functools
 import itertools
+import operator
 import os
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from paceline.optim import _native, _report
 from paceline.optim._native import Group, Table, Tensor
 
 KIND = "cuda"  # the type of devices that this module serves
+
+# Called by map() over all tensors: most of what a step costs the host is asking each of them.
+_grad_of, _dtype_of = operator.attrgetter("grad"), operator.attrgetter("dtype")
 
 
 class Call(ctypes.Structure):
@@ -138,6 +142,9 @@ class Plan(Table):
         self._others = self._without_gradient(optimizer)
         self._dtypes = [self._keep[i].dtype for i in range(0, len(self._keep), 2)]
         self._keep = []
+        self._whole = all(parameter.is_contiguous() for parameter in self.written)
+        # An empty gradient has no address, and is one all the same.
+        self._empty = [index for index, parameter in enumerate(self.written) if parameter.numel() == 0]
         image_bytes, table_bytes = ctypes.c_uint64(), ctypes.c_uint64()
         groups = (Group * len(self._groups))(*self._groups)
         rows = self._address()
@@ -162,7 +169,7 @@ class Plan(Table):
         self.call.table, self.call.table_bytes = self._table.data_ptr() + begin, table_bytes.value
 
     def _identities(self) -> list[int]:
-        return [*map(id, itertools.chain.from_iterable(state.values() for state in self._states))]
+        return [*map(id, itertools.chain.from_iterable(map(dict.values, self._states)))]
 
     def _without_gradient(self, optimizer: Any) -> list[Tensor]:
         """Parameters that are not in the table, since they had no gradient when it was made."""
@@ -175,16 +182,31 @@ class Plan(Table):
             self._state is optimizer.state
             and self._sizes == [len(group["params"]) for group in optimizer.param_groups]
             and self._values == self._identities()
-            and self._places == [parameter.data_ptr() for parameter in self.written]
+            and self._places == [*map(Tensor.data_ptr, self.written)]
             and self._versions == [parameter._version for parameter in self._halves]
             and all(parameter.grad is None for parameter in self._others)
         )
 
+    def _are_plain(self, grads: list[Any]) -> bool:
+        """Whether all are there and lie as their parameters do."""
+        try:
+            return (
+                self._whole
+                and set(map(type, grads)) == {Tensor}
+                and [*map(_dtype_of, grads)] == self._dtypes
+                and all(map(Tensor.is_contiguous, grads))
+                and not any(map(Tensor.is_neg, grads))
+            )
+        except RuntimeError:  # a sparse one has no such thing
+            return False
+
     def gradients(self) -> list[Tensor | None] | None:
         """One for each row; None where one of them is no longer what the table was made for."""
+        grads = [*map(_grad_of, self.written)]
+        if self._are_plain(grads):
+            return grads
         found: list[Tensor | None] = []
-        for parameter, dtype in zip(self.written, self._dtypes):
-            grad = parameter.grad
+        for parameter, grad, dtype in zip(self.written, grads, self._dtypes):
             if grad is not None:
                 if type(grad) is not Tensor or grad.dtype is not dtype or grad.layout is not torch.strided:
                     return None
@@ -195,8 +217,13 @@ class Plan(Table):
 
     def step_with(self, optimizer: Any, grads: list[Tensor | None]) -> None:
         call = self.call
-        # An empty gradient has no address, and is one all the same.
-        places = array.array("Q", [0 if grad is None else grad.data_ptr() or 1 for grad in grads])
+        given = [grad for grad in grads if grad is not None]
+        if len(given) == len(grads):
+            places = array.array("Q", map(Tensor.data_ptr, given))
+        else:
+            places = array.array("Q", [0 if grad is None else grad.data_ptr() for grad in grads])
+        for index in self._empty:
+            places[index] = 0 if grads[index] is None else 1
         groups, rates = self._settings(optimizer)
         call.groups = ctypes.addressof(groups)
         call.group_lr = None if rates is None else rates.buffer_info()[0]
@@ -214,8 +241,10 @@ class Plan(Table):
         _check(functions().step(ctypes.byref(call)))
         if limit is not None:
             optimizer.grad_norm = self.norm_out
-        updated = [parameter for parameter, grad in zip(self.written, grads) if grad is not None]
-        _native.mark_written(updated)
+        if len(given) == len(grads):
+            _native.mark_written(self.written)
+        else:
+            _native.mark_written([parameter for parameter, grad in zip(self.written, grads) if grad is not None])
         self._versions = [parameter._version for parameter in self._halves]
 
     def _scalar(self, optimizer: Any, name: str) -> Tensor | None:
