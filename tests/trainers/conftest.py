@@ -20,9 +20,16 @@ __all__ = ["fork_server", "runtime"]
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
     # Nothing is ever looked up or downloaded: every model is made from its configuration.
-    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TORCHINDUCTOR_COMPILE_THREADS="1")
     server = ForkServer(
-        imports=["transformers.trainer", "transformers.models.gpt2.modeling_gpt2", "lightning", "accelerate"]
+        imports=[
+            "transformers.trainer",
+            "transformers.models.gpt2.modeling_gpt2",
+            "lightning",
+            "accelerate",
+            "torch._inductor.compile_fx",
+            "torch._inductor.codegen.cpp_wrapper_cpu",
+        ]
     )
     try:
         yield server
