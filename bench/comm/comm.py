@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allreduces over links whose rate is known: ours, hierarchical and flat, and Gloo's, in turn within one run.
+"""Allreduces over links whose rate is known: ours, hierarchical, flat and as measured at the start, and Gloo's, in turn within one run.
 
 Hosts are network namespaces, each with a cable into one switch; what leaves either end of a cable is shaped. Told of each contender
 and size: the median time; busbw, 2(n-1)/n bytes for each byte of the array, n ranks; bytes that a host sent against the bound
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-CONTENDERS = ("hierarchical", "flat", "gloo")
+CONTENDERS = ("chosen", "hierarchical", "flat", "gloo")
 MIB = 1 << 20
 
 Rows = list[list[dict[str, Any]]]  # of each rank
@@ -61,18 +61,17 @@ class Fabric:
             subprocess.run(["ip", "netns", "delete", name], check=False, stderr=subprocess.DEVNULL)
 
 
-def measure(fabric: Fabric, ranks: int, megabits: float, sizes: list[int], rounds: int) -> Rows:
-    """Starts all ranks and returns what each saw."""
-    fabric.rate(megabits)
+def run_ranks(fabric: Fabric, ranks: int, program: str, *words: str) -> list[Any]:
+    """Starts all ranks of a program and returns what each has written."""
     total = len(fabric.hosts) * ranks
     with tempfile.TemporaryDirectory(prefix="paceline-comm-") as folder:
-        words = ["--ranks", total, "--folder", folder, "--sizes", ",".join(map(str, sizes)), "--rounds", rounds]
+        common = ["--ranks", total, "--folder", folder, *words]
         processes = []
         try:
             for rank in range(total):
                 space = fabric.hosts[rank // ranks]
-                command = ["ip", "netns", "exec", space, sys.executable, HERE / "rank.py", "--rank", rank, *words]
-                processes.append(subprocess.Popen([*map(str, command), "--megabits", str(megabits)]))
+                command = ["ip", "netns", "exec", space, sys.executable, HERE / program, "--rank", rank, *common]
+                processes.append(subprocess.Popen([*map(str, command)]))
             failed = [rank for rank, process in enumerate(processes) if process.wait(600) != 0]
         finally:
             for process in processes:
@@ -80,6 +79,44 @@ def measure(fabric: Fabric, ranks: int, megabits: float, sizes: list[int], round
         if failed:
             raise SystemExit(f"bench: ranks {failed} failed")
         return [json.loads((Path(folder) / f"rank-{rank}.json").read_text()) for rank in range(total)]
+
+
+def measure(fabric: Fabric, ranks: int, megabits: float, sizes: list[int], rounds: int) -> tuple[str, Rows]:
+    """The choice that was made, and what each rank saw."""
+    fabric.rate(megabits)
+    words = ("--sizes", ",".join(map(str, sizes)), "--rounds", str(rounds), "--megabits", str(megabits))
+    told = run_ranks(fabric, ranks, "rank.py", *words)
+    return told[0]["choice"], [one["rows"] for one in told]
+
+
+def train(fabric: Fabric, ranks: int, megabits: float, rounds: int) -> None:
+    """Steps of one model under DistributedDataParallel: over Gloo, and over ours by the hook, in turn."""
+    fabric.rate(megabits)
+    told = run_ranks(fabric, ranks, "train.py", "--rounds", str(rounds))
+    gloo, ours = (statistics.median(told[0][name]) for name in ("gloo", "ours"))
+    alone = statistics.median(told[0]["alone"])
+    print(
+        f"{len(fabric.hosts)} hosts x {ranks} ranks, {megabits:g} Mbit/s, a model of {told[0]['bytes'] / MIB:.1f} MiB, load "
+        f"{os.getloadavg()[0]:.1f}: step {ours * 1e3:.0f} ms over ours ({told[0]['plan']}), {gloo * 1e3:.0f} ms over Gloo, "
+        f"{alone * 1e3:.0f} ms without communication"
+    )
+    print(
+        json.dumps(
+            {
+                "benchmark": "comm-train",
+                "hosts": len(fabric.hosts),
+                "ranks": ranks,
+                "megabits": megabits,
+                "bytes": told[0]["bytes"],
+                "ratio": round(
+                    statistics.median(g / o for g, o in zip(told[0]["gloo"], told[0]["ours"], strict=True)), 3
+                ),
+                "ours_ms": round(ours * 1e3, 1),
+                "gloo_ms": round(gloo * 1e3, 1),
+                "alone_ms": round(alone * 1e3, 1),
+            }
+        )
+    )
 
 
 def pick(rows: list[dict[str, Any]], contender: str, size: int, key: str) -> list[float]:
@@ -109,6 +146,7 @@ def main() -> None:
     parser.add_argument("--megabits", type=float, default=400, help="of each link, a second")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mib", type=int, default=25, help="the largest array")
+    parser.add_argument("--train", action="store_true", help="steps of a model instead of allreduces")
     told = parser.parse_args()
     if told.hosts < 2:
         raise SystemExit(f"bench: --hosts {told.hosts}: no wire between fewer than 2")
@@ -116,8 +154,11 @@ def main() -> None:
     fabric = Fabric(told.hosts)
     try:
         fabric.up()
-        rows = measure(fabric, told.ranks, told.megabits, sizes, told.rounds)
-        half = measure(fabric, told.ranks, told.megabits / 2, sizes[-1:], 2)
+        if told.train:
+            train(fabric, told.ranks, told.megabits, told.rounds)
+            return
+        choice, rows = measure(fabric, told.ranks, told.megabits, sizes, told.rounds)
+        _, half = measure(fabric, told.ranks, told.megabits / 2, sizes[-1:], 2)
     finally:
         fabric.down()
 
@@ -125,6 +166,7 @@ def main() -> None:
     print(
         f"{told.hosts} hosts x {told.ranks} ranks, {told.megabits:g} Mbit/s, {told.rounds} rounds, load {os.getloadavg()[0]:.1f}"
     )
+    print(f"chosen: {choice}")
     print(
         "bytes as the kernel counts them on the link, with headers, segmentation offloaded to it (the default of veth)"
     )
@@ -152,6 +194,16 @@ def main() -> None:
                 "ratio": round(statistics.median(g / o for g, o in zip(gloo, ours, strict=True)), 3),
                 "flat_over_hierarchical": round(statistics.median(f / o for f, o in zip(flat, ours, strict=True)), 3),
                 "half_rate": round(slower, 3),
+                "choice": choice,
+                # Of each size: what was chosen against the quicker of the two, both by their medians.
+                "chosen_over_best": {
+                    str(size): round(
+                        table[f"chosen {size}"]["ms"]
+                        / min(table[f"flat {size}"]["ms"], table[f"hierarchical {size}"]["ms"]),
+                        3,
+                    )
+                    for size in sizes
+                },
                 "valid": 1.8 <= slower <= 2.2,
                 "table": table,
             }

@@ -82,13 +82,20 @@ inline constexpr Variable kOptimizer{
     "PACELINE_OPTIMIZER", "Auto: PyTorch's Adam, AdamW and SGD are updated by the library; Off (default): as they are"};
 inline constexpr Variable kLoader{
     "PACELINE_LOADER", "Auto: workers of PyTorch's DataLoader write into shared slabs; Off (default): as they are"};
+inline constexpr Variable kCommunication{"PACELINE_COMMUNICATION",
+                                         "Auto: gradients of PyTorch's DistributedDataParallel on the CPU go over the "
+                                         "library's communicator; Off (default): gloo"};
+inline constexpr Variable kCommunicationPlan{
+    "PACELINE_COMMUNICATION_PLAN",
+    "pins how these gradients are summed: what paceline.explain() prints, e.g. algorithm=flat chunk=1048576"};
 inline constexpr Variable kNumerics{"PACELINE_NUMERICS",
                                     "Bitwise, Reordered (default) or Lossy: nothing that is on exceeds this class"};
 inline constexpr Variable kSimd{"PACELINE_SIMD",
                                 "scalar or avx2: a lesser instruction set than the processor's best; the same results"};
 
 // What a person may set, in a template or around `paceline run`; all others are Paceline's own.
-inline constexpr std::array kUsers{kDisable, kLibrary, kOptimizer, kLoader, kNumerics, kSimd};
+inline constexpr std::array kUsers{kDisable,       kLibrary,           kOptimizer, kLoader,
+                                   kCommunication, kCommunicationPlan, kNumerics,  kSimd};
 
 constexpr bool is_users(std::string_view name) {
   for (const Variable& variable : kUsers)
@@ -133,6 +140,8 @@ inline constexpr std::array kAll{
     kLibrary,
     kOptimizer,
     kLoader,
+    kCommunication,
+    kCommunicationPlan,
     kNumerics,
     kSimd,
 };

@@ -5,7 +5,8 @@
  * hosts through TCP. Memory of the CPU only.
  *
  * Ownership: the caller's, who destroys it; buffers are the caller's and in use only during a call. A forked child must not use it.
- * Threads: each communicator has up to three threads of its own. One collective at a time; a second caller waits for the first.
+ * Threads: each communicator has up to four threads of its own. One collective at a time; a second caller waits for the first,
+ *   and for all that was started before.
  *   All ranks call the same collectives, with the same arguments, in the same order; a difference is an error that names it.
  * Blocking: on futex and poll, never spinning; bounded by `silence_ms` where a peer has died, stopped or cannot be reached,
  *   and by `timeout_ms` where it lives but does not come.
@@ -56,7 +57,7 @@ struct paceline_comm_options {
   const char* host;    /* equal for ranks that share memory; default: this boot, this network namespace */
   const char* address; /* numeric, where peers reach this rank; default: the first address that is up */
   const char*
-      plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, order=. The same on all ranks */
+      plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, choice=, order=. The same on all ranks */
   int32_t silence_ms; /* a peer that says nothing for so long is lost; default 10000, at least 100 */
   int32_t timeout_ms; /* for create, and for each collective to end; default 600000 */
 };
@@ -81,7 +82,29 @@ PACELINE_EXPORT int paceline_comm_broadcast(struct paceline_comm* comm, void* da
                                             uint32_t root);
 PACELINE_EXPORT int paceline_comm_barrier(struct paceline_comm* comm);
 
-/* How an allreduce of so many elements is done, as text that `plan` above accepts. */
+/*
+ * An allreduce that is done on a thread of the communicator, after all that was started before it; the caller computes on. `data` is
+ * in use until `wait` for its ticket has returned, with its code or that of an earlier one that failed. Blocks while 4096 are under way.
+ */
+PACELINE_EXPORT int paceline_comm_allreduce_start(struct paceline_comm* comm, void* data, uint64_t count,
+                                                  uint32_t dtype, uint64_t* ticket);
+PACELINE_EXPORT int paceline_comm_wait(struct paceline_comm* comm, uint64_t ticket);
+
+/* This rank gives up: all calls end, here and on all ranks, with an error that names this rank and says `why`. From any thread. */
+PACELINE_EXPORT int paceline_comm_abort(struct paceline_comm* comm, const char* why);
+/* In a forked child, as its only call: closes the connections, which would else seem to live for as long as the child does. */
+PACELINE_EXPORT int paceline_comm_forked(struct paceline_comm* comm);
+
+/*
+ * Measures which way of an allreduce is quickest for which sizes, for about `budget_ms` (0: a second), and uses it from now on. A
+ * collective. `known`, of rank 0, is what an earlier call has written into `text`: used instead of measuring if it fits; else null.
+ */
+PACELINE_EXPORT int paceline_comm_tune(struct paceline_comm* comm, const char* known, uint32_t budget_ms, char* text,
+                                       uint64_t capacity);
+/* How many ranks each host has: "4,4". */
+PACELINE_EXPORT int paceline_comm_shape(struct paceline_comm* comm, char* text, uint64_t capacity);
+
+/* How allreduces are done, as text that `plan` above accepts. */
 PACELINE_EXPORT int paceline_comm_plan(struct paceline_comm* comm, uint64_t count, uint32_t dtype, char* text,
                                        uint64_t capacity);
 /* Why the communicator failed, and which rank is named (-1: none); empty while it has not. */

@@ -17,11 +17,18 @@ OPTIMIZERS = "fused optimizers"
 LOADERS = "loader"
 PRECISION = "mixed precision"
 OPERATORS = "fused operators"
-_NUMERICS = {OPTIMIZERS: "Reordered", PRECISION: "Lossy", OPERATORS: "Reordered"}  # of others: Bitwise
-_NOT_ASKED = {OPTIMIZERS: "PACELINE_OPTIMIZER is not set", LOADERS: "PACELINE_LOADER is not set"}
+COMMUNICATION = "communication"
+# Of others: Bitwise.
+_NUMERICS = {OPTIMIZERS: "Reordered", PRECISION: "Lossy", OPERATORS: "Reordered", COMMUNICATION: "Reordered"}
+_REPORTS = {
+    OPTIMIZERS: ("paceline.optim._report", "PACELINE_OPTIMIZER is not set"),
+    LOADERS: ("paceline.loader._report", "PACELINE_LOADER is not set"),
+    COMMUNICATION: ("paceline.comm._report", "PACELINE_COMMUNICATION is not set"),
+}
 _TITLES = {
     OPTIMIZERS: "fused optimizers in place of PyTorch's own",
     LOADERS: "our iterator in place of PyTorch's own in loaders",
+    COMMUNICATION: "gradients of DistributedDataParallel over our communicator",
 }
 
 model_given = ""  # class of the last model given to paceline.accelerate
@@ -36,9 +43,9 @@ def features() -> dict[str, Any]:
     tracing["patches"] = dict(getattr(marks, "patches", {}))
     tracing["mark_cost_ns"] = trace.mark_cost_ns if on else None
     found = {TRACING: tracing}
-    for name, module in ((OPTIMIZERS, "paceline.optim._report"), (LOADERS, "paceline.loader._report")):
+    for name, (module, not_asked) in _REPORTS.items():
         report = sys.modules.get(module)
-        switch = report.switch if report is not None else f"off ({_NOT_ASKED[name]})"
+        switch = report.switch if report is not None else f"off ({not_asked})"
         found[name] = _feature(stopped or switch, name, report.seen() if report is not None else [])
     amp = sys.modules.get("paceline.amp")
     asked = amp.decorated if amp is not None else []
@@ -80,7 +87,7 @@ def explain() -> str:
     lines += [f"  {name}: {what}" for name, what in sorted(tracing["patches"].items())]
     if not tracing["patches"]:
         lines.append("  PyTorch: not patched (not imported, or a way in was not on PYTHONPATH)")
-    for name in (OPTIMIZERS, LOADERS):
+    for name in _TITLES:
         feature = found[name]
         lines.append(f"{_TITLES[name]}: {feature['_said']}; numerics class {feature['numerics']}")
         lines += [f"  {entry['name']}: {entry['text']}" for entry in feature["seen"]]

@@ -64,6 +64,13 @@ def on_torch() -> None:
             loader_patch.install()
         except BaseException as error:
             say(f"PyTorch's loaders are left as they are: {type(error).__name__}: {error}")
+    if os.environ.get("PACELINE_COMMUNICATION", "") not in ("", "Off"):
+        try:
+            from paceline.comm import _patch as comm_patch
+
+            comm_patch.install()
+        except BaseException as error:
+            say(f"gradients are communicated by PyTorch: {type(error).__name__}: {error}")
 
 
 def when_torch_is_imported() -> None:

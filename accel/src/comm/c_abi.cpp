@@ -139,9 +139,53 @@ int paceline_comm_barrier(struct paceline_comm* comm) {
   return guarded(comm, true, [](comm_core::Communicator& it) { return it.barrier(); });
 }
 
+int paceline_comm_allreduce_start(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype,
+                                  uint64_t* ticket) {
+  return guarded(comm, ticket != nullptr && (data != nullptr || count == 0) && fits(count, dtype, 1),
+                 [&](comm_core::Communicator& it) {
+                   *ticket = it.start_allreduce(bytes_of(data), count, comm_core::Type{dtype});
+                   return PACELINE_OK;
+                 });
+}
+
+int paceline_comm_wait(struct paceline_comm* comm, uint64_t ticket) {
+  return guarded(comm, true, [&](comm_core::Communicator& it) { return it.wait(ticket); });
+}
+
+int paceline_comm_abort(struct paceline_comm* comm, const char* why) {
+  return guarded(comm, true, [&](comm_core::Communicator& it) {
+    it.give_up(text_or_none(why));
+    return PACELINE_OK;
+  });
+}
+
+int paceline_comm_forked(struct paceline_comm* comm) {
+  return guarded(comm, true, [](comm_core::Communicator& it) {
+    it.forked();
+    return PACELINE_OK;
+  });
+}
+
 int paceline_comm_plan(struct paceline_comm* comm, uint64_t count, uint32_t dtype, char* text, uint64_t capacity) {
   return guarded(comm, text != nullptr && fits(count, dtype, 1), [&](comm_core::Communicator& it) {
     copy_text(it.plan(), text, capacity);
+    return PACELINE_OK;
+  });
+}
+
+int paceline_comm_tune(struct paceline_comm* comm, const char* known, uint32_t budget_ms, char* text,
+                       uint64_t capacity) {
+  return guarded(comm, true, [&](comm_core::Communicator& it) {
+    const auto choices = it.tune(text_or_none(known), std::chrono::milliseconds(budget_ms == 0 ? 1000 : budget_ms));
+    if (!choices) return choices.error();
+    copy_text(*choices, text, capacity);
+    return PACELINE_OK + 0;
+  });
+}
+
+int paceline_comm_shape(struct paceline_comm* comm, char* text, uint64_t capacity) {
+  return guarded(comm, text != nullptr, [&](comm_core::Communicator& it) {
+    copy_text(it.shape(), text, capacity);
     return PACELINE_OK;
   });
 }

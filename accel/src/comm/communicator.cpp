@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "communicator.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <exception>
 
 #include "share.hpp"
 #include "shm_link.hpp"
 #include "tcp_link.hpp"
+#include "tune.hpp"
 
 namespace paceline::comm {
 
@@ -14,6 +19,8 @@ Communicator::Communicator(const Options& options, Plan plan, Topology topology)
     : options_(options), plan_(std::move(plan)), topology_(std::move(topology)) {}
 
 Communicator::~Communicator() {
+  if (!queue_.idle()) give_up("it left while collectives were under way");
+  queue_.drain();
   // The watch's thread wakes members of the others: it ends before they do.
   if (watch_ != nullptr) watch_->stop();
 }
@@ -45,6 +52,8 @@ std::expected<void, Error> Communicator::connect(std::vector<Card> cards, const 
   const bool hierarchical = plan_.algorithm == Algorithm::kHierarchical;
   auto wires = meet(topology_, cards, doors.tcp, options_.flows, hierarchical, deadline);
   if (!wires) return std::unexpected(wires.error());
+  for (const auto* files : {&wires->to_next, &wires->from_previous, &wires->lane_to_next, &wires->lane_from_previous})
+    for (const Fd& file : *files) descriptors_.push_back(file.get());
   watch_ = std::make_unique<Watch>(options_.rank, std::move(wires->watch), options_.silence);
   if (hierarchical || topology_.mates().size() > 1) {
     auto region = share_region(topology_, cards, doors.memory, hierarchical ? plan_.chunk : 0, *watch_, deadline);
@@ -79,12 +88,18 @@ std::expected<void, Error> Communicator::make_rings(Wires wires) {
         std::make_unique<TcpSender>(std::move(wires.lane_to_next), lane_next(topology_), *watch_),
         std::make_unique<TcpReceiver>(std::move(wires.lane_from_previous), lane_previous(topology_), *watch_), *watch_);
   if (plan_.algorithm == Algorithm::kHierarchical)
-    stage_ = std::make_unique<HostStage>(topology_, *region_, lane_.get(), *watch_, plan_.chunk);
+    stage_ = std::make_unique<HostStage>(topology_, *region_, lane_.get(), *watch_);
   return {};
 }
 
 std::string Communicator::plan() const {
-  std::string text = print_plan(plan_);
+  const std::lock_guard lock(mutex_);
+  return print_plan(plan_);
+}
+
+std::string Communicator::shape() const {
+  std::string text;
+  for (const auto& group : topology_.groups) text += (text.empty() ? "" : ",") + std::to_string(group.size());
   return text;
 }
 
@@ -94,8 +109,42 @@ Error Communicator::error() const {
   return {PACELINE_COMM_EPEER, failure.rank, failure.text};
 }
 
+void Communicator::give_up(const std::string& why) {
+  watch_->fail(static_cast<int>(options_.rank), "rank " + std::to_string(options_.rank) + " gave up: " + why);
+}
+
+void Communicator::forked() {
+  for (const int file : descriptors_) ::close(file);
+  descriptors_.clear();
+  watch_->forked();
+}
+
 template <typename Work>
 int Communicator::call(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work) {
+  queue_.drain();
+  return call_now(kind, count, type, root, work);
+}
+
+std::uint64_t Communicator::start_allreduce(std::byte* data, std::uint64_t count, Type type) {
+  return queue_.add([this, data, count, type]() -> int {
+    try {
+      return call_now(Kind::kAllreduce, count, type, 0,
+                      [&](const Call& call) { return sum_up(call, data, count, type); });
+    } catch (const std::exception& error) {
+      // Peers are in this call, and would wait for this rank.
+      give_up(error.what());
+      return PACELINE_ESYSTEM;
+    }
+  });
+}
+
+int Communicator::wait(std::uint64_t ticket) {
+  int code = PACELINE_OK;
+  return queue_.wait(ticket, code) ? code : PACELINE_EINVAL;
+}
+
+template <typename Work>
+int Communicator::call_now(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work) {
   const std::lock_guard lock(mutex_);
   const Call call{
       .sequence = ++sequence_, .kind = kind, .type = static_cast<std::uint32_t>(type), .count = count, .root = root};
@@ -108,7 +157,11 @@ int Communicator::call(Kind kind, std::uint64_t count, Type type, std::uint64_t 
 }
 
 bool Communicator::sum_up(const Call& call, std::byte* data, std::uint64_t count, Type type) {
-  if (stage_ != nullptr) return stage_->allreduce(call, type, data, count);
+  return sum_as(way_of(plan_, count * size_of(type)), call, data, count, type);
+}
+
+bool Communicator::sum_as(const Way& way, const Call& call, std::byte* data, std::uint64_t count, Type type) {
+  if (way.algorithm == Algorithm::kHierarchical) return stage_->allreduce(call, type, data, count, way.chunk);
   std::vector<Step> steps;
   add_allreduce(steps, data, count, size_of(type), ranks(), topology_.position);
   return ring_->run(call, type, steps);
@@ -116,6 +169,46 @@ bool Communicator::sum_up(const Call& call, std::byte* data, std::uint64_t count
 
 int Communicator::allreduce(std::byte* data, std::uint64_t count, Type type) {
   return call(Kind::kAllreduce, count, type, 0, [&](const Call& call) { return sum_up(call, data, count, type); });
+}
+
+std::optional<std::vector<Choice>> Communicator::measure(std::chrono::milliseconds budget) {
+  std::vector<Way> candidates{{Algorithm::kFlat, plan_.chunk}};
+  for (std::uint64_t chunk = plan_.chunk; chunk >= std::max(plan_.chunk / 16, kLeastChunk) && chunk % 64 == 0;
+       chunk /= 4)
+    candidates.push_back({Algorithm::kHierarchical, chunk});
+  std::vector<float> data(kLargestTrial / sizeof(float));
+  return choose(candidates, budget, [&](const Way& way, std::uint64_t bytes) -> std::optional<double> {
+    // Small ones are over before a clock is sure of it.
+    const int times = static_cast<int>(std::clamp<std::uint64_t>((256UL << 10) / bytes, 1, 8));
+    if (barrier() != PACELINE_OK) return std::nullopt;
+    const auto begin = Clock::now();
+    for (int i = 0; i < times; ++i) {
+      const auto once = [&](const Call& call) {
+        return sum_as(way, call, reinterpret_cast<std::byte*>(data.data()), bytes / sizeof(float), Type::kF32);
+      };
+      if (call(Kind::kAllreduce, bytes / sizeof(float), Type::kF32, 0, once) != PACELINE_OK) return std::nullopt;
+    }
+    double seconds = std::chrono::duration<double>(Clock::now() - begin).count() / times;
+    if (allreduce(reinterpret_cast<std::byte*>(&seconds), 1, Type::kF64) != PACELINE_OK) return std::nullopt;
+    return seconds / ranks();
+  });
+}
+
+std::expected<std::string, int> Communicator::tune(const std::string& known, std::chrono::milliseconds budget) {
+  if (stage_ == nullptr) return "0:flat";
+  // What rank 0 knows, all use, or all measure.
+  constexpr std::size_t kMost = 1024;
+  std::array<char, kMost> told{};
+  known.copy(told.data(), kMost - 1);
+  if (const int code = broadcast(reinterpret_cast<std::byte*>(told.data()), kMost / 8, Type::kI64, 0); code != 0)
+    return std::unexpected(code);
+  std::optional<std::vector<Choice>> choices;
+  if (auto parsed = parse_choices(told.data(), plan_.chunk)) choices = std::move(*parsed);
+  if (!choices) choices = measure(budget);
+  if (!choices) return std::unexpected(PACELINE_COMM_EPEER);
+  const std::lock_guard lock(mutex_);
+  plan_.choices = std::move(*choices);
+  return print_choices(plan_.choices);
 }
 
 int Communicator::barrier() {

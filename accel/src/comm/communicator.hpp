@@ -8,12 +8,14 @@
 #include <expected>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "card.hpp"
 #include "host_stage.hpp"
 #include "meet.hpp"
 #include "plan.hpp"
+#include "queue.hpp"
 #include "region.hpp"
 #include "ring.hpp"
 #include "watch.hpp"
@@ -45,33 +47,49 @@ class Communicator {
   int allgather(const std::byte* in, std::byte* out, std::uint64_t count, Type type);
   int broadcast(std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
   int barrier();
+  std::uint64_t start_allreduce(std::byte* data, std::uint64_t count, Type type);
+  int wait(std::uint64_t ticket);
+
+  void give_up(const std::string& why);
+  void forked();  // in a child: only closes
+
+  // By measurement, or `known` of rank 0 where that fits.
+  std::expected<std::string, int> tune(const std::string& known, std::chrono::milliseconds budget);
 
   std::uint32_t ranks() const { return topology_.ranks(); }
   std::string plan() const;
+  std::string shape() const;  // ranks of each host
   Error error() const;
 
  private:
   Communicator(const Options& options, Plan plan, Topology topology);
   std::expected<void, Error> connect(std::vector<Card> cards, const Doors& doors, Clock::time_point deadline);
   std::expected<void, Error> make_rings(Wires wires);
-  // One call: told to the watch, ended however it ends.
+  // One call, after what was started before it.
   template <typename Work>
   int call(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
+  // Told to the watch, ended however it ends.
+  template <typename Work>
+  int call_now(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
   bool sum_up(const Call& call, std::byte* data, std::uint64_t count, Type type);
+  bool sum_as(const Way& way, const Call& call, std::byte* data, std::uint64_t count, Type type);
+  std::optional<std::vector<Choice>> measure(std::chrono::milliseconds budget);
   bool scatter_columns(const Call& call, const std::byte* in, std::byte* out, std::uint64_t count, Type type);
   bool gather(const Call& call, std::byte* out, std::uint64_t count, Type type);
   std::uint32_t at(std::uint32_t position) const { return topology_.order[position % topology_.ranks()]; }
 
   const Options options_;
-  const Plan plan_;
+  Plan plan_;  // but for its choices as it was made
   const Topology topology_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::uint64_t sequence_ = 0;
   std::unique_ptr<Region> region_;
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<Ring> ring_;
   std::unique_ptr<Ring> lane_;
   std::unique_ptr<HostStage> stage_;
+  std::vector<int> descriptors_;  // of the connections that carry data
+  Queue queue_;                   // first to end
 };
 
 }  // namespace paceline::comm

@@ -7,12 +7,11 @@
 
 namespace paceline::comm {
 
-HostStage::HostStage(const Topology& topology, Region& region, Ring* lane, Watch& watch, std::size_t chunk_bytes)
+HostStage::HostStage(const Topology& topology, Region& region, Ring* lane, Watch& watch)
     : topology_(topology),
       region_(region),
       lane_(lane),
       watch_(watch),
-      chunk_bytes_(chunk_bytes),
       ranks_(static_cast<std::uint32_t>(topology.mates().size())),
       adds_(topology.local < topology.lanes),
       sent_(0) {
@@ -128,8 +127,8 @@ void HostStage::start_lane(const Call& call, const Work& work) {
                     }});
 }
 
-bool HostStage::allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count) {
-  const std::uint64_t chunk = chunk_bytes_ / size_of(type);
+bool HostStage::allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count, std::size_t chunk_bytes) {
+  const std::uint64_t chunk = chunk_bytes / size_of(type);
   Work work{.type = type,
             .data = data,
             .count = count,

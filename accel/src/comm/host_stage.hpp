@@ -20,8 +20,9 @@ namespace paceline::comm {
 class HostStage {
  public:
   // `lane` is null with one host, or where this rank has no lane.
-  HostStage(const Topology& topology, Region& region, Ring* lane, Watch& watch, std::size_t chunk_bytes);
-  bool allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count);
+  HostStage(const Topology& topology, Region& region, Ring* lane, Watch& watch);
+  // `chunk_bytes`: at most what a slot has.
+  bool allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count, std::size_t chunk_bytes);
 
  private:
   struct Work {
@@ -48,7 +49,6 @@ class HostStage {
   Region& region_;
   Ring* lane_;
   Watch& watch_;
-  std::size_t chunk_bytes_;
   std::uint32_t ranks_;              // of this host
   bool adds_;                        // has a shard
   std::uint32_t base_ = 0;           // chunks of all calls before

@@ -33,10 +33,63 @@ std::expected<void, std::string> parse_order(const std::string& value, std::uint
   return {};
 }
 
+bool parse_algorithm(const std::string& text, Algorithm& algorithm) {
+  if (text != "flat" && text != "hierarchical") return false;
+  algorithm = text == "flat" ? Algorithm::kFlat : Algorithm::kHierarchical;
+  return true;
+}
+
+bool is_chunk(std::uint64_t bytes) { return bytes >= kLeastChunk && bytes <= kMostChunk && bytes % 64 == 0; }
+
 }  // namespace
+
+std::expected<std::vector<Choice>, std::string> parse_choices(const std::string& text, std::uint64_t most_chunk) {
+  std::vector<Choice> choices;
+  std::istringstream list(text);
+  for (std::string one; std::getline(list, one, ',');) {
+    Choice choice;
+    const std::size_t colon = one.find(':');
+    const std::size_t slash = one.find('/');
+    const std::string size = one.substr(0, colon);
+    const std::string name = colon == std::string::npos ? "" : one.substr(colon + 1, slash - colon - 1);
+    const bool named = parse_number(size, choice.from) && parse_algorithm(name, choice.way.algorithm);
+    const bool hierarchical = choice.way.algorithm == Algorithm::kHierarchical;
+    bool good = named && hierarchical == (slash != std::string::npos);
+    if (good && hierarchical) {
+      good = parse_number(one.substr(slash + 1), choice.way.chunk) && is_chunk(choice.way.chunk) &&
+             choice.way.chunk <= most_chunk;
+    }
+    good = good && (choices.empty() ? choice.from == 0 : choice.from > choices.back().from);
+    if (!good)
+      return std::unexpected(
+          "plan: choice=" + text + ": '" + one +
+          "': write 0:flat or 0:hierarchical/CHUNK first, then larger sizes; chunks are multiples of 64 from " +
+          std::to_string(kLeastChunk) + " to chunk=" + std::to_string(most_chunk));
+    choices.push_back(choice);
+  }
+  if (choices.empty()) return std::unexpected("plan: choice=: write 0:flat or 0:hierarchical/CHUNK");
+  return choices;
+}
+
+std::string print_choices(const std::vector<Choice>& choices) {
+  std::string text;
+  for (const Choice& choice : choices) {
+    text += (text.empty() ? "" : ",") + std::to_string(choice.from);
+    text += choice.way.algorithm == Algorithm::kFlat ? ":flat" : ":hierarchical/" + std::to_string(choice.way.chunk);
+  }
+  return text;
+}
+
+Way way_of(const Plan& plan, std::uint64_t bytes) {
+  Way way{plan.algorithm, plan.chunk};
+  for (const Choice& choice : plan.choices)
+    if (choice.from <= bytes) way = choice.way;
+  return way;
+}
 
 std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32_t ranks) {
   Plan plan;
+  std::string choices;
   std::istringstream words(text);
   for (std::string word; words >> word;) {
     const std::size_t equals = word.find('=');
@@ -45,23 +98,26 @@ std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32
     if (key == "algorithm") {
       if (value == "auto") {
         plan.algorithm = Algorithm::kAuto;
-      } else if (value == "flat") {
-        plan.algorithm = Algorithm::kFlat;
-      } else if (value == "hierarchical") {
-        plan.algorithm = Algorithm::kHierarchical;
-      } else {
+      } else if (!parse_algorithm(value, plan.algorithm)) {
         return std::unexpected("plan: algorithm=" + value + ": use auto, flat or hierarchical");
       }
     } else if (key == "chunk") {
-      if (!parse_number(value, plan.chunk) || plan.chunk < kLeastChunk || plan.chunk > kMostChunk ||
-          plan.chunk % 64 != 0)
+      if (!parse_number(value, plan.chunk) || !is_chunk(plan.chunk))
         return std::unexpected("plan: chunk=" + value + ": use bytes, a multiple of 64 from " +
                                std::to_string(kLeastChunk) + " to " + std::to_string(kMostChunk));
     } else if (key == "order") {
       if (auto done = parse_order(value, ranks, plan); !done) return std::unexpected(done.error());
+    } else if (key == "choice") {
+      choices = value;
     } else {
-      return std::unexpected("plan: " + word + ": use algorithm=, chunk= and order=");
+      return std::unexpected("plan: " + word + ": use algorithm=, chunk=, choice= and order=");
     }
+  }
+  // Known only now: the largest chunk.
+  if (text.find("choice=") != std::string::npos) {
+    auto parsed = parse_choices(choices, plan.chunk);
+    if (!parsed) return std::unexpected(parsed.error());
+    plan.choices = std::move(*parsed);
   }
   return plan;
 }
@@ -70,6 +126,7 @@ std::string print_plan(const Plan& plan) {
   std::string text = "algorithm=";
   text += plan.algorithm == Algorithm::kAuto ? "auto" : plan.algorithm == Algorithm::kFlat ? "flat" : "hierarchical";
   text += " chunk=" + std::to_string(plan.chunk);
+  if (!plan.choices.empty()) text += " choice=" + print_choices(plan.choices);
   if (!plan.order.empty()) text += " order=";
   for (std::size_t i = 0; i < plan.order.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(plan.order[i]);
   return text;
@@ -110,6 +167,8 @@ Topology arrange(Plan& plan, const std::vector<std::string>& hosts, std::uint32_
   if (all.hosts() == 1) all.lanes = static_cast<std::uint32_t>(most);
   // With one rank in every host there is nothing to add inside.
   if (plan.algorithm == Algorithm::kAuto) plan.algorithm = most > 1 ? Algorithm::kHierarchical : Algorithm::kFlat;
+  // What a choice may be is there only where the plan has it.
+  if (plan.algorithm == Algorithm::kFlat) plan.choices.clear();
   return all;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who sits where, and how an allreduce goes: the algorithm, the size of its chunks and the order of ranks, which together decide
-// the order of every addition. Printed as one line that can be given back to pin it.
+// Who sits where, and how an allreduce goes: the algorithm and the size of its chunks, by its size, and the order of ranks, which
+// together decide the order of every addition. Printed as one line that can be given back to pin it.
 //
 // Ownership: values. Threads: immutable once made. Failure: a text that names the key, the value and the remedy.
 #pragma once
@@ -15,9 +15,25 @@ namespace paceline::comm {
 
 enum class Algorithm : std::uint8_t { kAuto, kFlat, kHierarchical };
 
+struct Way {
+  Algorithm algorithm = Algorithm::kAuto;
+  std::uint64_t chunk = 1UL << 20;  // bytes; of hierarchical allreduces
+
+  bool operator==(const Way&) const = default;
+};
+
+// From so many bytes on.
+struct Choice {
+  std::uint64_t from = 0;
+  Way way;
+
+  bool operator==(const Choice&) const = default;
+};
+
 struct Plan {
   Algorithm algorithm = Algorithm::kAuto;
-  std::uint64_t chunk = 1UL << 20;   // bytes
+  std::uint64_t chunk = 1UL << 20;   // bytes, the most that choices may have
+  std::vector<Choice> choices;       // ascending from 0, or empty: one way for all sizes
   std::vector<std::uint32_t> order;  // all ranks, or empty for the default: hosts by their first rank, ranks ascending
 };
 
@@ -26,6 +42,10 @@ inline constexpr std::uint64_t kMostChunk = 256UL << 20;
 
 std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32_t ranks);
 std::string print_plan(const Plan& plan);
+// "0:flat,65536:hierarchical/262144"
+std::expected<std::vector<Choice>, std::string> parse_choices(const std::string& text, std::uint64_t most_chunk);
+std::string print_choices(const std::vector<Choice>& choices);
+Way way_of(const Plan& plan, std::uint64_t bytes);
 
 struct Topology {
   std::uint32_t rank = 0;

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -67,6 +68,12 @@ void Watch::stop() {
   }
   signal(wake_);
   if (thread_.joinable()) thread_.join();
+}
+
+void Watch::forked() {
+  // Without the lock: a thread that is not here may have held it.
+  for (const Peer& peer : peers_)
+    if (peer.connection) ::close(peer.connection.get());
 }
 
 void Watch::on_failure(std::function<void()> wake) {

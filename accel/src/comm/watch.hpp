@@ -41,7 +41,8 @@ class Watch {
   // False where the communicator has failed, or a rank that this call needs has left.
   bool begin(const Call& call, Clock::time_point deadline);
   void end();
-  void stop();  // says goodbye, or why not
+  void stop();    // says goodbye, or why not
+  void forked();  // in a child, which has no thread but its own: closes the connections
 
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   Failure failure() const;

@@ -10,8 +10,9 @@ namespace paceline::env {
 namespace {
 
 TEST(Variables, APersonMaySetSwitchesAndNothingThatTellsTheGangWhoItIs) {
-  for (const char* name : {"PACELINE_DISABLE", "PACELINE_LIBRARY", "PACELINE_OPTIMIZER", "PACELINE_LOADER",
-                           "PACELINE_NUMERICS", "PACELINE_SIMD"})
+  for (const char* name :
+       {"PACELINE_DISABLE", "PACELINE_LIBRARY", "PACELINE_OPTIMIZER", "PACELINE_LOADER", "PACELINE_COMMUNICATION",
+        "PACELINE_COMMUNICATION_PLAN", "PACELINE_NUMERICS", "PACELINE_SIMD"})
     EXPECT_TRUE(is_users(name)) << name;
   for (const char* name : {"PACELINE_ATTEMPT", "PACELINE_TOKEN", "PACELINE_NODE_RANK", "PACELINE_STATE_DIR",
                            "PACELINE_OPTIMIZER_", "PACELINE_OPTIMIZE", "paceline_optimizer", "PACELINE_", "PATH", ""})

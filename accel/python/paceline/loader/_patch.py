@@ -10,12 +10,12 @@ to be equal gets PyTorch's own iterator.
 from __future__ import annotations
 
 import functools
-import os
 from typing import Any, Callable
 
 from torch.utils.data import DataLoader
 
 from paceline._inject import say
+from paceline._switch import why_off
 from paceline.loader import _iterator, _report
 
 ON = "on"
@@ -25,13 +25,7 @@ _undo: list[Callable[[], None]] = []
 
 def wanted() -> str:
     """Empty where the job asks for it; else why not."""
-    told = os.environ.get("PACELINE_LOADER", "")
-    if told in ("", "Off"):
-        return f"off (PACELINE_LOADER is {told or 'not set'})"
-    if told != "Auto":
-        say(f"PACELINE_LOADER is {told!r}: it must be Auto or Off; PyTorch's loaders are left as they are")
-        return f"off (PACELINE_LOADER is {told}, neither Auto nor Off)"
-    return ""
+    return why_off("PACELINE_LOADER", "PyTorch's loaders are")
 
 
 def install() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from paceline._library import API_VERSION, path
+from paceline._memory import mark_written
 
 Tensor = torch.Tensor
 
@@ -122,20 +123,6 @@ def laid_out_as(base: Tensor, other: Tensor, dtype: torch.dtype | None = None) -
     if other.dtype is wanted and alike(base, other) and not other.is_neg():
         return other
     return torch.empty_like(base, dtype=wanted, requires_grad=False).copy_(other)
-
-
-_increment = getattr(torch.autograd.graph, "increment_version", None)
-_increments_lists = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
-
-
-def mark_written(tensors: list[Tensor]) -> None:
-    """Tells autograd what was written behind its back, so that a graph that still needs the old values fails loudly."""
-    if _increments_lists and _increment is not None:
-        _increment(tensors)
-        return
-    for tensor in tensors:
-        # Writes nothing, but in place: an empty view shares the version counter.
-        tensor.detach().as_strided((0,), (1,)).zero_()
 
 
 class Table:

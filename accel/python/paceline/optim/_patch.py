@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import weakref
 from typing import Any, Callable
 
@@ -24,6 +23,7 @@ import torch
 
 from paceline import _torch_marks
 from paceline._inject import after_import, say
+from paceline._switch import why_off
 from paceline.optim import _native, _ranks, _report
 from paceline.optim._fused import Fused
 from paceline.optim._native import Table, Tensor
@@ -49,21 +49,7 @@ _undo: list[Callable[[], None]] = []
 
 def wanted() -> str:
     """Empty where the job asks for it; else why not."""
-    told = os.environ.get("PACELINE_OPTIMIZER", "")
-    numerics = os.environ.get("PACELINE_NUMERICS", "") or "Reordered"
-    if told in ("", "Off"):
-        return f"off (PACELINE_OPTIMIZER is {told or 'not set'})"
-    if told != "Auto":
-        say(f"PACELINE_OPTIMIZER is {told!r}: it must be Auto or Off; PyTorch's optimizers are left as they are")
-        return f"off (PACELINE_OPTIMIZER is {told}, neither Auto nor Off)"
-    if numerics not in ("Bitwise", "Reordered", "Lossy"):
-        say(
-            f"PACELINE_NUMERICS is {numerics!r}: it must be Bitwise, Reordered or Lossy; optimizers are left as they are"
-        )
-        return f"off (PACELINE_NUMERICS is {numerics}, none of Bitwise, Reordered and Lossy)"
-    if numerics == "Bitwise":
-        return "off (PACELINE_NUMERICS is Bitwise, and fused optimizers are of class Reordered)"
-    return ""
+    return why_off("PACELINE_OPTIMIZER", "PyTorch's optimizers are", "fused optimizers")
 
 
 def install() -> None:

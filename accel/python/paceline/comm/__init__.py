@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives between the ranks of a job, on CPU tensors, and the gradients of DistributedDataParallel over them.
+
+    communicator = paceline.comm.Communicator()        # all ranks of the process group
+    communicator.allreduce(tensor)                     # in place, the same bits on all ranks
+    paceline.comm.ddp_hook(model)                      # the model's gradients go this way from now on
+
+Ranks of one host pass data through shared memory, hosts through TCP. A rank that dies or stops ends every wait of every other with a
+CommError that names it. Numerics class: Reordered, for sums have another order than gloo's; bfloat16 and float16 are added in float32.
+"""
+
+from __future__ import annotations
+
+from paceline.comm._communicator import Communicator, Started
+from paceline.comm._ddp import ddp_hook
+from paceline.comm._native import CommError
+
+__all__ = ["CommError", "Communicator", "Started", "ddp_hook"]

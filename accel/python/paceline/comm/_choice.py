@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which way allreduces go, measured once for each fabric: kept in this process, and in a file of the first rank's machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from datetime import timedelta
+from pathlib import Path
+
+from paceline.comm._communicator import Communicator
+
+BUDGET = timedelta(milliseconds=500)
+
+_known: dict[str, str] = {}
+
+
+def tune(communicator: Communicator) -> str:
+    """All ranks call it. What the first rank knows, all use."""
+    shape = communicator.shape()
+    known = ""
+    if communicator.rank == 0:
+        known = _known.get(shape) or _read(_file(shape))
+    choice = communicator.tune(known, BUDGET)
+    if communicator.rank == 0 and choice != known:
+        _write(_file(shape), choice)
+    _known[shape] = choice
+    return choice
+
+
+def _file(shape: str) -> Path:
+    """Of these hosts' numbers of ranks, seen from this machine: another node, or another processor, is another fabric."""
+    node = os.environ.get("PACELINE_NODE_NAME") or socket.gethostname()
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    except RuntimeError:  # a user without a home
+        folder = Path(os.devnull)
+    name = f"{node}-{os.cpu_count()}-{shape}" if len(shape) < 100 else f"{node}-{os.cpu_count()}-{shape.count(',') + 1}"
+    return folder / "paceline" / "comm" / f"{name.replace('/', '_')}.choice"
+
+
+def _read(file: Path) -> str:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return file.read_text().strip()
+    return ""
+
+
+def _write(file: Path, choice: str) -> None:
+    """Whole or not at all: other jobs may read it at this moment."""
+    part = file.with_suffix(f".{os.getpid()}")
+    with contextlib.suppress(OSError):  # no home, no room: it is measured again
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            part.write_text(choice + "\n")
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedDataParallel's gradients over a communicator: a communication hook of PyTorch's own interface.
+
+The hook scales a bucket as the reducer would have, starts its sum on the communicator's thread, and returns at once a future. Who
+completes it is the thread that will wait for it: the hook has the autograd engine call `Gradients.complete` at the end of backward.
+The reducer queues its own wait after the hook of the last bucket has returned, so ours comes first, and no other thread ever touches
+a Python object: in PyTorch 1.13 one that still lets go of a future aborts an interpreter that ends.
+
+Where the reducer waits without such a call (the first backward of a static graph, and the passes of a rank that has run out of inputs,
+within join()) the hook of the last bucket completes all of them itself; nothing is left to compute then.
+"""
+
+from __future__ import annotations
+
+import weakref
+from datetime import timedelta
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+from torch.autograd import Variable
+
+from paceline.comm import _report
+from paceline.comm._choice import tune
+from paceline.comm._communicator import DTYPES, SILENCE, TIMEOUT, Communicator
+
+Tensor = torch.Tensor
+
+
+def ddp_hook(model: Any, *, plan: str = "", silence: timedelta = SILENCE) -> Communicator:
+    """Registers the hook with a DistributedDataParallel model whose parameters are on the CPU, before its first backward, and
+    returns the communicator that it uses. All ranks of the model's process group call it, for their models in the same order.
+
+    A ValueError says why a model cannot have it. A rank that is lost raises CommError out of backward on all others."""
+    why = why_not(model)
+    if why:
+        raise ValueError(f"paceline.comm.ddp_hook: {why}")
+    communicator = Communicator(model.process_group, plan=plan, timeout=timeout_of(model), silence=silence)
+    if not plan:
+        tune(communicator)
+    model.register_comm_hook(None, Gradients(model, communicator).hook())
+    _report.outcome_of(model).take(communicator)
+    return communicator
+
+
+def why_not(model: Any) -> str:
+    """Empty where the hook can carry this model's gradients; else why not."""
+    if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        return f"a {type(model).__name__}, no DistributedDataParallel"
+    for option in ("mixed_precision", "_use_python_reducer", "skip_all_reduce_unused_params", "batched_grad_copy"):
+        if getattr(model, option, None):
+            return f"DistributedDataParallel with {option.strip('_')}"
+    if getattr(model, "_delay_all_reduce_params", None):
+        return "DistributedDataParallel with delay_all_reduce_named_params"
+    devices = {p.device.type for p in model.module.parameters() if p.requires_grad}
+    if devices != {"cpu"}:
+        return f"parameters on {', '.join(sorted(devices)) or 'no device'}, not on the CPU alone"
+    backend = str(dist.get_backend(model.process_group))
+    if backend != "gloo" and "cpu:gloo" not in backend:
+        return f"a process group of {backend}, not gloo"
+    if model.process_group.size() < 2:
+        return "one rank, with nobody to communicate"
+    return ""
+
+
+def timeout_of(model: Any) -> timedelta:
+    """That of the process group, which the program may have set."""
+    group = model.process_group
+    try:
+        backend = group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
+        return max(backend.options._timeout, timedelta(seconds=1))
+    except (AttributeError, RuntimeError):
+        return TIMEOUT
+
+
+class Gradients:
+    """Of one model: the buckets under way, and how they end."""
+
+    def __init__(self, model: Any, communicator: Communicator) -> None:
+        self._model = weakref.ref(model)
+        self.communicator = communicator
+        # Another way for all buckets: the program's own hook.
+        self.instead: Callable[[Any], Any] | None = None
+        self._under_way: list[tuple[Any, Callable[[], Any], Tensor]] = []
+        self._passes = 0
+        self._before: dict[int, int] = {}  # where a parameter's gradient lay before backward, by the parameter's id
+        ranks = communicator.ranks
+        if model.gradient_as_bucket_view and ranks & (ranks - 1):
+            self._watch_kept_gradients(model)
+
+    def hook(self) -> Callable[..., Any]:
+        gradients = self
+
+        # Without annotations: PyTorch compares them with its own types, not with their names.
+        def paceline_allreduce(state, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+            return (gradients.instead or gradients._sum)(bucket)
+
+        return paceline_allreduce
+
+    def complete(self) -> None:
+        """Waits for all buckets under way; raises CommError, out of backward."""
+        while self._under_way:
+            future, wait, result = self._under_way[0]
+            wait()
+            del self._under_way[0]
+            future.set_result(result)
+
+    # -- one bucket ----------------------------------------------------------------------------------------------------
+
+    def _sum(self, bucket: Any) -> Any:
+        buffer = bucket.buffer()
+        in_backward = self._complete_at_the_end()
+        ranks = self._divisor(in_backward)
+        if buffer.layout is torch.strided and (buffer.dtype in DTYPES or buffer.is_complex()):
+            self._scale(bucket, buffer, ranks)
+            whole = torch.view_as_real(buffer) if buffer.is_complex() else buffer
+            return self._later(bucket, in_backward, self.communicator.allreduce_start(whole.view(-1)).wait, buffer)
+        if buffer.layout is not torch.strided:
+            # Only what is there is communicated, and the process group knows how.
+            buffer = buffer / ranks
+        else:
+            buffer.div_(ranks)
+        return self._later(bucket, in_backward, self._start_in_group(buffer), buffer)
+
+    def by_group(self, bucket: Any, half: bool) -> Any:
+        """As PyTorch's built-in hooks do: in the process group, in float16 if `half`."""
+        buffer = bucket.buffer()
+        in_backward = self._complete_at_the_end()
+        sent = (buffer.to(torch.float16) if half else buffer).div_(self.communicator.ranks)
+        work = self._start_in_group(sent)
+
+        def wait() -> None:
+            work()
+            if sent is not buffer:
+                buffer.copy_(sent)
+
+        return self._later(bucket, in_backward, wait, buffer)
+
+    def _start_in_group(self, tensor: Tensor) -> Callable[[], Any]:
+        model = self._model()
+        group = None if model is None else model.process_group
+        wait: Callable[[], Any] = dist.all_reduce(tensor, group=group, async_op=True).wait
+        return wait
+
+    def _complete_at_the_end(self) -> bool:
+        """False outside of backward. For every bucket: a backward within backward has an end of its own."""
+        try:
+            Variable._execution_engine.queue_callback(self.complete)
+        except RuntimeError:
+            return False
+        return True
+
+    def _later(self, bucket: Any, in_backward: bool, wait: Callable[[], Any], result: Tensor) -> Any:
+        future: Any = torch.futures.Future()
+        self._under_way.append((future, wait, result))
+        if bucket.is_last():
+            if not in_backward or (self._passes == 0 and getattr(self._model(), "static_graph", False)):
+                self.complete()
+            self._passes += 1
+        return future
+
+    # -- the reducer's scaling -----------------------------------------------------------------------------------------
+
+    def _divisor(self, in_backward: bool) -> int:
+        """The number of ranks, or within join(divide_by_initial_world_size=False) of those that still have inputs."""
+        model = self._model()
+        config = getattr(model, "_join_config", None)
+        if config is None or not config.enable or getattr(model, "_divide_by_initial_world_size", True):
+            return self.communicator.ranks
+        training = torch.tensor([int(in_backward)], dtype=torch.int32)
+        return max(1, int(self.communicator.allreduce(training)))
+
+    def _scale(self, bucket: Any, buffer: Tensor, ranks: int) -> None:
+        """The reducer multiplies what it copies into a bucket by 1/ranks, and divides what lies there already: not the same bits."""
+        if not self._before:
+            buffer.mul_(1.0 / ranks)
+            return
+        for parameter, view in zip(bucket.parameters(), bucket.gradients()):
+            if self._before.get(id(parameter)) == view.data_ptr():
+                view.div_(ranks)
+            else:
+                view.mul_(1.0 / ranks)
+
+    def _watch_kept_gradients(self, model: Any) -> None:
+        before = self._before
+
+        def note(parameter: Any) -> Callable[[Any], None]:
+            weak = weakref.ref(parameter)
+            key = id(parameter)
+
+            def before_accumulation(_: Any) -> None:
+                found = weak()
+                if found is not None:
+                    before[key] = 0 if found.grad is None else found.grad.data_ptr()
+
+            return before_accumulation
+
+        for parameter in model.module.parameters():
+            if parameter.requires_grad:
+                parameter.register_hook(note(parameter))

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's own DistributedDataParallel with our hook, in programs that do not know Paceline. Off unless the job asks:
+
+PACELINE_COMMUNICATION=Auto   and PACELINE_NUMERICS not Bitwise: sums have another order than gloo's (class Reordered).
+
+`__init__` and the two functions that register hooks are replaced in place. A model of float tensors on the CPU in a gloo group
+gets the hook as it is made; a hook that the program registers later takes its place. Ranks agree for each model: all, or none.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import weakref
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+
+from paceline._inject import say
+from paceline._switch import agree, why_off
+from paceline.comm import _native, _report
+from paceline.comm._choice import tune
+from paceline.comm._communicator import Communicator
+from paceline.comm._ddp import Gradients, timeout_of, why_not
+from paceline.comm._meeting import Members
+
+_OLD = {
+    "module",
+    "device_ids",
+    "output_device",
+    "dim",
+    "broadcast_buffers",
+    "process_group",
+    "bucket_cap_mb",
+    "find_unused_parameters",
+    "check_reduction",
+    "gradient_as_bucket_view",
+    "static_graph",
+}
+# Arguments in 1.13 and 2.14: an unknown one may mean anything.
+TESTED = [
+    _OLD,
+    _OLD
+    | {
+        "init_sync",
+        "delay_all_reduce_named_params",
+        "param_to_hook_all_reduce",
+        "mixed_precision",
+        "device_mesh",
+        "skip_all_reduce_unused_params",
+        "bucket_cap_mb_list",
+        "batched_grad_copy",
+        "forward_sync_buffers",
+    },
+]
+
+_attached: weakref.WeakKeyDictionary[Any, Gradients] = weakref.WeakKeyDictionary()
+_undo: list[Callable[[], None]] = []
+_said: set[str] = set()
+
+
+def install() -> None:
+    _report.switch = why_off(
+        "PACELINE_COMMUNICATION", "gradients of PyTorch's DistributedDataParallel are", "sums over our communicator"
+    )
+    if _report.switch:
+        return
+    kind = torch.nn.parallel.DistributedDataParallel
+    known = set(inspect.signature(kind.__init__).parameters) - {"self"}
+    if not dist.is_available() or known not in TESTED:
+        _report.switch = "off (a PyTorch that this release was not tested with)"
+        say("DistributedDataParallel is left as it is: its arguments are not those of a tested PyTorch")
+        return
+    _patch(kind)
+    _report.switch = "on"
+
+
+def uninstall() -> None:
+    """Puts the originals back; models that were made stay as they are."""
+    while _undo:
+        _undo.pop()()
+    _report.switch = "off (uninstalled)"
+
+
+def _patch(kind: Any) -> None:
+    make, register, register_builtin = kind.__init__, kind.register_comm_hook, kind._register_builtin_comm_hook
+
+    @functools.wraps(make)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        try:
+            _attach(self, register if type(self).register_comm_hook is register_comm_hook else None)
+        except Exception as error:
+            _leave(self, f"{type(error).__name__}: {error}")
+
+    @functools.wraps(register)
+    def register_comm_hook(self: Any, state: object, hook: Callable[..., Any]) -> None:
+        gradients = _attached.pop(self, None)
+        if gradients is None:
+            return register(self, state, hook)
+        self._check_comm_hook(hook)
+        self.logger._set_comm_hook_name(hook.__qualname__)
+        if hasattr(self, "_comm_hooks"):
+            self._comm_hooks[:] = [(hook, state)]
+        _stand_back(self, gradients, functools.partial(hook, state))
+        return None
+
+    @functools.wraps(register_builtin)
+    def _register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> None:
+        gradients = _attached.pop(self, None)
+        if gradients is None:
+            return register_builtin(self, comm_hook_type)
+        self.logger._set_comm_hook_name(str(comm_hook_type))
+        half = comm_hook_type == dist.BuiltinCommHookType.FP16_COMPRESS
+        _stand_back(self, gradients, functools.partial(gradients.by_group, half=half))
+        return None
+
+    for replacement in (__init__, register_comm_hook, _register_builtin_comm_hook):
+        name = replacement.__name__
+        _undo.append(functools.partial(setattr, kind, name, getattr(kind, name)))
+        setattr(kind, name, replacement)
+
+
+def _stand_back(model: Any, gradients: Gradients, hook: Callable[[Any], Any]) -> None:
+    gradients.instead = hook
+    _report.outcome_of(model).leave("a hook of the program's")
+
+
+def _attach(model: Any, register: Callable[..., None] | None) -> None:
+    """All ranks of the model's group come here at the same time, out of the same constructor."""
+    if model.process_group.size() < 2:
+        _report.outcome_of(model).leave("one rank, with nobody to communicate")
+        return
+    why = why_not(model) or _native.why_unavailable()
+    if register is None:
+        why = why or "a subclass that registers hooks in its own way"
+    members = Members(model.process_group)
+    name = members.next_name("ddp")
+    if not agree(members.store, f"{name}/able", members.ranks, not why):
+        _leave(model, why or "another rank cannot")
+        return
+    assert register is not None
+    communicator = None
+    plan = os.environ.get("PACELINE_COMMUNICATION_PLAN", "")
+    try:
+        communicator = Communicator(model.process_group, name=name, timeout=timeout_of(model), plan=plan)
+        if not plan:
+            tune(communicator)
+    except Exception as error:
+        communicator = None
+        why = str(error)
+    # Who is connected learns whether all are.
+    if not agree(members.store, f"{name}/connected", members.ranks, communicator is not None):
+        _leave(model, why or "another rank could not connect")
+        return
+    gradients = Gradients(model, communicator)
+    register(model, None, gradients.hook())
+    _attached[model] = gradients
+    _report.outcome_of(model).take(communicator)
+
+
+def _leave(model: Any, why: str) -> None:
+    _report.outcome_of(model).leave(why)
+    if why not in _said:
+        _said.add(why)
+        say(f"gradients are communicated by PyTorch: {why}")

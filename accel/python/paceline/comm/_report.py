@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How each model's gradients are communicated in this process, for paceline.explain(). Holds no model alive."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+
+class Outcome:
+    """Of one DistributedDataParallel model."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.communicator: weakref.ref[Any] | None = None
+        self.why = "no hook was registered"
+
+    def take(self, communicator: Any) -> None:
+        self.communicator = weakref.ref(communicator)
+
+    def leave(self, why: str) -> None:
+        self.communicator = None
+        self.why = why
+
+    def told(self) -> dict[str, Any]:
+        communicator = self.communicator() if self.communicator is not None else None
+        if communicator is None:
+            return {"name": self.name, "state": "off", "reason": self.why, "text": f"by PyTorch ({self.why})"}
+        try:
+            plan = communicator.plan()
+        except RuntimeError as error:
+            plan = str(error)
+        text = f"{communicator.ranks} ranks, class Reordered, {plan}"
+        return {"name": self.name, "state": "on", "reason": "", "ranks": communicator.ranks, "plan": plan, "text": text}
+
+
+_outcomes: weakref.WeakKeyDictionary[Any, Outcome] = weakref.WeakKeyDictionary()
+switch = "off (PACELINE_COMMUNICATION is not set)"  # of the patch of PyTorch's own DistributedDataParallel
+
+
+def outcome_of(model: Any) -> Outcome:
+    outcome = _outcomes.get(model)
+    if outcome is None:
+        kind = type(model)
+        inner = type(getattr(model, "module", model))
+        outcome = _outcomes[model] = Outcome(f"{kind.__qualname__} of {inner.__qualname__}")
+    return outcome
+
+
+def seen() -> list[dict[str, Any]]:
+    return [outcome.told() for outcome in _outcomes.values()]

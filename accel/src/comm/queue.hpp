@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives done one after another, in the order in which they were given, on a thread of the queue's own: its caller computes on.
+//
+// Ownership: of the thread, which the first task starts. Tasks and what they point to are the caller's until waited for.
+// Threads: any. Blocking: `add` while kMost tasks are under way. Failure: the code of the first task that failed is that of all after
+// it.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace paceline::comm {
+
+class Queue {
+ public:
+  static constexpr std::size_t kMost = 4096;
+
+  Queue() = default;
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+  ~Queue();  // when all tasks are done
+
+  // A number to wait for: 1, 2, …
+  std::uint64_t add(std::function<int()> task);
+  // The code of this task, or of an earlier one that failed. False for a number that was never given.
+  bool wait(std::uint64_t number, int& code);
+  void drain();
+  bool idle() const;
+
+ private:
+  void run();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<int()>> tasks_;  // the first is being done
+  std::uint64_t given_ = 0;
+  std::uint64_t done_ = 0;
+  std::uint64_t failed_ = 0;  // the first that did; 0: none
+  int code_ = 0;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace paceline::comm

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tune.hpp"
+
+#include <algorithm>
+
+namespace paceline::comm {
+namespace {
+
+constexpr std::uint64_t kSmallestTrial = 4096;
+constexpr std::uint64_t kStep = 4;
+constexpr int kRounds = 5;
+// Another way than for the next smaller size must be worth it: what is within this is noise.
+constexpr double kGain = 0.97;
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+std::optional<std::vector<Choice>> choose(const std::vector<Way>& candidates, std::chrono::milliseconds budget,
+                                          const Trial& trial) {
+  std::vector<Choice> choices;
+  double spent = 0;
+  std::size_t best = 0;
+  for (std::uint64_t bytes = kSmallestTrial; bytes <= kLargestTrial; bytes *= kStep) {
+    std::vector<std::vector<double>> seconds(candidates.size());
+    double here = 0;
+    for (int round = -1; round < kRounds; ++round) {  // the first warms up
+      for (std::size_t i = 0; i < candidates.size(); ++i) {
+        const auto took = trial(candidates[i], bytes);
+        if (!took) return std::nullopt;
+        here += *took;
+        if (round >= 0) seconds[i].push_back(*took);
+      }
+    }
+    std::vector<double> medians;
+    for (const auto& each : seconds) medians.push_back(median(each));
+    const auto quickest = static_cast<std::size_t>(std::ranges::min_element(medians) - medians.begin());
+    if (choices.empty() || medians[quickest] < kGain * medians[best]) {
+      // From the middle between the two sizes on, as sizes are multiplied.
+      if (choices.empty() || quickest != best)
+        choices.push_back({choices.empty() ? 0 : bytes / 2, candidates[quickest]});
+      best = quickest;
+    }
+    spent += here;
+    if (spent + kStep * here > std::chrono::duration<double>(budget).count()) break;
+  }
+  return choices;
+}
+
+}  // namespace paceline::comm

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Choosing a way by measurement: what is chosen from which times, that all ranks choose the same, and that sums stay right.
+#include <algorithm>
+
+#include "check.hpp"
+#include "comm_world.hpp"
+#include "tune.hpp"
+
+namespace {
+
+using paceline::comm::Algorithm;
+using paceline::comm::choose;
+using paceline::comm::Way;
+using paceline::comm_test::Member;
+using paceline::comm_test::World;
+
+constexpr Way kFlat{Algorithm::kFlat, 65536};
+constexpr Way kCoarse{Algorithm::kHierarchical, 65536};
+constexpr Way kFine{Algorithm::kHierarchical, 16384};
+constexpr std::chrono::milliseconds kPlenty{1'000'000};
+
+std::string chosen(const std::function<double(const Way&, double)>& seconds,
+                   std::chrono::milliseconds budget = kPlenty) {
+  const auto choices = choose({kFlat, kCoarse, kFine}, budget, [&](const Way& way, std::uint64_t bytes) {
+    return std::optional<double>(seconds(way, static_cast<double>(bytes)));
+  });
+  return choices ? paceline::comm::print_choices(*choices) : "none";
+}
+
+std::string tuned(Member& member, const char* known) {
+  std::array<char, 1024> text{};
+  const int code = paceline_comm_tune(member.comm, known, 200, text.data(), text.size());
+  return code == PACELINE_OK ? text.data() : "code " + std::to_string(code);
+}
+
+bool adds_up(Member& member, std::size_t count) {
+  std::vector<int32_t> data(count, static_cast<int32_t>(member.rank) + 1);
+  const int code = paceline_comm_allreduce(member.comm, data.data(), count, PACELINE_COMM_I32);
+  const auto wanted = static_cast<int32_t>(member.ranks * (member.ranks + 1) / 2);
+  return code == PACELINE_OK && std::all_of(data.begin(), data.end(), [&](int32_t value) { return value == wanted; });
+}
+
+}  // namespace
+
+CASE(comm_the_quickest_way_is_chosen_for_each_size) {
+  // A start that costs, and a rate: lines that cross between 64 and 256 KiB, and again between 4 and 16 MiB.
+  const auto lines = [](const Way& way, double bytes) {
+    if (way == kFlat) return bytes / 1e6;
+    return way == kFine ? 0.1 + bytes / 5e6 : 1.0 + bytes / 8e6;
+  };
+  CHECK(chosen(lines) == "0:flat,131072:hierarchical/16384,8388608:hierarchical/65536");
+  CHECK(chosen([](const Way& way, double) { return way == kCoarse ? 1.0 : 2.0; }) == "0:hierarchical/65536");
+  // What is within the noise is no reason to change.
+  CHECK(chosen([](const Way& way, double bytes) { return bytes * ((way == kFlat) == (bytes < 1e5) ? 0.98 : 1.0); }) ==
+        "0:flat");
+}
+
+CASE(comm_choosing_ends_with_its_budget_and_with_a_failure) {
+  double spent = 0;
+  const auto slow = [&](const Way& way, double bytes) {
+    const double seconds = bytes / 1e7 * (way == kFlat ? 2 : 1);
+    spent += seconds;
+    return seconds;
+  };
+  CHECK(chosen(slow, std::chrono::milliseconds(3000)) == "0:hierarchical/65536");
+  CHECK(spent > 0.01 && spent < 3.0);
+  int calls = 0;
+  const auto failing = [&](const Way&, std::uint64_t) { return ++calls < 3 ? std::optional(1.0) : std::nullopt; };
+  CHECK(!choose({kFlat, kCoarse}, kPlenty, failing).has_value() && calls == 3);
+}
+
+CASE(comm_all_ranks_choose_the_same_and_know_it_again) {
+  const auto body = [](Member& member) {
+    const std::string first = tuned(member, nullptr);
+    std::array<char, 1024> plan{};
+    paceline_comm_plan(member.comm, 0, 0, plan.data(), plan.size());
+    bool good = first.starts_with("0:") && std::string(plan.data()).find(" choice=" + first) != std::string::npos;
+    for (const std::size_t count : {1, 5'000, 40'000, 300'000}) good = adds_up(member, count) && good;
+    // Only what the first rank knows counts; what does not fit is measured again.
+    const char* const known = "0:hierarchical/4096,64:flat,20000:hierarchical/65536,100000:flat";
+    good = tuned(member, member.rank == 0 ? known : "0:flat") == known && good;
+    for (const std::size_t count : {1, 16, 4'999, 5'001, 25'000, 300'000}) good = adds_up(member, count) && good;
+    good = tuned(member, "0:hierarchical/2097152").starts_with("0:") && good;
+    Member again =
+        paceline::comm_test::join(*member.store, {.hosts = {0, 0, 1, 1, 1}, .plan = plan.data()}, member.rank, "again");
+    good = again.code == PACELINE_OK && adds_up(again, 40'000) && good;
+    std::array<char, 1024> pinned{};
+    paceline_comm_plan(again.comm, 0, 0, pinned.data(), pinned.size());
+    good = std::string(pinned.data()) == plan.data() && good;
+    std::array<char, 64> shape{};
+    good = paceline_comm_shape(again.comm, shape.data(), shape.size()) == PACELINE_OK && good;
+    paceline_comm_destroy(again.comm);
+    return good && std::string(shape.data()) == "2,3";
+  };
+  CHECK_EQ(World::run({.hosts = {0, 0, 1, 1, 1}, .plan = "chunk=65536"}, body), 0);
+  // One rank in every host, or the flat ring asked for: nothing to choose from.
+  const auto alone = [](Member& member) { return tuned(member, nullptr) == "0:flat" && adds_up(member, 1000); };
+  CHECK_EQ(World::run({.hosts = {0, 1}, .plan = ""}, alone), 0);
+  CHECK_EQ(World::run({.hosts = {0, 0}, .plan = "algorithm=flat"}, alone), 0);
+}

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""paceline.comm: collectives on tensors, and DistributedDataParallel's gradients over them by a line in the program."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+from programs import Train
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one program has measured, the next one of as many ranks need not."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def train(train_by_fork: Train, cache: Path) -> Train:
+    return functools.partial(train_by_fork, XDG_CACHE_HOME=str(cache))
+
+
+BEGIN = """
+        import hashlib, signal
+        import paceline.comm
+        from datetime import timedelta
+        from torch.nn.parallel import DistributedDataParallel
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+"""
+END = """
+        dist.destroy_process_group()
+"""
+
+# Two runs of the same training, one of them with the hook: the gradients of every step.
+MODELS = """
+        class Several(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(3)
+                self.first, self.last = nn.Linear(4, 64), nn.Linear(64, 1)
+                self.deep = nn.ModuleList([nn.Linear(64, 64) for _ in range(8)])
+                self.unused = nn.Linear(64, 64)
+            def forward(self, x, use=False):
+                x = self.first(x)
+                for layer in self.deep:
+                    x = torch.relu(layer(x))
+                return self.last(self.unused(x) if use else x)
+
+        def wrap(hook, model=None, **options):
+            # Buckets of 40 kB: seven of them, so that some are on their way while others are computed.
+            ddp = DistributedDataParallel(model or Several(), bucket_cap_mb=0.04, **options)
+            if hook:
+                paceline.comm.ddp_hook(ddp)
+            return ddp
+
+        def steps(ddp, number=3, to_none=True, use=True, body=None):
+            optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+            seen = []
+            for step in range(number):
+                torch.manual_seed(100 * step + rank)
+                optimizer.zero_grad(set_to_none=to_none)
+                (body or (lambda ddp, step: ddp(torch.randn(8, 4), use).pow(2).mean().backward()))(ddp, step)
+                seen += [p.grad.clone().flatten() for p in ddp.parameters() if p.grad is not None]
+                optimizer.step()
+            return torch.cat(seen)
+
+        def agreed(what):
+            mine = hashlib.sha256(what.numpy().tobytes()).hexdigest()
+            all_of_them = [None] * ranks
+            dist.all_gather_object(all_of_them, mine)
+            assert len(set(all_of_them)) == 1, "ranks differ"
+            return what
+"""
+
+
+def test_collectives_on_tensors(train: Train) -> None:
+    run = train(
+        BEGIN
+        + """
+        for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64):
+            with paceline.comm.Communicator() as comm:
+                x = torch.arange(1001).remainder(7).to(dtype) + rank
+                assert comm.allreduce(x) is x
+                assert torch.equal(x, (torch.arange(1001).remainder(7) * ranks + 3).to(dtype)), dtype
+                started = [comm.allreduce_start(torch.full((n,), rank + 1, dtype=dtype)) for n in (5, 0, 70000)]
+                # After what was started: the same order on all ranks.
+                comm.barrier()
+                for work in reversed(started):
+                    assert (work.wait() == 6).all() and work.tensor is work.wait()
+                assert torch.equal(comm.allgather(torch.empty(6, dtype=dtype), torch.full((2,), rank, dtype=dtype)),
+                                   torch.tensor([0, 0, 1, 1, 2, 2], dtype=dtype))
+                mine = comm.reduce_scatter(torch.empty(2, dtype=dtype), torch.arange(6).to(dtype))
+                assert torch.equal(mine, (torch.arange(6)[2 * rank:2 * rank + 2] * 3).to(dtype))
+                assert (comm.broadcast(torch.full((3,), rank, dtype=dtype), root=2) == 2).all()
+        pair = dist.new_group([0, 2])
+        if rank != 1:
+            with paceline.comm.Communicator(pair) as both, paceline.comm.Communicator(pair, plan="algorithm=flat") as flat:
+                assert (both.rank, both.ranks) == (rank // 2, 2)
+                assert float(both.allreduce(torch.ones(1))) == float(flat.allreduce(torch.ones(1))) == 2
+                assert "algorithm=hierarchical" in both.plan() and "algorithm=flat" in flat.plan()
+                assert both.shape() == "2" and flat.tune() == "0:flat"
+                choice = both.tune(budget=timedelta(milliseconds=20))
+                assert f" choice={choice} " in both.plan() and both.tune(known=choice) == choice
+                with paceline.comm.Communicator(pair, plan=both.plan()) as again:
+                    assert again.plan() == both.plan()
+        comm = paceline.comm.Communicator()
+        for wrong, name in (
+            (lambda: comm.allreduce(torch.ones(2, 2).t()), "tensor must be contiguous"),
+            (lambda: comm.allreduce(torch.ones(2, dtype=torch.int8)), "torch.int8"),
+            (lambda: comm.allreduce(torch.ones(2, device="meta")), "tensor is on meta"),
+            (lambda: comm.broadcast(torch.ones(2), root=3), "root is 3"),
+            (lambda: comm.allgather(torch.ones(5), torch.ones(2)), "output has 5 elements"),
+            (lambda: paceline.comm.Communicator(plan="algorithm=tree"), "algorithm=tree"),
+        ):
+            try:
+                wrong()
+            except ValueError as error:
+                assert name in str(error), error
+            else:
+                raise AssertionError(name)
+        leaf = torch.ones(3, requires_grad=True)
+        squared = leaf ** 2
+        product = squared * squared
+        comm.allreduce(squared.detach())
+        try:
+            product.sum().backward()
+            raise AssertionError("autograd did not see that its input was overwritten")
+        except RuntimeError as error:
+            assert "inplace" in str(error), error
+        # A child has no part in it, and does not keep its connections open.
+        sockets = lambda: sum("socket" in os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")
+                              if os.path.exists(f"/proc/self/fd/{n}"))
+        before = sockets()
+        child = os.fork()
+        if child == 0:
+            try:
+                comm.barrier()
+            except paceline.comm.CommError:
+                os._exit(0 if sockets() < before else 2)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        comm.barrier()
+        comm.close()
+        try:
+            comm.barrier()
+        except paceline.comm.CommError as error:
+            assert "closed" in str(error)
+"""
+        + END,
+        ranks=3,
+    )
+    assert run.code == 0, run.output
+
+
+def test_gradients_of_two_ranks_are_gloos_to_the_bit(train: Train) -> None:
+    """Two numbers have one sum, and halves are exact: so all that a model may be is compared to the bit."""
+    run = train(
+        BEGIN
+        + MODELS
+        + """
+        def accumulate(ddp, step):
+            with ddp.no_sync():
+                ddp(torch.randn(8, 4), True).sum().backward()
+            ddp(torch.randn(8, 4), True).pow(2).sum().backward()
+        def twice(ddp, step):
+            (ddp(torch.randn(8, 4), True).sum() + ddp.module.last(torch.ones(64)).sum()).backward()
+        for options, told in (
+            ({}, {}),
+            ({"gradient_as_bucket_view": True}, {}),
+            ({"gradient_as_bucket_view": True}, {"to_none": False}),
+            ({"find_unused_parameters": True}, {"use": False}),
+            ({"static_graph": True}, {"use": False, "number": 4}),
+            ({"static_graph": True, "gradient_as_bucket_view": True}, {}),
+            ({}, {"body": accumulate}),
+            ({"gradient_as_bucket_view": True}, {"body": accumulate, "to_none": False}),
+        ):
+            theirs = agreed(steps(wrap(False, **options), **told))
+            ours = agreed(steps(wrap(True, **options), **told))
+            assert torch.equal(theirs, ours), (options, told)
+
+        # Two models in one backward, one of them of half the numbers; and a third of a group of its own.
+        class Typed(nn.Module):
+            def __init__(self, dtype):
+                super().__init__()
+                torch.manual_seed(4)
+                self.weight = nn.Parameter(torch.randn(100, dtype=dtype))
+            def forward(self, x):
+                return (self.weight * x).abs()
+        # PyTorch 1.13's gloo has no sums of bfloat16 and of complex numbers.
+        for dtype in (torch.float64, torch.float16) + ((torch.bfloat16, torch.complex64) if torch.__version__ > "2" else ()):
+            results = []
+            for hook in (False, True):
+                a, b = wrap(hook), wrap(hook, Typed(dtype))
+                for step in range(3):
+                    torch.manual_seed(rank + 10 * step)
+                    (a(torch.randn(8, 4), True).sum() + b(torch.randn(100).to(dtype)).sum().double()).backward()
+                results.append(torch.cat([torch.view_as_real(p.grad).flatten() if p.grad.is_complex() else p.grad.flatten().double()
+                                          for m in (a, b) for p in m.parameters()]))
+            assert torch.equal(*results), dtype
+
+        # Sparse gradients are the process group's; a reentrant checkpoint is a backward within backward.
+        from torch.utils.checkpoint import checkpoint
+        class Embeds(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(5)
+                self.table, self.out = nn.Embedding(10, 4, sparse=True), nn.Linear(4, 1)
+            def forward(self, x):
+                return self.out(self.table(x))
+        sparse = []
+        for hook in (False, True):
+            ddp = wrap(hook, Embeds())
+            for _ in range(2):
+                ddp.zero_grad()
+                ddp(torch.tensor([rank, 3 + rank])).sum().backward()
+            sparse.append(ddp.module.table.weight.grad.to_dense())
+        assert torch.equal(*sparse) and sparse[0].abs().sum() > 0
+        class Checkpointed(Several):
+            def forward(self, x, use=True):
+                x = self.first(x)
+                for layer in self.deep:
+                    x = checkpoint(layer, x, **({"use_reentrant": True}))
+                return self.last(self.unused(x))
+        assert torch.equal(*[agreed(steps(wrap(hook, Checkpointed()))) for hook in (False, True)])
+
+        # A second communicator, in a group that is gone before its model.
+        group = dist.new_group([0, 1])
+        late = wrap(True, process_group=group)
+        steps(late)
+        dist.destroy_process_group(group)
+        print(sorted(set(line for line in paceline.explain().splitlines() if "DistributedDataParallel of Several" in line)))
+"""
+        + END,
+        ranks=2,
+    )
+    assert run.code == 0, run.output
+    assert run.output.count("DistributedDataParallel of Several: 2 ranks, class Reordered, algorithm=") == 2, run.output
+
+
+def test_three_ranks_scale_as_the_reducer_does_and_join(train: Train) -> None:
+    """Where one rank alone has a gradient, no order of additions matters: what differs is the scaling, by 1/3 or by 3."""
+    run = train(
+        BEGIN
+        + MODELS
+        + """
+        def alone(ddp, step):
+            (ddp(torch.randn(8, 4), True).pow(2).sum() * float(rank == step % ranks)).backward()
+        def alone_after_accumulation(ddp, step):
+            with ddp.no_sync():
+                alone(ddp, step)
+            alone(ddp, step)
+        for view in (False, True):
+            for to_none in (False, True):
+                for body in (alone, alone_after_accumulation):
+                    told = {"to_none": to_none, "body": body, "number": 4}
+                    both = [agreed(steps(wrap(hook, gradient_as_bucket_view=view), **told)) for hook in (False, True)]
+                    assert torch.equal(*both), (view, to_none, body)
+        # Real gradients on all ranks: against the mean in float64, and the same in every run.
+        real = [agreed(steps(wrap(True))) for _ in range(2)]
+        assert torch.equal(*real) and torch.allclose(real[0], steps(wrap(False)), rtol=1e-4, atol=1e-6)
+
+        # Ranks that run out of inputs at different times.
+        for whole in (True, False):
+            results = []
+            for hook in (False, True):
+                ddp = wrap(hook)
+                optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+                with ddp.join(divide_by_initial_world_size=whole):
+                    for step in range(1 + rank):
+                        optimizer.zero_grad()
+                        ddp(torch.full((2, 4), float(rank + 1)), True).pow(2).mean().backward()
+                        optimizer.step()
+                results.append(agreed(torch.cat([p.detach().flatten() for p in ddp.parameters()])))
+            assert torch.allclose(*results, rtol=1e-5, atol=1e-7), whole
+"""
+        + END,
+        ranks=3,
+    )
+    assert run.code == 0, run.output
+
+
+def test_buckets_are_on_their_way_while_backward_goes_on(train: Train) -> None:
+    """Rank 1 begins its backward when rank 0 is at the end of its own: a hook that waited for rank 1 would never get there."""
+    run = train(
+        BEGIN
+        + MODELS
+        + """
+        from datetime import timedelta
+        ddp = wrap(True)
+        store = dist.distributed_c10d._get_default_store()
+        for step in range(3):
+            loss = ddp(torch.randn(8, 4), True).sum()
+            if rank == 0:
+                handle = ddp.module.first.weight.register_hook(lambda _: store.set(f"reached/{step}", "yes"))
+            else:
+                store.wait([f"reached/{step}"], timedelta(seconds=60))
+            loss.backward()
+            if rank == 0:
+                handle.remove()
+        agreed(torch.cat([p.grad.flatten() for p in ddp.parameters()]))
+        """
+        + END,
+        ranks=2,
+    )
+    assert run.code == 0, run.output
+    # The wait for the other's gradients is exposed communication, not backward.
+    for ring in run.rings:
+        assert all(step.comm_exposed_ns is not None for step in ring.steps)
+
+
+@pytest.mark.parametrize("end", ["pass", "sys.exit(3)", "os.fork() or os._exit(0)"])
+def test_a_program_ends_as_it_would_have(train: Train, end: str) -> None:
+    run = train(BEGIN + MODELS + f"        ddp = wrap(True)\n        steps(ddp)\n        {end}\n", ranks=3)
+    assert run.code == (3 if "exit(3)" in end else 0) and run.output == "", run.output
+
+
+LOST = """
+        hooked = wrap(True)
+        {begin}
+        def body(ddp, step):
+            if rank == 1 and step == 2:
+                # In the middle: the gradients of the last layers are on their way.
+                ddp.module.first.weight.register_hook(lambda _: {end})
+            ddp(torch.randn(8, 4), True).sum().backward()
+        began = time.monotonic()
+        try:
+            steps(hooked, body=body, number=5)
+        except paceline.comm.CommError as error:
+            assert rank != 1 and error.rank == 1 and "rank 1" in str(error), (rank, str(error))
+            print("told by", rank, flush=True)
+            {then}
+"""
+
+
+def lost(end: str, begin: str = "pass", then: str = "pass") -> str:
+    return BEGIN + MODELS + LOST.replace("{begin}", begin).replace("{end}", end).replace("{then}", then)
+
+
+@pytest.mark.parametrize("end,code", [("os.kill(os.getpid(), signal.SIGKILL)", -9), ("1 / 0", 1)])
+def test_every_survivor_names_the_rank_that_was_lost(train: Train, end: str, code: int) -> None:
+    run = train(lost(end), ranks=3)
+    assert run.code == code, run.output
+    assert sorted(line for line in run.output.splitlines() if line.startswith("told by")) == [
+        "told by 0",
+        "told by 2",
+    ], run.output
+
+
+def test_a_stopped_rank_is_lost_after_the_silence(train: Train) -> None:
+    begin = """store = dist.distributed_c10d._get_default_store()
+        store.set(f"pid/{rank}", str(os.getpid()))
+        hooked = DistributedDataParallel(Several(), bucket_cap_mb=0.04)
+        paceline.comm.ddp_hook(hooked, silence=timedelta(seconds=1))"""
+    # The last of the survivors ends it.
+    then = """if store.add("told", 1) == 2:
+                os.kill(int(store.get("pid/1")), signal.SIGKILL)"""
+    run = train(lost("os.kill(os.getpid(), signal.SIGSTOP)", begin, then), ranks=3)
+    assert run.code == -9 and run.output.count("told by") == 2, run.output
+
+
+def test_models_that_cannot_have_it_are_refused(train: Train) -> None:
+    run = train(
+        BEGIN
+        + MODELS
+        + """
+        alone = [dist.new_group([n]) for n in range(ranks)][rank]
+        for model, why in (
+            (Several(), "a Several, no DistributedDataParallel"),
+            (DistributedDataParallel(Several(), process_group=alone), "one rank"),
+        ):
+            try:
+                paceline.comm.ddp_hook(model)
+            except ValueError as error:
+                assert why in str(error), error
+            else:
+                raise AssertionError(why)
+        """
+        + END,
+        ranks=2,
+    )
+    assert run.code == 0, run.output

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedDataParallel in unmodified programs: over our communicator where the job asks for it and it is safe, else as PyTorch has
+it, and said so."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+import torch
+from programs import Train
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one program has measured, the next one of as many ranks need not."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def train(train_by_fork: Train, cache: Path) -> Train:
+    return functools.partial(train_by_fork, XDG_CACHE_HOME=str(cache))
+
+
+NEW = int(torch.__version__.split(".")[0]) >= 2
+ASKED = {"PACELINE_COMMUNICATION": "Auto"}
+
+# A program as anyone writes it, but for what it prints at the end.
+BEGIN = """
+        from torch.nn.parallel import DistributedDataParallel
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        rank = dist.get_rank()
+        def fit(register=None, wrap=DistributedDataParallel, steps=4):
+            model = wrap(small())
+            if register:
+                register(model)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for batch in DataLoader(Slow(8 * steps), batch_size=8):
+                optimizer.zero_grad()
+                (loss_of(model, batch) * (rank + 1)).backward()
+                optimizer.step()
+            return torch.cat([p.detach().flatten() for p in model.parameters()])
+        def told():
+            import paceline
+            lines = paceline.explain().splitlines()
+            return [line.strip() for line in lines if "over our" in line or " of Sequential" in line]
+"""
+END = """
+        dist.destroy_process_group()
+"""
+
+
+def test_off_unless_asked_and_within_the_class(train: Train) -> None:
+    run = train(
+        """
+        import paceline
+        assert "paceline.comm" not in sys.modules
+        line = next(line for line in paceline.explain().splitlines() if "over our communicator" in line)
+        assert line.endswith("off (PACELINE_COMMUNICATION is not set); numerics class Reordered"), line
+        from paceline.comm import _patch, _report
+        make = nn.parallel.DistributedDataParallel.__init__
+        for variables, switch in (
+            ({"PACELINE_COMMUNICATION": "Off"}, "off (PACELINE_COMMUNICATION is Off)"),
+            ({"PACELINE_COMMUNICATION": "on"}, "off (PACELINE_COMMUNICATION is on, neither Auto nor Off)"),
+            ({"PACELINE_COMMUNICATION": "Auto", "PACELINE_NUMERICS": "Bitwise"},
+             "off (PACELINE_NUMERICS is Bitwise, and sums over our communicator are of class Reordered)"),
+        ):
+            os.environ.update(variables)
+            _patch.install()
+            assert _report.switch == switch and nn.parallel.DistributedDataParallel.__init__ is make, _report.switch
+        os.environ["PACELINE_NUMERICS"] = "Lossy"
+        _patch.TESTED.clear()
+        _patch.install()
+        assert "not tested with" in _report.switch and nn.parallel.DistributedDataParallel.__init__ is make
+        """
+    )
+    assert run.code == 0, run.output
+    said = [line for line in run.output.splitlines() if line.startswith("paceline: ")]
+    assert said[0] == (
+        "paceline: PACELINE_COMMUNICATION is 'on': it must be Auto or Off; "
+        "gradients of PyTorch's DistributedDataParallel are left as they are"
+    )
+    assert len(said) == 2 and "arguments are not those of a tested PyTorch" in said[1], run.output
+
+
+def test_an_unmodified_program_trains_over_it(train: Train) -> None:
+    run = train(
+        BEGIN
+        + """
+        ours = fit()
+        print(*told(), sep="\\n")
+        from paceline.comm import _patch
+        _patch.uninstall()
+        assert torch.equal(ours, fit()), "of two ranks, sums are gloo's to the bit"
+        class Mine(DistributedDataParallel):
+            def __init__(self, module):
+                super().__init__(module, gradient_as_bucket_view=True)
+        os.environ["PACELINE_COMMUNICATION_PLAN"] = "algorithm=flat chunk=8192"
+        _patch.install()
+        assert torch.equal(ours, fit(wrap=Mine))
+        kept = Mine(small())
+        print(*told(), sep="\\n")
+"""
+        + END,
+        ranks=2,
+        **ASKED,
+    )
+    assert run.code == 0, run.output
+    # The model is gone with the function.
+    assert run.output.count("over our communicator: on; numerics class Reordered") == 4, run.output
+    assert run.output.count("Mine of Sequential: 2 ranks, class Reordered, algorithm=flat chunk=8192 order=0,1") == 2
+    for ring in run.rings:
+        steps = [record for record in ring.steps if record.comm_exposed_ns is not None]
+        assert len(steps) == len(ring.steps) and all(record.host["comm_exposed"] > 0 for record in steps)
+        assert ring.total("unattributed") == 0
+
+
+def test_the_way_is_measured_once_kept_and_read_again(train_by_fork: Train, tmp_path: Path) -> None:
+    asked = {**ASKED, "XDG_CACHE_HOME": str(tmp_path), "PACELINE_NODE_NAME": "here/there"}
+    program = (
+        BEGIN + "        kept = [DistributedDataParallel(small()) for _ in range(2)]\n        print(*told())\n" + END
+    )
+    first = train_by_fork(program, ranks=3, **asked)
+    assert first.code == 0, first.output
+    (file,) = (tmp_path / "paceline" / "comm").iterdir()
+    assert file.name.startswith("here_there-") and file.name.endswith("-3.choice")
+    assert first.output.count(f" choice={file.read_text().strip()} order=0,1,2") == 6, first.output
+    file.write_text("0:flat,77:hierarchical/4096\n")
+    assert train_by_fork(program, ranks=3, **asked).output.count(" choice=0:flat,77:hierarchical/4096 ") == 6
+    # A folder that cannot be written is no reason not to train.
+    (tmp_path / "file").touch()
+    again = train_by_fork(program, ranks=3, **{**asked, "XDG_CACHE_HOME": str(tmp_path / "file")})
+    assert again.code == 0 and again.output.count(" choice=0:") == 6, again.output
+
+
+def test_the_programs_own_hook_takes_its_place(train: Train) -> None:
+    run = train(
+        BEGIN
+        + """
+        from paceline.comm import _patch
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+        kinds = dist.BuiltinCommHookType
+        calls = []
+        def own(state, bucket):
+            calls.append((state, bucket.index()))
+            work = dist.all_reduce(bucket.buffer(), async_op=True)
+            work.wait()
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer().div_(4))
+            return future
+        ways = (
+            lambda model: model.register_comm_hook("state", own),
+            lambda model: model._register_builtin_comm_hook(kinds.ALLREDUCE),
+            lambda model: model._register_builtin_comm_hook(kinds.FP16_COMPRESS),
+        )
+        ours = [fit(way) for way in ways]
+        assert calls and {state for state, _ in calls} == {"state"}
+        kept = DistributedDataParallel(small())
+        kept.register_comm_hook(None, own)
+        print(*told(), sep="\\n")
+        # One hook, as ever; and one that PyTorch refuses is refused.
+        for wrong, again in ((own, True), (3, False)):
+            model = kept if again else DistributedDataParallel(small())
+            try:
+                model.register_comm_hook(None, wrong)
+            except (RuntimeError, TypeError) as error:
+                assert "only be called once" in str(error) or "must be callable" in str(error), error
+            else:
+                raise AssertionError(again)
+        _patch.uninstall()
+        for way, result in zip(ways, ours):
+            assert torch.equal(fit(way), result)
+        # A model that is gone is gone, with its communicator.
+        import gc
+        from paceline.comm import _communicator
+        _patch.install()
+        fit()
+        del kept, model
+        gc.collect()
+        assert not len(_communicator._living)
+"""
+        + END,
+        ranks=2,
+        **ASKED,
+    )
+    assert run.code == 0, run.output
+    assert run.output.count("DistributedDataParallel of Sequential: by PyTorch (a hook of the program's)") == 2, (
+        run.output
+    )
+
+
+def test_one_rank_that_cannot_leaves_it_to_pytorch_on_all(train: Train) -> None:
+    run = train(
+        BEGIN
+        + """
+        if rank == 1:
+            os.environ["PACELINE_LIBRARY"] = "/nowhere.so"
+        model = DistributedDataParallel(small())
+        again = DistributedDataParallel(small())
+        model(torch.ones(2, 4)).sum().backward()
+        print(*told(), sep="\\n")
+"""
+        + END,
+        ranks=3,
+        **ASKED,
+    )
+    assert run.code == 0, run.output
+    assert run.output.count("DistributedDataParallel of Sequential: by PyTorch (another rank cannot)") == 4, run.output
+    # Each rank says it once.
+    assert run.output.count("paceline: gradients are communicated by PyTorch: another rank cannot\n") == 2, run.output
+    assert run.output.count("paceline: gradients are communicated by PyTorch: OSError: /nowhere.so") == 1, run.output
+
+
+def test_what_it_cannot_carry_is_pytorchs(train: Train) -> None:
+    run = train(
+        BEGIN
+        + """
+        alone = [dist.new_group([n]) for n in range(2)][rank]
+        class Registers(DistributedDataParallel):
+            def register_comm_hook(self, state, hook):
+                super().register_comm_hook(state, hook)
+        kept = [DistributedDataParallel(small(), process_group=alone), Registers(small())]
+        if torch.__version__ > "2":
+            from torch.nn.parallel.distributed import _MixedPrecision
+            half = _MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+            try:
+                kept.append(DistributedDataParallel(small(), mixed_precision=half))
+            except Exception as error:  # without a GPU PyTorch itself refuses
+                print("refused", type(error).__name__)
+            from torch.distributed.fsdp import fully_shard
+            fully_shard(small(), mesh=dist.device_mesh.init_device_mesh("cpu", (2,)))
+        print(*told(), sep="\\n")
+"""
+        + END,
+        ranks=2,
+        **ASKED,
+    )
+    assert run.code == 0, run.output
+    assert run.output.count("of Sequential: by PyTorch (one rank, with nobody to communicate)") == 2, run.output
+    assert run.output.count("Registers of Sequential: by PyTorch (a subclass that registers hooks in its own way)") == 2
