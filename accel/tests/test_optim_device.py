@@ -46,6 +46,7 @@ def same(one, other):
     assert one.dtype == other.dtype and torch.equal(one, other), (one - other).abs().max()
 
 def compare(ours, theirs):
+    assert ours._plan is not None, _report.outcome_of(ours).device  # or it compares the CPU's with itself
     for (p, q) in zip(ours.param_groups[0]["params"], theirs.param_groups[0]["params"]):
         same(p, q)
         a, b = ours.state.get(p, {}), theirs.state.get(q, {})
