@@ -3,8 +3,10 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <initializer_list>
 #include <limits>
 
 #include "common/base/duration.hpp"
@@ -57,6 +59,15 @@ class Reader {
     if (!value.empty() && value != no && value != yes)
       note(variable, value, "is neither " + std::string(no) + " nor " + std::string(yes));
     return value == yes;
+  }
+
+  std::string one_of(const env::Variable& variable, std::initializer_list<std::string_view> words) {
+    const std::string value = text(variable);
+    if (value.empty() || std::find(words.begin(), words.end(), value) != words.end()) return value;
+    std::string list;
+    for (const auto word : words) list += (list.empty() ? "" : ", ") + std::string(word);
+    note(variable, value, "is none of " + list);
+    return "";
   }
 
   void note(const env::Variable& variable, const std::string& value, const std::string& what) {
@@ -113,6 +124,7 @@ Result<Config> read_config(const frameworks::Environment& environment) {
   config.passthrough = reader.choice(env::kFrameworkLauncher, "Paceline", "Passthrough");
   config.processes = reader.integer(env::kProcessesPerReplica, 1, 64, 1);
   config.cpu_limit = reader.integer(env::kCpuLimit, 1, 100000, 0);
+  config.gpu_direct = reader.one_of(env::kGpuDirect, {"Required", "Preferred", "Disabled"});
   config.master_port = reader.integer(env::kMasterPort, 0, 65535, -1);
   config.rendezvous = reader.address(env::kRendezvousAddress, true);
   config.listen = reader.address(env::kRendezvousListen, config.node_rank == 0);

@@ -33,8 +33,9 @@ struct Config {
   std::string framework = "PyTorch";
   bool passthrough = false;
   int processes = 1;
-  int cpu_limit = 0;     // 0: none
-  int master_port = -1;  // -1: numbered by attempt; 0: a free one each attempt
+  int cpu_limit = 0;       // 0: none
+  std::string gpu_direct;  // Required, Preferred, Disabled; empty: as it comes
+  int master_port = -1;    // -1: numbered by attempt; 0: a free one each attempt
 
   Address rendezvous;
   Address listen;

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
@@ -25,7 +26,9 @@
 #include "launcher/endpoint.hpp"
 #include "launcher/files.hpp"
 #include "launcher/frameworks/command.hpp"
+#include "launcher/install.hpp"
 #include "launcher/network.hpp"
+#include "launcher/preflight.hpp"
 #include "launcher/process/binding.hpp"
 #include "launcher/process/rank_set.hpp"
 #include "launcher/rank_plan.hpp"
@@ -49,6 +52,7 @@ int exit_code(rendezvous::End end) {
     case rendezvous::End::kTerminated: return contract::kExitTerminated;
     case rendezvous::End::kBadContract: return contract::kExitBadContract;
     case rendezvous::End::kRendezvousTimeout: return contract::kExitRendezvous;
+    case rendezvous::End::kPreflightFailed: return contract::kExitPreflight;
   }
   return contract::kExitJobFailed;
 }
@@ -122,6 +126,9 @@ class Launcher::Impl {
   void start_ranks(const rendezvous::StartRanks& start);
   void wait_signal();
   void tick();
+  void look();
+  void on_looked(const PodReadiness& readiness);
+  void join();
   void say_goodbye();
   telemetry::JobSummary folded(telemetry::Span span) const;
   summary::HttpAnswer answer(const std::string& path, const std::string& authorization) const;
@@ -148,6 +155,8 @@ class Launcher::Impl {
   RankPlan plan_;
   std::optional<rendezvous::Outcome> outcome_;
   SteadyTime goodbye_by_{};
+  bool joining_ = false;  // until then the member's clock does not run
+  std::jthread looking_;
   std::string last_changes_;
 };
 
@@ -209,10 +218,11 @@ int Launcher::Impl::run() {
   std::jthread reading([this](const std::stop_token& stop) { rings_.run(stop); });
 
   wait_signal();
-  perform(member_.begin(clock_.steady()));
+  look();
   tick();
   io_.run();
 
+  looking_ = {};  // stops and joins
   reading.request_stop();
   reading.join();
   rings_.pump();
@@ -222,6 +232,42 @@ int Launcher::Impl::run() {
   pumping.request_stop();
   pumping.join();
   return exit_code(outcome_->end);
+}
+
+void Launcher::Impl::join() {
+  joining_ = true;
+  perform(member_.begin(clock_.steady()));
+}
+
+// What the job requires of this pod is known before the gang's barrier: no training step is begun without it.
+void Launcher::Impl::look() {
+  if (config_.gpu_direct != "Required" && config_.gpu_direct != "Preferred") return join();
+  ProbeCommand probe;
+  // The GPUs are this pod's own, so that nobody else is disturbed.
+  probe.argv = {(own_tree() / "bin" / "paceline-probe").string(), "--pod-verdict", "--even-busy"};
+  for (const auto& [name, value] : environment_) {
+    if (name != env::kToken.name) probe.environment.push_back(name + "=" + value);
+  }
+  looking_ = std::jthread([this, probe](const std::stop_token& stop) {
+    PodReadiness readiness = ask_probe(probe, stop);
+    boost::asio::post(io_, [this, readiness = std::move(readiness)] { on_looked(readiness); });
+  });
+}
+
+void Launcher::Impl::on_looked(const PodReadiness& readiness) {
+  if (outcome_) return;  // asked to end meanwhile
+  if (readiness.ready.value_or(false)) {
+    log_.line("gpuDirect: memory of every GPU here was registered with every RDMA device here");
+    return join();
+  }
+  const std::string why = "spec.network.gpuDirect is " + config_.gpu_direct + ", but in pod " + config_.pod_name + " " +
+                          describe(readiness);
+  if (config_.gpu_direct == "Preferred") {
+    log_.line("warning: " + why + "; NCCL falls back to copies through host memory");
+    return join();
+  }
+  outcome_ = rendezvous::Outcome{rendezvous::End::kPreflightFailed, config_.attempt, config_.restarts, why, {}};
+  goodbye_by_ = clock_.steady() + kGoodbye;
 }
 
 void Launcher::Impl::wait_signal() {
@@ -242,7 +288,7 @@ void Launcher::Impl::tick() {
     if (error) return;
     ranks_.on_tick();
     if (server_) server_->tick();
-    perform(member_.on_tick(clock_.steady()));
+    if (joining_) perform(member_.on_tick(clock_.steady()));
     if (outcome_) say_goodbye();
     tick();
   });

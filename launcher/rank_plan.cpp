@@ -33,7 +33,7 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config, const rendez
     const frameworks::RankSetting setting{config.passthrough, frameworks::threads_per_rank(cpus, processes),
                                           node.processes,     config.runtime_dir,
                                           plan.rank_table,    plan.telemetry_socket,
-                                          plan.interface};
+                                          plan.interface,     config.gpu_direct == "Disabled"};
     const auto composed = frameworks::compose_environment(plan.environment, place, setting);
 
     process::RankSpec spec;

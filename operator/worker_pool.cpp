@@ -37,6 +37,7 @@ WorkerPool::WorkerPool(kube::Api& api, apply::Stores& stores, kube::WorkQueue& q
   add(kube::kResourceQuotas, stores.quotas);
   add(kube::kPriorityClasses, stores.priorities);
   add(kube::kRuntimeProfiles, stores.profiles);
+  add(kube::kNodeFabrics, stores.fabrics);
   add(kube::kTrainingJobs, stores.jobs);
 }
 

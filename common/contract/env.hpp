@@ -38,6 +38,10 @@ inline constexpr Variable kProcessesPerReplica{
 inline constexpr Variable kCpuLimit{"PACELINE_CPU_LIMIT",
                                     "whole CPUs of the trainer container (for OMP_NUM_THREADS), absent if unlimited"};
 
+inline constexpr Variable kGpuDirect{
+    "PACELINE_GPU_DIRECT",
+    "spec.network.gpuDirect: Required or Preferred, for a replica with accelerators, or Disabled; absent: as it comes"};
+
 // Rendezvous.
 inline constexpr Variable kRendezvousAddress{"PACELINE_RENDEZVOUS_ADDRESS",
                                              "ip:port where rank 0's launcher is reached"};
@@ -119,6 +123,7 @@ inline constexpr std::array kAll{
     kFrameworkLauncher,
     kProcessesPerReplica,
     kCpuLimit,
+    kGpuDirect,
     kRendezvousAddress,
     kRendezvousListen,
     kMasterPort,

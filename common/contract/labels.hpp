@@ -42,6 +42,8 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitJobFailed = 64;    // the job is over: budget spent or a failure that no restart mends
 inline constexpr int kExitBadContract = 65;  // command or environment cannot be honoured: says which and what to write
 inline constexpr int kExitRendezvous = 66;   // the gang did not gather in time
+inline constexpr int kExitPreflight =
+    67;  // what the job requires of this pod is not there: says which check and what helps
 inline constexpr int kExitTerminated = 143;  // asked to stop from outside: drain, preemption, deletion
 
 /// Largest termination message, bytes (the kubelet cuts at 4096).

@@ -59,6 +59,9 @@ ComposedEnvironment compose_environment(const Environment& base, const RankPlace
     set_default("NCCL_SOCKET_IFNAME", "=" + setting.interface);
   }
 
+  // "Never use GPU Direct RDMA (always disabled)": NCCL's documentation of its environment variables.
+  if (setting.gpu_direct_off) set_default("NCCL_NET_GDR_LEVEL", "LOC");
+
   const auto disabled = variables.find(std::string(env::kDisable.name));
   const bool inject = !setting.runtime_dir.empty() && (disabled == variables.end() || disabled->second != "1");
   if (inject) {

@@ -21,6 +21,7 @@ std::string_view to_string(End end) {
     case End::kTerminated: return "Terminated";
     case End::kBadContract: return "BadContract";
     case End::kRendezvousTimeout: return "RendezvousTimeout";
+    case End::kPreflightFailed: return "PreflightFailed";
   }
   return "Unknown";
 }

@@ -17,7 +17,7 @@
 
 namespace paceline::rendezvous {
 
-enum class End { kSucceeded, kFailed, kTerminated, kBadContract, kRendezvousTimeout };
+enum class End { kSucceeded, kFailed, kTerminated, kBadContract, kRendezvousTimeout, kPreflightFailed };
 std::string_view to_string(End end);
 
 struct Outcome {

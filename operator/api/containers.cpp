@@ -142,6 +142,11 @@ int accelerators_of(const nlohmann::json& container) {
   return static_cast<int>(std::min<std::int64_t>(count, 64));
 }
 
+bool has_accelerators(const Role& role) {
+  const nlohmann::json* trainer = trainer_of(role);
+  return trainer != nullptr && accelerators_of(*trainer) > 0;
+}
+
 int processes_of(const Spec& spec, const Role& role) {
   if (spec.framework.processes_per_replica) return *spec.framework.processes_per_replica;
   const nlohmann::json* trainer = trainer_of(role);

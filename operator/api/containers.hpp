@@ -35,6 +35,9 @@ std::optional<std::int64_t> resource_milli(const nlohmann::json& container, std:
 /// Whole accelerators that the trainer asks for (any */gpu resource, Neuron, Gaudi, NPU).
 int accelerators_of(const nlohmann::json& container);
 
+/// Whether its trainer asks for one.
+bool has_accelerators(const Role& role);
+
 /// Ranks in one replica of the role: the number in spec.framework; with Auto the accelerators, else 1. With Passthrough it is what the kept launcher
 /// is told, and its own flag wins.
 int processes_of(const Spec& spec, const Role& role);

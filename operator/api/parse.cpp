@@ -202,6 +202,15 @@ AccelerationChoice read_acceleration(ObjectReader& reader) {
   return choice;
 }
 
+void read_network(const nlohmann::json& value, Network& network, FieldErrors& errors) {
+  ObjectReader reader(value, "spec.network", errors);
+  if (const auto i = reader.one_of("gpuDirect", {"Required", "Preferred", "Disabled"})) {
+    constexpr GpuDirect kChoices[] = {GpuDirect::kRequired, GpuDirect::kPreferred, GpuDirect::kDisabled};
+    network.gpu_direct = kChoices[*i];
+  }
+  reader.finish();
+}
+
 void read_failure_policy(const nlohmann::json& value, FailurePolicy& policy, FieldErrors& errors) {
   ObjectReader reader(value, "spec.failurePolicy", errors);
   if (const auto n = reader.integer("maxRestarts", 0, 10000)) policy.max_restarts = static_cast<int>(*n);
@@ -228,6 +237,7 @@ void read_spec(const nlohmann::json& value, Spec& spec, FieldErrors& errors) {
     spec.acceleration = read_acceleration(choice);
     choice.finish();
   }
+  if (const nlohmann::json* network = reader.find("network")) read_network(*network, spec.network, errors);
   if (const auto i = reader.one_of("successPolicy", {"AllRanks", "RankZero"})) {
     spec.success_policy = *i == 0 ? SuccessPolicy::kAllRanks : SuccessPolicy::kRankZero;
   }

@@ -31,6 +31,15 @@ std::string_view to_string(Numerics numerics) {
   return "Reordered";
 }
 
+std::string_view to_string(GpuDirect gpu_direct) {
+  switch (gpu_direct) {
+    case GpuDirect::kRequired: return "Required";
+    case GpuDirect::kPreferred: return "Preferred";
+    case GpuDirect::kDisabled: return "Disabled";
+  }
+  return "Disabled";
+}
+
 std::vector<Replica> replicas_of(const Spec& spec) {
   std::vector<Replica> replicas;
   replicas.reserve(static_cast<std::size_t>(replica_count(spec)));

@@ -23,6 +23,7 @@ enum class FrameworkLauncher { kPaceline, kPassthrough };
 enum class SuccessPolicy { kAllRanks, kRankZero };
 enum class CleanPodPolicy { kRunning, kAll, kNone };
 enum class AccelerationMode { kAuto, kManual, kDisabled };
+enum class GpuDirect { kRequired, kPreferred, kDisabled };
 enum class Numerics { kBitwise, kReordered, kLossy };
 
 std::string_view to_string(FrameworkType type);
@@ -30,6 +31,7 @@ std::string_view to_string(FrameworkLauncher launcher);
 std::string_view to_string(SuccessPolicy policy);
 std::string_view to_string(CleanPodPolicy policy);
 std::string_view to_string(Numerics numerics);
+std::string_view to_string(GpuDirect gpu_direct);
 
 struct Framework {
   FrameworkType type = FrameworkType::kPyTorch;
@@ -74,6 +76,10 @@ struct Acceleration {
   bool operator==(const Acceleration&) const = default;
 };
 
+struct Network {
+  std::optional<GpuDirect> gpu_direct;  // unset: as it comes
+};
+
 struct Metadata {
   std::string name;
   std::string name_space = "default";
@@ -91,6 +97,7 @@ struct Spec {
   FailurePolicy failure_policy;
   std::optional<AccelerationChoice> acceleration;
   std::string runtime_profile;  // spec.acceleration.profileRef; empty: the default one, where there is one
+  Network network;
   SuccessPolicy success_policy = SuccessPolicy::kAllRanks;
   bool suspend = false;
   std::optional<std::chrono::nanoseconds> active_deadline;

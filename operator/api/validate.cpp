@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/api/validate.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "common/contract/env.hpp"
@@ -147,6 +148,13 @@ void check_pod(const TrainingJob& job, std::size_t index, FieldErrors& errors) {
 FieldErrors validate_program(const TrainingJob& job) {
   FieldErrors errors;
   for (std::size_t i = 0; i < job.spec.roles.size(); ++i) check_trainer(job, i, errors);
+  const auto& roles = job.spec.roles;
+  if (job.spec.network.gpu_direct == GpuDirect::kRequired &&
+      std::none_of(roles.begin(), roles.end(), has_accelerators)) {
+    errors.push_back({"spec.network.gpuDirect", "Required",
+                      "asks for what no role can have: none asks for an accelerator",
+                      "write nvidia.com/gpu into the limits of a trainer, or remove gpuDirect"});
+  }
   return errors;
 }
 

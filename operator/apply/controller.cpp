@@ -72,6 +72,11 @@ void Controller::subscribe() {
     }
   });
   parts_.stores.quotas.subscribe([this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
+  parts_.stores.fabrics.subscribe([this](const auto& before, const auto& after) {
+    const bool same = before && after && before->gpu_direct == after->gpu_direct &&
+                      before->gpu_direct_reason == after->gpu_direct_reason;
+    if (!same) parts_.enqueue(kScheduleKey);
+  });
   parts_.stores.priorities.subscribe([this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
   parts_.stores.profiles.subscribe([this](const auto& before, const auto& after) {
     // Only who waits for it hears of a change: a gang keeps what it was placed with.

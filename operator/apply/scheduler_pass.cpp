@@ -8,7 +8,11 @@
 namespace paceline::apply {
 
 Snapshot::Snapshot(const Stores& stores)
-    : nodes(stores.nodes.list()), pods(stores.pods.list()), quotas(stores.quotas.list()), jobs(stores.jobs.list()) {
+    : nodes(stores.nodes.list()),
+      pods(stores.pods.list()),
+      quotas(stores.quotas.list()),
+      jobs(stores.jobs.list()),
+      fabrics(stores.fabrics.list()) {
   std::sort(nodes.begin(), nodes.end(), [](const auto& a, const auto& b) { return a->meta.name < b->meta.name; });
 }
 
@@ -17,6 +21,10 @@ Controller::SchedulerPass::SchedulerPass(Controller& controller, const Snapshot&
   for (const auto& node : snapshot.nodes) {
     room_of_.emplace(node->meta.name, input_.rooms.size());
     input_.rooms.push_back({node.get(), node->allocatable});
+  }
+  for (const auto& fabric : snapshot.fabrics) {
+    if (const auto it = room_of_.find(fabric->meta.name); it != room_of_.end())
+      input_.rooms[it->second].fabric = fabric.get();
   }
   for (const auto& quota : snapshot.quotas) input_.quotas[quota->meta.ns].push_back(*quota);
   read_pods(snapshot);

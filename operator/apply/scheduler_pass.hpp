@@ -23,6 +23,7 @@ struct Snapshot {
   std::vector<std::shared_ptr<const observe::PodView>> pods;
   std::vector<std::shared_ptr<const observe::QuotaView>> quotas;
   std::vector<std::shared_ptr<const observe::JobView>> jobs;
+  std::vector<std::shared_ptr<const observe::FabricView>> fabrics;
 };
 
 class Controller::SchedulerPass {

@@ -2,6 +2,7 @@
 // What the Controller tells the scheduler of a job: what its pods need, which nodes its volumes allow, and which priority it has.
 #include "common/base/log.hpp"
 
+#include "operator/api/containers.hpp"
 #include "operator/apply/scheduler_pass.hpp"
 #include "operator/render/pod.hpp"
 
@@ -19,6 +20,8 @@ const std::vector<plan::Need>& Controller::needs_of(const observe::JobView& job,
     const nlohmann::json pod = render::render_pod(job.job, replica, {});
     if (auto view = observe::project_pod(pod.dump())) need.each = std::move(view->requests);
     need.constraints = plan::read_constraints(pod["spec"]);
+    need.constraints.gpu_direct =
+        job.job.spec.network.gpu_direct == api::GpuDirect::kRequired && api::has_accelerators(role);
     if (state.volumes && state.volumes_generation == job.job.metadata.generation)
       need.constraints.volumes = (*state.volumes)[static_cast<std::size_t>(replica.role)];
   }

@@ -15,7 +15,9 @@ struct Stores {
   kube::Store<observe::QuotaView> quotas{observe::project_quota};
   kube::Store<observe::PriorityView> priorities{observe::project_priority};
   kube::Store<observe::ProfileView> profiles{observe::project_profile};
+  kube::Store<observe::FabricView> fabrics{observe::project_fabric};
 
+  /// Not of NodeFabrics: a cluster without agents has none, and a job that asks for one waits until it is seen.
   bool synced() const {
     return jobs.synced() && pods.synced() && nodes.synced() && quotas.synced() && priorities.synced() &&
            profiles.synced();

@@ -254,6 +254,16 @@ Result<ProfileView> project_profile(std::string_view json) {
   return view;
 }
 
+Result<FabricView> project_fabric(std::string_view json) {
+  return with_json<FabricView>(json, [](const element& fabric, FabricView& view) {
+    for (const element condition : items(at(fabric, "status", "conditions"))) {
+      if (text(at(condition, "type")) != "GpuDirectReady") continue;
+      view.gpu_direct = text(at(condition, "status")) == "True";
+      view.gpu_direct_reason = text(at(condition, "reason"));
+    }
+  });
+}
+
 Result<JobView> project_job(std::string_view json) {
   const nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
   if (!document.is_object()) return fail(Code::kInvalid, Origin::kProtocol, "a TrainingJob that is not a JSON object");

@@ -96,6 +96,13 @@ struct ProfileView {
   api::FieldErrors errors;
 };
 
+/// Of a NodeFabric, what a placement asks.
+struct FabricView {
+  kube::ObjectMeta meta;  // named as its node
+  bool gpu_direct = false;
+  std::string gpu_direct_reason;  // the check that fails, or NotProved; empty: the agent says nothing of it
+};
+
 struct JobView {
   kube::ObjectMeta meta;
   api::TrainingJob job;     // metadata is always filled in; spec only without errors
@@ -108,6 +115,7 @@ Result<NodeView> project_node(std::string_view json);
 Result<QuotaView> project_quota(std::string_view json);
 Result<PriorityView> project_priority(std::string_view json);
 Result<ProfileView> project_profile(std::string_view json);
+Result<FabricView> project_fabric(std::string_view json);
 Result<JobView> project_job(std::string_view json);
 
 }  // namespace paceline::observe

@@ -97,7 +97,7 @@ Constraints read_constraints(const json& pod_spec) {
   return constraints;
 }
 
-std::string refusal(const Constraints& constraints, const observe::NodeView& node) {
+std::string refusal(const Constraints& constraints, const observe::NodeView& node, const observe::FabricView* fabric) {
   if (!node.ready) return "not ready";
   if (node.unschedulable) return "cordoned";
   for (const observe::Taint& taint : node.taints) {
@@ -114,6 +114,9 @@ std::string refusal(const Constraints& constraints, const observe::NodeView& nod
   for (const NodeTerms& volume : constraints.volumes) {
     if (!meets(volume, node)) return "out of reach of a volume";
   }
+  if (constraints.gpu_direct && (fabric == nullptr || fabric->gpu_direct_reason.empty()))
+    return "without an agent's word on GPUDirect";
+  if (constraints.gpu_direct && !fabric->gpu_direct) return "not GpuDirectReady (" + fabric->gpu_direct_reason + ")";
   return "";
 }
 

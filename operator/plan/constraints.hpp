@@ -36,6 +36,7 @@ struct Constraints {
   NodeTerms terms;
   std::vector<NodeTerms> volumes;  // of each bound volume that not every node reaches
   std::vector<Toleration> tolerations;
+  bool gpu_direct = false;  // only nodes whose agent says that GPUDirect RDMA works
 };
 
 /// From the `spec` of a pod template.
@@ -46,6 +47,7 @@ NodeTerms read_terms(const nlohmann::json& node_selector);
 
 /// Why the node cannot take such a pod ("cordoned", "not ready", "taint KEY", "node selector", "node affinity", "out of reach of a volume"); empty when it
 /// can.
-std::string refusal(const Constraints& constraints, const observe::NodeView& node);
+std::string refusal(const Constraints& constraints, const observe::NodeView& node,
+                    const observe::FabricView* fabric = nullptr);
 
 }  // namespace paceline::plan

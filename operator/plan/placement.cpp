@@ -16,7 +16,7 @@ struct Slot {
 std::string explain(const Need& need, int fitting, const std::vector<Room>& rooms, const std::vector<bool>& taken) {
   std::map<std::string, int> reasons;
   for (std::size_t i = 0; i < rooms.size(); ++i) {
-    std::string reason = refusal(need.constraints, *rooms[i].node);
+    std::string reason = refusal(need.constraints, *rooms[i].node, rooms[i].fabric);
     if (reason.empty() && !taken.empty() && taken[i]) reason = "used by this job already";
     if (reason.empty()) {
       const std::string lacking = rooms[i].free.lacking(need.each);
@@ -42,7 +42,8 @@ std::vector<Slot> slots_of(const Need& need, bool exclusive, const std::vector<R
   for (std::size_t i = 0; i < rooms.size(); ++i) {
     if (exclusive && taken[i]) continue;
     const int capacity = rooms[i].free.times(need.each, exclusive ? 1 : need.count);
-    if (capacity > 0 && refusal(need.constraints, *rooms[i].node).empty()) slots.push_back({i, capacity});
+    if (capacity > 0 && refusal(need.constraints, *rooms[i].node, rooms[i].fabric).empty())
+      slots.push_back({i, capacity});
   }
   std::sort(slots.begin(), slots.end(), [&](const Slot& a, const Slot& b) {
     if (a.capacity != b.capacity) return a.capacity > b.capacity;

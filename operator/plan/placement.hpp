@@ -22,10 +22,11 @@ struct Need {
   int count = 0;
 };
 
-/// One node and what is free on it. The view outlives the room.
+/// One node and what is free on it. The views outlive the room.
 struct Room {
   const observe::NodeView* node = nullptr;
-  observe::Resources free;
+  observe::Resources free = {};
+  const observe::FabricView* fabric = nullptr;  // what its agent says; null: there is none
 };
 
 /// Indices into `rooms` in node-rank order. On success the rooms are smaller by the gang, otherwise unchanged; the error is for people.

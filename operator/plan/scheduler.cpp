@@ -108,7 +108,12 @@ class Pass {
       }
     } else {
       // Nobody waits for a job that cannot run; nothing is reserved for it.
-      wait(gang, "TooLarge", "does not fit even when all other jobs have ended: " + alone.error());
+      if (fits_without_gpu_direct(gang)) {
+        wait(gang, "GpuDirectNotReady",
+             "spec.network.gpuDirect is Required: " + alone.error() + "; `kubectl get nodefabrics -o wide` tells why");
+      } else {
+        wait(gang, "TooLarge", "does not fit even when all other jobs have ended: " + alone.error());
+      }
       return;
     }
     if (reserved_) {
@@ -124,6 +129,15 @@ class Pass {
       wait(gang, "Preempting", "waits for jobs of lower priority to stop: " + victims);
     }
     hold(gang, *alone);
+  }
+
+  bool fits_without_gpu_direct(const QueuedGang& gang) const {
+    QueuedGang relaxed = gang;
+    bool any = false;
+    for (Need& need : relaxed.needs) any = std::exchange(need.constraints.gpu_direct, false) || any;
+    if (!any) return false;
+    std::vector<Room> rooms = whole_;
+    return place(relaxed.needs, relaxed.exclusive_nodes, rooms).has_value();
   }
 
   /// From here on a node offers at most what the head's reservation leaves of it once all present gangs have ended.

@@ -47,7 +47,7 @@ struct SchedulerInput {
 };
 
 struct Waiting {
-  std::string reason;  // WaitingForRoom, TooLarge, QuotaExceeded, Reserved, Preempting
+  std::string reason;  // WaitingForRoom, TooLarge, GpuDirectNotReady, QuotaExceeded, Preempting
   std::string message;
   bool operator==(const Waiting&) const = default;
 };

@@ -79,6 +79,10 @@ Environment replica_environment(const api::TrainingJob& job, const api::Replica&
     }
   }
 
+  if (const auto& gpu_direct = spec.network.gpu_direct;
+      gpu_direct && (*gpu_direct == api::GpuDirect::kDisabled || api::has_accelerators(role)))
+    builder.set(env::kGpuDirect, std::string(api::to_string(*gpu_direct)));
+
   builder.set_unless_empty(env::kRendezvousAddress, endpoints.rendezvous_address);
   builder.set_unless_empty(env::kRendezvousListen, endpoints.rendezvous_listen);
   builder.set_unless_empty(env::kToken, endpoints.token);

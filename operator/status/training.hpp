@@ -13,8 +13,9 @@ namespace paceline::status {
 
 /// The part of a summary or termination message that the operator acts on.
 struct Report {
-  std::string verdict;  // of a termination message: Succeeded, Failed, Terminated, BadContract, RendezvousTimeout
-  std::string phase;    // of a summary: Gathering, Running, Restarting, …
+  std::string
+      verdict;  // of a termination message: Succeeded, Failed, Terminated, BadContract, RendezvousTimeout, PreflightFailed
+  std::string phase;  // of a summary: Gathering, Running, Restarting, …
   std::string message;
   int attempt = 0;
   int restarts = 0;

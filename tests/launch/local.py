@@ -10,15 +10,23 @@ from typing import Any
 
 
 def run_job(
-    build: Path, folder: Path, command: list[str], environment: dict[str, str], replicas: int = 1, **spec: Any
+    build: Path,
+    folder: Path,
+    command: list[str],
+    environment: dict[str, str],
+    replicas: int = 1,
+    limits: dict[str, int] | None = None,
+    **spec: Any,
 ) -> tuple[int, str]:
-    """Exit code and output; further keywords go into the spec."""
+    """Exit code and output; `limits` are the trainer's, further keywords go into the spec."""
     trainer = {
         "name": "trainer",
         "image": "none",
         "command": command,
         "env": [{"name": name, "value": value} for name, value in environment.items()],
     }
+    if limits:
+        trainer["resources"] = {"limits": limits}
     role = {"name": "worker", "replicas": replicas, "template": {"spec": {"containers": [trainer]}}}
     job = {
         "apiVersion": "paceline.dev/v1alpha1",

@@ -63,7 +63,7 @@ def root(build: Path, tmp_path: Path) -> Iterator[Path]:
     shipped = subprocess.run([ROOT / "scripts" / "runtime"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     image = home / "opt" / "paceline-image"
     shutil.copytree(ROOT / shipped.stdout.strip().splitlines()[-1], image)
-    (image / "bin").mkdir()
+    (image / "bin").mkdir(exist_ok=True)
     shutil.copy(build / "bin" / "paceline-launcher", image / "bin")
     yield home
 

@@ -19,6 +19,10 @@ Judgement judge_end(const observe::PodView& pod, const observe::GangMember& gang
   } else if (verdict == "Failed" || (exited && gang.exit_code == contract::kExitJobFailed)) {
     end.outcome = Outcome::kJobFailed;
     end.message = end.report ? end.report->message : "";
+  } else if (verdict == "PreflightFailed" || (exited && gang.exit_code == contract::kExitPreflight)) {
+    end.outcome = Outcome::kJobFailed;
+    end.kind = "PreflightFailed";
+    end.message = end.report ? end.report->message : where + " lacks what the job requires of it";
   } else if (verdict == "BadContract" || (exited && gang.exit_code == contract::kExitBadContract)) {
     end.outcome = Outcome::kBadContract;
     end.message = end.report ? end.report->message : where + " could not start its command";

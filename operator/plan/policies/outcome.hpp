@@ -29,7 +29,7 @@ enum class Outcome {
 
 struct Judgement {
   Outcome outcome = Outcome::kAbsent;
-  std::string kind;     // Evicted, OOMKilled, ContainerKilled, RendezvousTimeout, NodeLost, Deleted
+  std::string kind;     // Evicted, OOMKilled, ContainerKilled, RendezvousTimeout, PreflightFailed, NodeLost, Deleted
   std::string message;  // for people
   std::optional<status::Report> report;
 };

@@ -39,7 +39,8 @@ void fail_job(Planner& planner, const ReplicaState& state) {
     if (culprit.contains("signal")) message += " ended by signal " + culprit["signal"].dump();
     if (culprit.contains("class")) message += ", " + culprit["class"].get<std::string>();
   }
-  planner.finish(false, contract ? "BadContract" : "RanksFailed", message);
+  const std::string& kind = state.judgement.kind;
+  planner.finish(false, contract ? "BadContract" : kind.empty() ? "RanksFailed" : kind, message);
 }
 
 bool succeeded(const ReplicaState& state) { return state.judgement.outcome == Outcome::kSucceeded; }

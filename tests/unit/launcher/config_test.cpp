@@ -52,6 +52,8 @@ TEST(Config, NamesVariableValueAndRemedy) {
       << "no names: a static program has no resolver";
   EXPECT_NE(error_with("PACELINE_GRACE_PERIOD", "30").find("PACELINE_GRACE_PERIOD=30"), std::string::npos);
   EXPECT_NE(error_with("PACELINE_SUCCESS_POLICY", "Any").find("AllRanks"), std::string::npos);
+  EXPECT_NE(error_with("PACELINE_GPU_DIRECT", "Off").find("Off: is none of Required, Preferred, Disabled"),
+            std::string::npos);
   EXPECT_NE(error_with("PACELINE_NODE_RANK", "0").find("PACELINE_RENDEZVOUS_LISTEN is missing"), std::string::npos);
 }
 

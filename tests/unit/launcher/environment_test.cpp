@@ -48,6 +48,15 @@ TEST(Environment, WhatTheUserHasSetStays) {
   EXPECT_EQ(composed.changes.size(), 3U);  // PYTHONUNBUFFERED, GLOO_SOCKET_IFNAME, PYTHONPATH
 }
 
+TEST(Environment, GpuDirectIsTurnedOffWhereAskedAndNotSetOtherwise) {
+  EXPECT_FALSE(compose_environment({}, place(), setting()).variables.contains("NCCL_NET_GDR_LEVEL"));
+  auto off = setting();
+  off.gpu_direct_off = true;
+  EXPECT_EQ(compose_environment({}, place(), off).variables.at("NCCL_NET_GDR_LEVEL"), "LOC");
+  EXPECT_EQ(compose_environment({{"NCCL_NET_GDR_LEVEL", "PXB"}}, place(), off).variables.at("NCCL_NET_GDR_LEVEL"),
+            "PXB");
+}
+
 TEST(Environment, TheKillSwitchKeepsEverythingOut) {
   const auto composed = compose_environment({{"PACELINE_DISABLE", "1"}, {"PYTHONPATH", "/mine"}}, place(), setting());
   EXPECT_EQ(composed.variables.at("PYTHONPATH"), "/mine");

@@ -53,6 +53,7 @@ TEST(Parse, ReadsEveryField) {
                           {"numerics", "Bitwise"},
                           {"loader", "Auto"},
                           {"optimizer", "Disabled"}};
+  spec["network"] = {{"gpuDirect", "Preferred"}};
   spec["successPolicy"] = "RankZero";
   spec["suspend"] = true;
   spec["activeDeadline"] = "24h";
@@ -76,6 +77,7 @@ TEST(Parse, ReadsEveryField) {
   EXPECT_EQ(job->spec.acceleration->numerics, api::Numerics::kBitwise);
   EXPECT_EQ(job->spec.acceleration->loader, true);
   EXPECT_EQ(job->spec.acceleration->optimizer, false);
+  EXPECT_EQ(job->spec.network.gpu_direct, api::GpuDirect::kPreferred);
   EXPECT_EQ(job->spec.success_policy, api::SuccessPolicy::kRankZero);
   EXPECT_TRUE(job->spec.suspend);
   EXPECT_EQ(job->spec.active_deadline, std::chrono::hours(24));
@@ -115,6 +117,10 @@ TEST(Parse, NamesFieldValueAndRemedy) {
       {"/spec/acceleration",
        {{"mode", "Disabled"}, {"loader", "Auto"}},
        "spec.acceleration.loader: \"Auto\" contradicts mode: Disabled; remove it, or write mode: Manual"},
+      {"/spec/network",
+       {{"gpuDirect", "Off"}},
+       "spec.network.gpuDirect: \"Off\" is not known; write one of Required, Preferred, Disabled"},
+      {"/spec/network", {{"transport", "RDMA"}}, "spec.network.transport: is an unknown field"},
       {"/spec/elastic", {{"role", "w"}}, "spec.elastic: is an unknown field"},
       {"/metadata/name", "1digits", "metadata.name: \"1digits\" cannot name a job"},
       {"/kind", "PyTorchJob", "kind: \"PyTorchJob\" is not known; write TrainingJob"},
@@ -346,6 +352,39 @@ TEST(RuntimeProfile, BadOneNamesTheField) {
   EXPECT_THAT(wrong({{"metadata", named}, {"spec", {{"numerics", "Bitwise"}}}}), testing::HasSubstr("spec.numerics"));
   EXPECT_THAT(wrong({{"metadata", {{"name", 7}}}}), testing::HasSubstr("metadata.name"));
   EXPECT_THAT(wrong("text"), testing::HasSubstr("object"));
+}
+
+TEST(Environment, GpuDirectIsToldToThoseWhoHaveAccelerators) {
+  const auto told = [](const char* choice, bool accelerators) -> std::string {
+    auto document = minimal();
+    document["spec"]["network"] = {{"gpuDirect", choice}};
+    if (accelerators)
+      document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"] = {
+          {"limits", {{"nvidia.com/gpu", 1}}}};
+    const auto job = api::parse_training_job(document);
+    if (!job) return error_of(document);
+    for (const auto& [name, value] : render::replica_environment(*job, api::replicas_of(job->spec)[0], {})) {
+      if (name == env::kGpuDirect.name) return value;
+    }
+    return "";
+  };
+  EXPECT_EQ(told("Required", true), "Required");
+  EXPECT_EQ(told("Preferred", true), "Preferred");
+  EXPECT_EQ(told("Preferred", false), "");
+  EXPECT_EQ(told("Disabled", true), "Disabled");
+  EXPECT_EQ(told("Disabled", false), "Disabled");
+}
+
+TEST(Validate, RequiredGpuDirectWantsAnAccelerator) {
+  auto document = minimal();
+  document["spec"]["network"] = {{"gpuDirect", "Required"}};
+  const auto errors = [&] { return api::to_error(api::validate_program(*api::parse_training_job(document))).message; };
+  EXPECT_NE(errors().find("spec.network.gpuDirect: Required asks for what no role can have"), std::string::npos)
+      << errors();
+  EXPECT_NE(errors().find("nvidia.com/gpu"), std::string::npos) << errors();
+  document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"] = {
+      {"limits", {{"nvidia.com/gpu", 1}}}};
+  EXPECT_EQ(errors().find("gpuDirect"), std::string::npos) << errors();
 }
 
 }  // namespace

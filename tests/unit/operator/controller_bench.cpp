@@ -29,6 +29,7 @@ struct ControllerBench::Operator {
               {bench.cluster_, kube::kResourceQuotas, stores.quotas},
               {bench.cluster_, kube::kPriorityClasses, stores.priorities},
               {bench.cluster_, kube::kRuntimeProfiles, stores.profiles},
+              {bench.cluster_, kube::kNodeFabrics, stores.fabrics},
               {bench.cluster_, kube::kTrainingJobs, stores.jobs}} {
     controller.subscribe();
     for (auto& feed : feeds) feed.relist();

@@ -106,5 +106,42 @@ TEST(Controller, ALostPodIsOneAttemptThoughTheLauncherCountsItToo) {
   }
 }
 
+TEST(Controller, AJobThatRequiresGpuDirectWaitsForANodeThatHasIt) {
+  ControllerBench bench;
+  bench.add_node("n0", 4);
+  bench.add_node("n1", 4);
+  const auto says = [](const char* status, const char* reason) {
+    const json condition = {{"type", "GpuDirectReady"}, {"status", status}, {"reason", reason}};
+    return json{{"status", {{"conditions", json::array({condition})}}}};
+  };
+  for (const char* name : {"n0", "n1"})
+    bench.cluster().poke(kube::kNodes, "", name, R"({"status":{"allocatable":{"nvidia.com/gpu":"4"}}})");
+  json role = {{"name", "w"},
+               {"replicas", 2},
+               {"template",
+                {{"spec",
+                  {{"containers", json::array({{{"name", "trainer"},
+                                                {"image", "i"},
+                                                {"command", {"train"}},
+                                                {"resources", {{"limits", {{"nvidia.com/gpu", 1}}}}}}})}}}}}};
+  bench.add_job("j", {{"roles", json::array({role})}, {"network", {{"gpuDirect", "Required"}}}});
+  bench.settle();
+  EXPECT_EQ(bench.job("j")["status"]["reason"], "GpuDirectNotReady") << bench.job("j")["status"].dump(1);
+  EXPECT_TRUE(bench.pods("j").empty());
+
+  json fabric = says("Unknown", "NotProved");
+  fabric["metadata"] = {{"name", "n1"}};
+  bench.create(kube::kNodeFabrics, "", fabric);
+  bench.settle();
+  const std::string told = bench.condition("j", "Placed")["message"];
+  EXPECT_NE(told.find("1 not GpuDirectReady (NotProved), 1 without an agent's word"), std::string::npos) << told;
+
+  bench.cluster().poke(kube::kNodeFabrics, "", "n1", says("True", "Registered").dump());
+  bench.settle();
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
+  ASSERT_EQ(bench.pods("j").size(), 2U);
+  for (const json& pod : bench.pods("j")) EXPECT_EQ(pod["spec"]["nodeName"], "n1");
+}
+
 }  // namespace
 }  // namespace paceline::apply

@@ -100,6 +100,42 @@ TEST(Scheduler, PreemptsWholeGangsOfLowerPriorityOnly) {
   EXPECT_EQ(output.waiting.at("high").reason, "Preempting");
 }
 
+TEST(Scheduler, RequiredGpuDirectTakesOnlyNodesThatAreReady) {
+  Fleet fleet({node("a", 8), node("b", 8), node("c", 8), node("d", 8)});
+  const auto view = [](bool ready, const char* reason) {
+    observe::FabricView fabric;
+    fabric.gpu_direct = ready;
+    fabric.gpu_direct_reason = reason;
+    return fabric;
+  };
+  const auto broken = view(false, "acs");
+  const auto unproved = view(false, "NotProved");
+  const auto ready = view(true, "Registered");
+  fleet.input.rooms[0].fabric = &broken;
+  fleet.input.rooms[1].fabric = &unproved;
+  fleet.queue("picky", 1, 2);
+  fleet.input.queued[0].needs[0].constraints.gpu_direct = true;
+  auto output = schedule(fleet.input);
+  EXPECT_TRUE(output.placements.empty());
+  EXPECT_EQ(output.waiting.at("picky").reason, "GpuDirectNotReady");
+  EXPECT_EQ(
+      output.waiting.at("picky").message,
+      "spec.network.gpuDirect is Required: worker: 0 of 1 pods fit on 4 nodes; 1 not GpuDirectReady (NotProved), 1 "
+      "not GpuDirectReady (acs), 2 without an agent's word on GPUDirect; `kubectl get nodefabrics -o wide` tells why");
+  // It holds nothing back for others.
+  fleet.queue("easy", 4, 8);
+  EXPECT_EQ(schedule(fleet.input).placements.at("easy"), (std::vector<std::string>{"a", "b", "c", "d"}));
+  fleet.input.queued.pop_back();
+  fleet.input.rooms[2].fabric = &ready;
+  EXPECT_EQ(schedule(fleet.input).placements.at("picky"), std::vector<std::string>{"c"});
+  // Where the node that is ready is full, it waits for that one and says so.
+  fleet.run("other", "c", 7);
+  EXPECT_EQ(schedule(fleet.input).waiting.at("picky").reason, "WaitingForRoom");
+  // One that is too large is too large.
+  fleet.input.queued[0].needs[0].each.cpu = 9000;
+  EXPECT_EQ(schedule(fleet.input).waiting.at("picky").reason, "TooLarge");
+}
+
 TEST(Scheduler, QuotaKeepsBackTheGangAndItsNamespace) {
   Fleet fleet({node("a", 64)});
   observe::QuotaView quota;
@@ -156,6 +192,12 @@ TEST(Judgement, LauncherFirstThenExitCode) {
   EXPECT_EQ(judge(&pod).outcome, Outcome::kLost);
   pod = ended(65, "Error", R"({"version":1,"verdict":"BadContract","message":"remove --nnodes"})");
   EXPECT_EQ(judge(&pod).outcome, Outcome::kBadContract);
+  pod = ended(67, "Error", R"({"version":1,"verdict":"PreflightFailed","message":"memlock fails"})");
+  EXPECT_EQ(judge(&pod).outcome, Outcome::kJobFailed);
+  EXPECT_EQ(judge(&pod).kind, "PreflightFailed");
+  EXPECT_EQ(judge(&pod).message, "memlock fails");
+  pod = ended(67, "Error", "not json");
+  EXPECT_EQ(judge(&pod).message, "pod p lacks what the job requires of it");
   pod = ended(66, "Error", "not json");
   EXPECT_EQ(judge(&pod).kind, "RendezvousTimeout");
 }

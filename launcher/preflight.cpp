@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/preflight.hpp"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/duration.hpp"
+#include "launcher/process/spawn.hpp"
+
+namespace paceline::launcher {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::size_t kMaxAnswer = 64 * 1024;
+constexpr std::size_t kMaxText = 1024;
+constexpr std::chrono::milliseconds kLook{100};  // for a stop
+
+PodReadiness unproved(std::string evidence) { return {std::nullopt, "", std::move(evidence), ""}; }
+
+/// Reads what there is into `text`, no more than its bound; false at the end.
+bool take(int descriptor, std::string& text) {
+  std::array<char, 4096> buffer{};
+  const ssize_t got = ::read(descriptor, buffer.data(), buffer.size());
+  if (got < 0) return errno == EINTR || errno == EAGAIN;
+  if (got == 0) return false;
+  text.append(buffer.data(), std::min(static_cast<std::size_t>(got), kMaxAnswer - text.size()));
+  return true;
+}
+
+std::string text_of(const nlohmann::json& object, const char* name) {
+  const auto field = object.find(name);
+  return field != object.end() && field->is_string() ? field->get<std::string>().substr(0, kMaxText) : std::string();
+}
+
+}  // namespace
+
+PodReadiness read_readiness(std::string_view text) {
+  const auto answer = nlohmann::json::parse(text, nullptr, false);
+  if (!answer.is_object() || answer.value("version", nlohmann::json()) != 1 || !answer.contains("ready"))
+    return unproved("paceline-probe gave no answer that is understood");
+  PodReadiness readiness{std::nullopt, text_of(answer, "check"), text_of(answer, "evidence"),
+                         text_of(answer, "remedy")};
+  if (answer["ready"].is_boolean()) readiness.ready = answer["ready"].get<bool>();
+  return readiness;
+}
+
+std::string describe(const PodReadiness& readiness) {
+  std::string text = readiness.check.empty() ? ""
+                     : readiness.ready       ? readiness.check + " fails: "
+                                             : readiness.check + " cannot be told: ";
+  text += readiness.evidence;
+  if (!readiness.remedy.empty()) text += "; remedy: " + readiness.remedy;
+  return text;
+}
+
+PodReadiness ask_probe(const ProbeCommand& command, const std::stop_token& stop) {
+  auto probe = process::spawn({command.argv, command.environment, {}, ""});
+  if (!probe) {
+    // Without the advice that stands behind it, which is for the user's command.
+    const std::string& why = probe.error().message;
+    return unproved(why.substr(0, why.find(';')) +
+                    "; it needs glibc 2.28 or later in the image, and an image of musl has none");
+  }
+  const auto deadline = steady_clock::now() + command.limit;
+  std::string answer;
+  std::string complaints;
+  bool telling = true;
+  while (telling) {
+    if (stop.stop_requested() || steady_clock::now() >= deadline) {
+      ::kill(-probe->pid, SIGKILL);
+      return unproved(stop.stop_requested() ? "paceline-probe was stopped"
+                                            : "paceline-probe gave no answer within " + format_duration(command.limit));
+    }
+    std::array<pollfd, 2> ends{pollfd{probe->out.get(), POLLIN, 0}, pollfd{probe->err.get(), POLLIN, 0}};
+    if (::poll(ends.data(), ends.size(), static_cast<int>(kLook.count())) <= 0) continue;
+    if (ends[0].revents != 0) telling = take(ends[0].fd, answer);
+    // Its complaints are read so that it never waits for us; at their end poll is not to spin.
+    if (ends[1].revents != 0 && !take(ends[1].fd, complaints)) probe->err.reset();
+  }
+  return read_readiness(answer);
+}
+
+}  // namespace paceline::launcher
