@@ -84,7 +84,8 @@ PACELINE_EXPORT int paceline_comm_barrier(struct paceline_comm* comm);
 
 /*
  * An allreduce that is done on a thread of the communicator, after all that was started before it; the caller computes on. `data` is
- * in use until `wait` for its ticket has returned, with its code or that of an earlier one that failed. Blocks while 4096 are under way.
+ * in use until `wait` for its ticket has returned, with its code or that of an earlier one that failed, or the communicator has been
+ * destroyed. Blocks while 4096 are under way.
  */
 PACELINE_EXPORT int paceline_comm_allreduce_start(struct paceline_comm* comm, void* data, uint64_t count,
                                                   uint32_t dtype, uint64_t* ticket);
