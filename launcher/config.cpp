@@ -62,7 +62,7 @@ class Reader {
   }
 
   std::string one_of(const env::Variable& variable, std::initializer_list<std::string_view> words) {
-    const std::string value = text(variable);
+    std::string value = text(variable);
     if (value.empty() || std::find(words.begin(), words.end(), value) != words.end()) return value;
     std::string list;
     for (const auto word : words) list += (list.empty() ? "" : ", ") + std::string(word);
