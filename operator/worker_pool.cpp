@@ -30,7 +30,10 @@ WorkerPool::WorkerPool(kube::Api& api, apply::Stores& stores, kube::WorkQueue& q
                        std::size_t workers)
     : stores_(stores), queue_(queue), controller_(controller), workers_(workers) {
   const auto add = [&](const kube::Resource& resource, kube::ObjectSink& sink) {
-    reflectors_.push_back(std::make_unique<kube::Reflector>(api, resource, kube::ReflectorOptions{}, sink));
+    kube::ReflectorOptions options;
+    // Helm adds no CRD when it upgrades: jobs go on without profiles.
+    options.absent_is_empty = resource.plural == kube::kRuntimeProfiles.plural;
+    reflectors_.push_back(std::make_unique<kube::Reflector>(api, resource, std::move(options), sink));
   };
   add(kube::kNodes, stores.nodes);
   add(kube::kPods, stores.pods);

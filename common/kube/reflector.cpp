@@ -98,6 +98,10 @@ void Reflector::run(const std::stop_token& stop) {
     } else {
       counts_.errors.fetch_add(1, std::memory_order_relaxed);
       spdlog::warn("{} {}: {}", listed ? "watch" : "list", resource_.plural, to_string(status.error()));
+      if (!listed && options_.absent_is_empty && status.error().code == Code::kNotFound) {
+        sink_.begin_replace();
+        sink_.end_replace(0);
+      }
     }
     pause(stop);
   }

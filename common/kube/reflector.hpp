@@ -30,6 +30,7 @@ struct ReflectorOptions {
   std::chrono::milliseconds max_backoff{30000};
   std::function<std::uint64_t()> random{};  // empty: seeded from the system
   bool stream_lists = true;                 // where the server can
+  bool absent_is_empty = false;  // a resource that the server does not know (its CRD is missing) has no objects
 };
 
 struct ReflectorCounts {

@@ -116,6 +116,31 @@ TEST_F(StreamingReflectorTest, TroubleIsNoReasonToGiveUpStreaming) {
   EXPECT_EQ(streaming.counts().errors, 3U);
 }
 
+TEST_F(StreamingReflectorTest, ResourceThatIsNotThereIsEmptyUntilItIs) {
+  std::atomic<bool> missing{true};
+  cluster.set_faults([&](const http::Request&) -> std::optional<Fault> {
+    if (missing) return Fault{.status = 404};
+    return std::nullopt;
+  });
+  ReflectorOptions lenient = options(true);
+  lenient.absent_is_empty = true;
+  Reflector reflecting{*api, kConfigMaps, lenient, store};
+  running = std::jthread([&](const std::stop_token& stop) { reflecting.run(stop); });
+  ASSERT_TRUE(eventually([&] { return store.synced(); }));
+  EXPECT_EQ(store.size(), 0U);
+  missing = false;
+  EXPECT_TRUE(eventually([&] { return store.size() == 3; }));
+  running.request_stop();
+  running.join();
+}
+
+TEST_F(StreamingReflectorTest, AMissingResourceKeepsOthersWaiting) {
+  cluster.set_faults([](const http::Request&) -> std::optional<Fault> { return Fault{.status = 404}; });
+  stream();
+  ASSERT_TRUE(eventually([&] { return streaming.counts().errors >= 2; }));
+  EXPECT_FALSE(store.synced());
+}
+
 TEST_F(StreamingReflectorTest, GoneStreamsTheStateAgain) {
   std::atomic<int> refusals{2};
   cluster.set_faults([&](const http::Request& request) -> std::optional<Fault> {
