@@ -92,7 +92,7 @@ def test_the_same_as_injected_and_only_what_it_is_given(train: Train) -> None:
     "config,variables",
     [
         ("{'numerics': 'Bitwise'}", {}),
-        ("{'optimizer': 'Off'}", {}),
+        ("{'optimizer': 'Disabled'}", {}),
         ("{'numerics': 'Lossy'}", {"PACELINE_NUMERICS": "Bitwise"}),
         ("None", {"PACELINE_DISABLE": "1"}),
     ],
@@ -166,7 +166,7 @@ def test_one_thing_is_returned_as_itself(put_back: None) -> None:
     model = torch.nn.Linear(1, 1)
     assert paceline.accelerate(model) is model
     optimizer = torch.optim.Adam(model.parameters())
-    assert paceline.accelerate(optimizer=optimizer, config={"optimizer": "Off"}) is optimizer
+    assert paceline.accelerate(optimizer=optimizer, config={"optimizer": "Disabled"}) is optimizer
     assert paceline.accelerate(model, optimizer) == (model, optimizer)
 
 
@@ -183,7 +183,7 @@ def test_one_thing_is_returned_as_itself(put_back: None) -> None:
             ValueError,
             "'bitwise': it must be one of 'Reordered', 'Bitwise', 'Lossy'",
         ),
-        ({"config": {"loader": True}}, ValueError, "'loader'] is True: it must be one of 'Auto', 'Off'"),
+        ({"config": {"loader": True}}, ValueError, "'loader'] is True: it must be one of 'Auto', 'Disabled'"),
         ({"model": 3}, TypeError, "model is int: it must be a torch.nn.Module"),
         ({"optimizer": [None]}, TypeError, "optimizer is NoneType: it must be a torch.optim.Optimizer"),
         ({"loader": [1, 2]}, TypeError, "loader is int: it must be a torch.utils.data.DataLoader"),

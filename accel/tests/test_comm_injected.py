@@ -62,8 +62,8 @@ def test_off_unless_asked_and_within_the_class(train: Train) -> None:
         from paceline.comm import _patch, _report
         make = nn.parallel.DistributedDataParallel.__init__
         for variables, switch in (
-            ({"PACELINE_COMMUNICATION": "Off"}, "off (PACELINE_COMMUNICATION is Off)"),
-            ({"PACELINE_COMMUNICATION": "on"}, "off (PACELINE_COMMUNICATION is on, neither Auto nor Off)"),
+            ({"PACELINE_COMMUNICATION": "Disabled"}, "off (PACELINE_COMMUNICATION is Disabled)"),
+            ({"PACELINE_COMMUNICATION": "on"}, "off (PACELINE_COMMUNICATION is on, neither Auto nor Disabled)"),
             ({"PACELINE_COMMUNICATION": "Auto", "PACELINE_NUMERICS": "Bitwise"},
              "off (PACELINE_NUMERICS is Bitwise, and sums over our communicator are of class Reordered)"),
         ):
@@ -79,7 +79,7 @@ def test_off_unless_asked_and_within_the_class(train: Train) -> None:
     assert run.code == 0, run.output
     said = [line for line in run.output.splitlines() if line.startswith("paceline: ")]
     assert said[0] == (
-        "paceline: PACELINE_COMMUNICATION is 'on': it must be Auto or Off; "
+        "paceline: PACELINE_COMMUNICATION is 'on': it must be Auto or Disabled; "
         "gradients of PyTorch's DistributedDataParallel are left as they are"
     )
     assert len(said) == 2 and "arguments are not those of a tested PyTorch" in said[1], run.output

@@ -361,7 +361,7 @@ def test_the_switch_that_stops_all_stops_it(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "told,why", [("on", "neither Auto nor Off"), ("Off", "is Off"), ("", "is not set"), ("Auto", "")]
+    "told,why", [("on", "neither Auto nor Disabled"), ("Disabled", "is Disabled"), ("", "is not set"), ("Auto", "")]
 )
 def test_what_a_job_may_say(
     told: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -369,7 +369,7 @@ def test_what_a_job_may_say(
     monkeypatch.setenv("PACELINE_LOADER", told)
     found = _patch.wanted()
     assert why in found and bool(why) == bool(found)
-    said = "paceline: PACELINE_LOADER is 'on': it must be Auto or Off; PyTorch's loaders are left as they are\n"
+    said = "paceline: PACELINE_LOADER is 'on': it must be Auto or Disabled; PyTorch's loaders are left as they are\n"
     assert capsys.readouterr().err == (said if told == "on" else "")
 
 

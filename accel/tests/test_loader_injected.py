@@ -34,7 +34,7 @@ LOOP = """
 
 
 def test_training_is_the_same_to_the_bit(train: Train) -> None:
-    theirs = train(LOOP + "        assert 'paceline.loader' not in sys.modules", PACELINE_LOADER="Off")
+    theirs = train(LOOP + "        assert 'paceline.loader' not in sys.modules", PACELINE_LOADER="Disabled")
     ours = train(
         LOOP + "        assert type(iter(loader)).__module__ == 'paceline.loader._iterator'", PACELINE_LOADER="Auto"
     )

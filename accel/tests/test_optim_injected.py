@@ -64,8 +64,8 @@ def test_off_unless_asked(train: Train) -> None:
 @pytest.mark.parametrize(
     "variables,said",
     [
-        ({"PACELINE_OPTIMIZER": "Off"}, ""),
-        ({"PACELINE_OPTIMIZER": "on"}, "paceline: PACELINE_OPTIMIZER is 'on': it must be Auto or Off"),
+        ({"PACELINE_OPTIMIZER": "Disabled"}, ""),
+        ({"PACELINE_OPTIMIZER": "on"}, "paceline: PACELINE_OPTIMIZER is 'on': it must be Auto or Disabled"),
         ({"PACELINE_OPTIMIZER": "Auto", "PACELINE_NUMERICS": "Bitwise"}, ""),
         (
             {"PACELINE_OPTIMIZER": "Auto", "PACELINE_NUMERICS": "loose"},

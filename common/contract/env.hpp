@@ -83,12 +83,14 @@ inline constexpr Variable kDisable{"PACELINE_DISABLE",
                                    "1: nothing is injected into the training process (kill switch)"};
 inline constexpr Variable kLibrary{"PACELINE_LIBRARY", "path of libpaceline.so, instead of the runtime's"};
 inline constexpr Variable kOptimizer{
-    "PACELINE_OPTIMIZER", "Auto: PyTorch's Adam, AdamW and SGD are updated by the library; Off (default): as they are"};
+    "PACELINE_OPTIMIZER",
+    "Auto: PyTorch's Adam, AdamW and SGD are updated by the library; Disabled (default): as they are"};
 inline constexpr Variable kLoader{
-    "PACELINE_LOADER", "Auto: workers of PyTorch's DataLoader write into shared slabs; Off (default): as they are"};
+    "PACELINE_LOADER",
+    "Auto: workers of PyTorch's DataLoader write into shared slabs; Disabled (default): as they are"};
 inline constexpr Variable kCommunication{"PACELINE_COMMUNICATION",
                                          "Auto: gradients of PyTorch's DistributedDataParallel on the CPU go over the "
-                                         "library's communicator; Off (default): gloo"};
+                                         "library's communicator; Disabled (default): gloo"};
 inline constexpr Variable kCommunicationPlan{
     "PACELINE_COMMUNICATION_PLAN",
     "pins how these gradients are summed: what paceline.explain() prints, e.g. algorithm=flat chunk=1048576"};

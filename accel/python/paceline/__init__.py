@@ -26,7 +26,7 @@ def accelerate(
 
         model, optimizer, loader = paceline.accelerate(model, optimizer, loader)
 
-    config: {"loader": "Auto" or "Off", "optimizer": "Auto" or "Off", "numerics": "Reordered", "Bitwise" or "Lossy",
+    config: {"loader": "Auto" or "Disabled", "optimizer": "Auto" or "Disabled", "numerics": "Reordered", "Bitwise" or "Lossy",
     "ahead": True or False}; see paceline.loader for `ahead`. Where ranks train together, all call it alike."""
     from paceline import _accelerate
 

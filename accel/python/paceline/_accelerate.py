@@ -20,8 +20,8 @@ from paceline.optim import _report as _optimizer_report
 
 # As in spec.acceleration; the first value of each is the default. `ahead` is of the program alone: only it can know.
 KEYS: dict[str, tuple[Any, ...]] = {
-    "loader": ("Auto", "Off"),
-    "optimizer": ("Auto", "Off"),
+    "loader": ("Auto", "Disabled"),
+    "optimizer": ("Auto", "Disabled"),
     "numerics": ("Reordered", "Bitwise", "Lossy"),
     "ahead": (None, True, False),
 }
@@ -79,7 +79,7 @@ def _check(what: str, values: list[Any], kind: type, described: str) -> None:
 
 
 def _accelerate_optimizer(optimizer: Any, wanted: dict[str, Any]) -> None:
-    if wanted["optimizer"] == "Off":
+    if wanted["optimizer"] == "Disabled":
         return
     if wanted["numerics"] == "Bitwise":
         _optimizer_report.outcome_of(

@@ -50,21 +50,21 @@ def on_torch() -> None:
     except BaseException as error:  # fail open: training goes on without telemetry
         say(f"tracing is off: {type(error).__name__}: {error}")
     # Nothing of it is imported unless the job asks.
-    if os.environ.get("PACELINE_OPTIMIZER", "") not in ("", "Off"):
+    if os.environ.get("PACELINE_OPTIMIZER", "") not in ("", "Disabled"):
         try:
             from paceline.optim import _patch
 
             _patch.install()
         except BaseException as error:
             say(f"PyTorch's optimizers are left as they are: {type(error).__name__}: {error}")
-    if os.environ.get("PACELINE_LOADER", "") not in ("", "Off"):
+    if os.environ.get("PACELINE_LOADER", "") not in ("", "Disabled"):
         try:
             from paceline.loader import _patch as loader_patch
 
             loader_patch.install()
         except BaseException as error:
             say(f"PyTorch's loaders are left as they are: {type(error).__name__}: {error}")
-    if os.environ.get("PACELINE_COMMUNICATION", "") not in ("", "Off"):
+    if os.environ.get("PACELINE_COMMUNICATION", "") not in ("", "Disabled"):
         try:
             from paceline.comm import _patch as comm_patch
 

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os.path
-from typing import Callable
+from typing import Any, Callable
 
 API_VERSION = 1
 NO_BATCH = -2
@@ -42,25 +43,40 @@ def path() -> str:
     return os.path.join(runtime, "lib", "libpaceline.so")
 
 
+def opened(load: Callable[[str], Any] = ctypes.CDLL) -> Any:
+    """The library of this release. Functions of a CDLL give up the interpreter lock while they run, those of a PyDLL keep it.
+    Raises OSError where it cannot be loaded or is of another API version."""
+    library = load(path())
+    version = library.paceline_api_version()
+    if version != API_VERSION:
+        raise OSError(f"{path()} has API version {version}, not {API_VERSION}: install both from one release")
+    return library
+
+
+def typed(library: Any, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Callable[..., Any]:
+    """An exported function with its types. Raises AttributeError where there is none."""
+    function: Callable[..., Any] = library[name]
+    function.argtypes = arguments  # type: ignore[attr-defined]
+    function.restype = result  # type: ignore[attr-defined]
+    return function
+
+
+def why_unavailable(functions: Callable[[], object]) -> str:
+    """Why these functions cannot be had; empty where they can."""
+    try:
+        functions()
+    except (OSError, AttributeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 class Library:
     """The functions of the library, typed. Raises OSError where it cannot be loaded or is of another API version."""
 
     def __init__(self) -> None:
         # PyDLL: the marks take nanoseconds; giving up and taking back the interpreter lock around each would cost more,
         # and let another thread in between.
-        library = ctypes.PyDLL(path())
-        version = library.paceline_api_version()
-        if version != API_VERSION:
-            raise OSError(
-                f"{path()} has API version {version}, this layer needs {API_VERSION}: install both from one release"
-            )
-
-        def function(name: str, *arguments: type) -> Callable[..., int]:
-            found = getattr(library, name)
-            found.argtypes = arguments
-            found.restype = ctypes.c_int
-            return found
-
+        function = functools.partial(typed, opened(ctypes.PyDLL))
         self.open = function("paceline_open", ctypes.POINTER(Options))
         # Joins the publishing thread, so the interpreter lock is given up.
         self.close: Callable[[], int] = ctypes.CDLL(path()).paceline_close

@@ -15,11 +15,11 @@ AGREEMENT_TIMEOUT = timedelta(seconds=60)
 def why_off(variable: str, what: str, reordered: str = "") -> str:
     """Empty where the job asks for it; else why not. `what` stays as it is; `reordered` names what is of class Reordered."""
     told = os.environ.get(variable, "")
-    if told in ("", "Off"):
+    if told in ("", "Disabled"):
         return f"off ({variable} is {told or 'not set'})"
     if told != "Auto":
-        say(f"{variable} is {told!r}: it must be Auto or Off; {what} left as they are")
-        return f"off ({variable} is {told}, neither Auto nor Off)"
+        say(f"{variable} is {told!r}: it must be Auto or Disabled; {what} left as they are")
+        return f"off ({variable} is {told}, neither Auto nor Disabled)"
     numerics = os.environ.get("PACELINE_NUMERICS", "") or "Reordered"
     if not reordered:
         return ""

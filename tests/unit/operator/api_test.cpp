@@ -279,7 +279,7 @@ TEST(Environment, WhatIsAcceleratedIsTheJobsAndThenTheTemplatesToSay) {
       {{{"mode", "Manual"}, {"optimizer", "Auto"}}, none, {{"NUMERICS", "Reordered"}, {"OPTIMIZER", "Auto"}}},
       {{{"mode", "Disabled"}}, none, {}},
       {nlohmann::json::object(),
-       {{{"name", "PACELINE_LOADER"}, {"value", "Off"}}, {{"value", "unnamed"}}},
+       {{{"name", "PACELINE_LOADER"}, {"value", "Disabled"}}, {{"value", "unnamed"}}},
        {{"NUMERICS", "Reordered"}, {"OPTIMIZER", "Auto"}}},
   };
   for (const Case& test : cases) {

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any, Callable
 
-from paceline._library import API_VERSION, path
+from paceline import _library
 
 OK, EINVAL, ESYSTEM, EPEER = 0, -3, -4, -20
 TEXT = 1024
@@ -55,42 +54,32 @@ class Functions:
     """Typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        library = ctypes.CDLL(path())
-        version = library.paceline_api_version()
-        if version != API_VERSION:
-            raise OSError(f"{path()} has API version {version}, not {API_VERSION}: install both from one release")
+        function = functools.partial(_library.typed, _library.opened())
         number, size, pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
-
-        def function(name: str, *arguments: Any) -> Callable[..., int]:
-            found = getattr(library, f"paceline_comm_{name}")
-            found.argtypes = arguments
-            found.restype = ctypes.c_int
-            return found
-
         self.create = function(
-            "create",
+            "paceline_comm_create",
             ctypes.POINTER(Options),
             ctypes.POINTER(Store),
             ctypes.POINTER(pointer),
             ctypes.c_char_p,
             size,
         )
-        library.paceline_comm_destroy.argtypes = (pointer,)
-        library.paceline_comm_destroy.restype = None
-        self.destroy: Callable[[int], None] = library.paceline_comm_destroy
-        self.allreduce = function("allreduce", pointer, pointer, size, number)
-        self.reduce_scatter = function("reduce_scatter", pointer, pointer, pointer, size, number)
-        self.allgather = function("allgather", pointer, pointer, pointer, size, number)
-        self.broadcast = function("broadcast", pointer, pointer, size, number, number)
-        self.barrier = function("barrier", pointer)
-        self.allreduce_start = function("allreduce_start", pointer, pointer, size, number, ctypes.POINTER(size))
-        self.wait = function("wait", pointer, size)
-        self.abort = function("abort", pointer, ctypes.c_char_p)
-        self.forked = function("forked", pointer)
-        self.plan = function("plan", pointer, size, number, ctypes.c_char_p, size)
-        self.tune = function("tune", pointer, ctypes.c_char_p, number, ctypes.c_char_p, size)
-        self.shape = function("shape", pointer, ctypes.c_char_p, size)
-        self.error = function("error", pointer, ctypes.c_char_p, size, ctypes.POINTER(ctypes.c_int32))
+        self.destroy = function("paceline_comm_destroy", pointer, result=None)
+        self.allreduce = function("paceline_comm_allreduce", pointer, pointer, size, number)
+        self.reduce_scatter = function("paceline_comm_reduce_scatter", pointer, pointer, pointer, size, number)
+        self.allgather = function("paceline_comm_allgather", pointer, pointer, pointer, size, number)
+        self.broadcast = function("paceline_comm_broadcast", pointer, pointer, size, number, number)
+        self.barrier = function("paceline_comm_barrier", pointer)
+        self.allreduce_start = function(
+            "paceline_comm_allreduce_start", pointer, pointer, size, number, ctypes.POINTER(size)
+        )
+        self.wait = function("paceline_comm_wait", pointer, size)
+        self.abort = function("paceline_comm_abort", pointer, ctypes.c_char_p)
+        self.forked = function("paceline_comm_forked", pointer)
+        self.plan = function("paceline_comm_plan", pointer, size, number, ctypes.c_char_p, size)
+        self.tune = function("paceline_comm_tune", pointer, ctypes.c_char_p, number, ctypes.c_char_p, size)
+        self.shape = function("paceline_comm_shape", pointer, ctypes.c_char_p, size)
+        self.error = function("paceline_comm_error", pointer, ctypes.c_char_p, size, ctypes.POINTER(ctypes.c_int32))
 
 
 @functools.cache
@@ -101,8 +90,4 @@ def functions() -> Functions:
 @functools.cache
 def why_unavailable() -> str:
     """Empty where the library can be used; else the reason."""
-    try:
-        functions()
-    except (OSError, AttributeError) as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+    return _library.why_unavailable(functions)

@@ -8,9 +8,8 @@ import ctypes
 import functools
 import os
 import sys
-from typing import Any
 
-from paceline._library import API_VERSION, path
+from paceline import _library
 
 NOTHING, INTERRUPTED = 1, 2
 NO_SLOT = 64
@@ -18,46 +17,29 @@ MAX_SLOTS = 64
 MAX_WORKERS = 1024
 
 
-def libraries() -> tuple[Any, Any]:
-    """The library twice: its functions give up the interpreter lock, or keep it. Raises OSError where there is none of this release."""
-    waiting, quick = ctypes.CDLL(path()), ctypes.PyDLL(path())
-    version = quick.paceline_api_version()
-    if version != API_VERSION:
-        raise OSError(f"{path()} has API version {version}, not {API_VERSION}: install both from one release")
-    return waiting, quick
-
-
-def typed(prefix: str, library: Any, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Any:
-    """An exported function with its types. Raises AttributeError where there is none."""
-    found = library[prefix + name]
-    found.argtypes = arguments
-    found.restype = result
-    return found
-
-
 class Functions:
     """The exported functions, typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        waiting, quick = libraries()
-        function = functools.partial(typed, "paceline_loader_")
+        waiting = functools.partial(_library.typed, _library.opened())
+        quick = functools.partial(_library.typed, _library.opened(ctypes.PyDLL))
         handle, number, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
         data, length = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_uint64)
         collect = (handle, ctypes.c_int32, ctypes.POINTER(number), data, length)
         hear = (handle, number, ctypes.c_int32, data, length)
-        self.create = function(waiting, "create", number, number, size, ctypes.POINTER(handle))
-        self.destroy = function(waiting, "destroy", handle, result=None)
-        self.slot = function(quick, "slot", handle, number, number, result=ctypes.c_void_p)
-        self.claim = function(quick, "claim", handle, number, size, result=number)
-        self.release = function(quick, "release", handle, number, number)
-        self.tell = function(quick, "tell", handle, number, ctypes.c_char_p, size)
-        self.hear = function(waiting, "hear", *hear)
-        self.answer = function(
-            waiting, "answer", handle, number, ctypes.c_char_p, size, ctypes.c_int32, ctypes.POINTER(size)
+        self.create = waiting("paceline_loader_create", number, number, size, ctypes.POINTER(handle))
+        self.destroy = waiting("paceline_loader_destroy", handle, result=None)
+        self.slot = quick("paceline_loader_slot", handle, number, number, result=ctypes.c_void_p)
+        self.claim = quick("paceline_loader_claim", handle, number, size, result=number)
+        self.release = quick("paceline_loader_release", handle, number, number)
+        self.tell = quick("paceline_loader_tell", handle, number, ctypes.c_char_p, size)
+        self.hear = waiting("paceline_loader_hear", *hear)
+        self.answer = waiting(
+            "paceline_loader_answer", handle, number, ctypes.c_char_p, size, ctypes.c_int32, ctypes.POINTER(size)
         )
-        self.collect = function(waiting, "collect", *collect)
-        self.collect_now = function(quick, "collect", *collect)
-        self.digest = function(waiting, "digest", handle, size, size, result=size)
+        self.collect = waiting("paceline_loader_collect", *collect)
+        self.collect_now = quick("paceline_loader_collect", *collect)
+        self.digest = waiting("paceline_loader_digest", handle, size, size, result=size)
 
 
 @functools.cache
@@ -68,11 +50,7 @@ def functions() -> Functions:
 @functools.cache
 def why_unavailable() -> str:
     """Empty where the library can be used; else the reason."""
-    try:
-        functions()
-    except (OSError, AttributeError) as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+    return _library.why_unavailable(functions)
 
 
 # Garbage collection finalizes what belongs to one cycle in any order: a region must not go before its iterator has.

@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed
 from torch.utils.data import Dataset, Sampler
 
-from paceline.loader._native import libraries, typed
+from paceline import _library
 
 SHUFFLE, DROP_LAST = 1, 2
 _CHUNK = 4096  # samples of the order asked for at once
@@ -36,20 +36,20 @@ class _Functions:
     """The exported functions, typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        waiting, quick = libraries()  # reads wait for the disk
-        function = functools.partial(typed, "paceline_shards_")
+        waiting = functools.partial(_library.typed, _library.opened())  # reads wait for the disk
+        quick = functools.partial(_library.typed, _library.opened(ctypes.PyDLL))
         handle, number, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
         text, order = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(_Order)
         handles, why = ctypes.POINTER(handle), (ctypes.c_char_p, size)
-        self.open = function(waiting, "open", text, number, number, handles, *why)
-        self.close = function(waiting, "close", handle, result=None)
-        self.samples = function(quick, "samples", handle, result=size)
-        self.identity = function(quick, "identity", handle, result=size)
-        self.sample = function(quick, "sample", handle, size, text, ctypes.POINTER(number))
-        self.member = function(quick, "member", handle, size, number, text, ctypes.POINTER(size))
-        self.read = function(waiting, "read", handle, size, number, ctypes.c_void_p, size, *why)
-        self.length = function(quick, "length", handle, order, ctypes.POINTER(size))
-        self.order = function(waiting, "order", handle, order, size, size, ctypes.POINTER(size))
+        self.open = waiting("paceline_shards_open", text, number, number, handles, *why)
+        self.close = waiting("paceline_shards_close", handle, result=None)
+        self.samples = quick("paceline_shards_samples", handle, result=size)
+        self.identity = quick("paceline_shards_identity", handle, result=size)
+        self.sample = quick("paceline_shards_sample", handle, size, text, ctypes.POINTER(number))
+        self.member = quick("paceline_shards_member", handle, size, number, text, ctypes.POINTER(size))
+        self.read = waiting("paceline_shards_read", handle, size, number, ctypes.c_void_p, size, *why)
+        self.length = quick("paceline_shards_length", handle, order, ctypes.POINTER(size))
+        self.order = waiting("paceline_shards_order", handle, order, size, size, ctypes.POINTER(size))
         python = ctypes.pythonapi
         self.new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
             ("PyBytes_FromStringAndSize", python)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from paceline._library import path
+from paceline import _library
 from paceline.optim import _native, _report
 from paceline.optim._native import Group, Table, Tensor
 
@@ -52,22 +52,13 @@ class Functions:
     """The exported functions, typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        library = ctypes.CDLL(path())
-        self.open = library.paceline_optim_device_open
-        self.open.argtypes = (ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64)
-        self.table = library.paceline_optim_device_table
-        size = ctypes.POINTER(ctypes.c_uint64)
-        self.table.argtypes = (
-            ctypes.c_void_p,
-            ctypes.c_uint32,
-            ctypes.c_void_p,
-            ctypes.c_uint64,
-            ctypes.c_void_p,
-            size,
-            size,
+        function = functools.partial(_library.typed, _library.opened())
+        pointer, size, sizes = ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)
+        self.open = function("paceline_optim_device_open", ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p, size)
+        self.table = function(
+            "paceline_optim_device_table", pointer, ctypes.c_uint32, pointer, size, pointer, sizes, sizes
         )
-        self.step = library.paceline_optim_device_step
-        self.step.argtypes = (ctypes.POINTER(Call),)
+        self.step = function("paceline_optim_device_step", ctypes.POINTER(Call))
 
 
 @functools.cache
@@ -78,7 +69,7 @@ def functions() -> Functions:
 def modules() -> str:
     """The folder of the kernels' modules: PACELINE_KERNELS, else kernels/ beside the library's folder."""
     told = os.environ.get("PACELINE_KERNELS")
-    return told or str(Path(path()).resolve().parent.parent / "kernels")
+    return told or str(Path(_library.path()).resolve().parent.parent / "kernels")
 
 
 @functools.cache

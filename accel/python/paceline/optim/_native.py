@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from paceline._library import API_VERSION, path
+from paceline import _library
 from paceline._memory import mark_written
 
 Tensor = torch.Tensor
@@ -46,22 +46,11 @@ class Functions:
     """The exported functions, typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        library = ctypes.CDLL(path())
-        version = library.paceline_api_version()
-        if version != API_VERSION:
-            raise OSError(f"{path()} has API version {version}, not {API_VERSION}: install both from one release")
-        self.step = library.paceline_optim_step
-        self.step.argtypes = (
-            ctypes.POINTER(Group),
-            ctypes.c_uint32,
-            ctypes.c_void_p,
-            ctypes.c_uint64,
-            ctypes.c_int32,
-        )
-        self.norm = library.paceline_optim_norm
-        self.norm.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int32, ctypes.POINTER(ctypes.c_double))
-        library.paceline_optim_simd.restype = ctypes.c_char_p
-        self.simd: str = library.paceline_optim_simd().decode()
+        function = functools.partial(_library.typed, _library.opened())
+        number, count, pointer = ctypes.c_int32, ctypes.c_uint64, ctypes.c_void_p
+        self.step = function("paceline_optim_step", ctypes.POINTER(Group), ctypes.c_uint32, pointer, count, number)
+        self.norm = function("paceline_optim_norm", pointer, count, number, ctypes.POINTER(ctypes.c_double))
+        self.simd: str = function("paceline_optim_simd", result=ctypes.c_char_p)().decode()
 
 
 @functools.cache
@@ -73,11 +62,7 @@ def functions() -> Functions:
 def why_unavailable() -> str:
     """Empty where the library can be used; else the reason. Asked once: a library that appears later would make some of a
     job's steps differ from others."""
-    try:
-        functions()
-    except (OSError, AttributeError) as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+    return _library.why_unavailable(functions)
 
 
 def why_not(parameter: Tensor, grad: Tensor, device_type: str = "cpu") -> str:
