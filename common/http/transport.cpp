@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 namespace paceline::http {
 namespace {
@@ -13,13 +14,26 @@ bool same_name(std::string_view a, std::string_view b) {
   });
 }
 
-}  // namespace
-
-std::string_view Response::header(std::string_view name) const {
+std::string_view find(const std::vector<Header>& headers, std::string_view name) {
   for (const Header& header : headers) {
     if (same_name(header.name, name)) return header.value;
   }
   return {};
+}
+
+}  // namespace
+
+std::string_view Request::header(std::string_view name) const { return find(headers, name); }
+std::string_view Response::header(std::string_view name) const { return find(headers, name); }
+
+RenewableCertificate::Pem RenewableCertificate::current() const {
+  const std::lock_guard lock(mutex_);
+  return pem_;
+}
+
+void RenewableCertificate::renew(std::string certificate, std::string key) {
+  const std::lock_guard lock(mutex_);
+  pem_ = {std::move(certificate), std::move(key), pem_.generation + 1};
 }
 
 Result<ServerUrl> parse_server_url(std::string_view url) {

@@ -8,7 +8,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -31,6 +34,9 @@ struct Request {
   std::string body;
   /// Unary: for the whole call. Stream: until the first byte, and then between two chunks.
   std::chrono::milliseconds timeout{30000};
+
+  /// The first header of that name in any case; empty when absent.
+  std::string_view header(std::string_view name) const;
 };
 
 struct Response {
@@ -55,6 +61,23 @@ class HttpTransport {
                                   const std::stop_token& stop) = 0;
 };
 
+/// A client certificate that is renewed while its endpoint is in use. Thread-safe.
+class RenewableCertificate {
+ public:
+  struct Pem {
+    std::string certificate;
+    std::string key;
+    std::uint64_t generation = 0;  // 0: none yet
+  };
+  Pem current() const;
+  /// Connections that were made with an earlier one are not used again.
+  void renew(std::string certificate, std::string key);
+
+ private:
+  mutable std::mutex mutex_;
+  Pem pem_;
+};
+
 /// Where a server is and how it is trusted. Files are read again when they change on disk.
 struct Endpoint {
   bool tls = false;
@@ -67,6 +90,8 @@ struct Endpoint {
   std::string key_file;
   std::string cert_data;
   std::string key_data;
+  std::shared_ptr<RenewableCertificate>
+      renewable;  // once it has one, instead of the four above; Beast's transport only
 };
 
 /// "https://host:port/prefix" in pieces; the prefix ("" or "/prefix") is returned apart.

@@ -29,7 +29,7 @@ struct Config {
   std::string ns = "default";
   std::string token;
   std::string token_file;
-  ExecPlugin exec;  // used when its command is not empty
+  ExecPlugin exec;  // used when its command is not empty; its client certificates go to endpoint.renewable
 };
 
 /// `context` empty: current-context. Relative paths count from the file's folder.
@@ -42,7 +42,7 @@ Result<Config> load_default(const std::string& path = {}, const std::string& con
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
-  /// The bearer token; empty where client certificates serve.
+  /// The bearer token; empty where client certificates serve. A plugin's certificate is in the endpoint when this returns.
   virtual Result<std::string> token() = 0;
   /// The server answered 401: get a new one if that is possible. True when the call is worth repeating.
   virtual bool refused() = 0;

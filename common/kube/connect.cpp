@@ -15,7 +15,7 @@ Result<std::shared_ptr<Api>> make_client(const Config& config, const Clock& cloc
   std::shared_ptr<http::HttpTransport> streams = http::make_beast_transport(config.endpoint, beast);
   std::shared_ptr<http::HttpTransport> unary;
 #ifdef PACELINE_HAVE_CPPREST
-  if (options.prefer_cpprest)
+  if (options.prefer_cpprest && !config.endpoint.renewable)
     unary = http::make_cpprest_transport(config.endpoint, {.max_in_flight = options.max_connections});
 #endif
   if (!unary) unary = http::make_beast_transport(config.endpoint, beast);

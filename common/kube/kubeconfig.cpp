@@ -2,6 +2,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <filesystem>
+#include <memory>
 #include <utility>
 
 #include "common/kube/base64.hpp"
@@ -102,6 +103,7 @@ class Reader {
     config.exec.api_version = text(exec["apiVersion"]);
     config.exec.command = text(exec["command"]);
     if (config.exec.command.empty()) return wrong("exec.command is missing");
+    config.endpoint.renewable = std::make_shared<http::RenewableCertificate>();
     if (config.exec.api_version != "client.authentication.k8s.io/v1" &&
         config.exec.api_version != "client.authentication.k8s.io/v1beta1") {
       return wrong("exec.apiVersion \"" + config.exec.api_version +

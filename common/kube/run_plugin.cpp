@@ -75,6 +75,7 @@ Result<std::string> run_plugin(const ExecPlugin& plugin, std::chrono::millisecon
   std::string text;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   bool killed = false;
+  bool flooded = false;
   for (;;) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
@@ -89,12 +90,16 @@ Result<std::string> run_plugin(const ExecPlugin& plugin, std::chrono::millisecon
     }
     if (got != 0) {
       killed = true;
+      flooded = got > 0;
       ::kill(child, SIGKILL);
     }
     break;
   }
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (flooded) {
+    return fail(Code::kInvalid, Origin::kConfig, what + " printed more than 1 MiB; a credential is a few kilobytes");
   }
   if (killed)
     return fail(Code::kTimeout, Origin::kConfig,

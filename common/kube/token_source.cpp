@@ -69,38 +69,51 @@ class FileToken final : public TokenSource {
   std::optional<SteadyTime> read_at_;
 };
 
-class PluginToken final : public TokenSource {
+/// A plugin gives a bearer token, a client certificate, or both.
+class PluginCredential final : public TokenSource {
  public:
-  PluginToken(ExecPlugin plugin, const Clock& clock) : plugin_(std::move(plugin)), clock_(clock) {}
+  PluginCredential(ExecPlugin plugin, std::shared_ptr<http::RenewableCertificate> certificate, const Clock& clock)
+      : plugin_(std::move(plugin)), certificate_(std::move(certificate)), clock_(clock) {}
 
   Result<std::string> token() override {
     const std::lock_guard lock(mutex_);  // one run serves all who wait
-    if (!token_.empty() && (!expires_ || clock_.wall() + kBeforeExpiry < *expires_)) return token_;
+    if (known_ && (!expires_ || clock_.wall() + kBeforeExpiry < *expires_)) return token_;
     auto printed = run_plugin(plugin_, kPluginTimeout);
     if (!printed) return std::unexpected(printed.error());
     const auto credential = parse(*printed);
-    const std::string_view fresh = credential ? text(at(*credential, "status", "token")) : std::string_view();
-    if (fresh.empty()) {
-      return fail(
-          Code::kUnauthorized, Origin::kConfig,
-          "credential plugin \"" + plugin_.command +
-              "\" printed no ExecCredential with status.token (client certificates from plugins are not supported)");
-    }
-    token_ = fresh;
+    if (!credential) return wrong("printed no JSON");
+    const std::string_view token = text(at(*credential, "status", "token"));
+    const std::string_view certificate = text(at(*credential, "status", "clientCertificateData"));
+    const std::string_view key = text(at(*credential, "status", "clientKeyData"));
+    if (certificate.empty() != key.empty())
+      return wrong("printed one of status.clientCertificateData and status.clientKeyData, which go together");
+    if (token.empty() && certificate.empty())
+      return wrong("printed no ExecCredential with status.token or status.clientCertificateData");
+    if (!certificate.empty() && !certificate_)
+      return wrong("printed a client certificate, and this connection takes none");
+    if (!certificate.empty()) certificate_->renew(std::string(certificate), std::string(key));
+    token_ = token;
+    known_ = true;
     expires_.reset();
     if (const auto expiry = parse_time(text(at(*credential, "status", "expirationTimestamp")))) expires_ = *expiry;
     return token_;
   }
   bool refused() override {
     const std::lock_guard lock(mutex_);
-    token_.clear();
+    known_ = false;
     return true;
   }
 
  private:
+  std::unexpected<Error> wrong(const char* what) const {
+    return fail(Code::kUnauthorized, Origin::kConfig, "credential plugin \"" + plugin_.command + "\" " + what);
+  }
+
   const ExecPlugin plugin_;
+  const std::shared_ptr<http::RenewableCertificate> certificate_;
   const Clock& clock_;
   std::mutex mutex_;
+  bool known_ = false;
   std::string token_;
   std::optional<WallTime> expires_;
 };
@@ -109,7 +122,8 @@ class PluginToken final : public TokenSource {
 
 std::shared_ptr<TokenSource> make_token_source(const Config& config, const Clock& clock) {
   if (!config.token_file.empty()) return std::make_shared<FileToken>(config.token_file, clock);
-  if (!config.exec.command.empty()) return std::make_shared<PluginToken>(config.exec, clock);
+  if (!config.exec.command.empty())
+    return std::make_shared<PluginCredential>(config.exec, config.endpoint.renewable, clock);
   return std::make_shared<FixedToken>(config.token);
 }
 

@@ -44,10 +44,16 @@ Status configure_tls(ssl::context& context, const Endpoint& endpoint) {
     context.add_certificate_authority(boost::asio::buffer(*ca), error);
   }
   if (error) return unusable("certificate authority", endpoint.ca_file, error);
-  const auto certificate = pem_of(endpoint.cert_data, endpoint.cert_file, "client certificate");
+  auto certificate = pem_of(endpoint.cert_data, endpoint.cert_file, "client certificate");
   if (!certificate) return std::unexpected(certificate.error());
-  const auto key = pem_of(endpoint.key_data, endpoint.key_file, "client key");
+  auto key = pem_of(endpoint.key_data, endpoint.key_file, "client key");
   if (!key) return std::unexpected(key.error());
+  if (endpoint.renewable) {
+    if (RenewableCertificate::Pem renewed = endpoint.renewable->current(); renewed.generation > 0) {
+      certificate = std::move(renewed.certificate);
+      key = std::move(renewed.key);
+    }
+  }
   if (certificate->empty() != key->empty()) {
     return fail(Code::kInvalid, Origin::kConfig,
                 "client certificate and client key go together; one of them is missing");
@@ -70,6 +76,7 @@ std::string TlsIdentity::fingerprint() const {
     }
     text += ';';
   }
+  if (endpoint_.renewable) text += std::to_string(endpoint_.renewable->current().generation);
   return text;
 }
 

@@ -69,6 +69,37 @@ printf '{"kind":"ExecCredential","status":{"token":"t%s-%s","expirationTimestamp
   EXPECT_EQ(*source->token(), "t3-set");
 }
 
+TEST_F(Tokens, PluginsCertificateIsRenewedWithItsExpiry) {
+  const std::string counter = folder + "runs";
+  Config config;
+  config.endpoint.renewable = std::make_shared<http::RenewableCertificate>();
+  config.exec = plugin("echo x >> " + counter + "\nn=$(wc -l < " + counter + R"()
+printf '{"status":{"clientCertificateData":"c%s","clientKeyData":"k%s","expirationTimestamp":"2026-01-01T00:10:00Z"}}' $n $n
+)");
+  const auto source = make_token_source(config, clock);
+  EXPECT_EQ(config.endpoint.renewable->current().generation, 0U);
+  EXPECT_EQ(source->token().value(), "") << "no header is sent";
+  const auto first = config.endpoint.renewable->current();
+  EXPECT_EQ(first.certificate + first.key, "c1k1");
+  clock.advance(9min);
+  EXPECT_TRUE(source->token());
+  EXPECT_EQ(config.endpoint.renewable->current().generation, first.generation);
+  clock.advance(45s);
+  EXPECT_TRUE(source->token());
+  EXPECT_EQ(config.endpoint.renewable->current().key, "k2");
+  EXPECT_TRUE(source->refused());
+  EXPECT_TRUE(source->token());
+  EXPECT_EQ(config.endpoint.renewable->current().key, "k3");
+}
+
+TEST_F(Tokens, PluginsHalfACertificateIsRefused) {
+  Config config;
+  config.exec = plugin(R"(echo '{"status":{"token":"t","clientCertificateData":"c"}}')");
+  const auto token = make_token_source(config, clock)->token();
+  ASSERT_FALSE(token);
+  EXPECT_NE(token.error().message.find("clientKeyData"), std::string::npos) << token.error().message;
+}
+
 TEST_F(Tokens, PluginThatFailsOrHangsOrIsAbsentIsNamed) {
   const auto failed = run_plugin(plugin("exit 3"), 5s);
   ASSERT_FALSE(failed);
@@ -76,6 +107,9 @@ TEST_F(Tokens, PluginThatFailsOrHangsOrIsAbsentIsNamed) {
   const auto slow = run_plugin(plugin("exec sleep 30"), 100ms);
   ASSERT_FALSE(slow);
   EXPECT_EQ(slow.error().code, Code::kTimeout);
+  const auto flood = run_plugin(plugin("exec yes"), 30s);
+  ASSERT_FALSE(flood);
+  EXPECT_EQ(flood.error().code, Code::kInvalid) << flood.error().message;
   const auto absent = run_plugin({"v1", "no-such-credential-plugin", {}, {}}, 1s);
   ASSERT_FALSE(absent);
   EXPECT_NE(absent.error().message.find("no-such-credential-plugin"), std::string::npos);
