@@ -51,6 +51,8 @@ class ForkServer:
         while True:
             answer = self._answer(None)
             if "started" in answer:
+                # The kernel gives numbers of ended processes out again: what the last one ended with is not this one's.
+                self._codes.pop(answer["started"], None)
                 return Forked(self, int(answer["started"]))
 
     def code(self, pid: int, timeout: float) -> int:
