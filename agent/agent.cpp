@@ -81,6 +81,7 @@ void Agent::probe_and_publish(const std::stop_token& stop) {
       run_checks(Node(hardware, std::move(settings), std::move(earlier), std::move(looked.registrations)));
   metrics_.probed(hardware, clock_.steady() - began);
   metrics_.checked(findings);
+  if (options_.documents != nullptr) options_.documents->put(clock_.wall(), hardware, findings);
   const auto published = publisher_.publish(hardware, findings, stop);
   if (!published) {
     metrics_.publish_failed();

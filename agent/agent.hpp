@@ -21,6 +21,7 @@
 #include "agent/report/metrics.hpp"
 #include "agent/report/publisher.hpp"
 #include "agent/report/settle.hpp"
+#include "agent/serve/documents.hpp"
 #include "common/base/clock.hpp"
 
 namespace paceline::agent {
@@ -34,6 +35,8 @@ struct AgentOptions {
   std::chrono::milliseconds retry_first{1000};
   /// What paceline-probe found with privilege before this agent started.
   LookedFiles looked;
+  /// Where every probe is put for readers of the node; borrowed. Null: nobody reads.
+  Documents* documents = nullptr;
 };
 
 class Agent {

@@ -11,7 +11,11 @@
 #include "agent/checks/check.hpp"
 #include "agent/probe/probe.hpp"
 #include "agent/report/fabric.hpp"
+#include "agent/serve/access.hpp"
+#include "agent/serve/documents.hpp"
+#include "agent/serve/handler.hpp"
 #include "common/http/server/server.hpp"
+#include "common/http/server/tls.hpp"
 #include "common/kube/client.hpp"
 #include "common/service/stop_signals.hpp"
 
@@ -30,6 +34,9 @@ struct Options {
   std::string listen = "0.0.0.0";
   std::uint16_t port = 9464;
   int probe_seconds = 30;
+  http::ServerCertificate certificate;
+  std::uint16_t api_port = 9465;
+  std::string audience = "paceline-agent";
   agent::LookedFiles looked;
   bool print = false;
 };
@@ -49,6 +56,20 @@ http::ServerHandler serve(const agent::Agent& loop, const agent::Metrics& metric
     }
     answer(404, "there are /metrics, /healthz and /readyz\n");
   };
+}
+
+/// /v1/… over TLS, where a certificate is given: nothing of a node is told to strangers, and no token goes over plain text.
+Result<std::unique_ptr<http::Server>> serve_api(const Options& options, const agent::Documents& documents,
+                                                agent::AccessReview& access) {
+  if (options.certificate.certificate_file.empty()) return nullptr;
+  auto connections = http::make_tls_connections(options.certificate);
+  if (!connections) return std::unexpected(connections.error());
+  http::ServerOptions listen;
+  listen.address = options.listen;
+  listen.port = options.api_port;
+  listen.max_connections = 16;
+  listen.connections = std::move(*connections);
+  return http::Server::start(std::move(listen), agent::serve_documents(documents, access));
 }
 
 int die(const Error& error) {
@@ -100,6 +121,8 @@ int run(const Options& options) {
   agent::AgentOptions timing;
   timing.probe_interval = std::chrono::seconds(options.probe_seconds);
   timing.looked = options.looked;
+  agent::Documents documents(options.node_name);
+  timing.documents = &documents;
   agent::Agent loop(root, *library, publisher, metrics, clock, timing);
 
   http::ServerOptions listen;
@@ -108,6 +131,13 @@ int run(const Options& options) {
   listen.max_connections = 16;
   const auto server = http::Server::start(listen, serve(loop, metrics));
   if (!server) return die(server.error());
+  agent::AccessOptions who;
+  who.node_name = options.node_name;
+  who.audience = options.audience;
+  agent::AccessReview access(**api, clock, who);
+  const auto api_server = serve_api(options, documents, access);
+  if (!api_server) return die(api_server.error());
+  if (*api_server) spdlog::info("/v1/fabric and /v1/checks on port {}, over TLS", (*api_server)->port());
   spdlog::info("paceline-agent {} on node {}, metrics on port {}", PACELINE_VERSION, options.node_name,
                (*server)->port());
 
@@ -130,6 +160,13 @@ int main(int argc, char** argv) {
   app.add_option("--kubeconfig", options.kubeconfig, "default: $KUBECONFIG, then the pod's service account");
   app.add_option("--listen-address", options.listen, "address of /metrics, /healthz, /readyz")->capture_default_str();
   app.add_option("--listen-port", options.port, "its port")->capture_default_str();
+  app.add_option(
+      "--api-certificate", options.certificate.certificate_file,
+      "PEM certificate of /v1/fabric and /v1/checks, read again when it changes; default: they are not served");
+  app.add_option("--api-key", options.certificate.key_file, "its PEM key");
+  app.add_option("--api-port", options.api_port, "their port")->capture_default_str();
+  app.add_option("--api-audience", options.audience, "the audience that readers' tokens are issued for")
+      ->capture_default_str();
   app.add_option("--probe-seconds", options.probe_seconds, "pause between two probes")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();

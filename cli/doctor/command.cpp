@@ -10,6 +10,7 @@
 #include "agent/checks/looked.hpp"
 #include "agent/probe/probe.hpp"
 #include "agent/registration/child.hpp"
+#include "agent/view/checks.hpp"
 #include "cli/doctor/view.hpp"
 
 namespace paceline::cli {
@@ -85,7 +86,7 @@ int doctor_command(const DoctorOptions& options, std::ostream& out, std::ostream
   const agent::Node node(hardware, agent::read_settings(*root, hardware, *snapshot), {}, std::move(*registrations));
   const auto findings = agent::run_checks(node);
   if (options.json) {
-    out << doctor_json(findings).dump(2, ' ', true, nlohmann::json::error_handler_t::replace) << "\n";
+    out << agent::checks_view(findings).dump(2, ' ', true, nlohmann::json::error_handler_t::replace) << "\n";
   } else {
     if (!hardware.gpu.problem.empty()) err << "warning: " << hardware.gpu.problem << "\n";
     out << doctor_text(findings);

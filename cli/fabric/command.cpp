@@ -7,7 +7,7 @@
 #include "agent/probe/formats/nccl_xml.hpp"
 #include "agent/probe/probe.hpp"
 #include "agent/probe/record.hpp"
-#include "cli/fabric/view.hpp"
+#include "agent/view/fabric.hpp"
 
 namespace paceline::cli {
 namespace {
@@ -64,7 +64,7 @@ int fabric_command(const FabricOptions& options, std::ostream& out, std::ostream
   }
   const auto fabric = agent::relate(*hardware);
   if (options.json) {
-    out << fabric_view(*hardware, fabric).dump(2, ' ', true, nlohmann::json::error_handler_t::replace) << "\n";
+    out << agent::fabric_view(*hardware, fabric).dump(2, ' ', true, nlohmann::json::error_handler_t::replace) << "\n";
     return 0;
   }
   if (!hardware->gpu.problem.empty()) err << "warning: " << hardware->gpu.problem << "\n";

@@ -34,6 +34,9 @@ inline constexpr Resource kLeases{"coordination.k8s.io", "v1", "leases", "Lease"
 inline constexpr Resource kEvents{"events.k8s.io", "v1", "events", "Event"};
 inline constexpr Resource kCrds{"apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition",
                                 false};
+inline constexpr Resource kTokenReviews{"authentication.k8s.io", "v1", "tokenreviews", "TokenReview", false};
+inline constexpr Resource kSubjectAccessReviews{"authorization.k8s.io", "v1", "subjectaccessreviews",
+                                                "SubjectAccessReview", false};
 inline constexpr Resource kTrainingJobs{"paceline.dev", "v1alpha1", "trainingjobs", "TrainingJob"};
 inline constexpr Resource kNodeFabrics{"paceline.dev", "v1alpha1", "nodefabrics", "NodeFabric", false};
 

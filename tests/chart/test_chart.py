@@ -165,6 +165,25 @@ def test_agent_may_write_only_fabric_and_lease(objects: list[dict[str, Any]]) ->
     assert rules(objects, "Role", "paceline-agent") == {"coordination.k8s.io/leases": {"create", "patch"}}
 
 
+def test_the_agents_api_wants_a_certificate_and_asks_who_reads(objects: list[dict[str, Any]]) -> None:
+    assert not [
+        word for word in pod_of(objects, "DaemonSet", "paceline-agent")["containers"][0]["args"] if "api" in word
+    ]
+    served = render("--set", "agent.api.tlsSecret=agent-tls", "--set", "agent.api.port=9999")
+    spec = pod_of(served, "DaemonSet", "paceline-agent")
+    agent = spec["containers"][0]
+    assert {"--api-certificate=/tls/tls.crt", "--api-key=/tls/tls.key", "--api-port=9999"} <= set(agent["args"])
+    assert {"name": "tls", "mountPath": "/tls", "readOnly": True} in agent["volumeMounts"]
+    secret = next(volume["secret"] for volume in spec["volumes"] if volume["name"] == "tls")
+    assert secret == {"secretName": "agent-tls", "defaultMode": 0o400}
+    more = rules(served, "ClusterRole", "paceline-agent")
+    fewer = rules(objects, "ClusterRole", "paceline-agent")
+    assert {name: verbs for name, verbs in more.items() if name not in fewer} == {
+        "authentication.k8s.io/tokenreviews": {"create"},
+        "authorization.k8s.io/subjectaccessreviews": {"create"},
+    }
+
+
 def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]]) -> None:
     assert rules(objects, "ClusterRole", "paceline-operator") == {
         "paceline.dev/trainingjobs": {"get", "list", "watch", "delete"},

@@ -4,34 +4,13 @@ and tokens as the kubelet gets them for the agents' pods. PACELINE_TEST_KUBECONF
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
+from agents import AGENTS, Account, account, apply, fabric
 from kube import ApiError, Kube, Object
 
-ROOT = Path(__file__).resolve().parents[2]
-AGENTS = "paceline-agents"
-NODES = ("one", "two")
 STATUS: Object = {"agentVersion": "1", "cpu": {"model": "x", "cores": 1, "threads": 1, "numaNodes": []}, "nics": []}
-
-Account = Callable[[str], Kube]
-
-
-def fabric(node: str, **more: Any) -> Object:
-    return {"apiVersion": "paceline.dev/v1alpha1", "kind": "NodeFabric", "metadata": {"name": node}, **more}
-
-
-def apply(kube: Kube, kind: str, namespace: str, body: Object, subresource: str = "", dry_run: bool = False) -> Object:
-    """Server-side apply, as the agent writes."""
-    path = kube.path(kind, namespace, body["metadata"]["name"], subresource)
-    query = "?fieldManager=paceline-agent&force=true" + ("&dryRun=All" if dry_run else "")
-    return kube.request("PATCH", path + query, body, "application/apply-patch+yaml")
 
 
 def refused(kube: Kube, kind: str, namespace: str, body: Object, subresource: str = "") -> str:
@@ -40,71 +19,6 @@ def refused(kube: Kube, kind: str, namespace: str, body: Object, subresource: st
         apply(kube, kind, namespace, body, subresource)
     assert caught.value.code == 403, caught.value
     return caught.value.message
-
-
-@pytest.fixture(scope="module")
-def admin() -> Kube:
-    kube = Kube(Path(os.environ["PACELINE_TEST_KUBECONFIG"]))
-    command = ["helm", "template", "paceline", str(ROOT / "helm" / "paceline"), "--include-crds"]
-    rendered = subprocess.run([*command, "--namespace", "paceline-system"], capture_output=True, text=True, check=True)
-    objects = [item for item in yaml.safe_load_all(rendered.stdout) if item]
-    kinds = {"CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
-    wanted = [
-        item
-        for item in objects
-        if item["kind"] in kinds or ("agent" in item["metadata"]["name"] and item["kind"] != "DaemonSet")
-    ]
-    # The namespace first: nobody waits for it here.
-    wanted.sort(key=lambda item: item["kind"] != "Namespace")
-    kube.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
-    kube.wait("NodeFabric is served", lambda: kube.is_established("nodefabrics.paceline.dev"))
-    for node in NODES:
-        kube.create("nodes", "", {"metadata": {"name": node}})
-
-    def in_force() -> bool:
-        try:
-            apply(kube, "nodefabrics", "", fabric("nowhere"), dry_run=True)
-        except ApiError as error:
-            return error.code == 403
-        return False
-
-    kube.wait("the admission policy is in force", in_force)
-    return kube
-
-
-@pytest.fixture(scope="module")
-def agent(admin: Kube, tmp_path_factory: pytest.TempPathFactory) -> Account:
-    """What an agent on a node may do: its pod's token, as the kubelet asks for it."""
-    folder = tmp_path_factory.mktemp("accounts")
-
-    def of(node: str) -> Kube:
-        pod = {
-            "metadata": {"name": f"agent-{node}"},
-            "spec": {
-                "serviceAccountName": "paceline-agent",
-                "nodeName": node,
-                "containers": [{"name": "agent", "image": "none"}],
-            },
-        }
-        made = admin.create("pods", AGENTS, pod)
-        bound = {"kind": "Pod", "apiVersion": "v1", "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}
-        return account(admin, folder / f"{node}.json", bound)
-
-    agents = {node: of(node) for node in NODES}
-    return lambda node: agents[node]
-
-
-def account(admin: Kube, file: Path, bound: Object | None) -> Kube:
-    """The agents' service account, by a token that is bound to an object or to none."""
-    request: Object = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    if bound:
-        request["spec"]["boundObjectRef"] = bound
-    path = admin.path("serviceaccounts", AGENTS, "paceline-agent", "token")
-    token = admin.request("POST", path, request)["status"]["token"]
-    view = json.loads(admin.kubectl("config", "view", "--raw", "--flatten", "--minify", "-o", "json"))
-    view["users"][0]["user"] = {"token": token}
-    file.write_text(json.dumps(view))
-    return Kube(file)
 
 
 def test_an_agent_writes_its_own_node(admin: Kube, agent: Account) -> None:

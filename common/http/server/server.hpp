@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small HTTP/1.1 server without TLS: /metrics, /healthz, /readyz of operator and agent, and the socket side of the fake API server.
+// A small HTTP/1.1 server: /metrics, /healthz, /readyz of operator and agent, and the socket side of the fake API server; over TLS (tls.hpp) what the
+// agent tells only to those who may know.
 //
 // Ownership: the Server owns its threads (one accepts, one per connection, bounded) and joins them in its destructor.
 // Thread-safe: handlers run concurrently. A request over the limits is answered 400/413/431; a connection over the bound is closed at once; a connection
@@ -34,12 +35,15 @@ class ResponseWriter {
 
 using ServerHandler = std::function<void(const Request&, ResponseWriter&)>;
 
+class ConnectionFactory;
+
 struct ServerOptions {
   std::string address = "127.0.0.1";
   std::uint16_t port = 0;  // 0: the kernel chooses, see Server::port
   std::size_t max_connections = 64;
   std::size_t max_body_bytes = 4 * 1024 * 1024;
   std::chrono::milliseconds idle_timeout{60000};
+  std::shared_ptr<ConnectionFactory> connections{};  // absent: plain TCP; see tls.hpp
 };
 
 class Server {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TLS against OpenSSL's own server: who is trusted and who is not. Both transports must give the same answers.
+#include "common/http/server/tls.hpp"
+
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,11 +15,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/http/beast/transport.hpp"
+#include "common/http/server/server.hpp"
 #ifdef PACELINE_HAVE_CPPREST
 #include "common/http/cpprest/transport.hpp"
 #endif
@@ -149,6 +154,28 @@ TEST_P(Tls, ShowsItsClientCertificate) {
   ASSERT_TRUE(answer) << to_string(answer.error());
 }
 
+class TlsRenewal : public Tls {};
+
+TEST_P(TlsRenewal, ShowsTheCertificateOfThisMoment) {
+  start(true);
+  Endpoint known = endpoint("ca.crt");
+  known.renewable = std::make_shared<RenewableCertificate>();
+  const auto transport = make_beast_transport(known);
+  EXPECT_FALSE(transport->send(Request{}, {})) << "there is none yet";
+  const auto pem = [](const std::string& name) {
+    std::ifstream file(folder_ + name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  known.renewable->renew(pem("client.crt"), pem("client.key"));
+  const auto answer = transport->send(Request{}, {});
+  ASSERT_TRUE(answer) << to_string(answer.error());
+  known.renewable->renew(pem("other.crt"), pem("other.key"));
+  EXPECT_FALSE(transport->send(Request{}, {})) << "nobody trusts the one that signed it";
+}
+
+INSTANTIATE_TEST_SUITE_P(Transport, TlsRenewal, testing::Values("beast"),
+                         [](const auto& info) { return std::string(info.param); });
+
 #ifdef PACELINE_HAVE_CPPREST
 INSTANTIATE_TEST_SUITE_P(Transport, Tls, testing::Values("beast", "cpprest"),
                          [](const auto& info) { return std::string(info.param); });
@@ -156,6 +183,59 @@ INSTANTIATE_TEST_SUITE_P(Transport, Tls, testing::Values("beast", "cpprest"),
 INSTANTIATE_TEST_SUITE_P(Transport, Tls, testing::Values("beast"),
                          [](const auto& info) { return std::string(info.param); });
 #endif
+
+class TlsServer : public Tls {
+ protected:
+  void SetUp() override {
+    for (const char* end : {".crt", ".key"}) copy("server", end);
+    auto connections = make_tls_connections({shown_ + ".crt", shown_ + ".key"});
+    ASSERT_TRUE(connections) << to_string(connections.error());
+    ServerOptions options;
+    options.connections = *connections;
+    auto started = Server::start(
+        options, [](const Request& request, ResponseWriter& writer) { writer.respond({200, {}, request.target}); });
+    ASSERT_TRUE(started) << to_string(started.error());
+    ours_ = std::move(*started);
+    port_ = ours_->port();
+  }
+  void copy(const std::string& from, const char* end) const {
+    std::filesystem::copy_file(folder_ + from + end, shown_ + end, std::filesystem::copy_options::overwrite_existing);
+  }
+  const std::string shown_ = folder_ + "shown";
+  std::unique_ptr<Server> ours_;
+};
+
+TEST_P(TlsServer, AnswersThoseWhoTrustIt) {
+  const auto answer = get(endpoint("ca.crt"));
+  ASSERT_TRUE(answer) << to_string(answer.error());
+  EXPECT_EQ(answer->body, "/");
+  EXPECT_FALSE(get(endpoint("other.crt")));
+  Endpoint plain = endpoint("ca.crt");
+  plain.tls = false;
+  EXPECT_FALSE(get(plain)) << "nothing is answered without TLS";
+}
+
+TEST_P(TlsServer, ShowsARotatedCertificateAndKeepsAGoodOne) {
+  ASSERT_TRUE(get(endpoint("ca.crt")));
+  copy("other", ".crt");  // half a rotation: the key is still the former one
+  EXPECT_TRUE(get(endpoint("ca.crt")));
+  copy("other", ".key");
+  EXPECT_FALSE(get(endpoint("ca.crt"))) << "this one is signed by another authority";
+  for (const char* end : {".crt", ".key"}) copy("server", end);
+  EXPECT_TRUE(get(endpoint("ca.crt")));
+}
+
+TEST_P(TlsServer, UnusableFilesAreNamed) {
+  const auto absent = make_tls_connections({shown_ + ".none", shown_ + ".key"});
+  ASSERT_FALSE(absent);
+  EXPECT_NE(absent.error().message.find(".none"), std::string::npos);
+  const auto mixed = make_tls_connections({folder_ + "server.crt", folder_ + "other.key"});
+  ASSERT_FALSE(mixed);
+  EXPECT_NE(mixed.error().message.find("other.key"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transport, TlsServer, testing::Values("beast"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(TlsReload, RotatedAuthorityIsReadAgain) {
   // The file is named before it is right: the next call after the rotation works, without a new transport.

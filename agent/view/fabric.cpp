@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/fabric/view.hpp"
+#include "agent/view/fabric.hpp"
 
-namespace paceline::cli {
+namespace paceline::agent {
 namespace {
 
 using nlohmann::json;
 
-json device_view(const agent::FabricDevice& device) {
+json device_view(const FabricDevice& device) {
   json view{{"name", device.label}, {"model", device.model}, {"usable", device.usable}};
   if (!device.address.empty()) view["pciAddress"] = device.address;
   if (device.numa_node) view["numaNode"] = *device.numa_node;
   return view;
 }
 
-json rows_view(const std::vector<std::vector<agent::Path>>& rows) {
+json rows_view(const std::vector<std::vector<Path>>& rows) {
   json view = json::array();
   for (const auto& row : rows) {
     json cells = json::array();
@@ -23,7 +23,7 @@ json rows_view(const std::vector<std::vector<agent::Path>>& rows) {
   return view;
 }
 
-json rdma_view(const agent::RdmaDevice& device) {
+json rdma_view(const RdmaDevice& device) {
   json ports = json::array();
   for (const auto& port : device.ports) {
     json view{
@@ -43,7 +43,7 @@ json rdma_view(const agent::RdmaDevice& device) {
 
 }  // namespace
 
-json fabric_view(const agent::Hardware& hardware, const agent::Fabric& fabric) {
+json fabric_view(const Hardware& hardware, const Fabric& fabric) {
   json view{{"gpus", json::array()},
             {"nics", json::array()},
             {"gpuToGpu", rows_view(fabric.gpu_gpu)},
@@ -72,4 +72,4 @@ json fabric_view(const agent::Hardware& hardware, const agent::Fabric& fabric) {
   return view;
 }
 
-}  // namespace paceline::cli
+}  // namespace paceline::agent

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/serve/documents.hpp"
+
+#include <utility>
+
+#include "agent/probe/fabric.hpp"
+#include "agent/view/checks.hpp"
+#include "agent/view/fabric.hpp"
+#include "common/base/timestamp.hpp"
+
+namespace paceline::agent {
+
+void Documents::put(WallTime now, const Hardware& hardware, const std::vector<Finding>& findings) {
+  const auto text = [&](nlohmann::json view) {
+    view["node"] = node_name_;
+    view["observedTime"] = format_time(now);
+    // Names of devices come from the hardware and may be any bytes.
+    return view.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
+  };
+  auto fresh =
+      std::make_shared<const Of>(Of{text(fabric_view(hardware, relate(hardware))), text(checks_view(findings))});
+  const std::lock_guard lock(mutex_);
+  latest_ = std::move(fresh);
+}
+
+std::shared_ptr<const Documents::Of> Documents::latest() const {
+  const std::lock_guard lock(mutex_);
+  return latest_;
+}
+
+}  // namespace paceline::agent

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The latest documents of this node, made by the agent's loop and read by its server. Thread-safe; a reader keeps what it got while a newer one is put.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/checks/check.hpp"
+#include "common/base/clock.hpp"
+
+namespace paceline::agent {
+
+class Documents {
+ public:
+  explicit Documents(std::string node_name) : node_name_(std::move(node_name)) {}
+
+  struct Of {
+    std::string fabric;  // as `paceline fabric --json` shows it, with `node` and `observedTime`
+    std::string checks;  // as `paceline doctor --json` shows it, with the same two
+  };
+  void put(WallTime now, const Hardware& hardware, const std::vector<Finding>& findings);
+  /// Null before the first probe.
+  std::shared_ptr<const Of> latest() const;
+
+ private:
+  const std::string node_name_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Of> latest_;
+};
+
+}  // namespace paceline::agent

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/base/log.hpp"
+
+#include "agent/serve/handler.hpp"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace paceline::agent {
+namespace {
+
+constexpr std::string_view kScheme = "Bearer ";
+
+http::Response refusal(int status, std::string_view why, http::Header header = {}) {
+  http::Response response{status, {{"Content-Type", "application/json"}}, nlohmann::json{{"error", why}}.dump() + "\n"};
+  if (!header.name.empty()) response.headers.push_back(std::move(header));
+  return response;
+}
+
+/// The characters of RFC 6750; empty where there is no such token.
+std::string token_of(const http::Request& request) {
+  const std::string_view value = request.header("Authorization");
+  if (!value.starts_with(kScheme)) return {};
+  const std::string_view token = value.substr(kScheme.size());
+  const auto allowed = [](unsigned char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           std::string_view("-._~+/=").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  return std::ranges::all_of(token, allowed) ? std::string(token) : std::string();
+}
+
+http::Response answer(const http::Request& request, const Documents& documents, AccessReview& access) {
+  const std::string token = token_of(request);
+  const http::Header challenge{"WWW-Authenticate", "Bearer"};
+  if (token.empty()) return refusal(401, "send `Authorization: Bearer TOKEN`", challenge);
+  const auto verdict = access.review(token);
+  if (!verdict && verdict.error().code == Code::kExhausted)
+    return refusal(429, verdict.error().message, {"Retry-After", "1"});
+  if (!verdict) {
+    spdlog::warn("cannot ask the API server about a reader: {}", to_string(verdict.error()));
+    return refusal(503, "the API server could not be asked who you are", {"Retry-After", "5"});
+  }
+  if (*verdict == Access::kUnknown)
+    return refusal(401, "the token is not valid for the audience of the agents", challenge);
+  if (*verdict == Access::kDenied)
+    return refusal(403, "this account may not `get` the NodeFabric of this node (nodefabrics.paceline.dev)");
+  if (request.method != "GET") return refusal(405, "only GET", {"Allow", "GET"});
+  if (request.target != "/v1/fabric" && request.target != "/v1/checks")
+    return refusal(404, "there are /v1/fabric and /v1/checks");
+  const auto latest = documents.latest();
+  if (!latest) return refusal(503, "the first probe has not ended", {"Retry-After", "1"});
+  return {200,
+          {{"Content-Type", "application/json"}, {"Cache-Control", "no-store"}},
+          request.target == "/v1/fabric" ? latest->fabric : latest->checks};
+}
+
+}  // namespace
+
+http::ServerHandler serve_documents(const Documents& documents, AccessReview& access) {
+  return [&](const http::Request& request, http::ResponseWriter& writer) {
+    writer.respond(answer(request, documents, access));
+  };
+}
+
+}  // namespace paceline::agent
