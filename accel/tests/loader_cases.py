@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from torch.utils.data import (
     RandomSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
+    _utils,
     get_worker_info,
 )
 
@@ -460,6 +462,13 @@ def exceptions(kind: Any) -> list[Any]:
     def broken(worker: int) -> None:
         raise OSError(f"worker {worker} cannot")
 
+    # Of 5 s, which PyTorch waits for each worker that has failed.
+    with mock.patch.object(_utils, "MP_STATUS_CHECK_INTERVAL", 0.5):
+        collect_failures(kind, broken, seen)
+    return seen
+
+
+def collect_failures(kind: Any, broken: Callable[[int], None], seen: list[Any]) -> None:
     for options in ({}, {"worker_init_fn": broken}):
         for persistent in (False, True):
             seed()
@@ -475,7 +484,6 @@ def exceptions(kind: Any) -> list[Any]:
                         text = str(error)
                         assert "Traceback" in text and "DataLoader worker process" in text
                         seen.append((type(error), "sample nine" in text, "worker 0 cannot" in text))
-    return seen
 
 
 @case
