@@ -16,12 +16,14 @@ from programs import ROOT
 
 OLDEST = (2, 31)
 
-# Opens the trace, makes three steps and updates a list of tensors through the C ABI, as a program of another framework would.
+# Opens the trace, makes three steps, updates a list of tensors and finds the decoder of pictures through the C ABI, as a program of another
+# framework would.
 PROGRAM = """
 #include <dlfcn.h>
 #include <stdio.h>
 #include <unistd.h>
 #include "paceline/optim.h"
+#include "paceline/pictures.h"
 int main(void) {
   void* library = dlopen("/libpaceline.so", RTLD_NOW);
   if (!library) { fprintf(stderr, "%s\\n", dlerror()); return 1; }
@@ -41,6 +43,19 @@ int main(void) {
       (int (*)(const void*, unsigned, const void*, unsigned long, int))dlsym(library, "paceline_optim_step");
   if (update(&group, 1, &tensor, 1, 2) != 0 || count != 1) return 5;
   for (int i = 0; i < 500000; ++i) if (p[i] > -0.4999f || p[i] < -0.5001f) return 6;
+  int (*shards_open)(const void*, unsigned, unsigned, void**, char*, unsigned long) =
+      (int (*)(const void*, unsigned, unsigned, void**, char*, unsigned long))dlsym(library, "paceline_shards_open");
+  int (*pictures_open)(void*, const void*, const void*, const char*, void**, char*, unsigned long) =
+      (int (*)(void*, const void*, const void*, const char*, void**, char*, unsigned long))dlsym(library, "paceline_pictures_open");
+  void (*pictures_close)(void*) = (void (*)(void*))dlsym(library, "paceline_pictures_close");
+  struct paceline_pictures_style style = {.size = sizeof style, .width = 8, .height = 8, .threads = 1, .scale = {0.1, 1},
+                                          .ratio = {0.5, 2}, .deviation = {1, 1, 1}};
+  const char* extensions[] = {"jpg", 0};
+  void *shards = 0, *pictures = 0;
+  char why[200] = "";
+  if (shards_open(0, 0, 1, &shards, why, sizeof why) != 0) return 7;
+  if (pictures_open(shards, &style, extensions, 0, &pictures, why, sizeof why) != 0) { fprintf(stderr, "%s\\n", why); return 8; }
+  pictures_close(pictures);
   return finish() == 0 ? 0 : 4;
 }
 """
@@ -53,11 +68,12 @@ def shipped() -> Path:
 
 
 def test_no_symbol_is_newer_than_the_oldest_glibc(shipped: Path) -> None:
-    table = subprocess.run(
-        ["objdump", "-T", shipped / "lib" / "libpaceline.so"], stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
-    versions = {tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([0-9.]+)", table)}
-    assert versions and max(versions) <= OLDEST
+    for name in ("libjpeg.so.62", "libpaceline.so"):
+        table = subprocess.run(
+            ["objdump", "-T", shipped / "lib" / name], stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+        versions = {tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([0-9.]+)", table)}
+        assert versions and max(versions) <= OLDEST
     defined = [line.split()[-1] for line in table.splitlines() if "*UND*" not in line and ".text" in line]
     assert defined and all(name.startswith("paceline_") for name in defined), "only the C ABI leaves the library"
     needed = subprocess.run(
@@ -75,7 +91,7 @@ def test_the_runtime_folder_is_complete(shipped: Path) -> None:
     }
     sources = ROOT / "accel" / "python"
     python = {f"python/{path.relative_to(sources)}" for path in sources.rglob("*.py")}
-    assert python <= names and "lib/libpaceline.so" in names
+    assert python <= names and {"lib/libpaceline.so", "lib/libjpeg.so.62", "lib/libjpeg.so.62.LICENCE"} <= names
     assert any(name.endswith(".dist-info/entry_points.txt") for name in names)
 
 
@@ -94,7 +110,8 @@ def test_it_loads_and_traces_on_glibc_2_31(shipped: Path, tmp_path: Path) -> Non
             subprocess.run(
                 [compiler, tmp_path / "main.c", "-I", ROOT / "accel/include", "-o", place / "main", "-ldl"], check=True
             )
-            shutil.copy(shipped / "lib" / "libpaceline.so", place)
+            for name in ("libjpeg.so.62", "libpaceline.so"):
+                shutil.copy(shipped / "lib" / name, place)
             (place / "telemetry").touch()
             subprocess.run(["mount", "--bind", receiver.path, place / "telemetry"], check=True)
             environment = {

@@ -5,36 +5,10 @@
 #include <numeric>
 #include <vector>
 
+#include "random.hpp"
+
 namespace paceline::loader {
 namespace {
-
-// SplitMix64: what it yields is part of the order, and stays.
-class Random {
- public:
-  Random(std::uint64_t seed, std::uint64_t epoch, std::uint64_t stream) : state_(seed) {
-    state_ = next() ^ epoch;
-    state_ = next() ^ stream;
-  }
-
-  // Below `bound`, each as likely.
-  std::uint64_t below(std::uint64_t bound) {
-    const std::uint64_t rest = (0 - bound) % bound;  // of 2^64: what would come more often
-    for (;;) {
-      const std::uint64_t value = next();
-      if (value >= rest) return value % bound;
-    }
-  }
-
- private:
-  std::uint64_t next() {
-    std::uint64_t z = state_ += 0x9E3779B97F4A7C15U;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBU;
-    return z ^ z >> 31;
-  }
-
-  std::uint64_t state_;
-};
 
 void permute(std::span<std::uint64_t> values, Random random) {
   for (std::size_t left = values.size(); left > 1; --left) std::swap(values[left - 1], values[random.below(left)]);

@@ -125,7 +125,7 @@ std::expected<void, std::string> Shards::read(const Sample& sample, const Member
   const auto got = source_->pread(sample.shard, member.offset, target, member.size);
   if (!got) return std::unexpected(got.error());
   if (*got == member.size) return {};
-  return std::unexpected(source_->name(sample.shard) + ": " + key(sample) + "." + extension(member) +
+  return std::unexpected(name(sample) + "." + extension(member) +
                          " ends early: the shard became shorter after it was indexed");
 }
 

@@ -44,6 +44,8 @@ class Shards {
   }
   const char* key(const Sample& sample) const { return keys_.data() + sample.key; }
   const std::string& extension(const Member& member) const { return extensions_[member.extension]; }
+  // Its shard and key, for what is said of it.
+  std::string name(const Sample& sample) const { return source_->name(sample.shard) + ": " + key(sample); }
   // Of keys, extensions and sizes, in order: tells whether these are the shards that a checkpoint speaks of.
   std::uint64_t identity() const { return identity_; }
 

@@ -1,31 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exported functions (shards.h): arguments checked, then one call. No exception leaves.
-#include <algorithm>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "handles.hpp"
 #include "order.hpp"
 #include "paceline/shards.h"
 #include "shards.hpp"
 
 namespace loader = paceline::loader;
 
-struct paceline_shards {
-  std::unique_ptr<loader::Shards> it;
-};
-
 namespace {
 
-void say(const std::string& text, char* why, std::uint64_t size) {
-  if (why == nullptr || size == 0) return;
-  const std::size_t count = std::min<std::size_t>(text.size(), size - 1);
-  std::memcpy(why, text.data(), count);
-  why[count] = '\0';
-}
+using loader::say;
 
 const loader::Sample* sample_of(const paceline_shards* shards, std::uint64_t sample) {
   return shards != nullptr && sample < shards->it->samples().size() ? &shards->it->samples()[sample] : nullptr;

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 import torch.utils.data
 
 from paceline.loader import _iterator, _patch, _report
+from paceline.loader._images import ImageShards
 from paceline.loader._shards import ShardSampler, TarShards
 
-__all__ = ["DataLoader", "ShardSampler", "TarShards", "accelerate"]
+__all__ = ["DataLoader", "ImageShards", "ShardSampler", "TarShards", "accelerate"]
 
 Sample = TypeVar("Sample", covariant=True)
 

@@ -84,9 +84,46 @@ def _text(told: dict[str, Any]) -> str:
     )
 
 
+class ImageAccount:
+    """Of one ImageShards: what its threads made."""
+
+    def __init__(self, name: str, size: str) -> None:
+        self.name, self.size = name, size
+        self.batches = self.pictures = self.threads = 0
+        self.decoding = 0.0  # seconds of threads, of passes that have ended
+        self._running = 0.0
+        _images.append(self)
+
+    def began(self, threads: int) -> None:
+        self.threads = threads
+
+    def made(self, pictures: int, decoding: float) -> None:
+        self.batches += 1
+        self.pictures += pictures
+        self._running = decoding
+
+    def ended(self, decoding: float) -> None:
+        self.decoding, self._running = self.decoding + decoding, 0.0
+
+    def told(self) -> dict[str, Any]:
+        decoding = self.decoding + self._running
+        each = f", {decoding / self.pictures * 1e3:.2f} ms each in the JPEG decoder" if self.pictures else ""
+        return {
+            "name": self.name,
+            "state": "on",
+            "reason": "",
+            "batches": self.batches,
+            "pictures": self.pictures,
+            "threads": self.threads,
+            "decoding_seconds": decoding,
+            "text": f"{self.pictures} of {self.size} in {self.batches} batches by {self.threads} threads{each}",
+        }
+
+
 LIMIT = 64  # of those told of: a program may make loaders without end
 _accounts: weakref.WeakKeyDictionary[Any, Account] = weakref.WeakKeyDictionary()
 _all: collections.deque[Account] = collections.deque(maxlen=LIMIT)
+_images: collections.deque[ImageAccount] = collections.deque(maxlen=LIMIT)
 
 
 def account_of(loader: Any) -> Account:
@@ -112,7 +149,7 @@ def seen() -> list[dict[str, Any]]:
                 first[count] += told[count]
     for told in found.values():
         told["text"] = _text(told)
-    return list(found.values())
+    return [*found.values(), *(images.told() for images in _images)]
 
 
 def _advice() -> str:

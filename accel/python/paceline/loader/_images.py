@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of pictures straight out of tar shards: decoded, cropped, resized, mirrored and normalised by threads of the library, with the
+pixels that Pillow makes."""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import itertools
+import mmap
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from paceline.loader import _pictures_native as native
+from paceline.loader import _report
+from paceline.loader._shards import ShardSampler, TarShards
+
+
+class _Memory:
+    """Of batches: what dies is used again, since the kernel clears fresh pages first. Private to the process: a forked child
+    has its own copy."""
+
+    def __init__(self, most: int) -> None:
+        self._free: list[mmap.mmap] = []
+        self._most = most
+
+    def take(self, size: int) -> ctypes.Array[Any]:
+        memory = None
+        while self._free and memory is None:
+            found = self._free.pop()
+            memory = found if len(found) == size else None
+        if memory is None:
+            memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        buffer: ctypes.Array[Any] = _buffer_type(size).from_buffer(memory)
+        buffer.home = (self, memory)  # type: ignore[attr-defined]
+        return buffer
+
+    def give_back(self, memory: mmap.mmap) -> None:
+        if len(self._free) < self._most:
+            self._free.append(memory)
+
+
+def _freed(self: Any) -> None:
+    home = self.__dict__.pop("home", None)
+    if home is not None:
+        home[0].give_back(home[1])
+
+
+_types: dict[int, Any] = {}
+
+
+def _buffer_type(size: int) -> Any:
+    if size not in _types:
+        if len(_types) > 64:  # a program with ever new sizes
+            _types.clear()
+        _types[size] = type("Batch", (ctypes.c_ubyte * size,), {"__del__": _freed})
+    return _types[size]
+
+
+def _pair(name: str, value: Sequence[float]) -> Any:
+    if len(value) != 2:
+        raise ValueError(f"{name} is {value!r}: it must be two numbers, the smaller one first")
+    return (ctypes.c_double * 2)(*value)
+
+
+def _one_of(name: str, value: str, known: Mapping[str, int]) -> int:
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}: it must be one of {', '.join(known)}")
+    return known[value]
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+class ImageShards(IterableDataset[Any]):
+    """Batches of the pictures in tar shards of JPEG files, in the order of ShardSampler: a tensor (batch, 3, height, width), or with
+    `target` a pair of it and of the samples' whole numbers. Bytes (torch.uint8), or with `mean` and `std` float32, normalised as
+    `(value / 255 - mean) / std`. What each picture shows follows from seed, epoch and sample, whoever makes it.
+
+        images = paceline.loader.ImageShards(
+            paths, batch_size=64, size=224, target="cls", seed=1,
+            mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225),
+        )
+        for epoch in range(90):
+            images.set_epoch(epoch)
+            for pictures, labels in images: ...
+
+    crop: "random" (a region of `scale` of the picture's area and of a width over height within `ratio`, mirrored with probability `flip`, which
+    is 0.5 if not given), "center" (the shorter side becomes `resize`, by default size * 256 / 224, then the middle), or "none" (the whole
+    picture). `size` is a number or (height, width). Pixels are those of Pillow's `Image.crop` and `Image.resize` with `filter` (box,
+    bilinear, hamming, bicubic or lanczos), after `convert("RGB")`; with `exif`, after `ImageOps.exif_transpose`.
+    `scaled_decode` lets the decoder divide large pictures' sides by 2, 4 or 8 first, as `Image.draft` does.
+
+    Threads decode, `prefetch` batches ahead; no worker process is needed. In the workers of a DataLoader (with batch_size=None), each
+    makes every n-th batch, so that the order stays. A picture that cannot be made is an OSError that names shard, sample and reason.
+    """
+
+    def __init__(
+        self,
+        shards: TarShards | Sequence[str | os.PathLike[str]],
+        batch_size: int,
+        size: int | tuple[int, int],
+        *,
+        crop: str = "random",
+        resize: int | None = None,
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        flip: float | None = None,
+        filter: str = "bilinear",
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        exif: bool = False,
+        scaled_decode: bool = False,
+        images: Sequence[str] = ("jpg", "jpeg"),
+        target: str | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        rank: int | None = None,
+        ranks: int | None = None,
+        window: int = 4,
+        drop_last: bool = False,
+        threads: int | None = None,
+        prefetch: int = 2,
+        pin_memory: bool = False,
+    ) -> None:
+        self._shards = shards if isinstance(shards, TarShards) else TarShards(shards)
+        for name, value in (
+            ("batch_size", batch_size),
+            ("prefetch", prefetch),
+            ("threads", 1 if threads is None else threads),
+        ):
+            if not 1 <= value <= 1 << 20:
+                raise ValueError(f"{name} is {value}: it must be at least 1")
+        if (mean is None) != (std is None) or any(each is not None and len(each) != 3 for each in (mean, std)):
+            raise ValueError(f"mean is {mean!r} and std {std!r}: they must be three numbers each, or neither be given")
+        if isinstance(images, str) or not images:
+            raise ValueError(f"images is {images!r}: it must be a list of extensions")
+        height, width = (size, size) if isinstance(size, int) else size
+        self._sampler = ShardSampler(
+            self._shards, shuffle=shuffle, seed=seed, rank=rank, ranks=ranks, window=window, drop_last=drop_last
+        )
+        style = native.Style(ctypes.sizeof(native.Style))
+        style.flags = (native.FLOATS if mean is not None else 0) | (native.SCALED if scaled_decode else 0)
+        style.flags |= native.TURNED if exif else 0
+        style.crop, style.filter = _one_of("crop", crop, native.CROPS), _one_of("filter", filter, native.FILTERS)
+        for name, value in (("height", height), ("width", width), ("resize", resize or 0)):
+            if not 0 <= value <= 8192:
+                raise ValueError(f"{name} is {value}: it must be at least 1 and at most 8192")
+        style.width, style.height = width, height
+        style.shorter = resize if resize is not None else min(max(height, width) * 256 // 224, 8192)
+        style.seed, style.scale, style.ratio = seed, _pair("scale", scale), _pair("ratio", ratio)
+        style.flip = flip if flip is not None else 0.5 if crop == "random" else 0.0
+        style.mean = (ctypes.c_float * 3)(*(mean or (0, 0, 0)))
+        style.deviation = (ctypes.c_float * 3)(*(std or (1, 1, 1)))
+        self._style, self._extensions, self._target = style, tuple(images), target
+        self._batch_size, self._drop_last = batch_size, drop_last
+        self._threads, self._prefetch, self._pin = threads, prefetch, pin_memory
+        self._delivered = 0
+        self._start(1).close()  # what is wrong with the arguments, or missing, is said here
+        self._account = _report.ImageAccount(f"pictures of {len(self._shards)} samples", f"{width}x{height}")
+
+    def _start(self, threads: int) -> native.Pictures:
+        self._style.threads = threads
+        return native.Pictures(self._shards, self._style, self._extensions, self._target)
+
+    def __len__(self) -> int:
+        """Batches of a pass."""
+        samples = len(self._sampler)
+        return samples // self._batch_size if self._drop_last else -(-samples // self._batch_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        before = self._sampler._order.epoch
+        self._sampler.set_epoch(epoch)
+        if epoch != before:
+            self._delivered = 0
+
+    def view(self, sample: int) -> dict[str, int]:
+        """What the picture of a sample shows in this epoch: the region x, y, width, height, resized to full_width, full_height, the
+        window that begins there at left, top, and whether it is mirrored."""
+        pictures = self._start(1)
+        try:
+            return pictures.view(int(self._sampler._order.epoch), sample)
+        finally:
+            pictures.close()
+
+    def state_dict(self, delivered: int | None = None) -> dict[str, int]:
+        """Of this epoch, after what the pass that runs has yielded; or after `delivered` samples of it, which the program must say if the
+        workers of a DataLoader iterate."""
+        return self._sampler.state_dict(self._delivered if delivered is None else delivered)
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """The next pass begins where the state was taken."""
+        self._sampler.load_state_dict(state)
+        self._delivered = 0
+
+    def _batches(self) -> Iterator[tuple[int, list[int]]]:
+        """Those of this process: samples of the pass up to the batch's end, and the batch's own."""
+        info = get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info is not None else (0, 1)
+        samples, end, number = iter(self._sampler), 0, 0
+        while True:
+            batch = list(itertools.islice(samples, self._batch_size))
+            if not batch or (self._drop_last and len(batch) < self._batch_size):
+                return
+            end += len(batch)
+            if number % workers == worker:
+                yield end, batch
+            number += 1
+
+    def _room(self, memory: _Memory, count: int) -> torch.Tensor:
+        shape = (count, 3, self._style.height, self._style.width)
+        dtype = torch.float32 if self._style.flags & native.FLOATS else torch.uint8
+        if self._pin:
+            return torch.empty(shape, dtype=dtype, pin_memory=True)
+        size = count * 3 * self._style.height * self._style.width * (4 if dtype == torch.float32 else 1)
+        return torch.frombuffer(memory.take(size), dtype=dtype).view(shape)
+
+    def __iter__(self) -> Iterator[Any]:
+        threads = self._threads or (_processors() if get_worker_info() is None else 1)
+        epoch, batches = int(self._sampler._order.epoch), self._batches()
+        memory = _Memory(self._prefetch + 2)
+        pictures = self._start(threads)
+        ahead: collections.deque[tuple[int, int, torch.Tensor, torch.Tensor | None]] = collections.deque()
+        self._delivered = 0
+        self._account.began(threads)
+        try:
+            while True:
+                while len(ahead) <= self._prefetch and (following := next(batches, None)) is not None:
+                    end, samples = following
+                    images = self._room(memory, len(samples))
+                    numbers = None if self._target is None else torch.empty(len(samples), dtype=torch.int64)
+                    size = images.numel() * images.element_size()
+                    where = None if numbers is None else numbers.data_ptr()
+                    ahead.append((pictures.begin(epoch, samples, images.data_ptr(), size, where), end, images, numbers))
+                if not ahead:
+                    return
+                number, end, images, numbers = ahead[0]
+                pictures.wait(number)
+                ahead.popleft()
+                self._delivered = end
+                self._account.made(len(images), pictures.decoding)
+                yield images if numbers is None else (images, numbers)
+                del images, numbers  # or their memory would not be free for the next batch
+        finally:
+            self._account.ended(pictures.decoding)
+            pictures.close()  # before the memory of what is ahead goes
+            ahead.clear()

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// SplitMix64, begun anew for each purpose from numbers that name it: what it yields is part of orders and of augmentation, the same on
+// every machine and in every release.
+//
+// Ownership: none. Threads: a value. Failure: none.
+#pragma once
+
+#include <cstdint>
+
+namespace paceline::loader {
+
+class Random {
+ public:
+  Random(std::uint64_t seed, std::uint64_t epoch, std::uint64_t stream) : state_(seed) {
+    state_ = next() ^ epoch;
+    state_ = next() ^ stream;
+  }
+
+  // Below `bound`, each as likely.
+  std::uint64_t below(std::uint64_t bound) {
+    const std::uint64_t rest = (0 - bound) % bound;  // of 2^64: what would come more often
+    for (;;) {
+      const std::uint64_t value = next();
+      if (value >= rest) return value % bound;
+    }
+  }
+
+  // At least 0, below 1.
+  double fraction() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+
+ private:
+  std::uint64_t next() {
+    std::uint64_t z = state_ += 0x9E3779B97F4A7C15U;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBU;
+    return z ^ z >> 31;
+  }
+
+  std::uint64_t state_;
+};
+
+}  // namespace paceline::loader
