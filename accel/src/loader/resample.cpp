@@ -66,6 +66,12 @@ std::int32_t whole(double weight) {
   return static_cast<std::int32_t>(weight < 0 ? scaled - 0.5 : scaled + 0.5);
 }
 
+// Towards zero, also below it: as Pillow cuts off.
+std::int32_t pixel_at(double place) {
+  const double shifted = place + 0.5;
+  return static_cast<std::int32_t>(shifted);
+}
+
 std::uint8_t byte_of(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255)); }
 
 constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
@@ -131,8 +137,8 @@ void make_axis(Axis& axis, const Side& side, Filter filter) {
   std::vector<double> weights(axis.width);
   for (std::size_t i = 0; i < axis.reach.size(); ++i) {
     const double centre = (side.begin + static_cast<double>(i) + 0.5) * scale;
-    const std::int32_t first = std::max(static_cast<std::int32_t>(centre - support + 0.5), 0);
-    const std::int32_t end = std::min(static_cast<std::int32_t>(centre + support + 0.5), side.source);
+    const std::int32_t first = std::max(pixel_at(centre - support), 0);
+    const std::int32_t end = std::min(pixel_at(centre + support), side.source);
     const std::int32_t count = std::max(end - first, 0);
     double sum = 0;
     for (std::int32_t k = 0; k < count; ++k) {

@@ -26,21 +26,6 @@ const loader::Member* member_of(const paceline_shards* shards, std::uint64_t sam
   return found != nullptr && member < found->members ? &shards->it->members(*found)[member] : nullptr;
 }
 
-bool valid(const paceline_order* order) {
-  return order != nullptr && order->size == sizeof *order && order->ranks > 0 && order->rank < order->ranks &&
-         order->window > 0 && (order->flags & ~(PACELINE_ORDER_SHUFFLE | PACELINE_ORDER_DROP_LAST)) == 0;
-}
-
-loader::Order order_of(const paceline_order& order) {
-  return {.seed = order.seed,
-          .epoch = order.epoch,
-          .rank = order.rank,
-          .ranks = order.ranks,
-          .window = order.window,
-          .shuffle = (order.flags & PACELINE_ORDER_SHUFFLE) != 0,
-          .drop_last = (order.flags & PACELINE_ORDER_DROP_LAST) != 0};
-}
-
 }  // namespace
 
 extern "C" {
@@ -105,23 +90,15 @@ int paceline_shards_read(const struct paceline_shards* shards, uint64_t sample, 
 }
 
 int paceline_shards_length(const struct paceline_shards* shards, const struct paceline_order* order, uint64_t* length) {
-  if (shards == nullptr || !valid(order) || length == nullptr) return PACELINE_EINVAL;
-  *length = loader::length_of(order_of(*order), shards->it->samples().size());
+  if (shards == nullptr || !loader::valid(order) || length == nullptr) return PACELINE_EINVAL;
+  *length = loader::length_of(loader::order_of(*order), shards->it->samples().size());
   return PACELINE_OK;
 }
 
 int paceline_shards_order(const struct paceline_shards* shards, const struct paceline_order* order, uint64_t first,
                           uint64_t count, uint64_t* samples) {
-  uint64_t length = 0;
-  if (paceline_shards_length(shards, order, &length) != PACELINE_OK || samples == nullptr || first > length ||
-      count > length - first)
-    return PACELINE_EINVAL;
-  try {
-    loader::samples_at(order_of(*order), shards->it->counts(), first, {samples, count});
-    return PACELINE_OK;
-  } catch (const std::bad_alloc&) {
-    return PACELINE_ESYSTEM;
-  }
+  if (shards == nullptr) return PACELINE_EINVAL;
+  return loader::give_order(shards->it->counts(), shards->it->samples().size(), order, {first, count}, samples);
 }
 
 }  // extern "C"

@@ -16,9 +16,10 @@ import torch.utils.data
 
 from paceline.loader import _iterator, _patch, _report
 from paceline.loader._images import ImageShards
+from paceline.loader._records import RecordShards
 from paceline.loader._shards import ShardSampler, TarShards
 
-__all__ = ["DataLoader", "ImageShards", "ShardSampler", "TarShards", "accelerate"]
+__all__ = ["DataLoader", "ImageShards", "RecordShards", "ShardSampler", "TarShards", "accelerate"]
 
 Sample = TypeVar("Sample", covariant=True)
 

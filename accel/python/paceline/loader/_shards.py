@@ -16,10 +16,10 @@ from paceline import _library
 
 SHUFFLE, DROP_LAST = 1, 2
 _CHUNK = 4096  # samples of the order asked for at once
-_WHY = 1024
+WHY = 1024
 
 
-class _Order(ctypes.Structure):
+class Order(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_uint32),
         ("flags", ctypes.c_uint32),
@@ -39,7 +39,7 @@ class _Functions:
         waiting = functools.partial(_library.typed, _library.opened())  # reads wait for the disk
         quick = functools.partial(_library.typed, _library.opened(ctypes.PyDLL))
         handle, number, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
-        text, order = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(_Order)
+        text, order = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(Order)
         handles, why = ctypes.POINTER(handle), (ctypes.c_char_p, size)
         self.open = waiting("paceline_shards_open", text, number, number, handles, *why)
         self.close = waiting("paceline_shards_close", handle, result=None)
@@ -62,7 +62,31 @@ def _functions() -> _Functions:
     return _Functions()
 
 
-class TarShards(Dataset[Any]):
+class Ordered(Dataset[Any]):
+    """What ShardSampler orders: samples numbered file by file. Subclasses open `_handle` and give the functions that take it."""
+
+    _functions: Any
+    _handle: ctypes.c_void_p
+
+    @property
+    def identity(self) -> int:
+        """A number of what the samples are, in their order; paths may change without it."""
+        return int(self._functions.identity(self._handle))
+
+    def _length_of(self, order: Order) -> int:
+        length = ctypes.c_uint64()
+        if self._functions.length(self._handle, ctypes.byref(order), ctypes.byref(length)) != 0:
+            raise ValueError("the order is none")
+        return length.value
+
+    def _places(self, order: Order, first: int, count: int) -> list[int]:
+        samples = (ctypes.c_uint64 * count)()
+        if self._functions.order(self._handle, ctypes.byref(order), first, count, samples) != 0:
+            raise MemoryError("no memory for a window of shards")
+        return list(samples)
+
+
+class TarShards(Ordered):
     """The samples of tar files in webdataset's convention, by number: {"__key__": key, extension: bytes, …}, or what `decode`
     makes of it. Opening reads every header of every shard, `threads` shards at a time. A shard that cannot be read, is
     compressed or was cut off is an OSError that names it.
@@ -85,9 +109,9 @@ class TarShards(Dataset[Any]):
         self._functions = _functions()
         self._handle = ctypes.c_void_p()
         names = (ctypes.c_char_p * len(self._paths))(*(os.fsencode(each) for each in self._paths))
-        why = ctypes.create_string_buffer(_WHY)
+        why = ctypes.create_string_buffer(WHY)
         handle = ctypes.byref(self._handle)
-        if self._functions.open(names, len(self._paths), max(1, threads), handle, why, _WHY) != 0:
+        if self._functions.open(names, len(self._paths), max(1, threads), handle, why, WHY) != 0:
             raise OSError(why.value.decode(errors="replace"))
         self._length = int(self._functions.samples(self._handle))
 
@@ -101,11 +125,6 @@ class TarShards(Dataset[Any]):
     def __len__(self) -> int:
         return self._length
 
-    @property
-    def identity(self) -> int:
-        """A number of keys, extensions and sizes in their order; paths and bytes may change without it."""
-        return int(self._functions.identity(self._handle))
-
     def __getitem__(self, index: int) -> Any:
         at = int(index) + (self._length if index < 0 else 0)
         key, members = ctypes.c_char_p(), ctypes.c_uint32()
@@ -116,24 +135,12 @@ class TarShards(Dataset[Any]):
             extension, size = ctypes.c_char_p(), ctypes.c_uint64()
             self._functions.member(self._handle, at, member, ctypes.byref(extension), ctypes.byref(size))
             data = self._functions.new_bytes(None, size.value)  # nobody else has them yet
-            why = ctypes.create_string_buffer(_WHY)
+            why = ctypes.create_string_buffer(WHY)
             target = self._functions.address_of(data)
-            if self._functions.read(self._handle, at, member, target, size.value, why, _WHY) != 0:
+            if self._functions.read(self._handle, at, member, target, size.value, why, WHY) != 0:
                 raise OSError(why.value.decode(errors="replace"))
             sample[(extension.value or b"").decode(errors="surrogateescape")] = data
         return sample if self._decode is None else self._decode(sample)
-
-    def _length_of(self, order: _Order) -> int:
-        length = ctypes.c_uint64()
-        if self._functions.length(self._handle, ctypes.byref(order), ctypes.byref(length)) != 0:
-            raise ValueError("the order is none")
-        return length.value
-
-    def _places(self, order: _Order, first: int, count: int) -> list[int]:
-        samples = (ctypes.c_uint64 * count)()
-        if self._functions.order(self._handle, ctypes.byref(order), first, count, samples) != 0:
-            raise MemoryError("no memory for a window of shards")
-        return list(samples)
 
 
 def _check(name: str, value: int, least: int, bits: int) -> None:
@@ -154,7 +161,7 @@ class ShardSampler(Sampler[int]):
 
     def __init__(
         self,
-        shards: TarShards,
+        shards: Ordered,
         *,
         shuffle: bool = True,
         seed: int = 0,
@@ -179,7 +186,7 @@ class ShardSampler(Sampler[int]):
             raise ValueError(f"rank is {rank}: it must be below ranks, which is {ranks}")
         self._shards = shards
         flags = (SHUFFLE if shuffle else 0) | (DROP_LAST if drop_last else 0)
-        self._order = _Order(ctypes.sizeof(_Order), flags, seed, 0, rank, ranks, window, 0)
+        self._order = Order(ctypes.sizeof(Order), flags, seed, 0, rank, ranks, window, 0)
         self._first = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -193,7 +200,7 @@ class ShardSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         # The pass is that of this moment, whatever is set while it runs.
-        order, first = _Order.from_buffer_copy(self._order), self._first
+        order, first = Order.from_buffer_copy(self._order), self._first
         length = self._shards._length_of(order)
         while first < length:
             count = min(_CHUNK, length - first)

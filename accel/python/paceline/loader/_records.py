@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples that are rows of NumPy's files, or records of one size, read natively (paceline/records.h)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from paceline import _library
+from paceline.loader._shards import WHY, Order, Ordered
+
+_DTYPES = {
+    "|b1": "bool",
+    "|i1": "int8",
+    "|u1": "uint8",
+    "<i2": "int16",
+    "<i4": "int32",
+    "<i8": "int64",
+    "<u2": "uint16",
+    "<u4": "uint32",
+    "<u8": "uint64",
+    "<f2": "float16",
+    "<f4": "float32",
+    "<f8": "float64",
+}
+
+
+class _Functions:
+    """The exported functions, typed. Raises OSError or AttributeError where there are none."""
+
+    def __init__(self) -> None:
+        waiting = functools.partial(_library.typed, _library.opened())  # reads wait for the disk
+        quick = functools.partial(_library.typed, _library.opened(ctypes.PyDLL))
+        handle, number, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
+        text, order, sizes = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(Order), ctypes.POINTER(size)
+        handles, why = ctypes.POINTER(handle), (ctypes.c_char_p, size)
+        shape, numbers = ctypes.POINTER(sizes), ctypes.POINTER(number)
+        self.open = waiting("paceline_records_open", text, number, size, handles, *why)
+        self.close = waiting("paceline_records_close", handle, result=None)
+        self.samples = quick("paceline_records_samples", handle, result=size)
+        self.identity = quick("paceline_records_identity", handle, result=size)
+        self.columns = quick("paceline_records_columns", handle, result=number)
+        self.column = quick("paceline_records_column", handle, number, text, text, shape, numbers, sizes)
+        self.read = waiting("paceline_records_read", handle, size, number, ctypes.c_void_p, size, *why)
+        self.length = quick("paceline_records_length", handle, order, sizes)
+        self.order = waiting("paceline_records_order", handle, order, size, size, sizes)
+
+
+@functools.cache
+def _functions() -> _Functions:
+    return _Functions()
+
+
+class RecordShards(Ordered):
+    """The rows of .npy and .npz files (as numpy.save and numpy.savez write them), by number over all files: a tensor, or of an .npz a dict of
+    a tensor for each of its arrays; or what `decode` makes of it. With `dtype` and `shape` the files are such records one after the other,
+    without a header. A row is one read; no file is loaded or mapped. ShardSampler orders them: a file is a shard.
+
+        rows = paceline.loader.RecordShards(sorted(glob("tokens-*.npy")))
+        loader = paceline.loader.DataLoader(rows, batch_size=64, sampler=paceline.loader.ShardSampler(rows, seed=1))
+
+    What cannot be read, or is compressed, is an OSError that names the file and the remedy.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        decode: Callable[[Any], Any] | None = None,
+        *,
+        dtype: torch.dtype | None = None,
+        shape: Sequence[int] = (),
+    ) -> None:
+        if isinstance(paths, (str, bytes, os.PathLike)):
+            raise TypeError(f"paths is {paths!r}: it must be a list of paths, in the order that all ranks have")
+        if dtype is None and len(shape) > 0:
+            raise ValueError(f"shape is {tuple(shape)}, without a dtype: NumPy's files have their own")
+        if any(side < 1 for side in shape):
+            raise ValueError(f"shape is {tuple(shape)}: each side must be at least 1")
+        self._paths = [os.fspath(each) for each in paths]
+        self._decode, self._raw = decode, None if dtype is None else (dtype, tuple(shape))
+        self._functions = _functions()
+        self._handle = ctypes.c_void_p()
+        size = 0 if dtype is None else math.prod(shape) * torch.empty(0, dtype=dtype).element_size()
+        names = (ctypes.c_char_p * len(self._paths))(*(os.fsencode(each) for each in self._paths))
+        why = ctypes.create_string_buffer(WHY)
+        if self._functions.open(names, len(self._paths), size, ctypes.byref(self._handle), why, WHY) != 0:
+            raise OSError(why.value.decode(errors="replace") or f"{len(self._paths)} files cannot be opened")
+        self._length = int(self._functions.samples(self._handle))
+        self._columns = [self._column(number) for number in range(self._functions.columns(self._handle))]
+
+    def _column(self, number: int) -> tuple[str, torch.dtype, tuple[int, ...], int]:
+        name, text = ctypes.c_char_p(), ctypes.c_char_p()
+        shape, sides, size = ctypes.POINTER(ctypes.c_uint64)(), ctypes.c_uint32(), ctypes.c_uint64()
+        results = (name, text, shape, sides, size)
+        self._functions.column(self._handle, number, *(ctypes.byref(each) for each in results))
+        if self._raw is not None:
+            return "", *self._raw, size.value
+        own = (text.value or b"").decode()
+        dtype = getattr(torch, _DTYPES[own], None)
+        if dtype is None:
+            raise TypeError(f"{self._paths[0]}: this PyTorch has no {_DTYPES[own]}: store another dtype")
+        return (name.value or b"").decode(errors="surrogateescape"), dtype, tuple(shape[: sides.value]), size.value
+
+    def __reduce__(self) -> Any:  # workers that are not forked open the files themselves
+        dtype, shape = self._raw or (None, ())
+        return functools.partial(RecordShards, dtype=dtype, shape=shape), (self._paths, self._decode)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._functions.close(self._handle)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        at = int(index) + (self._length if index < 0 else 0)
+        if not 0 <= at < self._length:
+            raise IndexError(f"sample {index} of {self._length}")
+        sample = {}
+        for number, (name, dtype, shape, size) in enumerate(self._columns):
+            sample[name] = row = torch.empty(shape, dtype=dtype)
+            why = ctypes.create_string_buffer(WHY)
+            if self._functions.read(self._handle, at, number, row.data_ptr(), size, why, WHY) != 0:
+                raise OSError(why.value.decode(errors="replace"))
+        found = sample[""] if list(sample) == [""] else sample
+        return found if self._decode is None else self._decode(found)
