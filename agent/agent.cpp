@@ -48,9 +48,17 @@ SteadyTime Agent::tick(const std::stop_token& stop) {
 
 void Agent::feel_pulse() {
   pulse_at_ = clock_.steady() + options_.pulse_interval;
-  if (probe_at_ <= clock_.steady() || pulse(root_, library_, known_) == pulse_) return;
-  spdlog::info("a link or a device changed: probing now");
-  probe_at_ = clock_.steady();
+  if (probe_at_ <= clock_.steady()) return;
+  if (runtime() != runtime_) {
+    probe_at_ = clock_.steady();
+  } else if (pulse(root_, library_, known_) != pulse_) {
+    spdlog::info("a link or a device changed: probing now");
+    probe_at_ = clock_.steady();
+  }
+}
+
+std::optional<Summary> Agent::runtime() const {
+  return options_.runtime ? std::optional(options_.runtime()) : std::nullopt;
 }
 
 Looked Agent::look_back() {
@@ -82,7 +90,8 @@ void Agent::probe_and_publish(const std::stop_token& stop) {
   metrics_.probed(hardware, clock_.steady() - began);
   metrics_.checked(findings);
   if (options_.documents != nullptr) options_.documents->put(clock_.wall(), hardware, findings);
-  const auto published = publisher_.publish(hardware, findings, stop);
+  runtime_ = runtime();
+  const auto published = publisher_.publish(hardware, findings, runtime_, stop);
   if (!published) {
     metrics_.publish_failed();
     complain("cannot publish the NodeFabric", published.error(), publish_complaint_);

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -16,6 +17,7 @@
 
 #include "agent/checks/counter_window.hpp"
 #include "agent/checks/looked.hpp"
+#include "agent/checks/summary.hpp"
 #include "agent/probe/nvml.hpp"
 #include "agent/probe/root.hpp"
 #include "agent/report/metrics.hpp"
@@ -37,6 +39,8 @@ struct AgentOptions {
   LookedFiles looked;
   /// Where every probe is put for readers of the node; borrowed. Null: nobody reads.
   Documents* documents = nullptr;
+  /// How far injection is, asked from the loop's thread; empty: this agent does not inject.
+  std::function<Summary()> runtime = {};
 };
 
 class Agent {
@@ -59,6 +63,7 @@ class Agent {
   void probe_and_publish(const std::stop_token& stop);
   Looked look_back();
   void feel_pulse();
+  std::optional<Summary> runtime() const;
   /// Logs an error unless the same was logged last for the same purpose.
   static void complain(const char* what, const Error& error, std::string& last);
 
@@ -73,6 +78,7 @@ class Agent {
   SteadyTime pulse_at_;
   std::vector<PciFunction> known_;
   std::string pulse_;
+  std::optional<Summary> runtime_;  // as it was published
   LinkSettler settler_;
   CounterWindow counters_;
   std::chrono::milliseconds pause_;

@@ -3,12 +3,16 @@
 #include "common/base/log.hpp"
 
 #include <iostream>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include <CLI/CLI.hpp>
 
 #include "agent/agent.hpp"
 #include "agent/checks/check.hpp"
+#include "agent/inject/injector.hpp"
+#include "agent/plugin/grpc_kubelet.hpp"
 #include "agent/probe/probe.hpp"
 #include "agent/report/fabric.hpp"
 #include "agent/serve/access.hpp"
@@ -38,6 +42,8 @@ struct Options {
   std::uint16_t api_port = 9465;
   std::string audience = "paceline-agent";
   agent::LookedFiles looked;
+  agent::InjectorOptions inject;
+  std::string kubelet = "/var/lib/kubelet";
   bool print = false;
 };
 
@@ -123,6 +129,16 @@ int run(const Options& options) {
   timing.looked = options.looked;
   agent::Documents documents(options.node_name);
   timing.documents = &documents;
+  std::unique_ptr<agent::Kubelet> kubelet;
+  std::optional<agent::Injector> injector;
+  if (!options.inject.source.empty()) {
+    agent::KubeletPaths paths;
+    paths.device_plugins = std::filesystem::path(options.kubelet) / "device-plugins";
+    paths.pod_resources = std::filesystem::path(options.kubelet) / "pod-resources" / "kubelet.sock";
+    kubelet = agent::make_grpc_kubelet(paths);
+    injector.emplace(*kubelet, clock, options.inject);
+    timing.runtime = [&] { return injector->state(); };
+  }
   agent::Agent loop(root, *library, publisher, metrics, clock, timing);
 
   http::ServerOptions listen;
@@ -141,6 +157,8 @@ int run(const Options& options) {
   spdlog::info("paceline-agent {} on node {}, metrics on port {}", PACELINE_VERSION, options.node_name,
                (*server)->port());
 
+  std::optional<std::jthread> injecting;
+  if (injector) injecting.emplace([&](const std::stop_token& stop) { injector->run(stop); });
   std::jthread worker([&](const std::stop_token& stop) { loop.run(stop); });
   spdlog::info("stopping on signal {}", signals.wait());
   return 0;
@@ -174,6 +192,18 @@ int main(int argc, char** argv) {
                  "folder that paceline-probe --pci-config wrote before this program started; may be absent");
   app.add_option("--registrations", options.looked.registrations,
                  "report of paceline-probe (its --output), written before this program started; may be absent");
+  app.add_option("--runtime", options.inject.source,
+                 "folder that `paceline-launcher install` filled; given: pods get the runtime from this node, as "
+                 "paceline.dev/runtime of the kubelet's device plugins");
+  app.add_option("--runtime-state", options.inject.folder,
+                 "folder of the node, under the same path here, for runtimes and slots")
+      ->default_val("/var/lib/paceline");
+  app.add_option("--runtime-slots", options.inject.slots, "how many pods may have it at a time")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--kubelet-dir", options.kubelet,
+                 "the kubelet's folder, which holds device-plugins/ and pod-resources/")
+      ->capture_default_str();
   app.add_flag("--print", options.print, "print what the probes find, as JSON, and end");
   CLI11_PARSE(app, argc, argv);
   return run(options);

@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "agent/checks/summary.hpp"
 #include "agent/probe/accelerator.hpp"
 #include "agent/probe/fabric.hpp"
 #include "common/base/timestamp.hpp"
@@ -179,7 +178,7 @@ json::iterator least(json& devices) {
 /// Leaves out devices until the document fits: first the distances, then NICs before NUMA nodes before GPUs. Answers how many.
 std::size_t shrink(json& status) {
   // The conditions that will tell of it need room too, and the times.
-  constexpr std::size_t kRoom = kMaxFabricBytes - 4 * kMaxMessage - 1024;
+  constexpr std::size_t kRoom = kMaxFabricBytes - 5 * kMaxMessage - 1024;
   std::size_t dropped = 0;
   if (status.contains("distance") && (status["distance"]["rows"].size() > kMaxGpus || status.dump().size() > kRoom)) {
     status.erase("distance");
@@ -199,7 +198,8 @@ std::size_t shrink(json& status) {
 
 }  // namespace
 
-json fabric_status(const Hardware& hardware, std::string_view agent_version, const std::vector<Finding>& findings) {
+json fabric_status(const Hardware& hardware, std::string_view agent_version, const std::vector<Finding>& findings,
+                   const std::optional<Summary>& runtime) {
   const Fabric fabric = relate(hardware);
   json status{{"agentVersion", agent_version},
               {"cpu", cpu_json(hardware.cpu)},
@@ -216,6 +216,7 @@ json fabric_status(const Hardware& hardware, std::string_view agent_version, con
   }
   const std::size_t dropped = shrink(status);
   status["conditions"] = conditions_json(hardware, fabric, findings, dropped);
+  if (runtime) status["conditions"].push_back(condition("RuntimeReady", *runtime));
   return status;
 }
 

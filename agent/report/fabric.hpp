@@ -6,12 +6,14 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "agent/checks/check.hpp"
+#include "agent/checks/summary.hpp"
 #include "agent/probe/hardware.hpp"
 #include "common/base/clock.hpp"
 
@@ -20,9 +22,10 @@ namespace paceline::agent {
 inline constexpr std::size_t kMaxFabricBytes = 16 * 1024;
 
 /// The status without times: devices, distances, and the conditions `Complete` and, on a node with accelerators, `GpuHealthy`, `FabricHealthy`
-/// and, where the checks ran, `GpuDirectReady`.
+/// and, where the checks ran, `GpuDirectReady`; `RuntimeReady` where the agent injects.
 nlohmann::json fabric_status(const Hardware& hardware, std::string_view agent_version,
-                             const std::vector<Finding>& findings = {});
+                             const std::vector<Finding>& findings = {},
+                             const std::optional<Summary>& runtime = std::nullopt);
 
 /// Equal but for the times.
 bool same_fabric(const nlohmann::json& a, const nlohmann::json& b);

@@ -66,11 +66,11 @@ Status Publisher::read_stored(const std::stop_token& stop) {
 }
 
 Result<bool> Publisher::publish(const Hardware& hardware, const std::vector<Finding>& findings,
-                                const std::stop_token& stop) {
+                                const std::optional<Summary>& runtime, const std::stop_token& stop) {
   if (!read_at_ || clock_.steady() - *read_at_ >= options_.resync) {
     if (auto read = read_stored(stop); !read) return std::unexpected(read.error());
   }
-  json status = fabric_status(hardware, options_.version, findings);
+  json status = fabric_status(hardware, options_.version, findings, runtime);
   if (!stored_.is_null() && same_fabric(stored_, status)) return false;
 
   // Until the whole write is known to be done, the next call reads again.

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/checks/check.hpp"
+#include "agent/checks/summary.hpp"
 #include "agent/probe/hardware.hpp"
 #include "common/base/clock.hpp"
 #include "common/kube/api.hpp"
@@ -38,7 +39,7 @@ class Publisher {
 
   /// Makes the stored NodeFabric say this. True when that took a write.
   Result<bool> publish(const Hardware& hardware, const std::vector<Finding>& findings = {},
-                       const std::stop_token& stop = {});
+                       const std::optional<Summary>& runtime = std::nullopt, const std::stop_token& stop = {});
 
   /// Tells that the agent is alive. Needs the Node's UID, so it waits for nothing but reads it once.
   Status renew(const std::stop_token& stop = {});

@@ -71,6 +71,8 @@ inline constexpr Variable kRuntimeDir{"PACELINE_RUNTIME_DIR",
                                       "directory that holds bin/, lib/ and python/ of the runtime"};
 inline constexpr Variable kStateDir{"PACELINE_STATE_DIR",
                                     "writable directory of this replica: sockets, rank table, report"};
+inline constexpr Variable kSlotDir{"PACELINE_SLOT_DIR",
+                                   "folder of this pod's slot on its node, set by the node's agent; absent: no slot"};
 inline constexpr Variable kTerminationLog{"PACELINE_TERMINATION_LOG",
                                           "file for the termination message, at most 4 KiB"};
 inline constexpr Variable kHttpListen{"PACELINE_HTTP_LISTEN",
@@ -139,6 +141,7 @@ inline constexpr std::array kAll{
     kSuccessPolicy,
     kRuntimeDir,
     kStateDir,
+    kSlotDir,
     kTerminationLog,
     kHttpListen,
     kRankTable,

@@ -136,6 +136,81 @@ def test_the_privileged_look_can_be_left_out() -> None:
     assert not [word for word in container["args"] if "look" in word]
 
 
+def test_the_device_plugin_takes_four_folders_and_no_privilege() -> None:
+    objects = render("--set=agent.devicePlugin.enabled=true")
+    spec = pod_of(objects, "DaemonSet", "paceline-agent")
+    for key in ("hostNetwork", "hostPID", "hostIPC"):
+        assert not spec.get(key, False), key
+    (agent,) = spec["containers"]
+    assert agent["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert mounts(agent) == {
+        "sys": ("/host/sys", True),
+        "look": ("/look", True),
+        "runtime": ("/runtime", True),
+        "state": ("/var/lib/paceline", False),
+        "device-plugins": ("/var/lib/kubelet/device-plugins", False),
+        "pod-resources": ("/var/lib/kubelet/pod-resources", True),
+    }
+    assert [volume for volume in spec["volumes"] if volume["name"] not in ("sys", "look")] == [
+        {"name": "runtime", "emptyDir": {}},
+        {"name": "state", "hostPath": {"path": "/var/lib/paceline", "type": "DirectoryOrCreate"}},
+        {"name": "device-plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins", "type": "Directory"}},
+        {"name": "pod-resources", "hostPath": {"path": "/var/lib/kubelet/pod-resources", "type": "Directory"}},
+    ]
+    assert {
+        "--runtime=/runtime",
+        "--runtime-state=/var/lib/paceline",
+        "--runtime-slots=128",
+        "--kubelet-dir=/var/lib/kubelet",
+    } <= set(agent["args"])
+    # What brings the runtime is nobody, and sees nothing of the node.
+    (runtime,) = [container for container in spec["initContainers"] if container["name"] == "runtime"]
+    assert runtime["image"] == "paceline/runtime:dev"
+    assert runtime["command"] == ["/opt/paceline-image/bin/paceline-launcher", "install", "/runtime"]
+    assert runtime["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+    }
+    assert mounts(runtime) == {"runtime": ("/runtime", False)}
+    assert [container["name"] for container in spec["initContainers"]] == ["look", "runtime"]
+
+
+def test_the_device_plugin_goes_where_it_is_told_and_without_the_look() -> None:
+    objects = render(
+        "--set=agent.devicePlugin.enabled=true",
+        "--set=agent.privilegedLook.enabled=false",
+        "--set=agent.devicePlugin.slots=7",
+        "--set=agent.devicePlugin.stateDir=/data/paceline",
+        "--set=agent.devicePlugin.kubeletDir=/var/lib/k0s/kubelet",
+        "--set=images.runtime=registry.example/runtime:1",
+    )
+    spec = pod_of(objects, "DaemonSet", "paceline-agent")
+    (agent,) = spec["containers"]
+    (runtime,) = spec["initContainers"]
+    assert runtime["image"] == "registry.example/runtime:1"
+    # Inside as on the node: the kubelet mounts what the agent names.
+    folders = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
+    assert folders == {
+        "sys": "/sys",
+        "state": "/data/paceline",
+        "device-plugins": "/var/lib/k0s/kubelet/device-plugins",
+        "pod-resources": "/var/lib/k0s/kubelet/pod-resources",
+    }
+    for name in ("state", "device-plugins", "pod-resources"):
+        assert mounts(agent)[name][0] == folders[name]
+    assert {"--runtime-state=/data/paceline", "--runtime-slots=7", "--kubelet-dir=/var/lib/k0s/kubelet"} <= set(
+        agent["args"]
+    )
+
+
 def test_namespaces_carry_the_level_their_pods_need(objects: list[dict[str, Any]]) -> None:
     agents = one(objects, "Namespace", "paceline-agents")
     assert agents["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
@@ -266,6 +341,9 @@ def test_the_agent_can_be_left_out() -> None:
         ("agent.probeSeconds=0", "probeSeconds"),
         ("agent.privilegedLook=true", "privilegedLook"),
         ("agent.privilegedLook.enable=true", "privilegedLook"),
+        ("agent.devicePlugin.slots=0", "slots"),
+        ("agent.devicePlugin.stateDir=relative", "stateDir"),
+        ("agent.devicePlugin.stateDir=/var/../etc", "stateDir"),
         ("priorityClasses.mine=high", "priorityClasses"),
     ],
 )

@@ -66,6 +66,29 @@ TEST_F(PublisherTest, TheLoopProbesRenewsAndLivesWithoutAnApiServer) {
   EXPECT_FALSE(agent.healthy());
 }
 
+TEST_F(PublisherTest, HowFarInjectionIsStandsInTheConditionWithinAPulse) {
+  const NodeTree tree("cloud-vm");
+  NoGpus library;
+  Metrics metrics("n1", "0.1.0");
+  Summary state{false, "NotStaged", "no space left on device"};
+  AgentOptions options;
+  options.runtime = [&] { return state; };
+  Agent agent(tree.root(), library, *publisher_, metrics, clock_, options);
+  agent.tick();
+  const auto ready = [&] { return condition(stored()["status"], "RuntimeReady"); };
+  EXPECT_EQ(ready()["status"], "False");
+  EXPECT_EQ(ready()["reason"], "NotStaged");
+  EXPECT_EQ(ready()["message"], "no space left on device");
+  state = {true, "Served", "0.1.0-1f3a for 128 pods"};
+  clock_.advance(3s);
+  agent.tick();
+  EXPECT_EQ(ready()["status"], "True");
+  const auto before = writes();
+  clock_.advance(3s);
+  agent.tick();
+  EXPECT_EQ(writes(), before);  // nothing new: nothing written (the Lease is not due)
+}
+
 /// The agent on a machine that changes while it runs.
 class ChangingMachine : public PublisherTest {
  protected:

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of injection share: a folder of their own that goes with them, and a runtime as `paceline-launcher install` leaves it.
+// Not thread-safe; what cannot be made fails the test.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+namespace paceline::agent {
+
+/// A new folder, removed with its content at the end.
+class Scratch {
+ public:
+  Scratch();
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  std::filesystem::path operator/(const std::string& name) const { return folder_ / name; }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+/// bin/, lib/, python/ and the marker; `content` tells builds of the same version apart.
+void make_runtime(const std::filesystem::path& folder, const std::string& content);
+
+/// Paths below a folder with what they hold ("<folder>", "-> link"), and modes of files.
+std::map<std::string, std::string> picture(const std::filesystem::path& folder);
+
+}  // namespace paceline::agent
