@@ -3,14 +3,21 @@
 // data that lie. Files are decoded in test_loader_images.py.
 #include "paceline/pictures.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
 #include "exif.hpp"
 #include "kernels.hpp"
+#include "pictures.hpp"
 #include "resample.hpp"
 #include "view.hpp"
 
@@ -70,6 +77,53 @@ std::vector<std::uint8_t> with_exif(const std::string& tiff) {
   file += content + "\xFF\xD9";
   return {file.begin(), file.end()};
 }
+
+// Grey, 8 pixels wide and high.
+constexpr unsigned char kGrey[] = {
+    0xFF, 0xD8, 0xFF, 0xE0, 0x00, 0x10, 0x4A, 0x46, 0x49, 0x46, 0x00, 0x01, 0x01, 0x00, 0x00, 0x01, 0x00, 0x01,
+    0x00, 0x00, 0xFF, 0xDB, 0x00, 0x43, 0x00, 0x1B, 0x12, 0x14, 0x17, 0x14, 0x11, 0x1B, 0x17, 0x16, 0x17, 0x1E,
+    0x1C, 0x1B, 0x20, 0x28, 0x42, 0x2B, 0x28, 0x25, 0x25, 0x28, 0x51, 0x3A, 0x3D, 0x30, 0x42, 0x60, 0x55, 0x65,
+    0x64, 0x5F, 0x55, 0x5D, 0x5B, 0x6A, 0x78, 0x99, 0x81, 0x6A, 0x71, 0x90, 0x73, 0x5B, 0x5D, 0x85, 0xB5, 0x86,
+    0x90, 0x9E, 0xA3, 0xAB, 0xAD, 0xAB, 0x67, 0x80, 0xBC, 0xC9, 0xBA, 0xA6, 0xC7, 0x99, 0xA8, 0xAB, 0xA4, 0xFF,
+    0xC0, 0x00, 0x0B, 0x08, 0x00, 0x08, 0x00, 0x08, 0x01, 0x01, 0x11, 0x00, 0xFF, 0xC4, 0x00, 0x14, 0x00, 0x01,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xFF, 0xC4,
+    0x00, 0x16, 0x10, 0x00, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0x15, 0x62, 0xFF, 0xDA, 0x00, 0x08, 0x01, 0x01, 0x00, 0x00, 0x3F, 0x00, 0x22, 0x83, 0xFF, 0xD9,
+};
+
+// A tar archive in memory with files of one sample after the other.
+class Archive final : public paceline::loader::Source {
+ public:
+  void add(const std::string& name, const std::string& data) {
+    std::string block(512, '\0');
+    block.replace(0, name.size(), name);
+    char text[13];
+    std::snprintf(text, sizeof text, "%011zo", data.size());
+    block.replace(124, 12, text, 12);
+    block[156] = '0';
+    block.replace(148, 8, 8, ' ');
+    unsigned sum = 0;
+    for (const char c : block) sum += static_cast<unsigned char>(c);
+    std::snprintf(text, sizeof text, "%06o", sum);
+    block.replace(148, 7, text, 7);
+    bytes_ += block + data;
+    bytes_.resize((bytes_.size() + 511) / 512 * 512, '\0');
+  }
+  std::size_t count() const override { return 1; }
+  const std::string& name(std::size_t) const override { return name_; }
+  std::expected<std::uint64_t, std::string> size(std::size_t) const override { return bytes_.size(); }
+  std::expected<std::size_t, std::string> pread(std::size_t, std::uint64_t offset, void* target,
+                                                std::size_t size) const override {
+    if (offset >= bytes_.size()) return 0;
+    const std::size_t count = std::min<std::size_t>(size, bytes_.size() - offset);
+    std::memcpy(target, bytes_.data() + offset, count);
+    return count;
+  }
+
+ private:
+  std::string bytes_;
+  std::string name_ = "memory.tar";
+};
 
 const std::string kTurned(
     "MM\0*\0\0\0\x08"
@@ -150,4 +204,47 @@ CASE(exif_data_are_believed_in_nothing) {
       wrong.resize(at);
       if (at + 2 < file.size()) CHECK_EQ(orientation_of(wrong), 1);
     }
+}
+
+CASE(threads_make_batches_or_name_the_first_sample_that_is_broken) {
+#if defined(PACELINE_JPEG)
+  using paceline::loader::Pictures;
+  constexpr std::uint64_t kSamples = 40;
+  const std::string grey(reinterpret_cast<const char*>(kGrey), sizeof kGrey);
+  auto archive = std::make_unique<Archive>();
+  for (std::uint64_t i = 0; i < kSamples; ++i) {
+    archive->add(std::to_string(i) + ".jpg", i == 33 || i == 37 ? grey.substr(0, 50) : grey);
+    archive->add(std::to_string(i) + ".cls", std::to_string(i * 3));
+  }
+  const auto shards = paceline::loader::Shards::open(std::move(archive), 1);
+  const auto library = paceline::loader::JpegLibrary::load(PACELINE_JPEG);
+  CHECK(shards.has_value() && library.has_value());
+  if (!shards || !library) return;
+  paceline::loader::Style style;
+  style.framing.width = style.framing.height = 8;
+  std::vector<std::uint64_t> samples(kSamples);
+  for (std::uint64_t i = 0; i < kSamples; ++i) samples[i] = i;
+  std::vector<std::uint8_t> memory(kSamples * style.bytes());
+  std::vector<std::uint8_t> other(kSamples * style.bytes());
+  std::vector<std::int64_t> numbers(kSamples);
+  std::vector<std::int64_t> others(kSamples);
+  const auto forever = std::chrono::milliseconds(60'000);
+  Pictures pictures(**shards, **library, style, {.pictures = {"jpeg", "jpg"}, .target = "cls"}, 4);
+  for (int round = 0; round < 20; ++round) {
+    const auto good = pictures.begin(0, std::span(samples).first(32), memory.data(), numbers.data());
+    const auto bad = pictures.begin(1, samples, other.data(), others.data());
+    const auto made = pictures.wait(good, forever);
+    CHECK(made && made->has_value());
+    const auto broken = pictures.wait(bad, forever);
+    CHECK(broken && !broken->has_value() && broken->error().starts_with("memory.tar: 33: its picture: "));
+  }
+  CHECK_EQ(numbers[31], 93);
+  CHECK(std::memcmp(memory.data(), memory.data() + 31 * style.bytes(), style.bytes()) == 0);
+  CHECK(memory[7] == memory[7 + 64]);  // grey: the channels are the same
+  const auto unknown = pictures.wait(12345, forever);
+  CHECK(unknown && !unknown->has_value());
+  // Ended in the middle of one: what its memory holds is nobody's, but it is written to no more.
+  Pictures ended(**shards, **library, style, {.pictures = {"jpg"}, .target = {}}, 3);
+  static_cast<void>(ended.begin(0, std::span(samples).first(32), memory.data(), nullptr));
+#endif
 }
