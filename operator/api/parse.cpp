@@ -199,6 +199,7 @@ AccelerationChoice read_acceleration(ObjectReader& reader) {
   }
   choice.loader = read_feature(reader, "loader", choice.mode);
   choice.optimizer = read_feature(reader, "optimizer", choice.mode);
+  choice.communication = read_feature(reader, "communication", choice.mode);
   return choice;
 }
 

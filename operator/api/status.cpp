@@ -47,7 +47,7 @@ RoleStatus read_role(const nlohmann::json& value) {
 
 Acceleration read_acceleration(const nlohmann::json& value) {
   Acceleration acceleration{text(value, "profile"), Numerics::kReordered, text(value, "loader") == "Auto",
-                            text(value, "optimizer") == "Auto"};
+                            text(value, "optimizer") == "Auto", text(value, "communication") == "Auto"};
   for (const Numerics numerics : {Numerics::kBitwise, Numerics::kLossy}) {
     if (text(value, "numerics") == to_string(numerics)) acceleration.numerics = numerics;
   }
@@ -57,7 +57,8 @@ Acceleration read_acceleration(const nlohmann::json& value) {
 nlohmann::json write_acceleration(const Acceleration& acceleration) {
   nlohmann::json value = {{"numerics", to_string(acceleration.numerics)},
                           {"loader", acceleration.loader ? "Auto" : "Disabled"},
-                          {"optimizer", acceleration.optimizer ? "Auto" : "Disabled"}};
+                          {"optimizer", acceleration.optimizer ? "Auto" : "Disabled"},
+                          {"communication", acceleration.communication ? "Auto" : "Disabled"}};
   put(value, "profile", acceleration.profile);
   return value;
 }

@@ -68,10 +68,10 @@ std::optional<Acceleration> resolve(const Spec& spec, const RuntimeProfile* prof
   const auto on = [&](std::optional<bool> AccelerationChoice::* feature) {
     return (job.*feature).value_or((base.*feature).value_or(mode == AccelerationMode::kAuto));
   };
-  Acceleration result{profile != nullptr ? profile->name : "",
-                      job.numerics.value_or(base.numerics.value_or(Numerics::kReordered)),
-                      on(&AccelerationChoice::loader), on(&AccelerationChoice::optimizer)};
-  if (!result.loader && !result.optimizer) return std::nullopt;
+  Acceleration result{
+      profile != nullptr ? profile->name : "", job.numerics.value_or(base.numerics.value_or(Numerics::kReordered)),
+      on(&AccelerationChoice::loader), on(&AccelerationChoice::optimizer), on(&AccelerationChoice::communication)};
+  if (!result.loader && !result.optimizer && !result.communication) return std::nullopt;
   return result;
 }
 

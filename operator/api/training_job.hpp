@@ -65,6 +65,7 @@ struct AccelerationChoice {
   std::optional<Numerics> numerics;
   std::optional<bool> loader;
   std::optional<bool> optimizer;
+  std::optional<bool> communication;
 };
 
 /// What may change inside the training process of one gang.
@@ -73,6 +74,7 @@ struct Acceleration {
   Numerics numerics = Numerics::kReordered;
   bool loader = false;
   bool optimizer = false;
+  bool communication = false;
   bool operator==(const Acceleration&) const = default;
 };
 

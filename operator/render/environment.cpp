@@ -49,6 +49,7 @@ void accelerate(Builder& builder, const api::Acceleration& acceleration, const n
   set(env::kNumerics, to_string(acceleration.numerics));
   if (acceleration.loader) set(env::kLoader, "Auto");
   if (acceleration.optimizer) set(env::kOptimizer, "Auto");
+  if (acceleration.communication) set(env::kCommunication, "Auto");
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ print(paceline.explain())
 
 
 def explained(build: Path, folder: Path, spec: dict[str, Any]) -> dict[str, str]:
-    """What the program says of both switches, after it has trained under a job with this in its spec."""
+    """What the program says of each switch, after it has trained under a job with this in its spec."""
     (folder / "train.py").write_text(SCRIPT)
     code, output = run_job(build, folder, [sys.executable, str(folder / "train.py")], {}, **spec)
     assert code == 0, output
@@ -33,6 +33,7 @@ def explained(build: Path, folder: Path, spec: dict[str, Any]) -> dict[str, str]
     for name, begins in {
         "optimizer": "fused optimizers in place of PyTorch's own: ",
         "loader": "our iterator in place of PyTorch's own in loaders: ",
+        "communication": "gradients of DistributedDataParallel over our communicator: ",
     }.items():
         line = next(line for line in output.splitlines() if begins in line)
         told[name] = line.partition(begins)[2].partition(";")[0]
@@ -41,12 +42,14 @@ def explained(build: Path, folder: Path, spec: dict[str, Any]) -> dict[str, str]
 
 def test_auto_turns_on_what_keeps_to_the_class(build: Path, tmp_path: Path) -> None:
     told = explained(build, tmp_path, {"acceleration": {}})
-    assert told == {"optimizer": "on for Adam, AdamW, SGD", "loader": "on"}
+    assert told == {"optimizer": "on for Adam, AdamW, SGD", "loader": "on", "communication": "on"}
 
 
 def test_a_class_leaves_out_what_exceeds_it(build: Path, tmp_path: Path) -> None:
     told = explained(build, tmp_path, {"acceleration": {"numerics": "Bitwise"}})
-    assert told["loader"] == "on" and "Bitwise" in told["optimizer"] and told["optimizer"].startswith("off")
+    assert told["loader"] == "on"
+    for name in ("optimizer", "communication"):
+        assert "Bitwise" in told[name] and told[name].startswith("off"), told
 
 
 def test_a_job_that_says_nothing_runs_as_it_was_written(build: Path, tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ def test_survivors_name_the_rank_and_the_gang_goes_on_in_place(build: Path, tmp_
         build,
         tmp_path,
         [sys.executable, str(tmp_path / "train.py")],
-        {"PACELINE_COMMUNICATION": "Auto"},
+        {},
+        acceleration={"mode": "Manual", "communication": "Auto"},
         framework={"type": "PyTorch", "processesPerReplica": 3},
         failurePolicy={"maxRestarts": 2, "gracePeriod": "1s"},
     )

@@ -273,14 +273,18 @@ TEST(Environment, WhatIsAcceleratedIsTheJobsAndThenTheTemplatesToSay) {
   const nlohmann::json none = nlohmann::json::array();
   const Case cases[] = {
       {nullptr, none, {}},
-      {nlohmann::json::object(), none, {{"NUMERICS", "Reordered"}, {"LOADER", "Auto"}, {"OPTIMIZER", "Auto"}}},
-      {{{"optimizer", "Disabled"}, {"numerics", "Bitwise"}}, none, {{"NUMERICS", "Bitwise"}, {"LOADER", "Auto"}}},
+      {nlohmann::json::object(),
+       none,
+       {{"NUMERICS", "Reordered"}, {"LOADER", "Auto"}, {"OPTIMIZER", "Auto"}, {"COMMUNICATION", "Auto"}}},
+      {{{"optimizer", "Disabled"}, {"communication", "Disabled"}, {"numerics", "Bitwise"}},
+       none,
+       {{"NUMERICS", "Bitwise"}, {"LOADER", "Auto"}}},
       {{{"mode", "Manual"}}, none, {}},
       {{{"mode", "Manual"}, {"optimizer", "Auto"}}, none, {{"NUMERICS", "Reordered"}, {"OPTIMIZER", "Auto"}}},
       {{{"mode", "Disabled"}}, none, {}},
       {nlohmann::json::object(),
        {{{"name", "PACELINE_LOADER"}, {"value", "Disabled"}}, {{"value", "unnamed"}}},
-       {{"NUMERICS", "Reordered"}, {"OPTIMIZER", "Auto"}}},
+       {{"NUMERICS", "Reordered"}, {"OPTIMIZER", "Auto"}, {"COMMUNICATION", "Auto"}}},
   };
   for (const Case& test : cases) {
     auto document = minimal();
@@ -301,7 +305,8 @@ TEST(Environment, WhatIsAcceleratedIsTheJobsAndThenTheTemplatesToSay) {
 std::string shown(const std::optional<api::Acceleration>& acceleration) {
   if (!acceleration) return "nothing";
   return acceleration->profile + " " + std::string(api::to_string(acceleration->numerics)) +
-         (acceleration->loader ? " loader" : "") + (acceleration->optimizer ? " optimizer" : "");
+         (acceleration->loader ? " loader" : "") + (acceleration->optimizer ? " optimizer" : "") +
+         (acceleration->communication ? " communication" : "");
 }
 
 TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
@@ -313,14 +318,16 @@ TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
   const nlohmann::json empty = nlohmann::json::object();
   const Case cases[] = {
       {nullptr, nullptr, "nothing"},
-      {nullptr, empty, " Reordered loader optimizer"},
-      {empty, nullptr, "p Reordered loader optimizer"},
+      {nullptr, empty, " Reordered loader optimizer communication"},
+      {empty, nullptr, "p Reordered loader optimizer communication"},
       {{{"mode", "Disabled"}}, nullptr, "nothing"},
       {{{"mode", "Disabled"}}, empty, "nothing"},
       {{{"mode", "Disabled"}}, {{"loader", "Auto"}}, "p Reordered loader"},
-      {{{"mode", "Disabled"}}, {{"mode", "Auto"}}, "p Reordered loader optimizer"},
-      {{{"numerics", "Bitwise"}, {"optimizer", "Disabled"}}, nullptr, "p Bitwise loader"},
-      {{{"numerics", "Bitwise"}, {"optimizer", "Disabled"}}, {{"numerics", "Reordered"}}, "p Reordered loader"},
+      {{{"mode", "Disabled"}}, {{"mode", "Auto"}}, "p Reordered loader optimizer communication"},
+      {{{"numerics", "Bitwise"}, {"optimizer", "Disabled"}}, nullptr, "p Bitwise loader communication"},
+      {{{"numerics", "Bitwise"}, {"optimizer", "Disabled"}},
+       {{"numerics", "Reordered"}},
+       "p Reordered loader communication"},
       {{{"loader", "Auto"}, {"optimizer", "Auto"}}, {{"mode", "Disabled"}}, "nothing"},
       {{{"mode", "Manual"}, {"loader", "Auto"}}, {{"loader", "Disabled"}}, "nothing"},
       {{{"mode", "Manual"}, {"loader", "Auto"}}, {{"optimizer", "Auto"}}, "p Reordered loader optimizer"},

@@ -43,8 +43,11 @@ TEST(RuntimeProfiles, JobThatNamesOneWaitsForIt) {
   bench.settle();
   EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
   EXPECT_EQ(optimizers(bench, "j"), (std::multiset<std::string>{"Auto", "Auto"}));
-  EXPECT_EQ(bench.job("j")["status"]["acceleration"],
-            (json{{"profile", "quick"}, {"numerics", "Reordered"}, {"loader", "Disabled"}, {"optimizer", "Auto"}}));
+  EXPECT_EQ(bench.job("j")["status"]["acceleration"], (json{{"profile", "quick"},
+                                                            {"numerics", "Reordered"},
+                                                            {"loader", "Disabled"},
+                                                            {"optimizer", "Auto"},
+                                                            {"communication", "Auto"}}));
 }
 
 TEST(RuntimeProfiles, DefaultServesWhoNamesNoneAndAGangKeepsWhatItHas) {
