@@ -96,14 +96,19 @@ inline constexpr Variable kCommunication{"PACELINE_COMMUNICATION",
 inline constexpr Variable kCommunicationPlan{
     "PACELINE_COMMUNICATION_PLAN",
     "pins how these gradients are summed: what paceline.explain() prints, e.g. algorithm=flat chunk=1048576"};
+inline constexpr Variable kCommunicationCompression{"PACELINE_COMMUNICATION_COMPRESSION",
+                                                    "FP16, BF16, Int8, TopK:ratio=0.01 or PowerSGD:rank=1,start=1000: "
+                                                    "these gradients go in fewer bytes between hosts, where "
+                                                    "PACELINE_NUMERICS is Lossy; Disabled (default): as they are"};
 inline constexpr Variable kNumerics{"PACELINE_NUMERICS",
                                     "Bitwise, Reordered (default) or Lossy: nothing that is on exceeds this class"};
 inline constexpr Variable kSimd{"PACELINE_SIMD",
                                 "scalar or avx2: a lesser instruction set than the processor's best; the same results"};
 
 // What a person may set, in a template or around `paceline run`; all others are Paceline's own.
-inline constexpr std::array kUsers{kDisable,       kLibrary,           kOptimizer, kLoader,
-                                   kCommunication, kCommunicationPlan, kNumerics,  kSimd};
+inline constexpr std::array kUsers{
+    kDisable,  kLibrary, kOptimizer, kLoader, kCommunication, kCommunicationPlan, kCommunicationCompression,
+    kNumerics, kSimd};
 
 constexpr bool is_users(std::string_view name) {
   for (const Variable& variable : kUsers)
@@ -152,6 +157,7 @@ inline constexpr std::array kAll{
     kLoader,
     kCommunication,
     kCommunicationPlan,
+    kCommunicationCompression,
     kNumerics,
     kSimd,
 };

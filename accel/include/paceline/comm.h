@@ -89,6 +89,23 @@ PACELINE_EXPORT int paceline_comm_barrier(struct paceline_comm* comm);
  */
 PACELINE_EXPORT int paceline_comm_allreduce_start(struct paceline_comm* comm, void* data, uint64_t count,
                                                   uint32_t dtype, uint64_t* ticket);
+/*
+ * The same of floats, in fewer bytes between hosts and at the price of bits: lossy, but what is lost is late, not gone. The sum is that
+ * of `data` and `rest` of all ranks, less what `rest` has afterwards. It has paceline_comm_rest_count values, zeros at first, is kept from
+ * call to call of the same array by the same ranks and plan, and belongs to a checkpoint. All ranks get the same bits. Where all ranks
+ * are on one host nothing is coded, and there is no rest. `keep`: of a million values, with PACELINE_COMM_CODEC_TOP_K; else 0.
+ */
+enum paceline_comm_codec {
+  PACELINE_COMM_CODEC_F16 = 1,
+  PACELINE_COMM_CODEC_BF16 = 2,
+  PACELINE_COMM_CODEC_INT8 = 3,
+  PACELINE_COMM_CODEC_TOP_K = 4,
+  PACELINE_COMM_CODEC_ONE_BIT = 5
+};
+PACELINE_EXPORT int paceline_comm_allreduce_coded_start(struct paceline_comm* comm, float* data, uint64_t count,
+                                                        uint32_t codec, uint32_t keep, float* rest, uint64_t rest_count,
+                                                        uint64_t* ticket);
+PACELINE_EXPORT int paceline_comm_rest_count(struct paceline_comm* comm, uint64_t count, uint64_t* rest_count);
 PACELINE_EXPORT int paceline_comm_wait(struct paceline_comm* comm, uint64_t ticket);
 
 /* This rank gives up: all calls end, here and on all ranks, with an error that names this rank and says `why`. From any thread. */

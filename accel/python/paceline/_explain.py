@@ -47,6 +47,7 @@ def features() -> dict[str, Any]:
         report = sys.modules.get(module)
         switch = report.switch if report is not None else f"off ({not_asked})"
         found[name] = _feature(stopped or switch, name, report.seen() if report is not None else [])
+        found[name]["numerics"] = getattr(report, "numerics", found[name]["numerics"])
     amp = sys.modules.get("paceline.amp")
     asked = amp.decorated if amp is not None else []
     switch = f"on ({', '.join(asked)})" if asked else "off (the program does not call paceline.amp.decorate)"

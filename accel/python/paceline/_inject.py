@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+# Of the jobs that were written for Baidu's AIAK-Training.
+AIAK = ("AIAK_HIERARCHICAL_ALLREDUCE", "AIAK_FP16_COMPRESSION", "AIAK_POWERSGD_COMPRESSION")
+
 _done = False
 
 
@@ -64,7 +67,8 @@ def on_torch() -> None:
             loader_patch.install()
         except BaseException as error:
             say(f"PyTorch's loaders are left as they are: {type(error).__name__}: {error}")
-    if os.environ.get("PACELINE_COMMUNICATION", "") not in ("", "Disabled"):
+    asked = os.environ.get("PACELINE_COMMUNICATION", "")
+    if asked not in ("", "Disabled") or (asked != "Disabled" and any(os.environ.get(name) == "1" for name in AIAK)):
         try:
             from paceline.comm import _patch as comm_patch
 

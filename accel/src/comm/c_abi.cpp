@@ -148,6 +148,24 @@ int paceline_comm_allreduce_start(struct paceline_comm* comm, void* data, uint64
                  });
 }
 
+int paceline_comm_rest_count(struct paceline_comm* comm, uint64_t count, uint64_t* rest_count) {
+  return guarded(comm, rest_count != nullptr && fits(count, PACELINE_COMM_F32, 1), [&](comm_core::Communicator& it) {
+    *rest_count = it.rest_count(count);
+    return PACELINE_OK + 0;
+  });
+}
+
+int paceline_comm_allreduce_coded_start(struct paceline_comm* comm, float* data, uint64_t count, uint32_t codec,
+                                        uint32_t keep, float* rest, uint64_t rest_count, uint64_t* ticket) {
+  const bool usable = ticket != nullptr && (data != nullptr || count == 0) && (rest != nullptr || rest_count == 0) &&
+                      fits(count, PACELINE_COMM_F32, 1) && comm_core::is_coding(codec, keep);
+  return guarded(comm, usable, [&](comm_core::Communicator& it) {
+    if (rest_count != it.rest_count(count)) return PACELINE_EINVAL;
+    *ticket = it.start_coded_allreduce(data, count, {.codec = comm_core::Codec{codec}, .keep = keep}, rest);
+    return PACELINE_OK;
+  });
+}
+
 int paceline_comm_wait(struct paceline_comm* comm, uint64_t ticket) {
   return guarded(comm, true, [&](comm_core::Communicator& it) { return it.wait(ticket); });
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "coding.hpp"
 #include "sum.hpp"
 
 namespace paceline::comm {
@@ -15,6 +16,10 @@ std::string describe(const Call& call) {
   text += " #" + std::to_string(call.sequence);
   if (call.kind == Kind::kBarrier || call.kind == Kind::kNone) return text;
   text += " of " + std::to_string(call.count) + " " + (is_type(call.type) ? name_of(Type{call.type}) : "unknown");
+  if (call.kind == Kind::kAllreduce && call.root != 0) {
+    text += std::string(" as ") + name_of(static_cast<Codec>(call.root & 0xff));
+    if (call.root >> 8 != 0) text += " of " + std::to_string(call.root >> 8) + " in a million";
+  }
   if (call.kind == Kind::kBroadcast) text += " from rank " + std::to_string(call.root);
   return text;
 }

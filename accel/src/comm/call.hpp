@@ -16,7 +16,7 @@ struct Call {
   Kind kind = Kind::kNone;
   std::uint32_t type = 0;
   std::uint64_t count = 0;
-  std::uint64_t root = 0;
+  std::uint64_t root = 0;  // of a broadcast; of an allreduce, the id of its coding
 
   bool operator==(const Call&) const = default;
 };

@@ -125,17 +125,54 @@ int Communicator::call(Kind kind, std::uint64_t count, Type type, std::uint64_t 
   return call_now(kind, count, type, root, work);
 }
 
-std::uint64_t Communicator::start_allreduce(std::byte* data, std::uint64_t count, Type type) {
-  return queue_.add([this, data, count, type]() -> int {
+template <typename Work>
+std::uint64_t Communicator::start(std::uint64_t count, Type type, std::uint64_t root, const Work& work) {
+  return queue_.add([this, count, type, root, work]() -> int {
     try {
-      return call_now(Kind::kAllreduce, count, type, 0,
-                      [&](const Call& call) { return sum_up(call, data, count, type); });
+      return call_now(Kind::kAllreduce, count, type, root, work);
     } catch (const std::exception& error) {
       // Peers are in this call, and would wait for this rank.
       give_up(error.what());
       return PACELINE_ESYSTEM;
     }
   });
+}
+
+std::uint64_t Communicator::start_allreduce(std::byte* data, std::uint64_t count, Type type) {
+  return start(count, type, 0, [this, data, count, type](const Call& call) { return sum_up(call, data, count, type); });
+}
+
+std::uint64_t Communicator::start_coded_allreduce(float* data, std::uint64_t count, const Coding& coding, float* rest) {
+  // Also told where it makes no difference: what ranks mean to do must be the same.
+  return start(count, Type::kF32, coding.id(), [this, data, count, coding, rest](const Call& call) {
+    if (topology_.hosts() == 1) return sum_up(call, reinterpret_cast<std::byte*>(data), count, Type::kF32);
+    return sum_coded(call, data, count, coding, rest);
+  });
+}
+
+std::uint64_t Communicator::rest_count(std::uint64_t count) const {
+  if (topology_.hosts() == 1) return 0;
+  // Never by choice: a rest lies where the chunks are.
+  return stage_ != nullptr ? stage_->rest_count(count, plan_.chunk) : count;
+}
+
+bool Communicator::sum_coded(const Call& call, float* data, std::uint64_t count, const Coding& coding, float* rest) {
+  if (stage_ != nullptr) {
+    const CodedRing ring(coding, topology_.hosts(), topology_.group);
+    return stage_->allreduce_coded(call, ring, data, count, plan_.chunk, rest);
+  }
+  const CodedRing ring(coding, ranks(), topology_.position);
+  constexpr std::uint64_t kMost = 64UL << 20;  // values at a time: what goes around needs memory
+  std::vector<std::byte> buffer(ring.bytes(std::min(count, kMost)));
+  for (std::uint64_t at = 0; at < count; at += kMost) {
+    const std::uint64_t some = std::min(kMost, count - at);
+    std::vector<Step> steps;
+    ring.begin(data + at, rest + at, buffer.data(), some);
+    ring.add_steps(steps, data + at, rest + at, buffer.data(), some, 0);
+    if (!ring_->run(call, Type::kF32, steps)) return false;
+    ring.end(buffer.data(), data + at, some);
+  }
+  return true;
 }
 
 int Communicator::wait(std::uint64_t ticket) {

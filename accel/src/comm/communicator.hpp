@@ -48,6 +48,10 @@ class Communicator {
   int broadcast(std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
   int barrier();
   std::uint64_t start_allreduce(std::byte* data, std::uint64_t count, Type type);
+  // Floats, in coded form between hosts: the sum of what `data` and `rest` have, but for the new rest. Exact where all ranks are of one
+  // host. `rest` has rest_count(count) values, and belongs to this array, this rank and this plan.
+  std::uint64_t start_coded_allreduce(float* data, std::uint64_t count, const Coding& coding, float* rest);
+  std::uint64_t rest_count(std::uint64_t count) const;
   int wait(std::uint64_t ticket);
 
   void give_up(const std::string& why);
@@ -65,6 +69,8 @@ class Communicator {
   Communicator(const Options& options, Plan plan, Topology topology);
   std::expected<void, Error> connect(std::vector<Card> cards, const Doors& doors, Clock::time_point deadline);
   std::expected<void, Error> make_rings(Wires wires);
+  template <typename Work>
+  std::uint64_t start(std::uint64_t count, Type type, std::uint64_t root, const Work& work);
   // One call, after what was started before it.
   template <typename Work>
   int call(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
@@ -72,6 +78,7 @@ class Communicator {
   template <typename Work>
   int call_now(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
   bool sum_up(const Call& call, std::byte* data, std::uint64_t count, Type type);
+  bool sum_coded(const Call& call, float* data, std::uint64_t count, const Coding& coding, float* rest);
   bool sum_as(const Way& way, const Call& call, std::byte* data, std::uint64_t count, Type type);
   std::optional<std::vector<Choice>> measure(std::chrono::milliseconds budget);
   bool scatter_columns(const Call& call, const std::byte* in, std::byte* out, std::uint64_t count, Type type);

@@ -70,6 +70,9 @@ bool HostStage::add(Work& work) {
   for (std::uint32_t local = 0; local < ranks_; ++local)
     sources.push_back(region_.slot(local, base_ + work.added) + shard.begin * size);
   sum(work.type, result(work, work.added, topology_.local), sources, shard.count);
+  if (work.ring != nullptr)
+    work.ring->begin(reinterpret_cast<const float*>(result(work, work.added, topology_.local)),
+                     work.rest + work.added * stride(work), coded(work, work.added), shard.count);
   ++work.added;
   mine().added.store(base_ + work.added, std::memory_order_release);
   if (lane_ == nullptr) mine().finished.store(base_ + work.added, std::memory_order_release);
@@ -110,7 +113,11 @@ void HostStage::start_lane(const Call& call, const Work& work) {
     const Part shard = part_of(chunk_of(work, number).count, topology_.lanes, topology_.local);
     add_allreduce(steps, result(work, number, topology_.local), shard.count, size, hosts, topology_.group, number + 1);
   }
-  const std::uint64_t each = 2 * (std::uint64_t{hosts} - 1);
+  start_ring(call, work, std::move(steps), 2 * (std::uint64_t{hosts} - 1));
+}
+
+// `each`: steps of a chunk.
+void HostStage::start_ring(const Call& call, const Work& work, std::vector<Step> steps, std::uint64_t each) {
   sent_.store(0);
   lane_->start(call, work.type, std::move(steps),
                {.sent =
@@ -120,21 +127,72 @@ void HostStage::start_lane(const Call& call, const Work& work) {
                       mine().bell.ring();
                     },
                 .received =
-                    [this, each](std::uint64_t done) {
+                    [this, each, work](std::uint64_t done) {
                       if (done % each != 0) return;
-                      mine().finished.store(base_ + static_cast<std::uint32_t>(done / each), std::memory_order_release);
+                      const auto number = static_cast<std::uint32_t>(done / each - 1);
+                      if (work.ring != nullptr)
+                        work.ring->end(coded(work, number),
+                                       reinterpret_cast<float*>(result(work, number, topology_.local)),
+                                       shard_count(work, number));
+                      mine().finished.store(base_ + number + 1, std::memory_order_release);
                       ring_all();
                     }});
 }
 
-bool HostStage::allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count, std::size_t chunk_bytes) {
+std::uint64_t HostStage::stride(const Work& work) const {
+  return part_of(work.chunk, topology_.lanes, topology_.local).count;
+}
+
+std::uint64_t HostStage::shard_count(const Work& work, std::uint32_t number) const {
+  return part_of(chunk_of(work, number).count, topology_.lanes, topology_.local).count;
+}
+
+std::byte* HostStage::coded(const Work& work, std::uint32_t number) {
+  return coded_.data() + number % kDepth * work.ring->bytes(stride(work));
+}
+
+std::uint64_t HostStage::rest_count(std::uint64_t count, std::size_t chunk_bytes) const {
+  if (lane_ == nullptr || count == 0) return 0;
+  const Work work = work_of(Type::kF32, nullptr, count, chunk_bytes);
+  return (work.chunks - 1) * stride(work) + shard_count(work, work.chunks - 1);
+}
+
+void HostStage::start_coded_lane(const Call& call, const Work& work) {
+  coded_.resize(kDepth * work.ring->bytes(stride(work)));
+  std::vector<Step> steps;
+  for (std::uint32_t number = 0; number < work.chunks; ++number)
+    work.ring->add_steps(steps, reinterpret_cast<const float*>(result(work, number, topology_.local)),
+                         work.rest + number * stride(work), coded(work, number), shard_count(work, number), number + 1);
+  start_ring(call, work, std::move(steps), work.ring->steps());
+}
+
+HostStage::Work HostStage::work_of(Type type, std::byte* data, std::uint64_t count, std::size_t chunk_bytes) {
   const std::uint64_t chunk = chunk_bytes / size_of(type);
-  Work work{.type = type,
-            .data = data,
-            .count = count,
-            .chunk = chunk,
-            .chunks = static_cast<std::uint32_t>((count + chunk - 1) / chunk)};
+  return {.type = type,
+          .data = data,
+          .count = count,
+          .chunk = chunk,
+          .chunks = static_cast<std::uint32_t>((count + chunk - 1) / chunk)};
+}
+
+bool HostStage::allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count, std::size_t chunk_bytes) {
+  Work work = work_of(type, data, count, chunk_bytes);
   if (lane_ != nullptr) start_lane(call, work);
+  return run(call, work);
+}
+
+bool HostStage::allreduce_coded(const Call& call, const CodedRing& ring, float* data, std::uint64_t count,
+                                std::size_t chunk_bytes, float* rest) {
+  Work work = work_of(Type::kF32, reinterpret_cast<std::byte*>(data), count, chunk_bytes);
+  if (lane_ != nullptr) {
+    work.ring = &ring;
+    work.rest = rest;
+    start_coded_lane(call, work);
+  }
+  return run(call, work);
+}
+
+bool HostStage::run(const Call& call, Work& work) {
   bool compared = false;
   while (work.taken < work.chunks) {
     const std::uint32_t seen = mine().bell.count.load(std::memory_order_acquire);

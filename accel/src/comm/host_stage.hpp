@@ -7,8 +7,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "call.hpp"
+#include "coded_ring.hpp"
 #include "plan.hpp"
 #include "region.hpp"
 #include "ring.hpp"
@@ -23,6 +25,10 @@ class HostStage {
   HostStage(const Topology& topology, Region& region, Ring* lane, Watch& watch);
   // `chunk_bytes`: at most what a slot has.
   bool allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count, std::size_t chunk_bytes);
+  // The same of floats, in coded form between hosts. `rest` has rest_count() values.
+  bool allreduce_coded(const Call& call, const CodedRing& ring, float* data, std::uint64_t count,
+                       std::size_t chunk_bytes, float* rest);
+  std::uint64_t rest_count(std::uint64_t count, std::size_t chunk_bytes) const;
 
  private:
   struct Work {
@@ -32,7 +38,17 @@ class HostStage {
     std::uint64_t chunk;  // elements
     std::uint32_t chunks;
     std::uint32_t given = 0, added = 0, taken = 0;
+    const CodedRing* ring = nullptr;
+    float* rest = nullptr;
   };
+
+  static Work work_of(Type type, std::byte* data, std::uint64_t count, std::size_t chunk_bytes);
+  bool run(const Call& call, Work& work);
+  std::uint64_t stride(const Work& work) const;  // of this rank's shard, in elements, but for that of the last chunk
+  std::uint64_t shard_count(const Work& work, std::uint32_t number) const;
+  std::byte* coded(const Work& work, std::uint32_t number);
+  void start_coded_lane(const Call& call, const Work& work);
+  void start_ring(const Call& call, const Work& work, std::vector<Step> steps, std::uint64_t each);
 
   bool give(const Call& call, Work& work);
   bool add(Work& work);
@@ -55,6 +71,7 @@ class HostStage {
   std::uint32_t calls_ = 0;          // done here: for the next, all have compared the one before
   std::uint32_t waited_for_ = 0;     // local rank that a counter was last missing from
   std::atomic<std::uint64_t> sent_;  // chunks of this call that the lane is done sending
+  std::vector<std::byte> coded_;     // what goes around the lane in coded form, kDepth chunks
 };
 
 }  // namespace paceline::comm

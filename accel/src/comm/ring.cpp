@@ -95,16 +95,34 @@ bool Ring::send_all(const Call& call, const std::vector<Step>& steps, const Hook
   return true;
 }
 
+void Ring::take_coded(const Step& step, std::size_t at, std::size_t size) {
+  const Grain grain = grain_of(step.coding->codec);
+  const std::size_t head = grain.bytes - grain.values;  // of a grain, however few values it has
+  const std::size_t left = size % grain.bytes;
+  const std::size_t begin = at / grain.bytes * grain.values;
+  const std::size_t count =
+      grain.values == 1 ? size / grain.bytes : size / grain.bytes * grain.values + (left == 0 ? 0 : left - head);
+  recode(*step.coding, block_.data(), reinterpret_cast<const float*>(step.own) + begin, step.rest + begin, step.in + at,
+         count);
+}
+
 bool Ring::receive_step(Type type, const Step& step, std::uint64_t& position) {
   for (std::size_t at = 0; at < step.in_bytes;) {
-    const std::size_t size = std::min(step.in_bytes - at, kBlockBytes);
+    // Coded values come in wholes of what can be decoded alone.
+    const std::size_t most =
+        step.coding == nullptr ? kBlockBytes
+                               : kBlockBytes / grain_of(step.coding->codec).bytes * grain_of(step.coding->codec).bytes;
+    const std::size_t size = std::min(step.in_bytes - at, most);
     std::byte* const target = step.in + at;
     // They have been sent: what replaces them is made of them. This orders the two threads.
     if (step.over >= 0 && !sent_.wait(out_begins_[static_cast<std::size_t>(step.over)] + at + size, previous_->peer()))
       return false;
     if (!previous_->receive(step.own == nullptr ? target : block_.data(), size)) return false;
-    if (step.own != nullptr)
+    if (step.coding != nullptr) {
+      take_coded(step, at, size);
+    } else if (step.own != nullptr) {
       sum(type, target, std::array<const std::byte*, 2>{block_.data(), step.own + at}, size / size_of(type));
+    }
     at += size;
     position += size;
     received_.set(position);

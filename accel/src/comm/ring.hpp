@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "call.hpp"
+#include "coding.hpp"
 #include "link.hpp"
 #include "progress.hpp"
 #include "sum.hpp"
@@ -28,6 +29,9 @@ struct Step {
   std::size_t in_bytes = 0;
   const std::byte* own = nullptr;  // in = received + own; null: in = received
   std::uint64_t gate = 0;          // begins when so many chunks have been opened
+  // What comes in is coded so: in = coded(received + own + rest), own and rest being floats. Null: it is added as it is.
+  const Coding* coding = nullptr;
+  float* rest = nullptr;
 };
 
 // A part of a whole, in elements: part i of n, all but equal.
@@ -61,6 +65,7 @@ class Ring {
   bool send_all(const Call& call, const std::vector<Step>& steps, const Hooks& hooks);
   bool send_step(const std::vector<Step>& steps, const Step& step, std::uint64_t& position);
   bool receive_all(Type type, const std::vector<Step>& steps, const Hooks& hooks);
+  void take_coded(const Step& step, std::size_t at, std::size_t size);
   bool receive_step(Type type, const Step& step, std::uint64_t& position);
 
   std::unique_ptr<SendLink> next_;

@@ -4,6 +4,7 @@
     communicator = paceline.comm.Communicator()        # all ranks of the process group
     communicator.allreduce(tensor)                     # in place, the same bits on all ranks
     paceline.comm.ddp_hook(model)                      # the model's gradients go this way from now on
+    paceline.comm.ddp_hook(model, compression="Int8")  # the same in fewer bytes between hosts (class Lossy)
 
 Ranks of one host pass data through shared memory, hosts through TCP. A rank that dies or stops ends every wait of every other with a
 CommError that names it. Numerics class: Reordered, for sums have another order than gloo's; bfloat16 and float16 are added in float32.
@@ -12,7 +13,17 @@ CommError that names it. Numerics class: Reordered, for sums have another order 
 from __future__ import annotations
 
 from paceline.comm._communicator import Communicator, Started
-from paceline.comm._ddp import ddp_hook
+from paceline.comm._compression import OneBit, PowerSGD
+from paceline.comm._ddp import ddp_hook, load_state_dict, state_dict
 from paceline.comm._native import CommError
 
-__all__ = ["CommError", "Communicator", "Started", "ddp_hook"]
+__all__ = [
+    "CommError",
+    "Communicator",
+    "OneBit",
+    "PowerSGD",
+    "Started",
+    "ddp_hook",
+    "load_state_dict",
+    "state_dict",
+]

@@ -28,6 +28,7 @@ DTYPES = {
     torch.int32: 4,
     torch.int64: 5,
 }
+CODECS = {"FP16": 1, "BF16": 2, "Int8": 3, "TopK": 4, "OneBit": 5}
 TIMEOUT = timedelta(minutes=30)  # of PyTorch's process groups on the CPU
 SILENCE = timedelta(seconds=10)
 
@@ -35,11 +36,12 @@ _living: weakref.WeakSet[Communicator] = weakref.WeakSet()
 
 
 class Started:
-    """An allreduce that goes on by itself. Holds its tensor alive."""
+    """An allreduce that goes on by itself. Holds its tensors alive."""
 
-    def __init__(self, communicator: Communicator, tensor: Tensor, ticket: int) -> None:
+    def __init__(self, communicator: Communicator, tensor: Tensor, ticket: int, rest: Tensor | None = None) -> None:
         self._communicator = communicator
         self._ticket = ticket
+        self._rest = rest
         self.tensor = tensor
 
     def wait(self) -> Tensor:
@@ -113,6 +115,25 @@ class Communicator:
         self._check(library.allreduce_start(handle, tensor.data_ptr(), tensor.numel(), dtype, ctypes.byref(ticket)))
         mark_written([tensor])
         return Started(self, tensor, ticket.value)
+
+    def rest_count(self, count: int) -> int:
+        """How many values `allreduce_coded_start` keeps here of what an array of `count` loses."""
+        found = ctypes.c_uint64()
+        self._check(_native.functions().rest_count(self._open(), count, ctypes.byref(found)))
+        return found.value
+
+    def allreduce_coded_start(self, tensor: Tensor, rest: Tensor, codec: int, keep: int = 0) -> Started:
+        """`allreduce_start` of float32 in fewer bytes between hosts, by one of CODECS; `keep`: of a million values, with TopK. What is
+        lost is added to the next: in `rest`, zeros at first, and in use as `tensor` is."""
+        handle = self._open()
+        if _dtype(tensor, "tensor") or _dtype(rest, "rest"):
+            raise ValueError(f"paceline.comm: tensor and rest must be of {torch.float32}")
+        ticket = ctypes.c_uint64()
+        started = _native.functions().allreduce_coded_start
+        data = (handle, tensor.data_ptr(), tensor.numel(), codec, keep, rest.data_ptr(), rest.numel())
+        self._check(started(*data, ctypes.byref(ticket)))
+        mark_written([tensor])
+        return Started(self, tensor, ticket.value, rest)
 
     def reduce_scatter(self, output: Tensor, input: Tensor) -> Tensor:
         """`input` has a piece of the size of `output` for each rank: the sum of this rank's pieces."""

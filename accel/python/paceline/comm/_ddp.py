@@ -12,7 +12,9 @@ within join()) the hook of the last bucket completes all of them itself; nothing
 
 from __future__ import annotations
 
+import os
 import weakref
+import zlib
 from datetime import timedelta
 from typing import Any, Callable
 
@@ -23,24 +25,78 @@ from torch.autograd import Variable
 from paceline.comm import _report
 from paceline.comm._choice import tune
 from paceline.comm._communicator import DTYPES, SILENCE, TIMEOUT, Communicator
+from paceline.comm._compression import Compression, Compressor, parse
 
 Tensor = torch.Tensor
 
 
-def ddp_hook(model: Any, *, plan: str = "", silence: timedelta = SILENCE) -> Communicator:
+_gradients: weakref.WeakKeyDictionary[Any, Gradients] = weakref.WeakKeyDictionary()
+
+
+def ddp_hook(
+    model: Any,
+    *,
+    plan: str = "",
+    silence: timedelta = SILENCE,
+    compression: Compression | str = "Disabled",
+    host: str = "",
+) -> Communicator:
     """Registers the hook with a DistributedDataParallel model whose parameters are on the CPU, before its first backward, and
     returns the communicator that it uses. All ranks of the model's process group call it, for their models in the same order.
 
+    `compression` is lossy and off by default: "FP16", "BF16", "Int8", "TopK:ratio=0.01", "PowerSGD:rank=1" or OneBit(optimizer). `host`
+    names the ranks that share memory; by default those of this machine and network namespace.
+
     A ValueError says why a model cannot have it. A rank that is lost raises CommError out of backward on all others."""
     why = why_not(model)
+    how = parse(compression) if isinstance(compression, str) else compression
+    job = os.environ.get("PACELINE_NUMERICS", "")
+    if how is not None and job not in ("", "Lossy"):
+        why = why or f"compression is of class Lossy, and the job's PACELINE_NUMERICS is {job}"
     if why:
         raise ValueError(f"paceline.comm.ddp_hook: {why}")
-    communicator = Communicator(model.process_group, plan=plan, timeout=timeout_of(model), silence=silence)
+    communicator = Communicator(model.process_group, plan=plan, timeout=timeout_of(model), silence=silence, host=host)
+    if not all_say(communicator, str(how)):
+        communicator.close()
+        raise ValueError(
+            f"paceline.comm.ddp_hook: compression is {how} here and another on some rank: say the same on all"
+        )
     if not plan:
         tune(communicator)
-    model.register_comm_hook(None, Gradients(model, communicator).hook())
-    _report.outcome_of(model).take(communicator)
+    register(model, communicator, how, model.register_comm_hook)
     return communicator
+
+
+def register(
+    model: Any, communicator: Communicator, how: Compression | None, hook: Callable[[Any, Any], Any]
+) -> Gradients:
+    gradients = Gradients(model, communicator, how)
+    hook(None, gradients.hook())
+    _gradients[model] = gradients
+    _report.outcome_of(model).take(communicator, "" if how is None else str(how))
+    return gradients
+
+
+def all_say(communicator: Communicator, text: str) -> bool:
+    mine = torch.tensor([zlib.crc32(text.encode())])
+    return bool((communicator.allgather(mine.new_empty(communicator.ranks), mine) == mine).all())
+
+
+def state_dict(model: Any) -> dict[str, Any]:
+    """Of a model with compressed gradients: what has been lost so far and belongs to later steps. Each rank has its own."""
+    return _compressor(model).state_dict(_gradients[model].passes)
+
+
+def load_state_dict(model: Any, state: dict[str, Any]) -> None:
+    """Before the first backward, by the same ranks on hosts of the same sizes."""
+    _compressor(model).load_state_dict(state)
+
+
+def _compressor(model: Any) -> Compressor:
+    gradients = _gradients.get(model)
+    if gradients is None or gradients.compressor is None:
+        raise ValueError("paceline.comm: the gradients of this model are not compressed: there is no state")
+    return gradients.compressor
 
 
 def why_not(model: Any) -> str:
@@ -76,13 +132,15 @@ def timeout_of(model: Any) -> timedelta:
 class Gradients:
     """Of one model: the buckets under way, and how they end."""
 
-    def __init__(self, model: Any, communicator: Communicator) -> None:
+    def __init__(self, model: Any, communicator: Communicator, how: Compression | None = None) -> None:
         self._model = weakref.ref(model)
         self.communicator = communicator
+        self.compressor = None if how is None else Compressor(how, communicator)
+        self.passes = 0
         # Another way for all buckets: the program's own hook.
         self.instead: Callable[[Any], Any] | None = None
         self._under_way: list[tuple[Any, Callable[[], Any], Tensor]] = []
-        self._passes = 0
+        self._turns: list[Callable[[], Any]] = []  # what has to begin when all buckets have
         self._before: dict[int, int] = {}  # where a parameter's gradient lay before backward, by the parameter's id
         ranks = communicator.ranks
         if model.gradient_as_bucket_view and ranks & (ranks - 1):
@@ -99,6 +157,8 @@ class Gradients:
 
     def complete(self) -> None:
         """Waits for all buckets under way; raises CommError, out of backward."""
+        while self._turns:
+            self._turns.pop(0)()
         while self._under_way:
             future, wait, result = self._under_way[0]
             wait()
@@ -113,6 +173,11 @@ class Gradients:
         ranks = self._divisor(in_backward)
         if buffer.layout is torch.strided and (buffer.dtype in DTYPES or buffer.is_complex()):
             self._scale(bucket, buffer, ranks)
+            if self.compressor is not None and self.compressor.takes(buffer, self.passes):
+                turn, wait = self.compressor.start(bucket, buffer)
+                if turn is not None:
+                    self._turns.append(turn)
+                return self._later(bucket, in_backward, wait, buffer)
             whole = torch.view_as_real(buffer) if buffer.is_complex() else buffer
             return self._later(bucket, in_backward, self.communicator.allreduce_start(whole.view(-1)).wait, buffer)
         if buffer.layout is not torch.strided:
@@ -154,9 +219,9 @@ class Gradients:
         future: Any = torch.futures.Future()
         self._under_way.append((future, wait, result))
         if bucket.is_last():
-            if not in_backward or (self._passes == 0 and getattr(self._model(), "static_graph", False)):
+            if not in_backward or (self.passes == 0 and getattr(self._model(), "static_graph", False)):
                 self.complete()
-            self._passes += 1
+            self.passes += 1
         return future
 
     # -- the reducer's scaling -----------------------------------------------------------------------------------------

@@ -73,6 +73,18 @@ class Functions:
         self.allreduce_start = function(
             "paceline_comm_allreduce_start", pointer, pointer, size, number, ctypes.POINTER(size)
         )
+        self.rest_count = function("paceline_comm_rest_count", pointer, size, ctypes.POINTER(size))
+        self.allreduce_coded_start = function(
+            "paceline_comm_allreduce_coded_start",
+            pointer,
+            pointer,
+            size,
+            number,
+            number,
+            pointer,
+            size,
+            ctypes.POINTER(size),
+        )
         self.wait = function("paceline_comm_wait", pointer, size)
         self.abort = function("paceline_comm_abort", pointer, ctypes.c_char_p)
         self.forked = function("paceline_comm_forked", pointer)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's own DistributedDataParallel with our hook, in programs that do not know Paceline. Off unless the job asks:
 
-PACELINE_COMMUNICATION=Auto   and PACELINE_NUMERICS not Bitwise: sums have another order than gloo's (class Reordered).
+PACELINE_COMMUNICATION=Auto               and PACELINE_NUMERICS not Bitwise: sums have another order than gloo's (class Reordered).
+PACELINE_COMMUNICATION_COMPRESSION=Int8   and PACELINE_NUMERICS=Lossy: in fewer bytes between hosts (_compression).
 
 `__init__` and the two functions that register hooks are replaced in place. A model of float tensors on the CPU in a gloo group
 gets the hook as it is made; a hook that the program registers later takes its place. Ranks agree for each model: all, or none.
@@ -18,12 +19,13 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
-from paceline._inject import say
+from paceline._inject import AIAK, say
 from paceline._switch import agree, why_off
 from paceline.comm import _native, _report
 from paceline.comm._choice import tune
 from paceline.comm._communicator import Communicator
-from paceline.comm._ddp import Gradients, timeout_of, why_not
+from paceline.comm._compression import Compression, parse
+from paceline.comm._ddp import Gradients, all_say, register, timeout_of, why_not
 from paceline.comm._meeting import Members
 
 _OLD = {
@@ -56,12 +58,16 @@ TESTED = [
     },
 ]
 
+_compression: Compression | None = None
 _attached: weakref.WeakKeyDictionary[Any, Gradients] = weakref.WeakKeyDictionary()
 _undo: list[Callable[[], None]] = []
 _said: set[str] = set()
 
 
 def install() -> None:
+    global _compression
+    _compression = None
+    _take_aiak()
     _report.switch = why_off(
         "PACELINE_COMMUNICATION", "gradients of PyTorch's DistributedDataParallel are", "sums over our communicator"
     )
@@ -74,7 +80,43 @@ def install() -> None:
         say("DistributedDataParallel is left as it is: its arguments are not those of a tested PyTorch")
         return
     _patch(kind)
+    _compression = _wanted_compression()
+    _report.numerics = "Reordered" if _compression is None else "Lossy"
     _report.switch = "on"
+
+
+def _wanted_compression() -> Compression | None:
+    try:
+        wanted = parse(os.environ.get("PACELINE_COMMUNICATION_COMPRESSION", ""))
+    except ValueError as error:
+        say(f"gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION: {error}")
+        return None
+    numerics = os.environ.get("PACELINE_NUMERICS", "") or "Reordered"
+    if wanted is not None and numerics != "Lossy":
+        say(f"gradients are not compressed: {wanted} is of class Lossy, and PACELINE_NUMERICS is {numerics}")
+        return None
+    return wanted
+
+
+def _take_aiak() -> None:
+    """AIAK-Training's switches, as ours; what the job says of ours counts more."""
+    on = [name for name in AIAK if os.environ.get(name) == "1"]
+    if not on or os.environ.get("PACELINE_COMMUNICATION") == "Disabled":
+        return
+    taken = {"PACELINE_COMMUNICATION": "Auto"}
+    if "AIAK_FP16_COMPRESSION" in on:
+        taken["PACELINE_COMMUNICATION_COMPRESSION"] = "FP16"
+    if "AIAK_POWERSGD_COMPRESSION" in on:
+        rank = os.environ.get("AIAK_MATRIX_APPROXIMATION_RANK") or "1"
+        start = os.environ.get("AIAK_START_COMPRESS_ITER") or "1000"
+        taken["PACELINE_COMMUNICATION_COMPRESSION"] = f"PowerSGD:rank={rank},start={start}"
+    if len(taken) > 1:
+        taken["PACELINE_NUMERICS"] = "Lossy"
+    for name, value in taken.items():
+        os.environ[name] = os.environ.get(name) or value
+    if os.environ.get("RANK", "0") == "0":
+        says = ", ".join(f"{name}={os.environ[name]}" for name in taken)
+        say(f"{', '.join(on)}: taken for {says}; flat or hierarchical is measured, not set")
 
 
 def uninstall() -> None:
@@ -128,24 +170,28 @@ def _stand_back(model: Any, gradients: Gradients, hook: Callable[[Any], Any]) ->
     _report.outcome_of(model).leave("a hook of the program's")
 
 
-def _attach(model: Any, register: Callable[..., None] | None) -> None:
+def _attach(model: Any, hook: Callable[..., None] | None) -> None:
     """All ranks of the model's group come here at the same time, out of the same constructor."""
     if model.process_group.size() < 2:
         _report.outcome_of(model).leave("one rank, with nobody to communicate")
         return
     why = why_not(model) or _native.why_unavailable()
-    if register is None:
+    if hook is None:
         why = why or "a subclass that registers hooks in its own way"
     members = Members(model.process_group)
     name = members.next_name("ddp")
     if not agree(members.store, f"{name}/able", members.ranks, not why):
         _leave(model, why or "another rank cannot")
         return
-    assert register is not None
+    assert hook is not None
     communicator = None
     plan = os.environ.get("PACELINE_COMMUNICATION_PLAN", "")
+    how = _compression
     try:
         communicator = Communicator(model.process_group, name=name, timeout=timeout_of(model), plan=plan)
+        if not all_say(communicator, str(how)):
+            how = None
+            say("gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is another on some rank")
         if not plan:
             tune(communicator)
     except Exception as error:
@@ -155,10 +201,7 @@ def _attach(model: Any, register: Callable[..., None] | None) -> None:
     if not agree(members.store, f"{name}/connected", members.ranks, communicator is not None):
         _leave(model, why or "another rank could not connect")
         return
-    gradients = Gradients(model, communicator)
-    register(model, None, gradients.hook())
-    _attached[model] = gradients
-    _report.outcome_of(model).take(communicator)
+    _attached[model] = register(model, communicator, how, functools.partial(hook, model))
 
 
 def _leave(model: Any, why: str) -> None:

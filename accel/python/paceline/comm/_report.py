@@ -13,10 +13,12 @@ class Outcome:
     def __init__(self, name: str) -> None:
         self.name = name
         self.communicator: weakref.ref[Any] | None = None
+        self.compression = ""
         self.why = "no hook was registered"
 
-    def take(self, communicator: Any) -> None:
+    def take(self, communicator: Any, compression: str = "") -> None:
         self.communicator = weakref.ref(communicator)
+        self.compression = compression
 
     def leave(self, why: str) -> None:
         self.communicator = None
@@ -30,11 +32,21 @@ class Outcome:
             plan = communicator.plan()
         except RuntimeError as error:
             plan = str(error)
-        text = f"{communicator.ranks} ranks, class Reordered, {plan}"
-        return {"name": self.name, "state": "on", "reason": "", "ranks": communicator.ranks, "plan": plan, "text": text}
+        numerics = f"class Lossy, compression {self.compression}" if self.compression else "class Reordered"
+        text = f"{communicator.ranks} ranks, {numerics}, {plan}"
+        answer = {
+            "name": self.name,
+            "state": "on",
+            "reason": "",
+            "ranks": communicator.ranks,
+            "plan": plan,
+            "text": text,
+        }
+        return {**answer, "compression": self.compression or "Disabled"}
 
 
 _outcomes: weakref.WeakKeyDictionary[Any, Outcome] = weakref.WeakKeyDictionary()
+numerics = "Reordered"  # Lossy where the job asks for compression
 switch = "off (PACELINE_COMMUNICATION is not set)"  # of the patch of PyTorch's own DistributedDataParallel
 
 

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients in fewer bytes between hosts, with error feedback: what one step loses comes with a later one. Numerics class Lossy.
+
+    FP16, BF16, Int8        every value, in 16 or 8 bits
+    TopK:ratio=0.01         the largest values alone, one in a hundred
+    PowerSGD:rank=1         matrices as products of two thin ones
+    OneBit(optimizer)       signs; asked for by the program alone, for SGD: under Adam's moments they mean something else
+
+A bucket is compressed once `start` passes have gone as they are, at least two: DistributedDataParallel rebuilds its buckets after the
+first. What is not float32, and buckets of less than 4096 values, go as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Callable, Union
+
+import torch
+
+from paceline._inject import say
+from paceline.comm._communicator import CODECS, Communicator
+from paceline.comm._power import Power
+
+Tensor = torch.Tensor
+Wait = Callable[[], Any]
+
+LEAST = 4096  # values of a bucket
+FIRST_START = 2
+MILLION = 1_000_000
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Codec:
+    """What the library codes: each host's sum of its ranks' gradients, value by value."""
+
+    name: str
+    ratio: float = 0.0
+    start: int = FIRST_START
+
+    def __str__(self) -> str:
+        settings = ([f"ratio={self.ratio:g}"] if self.ratio else []) + [f"start={self.start}"]
+        return f"{self.name}:{','.join(settings)}"
+
+
+@dataclass(frozen=True)
+class PowerSGD:
+    rank: int = 1
+    start: int = 1000
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return f"PowerSGD:rank={self.rank},start={self.start}"
+
+
+Compression = Union[Codec, PowerSGD]
+
+_SETTINGS = {"FP16": {}, "BF16": {}, "Int8": {}, "TopK": {"ratio": float}, "PowerSGD": {"rank": int}}
+
+
+def OneBit(optimizer: Any, start: int = FIRST_START) -> Codec:
+    """Signs, and their size: for SGD, whose steps are as large as its gradients. Others divide by what they have seen."""
+    inner = [kind.__name__ for kind in type(optimizer).__mro__]
+    if "SGD" not in inner:
+        raise ValueError(
+            f"paceline.comm.OneBit: optimizer is {type(optimizer).__qualname__}: signs alone are sound for SGD; use Int8"
+        )
+    return Codec("OneBit", start=_at_least("start", start, FIRST_START))
+
+
+def parse(text: str) -> Compression | None:
+    """None for "" and "Disabled". Otherwise as above, e.g. "PowerSGD:rank=2,start=500"."""
+    if text in ("", "Disabled"):
+        return None
+    name, _, rest = text.partition(":")
+    if name not in _SETTINGS:
+        raise ValueError(f"compression is {text!r}: it must be Disabled or one of {', '.join(_SETTINGS)}")
+    kinds: dict[str, Any] = {**_SETTINGS[name], "start": int}
+    found: dict[str, Any] = {}
+    for one in rest.split(",") if rest else []:
+        key, equals, value = one.partition("=")
+        if key not in kinds or not equals:
+            raise ValueError(
+                f"compression is {text!r}: {name} takes {', '.join(f'{known}=' for known in kinds)} not {one!r}"
+            )
+        if not re.fullmatch(r"[0-9]+" if kinds[key] is int else r"[0-9]*\.?[0-9]+(e-[0-9]+)?", value):
+            raise ValueError(f"compression is {text!r}: {key}= takes a number, not {value!r}")
+        found[key] = kinds[key](value)
+    start = found.get("start")
+    if start is not None:
+        _at_least("start", start, FIRST_START)
+    if name == "PowerSGD":
+        _at_least("rank", found.get("rank", 1), 1)
+        return PowerSGD(**found)
+    if name == "TopK":
+        found.setdefault("ratio", 0.01)
+        if not 1 / MILLION <= found["ratio"] <= 1:
+            raise ValueError(f"compression is {text!r}: ratio must be 0.000001 to 1")
+    return Codec(name, **found)
+
+
+def _at_least(key: str, value: int, least: int) -> int:
+    if value < least:
+        why = (
+            "DistributedDataParallel rebuilds its buckets after the first pass"
+            if key == "start"
+            else "no less is a rank"
+        )
+        raise ValueError(f"compression: {key} is {value}: it must be {least} or more: {why}")
+    return value
+
+
+class Compressor:
+    """Of one model: what has been lost of each of its buckets so far."""
+
+    def __init__(self, how: Compression, communicator: Communicator) -> None:
+        self.how = how
+        self.communicator = communicator
+        self._buckets: dict[int, tuple[tuple[torch.Size, ...], Rest | Power]] = {}
+        self._loaded: dict[int, dict[str, Any]] = {}
+        self._before = 0  # passes of the run that was loaded
+        self._across = "," in communicator.shape()  # hosts; on one there is no wire to spare
+        self.dropped = 0
+
+    def takes(self, buffer: Tensor, passes: int) -> bool:
+        late = passes >= FIRST_START and self._before + passes >= self.how.start
+        return self._across and late and buffer.dtype is torch.float32 and buffer.numel() >= LEAST
+
+    def start(self, bucket: Any, buffer: Tensor) -> tuple[Wait | None, Wait]:
+        """Begins the sum of a bucket that has been scaled: what to do when all buckets have begun, and how to wait."""
+        index = bucket.index()
+        shapes = tuple(parameter.shape for parameter in bucket.parameters())
+        known = self._buckets.get(index)
+        if known is None or known[0] != shapes:
+            if known is not None:
+                self._drop(index, "the model's buckets are others now")
+            known = self._buckets[index] = (shapes, self._make(index, shapes, buffer))
+        return known[1].start(self.communicator, buffer)
+
+    def _make(self, index: int, shapes: tuple[torch.Size, ...], buffer: Tensor) -> Rest | Power:
+        made: Rest | Power
+        if isinstance(self.how, PowerSGD):
+            made = Power(shapes, self.how.rank, self.how.seed + index, self.communicator.ranks)
+        else:
+            made = Rest(self.how, self.communicator.rest_count(buffer.numel()))
+        loaded = self._loaded.pop(index, None)
+        if loaded is not None:
+            if [list(shape) for shape in shapes] == loaded["shapes"]:
+                made.load(loaded)
+            else:
+                self._drop(index, "the model's buckets are not those of the checkpoint")
+        return made
+
+    def _drop(self, index: int, why: str) -> None:
+        self.dropped += 1
+        say(f"what compression has lost of bucket {index} so far is dropped: {why}")
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def _place(self) -> dict[str, Any]:
+        """What a rest depends on."""
+        plan = [word for word in self.communicator.plan().split() if not word.startswith("choice=")]
+        return {
+            "version": VERSION,
+            "compression": str(self.how),
+            "rank": self.communicator.rank,
+            "hosts": self.communicator.shape(),
+            "plan": " ".join(plan),
+        }
+
+    def state_dict(self, passes: int) -> dict[str, Any]:
+        buckets = {
+            index: {"shapes": [list(shape) for shape in shapes], **state.state_dict()}
+            for index, (shapes, state) in self._buckets.items()
+        }
+        return {**self._place(), "passes": self._before + passes, "buckets": {**self._loaded, **buckets}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for key, mine in self._place().items():
+            if state.get(key) != mine:
+                raise ValueError(
+                    f"paceline.comm.load_state_dict: {key} is {state.get(key)!r}, here it is {mine!r}: what compression has lost "
+                    "belongs to the ranks and the plan that lost it; start without it"
+                )
+        self._before = int(state["passes"])
+        self._buckets.clear()
+        self._loaded = dict(state["buckets"])
+
+
+class Rest:
+    """Of one bucket: what this rank's part of its host's sum has lost."""
+
+    def __init__(self, how: Codec, count: int) -> None:
+        self._how = how
+        self._rest = torch.zeros(count)
+
+    def start(self, communicator: Communicator, buffer: Tensor) -> tuple[Wait | None, Wait]:
+        keep = round(self._how.ratio * MILLION)
+        started = communicator.allreduce_coded_start(buffer.view(-1), self._rest, CODECS[self._how.name], keep)
+        return None, started.wait
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rest": self._rest.clone()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self._rest.copy_(state["rest"])

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PowerSGD for one bucket: each matrix M as P Qᵀ, of a few columns each, by one step of power iteration from the last Q.
+
+Both factors are linear in M, so the ranks' own factors are summed, and no rank needs a whole sum: P = Σ M_r Q, made orthonormal, then
+Q = Σ M_rᵀ P. Only these go over a wire, and inside a host. What P Qᵀ lacks of the sum stays with the ranks, a rank-th of it each.
+
+All ranks compute the same bits of P Qᵀ, whatever processors they have: only additions and products of single elements in a fixed order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+
+from paceline.comm._communicator import Communicator
+
+Tensor = torch.Tensor
+Wait = Callable[[], Any]
+
+WORTH = 2  # times fewer values, or a tensor goes as it is
+
+
+class Power:
+    def __init__(self, shapes: tuple[torch.Size, ...], rank: int, seed: int, ranks: int) -> None:
+        self._ranks = ranks
+        self._seed = seed
+        self._matrices: list[tuple[int, int, int]] = []  # where it begins, rows, columns
+        self._whole: list[tuple[int, int]] = []  # of the others: where they begin and end
+        self._rank: list[int] = []
+        at = 0
+        for shape in shapes:
+            size = shape.numel()
+            rows = shape[0] if len(shape) > 1 else 1
+            columns = size // rows if rows else 0
+            least = min(rank, rows, columns)
+            if len(shape) > 1 and least > 0 and (rows + columns) * least * WORTH <= size:
+                self._matrices.append((at, rows, columns))
+                self._rank.append(least)
+            else:
+                self._whole.append((at, at + size))
+            at += size
+        self._rest = torch.zeros(sum(rows * columns for _, rows, columns in self._matrices))
+        self._q = self._first_guess()
+
+    def _first_guess(self) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(self._seed)
+        sizes = zip(self._matrices, self._rank)
+        return [orthonormal(torch.randn(columns, rank, generator=generator)) for (_, _, columns), rank in sizes]
+
+    def start(self, communicator: Communicator, buffer: Tensor) -> tuple[Wait | None, Wait]:
+        flat = buffer.view(-1)
+        matrices = [flat[at : at + rows * columns].view(rows, columns) for at, rows, columns in self._matrices]
+        rests = [part.view_as(m) for part, m in zip(self._rest.split([m.numel() for m in matrices]), matrices)]
+        for matrix, rest in zip(matrices, rests):
+            matrix.add_(rest)
+        as_they_are = [flat[begin:end] for begin, end in self._whole]
+        sent = torch.cat([*as_they_are, *[(m @ q).flatten() for m, q in zip(matrices, self._q)]])
+        first = communicator.allreduce_start(sent)
+        p: list[Tensor] = []
+        second: list[Any] = []
+
+        def turn() -> None:
+            summed = first.wait()
+            for tensor in as_they_are:
+                tensor.copy_(summed[: tensor.numel()])
+                summed = summed[tensor.numel() :]
+            for matrix, rank in zip(matrices, self._rank):
+                p.append(orthonormal(summed[: matrix.shape[0] * rank].view(-1, rank)))
+                summed = summed[matrix.shape[0] * rank :]
+            factors = [(m.t() @ one).flatten() for m, one in zip(matrices, p)]
+            second.append(communicator.allreduce_start(torch.cat(factors or [torch.empty(0)])))
+
+        def end() -> None:
+            summed = second[0].wait()
+            for i, (matrix, rest, left) in enumerate(zip(matrices, rests, p)):
+                size = matrix.shape[1] * self._rank[i]
+                right = summed[:size].view(-1, self._rank[i])
+                summed = summed[size:]
+                rest.copy_(matrix)
+                product(left, right, matrix)
+                rest.sub_(matrix, alpha=1 / self._ranks)
+                self._q[i] = orthonormal(right)
+            # The factors are the same on all ranks, and so is what follows from them.
+            if not all(bool(torch.isfinite(q).all()) for q in (*p, second[0].tensor)):
+                self._rest.zero_()
+                self._q = self._first_guess()
+
+        return turn, end
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rest": self._rest.clone(), "q": [q.clone() for q in self._q]}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self._rest.copy_(state["rest"])
+        for mine, theirs in zip(self._q, state["q"]):
+            mine.copy_(theirs)
+
+
+def fold(values: Tensor) -> Tensor:
+    """The sum over the first dimension, in one order whatever the processor: halves are added to halves."""
+    while values.shape[0] > 1:
+        half = (values.shape[0] + 1) // 2
+        folded = values[:half].clone()
+        folded[: values.shape[0] - half] += values[half:]
+        values = folded
+    return values[0]
+
+
+def orthonormal(matrix: Tensor) -> Tensor:
+    """Its columns, made orthonormal one after another, in float64; zeros stay zeros."""
+    columns = matrix.to(torch.float64, copy=True)
+    for k in range(columns.shape[1]):
+        column = columns[:, k]
+        # Twice is enough: what rounding has left of the others is gone then.
+        for _ in range(2 if k else 0):
+            for j in range(k):
+                column -= columns[:, j] * fold(columns[:, j] * column)
+        length = fold(column * column).sqrt()
+        column /= torch.where(length > 0, length, torch.ones_like(length))
+    return columns.to(matrix.dtype)
+
+
+def product(left: Tensor, right: Tensor, out: Tensor) -> None:
+    """out = left rightᵀ, column by column."""
+    for k in range(left.shape[1]):
+        a, b = left[:, k].unsqueeze(1), right[:, k].unsqueeze(0)
+        if k == 0:
+            torch.mul(a, b, out=out)
+        else:
+            out.add_(a * b)

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients in fewer bytes between hosts: what a model learns then, what a checkpoint keeps, what is refused."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+from programs import ROOT, Train
+from test_comm import BEGIN, END, MODELS
+
+
+@pytest.fixture
+def train(train_by_fork: Train, tmp_path: Path) -> Train:
+    return functools.partial(train_by_fork, XDG_CACHE_HOME=str(tmp_path))
+
+
+# The example's model and data, small batches of them, a few times over.
+DIGITS = f"""
+        sys.path.insert(0, {str(ROOT / "examples" / "digits")!r})
+        from train import Digits, Path, make_model
+        data = Path({str(ROOT / "examples" / "digits" / "digits.csv.gz")!r})
+        learned, asked = Digits(data, train=True), Digits(data, train=False)
+
+        def fit(compression, epochs=2, lr=0.05, momentum=0.9):
+            torch.manual_seed(7)
+            ddp = DistributedDataParallel(make_model())
+            # SGD: signs mean nothing to others.
+            optimizer = torch.optim.SGD(ddp.parameters(), lr=lr, momentum=momentum)
+            if compression == "OneBit":
+                compression = paceline.comm.OneBit(optimizer)
+            paceline.comm.ddp_hook(ddp, compression=compression, host=f"host-{{rank}}")
+            torch.manual_seed(rank)
+            order = torch.Generator().manual_seed(1)
+            for _ in range(epochs):
+                mine = torch.randperm(len(learned), generator=order)[rank::ranks]
+                for batch in mine[: len(mine) // 12 * 12].view(-1, 12):
+                    optimizer.zero_grad()
+                    nn.functional.cross_entropy(ddp(learned.images[batch]), learned.labels[batch]).backward()
+                    optimizer.step()
+            agreed(torch.cat([p.detach().flatten() for p in ddp.parameters()]))
+            ddp.eval()
+            with torch.no_grad():
+                return (ddp.module(asked.images).argmax(1) == asked.labels).float().mean().item()
+"""
+
+
+def test_the_digits_are_learned_as_well_as_without(train: Train) -> None:
+    run = train(
+        BEGIN
+        + MODELS
+        + DIGITS
+        + """
+        exact = fit("Disabled")
+        assert exact > 0.85, exact
+        for compression in ("FP16", "Int8", "TopK:ratio=0.02", "PowerSGD:rank=2,start=2"):
+            accuracy = fit(compression)
+            assert accuracy > exact - 0.05, (compression, accuracy, exact)
+        # Momentum would carry on what signs have overstated: without it, and beside 0.81 of the same steps uncompressed.
+        accuracy = fit("OneBit", lr=0.1, momentum=0.0)
+        assert accuracy > 0.76, accuracy
+"""
+        + END,
+        ranks=2,
+    )
+    assert run.code == 0, run.output
+
+
+def test_power_sgd_is_torchs_to_rounding(train: Train) -> None:
+    """At the same rank, and from the same first guess."""
+    run = train(
+        BEGIN
+        + MODELS
+        + """
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+        class Shapes(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(3)
+                self.layers = nn.Sequential(nn.Linear(48, 96), nn.Tanh(), nn.Linear(96, 80), nn.Tanh(), nn.Linear(80, 32))
+            def forward(self, x):
+                return self.layers(x)
+        seed = 12345
+        for matrix_rank in (1, 3):
+            results = []
+            for ours in (False, True):
+                ddp = DistributedDataParallel(Shapes())
+                if ours:
+                    how = paceline.comm.PowerSGD(rank=matrix_rank, start=2, seed=seed)
+                    paceline.comm.ddp_hook(ddp, compression=how, host=f"host-{rank // 2}")
+                else:
+                    state = powerSGD_hook.PowerSGDState(None, matrix_rank, start_powerSGD_iter=2)
+                    state.rng = type("Fixed", (), {"randint": staticmethod(lambda _: seed)})
+                    ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+                optimizer = torch.optim.SGD(ddp.parameters(), lr=0.02)
+                for step in range(8):
+                    torch.manual_seed(10 * step + rank)
+                    optimizer.zero_grad()
+                    x = torch.randn(64, 48)
+                    (ddp(x) - x[:, :32].sin()).pow(2).sum(1).mean().backward()
+                    optimizer.step()
+                results.append(agreed(torch.cat([p.grad.flatten() for p in ddp.parameters()])))
+            assert torch.allclose(*results, rtol=2e-3, atol=2e-5), (matrix_rank, (results[0] - results[1]).abs().max())
+"""
+        + END,
+        ranks=4,
+    )
+    assert run.code == 0, run.output
+
+
+def test_what_was_lost_belongs_to_a_checkpoint(train: Train) -> None:
+    run = train(
+        BEGIN
+        + MODELS
+        + """
+        host = f"host-{rank // 2}"
+        class Wide(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(3)
+                self.a, self.b, self.scales = nn.Linear(4, 256), nn.Linear(256, 257), nn.Parameter(torch.ones(8, dtype=torch.float64))
+            def forward(self, x, use=True):
+                return self.b(self.a(x).relu()) * self.scales.sum().float()
+        def make(compression):
+            ddp = DistributedDataParallel(Wide(), bucket_cap_mb=0.2)
+            return ddp, paceline.comm.ddp_hook(ddp, compression=compression, host=host)
+        def lost(state):
+            return [value for one in state["buckets"].values() for key, value in sorted(one.items()) if key == "rest"]
+        for compression in ("Int8", "TopK:ratio=0.1,start=3", "PowerSGD:rank=2,start=2"):
+            ddp, _ = make(compression)
+            steps(ddp, number=2)
+            assert not paceline.comm.state_dict(ddp)["buckets"]
+            agreed(steps(ddp, number=4))
+            kept = paceline.comm.state_dict(ddp)
+            assert kept["passes"] == 6 and lost(kept) and all(one.abs().sum() > 0 for one in lost(kept))
+            again, _ = make(compression)
+            paceline.comm.load_state_dict(again, kept)
+            # As they lie until the buckets are what they were.
+            steps(again, number=2)
+            assert all(torch.equal(*two) for two in zip(lost(paceline.comm.state_dict(again)), lost(kept)))
+            steps(again, number=1)
+            now = paceline.comm.state_dict(again)
+            assert now["passes"] == 9 and len(lost(now)) == len(lost(kept))
+            assert not any(torch.equal(*two) for two in zip(lost(now), lost(kept)))
+            for key, value in (("compression", "FP16:start=2"), ("rank", 9), ("hosts", "4"), ("version", 0)):
+                try:
+                    paceline.comm.load_state_dict(again, {**kept, key: value})
+                except ValueError as error:
+                    assert f"{key} is {value!r}, here it is " in str(error), error
+                else:
+                    raise AssertionError(key)
+        # Buckets that become others: said, and begun anew.
+        from paceline.comm import _ddp
+        compressor = _ddp._gradients[again].compressor
+        compressor._buckets = {index: ((), state) for index, (_, state) in compressor._buckets.items()}
+        agreed(steps(again, number=1))
+        assert compressor.dropped > 0
+
+        # A step that is not finite ends with that step.
+        for compression in ("FP16", "TopK:ratio=0.1", "PowerSGD:rank=2,start=2"):
+            ddp, _ = make(compression)
+            steps(ddp, number=3)
+            def spoil(ddp, step):
+                (ddp(torch.randn(8, 4)).sum() * float("inf" if rank == 1 else 1)).backward()
+            saved = {name: value.clone() for name, value in ddp.module.state_dict().items()}
+            assert not torch.isfinite(steps(ddp, number=1, body=spoil)).all()
+            ddp.module.load_state_dict(saved)
+            assert torch.isfinite(agreed(steps(ddp, number=2))).all(), compression
+        print(*[line for line in paceline.explain().splitlines() if "of Wide" in line], sep="\\n")
+"""
+        + END,
+        ranks=4,
+    )
+    assert run.code == 0, run.output
+    assert "of Wide: 4 ranks, class Lossy, compression PowerSGD:rank=2,start=2, algorithm=" in run.output, run.output
+
+
+def test_compression_is_asked_for_or_refused(train: Train) -> None:
+    run = train(
+        BEGIN
+        + MODELS
+        + """
+        from paceline.comm._compression import parse
+        assert parse("") is None and parse("Disabled") is None
+        for text in ("FP16:start=2", "TopK:ratio=0.001,start=5", "PowerSGD:rank=4,start=100"):
+            assert str(parse(text)) == text
+        adam = torch.optim.Adam(nn.Linear(1, 1).parameters())
+        for wrong, said in (
+            (lambda: parse("fp8"), "'fp8': it must be Disabled or one of FP16"),
+            (lambda: parse("Int8:ratio=1"), "Int8 takes start="),
+            (lambda: parse("TopK:ratio=2"), "ratio must be"),
+            (lambda: parse("TopK:ratio=x"), "takes a number, not 'x'"),
+            (lambda: parse("PowerSGD:start=1"), "start is 1: it must be 2 or more"),
+            (lambda: parse("PowerSGD:rank=0"), "rank is 0"),
+            (lambda: paceline.comm.OneBit(adam), "optimizer is Adam"),
+            (lambda: paceline.comm.state_dict(wrap(True)), "not compressed"),
+            # All ranks alike.
+            (lambda: paceline.comm.ddp_hook(wrap(False), compression="Int8" if rank else "FP16"), "say the same on all"),
+        ):
+            try:
+                wrong()
+            except ValueError as error:
+                assert said in str(error), error
+            else:
+                raise AssertionError(said)
+        os.environ["PACELINE_NUMERICS"] = "Reordered"
+        try:
+            paceline.comm.ddp_hook(wrap(False), compression="FP16")
+            raise AssertionError("beyond the job's class")
+        except ValueError as error:
+            assert "class Lossy, and the job's PACELINE_NUMERICS is Reordered" in str(error), error
+"""
+        + END,
+        ranks=2,
+    )
+    assert run.code == 0, run.output
+
+
+INJECTED = """
+        from torch.nn.parallel import DistributedDataParallel
+        dist.init_process_group("gloo")
+        import paceline
+        def told(variables):
+            from paceline.comm import _patch
+            for name in list(os.environ):
+                if name.startswith(("PACELINE_COMM", "PACELINE_NUMERICS", "AIAK")):
+                    del os.environ[name]
+            os.environ.update(variables)
+            _patch.install()
+            model = DistributedDataParallel(small())
+            for _ in range(4):
+                model(torch.ones(2, 4)).sum().backward()
+            lines = [line.strip() for line in paceline.explain().splitlines() if "over our" in line or " of Sequential" in line]
+            _patch.uninstall()
+            return lines
+        first = DistributedDataParallel(small())
+        line = next(line for line in paceline.explain().splitlines() if " of Sequential" in line)
+        assert "class Lossy, compression PowerSGD:rank=2,start=1000, " in line, line
+        del first
+        from paceline.comm import _patch
+        _patch.uninstall()
+        auto = {"PACELINE_COMMUNICATION": "Auto"}
+        for variables, switch, text in (
+            ({**auto, "PACELINE_COMMUNICATION_COMPRESSION": "Int8", "PACELINE_NUMERICS": "Lossy"},
+             "on; numerics class Lossy", "class Lossy, compression Int8:start=2, "),
+            ({**auto, "PACELINE_COMMUNICATION_COMPRESSION": "Int8"}, "on; numerics class Reordered", "class Reordered, algo"),
+            ({**auto, "PACELINE_COMMUNICATION_COMPRESSION": "zip"}, "on; numerics class Reordered", "class Reordered, algo"),
+            ({"AIAK_HIERARCHICAL_ALLREDUCE": "1"}, "on; numerics class Reordered", "class Reordered, algo"),
+            ({"AIAK_FP16_COMPRESSION": "1", "PACELINE_NUMERICS": "Reordered"}, "on; numerics class Reordered", "class Reordered, algo"),
+            ({**auto, "AIAK_FP16_COMPRESSION": "1"}, "on; numerics class Lossy", "class Lossy, compression FP16:start=2, "),
+            # Ranks that were told different things.
+            ({**auto, "PACELINE_COMMUNICATION_COMPRESSION": "Int8" if dist.get_rank() else "FP16", "PACELINE_NUMERICS": "Lossy"},
+             "on; numerics class Lossy", "class Reordered, algo"),
+        ):
+            lines = told(variables)
+            assert lines[0].endswith("over our communicator: " + switch) and text in lines[-1], (variables, lines)
+        from paceline.comm import _report
+        del os.environ["PACELINE_NUMERICS"]
+        os.environ.update({"PACELINE_COMMUNICATION": "Disabled", "AIAK_FP16_COMPRESSION": "1"})
+        _patch.install()
+        assert _report.switch == "off (PACELINE_COMMUNICATION is Disabled)" and "PACELINE_NUMERICS" not in os.environ, _report.switch
+        dist.destroy_process_group()
+"""
+
+
+def test_an_unmodified_program_is_compressed_if_the_job_asks(train: Train) -> None:
+    run = train(INJECTED, ranks=2, AIAK_POWERSGD_COMPRESSION="1", AIAK_MATRIX_APPROXIMATION_RANK="2")
+    assert run.code == 0, run.output
+    for line in (
+        "paceline: AIAK_POWERSGD_COMPRESSION: taken for PACELINE_COMMUNICATION=Auto, "
+        "PACELINE_COMMUNICATION_COMPRESSION=PowerSGD:rank=2,start=1000, PACELINE_NUMERICS=Lossy; flat or hierarchical is measured",
+        "paceline: AIAK_HIERARCHICAL_ALLREDUCE: taken for PACELINE_COMMUNICATION=Auto; flat",
+        "paceline: gradients are not compressed: Int8:start=2 is of class Lossy, and PACELINE_NUMERICS is Reordered",
+        "paceline: gradients are not compressed: FP16:start=2 is of class Lossy, and PACELINE_NUMERICS is Reordered",
+        "paceline: gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION: compression is 'zip': it must be Disabled or one of",
+        "paceline: gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is another on some rank",
+    ):
+        assert line in run.output, run.output
