@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin: each target is one script, which can be run by itself. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint sanitize bench test-rdma cluster cluster-down images
+.PHONY: help setup build demo test lint sanitize bench bench-comm test-rdma cluster cluster-down images
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,6 +29,10 @@ sanitize: ## unit tests under AddressSanitizer, UndefinedBehaviorSanitizer and T
 
 bench: ## every benchmark; each ends with one line of JSON
 	scripts/bench
+
+bench-comm: ## allreduces of 4 hosts x 8 ranks over links of a known rate, against Gloo; needs root
+	scripts/build release paceline_runtime
+	bench/comm/run --hosts 4 --ranks 8
 
 cluster: ## a real two-node Kubernetes on this machine, with Paceline and the examples' images
 	scripts/cluster up

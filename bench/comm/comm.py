@@ -22,6 +22,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 CONTENDERS = ("chosen", "hierarchical", "flat", "gloo")
+CODECS = ("fp16", "bf16", "int8")
 MIB = 1 << 20
 
 Rows = list[list[dict[str, Any]]]  # of each rank
@@ -81,10 +82,21 @@ def run_ranks(fabric: Fabric, ranks: int, program: str, *words: str) -> list[Any
         return [json.loads((Path(folder) / f"rank-{rank}.json").read_text()) for rank in range(total)]
 
 
-def measure(fabric: Fabric, ranks: int, megabits: float, sizes: list[int], rounds: int) -> tuple[str, Rows]:
+def measure(
+    fabric: Fabric, ranks: int, megabits: float, sizes: list[int], rounds: int, compressed: str
+) -> tuple[str, Rows]:
     """The choice that was made, and what each rank saw."""
     fabric.rate(megabits)
-    words = ("--sizes", ",".join(map(str, sizes)), "--rounds", str(rounds), "--megabits", str(megabits))
+    words = (
+        "--sizes",
+        ",".join(map(str, sizes)),
+        "--rounds",
+        str(rounds),
+        "--megabits",
+        str(megabits),
+        "--compressed",
+        compressed,
+    )
     told = run_ranks(fabric, ranks, "rank.py", *words)
     return told[0]["choice"], [one["rows"] for one in told]
 
@@ -146,8 +158,14 @@ def main() -> None:
     parser.add_argument("--megabits", type=float, default=400, help="of each link, a second")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mib", type=int, default=25, help="the largest array")
+    parser.add_argument(
+        "--compressed", default="fp16,int8", help=f"of {','.join(CODECS)}, between hosts only; or nothing"
+    )
     parser.add_argument("--train", action="store_true", help="steps of a model instead of allreduces")
     told = parser.parse_args()
+    compressed = tuple(filter(None, told.compressed.split(",")))
+    if not set(compressed) <= set(CODECS):
+        raise SystemExit(f"bench: --compressed {told.compressed}: use some of {','.join(CODECS)}")
     if told.hosts < 2:
         raise SystemExit(f"bench: --hosts {told.hosts}: no wire between fewer than 2")
     sizes = [size for size in (64 << 10, MIB, 4 * MIB) if size < told.mib * MIB] + [told.mib * MIB]
@@ -157,8 +175,8 @@ def main() -> None:
         if told.train:
             train(fabric, told.ranks, told.megabits, told.rounds)
             return
-        choice, rows = measure(fabric, told.ranks, told.megabits, sizes, told.rounds)
-        _, half = measure(fabric, told.ranks, told.megabits / 2, sizes[-1:], 2)
+        choice, rows = measure(fabric, told.ranks, told.megabits, sizes, told.rounds, told.compressed)
+        _, half = measure(fabric, told.ranks, told.megabits / 2, sizes[-1:], 2, "")
     finally:
         fabric.down()
 
@@ -171,7 +189,7 @@ def main() -> None:
         "bytes as the kernel counts them on the link, with headers, segmentation offloaded to it (the default of veth)"
     )
     for size in sizes:
-        for contender in CONTENDERS:
+        for contender in (*CONTENDERS, *compressed):
             got = summary(rows, told.hosts, told.ranks, contender, size, told.megabits)
             table[f"{contender} {size}"] = got
             print(
@@ -193,6 +211,16 @@ def main() -> None:
                 "bytes": largest,
                 "ratio": round(statistics.median(g / o for g, o in zip(gloo, ours, strict=True)), 3),
                 "flat_over_hierarchical": round(statistics.median(f / o for f, o in zip(flat, ours, strict=True)), 3),
+                # What compression between hosts takes of the uncompressed time.
+                "compressed_over_hierarchical": {
+                    name: round(
+                        statistics.median(
+                            c / o for c, o in zip(pick(rows[0], name, largest, "seconds"), ours, strict=True)
+                        ),
+                        3,
+                    )
+                    for name in compressed
+                },
                 "half_rate": round(slower, 3),
                 "choice": choice,
                 # Of each size: what was chosen against the quicker of the two, both by their medians.
