@@ -129,6 +129,7 @@ JobStatus read_status(const nlohmann::json& object) {
     for (const auto& entry : list(*placement, "nodes")) {
       if (entry.is_object()) status.placement.push_back({text(entry, "name"), static_cast<int>(number(entry, "pods"))});
     }
+    status.slots = text(*placement, "runtime") == "Slot";
   }
   if (const auto acceleration = value.find("acceleration"); acceleration != value.end() && acceleration->is_object())
     status.acceleration = read_acceleration(*acceleration);
@@ -167,7 +168,7 @@ nlohmann::json write_status(const JobStatus& status) {
   if (!status.placement.empty()) {
     nlohmann::json nodes = nlohmann::json::array();
     for (const PlacedNode& node : status.placement) nodes.push_back({{"name", node.name}, {"pods", node.pods}});
-    value["placement"] = {{"nodes", std::move(nodes)}};
+    value["placement"] = {{"nodes", std::move(nodes)}, {"runtime", status.slots ? "Slot" : "Copy"}};
   }
   if (status.acceleration) value["acceleration"] = write_acceleration(*status.acceleration);
   if (!status.training.is_null()) value["training"] = status.training;

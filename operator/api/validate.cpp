@@ -5,6 +5,7 @@
 #include <array>
 
 #include "common/contract/env.hpp"
+#include "common/contract/injection.hpp"
 #include "common/contract/labels.hpp"
 #include "operator/api/containers.hpp"
 #include "operator/api/object_reader.hpp"
@@ -119,6 +120,23 @@ void check_host_ports(const nlohmann::json& pod, const std::string& path, FieldE
   }
 }
 
+/// A container that asks for a slot itself would have two runtimes at one place where the pod copies its own.
+void check_slots(const nlohmann::json& pod, const std::string& path, FieldErrors& errors) {
+  const std::string slot(contract::kRuntimeResource);
+  for (const char* list : {"containers", "initContainers"}) {
+    const nlohmann::json* containers = at(&pod, list);
+    if (containers == nullptr || !containers->is_array()) continue;
+    for (std::size_t i = 0; i < containers->size(); ++i) {
+      for (const char* section : {"limits", "requests"}) {
+        const nlohmann::json* amount = at(at(at(&(*containers)[i], "resources"), section), slot);
+        if (amount == nullptr) continue;
+        errors.push_back({path + "." + list + "[" + std::to_string(i) + "].resources." + section + "[" + slot + "]",
+                          shown(*amount), "is asked for by Paceline where nodes offer it", "remove it"});
+      }
+    }
+  }
+}
+
 void check_pod(const TrainingJob& job, std::size_t index, FieldErrors& errors) {
   const nlohmann::json* pod = at(&job.spec.roles[index].pod_template, "spec");
   if (pod == nullptr) return;
@@ -141,6 +159,7 @@ void check_pod(const TrainingJob& job, std::size_t index, FieldErrors& errors) {
   check_affinity(*pod, path, errors);
   check_volumes(*pod, path, errors);
   check_host_ports(*pod, path, errors);
+  check_slots(*pod, path, errors);
 }
 
 }  // namespace

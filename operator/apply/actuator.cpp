@@ -122,7 +122,7 @@ render::PodInputs Actuator::inputs(const plan::Plan& plan, const plan::CreatePod
           surroundings.rendezvous_ip, settings_.runtime_image,
           settings_.pull_policy,      priority_class,
           settings_.startup_timeout,  create.gated,
-          plan.status.acceleration};
+          plan.status.acceleration,   plan.status.slots};
 }
 
 Done Actuator::dry_run(const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
@@ -138,6 +138,7 @@ Done Actuator::dry_run(const api::TrainingJob& job, const plan::Plan& plan, cons
       inputs.pull_policy = settings_.pull_policy;
       inputs.priority_class = priority_class;
       inputs.acceleration = plan.status.acceleration;
+      inputs.slot = plan.status.slots;
       json pod = render::render_pod(job, replica, inputs);
       pod["metadata"]["name"] = render::host_name(job, replica) + "-check";  // the real one may exist already
       kube::WriteOptions options;

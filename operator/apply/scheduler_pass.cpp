@@ -81,10 +81,15 @@ void Controller::SchedulerPass::charge(const observe::JobView& job) {
   } else if (job.status.placed() && !job.status.finished()) {
     slots = job.status.nodes();
   }
+  std::vector<plan::Need> slotted;
   std::vector<const observe::Resources*> each;
   if (!slots.empty() && job.errors.empty()) {
-    for (const plan::Need& need : controller_.needs_of(job, state))
-      each.insert(each.end(), static_cast<std::size_t>(need.count), &need.each);
+    const std::vector<plan::Need>* needs = &controller_.needs_of(job, state);
+    if (state.memory.admission ? state.memory.admission_slots : job.status.slots) {
+      slotted = plan::with_slots(*needs);
+      needs = &slotted;
+    }
+    for (const plan::Need& need : *needs) each.insert(each.end(), static_cast<std::size_t>(need.count), &need.each);
   }
   const std::vector<bool> exists = fill_slots(job.meta.uid, slots, each.size(), gang);
   for (std::size_t rank = 0; rank < std::min(each.size(), slots.size()); ++rank) {
@@ -127,7 +132,9 @@ void Controller::SchedulerPass::seat_replacements() {
 
 void Controller::SchedulerPass::seat(const observe::JobView& job, JobState& state, int rank) {
   int first = 0;
-  for (const plan::Need& need : controller_.needs_of(job, state)) {
+  std::vector<plan::Need> needs = controller_.needs_of(job, state);
+  if (job.status.slots) needs = plan::with_slots(std::move(needs));  // one gang, one way
+  for (const plan::Need& need : needs) {
     if (rank >= first + need.count) {
       first += need.count;
       continue;
@@ -181,6 +188,7 @@ void Controller::SchedulerPass::ask() {
   for (auto& [uid, nodes] : output.placements) {
     plan::Memory& memory = tell(uid);
     memory.admission = std::move(nodes);
+    memory.admission_slots = output.slotted.contains(uid);
     memory.waiting.reset();
     controller_.queued_.erase(uid);
   }

@@ -79,6 +79,7 @@ void Planner::remove_running_pods() {
 
 void Planner::unplace(std::string_view reason, const std::string& message, bool back_off) {
   status().placement.clear();
+  status().slots = false;
   status().acceleration.reset();
   status().start_time.reset();
   status().ready.clear();

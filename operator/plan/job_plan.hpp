@@ -26,6 +26,7 @@ inline constexpr std::chrono::seconds kLongestBackOff{60};
 /// What the operator knows of a job beyond the API server. Losing it in a crash costs a repetition, never correctness.
 struct Memory {
   std::optional<std::vector<std::string>> admission;  // of the scheduler: node per node rank
+  bool admission_slots = false;                       // and with it: pods have slots there
   std::optional<Waiting> waiting;                     // of the scheduler
   std::string preempted_by;                           // of the scheduler: make room for this job
   std::map<int, std::string> replacement_nodes;       // of the scheduler, for single replicas

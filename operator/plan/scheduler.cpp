@@ -5,6 +5,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "common/contract/injection.hpp"
 #include "operator/plan/policies/quota.hpp"
 
 namespace paceline::plan {
@@ -20,6 +21,8 @@ class Pass {
       give_back(gang, whole_);
       for (const auto& [node, amount] : gang.pods) usage_[gang.queue] += weight(amount);
     }
+    any_slots_ = std::ranges::any_of(
+        input_.rooms, [](const Room& room) { return room.node->allocatable.get(contract::kRuntimeResource) > 0; });
   }
 
   SchedulerOutput run() {
@@ -38,7 +41,9 @@ class Pass {
   static double weight(const Resources& amount) {
     double sum = static_cast<double>(amount.cpu) / 1000.0;
     for (const auto& [name, milli] : amount.other) {
-      if (name.find('/') != std::string::npos) sum += static_cast<double>(milli) / 1000.0 * 16.0;
+      // A slot is no accelerator: it is there for as many pods as a node takes.
+      if (name.find('/') != std::string::npos && name != contract::kRuntimeResource)
+        sum += static_cast<double>(milli) / 1000.0 * 16.0;
     }
     return sum;
   }
@@ -75,12 +80,24 @@ class Pass {
       blocked_.insert(gang.ns);
       return;
     }
+    if (any_slots_ && admit_with_slots(gang)) return;
     if (auto chosen = place(gang.needs, gang.exclusive_nodes, input_.rooms)) {
       admit(gang, *chosen);
       return;
     } else {
       refuse(gang, chosen.error());
     }
+  }
+
+  bool admit_with_slots(const QueuedGang& gang) {
+    QueuedGang slotted = gang;
+    slotted.needs = with_slots(std::move(slotted.needs));
+    if (!quota_refusal(slotted, input_.quotas[slotted.ns]).empty()) return false;
+    const auto chosen = place(slotted.needs, slotted.exclusive_nodes, input_.rooms);
+    if (!chosen) return false;
+    admit(slotted, *chosen);
+    output_.slotted.insert(slotted.id);
+    return true;
   }
 
   void admit(const QueuedGang& gang, const std::vector<std::size_t>& chosen) {
@@ -214,12 +231,18 @@ class Pass {
   std::unordered_map<std::string, std::size_t> room_of_;
   std::map<std::string, double> usage_;
   std::set<std::string> blocked_;  // namespaces whose quota somebody earlier waits for
+  bool any_slots_ = false;         // some node offers some
   bool reserved_ = false;
   std::string head_;
   SchedulerOutput output_;
 };
 
 }  // namespace
+
+std::vector<Need> with_slots(std::vector<Need> needs) {
+  for (Need& need : needs) need.each.set(contract::kRuntimeResource, 1000);
+  return needs;
+}
 
 SchedulerOutput schedule(SchedulerInput input) { return Pass(std::move(input)).run(); }
 

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,9 +55,14 @@ struct Waiting {
 
 struct SchedulerOutput {
   std::map<std::string, std::vector<std::string>> placements;  // node names in node-rank order
+  std::set<std::string> slotted;                               // those of them that are placed with slots
   std::map<std::string, Waiting> waiting;
   std::map<std::string, std::string> preempt;  // running gang to the name of the one it makes room for
 };
+
+/// The same with one slot of its node (contract::kRuntimeResource) for each pod. A gang is placed so where that is possible without waiting; otherwise its
+/// pods copy the runtime, which every node allows.
+std::vector<Need> with_slots(std::vector<Need> needs);
 
 SchedulerOutput schedule(SchedulerInput input);
 

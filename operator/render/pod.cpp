@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/contract/env.hpp"
+#include "common/contract/injection.hpp"
 #include "common/contract/labels.hpp"
 #include "operator/api/containers.hpp"
 #include "operator/render/base64.hpp"
@@ -79,13 +80,22 @@ json& list_in(json& object, const char* key) {
   return list;
 }
 
+/// The node's agent mounts the runtime into the container that has the slot: nothing to copy, and no volume.
+void take_slot(json& trainer) {
+  json* limits = &trainer;
+  for (const char* part : {"resources", "limits"}) {
+    limits = &(*limits)[part];
+    if (!limits->is_object()) *limits = json::object();
+  }
+  (*limits)[text(contract::kRuntimeResource)] = "1";  // what is asked for follows from the limit
+}
+
 void wrap_trainer(json& trainer, json environment) {
   json command = json::array({text(contract::kRuntimeMount) + "/bin/paceline-launcher", "run", "--"});
   for (const std::string& word : api::strings_of(trainer, "command")) command.push_back(word);
   trainer["command"] = std::move(command);
   trainer["env"] = std::move(environment);
   json& mounts = list_in(trainer, "volumeMounts");
-  mounts.push_back({{"name", contract::kRuntimeVolume}, {"mountPath", contract::kRuntimeMount}, {"readOnly", true}});
   mounts.push_back({{"name", contract::kStateVolume}, {"mountPath", contract::kStateMount}});
 }
 
@@ -156,12 +166,18 @@ json render_pod(const api::TrainingJob& job, const api::Replica& replica, const 
 
   json& spec = pod["spec"] = role.pod_template.at("spec");
   json& trainer = spec["containers"][static_cast<std::size_t>(api::trainer_index(role))];
-  json& init = list_in(spec, "initContainers");
-  init.insert(init.begin(), runtime_container(spec, trainer, inputs));
   json environment = environment_of(job, replica, inputs, trainer);
-  wrap_trainer(trainer, std::move(environment));
   json& volumes = list_in(spec, "volumes");
-  volumes.push_back({{"name", contract::kRuntimeVolume}, {"emptyDir", json::object()}});
+  if (inputs.slot) {
+    take_slot(trainer);
+  } else {
+    json& init = list_in(spec, "initContainers");
+    init.insert(init.begin(), runtime_container(spec, trainer, inputs));
+    list_in(trainer, "volumeMounts")
+        .push_back({{"name", contract::kRuntimeVolume}, {"mountPath", contract::kRuntimeMount}, {"readOnly", true}});
+    volumes.push_back({{"name", contract::kRuntimeVolume}, {"emptyDir", json::object()}});
+  }
+  wrap_trainer(trainer, std::move(environment));
   volumes.push_back({{"name", contract::kStateVolume}, {"emptyDir", json::object()}});
 
   spec["restartPolicy"] = "Never";

@@ -24,6 +24,7 @@ struct PodInputs {
   std::string startup_timeout = "10m";
   bool gated = true;
   std::optional<api::Acceleration> acceleration{};
+  bool slot = false;  // the runtime comes from a slot of the node; else an init container copies it
 };
 
 nlohmann::json render_pod(const api::TrainingJob& job, const api::Replica& replica, const PodInputs& inputs);

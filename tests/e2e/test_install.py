@@ -34,11 +34,17 @@ def installed(kube: Kube, operator: Operator) -> Iterator[None]:
 
 def test_chart_runs_a_job(kube: Kube, installed: None, namespace: str) -> None:
     spec = {"scheduling": {"priorityClassName": "paceline-normal"}}
+    for node in kube.list("nodes"):
+        name = node["metadata"]["name"]
+        kube.wait("the node offers slots", lambda name=name: allocatable(kube, name) == "128", AGENTS)
     kube.create("trainingjobs", namespace, job("installed", "echo well", replicas=2, processes=2, **spec))
     handle = JobHandle(kube, namespace, "installed")
     handle.wait_phase("Succeeded")
+    # By then every node offered slots, so nothing was copied.
+    assert kube.get("trainingjobs", namespace, "installed")["status"]["placement"]["runtime"] == "Slot"
     pods = handle.pods()
     assert [pod["spec"]["priorityClassName"] for pod in pods] == ["paceline-normal"] * 2
+    assert all("initContainers" not in pod["spec"] for pod in pods)
     assert all("well" in kube.logs(namespace, pod["metadata"]["name"]) for pod in pods)
 
 

@@ -60,6 +60,7 @@ PodFacts read_pod(const json& pod) {
     facts.trainer_ended = facts.trainer_ended || at(container, "state").contains("terminated");
   for (const json& container : at(pod, "spec", "containers")) {
     facts.cpu += number_in(at(container, "resources", "requests", "cpu"));
+    facts.slots += number_in(at(container, "resources", "limits", "paceline.dev/runtime"));
     for (const json& variable : at(container, "env")) {
       const json& name = at(variable, "name");
       if (name == "PACELINE_ATTEMPT") facts.attempt = number_in(at(variable, "value"));
@@ -100,6 +101,7 @@ NodeFacts read_node(const json& node) {
   NodeFacts facts;
   facts.name = text(at(node, "metadata", "name"));
   facts.cpu = number_in(at(node, "status", "allocatable", "cpu"));
+  facts.slots = number_in(at(node, "status", "allocatable", "paceline.dev/runtime"));
   for (const json& condition : at(node, "status", "conditions")) facts.ready = at(condition, "status") == "True";
   return facts;
 }

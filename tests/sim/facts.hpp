@@ -25,6 +25,7 @@ struct PodFacts {
   bool deleting = false;
   bool trainer_ended = false;
   int cpu = 0;
+  int slots = 0;          // of paceline.dev/runtime
   int attempt = 0;        // that its launcher was seeded with
   int restarts = 0;       // likewise
   std::string optimizer;  // PACELINE_OPTIMIZER
@@ -58,6 +59,7 @@ struct NodeFacts {
   std::string name;
   bool ready = true;
   int cpu = 0;
+  int slots = 0;
   bool was_silent = false;
 };
 

@@ -122,7 +122,16 @@ void Laws::check_room(const std::string& node) {
   const auto known = facts_.nodes.find(node);
   if (known == facts_.nodes.end()) return;
   int used = 0;
-  for (const auto& [name, pod] : facts_.pods) used += !pod.terminal() && pod.place() == node ? pod.cpu : 0;
+  int slots = 0;
+  for (const auto& [name, pod] : facts_.pods) {
+    if (pod.terminal() || pod.place() != node) continue;
+    used += pod.cpu;
+    slots += pod.slots;
+  }
+  if (slots > known->second.slots) {
+    report(Law::kRoom, "node " + node + " offers " + std::to_string(known->second.slots) +
+                           " slots and was given pods with " + std::to_string(slots));
+  }
   if (used > known->second.cpu) {
     report(Law::kRoom, "node " + node + " has " + std::to_string(known->second.cpu) + " cpus and was given pods of " +
                            std::to_string(used));

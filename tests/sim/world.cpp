@@ -58,7 +58,9 @@ World::World(std::uint64_t seed, int nodes, int cpu_per_node, Defect defect)
     const std::string name = "n" + std::to_string(i);
     const json node = {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", name}}}};
     if (!plain_->create(kube::kNodes, "", node.dump())) throw std::runtime_error("cannot create a node");
-    const json room = {{"cpu", std::to_string(cpu_per_node)}, {"memory", "64Gi"}, {"pods", "110"}};
+    // Agents on two nodes of three offer slots, and few: gangs that copy the runtime and gangs that need not stand side by side.
+    json room = {{"cpu", std::to_string(cpu_per_node)}, {"memory", "64Gi"}, {"pods", "110"}};
+    if (i % 3 != 2) room["paceline.dev/runtime"] = "2";
     cluster_.poke(kube::kNodes, "", name, json{{"status", {{"allocatable", room}}}}.dump());
     set_ready(name, true);
   }

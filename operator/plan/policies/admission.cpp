@@ -64,6 +64,7 @@ void queue_up(Planner& planner) {
   if (memory.admission && memory.admission->size() == static_cast<std::size_t>(api::replica_count(planner.spec))) {
     next_life(planner);
     planner.status().set_nodes(*memory.admission);
+    planner.status().slots = memory.admission_slots;
     const auto& profile = planner.in.profile;
     planner.status().acceleration =
         api::resolve(planner.spec, profile != nullptr && profile->errors.empty() ? &profile->profile : nullptr);

@@ -143,5 +143,41 @@ TEST(Controller, AJobThatRequiresGpuDirectWaitsForANodeThatHasIt) {
   for (const json& pod : bench.pods("j")) EXPECT_EQ(pod["spec"]["nodeName"], "n1");
 }
 
+TEST(Controller, AGangSaysWhereItsRuntimeComesFromAndStaysWithThat) {
+  ControllerBench bench;
+  for (const char* name : {"n0", "n1"}) {
+    bench.add_node(name, 8);
+    bench.cluster().poke(kube::kNodes, "", name, R"({"status":{"allocatable":{"paceline.dev/runtime":"1"}}})");
+  }
+  const auto shows = [&](const std::string& job, const char* runtime, bool slot) {
+    EXPECT_EQ(bench.job(job)["status"]["placement"]["runtime"], runtime) << bench.job(job)["status"].dump(1);
+    EXPECT_EQ(bench.pods(job).size(), 2U);
+    for (const json& pod : bench.pods(job)) {
+      EXPECT_EQ(pod.dump().find("paceline.dev/runtime") != std::string::npos, slot) << pod.dump(1);
+      EXPECT_EQ(pod["spec"].contains("initContainers"), !slot) << pod.dump(1);
+    }
+  };
+  bench.add_job("first");
+  bench.settle();
+  shows("first", "Slot", true);
+  bench.add_job("second");
+  bench.settle();
+  shows("second", "Copy", false);
+
+  // A replacement is as the rest of its gang, and so is one that another operator makes.
+  bench.restart_operator();
+  bench.cluster().erase(kube::kPods, "default", bench.pods("first")[1]["metadata"]["name"].get<std::string>());
+  bench.settle();
+  bench.advance(std::chrono::seconds(20));
+  shows("first", "Slot", true);
+
+  // The next attempt chooses anew: by then the agents are gone.
+  for (const char* name : {"n0", "n1"})
+    bench.cluster().poke(kube::kNodes, "", name, R"({"status":{"allocatable":{"paceline.dev/runtime":"0"}}})");
+  bench.add_job("third");
+  bench.settle();
+  shows("third", "Copy", false);
+}
+
 }  // namespace
 }  // namespace paceline::apply

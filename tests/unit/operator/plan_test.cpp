@@ -46,6 +46,41 @@ struct Fleet {
   SchedulerInput input;
 };
 
+TEST(Scheduler, AGangHasSlotsWhereAllOfItHasThemAndElseCopies) {
+  const auto offers = [](observe::NodeView view, int slots) {
+    view.allocatable.set("paceline.dev/runtime", slots * 1000);
+    return view;
+  };
+  Fleet fleet({node("a", 4), offers(node("b", 4), 2), offers(node("c", 4), 1)});
+  fleet.queue("pair", 2, 1);
+  auto output = schedule(fleet.input);
+  EXPECT_EQ(output.placements.at("pair"), (std::vector<std::string>{"b", "b"}));
+  EXPECT_TRUE(output.slotted.contains("pair"));
+  // Three pods of three CPUs take three nodes, and one of them offers none: nobody waits for that.
+  Fleet wide({node("a", 4), offers(node("b", 4), 2), offers(node("c", 4), 1)});
+  wide.queue("wide", 3, 3);
+  output = schedule(wide.input);
+  EXPECT_EQ(output.placements.at("wide").size(), 3U);
+  EXPECT_TRUE(output.slotted.empty());
+  // What one gang has taken the next has not.
+  Fleet many({offers(node("b", 8), 2)});
+  many.queue("first", 2, 1, 0, 2);
+  many.queue("second", 2, 1, 0, 1);
+  output = schedule(many.input);
+  EXPECT_EQ(output.placements.size(), 2U);
+  EXPECT_EQ(output.slotted, std::set<std::string>{"first"});
+  // Nor does a quota on slots keep a gang back that can do without.
+  observe::QuotaView quota;
+  quota.hard = {{"requests.paceline.dev/runtime", 1000}};
+  quota.used = {{"requests.paceline.dev/runtime", 0}};
+  Fleet bounded({offers(node("b", 8), 2)});
+  bounded.input.quotas["default"] = {quota};
+  bounded.queue("pair", 2, 1);
+  output = schedule(bounded.input);
+  EXPECT_EQ(output.placements.size(), 1U);
+  EXPECT_TRUE(output.slotted.empty());
+}
+
 TEST(Scheduler, WholeGangOrNothing) {
   Fleet fleet({node("a", 4), node("b", 4)});
   fleet.queue("fits", 2, 3);

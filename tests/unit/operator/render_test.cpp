@@ -94,5 +94,41 @@ TEST(Render, TheUsersVariablesComeAfterOurs) {
             json({"/opt/paceline/bin/paceline-launcher", "run", "--", "train"}));
 }
 
+TEST(Render, APodWithASlotHasNothingToCopy) {
+  const auto job = api::parse_training_job(document());
+  PodInputs inputs;
+  const api::Replica replica = api::replicas_of(job->spec).at(0);
+  const json copies = render_pod(*job, replica, inputs);
+  inputs.slot = true;
+  json slotted = render_pod(*job, replica, inputs);
+  json& trainer = slotted["spec"]["containers"][0];
+  EXPECT_EQ(trainer["resources"]["limits"], (json{{"paceline.dev/runtime", "1"}}));
+  EXPECT_EQ(slotted.dump().find("paceline-runtime"), std::string::npos) << "no init container, no volume, no mount";
+  // All else is as it was: the same command, the same variables, the same directory.
+  EXPECT_EQ(trainer["command"], copies["spec"]["containers"][0]["command"]);
+  EXPECT_EQ(trainer["env"], copies["spec"]["containers"][0]["env"]);
+  EXPECT_EQ(environment_of(slotted).at("PACELINE_RUNTIME_DIR")["value"], "/opt/paceline");
+  EXPECT_EQ(slotted["spec"]["volumes"].size(), copies["spec"]["volumes"].size() - 1);
+  EXPECT_FALSE(copies["spec"]["containers"][0].contains("resources"));
+  ASSERT_EQ(copies["spec"]["initContainers"].size(), 1U);
+  EXPECT_EQ(copies["spec"]["initContainers"][0]["name"], "paceline-runtime");
+}
+
+TEST(Render, ASlotIsAskedForBesideWhatTheTemplateAsksFor) {
+  for (const json& resources : {json{{"limits", {{"nvidia.com/gpu", 1}}}, {"requests", {{"cpu", "2"}}}}, json("text"),
+                                json{{"limits", 7}}, json(nullptr)}) {
+    json with = document();
+    with["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"] = resources;
+    const auto job = api::parse_training_job(with);
+    if (!job) continue;  // refused before it comes here
+    PodInputs inputs;
+    inputs.slot = true;
+    const json pod = render_pod(*job, api::replicas_of(job->spec).at(0), inputs);
+    const json& limits = pod["spec"]["containers"][0]["resources"]["limits"];
+    EXPECT_EQ(limits["paceline.dev/runtime"], "1") << resources;
+    EXPECT_EQ(limits.contains("nvidia.com/gpu"), resources.contains("requests")) << resources;
+  }
+}
+
 }  // namespace
 }  // namespace paceline::render
