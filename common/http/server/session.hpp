@@ -69,7 +69,7 @@ class Session final : public ServerConnection, public ResponseWriter {
     Ec ignored;
     tcp().socket().set_option(net::ip::tcp::no_delay(true), ignored);
     tcp().expires_after(kHandshakeTimeout);
-    if (layer_.begin(*stream_, [this](auto start) { return await(std::move(start)); })) return tcp().close();
+    if (layer_.begin(*stream_, [&](auto start) { return await(std::move(start)); })) return tcp().close();
     beast::flat_buffer buffer;
     keep_ = true;
     while (keep_ && !stop.stop_requested()) {
