@@ -17,6 +17,7 @@
 #include "check.hpp"
 #include "exif.hpp"
 #include "kernels.hpp"
+#include "memory_source.hpp"
 #include "pictures.hpp"
 #include "resample.hpp"
 #include "view.hpp"
@@ -92,8 +93,9 @@ constexpr unsigned char kGrey[] = {
 };
 
 // A tar archive in memory with files of one sample after the other.
-class Archive final : public paceline::loader::Source {
+class Archive final : public paceline::loader::MemorySource {
  public:
+  Archive() : MemorySource("memory.tar") {}
   void add(const std::string& name, const std::string& data) {
     std::string block(512, '\0');
     block.replace(0, name.size(), name);
@@ -109,20 +111,6 @@ class Archive final : public paceline::loader::Source {
     bytes_ += block + data;
     bytes_.resize((bytes_.size() + 511) / 512 * 512, '\0');
   }
-  std::size_t count() const override { return 1; }
-  const std::string& name(std::size_t) const override { return name_; }
-  std::expected<std::uint64_t, std::string> size(std::size_t) const override { return bytes_.size(); }
-  std::expected<std::size_t, std::string> pread(std::size_t, std::uint64_t offset, void* target,
-                                                std::size_t size) const override {
-    if (offset >= bytes_.size()) return 0;
-    const std::size_t count = std::min<std::size_t>(size, bytes_.size() - offset);
-    std::memcpy(target, bytes_.data() + offset, count);
-    return count;
-  }
-
- private:
-  std::string bytes_;
-  std::string name_ = "memory.tar";
 };
 
 const std::string kTurned(

@@ -2,11 +2,11 @@
 // A tar shard of a training job's data set (`paceline.loader.TarShards`), read from memory.
 #include "accel/src/loader/shards.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
 
+#include "accel/tests/memory_source.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace {
@@ -14,25 +14,6 @@ namespace {
 using namespace paceline;
 
 constexpr std::size_t kBlock = 512;
-
-class Archive final : public loader::Source {
- public:
-  explicit Archive(std::string bytes) : bytes_(std::move(bytes)) {}
-  std::size_t count() const override { return 1; }
-  const std::string& name(std::size_t) const override { return name_; }
-  std::expected<std::uint64_t, std::string> size(std::size_t) const override { return bytes_.size(); }
-  std::expected<std::size_t, std::string> pread(std::size_t, std::uint64_t offset, void* target,
-                                                std::size_t size) const override {
-    if (offset >= bytes_.size()) return 0;
-    const std::size_t count = std::min<std::size_t>(size, bytes_.size() - offset);
-    std::memcpy(target, bytes_.data() + offset, count);
-    return count;
-  }
-
- private:
-  std::string bytes_;
-  std::string name_ = "fuzz.tar";
-};
 
 // A wrong checksum ends every archive at its first header: blocks that say they are headers get the right one.
 std::string with_checksums(std::string bytes) {
@@ -53,7 +34,7 @@ std::string with_checksums(std::string bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string bytes = with_checksums(std::string(fuzz::text(data, size)));
-  const auto shards = loader::Shards::open(std::make_unique<Archive>(bytes), 1);
+  const auto shards = loader::Shards::open(std::make_unique<loader::MemorySource>("fuzz.tar", bytes), 1);
   if (!shards) {
     fuzz::require(shards.error().starts_with("fuzz.tar: "), "a refusal names the archive");
     return 0;
