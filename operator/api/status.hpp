@@ -56,8 +56,7 @@ struct JobStatus {
   std::vector<Condition> conditions;
   std::vector<RoleStatus> roles;
   std::vector<PlacedNode> placement;
-  bool slots =
-      false;  // of the present placement: its pods have the runtime from slots of their nodes, not by copying it
+  bool slots = false;  // of the present placement: its pods have the runtime from slots of their nodes
   std::optional<Acceleration> acceleration;  // of the present placement, for all its pods
   nlohmann::json training;                   // null when there is none
   nlohmann::json culprit;
