@@ -74,6 +74,7 @@ Result<std::unique_ptr<http::Server>> serve_api(const Options& options, const ag
   listen.address = options.listen;
   listen.port = options.api_port;
   listen.max_connections = 16;
+  listen.idle_timeout = std::chrono::seconds(10);  // strangers, too, may connect
   listen.connections = std::move(*connections);
   return http::Server::start(std::move(listen), agent::serve_documents(documents, access));
 }

@@ -41,7 +41,7 @@ struct ServerOptions {
   std::string address = "127.0.0.1";
   std::uint16_t port = 0;  // 0: the kernel chooses, see Server::port
   std::size_t max_connections = 64;
-  std::size_t max_body_bytes = 4 * 1024 * 1024;
+  std::size_t max_body_bytes = 64 * 1024;  // times max_connections is what strangers can have held in memory
   std::chrono::milliseconds idle_timeout{60000};
   std::shared_ptr<ConnectionFactory> connections{};  // absent: plain TCP; see tls.hpp
 };

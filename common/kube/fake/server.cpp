@@ -38,6 +38,7 @@ std::uint16_t FakeServer::port() const { return server_->port(); }
 
 Result<std::unique_ptr<FakeServer>> FakeServer::start(FakeCluster& cluster, std::uint16_t port) {
   http::ServerOptions options;
+  options.max_body_bytes = 4 * 1024 * 1024;  // as large as an object of the real server may be, and more
   options.port = port;
   options.max_connections = 512;
   auto server = http::Server::start(options, [&cluster](const http::Request& request, http::ResponseWriter& writer) {
