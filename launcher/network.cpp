@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <random>
+#include <vector>
 
 #include "common/telemetry/unique_fd.hpp"
 
@@ -60,7 +62,18 @@ std::string interface_of(const std::string& address) {
 }
 
 std::uint16_t free_port(const std::string& address, std::uint16_t preferred) {
-  for (const std::uint16_t port : {preferred, std::uint16_t{0}}) {
+  // The one who asked listens only seconds later (rank 0 imports its framework first). So not a port as the system gives it,
+  // which may be the next connection's by then: one below the range of outgoing connections (ip_local_port_range, from 32768
+  // on most machines) and of Kubernetes' node ports (from 30000).
+  static constexpr std::uint16_t kFirst = 20000;
+  static constexpr std::uint16_t kCount = 5000;
+  static constexpr int kTries = 20;
+  std::vector<std::uint16_t> ports;
+  if (preferred != 0) ports.push_back(preferred);
+  std::random_device random;
+  for (int i = 0; i < kTries; ++i) ports.push_back(static_cast<std::uint16_t>(kFirst + random() % kCount));
+  ports.push_back(0);
+  for (const std::uint16_t port : ports) {
     SocketAddress wanted = numeric(address, port);
     const telemetry::UniqueFd fd(::socket(wanted.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int yes = 1;

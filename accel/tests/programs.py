@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import textwrap
@@ -16,6 +15,7 @@ from typing import IO, Protocol
 import pytest
 import rings
 from fork_server import ForkServer
+from ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,12 +70,6 @@ def runtime() -> Path:
         f"{folder} is not built: scripts/build release paceline_runtime"
     )
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Process(Protocol):

@@ -4,14 +4,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from links import Link
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "accel" / "tests"))
 from programs import runtime, train
 
 __all__ = ["link", "runtime", "train"]

@@ -8,7 +8,8 @@ import statistics
 
 import pytest
 from links import Link
-from programs import PRELUDE, Run, Train, free_port
+from ports import free_port
+from programs import PRELUDE, Run, Train
 
 PROGRAM = """
 from torch.nn.parallel import DistributedDataParallel
@@ -46,11 +47,14 @@ def timed_by_program(run: Run) -> dict[int, list[float]]:
     return {int(line[1]): [float(value) for value in line[2:]] for line in lines}
 
 
-def exposed(run: Run) -> list[float]:
-    """Medians of the ranks' steps: comm_exposed, within 5 % of the program's own timer."""
+def exposed(run: Run) -> float:
+    """Least comm_exposed of all ranks' steps, which are within 5 % of the program's own timer.
+
+    The wire bounds a step from below; a machine that is busy otherwise, or a rank that is late for its peer, only adds.
+    """
     assert run.code == 0, run.output
     own = timed_by_program(run)
-    medians = []
+    least = []
     for ring in run.rings:
         # The first step also agrees on the buckets.
         told = [record.host["comm_exposed"] for record in ring.steps[1:]]
@@ -58,12 +62,12 @@ def exposed(run: Run) -> list[float]:
         ratios = [ours / its for ours, its in zip(told, own[ring.rank][1:], strict=True)]
         assert statistics.median(ratios) == pytest.approx(1, rel=0.05), ratios
         assert statistics.median(record.host["unattributed"] / record.wall for record in ring.steps) <= 0.02
-        medians.append(statistics.median(told))
-    return medians
+        least.append(min(told))
+    return min(least)
 
 
 def test_exposed_communication_follows_the_links_rate(train: Train, link: Link) -> None:
-    medians = []
+    least = []
     for megabits in (100, 50):
         link.rate(megabits)
         run = train(
@@ -74,11 +78,10 @@ def test_exposed_communication_follows_the_links_rate(train: Train, link: Link) 
             MASTER_PORT=str(free_port()),
             GLOO_SOCKET_IFNAME="wire",
         )
-        medians.append(exposed(run))
+        least.append(exposed(run))
         wire = 4_000_000 * 8 / (megabits * 1e6)  # two ranks: each sends the whole bucket once
-        assert all(0.9 * wire < median < 1.5 * wire for median in medians[-1]), (wire, medians)
-    # Of each run the rank that did not also wait for its peer.
-    fast, slow = (min(of_ranks) for of_ranks in medians)
+        assert 0.9 * wire < least[-1] < 1.5 * wire, (wire, least)
+    fast, slow = least
     assert slow / fast == pytest.approx(2, rel=0.1)
 
 

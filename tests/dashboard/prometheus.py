@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -13,6 +12,8 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any
+
+from ports import free_port
 
 # As docs/metrics.md tells users to scrape: the series' own `namespace` and `job` win over those of the scrape.
 CONFIG = """
@@ -23,12 +24,6 @@ scrape_configs:
     static_configs:
       - targets: {targets}
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Prometheus:

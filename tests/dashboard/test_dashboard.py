@@ -22,7 +22,8 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus import Prometheus, free_port
+from ports import free_port
+from prometheus import Prometheus
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = json.loads((ROOT / "dashboards" / "paceline-training.json").read_text())

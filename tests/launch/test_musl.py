@@ -7,13 +7,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from ports import free_port
 
 # Every fact is printed by a program that musl loaded. The runtime is for glibc: opening it must fail cleanly, as Python's ctypes would see.
 PROGRAM = """
@@ -82,9 +82,7 @@ def inside(root: Path, environment: dict[str, str], *command: str) -> subprocess
 
 
 def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def replica(node: int, address: str, **more: str) -> dict[str, str]:

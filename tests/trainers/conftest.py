@@ -4,13 +4,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "accel" / "tests"))
 from fork_server import ForkServer
 from programs import runtime
 

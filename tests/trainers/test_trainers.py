@@ -16,7 +16,8 @@ import pytest
 import rings
 import torch
 from fork_server import ForkServer
-from programs import finish, free_port
+from ports import free_port
+from programs import finish
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
