@@ -244,15 +244,15 @@ INJECTED = """
         auto = {"PACELINE_COMMUNICATION": "Auto"}
         for variables, switch, text in (
             ({**auto, "PACELINE_COMMUNICATION_COMPRESSION": "Int8", "PACELINE_NUMERICS": "Lossy"},
-             "on; numerics class Lossy", "class Lossy, compression Int8:start=2, "),
+             "on (compression Int8:start=2); numerics class Lossy", "class Lossy, compression Int8:start=2, "),
             ({**auto, "PACELINE_COMMUNICATION_COMPRESSION": "Int8"}, "on; numerics class Reordered", "class Reordered, algo"),
             ({**auto, "PACELINE_COMMUNICATION_COMPRESSION": "zip"}, "on; numerics class Reordered", "class Reordered, algo"),
             ({"AIAK_HIERARCHICAL_ALLREDUCE": "1"}, "on; numerics class Reordered", "class Reordered, algo"),
             ({"AIAK_FP16_COMPRESSION": "1", "PACELINE_NUMERICS": "Reordered"}, "on; numerics class Reordered", "class Reordered, algo"),
-            ({**auto, "AIAK_FP16_COMPRESSION": "1"}, "on; numerics class Lossy", "class Lossy, compression FP16:start=2, "),
+            ({**auto, "AIAK_FP16_COMPRESSION": "1"}, "on (compression FP16:start=2); numerics class Lossy", "class Lossy, compression FP16:start=2, "),
             # Ranks that were told different things.
             ({**auto, "PACELINE_COMMUNICATION_COMPRESSION": "Int8" if dist.get_rank() else "FP16", "PACELINE_NUMERICS": "Lossy"},
-             "on; numerics class Lossy", "class Reordered, algo"),
+             f"on (compression {'Int8' if dist.get_rank() else 'FP16'}:start=2); numerics class Lossy", "class Reordered, algo"),
         ):
             lines = told(variables)
             assert lines[0].endswith("over our communicator: " + switch) and text in lines[-1], (variables, lines)

@@ -5,6 +5,7 @@
 
 #include "common/base/timestamp.hpp"
 #include "common/contract/labels.hpp"
+#include "operator/api/compression.hpp"
 #include "operator/api/object_reader.hpp"
 
 namespace paceline::api {
@@ -186,6 +187,24 @@ std::optional<bool> read_feature(ObjectReader& reader, const char* key, std::opt
   return *i == 0;
 }
 
+std::optional<std::string> read_compression(ObjectReader& reader, const AccelerationChoice& choice) {
+  auto text = reader.string("compression", 64);
+  if (!text || *text == kNoCompression) return text;
+  const auto wrong = [&](const char* problem, std::string_view remedy) {
+    reader.error("compression", reader.find("compression"), problem, std::string(remedy));
+  };
+  if (!is_compression(*text)) {
+    wrong("is no way to compress", kCompressionRemedy);
+  } else if (choice.mode == AccelerationMode::kDisabled) {
+    wrong("contradicts mode: Disabled", "remove it, or write mode: Manual");
+  } else if (choice.numerics != Numerics::kLossy) {
+    wrong("loses precision, which only numerics: Lossy allows", "write numerics: Lossy beside it, or remove it");
+  } else if (choice.communication == false) {
+    wrong("contradicts communication: Disabled", "remove one of them");
+  }
+  return text;
+}
+
 AccelerationChoice read_acceleration(ObjectReader& reader) {
   AccelerationChoice choice;
   if (const auto i = reader.one_of("mode", {"Auto", "Manual", "Disabled"})) {
@@ -200,6 +219,7 @@ AccelerationChoice read_acceleration(ObjectReader& reader) {
   choice.loader = read_feature(reader, "loader", choice.mode);
   choice.optimizer = read_feature(reader, "optimizer", choice.mode);
   choice.communication = read_feature(reader, "communication", choice.mode);
+  choice.compression = read_compression(reader, choice);
   return choice;
 }
 

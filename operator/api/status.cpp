@@ -46,8 +46,12 @@ RoleStatus read_role(const nlohmann::json& value) {
 }
 
 Acceleration read_acceleration(const nlohmann::json& value) {
-  Acceleration acceleration{text(value, "profile"), Numerics::kReordered, text(value, "loader") == "Auto",
-                            text(value, "optimizer") == "Auto", text(value, "communication") == "Auto"};
+  Acceleration acceleration{.profile = text(value, "profile"),
+                            .numerics = Numerics::kReordered,
+                            .loader = text(value, "loader") == "Auto",
+                            .optimizer = text(value, "optimizer") == "Auto",
+                            .communication = text(value, "communication") == "Auto",
+                            .compression = text(value, "compression")};
   for (const Numerics numerics : {Numerics::kBitwise, Numerics::kLossy}) {
     if (text(value, "numerics") == to_string(numerics)) acceleration.numerics = numerics;
   }
@@ -60,6 +64,7 @@ nlohmann::json write_acceleration(const Acceleration& acceleration) {
                           {"optimizer", acceleration.optimizer ? "Auto" : "Disabled"},
                           {"communication", acceleration.communication ? "Auto" : "Disabled"}};
   put(value, "profile", acceleration.profile);
+  put(value, "compression", acceleration.compression);
   return value;
 }
 

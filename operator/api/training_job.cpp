@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/api/training_job.hpp"
 
+#include "operator/api/compression.hpp"
+
 namespace paceline::api {
 
 std::string_view to_string(FrameworkType type) { return type == FrameworkType::kPyTorch ? "PyTorch" : "Custom"; }
@@ -68,9 +70,19 @@ std::optional<Acceleration> resolve(const Spec& spec, const RuntimeProfile* prof
   const auto on = [&](std::optional<bool> AccelerationChoice::* feature) {
     return (job.*feature).value_or((base.*feature).value_or(mode == AccelerationMode::kAuto));
   };
-  Acceleration result{
-      profile != nullptr ? profile->name : "", job.numerics.value_or(base.numerics.value_or(Numerics::kReordered)),
-      on(&AccelerationChoice::loader), on(&AccelerationChoice::optimizer), on(&AccelerationChoice::communication)};
+  Acceleration result{.profile = profile != nullptr ? profile->name : "",
+                      .numerics = job.numerics.value_or(base.numerics.value_or(Numerics::kReordered)),
+                      .loader = on(&AccelerationChoice::loader),
+                      .optimizer = on(&AccelerationChoice::optimizer),
+                      .communication = on(&AccelerationChoice::communication),
+                      .compression = {}};
+  const std::string compression = job.compression.value_or(base.compression.value_or(std::string(kNoCompression)));
+  if (compression != kNoCompression && result.numerics == Numerics::kLossy) {
+    const AccelerationChoice& asks = job.compression ? job : base;
+    const bool carried = job.communication.value_or(asks.communication.value_or(true));
+    if (carried) result.compression = compression;
+    result.communication = carried;
+  }
   if (!result.loader && !result.optimizer && !result.communication) return std::nullopt;
   return result;
 }

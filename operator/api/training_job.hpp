@@ -66,6 +66,7 @@ struct AccelerationChoice {
   std::optional<bool> loader;
   std::optional<bool> optimizer;
   std::optional<bool> communication;
+  std::optional<std::string> compression;  // kNoCompression, or as is_compression has it
 };
 
 /// What may change inside the training process of one gang.
@@ -75,6 +76,7 @@ struct Acceleration {
   bool loader = false;
   bool optimizer = false;
   bool communication = false;
+  std::string compression;  // empty: none
   bool operator==(const Acceleration&) const = default;
 };
 
@@ -134,7 +136,8 @@ struct RuntimeProfile {
 inline constexpr std::string_view kDefaultProfile = "default";
 
 /// The job's word first, then the profile's, then the defaults: mode Auto (all features), class Reordered. Nothing when nothing is on: the job runs as
-/// it was written, as does one of which neither says anything.
+/// it was written, as does one of which neither says anything. Compression is never a default, nothing in a lesser class than Lossy, and asks for
+/// communication where the same document leaves that unset.
 std::optional<Acceleration> resolve(const Spec& spec, const RuntimeProfile* profile);
 
 /// The queue that the job's share is counted in.

@@ -50,6 +50,7 @@ void accelerate(Builder& builder, const api::Acceleration& acceleration, const n
   if (acceleration.loader) set(env::kLoader, "Auto");
   if (acceleration.optimizer) set(env::kOptimizer, "Auto");
   if (acceleration.communication) set(env::kCommunication, "Auto");
+  if (!acceleration.compression.empty()) set(env::kCommunicationCompression, acceleration.compression);
 }
 
 }  // namespace

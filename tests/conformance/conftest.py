@@ -4,6 +4,7 @@ and accounts as the kubelet gets them for the agents' pods. The API client of th
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -42,7 +43,8 @@ def admin() -> Kube:
     # The namespace first: nobody waits for it here.
     wanted.sort(key=lambda item: item["kind"] != "Namespace")
     kube.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
-    kube.wait("NodeFabric is served", lambda: kube.is_established("nodefabrics.paceline.dev"))
+    for kind in ("nodefabrics", "runtimeprofiles", "trainingjobs"):
+        kube.wait(f"{kind} are served", functools.partial(kube.is_established, f"{kind}.paceline.dev"))
     for node in NODES:
         kube.create("nodes", "", {"metadata": {"name": node}})
 

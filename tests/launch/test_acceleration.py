@@ -52,6 +52,13 @@ def test_a_class_leaves_out_what_exceeds_it(build: Path, tmp_path: Path) -> None
         assert "Bitwise" in told[name] and told[name].startswith("off"), told
 
 
+def test_compression_reaches_the_program_with_its_class(build: Path, tmp_path: Path) -> None:
+    spec = {"mode": "Manual", "numerics": "Lossy", "compression": "PowerSGD:rank=2"}
+    told = explained(build, tmp_path, {"acceleration": spec})
+    assert told["communication"] == "on (compression PowerSGD:rank=2,start=1000)", told
+    assert told["loader"].startswith("off") and told["optimizer"].startswith("off"), told
+
+
 def test_a_job_that_says_nothing_runs_as_it_was_written(build: Path, tmp_path: Path) -> None:
     told = explained(build, tmp_path, {})
     assert all("is not set" in said for said in told.values()), told

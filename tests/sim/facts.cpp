@@ -65,6 +65,7 @@ PodFacts read_pod(const json& pod) {
       const json& name = at(variable, "name");
       if (name == "PACELINE_ATTEMPT") facts.attempt = number_in(at(variable, "value"));
       if (name == "PACELINE_OPTIMIZER") facts.optimizer = text(at(variable, "value"));
+      if (name == "PACELINE_COMMUNICATION_COMPRESSION") facts.compression = text(at(variable, "value"));
       if (name == "PACELINE_RESTARTS") facts.restarts = number_in(at(variable, "value"));
     }
   }
@@ -86,6 +87,7 @@ JobFacts read_job(const json& job) {
   facts.attempt = number(at(status, "attempt"));
   facts.restarts = number(at(status, "restarts"));
   facts.optimizer = text(at(status, "acceleration", "optimizer"));
+  facts.compression = text(at(status, "acceleration", "compression"));
   for (const json& condition : at(status, "conditions")) {
     if (at(condition, "type") == "Placed") facts.stage = text(at(condition, "reason"));
   }

@@ -25,10 +25,11 @@ struct PodFacts {
   bool deleting = false;
   bool trainer_ended = false;
   int cpu = 0;
-  int slots = 0;          // of paceline.dev/runtime
-  int attempt = 0;        // that its launcher was seeded with
-  int restarts = 0;       // likewise
-  std::string optimizer;  // PACELINE_OPTIMIZER
+  int slots = 0;            // of paceline.dev/runtime
+  int attempt = 0;          // that its launcher was seeded with
+  int restarts = 0;         // likewise
+  std::string optimizer;    // PACELINE_OPTIMIZER
+  std::string compression;  // PACELINE_COMMUNICATION_COMPRESSION
 
   bool terminal() const { return phase == "Succeeded" || phase == "Failed"; }
   bool ended() const { return terminal() || trainer_ended; }
@@ -51,6 +52,7 @@ struct JobFacts {
   std::vector<std::string> nodes;  // by node rank; empty: not placed
   std::vector<int> incarnations;   // by node rank
   std::string optimizer;           // of status.acceleration
+  std::string compression;         // of status.acceleration
 
   bool finished() const { return phase == "Succeeded" || phase == "Failed"; }
 };

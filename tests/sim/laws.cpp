@@ -85,6 +85,9 @@ void Laws::created(const PodFacts& pod) {
   } else if (pod.optimizer != job->optimizer) {
     report(Law::kOnRecord, pod.name + " has the optimizer \"" + pod.optimizer + "\", on record is \"" + job->optimizer +
                                "\" for its gang");
+  } else if (pod.compression != job->compression) {
+    report(Law::kOnRecord, pod.name + " compresses by \"" + pod.compression + "\", on record is \"" + job->compression +
+                               "\" for its gang");
   }
   if (pod.gated) {
     gated_[{pod.owner, pod.incarnation}].insert(pod.rank);

@@ -21,7 +21,7 @@ namespace paceline::sim {
 enum class Law {
   kOnePodPerReplica,  // two pods of one replica are never alive at once
   kGatesOpenAsASet,   // no gate opens before every pod of its set was created, in every attempt
-  kOnRecord,  // a pod is created only as its job's status says: placed, this node, this incarnation, this optimizer
+  kOnRecord,  // a pod is created only as its job's status says: placed, this node, this incarnation, this acceleration
   kQueuedHoldsNothing,     // at rest a job without a place has no live pod
   kRestartBudget,          // restarts stay within failurePolicy.maxRestarts
   kCountsNeverFall,        // attempt and restarts

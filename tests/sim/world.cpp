@@ -208,7 +208,10 @@ void World::collect_garbage() {
 /// The default RuntimeProfile says the opposite of what it said.
 void World::turn_profile() {
   profile_is_on_ = !profile_is_on_;
-  const json acceleration = {{"mode", "Manual"}, {"optimizer", profile_is_on_ ? "Auto" : "Disabled"}};
+  const json acceleration = {{"mode", "Manual"},
+                             {"numerics", "Lossy"},
+                             {"optimizer", profile_is_on_ ? "Auto" : "Disabled"},
+                             {"compression", profile_is_on_ ? "Int8:start=9" : "Disabled"}};
   const json spec = {{"spec", {{"acceleration", acceleration}}}};
   if (cluster_.poke(kube::kRuntimeProfiles, "", "default", spec.dump())) return;
   json profile = {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "common/contract/env.hpp"
+#include "operator/api/compression.hpp"
 #include "operator/api/containers.hpp"
 #include "operator/api/parse.hpp"
 #include "operator/api/validate.hpp"
@@ -285,6 +286,12 @@ TEST(Environment, WhatIsAcceleratedIsTheJobsAndThenTheTemplatesToSay) {
       {nlohmann::json::object(),
        {{{"name", "PACELINE_LOADER"}, {"value", "Disabled"}}, {{"value", "unnamed"}}},
        {{"NUMERICS", "Reordered"}, {"OPTIMIZER", "Auto"}, {"COMMUNICATION", "Auto"}}},
+      {{{"mode", "Manual"}, {"numerics", "Lossy"}, {"compression", "TopK:ratio=0.02"}},
+       none,
+       {{"NUMERICS", "Lossy"}, {"COMMUNICATION", "Auto"}, {"COMMUNICATION_COMPRESSION", "TopK:ratio=0.02"}}},
+      {{{"mode", "Manual"}, {"numerics", "Lossy"}, {"compression", "Int8"}},
+       {{{"name", "PACELINE_COMMUNICATION_COMPRESSION"}, {"value", "Disabled"}}},
+       {{"NUMERICS", "Lossy"}, {"COMMUNICATION", "Auto"}}},
   };
   for (const Case& test : cases) {
     auto document = minimal();
@@ -306,7 +313,8 @@ std::string shown(const std::optional<api::Acceleration>& acceleration) {
   if (!acceleration) return "nothing";
   return acceleration->profile + " " + std::string(api::to_string(acceleration->numerics)) +
          (acceleration->loader ? " loader" : "") + (acceleration->optimizer ? " optimizer" : "") +
-         (acceleration->communication ? " communication" : "");
+         (acceleration->communication ? " communication" : "") +
+         (acceleration->compression.empty() ? "" : " " + acceleration->compression);
 }
 
 TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
@@ -316,6 +324,7 @@ TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
     std::string expected;
   };
   const nlohmann::json empty = nlohmann::json::object();
+  const nlohmann::json lossy = {{"mode", "Manual"}, {"numerics", "Lossy"}, {"compression", "Int8"}};
   const Case cases[] = {
       {nullptr, nullptr, "nothing"},
       {nullptr, empty, " Reordered loader optimizer communication"},
@@ -331,6 +340,17 @@ TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
       {{{"loader", "Auto"}, {"optimizer", "Auto"}}, {{"mode", "Disabled"}}, "nothing"},
       {{{"mode", "Manual"}, {"loader", "Auto"}}, {{"loader", "Disabled"}}, "nothing"},
       {{{"mode", "Manual"}, {"loader", "Auto"}}, {{"optimizer", "Auto"}}, "p Reordered loader optimizer"},
+      // Compression: never unless it is named, in its class alone, and with what carries it.
+      {nullptr, {{"numerics", "Lossy"}}, " Lossy loader optimizer communication"},
+      {nullptr, lossy, " Lossy communication Int8"},
+      {{{"communication", "Disabled"}}, lossy, "p Lossy communication Int8"},
+      {lossy, nullptr, "p Lossy communication Int8"},
+      {lossy, {{"loader", "Auto"}}, "p Lossy loader communication Int8"},
+      {lossy, {{"compression", "Disabled"}}, "nothing"},
+      {lossy, {{"communication", "Disabled"}}, "nothing"},
+      {lossy, {{"numerics", "Reordered"}, {"optimizer", "Auto"}}, "p Reordered optimizer"},
+      {lossy, {{"numerics", "Lossy"}, {"compression", "FP16"}}, "p Lossy communication FP16"},
+      {{{"mode", "Disabled"}}, lossy, "p Lossy communication Int8"},
   };
   for (const Case& test : cases) {
     auto document = minimal();
@@ -344,6 +364,63 @@ TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
     EXPECT_EQ(shown(api::resolve(job->spec, test.profile.is_null() ? nullptr : &*profile)), test.expected)
         << test.profile << test.job;
   }
+}
+
+TEST(Compression, HasOneSpelling) {
+  for (const char* text : {"FP16", "BF16:start=2", "Int8:start=100", "TopK", "TopK:ratio=0.01", "TopK:ratio=0.000001",
+                           "TopK:start=7", "TopK:ratio=0.5,start=10", "PowerSGD", "PowerSGD:rank=4",
+                           "PowerSGD:start=1000", "PowerSGD:rank=1,start=999999999"})
+    EXPECT_TRUE(api::is_compression(text)) << text;
+  for (const char* text : {"",
+                           "Disabled",
+                           "fp16",
+                           "FP16:",
+                           "FP16:start",
+                           "FP16:start=",
+                           "FP16:start=1",
+                           "FP16:start=02",
+                           "FP16:start=2,",
+                           "FP16:start=-2",
+                           "FP16:ratio=0.1",
+                           "Int8:rank=1",
+                           "TopK:ratio=1",
+                           "TopK:ratio=0.",
+                           "TopK:ratio=0.0",
+                           "TopK:ratio=.1",
+                           "TopK:ratio=0.10",
+                           "TopK:ratio=0.0000001",
+                           "TopK:start=2,ratio=0.1",
+                           "TopK:ratio=0.1,",
+                           "TopK:ratio=0.1,ratio=0.1",
+                           "PowerSGD:rank=0",
+                           "PowerSGD:rank=1,rank=1",
+                           "PowerSGD:ratio=0.1",
+                           "PowerSGD:start=1",
+                           "PowerSGD:start=1000000000",
+                           "OneBit",
+                           " FP16",
+                           "FP16 ",
+                           "FP16\n"})
+    EXPECT_FALSE(api::is_compression(text)) << text;
+}
+
+TEST(Compression, RefusedWhereItContradicts) {
+  const auto wrong = [](const nlohmann::json& acceleration) {
+    auto document = minimal();
+    document["spec"]["acceleration"] = acceleration;
+    return error_of(document);
+  };
+  EXPECT_THAT(wrong({{"compression", "Int8"}}),
+              testing::HasSubstr("spec.acceleration.compression: \"Int8\" loses precision, which only numerics: Lossy "
+                                 "allows; write numerics: Lossy beside it"));
+  EXPECT_THAT(wrong({{"compression", "zip"}, {"numerics", "Lossy"}}),
+              testing::HasSubstr("\"zip\" is no way to compress; write Disabled, FP16"));
+  EXPECT_THAT(wrong({{"compression", "FP16"}, {"numerics", "Lossy"}, {"mode", "Disabled"}}),
+              testing::HasSubstr("contradicts mode: Disabled"));
+  EXPECT_THAT(wrong({{"compression", "FP16"}, {"numerics", "Lossy"}, {"communication", "Disabled"}}),
+              testing::HasSubstr("contradicts communication: Disabled"));
+  EXPECT_THAT(wrong({{"compression", 8}}), testing::HasSubstr("compression: 8 is not a string"));
+  EXPECT_EQ(wrong({{"compression", "Disabled"}, {"mode", "Disabled"}}), "");
 }
 
 TEST(RuntimeProfile, BadOneNamesTheField) {

@@ -39,15 +39,18 @@ TEST(RuntimeProfiles, JobThatNamesOneWaitsForIt) {
   create_profile(bench, "quick", {{"loader", "On"}});
   bench.settle();
   EXPECT_EQ(bench.job("j")["status"]["reason"], "RuntimeProfileInvalid");
-  bench.cluster().poke(kube::kRuntimeProfiles, "", "quick", R"({"spec":{"acceleration":{"loader":"Disabled"}}})");
+  bench.cluster().poke(
+      kube::kRuntimeProfiles, "", "quick",
+      R"({"spec":{"acceleration":{"loader":"Disabled","numerics":"Lossy","compression":"PowerSGD:rank=2"}}})");
   bench.settle();
   EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
   EXPECT_EQ(optimizers(bench, "j"), (std::multiset<std::string>{"Auto", "Auto"}));
   EXPECT_EQ(bench.job("j")["status"]["acceleration"], (json{{"profile", "quick"},
-                                                            {"numerics", "Reordered"},
+                                                            {"numerics", "Lossy"},
                                                             {"loader", "Disabled"},
                                                             {"optimizer", "Auto"},
-                                                            {"communication", "Auto"}}));
+                                                            {"communication", "Auto"},
+                                                            {"compression", "PowerSGD:rank=2"}}));
 }
 
 TEST(RuntimeProfiles, DefaultServesWhoNamesNoneAndAGangKeepsWhatItHas) {

@@ -82,7 +82,7 @@ def install() -> None:
     _patch(kind)
     _compression = _wanted_compression()
     _report.numerics = "Reordered" if _compression is None else "Lossy"
-    _report.switch = "on"
+    _report.switch = "on" if _compression is None else f"on (compression {_compression})"
 
 
 def _wanted_compression() -> Compression | None:

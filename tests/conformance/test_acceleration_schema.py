@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""spec.acceleration.compression in the schemas that the API server enforces: its one spelling, and what it needs beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kube import ApiError, Kube, Object
+
+LOSSY = {"numerics": "Lossy"}
+
+
+def create(kube: Kube, kind: str, name: str, acceleration: Any) -> Object:
+    head = {"apiVersion": "paceline.dev/v1alpha1", "kind": kind, "metadata": {"name": name}}
+    if kind == "RuntimeProfile":
+        return kube.create("runtimeprofiles", "", {**head, "spec": {"acceleration": acceleration}})
+    trainer = {"name": "trainer", "image": "none", "command": ["train"]}
+    role = {"name": "worker", "replicas": 1, "template": {"spec": {"containers": [trainer]}}}
+    spec = {"framework": {"type": "Custom"}, "roles": [role], "acceleration": acceleration}
+    return kube.create("trainingjobs", "default", {**head, "spec": spec})
+
+
+@pytest.mark.parametrize("kind", ["TrainingJob", "RuntimeProfile"])
+def test_it_is_kept_as_it_is_spelled(admin: Kube, kind: str) -> None:
+    texts = ("Int8", "BF16:start=2", "TopK:ratio=0.01,start=20", "TopK:start=3", "PowerSGD:rank=4,start=1000")
+    for number, text in enumerate(texts):
+        asked = {**LOSSY, "communication": "Auto", "compression": text}
+        assert create(admin, kind, f"kept-{number}", asked)["spec"]["acceleration"] == asked
+    create(admin, kind, "kept-off", {"mode": "Disabled", "compression": "Disabled"})
+
+
+@pytest.mark.parametrize("kind", ["TrainingJob", "RuntimeProfile"])
+@pytest.mark.parametrize(
+    ("acceleration", "words"),
+    [
+        ({"compression": "Int8"}, "write numerics: Lossy beside it, or remove compression"),
+        ({"compression": "FP16", "numerics": "Reordered"}, "write numerics: Lossy beside it"),
+        ({**LOSSY, "compression": "FP16", "communication": "Disabled"}, "contradicts communication: Disabled"),
+        ({**LOSSY, "compression": "FP16", "mode": "Disabled"}, "mode: Disabled contradicts"),
+        ({**LOSSY, "compression": "TopK:ratio=2"}, "spec.acceleration.compression"),
+        ({**LOSSY, "compression": "PowerSGD:start=1"}, "spec.acceleration.compression"),
+        ({**LOSSY, "compression": "zip"}, "spec.acceleration.compression"),
+    ],
+)
+def test_what_it_contradicts_is_refused_with_the_remedy(
+    admin: Kube, kind: str, acceleration: Object, words: str
+) -> None:
+    with pytest.raises(ApiError) as caught:
+        create(admin, kind, "wrong", acceleration)
+    assert words in caught.value.message, caught.value.message
