@@ -266,6 +266,21 @@ def test_the_same_whoever_makes_it_and_gone_on_from_anywhere(tmp_path: Path) -> 
     running.close()
     parts = [ImageShards(paths, 5, 24, rank=rank, ranks=2, drop_last=True, **options) for rank in range(2)]
     assert [len(part) for part in parts] == [2, 2] and len(set(sum(map(numbers_of, parts), []))) == 20
+    # Three ranks make a batch each, then two go on: every picture once, and the same one.
+    made, states = [], []
+    for rank in range(3):
+        part = ImageShards(paths, 2, 24, rank=rank, ranks=3, **options)
+        part.set_epoch(2)
+        made.append(next(iter(part)))
+        states.append(part.state_dict(2))
+    for rank in range(2):
+        part = ImageShards(paths, 4, 24, rank=rank, ranks=2, **options)
+        part.load_state_dict(states)
+        made += list(part)
+    assert len(numbers_of(made)) == 24 and set(numbers_of(made)) == set(range(23)), "23 - 6 are uneven for two"
+    expected = {number: one for ones, numbers in batches for one, number in zip(ones, numbers.tolist())}
+    for ones, numbers in made:
+        assert all(torch.equal(one, expected[number]) for one, number in zip(ones, numbers.tolist()))
 
 
 def test_batches_that_are_kept_stay_as_they_are(tmp_path: Path) -> None:

@@ -163,17 +163,81 @@ def test_an_epoch_is_gone_on_from_at_any_sample(tmp_path: Path) -> None:
 def test_a_state_of_another_order_is_refused(tmp_path: Path) -> None:
     shards = numbered(tmp_path, [9, 4])
     state = ShardSampler(shards, seed=5, ranks=2).state_dict(3)
-    with pytest.raises(ValueError, match="ranks was 2 and is 4"):
-        ShardSampler(shards, seed=5, ranks=4).load_state_dict(state)
     with pytest.raises(ValueError, match="seed was 5 and is 6"):
         ShardSampler(shards, seed=6, ranks=2).load_state_dict(state)
     (tmp_path / "other").mkdir()
     with pytest.raises(ValueError, match="shards was"):
         ShardSampler(numbered(tmp_path / "other", [9, 5]), seed=5, ranks=2).load_state_dict(state)
-    with pytest.raises(ValueError, match="first is 8: this rank has 7 samples"):
+    with pytest.raises(ValueError, match="first is 8: rank 0 of 2 had 7 samples"):
         ShardSampler(shards, seed=5, ranks=2).load_state_dict({**state, "first": 8})
     with pytest.raises(ValueError, match="delivered is 8"):
         ShardSampler(shards, ranks=2).state_dict(8)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("worlds", [(4, 2), (2, 5, 3), (3, 1, 1, 7), (1, 40)])
+def test_other_ranks_go_on_with_what_is_left(tmp_path: Path, worlds: tuple[int, ...], drop_last: bool) -> None:
+    """Each number of ranks has its part, unevenly far, and hands over to the next."""
+    shards = numbered(tmp_path, [9, 4, 11, 7])
+    seen: list[int] = []
+    states: Any = None
+    for turn, ranks in enumerate(worlds):
+        options: dict[str, Any] = {"seed": 5, "window": 2, "ranks": ranks, "drop_last": drop_last}
+        samplers = [ShardSampler(shards, rank=rank, **options) for rank in range(ranks)]
+        for sampler in samplers:
+            if states is None:
+                sampler.set_epoch(3)
+            else:
+                sampler.load_state_dict(pickle.loads(pickle.dumps(states)))
+                sampler.set_epoch(3)  # as every trainer calls it
+        assert len({len(sampler) for sampler in samplers}) == 1, "no rank waits for another at the epoch's end"
+        left = len(samplers[0])
+        last = turn + 1 == len(worlds)
+        had = [left if last else min(left, rank % 3 + 1) for rank in range(ranks)]
+        seen += sum((list(sampler)[:count] for sampler, count in zip(samplers, had)), [])
+        states = [sampler.state_dict(count) for sampler, count in zip(samplers, had)]
+    twice = len(seen) - len(set(seen))
+    if drop_last:
+        assert twice == 0 and 31 - len(seen) < worlds[-1]
+    else:
+        assert set(seen) == set(range(31)) and twice < worlds[-1], "but to fill the last ranks' share"
+
+
+def test_one_state_stands_for_all_that_were_as_far(tmp_path: Path) -> None:
+    shards = numbered(tmp_path, [9, 4, 11])
+    old = [ShardSampler(shards, seed=5, rank=rank, ranks=4) for rank in range(4)]
+    new = [ShardSampler(shards, seed=5, rank=rank, ranks=2) for rank in range(2)]
+    for sampler in new:
+        sampler.load_state_dict(old[2].state_dict(2))
+    assert sorted(sum((list(sampler)[:2] for sampler in old), []) + sum(map(list, new), [])) == list(range(24))
+    # The same ones, each where it was.
+    again = ShardSampler(shards, seed=5, rank=1, ranks=4)
+    again.load_state_dict([sampler.state_dict(sampler._order.rank + 1) for sampler in reversed(old)])
+    assert list(again) == list(old[1])[2:]
+    new[0].set_epoch(1)
+    fresh = ShardSampler(shards, seed=5, rank=0, ranks=2)
+    fresh.set_epoch(1)
+    assert list(new[0]) == list(fresh), "the next epoch is whole"
+
+
+def test_states_that_are_not_of_one_pass_are_refused(tmp_path: Path) -> None:
+    shards = numbered(tmp_path, [9, 4])
+    states = [ShardSampler(shards, rank=rank, ranks=3).state_dict(1) for rank in range(3)]
+    sampler = ShardSampler(shards, ranks=2)
+    for given, why in (
+        ([], "an empty list"),
+        (states[:2], "2 of 3 ranks, and that of rank 2 is missing"),
+        ([*states, states[0]], "4 of 3 ranks, and one comes twice"),
+        ([*states[:2], {**states[2], "epoch": 1}], "epoch is 0 and 1"),
+        ({**states[0], "left": [[0, 14]]}, r"left has \[0, 14\]"),
+        ({**states[0], "left": [[0, 5], [4, 6]]}, r"left has \[4, 6\]"),
+        ({**states[0], "left": 3}, "left has None"),
+        ({**states[0], "first": -1}, "the state's first is -1"),
+        ({**states[0], "ranks": "3"}, "the state's ranks is '3'"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            sampler.load_state_dict(given)
+    assert len(sampler) == 7, "and nothing has changed"
 
 
 @pytest.mark.parametrize(

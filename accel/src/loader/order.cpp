@@ -10,10 +10,6 @@
 namespace paceline::loader {
 namespace {
 
-void permute(std::span<std::uint64_t> values, Random random) {
-  for (std::size_t left = values.size(); left > 1; --left) std::swap(values[left - 1], values[random.below(left)]);
-}
-
 // The whole sequence, before ranks divide it: one window after the other.
 class Sequence {
  public:
@@ -21,7 +17,7 @@ class Sequence {
       : order_(order), counts_(counts), begins_(counts.size()), shards_(counts.size()) {
     std::exclusive_scan(counts.begin(), counts.end(), begins_.begin(), std::uint64_t{0});
     std::iota(shards_.begin(), shards_.end(), std::uint64_t{0});
-    if (order.shuffle) permute(shards_, Random(order.seed, order.epoch, 0));
+    if (order.shuffle) permute(std::span(shards_), Random(order.seed, order.epoch, 0));
   }
 
   std::uint64_t at(std::uint64_t place) {
@@ -45,7 +41,7 @@ class Sequence {
       window_.clear();
       for (const std::uint64_t shard : window)
         for (std::uint64_t i = 0; i < counts_[shard]; ++i) window_.push_back(begins_[shard] + i);
-      if (order_.shuffle) permute(window_, Random(order_.seed, order_.epoch, number));
+      if (order_.shuffle) permute(std::span(window_), Random(order_.seed, order_.epoch, number));
       return;
     }
   }

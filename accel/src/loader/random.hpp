@@ -5,7 +5,10 @@
 // Ownership: none. Threads: a value. Failure: none.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <utility>
 
 namespace paceline::loader {
 
@@ -38,5 +41,10 @@ class Random {
 
   std::uint64_t state_;
 };
+
+template <typename Value>
+void permute(std::span<Value> values, Random random) {
+  for (std::size_t left = values.size(); left > 1; --left) std::swap(values[left - 1], values[random.below(left)]);
+}
 
 }  // namespace paceline::loader

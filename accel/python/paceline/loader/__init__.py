@@ -17,9 +17,11 @@ import torch.utils.data
 from paceline.loader import _iterator, _patch, _report
 from paceline.loader._images import ImageShards
 from paceline.loader._records import RecordShards
-from paceline.loader._shards import ShardSampler, TarShards
+from paceline.loader._sampler import ShardSampler
+from paceline.loader._shards import TarShards
+from paceline.loader._token_batches import TokenBatches
 
-__all__ = ["DataLoader", "ImageShards", "RecordShards", "ShardSampler", "TarShards", "accelerate"]
+__all__ = ["DataLoader", "ImageShards", "RecordShards", "ShardSampler", "TarShards", "TokenBatches", "accelerate"]
 
 Sample = TypeVar("Sample", covariant=True)
 

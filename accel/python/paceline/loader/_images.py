@@ -17,7 +17,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from paceline.loader import _pictures_native as native
 from paceline.loader import _report
-from paceline.loader._shards import ShardSampler, TarShards
+from paceline.loader._resume import States
+from paceline.loader._sampler import ShardSampler
+from paceline.loader._shards import TarShards
 
 
 class _Memory:
@@ -188,13 +190,13 @@ class ImageShards(IterableDataset[Any]):
         finally:
             pictures.close()
 
-    def state_dict(self, delivered: int | None = None) -> dict[str, int]:
+    def state_dict(self, delivered: int | None = None) -> dict[str, Any]:
         """Of this epoch, after what the pass that runs has yielded; or after `delivered` samples of it, which the program must say if the
         workers of a DataLoader iterate."""
         return self._sampler.state_dict(self._delivered if delivered is None else delivered)
 
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """The next pass begins where the state was taken."""
+    def load_state_dict(self, state: States) -> None:
+        """The next pass begins where the state was taken, by as many ranks or by others: see ShardSampler."""
         self._sampler.load_state_dict(state)
         self._delivered = 0
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from paceline import _library
-from paceline.loader._shards import WHY, Order, Ordered
+from paceline.loader._ordered import Order, Ordered
 
 _DTYPES = {
     "|b1": "bool",
@@ -48,7 +48,6 @@ class _Functions:
         self.columns = quick("paceline_records_columns", handle, result=number)
         self.column = quick("paceline_records_column", handle, number, text, text, shape, numbers, sizes)
         self.read = waiting("paceline_records_read", handle, size, number, ctypes.c_void_p, size, *why)
-        self.length = quick("paceline_records_length", handle, order, sizes)
         self.order = waiting("paceline_records_order", handle, order, size, size, sizes)
 
 
@@ -76,22 +75,13 @@ class RecordShards(Ordered):
         dtype: torch.dtype | None = None,
         shape: Sequence[int] = (),
     ) -> None:
-        if isinstance(paths, (str, bytes, os.PathLike)):
-            raise TypeError(f"paths is {paths!r}: it must be a list of paths, in the order that all ranks have")
         if dtype is None and len(shape) > 0:
             raise ValueError(f"shape is {tuple(shape)}, without a dtype: NumPy's files have their own")
         if any(side < 1 for side in shape):
             raise ValueError(f"shape is {tuple(shape)}: each side must be at least 1")
-        self._paths = [os.fspath(each) for each in paths]
         self._decode, self._raw = decode, None if dtype is None else (dtype, tuple(shape))
-        self._functions = _functions()
-        self._handle = ctypes.c_void_p()
         size = 0 if dtype is None else math.prod(shape) * torch.empty(0, dtype=dtype).element_size()
-        names = (ctypes.c_char_p * len(self._paths))(*(os.fsencode(each) for each in self._paths))
-        why = ctypes.create_string_buffer(WHY)
-        if self._functions.open(names, len(self._paths), size, ctypes.byref(self._handle), why, WHY) != 0:
-            raise OSError(why.value.decode(errors="replace") or f"{len(self._paths)} files cannot be opened")
-        self._length = int(self._functions.samples(self._handle))
+        self._open(paths, _functions(), size)
         self._columns = [self._column(number) for number in range(self._functions.columns(self._handle))]
 
     def _column(self, number: int) -> tuple[str, torch.dtype, tuple[int, ...], int]:
@@ -111,22 +101,9 @@ class RecordShards(Ordered):
         dtype, shape = self._raw or (None, ())
         return functools.partial(RecordShards, dtype=dtype, shape=shape), (self._paths, self._decode)
 
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._functions.close(self._handle)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> Any:
-        at = int(index) + (self._length if index < 0 else 0)
-        if not 0 <= at < self._length:
-            raise IndexError(f"sample {index} of {self._length}")
+    def _sample(self, at: int) -> Any:
         sample = {}
         for number, (name, dtype, shape, size) in enumerate(self._columns):
             sample[name] = row = torch.empty(shape, dtype=dtype)
-            why = ctypes.create_string_buffer(WHY)
-            if self._functions.read(self._handle, at, number, row.data_ptr(), size, why, WHY) != 0:
-                raise OSError(why.value.decode(errors="replace"))
-        found = sample[""] if list(sample) == [""] else sample
-        return found if self._decode is None else self._decode(found)
+            self._read(at, number, row.data_ptr(), size)
+        return sample[""] if list(sample) == [""] else sample

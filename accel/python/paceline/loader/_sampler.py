@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order in which each rank sees the samples of shards, and how an epoch is gone on from, by as many ranks or by others."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import Sampler
+
+from paceline.loader import _resume
+from paceline.loader._ordered import DROP_LAST, SHUFFLE, Order, Ordered
+
+_CHUNK = 4096  # samples of the order asked for at once
+
+
+class ShardSampler(Sampler[int]):
+    """One rank's samples of an epoch. Shuffled, the shards are permuted, and then the samples within each `window` of shards that are
+    neighbours now; ranks divide the sequence into blocks, so each reads its own shards. All of it follows from `seed`, the epoch and the
+    shards' sizes, and from no random state.
+
+    An epoch is gone on from at any sample: what a loader has delivered, not what it has fetched ahead, is the program's to say.
+
+        state = sampler.state_dict(delivered=(step + 1) * batch_size)
+        sampler.load_state_dict(state)  # the next pass begins there
+
+    By other ranks too, as many as there are now: they divide what was not delivered, no sample of it twice. Ranks that train in step have all
+    had as much, so any one's state will do; else give the list of all ranks' states.
+    """
+
+    def __init__(
+        self,
+        shards: Ordered,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        rank: int | None = None,
+        ranks: int | None = None,
+        window: int = 4,
+        drop_last: bool = False,
+    ) -> None:
+        rank, ranks = _resume.rank_of(rank, ranks)
+        _resume.check("window", window, 1, 32)
+        _resume.check("seed", seed, 0, 64)
+        self._shards = shards
+        flags = (SHUFFLE if shuffle else 0) | (DROP_LAST if drop_last else 0)
+        self._order = Order(ctypes.sizeof(Order), flags, seed, 0, rank, ranks, window, 0)
+        self._first = 0
+        # Places of the epoch that its ranks divide: all, or what earlier ones have left.
+        self._left: _resume.Ranges = self._whole()
+
+    def _whole(self) -> _resume.Ranges:
+        return [(0, len(self._shards))] if len(self._shards) else []
+
+    def set_epoch(self, epoch: int) -> None:
+        """Another epoch begins at its begin; the same one stays where it was told to go on."""
+        _resume.check("epoch", epoch, 0, 64)
+        if epoch != self._order.epoch:
+            self._order.epoch, self._first, self._left = epoch, 0, self._whole()
+
+    def _block(self, left: _resume.Ranges, ranks: int) -> tuple[int, int]:
+        """How many samples each rank has, and how many there are."""
+        total = sum(end - begin for begin, end in left)
+        return (total // ranks if self._order.flags & DROP_LAST else -(-total // ranks)), total
+
+    def __len__(self) -> int:
+        return self._block(self._left, self._order.ranks)[0] - self._first
+
+    def __iter__(self) -> Iterator[int]:
+        # The pass is that of this moment, whatever is set while it runs.
+        order, left = Order.from_buffer_copy(self._order), self._left
+        length, total = self._block(left, order.ranks)
+        at, end = order.rank * length + self._first, (order.rank + 1) * length
+        while at < end:
+            place = at % total  # the last rank may begin again
+            count = min(_CHUNK, end - at, total - place)
+            for first, last in _resume.part(left, place, place + count):
+                yield from self._shards._places(order, first, last - first)
+            at += count
+
+    def _identity(self) -> dict[str, Any]:
+        """What a state fits."""
+        order = self._order
+        of_order = {name: int(getattr(order, name)) for name in ("flags", "seed", "window")}
+        return {**of_order, "shards": self._shards.identity}
+
+    def state_dict(self, delivered: int) -> dict[str, Any]:
+        """Of this epoch, when the program has had `delivered` samples of the pass that runs, or has ended."""
+        left = len(self)
+        if not 0 <= delivered <= left:
+            raise ValueError(f"delivered is {delivered}: this pass has {left} samples")
+        order = self._order
+        place = {"epoch": int(order.epoch), "rank": int(order.rank), "ranks": int(order.ranks)}
+        return {
+            **self._identity(),
+            **place,
+            "first": self._first + delivered,
+            "left": [list(each) for each in self._left],
+        }
+
+    def load_state_dict(self, state: _resume.States) -> None:
+        """The next pass begins where the state was taken. Of another number of ranks, it is one state, where all had as much, or the list of
+        all ranks' states."""
+        saved = _resume.read(state, self._identity(), ["left"])
+        left = _resume.ranges_of(saved.state.get("left"), len(self._shards))
+        length, total = self._block(left, len(saved.firsts))
+        for rank, first in enumerate(saved.firsts):
+            if first > length:
+                raise ValueError(
+                    f"the state's first is {first}: rank {rank} of {len(saved.firsts)} had {length} samples"
+                )
+        if len(saved.firsts) == self._order.ranks:
+            self._left, self._first = left, saved.of(self._order.rank)
+        else:
+            had = ((rank * length, rank * length + first) for rank, first in enumerate(saved.firsts))
+            taken = [(min(begin, total), min(end, total)) for begin, end in had]
+            self._left, self._first = _resume.without(left, taken), 0
+        self._order.epoch = saved.epoch

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of samples of different lengths that take the ranks of a step equally long (paceline/batches.h)."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import functools
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import Sampler
+
+from paceline import _library
+from paceline.loader import _resume
+from paceline.loader._ordered import SHUFFLE as SHUFFLE_ORDER
+from paceline.loader._ordered import Order, Ordered
+
+SHUFFLE, DROP_LAST, PADDED = 1, 2, 4
+NO_LIMIT = (1 << 64) - 1
+_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+class _Batching(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("seed", ctypes.c_uint64),
+        ("epoch", ctypes.c_uint64),
+        ("max_tokens", ctypes.c_uint64),
+        ("max_samples", ctypes.c_uint64),
+        ("pool", ctypes.c_uint64),
+        ("ranks", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
+class _Functions:
+    """The exported functions, typed. Raises OSError or AttributeError where there are none."""
+
+    def __init__(self) -> None:
+        waiting = functools.partial(_library.typed, _library.opened())  # sorting takes its time
+        memory, size = ctypes.c_void_p, ctypes.c_uint64
+        order, number = ctypes.POINTER(Order), ctypes.POINTER(size)
+        self.sequence = waiting("paceline_batches_sequence", number, size, order, memory)
+        batching = ctypes.POINTER(_Batching)
+        self.plan = waiting("paceline_batches_plan", batching, memory, size, memory, size, memory, memory, number)
+
+
+@functools.cache
+def _functions() -> _Functions:
+    return _Functions()
+
+
+class _Plan:
+    """Every rank's batches of an epoch: batch `step * ranks + rank` is that rank's."""
+
+    def __init__(self, samples: torch.Tensor, ends: torch.Tensor, ranks: int) -> None:
+        self.samples, self.ends, self.ranks = samples, ends, ranks
+        self.steps = len(ends) // ranks
+
+    def batch(self, step: int, rank: int) -> list[int]:
+        number = step * self.ranks + rank
+        begin = int(self.ends[number - 1]) if number else 0
+        return self.samples[begin : int(self.ends[number])].tolist()
+
+
+class TokenBatches(Sampler[Any]):
+    """One rank's batches of samples of different lengths, as the `batch_sampler` of a loader: sorted into buckets of like length, and so that
+    the ranks of each step have as many tokens to work on. `lengths` has a number for each sample.
+
+        batches = paceline.loader.TokenBatches(lengths, max_tokens=16384, seed=1)
+        loader = torch.utils.data.DataLoader(dataset, batch_sampler=batches, collate_fn=pad)
+        for epoch in range(3):
+            batches.set_epoch(epoch)
+            for batch in loader: ...
+
+    No batch costs more than `max_tokens`: with `padded` its longest sample times its samples, else (for samples that are packed one behind the
+    other) their sum; nor has it more than `max_samples`. Every rank has the same number of batches. The samples that a last step cannot share
+    out, fewer than `ranks`, are joined by others once more, or with `drop_last` left out. `pool` steps' worth of samples are sorted together:
+    more make steps more alike, fewer leave the order more to chance. With `shards` (TarShards, RecordShards) a pool is of shards that are
+    neighbours in the order of ShardSampler with this `window`, so that each rank reads few at a time.
+
+    All of it follows from the arguments and the epoch, on every machine, and from no random state. An epoch is gone on from at any batch, by as
+    many ranks or by others: `state_dict(delivered)` says how many batches the program has had; load_state_dict takes it as ShardSampler does.
+    `balance()` says how alike the ranks' work is. An epoch takes 16 bytes of memory for each sample.
+    """
+
+    def __init__(
+        self,
+        lengths: Any,
+        max_tokens: int,
+        *,
+        max_samples: int | None = None,
+        padded: bool = True,
+        shards: Ordered | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        rank: int | None = None,
+        ranks: int | None = None,
+        window: int = 4,
+        pool: int = 64,
+        drop_last: bool = False,
+    ) -> None:
+        self._rank, self._ranks = _resume.rank_of(rank, ranks)
+        for name, value, least, bits in (
+            ("max_tokens", max_tokens, 1, 32),
+            ("max_samples", 1 if max_samples is None else max_samples, 1, 63),
+            ("seed", seed, 0, 64),
+            ("window", window, 1, 32),
+            ("pool", pool, 1, 32),
+        ):
+            _resume.check(name, value, least, bits)
+        self._lengths = _checked(lengths, max_tokens)
+        if shards is not None and len(shards) != len(self._lengths):
+            raise ValueError(
+                f"lengths has {len(self._lengths)} numbers, and the shards {len(shards)} samples: give one for each"
+            )
+        self._shards = shards
+        self._order = Order(ctypes.sizeof(Order), SHUFFLE_ORDER if shuffle else 0, seed, 0, 0, 1, window, 0)
+        flags = (SHUFFLE if shuffle else 0) | (DROP_LAST if drop_last else 0) | (PADDED if padded else 0)
+        most = NO_LIMIT if max_samples is None else max_samples
+        self._batching = _Batching(ctypes.sizeof(_Batching), flags, seed, 0, max_tokens, most, 0, 0, 0)
+        self._pool = pool
+        self._sum = int(self._lengths.sum())
+        bytes_of = ctypes.c_char * (8 * len(self._lengths))
+        self._crc = zlib.crc32(bytes_of.from_address(self._lengths.data_ptr()) if len(self._lengths) else b"")
+        self._functions = _functions()
+        self._first = 0
+        self._past: list[list[int]] = []  # what ranks before these had of the epoch: batches, by rank
+        self._made: _Plan | None = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Another epoch begins at its begin; the same one stays where it was told to go on."""
+        _resume.check("epoch", epoch, 0, 64)
+        if epoch != self._batching.epoch:
+            self._begin(epoch, [], 0)
+
+    def _begin(self, epoch: int, past: list[list[int]], first: int) -> None:
+        self._batching.epoch = self._order.epoch = epoch
+        self._past, self._first, self._made = past, first, None
+
+    def _sequence(self) -> torch.Tensor:
+        count = len(self._lengths)
+        sequence = torch.empty(count, dtype=torch.int64)
+        if self._shards is not None:
+            self._shards._places(
+                self._order, 0, count, ctypes.cast(sequence.data_ptr(), ctypes.POINTER(ctypes.c_uint64))
+            )
+        else:
+            one = (ctypes.c_uint64 * 1)(count)
+            _check(self._functions.sequence(one, 1, ctypes.byref(self._order), sequence.data_ptr()))
+        return sequence
+
+    def _planned(self, sequence: torch.Tensor, ranks: int) -> _Plan:
+        batching = _Batching.from_buffer_copy(self._batching)
+        batching.ranks = ranks
+        # Of samples of average length; not from the tokens alone, or max_samples would make pools of more steps.
+        in_batch = min(batching.max_tokens * len(self._lengths) // max(self._sum, 1), batching.max_samples)
+        batching.pool = max(1, min(self._pool * ranks * in_batch, 1 << 62))
+        samples, ends = (torch.empty(len(sequence) + ranks, dtype=torch.int64) for _ in range(2))
+        batches, lengths = ctypes.c_uint64(), self._lengths
+        given = (lengths.data_ptr(), len(lengths), sequence.data_ptr(), len(sequence))
+        made = (samples.data_ptr(), ends.data_ptr(), ctypes.byref(batches))
+        _check(self._functions.plan(ctypes.byref(batching), *given, *made))
+        ends = ends[: batches.value].clone()
+        return _Plan(samples[: int(ends[-1]) if len(ends) else 0], ends, ranks)
+
+    def _plan(self) -> _Plan:
+        if self._made is None:
+            sequence = self._sequence()
+            for firsts in self._past:
+                before = self._planned(sequence, len(firsts))
+                had = torch.zeros(len(self._lengths), dtype=torch.bool)
+                for rank, first in enumerate(firsts):
+                    if first > before.steps:
+                        raise ValueError(
+                            f"the state's first is {first}: rank {rank} of {len(firsts)} had {before.steps} batches"
+                        )
+                    for step in range(first):
+                        had[before.batch(step, rank)] = True
+                sequence = sequence[~had[sequence]]
+            self._made = self._planned(sequence, self._ranks)
+        return self._made
+
+    def __len__(self) -> int:
+        return self._plan().steps - self._first
+
+    def __iter__(self) -> Iterator[list[int]]:
+        # The pass is that of this moment, whatever is set while it runs.
+        plan, rank, first = self._plan(), self._rank, self._first
+        return (plan.batch(step, rank) for step in range(first, plan.steps))
+
+    def balance(self) -> dict[str, float]:
+        """Of this epoch. A step takes as long as its dearest batch: `waiting` is the share of all ranks' time in which they wait for it, 0 where all
+        batches of a step cost the same. `padding` is the share of the tokens that only fill up, where batches are padded."""
+        plan = self._plan()
+        if plan.steps == 0:
+            return {"waiting": 0.0, "padding": 0.0}
+        lengths = self._lengths[plan.samples].double()
+        begins = torch.cat([torch.zeros(1, dtype=torch.int64), plan.ends[:-1]])
+        sums = torch.cat([torch.zeros(1, dtype=torch.float64), lengths.cumsum(0)])
+        tokens = sums[plan.ends] - sums[begins]
+        costs = tokens
+        if self._batching.flags & PADDED:
+            costs = lengths[begins] * (plan.ends - begins)  # the longest is the first of its batch
+        dearest = costs.view(plan.steps, plan.ranks).amax(1).sum() * plan.ranks
+        return {"waiting": float(1 - costs.sum() / dearest), "padding": float(1 - tokens.sum() / costs.sum())}
+
+    def _identity(self) -> dict[str, Any]:
+        """What a state fits."""
+        own = {name: int(getattr(self._batching, name)) for name in ("flags", "seed", "max_tokens", "max_samples")}
+        shards = None if self._shards is None else self._shards.identity
+        window = None if shards is None else int(self._order.window)
+        return {**own, "pool": self._pool, "window": window, "shards": shards, "lengths": self._crc}
+
+    def state_dict(self, delivered: int) -> dict[str, Any]:
+        """Of this epoch, when the program has had `delivered` batches of the pass that runs, or has ended."""
+        left = len(self)
+        if not 0 <= delivered <= left:
+            raise ValueError(f"delivered is {delivered}: this pass has {left} batches")
+        place = {"epoch": int(self._batching.epoch), "rank": self._rank, "ranks": self._ranks}
+        return {
+            **self._identity(),
+            **place,
+            "first": self._first + delivered,
+            "past": [list(each) for each in self._past],
+        }
+
+    def load_state_dict(self, state: _resume.States) -> None:
+        """The next pass begins where the state was taken. Of another number of ranks, it is one state, where all had as much, or the list of
+        all ranks' states."""
+        saved = _resume.read(state, self._identity(), ["past"])
+        past = _past_of(saved.state.get("past"))
+        before = (int(self._batching.epoch), self._past, self._first)
+        again = len(saved.firsts) == self._ranks
+        self._begin(saved.epoch, past if again else [*past, saved.firsts], saved.of(self._rank) if again else 0)
+        try:
+            steps = self._plan().steps
+            if self._first > steps:
+                raise ValueError(f"the state's first is {self._first}: this rank has {steps} batches")
+        except ValueError:
+            self._begin(*before)
+            raise
+
+
+def _past_of(value: Any) -> list[list[int]]:
+    """Of a state: believed in nothing."""
+    good = isinstance(value, (list, tuple)) and all(isinstance(each, (list, tuple)) and each for each in value)
+    if not good or not all(isinstance(first, int) and first >= 0 for each in value for first in each):
+        raise ValueError(f"the state's past is {value!r}: it must be lists of numbers of batches")
+    return [list(each) for each in value]
+
+
+def _checked(lengths: Any, max_tokens: int) -> torch.Tensor:
+    if isinstance(lengths, array.array):
+        lengths = lengths.tolist()
+    try:
+        found = torch.as_tensor(lengths)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"lengths is {type(lengths).__qualname__}: it must be a list of whole numbers") from error
+    if len(found.shape) == 1 and found.numel() == 0:
+        found = found.to(torch.int64)
+    if found.dtype not in _WHOLE or len(found.shape) != 1:
+        raise TypeError(
+            f"lengths has shape {tuple(found.shape)} of {found.dtype}: it must be a list of whole numbers, one for each sample"
+        )
+    found = found.detach().to(device="cpu", dtype=torch.int64).clone()
+    for wrong, why in (
+        (found < 1, "it must be at least 1: leave out empty samples"),
+        (found > max_tokens, f"max_tokens is {max_tokens}: raise it, or cut or leave out that sample"),
+    ):
+        if bool(wrong.any()):
+            first, count = int(wrong.nonzero()[0]), int(wrong.sum())
+            more = f" (and {count - 1} more)" if count > 1 else ""
+            raise ValueError(f"lengths[{first}] is {int(found[first])}{more}, and {why}")
+    return found
+
+
+def _check(code: int) -> None:
+    if code != 0:
+        raise MemoryError(f"no memory for the plan of an epoch's batches (code {code})")
