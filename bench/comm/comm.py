@@ -14,72 +14,17 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+from fabric import Fabric, run_ranks
+from models import MODELS
+from replayed import replay
+
 CONTENDERS = ("chosen", "hierarchical", "flat", "gloo")
 CODECS = ("fp16", "bf16", "int8")
 MIB = 1 << 20
 
 Rows = list[list[dict[str, Any]]]  # of each rank
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True)
-
-
-class Fabric:
-    """Hosts as network namespaces around a switch, which is one too."""
-
-    def __init__(self, hosts: int) -> None:
-        self.switch = f"plc{os.getpid()}-switch"
-        self.hosts = [f"plc{os.getpid()}-{host}" for host in range(hosts)]
-
-    def up(self) -> None:
-        ip("netns", "add", self.switch)
-        ip("-n", self.switch, "link", "add", "name", "switch", "type", "bridge")
-        ip("-n", self.switch, "link", "set", "switch", "up")
-        for number, host in enumerate(self.hosts):
-            ip("netns", "add", host)
-            ip("-n", host, "link", "add", "name", "wire", "type", "veth", "peer", f"port{number}", "netns", self.switch)
-            ip("-n", host, "address", "add", f"192.0.2.{number + 1}/24", "dev", "wire")
-            ip("-n", host, "link", "set", "lo", "up")
-            ip("-n", host, "link", "set", "wire", "up")
-            ip("-n", self.switch, "link", "set", f"port{number}", "master", "switch", "up")
-
-    def rate(self, megabits: float) -> None:
-        shape = ["tbf", "rate", f"{megabits}mbit", "burst", "256kb", "latency", "50ms"]
-        for number, host in enumerate(self.hosts):
-            for space, device in ((host, "wire"), (self.switch, f"port{number}")):
-                subprocess.run(["tc", "-n", space, "qdisc", "replace", "dev", device, "root", *shape], check=True)
-
-    def down(self) -> None:
-        for name in [*self.hosts, self.switch]:
-            subprocess.run(["ip", "netns", "delete", name], check=False, stderr=subprocess.DEVNULL)
-
-
-def run_ranks(fabric: Fabric, ranks: int, program: str, *words: str) -> list[Any]:
-    """Starts all ranks of a program and returns what each has written."""
-    total = len(fabric.hosts) * ranks
-    with tempfile.TemporaryDirectory(prefix="paceline-comm-") as folder:
-        common = ["--ranks", total, "--folder", folder, *words]
-        processes = []
-        try:
-            for rank in range(total):
-                space = fabric.hosts[rank // ranks]
-                command = ["ip", "netns", "exec", space, sys.executable, HERE / program, "--rank", rank, *common]
-                processes.append(subprocess.Popen([*map(str, command)]))
-            failed = [rank for rank, process in enumerate(processes) if process.wait(600) != 0]
-        finally:
-            for process in processes:
-                process.kill()
-        if failed:
-            raise SystemExit(f"bench: ranks {failed} failed")
-        return [json.loads((Path(folder) / f"rank-{rank}.json").read_text()) for rank in range(total)]
 
 
 def measure(
@@ -162,6 +107,8 @@ def main() -> None:
         "--compressed", default="fp16,int8", help=f"of {','.join(CODECS)}, between hosts only; or nothing"
     )
     parser.add_argument("--train", action="store_true", help="steps of a model instead of allreduces")
+    parser.add_argument("--replay", choices=MODELS, help="steps of this model with timers for its computing")
+    parser.add_argument("--shrink", type=int, default=4, help="how many times fewer bytes the replayed model has")
     told = parser.parse_args()
     compressed = tuple(filter(None, told.compressed.split(",")))
     if not set(compressed) <= set(CODECS):
@@ -174,6 +121,9 @@ def main() -> None:
         fabric.up()
         if told.train:
             train(fabric, told.ranks, told.megabits, told.rounds)
+            return
+        if told.replay:
+            replay(fabric, told.ranks, told.megabits, told.rounds, told.replay, told.shrink)
             return
         choice, rows = measure(fabric, told.ranks, told.megabits, sizes, told.rounds, told.compressed)
         _, half = measure(fabric, told.ranks, told.megabits / 2, sizes[-1:], 2, "")

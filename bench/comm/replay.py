@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of a training that is replayed: timers stand for what is computed, buckets of a model's gradients become ready as models.py has
+it, and are summed over real transports. Every contender in turn, a step of each. Writes what it saw to <folder>/rank-<n>.json."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from models import MODELS
+from paceline.comm import Communicator
+from paceline.comm._compression import Codec, Rest
+from paceline.comm._power import Power
+
+Wait = Callable[[], Any]
+# Begins the sum of bucket n: what to do once all have begun, and how to wait for it.
+Start = Callable[[int, torch.Tensor], tuple[Wait | None, Wait]]
+
+
+def shrunk(shape: tuple[int, ...], times: int) -> tuple[int, int]:
+    """As a matrix of fewer rows; a vector, or what has few, is one of one row."""
+    if len(shape) == 1:
+        return 1, math.ceil(shape[0] / times)
+    return math.ceil(shape[0] / times), math.prod(shape[1:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--model", choices=MODELS, required=True)
+    parser.add_argument("--shrink", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True, help="that computing a step takes here")
+    told = parser.parse_args()
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "wire"
+    patience = timedelta(minutes=10)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{told.folder}/gloo", rank=told.rank, world_size=told.ranks, timeout=patience
+    )
+    model = MODELS[told.model]()
+    slower = told.seconds / model.seconds()
+    ready = [bucket.ready * slower for bucket in model.buckets()]
+    shapes = [[shrunk(shape, told.shrink) for shape in bucket.shapes] for bucket in model.buckets()]
+    buckets = [torch.empty(sum(map(math.prod, one))) for one in shapes]
+    flat, inside = (Communicator(plan=f"algorithm={name}", timeout=patience) for name in ("flat", "hierarchical"))
+    half = [Rest(Codec("FP16"), inside.rest_count(bucket.numel())) for bucket in buckets]
+    # A vector is no matrix: it goes as it is.
+    matrices = [tuple(torch.Size(shape if shape[0] > 1 else shape[1:]) for shape in one) for one in shapes]
+    power = [Power(one, 1, number, told.ranks) for number, one in enumerate(matrices)]
+
+    def gloo(_number: int, bucket: torch.Tensor) -> tuple[Wait | None, Wait]:
+        return None, dist.all_reduce(bucket, async_op=True).wait
+
+    contenders: dict[str, Start] = {
+        "gloo": gloo,
+        "flat": lambda _, bucket: (None, flat.allreduce_start(bucket).wait),
+        "hierarchical": lambda _, bucket: (None, inside.allreduce_start(bucket).wait),
+        "fp16": lambda number, bucket: half[number].start(inside, bucket),
+        "powersgd": lambda number, bucket: power[number].start(inside, bucket),
+    }
+
+    def step(start: Start | None) -> float:
+        for bucket in buckets:
+            bucket.fill_(told.rank + 1.0)
+        flat.barrier()
+        began = time.monotonic()
+        begun = []
+        for number, (at, bucket) in enumerate(zip(ready, buckets, strict=True)):
+            time.sleep(max(began + at - time.monotonic(), 0))
+            if start is not None:
+                begun.append(start(number, bucket))
+        time.sleep(max(began + told.seconds - time.monotonic(), 0))
+        for turn, _ in begun:
+            if turn is not None:
+                turn()
+        for _, wait in begun:
+            wait()
+        # Until all have it: the slowest rank's time is everyone's.
+        flat.barrier()
+        return time.monotonic() - began
+
+    seconds: dict[str, list[float]] = {name: [] for name in ("alone", *contenders)}
+    wanted = told.ranks * (told.ranks + 1) / 2
+    for round_number in range(-1, told.rounds):  # the first warms up
+        for name in seconds:
+            took = step(contenders.get(name))
+            got = float(buckets[0][0])
+            if name in contenders and abs(got - wanted) > (0.05 * wanted if name in ("fp16", "powersgd") else 0):
+                raise RuntimeError(f"{name} adds up wrong: {got}")
+            if round_number >= 0:
+                seconds[name].append(took)
+    sizes = [4 * bucket.numel() for bucket in buckets]
+    (told.folder / f"rank-{told.rank}.json").write_text(json.dumps({"seconds": seconds, "buckets": sizes}))
+    for communicator in (flat, inside):
+        communicator.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

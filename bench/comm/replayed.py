@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of a named model, replayed: what communication costs where computing and wire stand as they do on 4 x 8 GPUs at 25 Gbit/s.
+
+The published case of AIAK-Training: PyTorch's DistributedDataParallel over TCP there, and its claims stand beside what is measured here.
+They were measured on GPUs, over NCCL, by its makers; ours on CPUs with timers for the computing, so that only ratios compare.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+
+from fabric import Fabric, run_ranks
+from models import MODELS
+
+PUBLISHED_MEGABITS = 25_000
+PUBLISHED = (
+    "AIAK-Training says of ResNet-50, BERT and VGG-16, 4 x 8 GPUs at 25 Gbit/s: 26 to 78 % more samples a second"
+)
+
+
+def replay(fabric: Fabric, ranks: int, megabits: float, rounds: int, name: str, shrink: int) -> None:
+    model = MODELS[name]()
+    # Bytes and rate are smaller, each by its own factor: so is the time that stands for computing.
+    seconds = model.seconds() * PUBLISHED_MEGABITS / megabits / shrink
+    fabric.rate(megabits)
+    words = ("--rounds", rounds, "--model", name, "--shrink", shrink, "--seconds", seconds)
+    told = run_ranks(fabric, ranks, "replay.py", *map(str, words))
+    # Each rank waits for all: any one's times are everyone's.
+    steps: dict[str, list[float]] = told[0]["seconds"]
+    medians = {contender: statistics.median(times) for contender, times in steps.items()}
+    hosts = len(fabric.hosts)
+    size = sum(told[0]["buckets"])
+    wire = 2 * (hosts - 1) / hosts * size * 8 / (megabits * 1e6)
+    print(
+        f"{hosts} hosts x {ranks} ranks, {megabits:g} Mbit/s, {rounds} rounds, load {os.getloadavg()[0]:.1f}: {name}, batch "
+        f"{model.batch}, gradients of {model.bytes() / 1e6:.1f} MB shrunk {shrink} times, {len(told[0]['buckets'])} buckets; "
+        f"computing {seconds:.2f} s a step (computed, not recorded), the wire's bound {wire:.2f} s"
+    )
+    for contender, median in medians.items():
+        over = f", {steps_per_second(medians, contender):+.0%} steps a second of gloo's" if contender != "gloo" else ""
+        print(f"{contender:12}  step {median:.3f} s{over}")
+    print(PUBLISHED)
+    ratios = {
+        contender: round(statistics.median(g / o for g, o in zip(steps["gloo"], steps[contender], strict=True)), 3)
+        for contender in medians
+        if contender != "gloo"
+    }
+    answer = {
+        "benchmark": "comm-replay",
+        "model": name,
+        "hosts": hosts,
+        "ranks": ranks,
+        "megabits": megabits,
+        "bytes": size,
+        "compute_over_wire": round(seconds / wire, 3),
+        "ratio": ratios["hierarchical"],
+        "gloo_over": ratios,
+        "step_ms": {contender: round(median * 1e3, 1) for contender, median in medians.items()},
+    }
+    print(json.dumps(answer))
+
+
+def steps_per_second(medians: dict[str, float], contender: str) -> float:
+    return medians["gloo"] / medians[contender] - 1
