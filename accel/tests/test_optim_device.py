@@ -200,6 +200,66 @@ print("reached the end")
 """)
 
 
+def test_our_scaler_decides_on_the_device(on_fake: Train) -> None:
+    """The host reads nothing, one pass over the gradients is all that a skipped step takes, and the bits are the CPU's."""
+    on_fake("""
+from torch.utils._python_dispatch import TorchDispatchMode
+from paceline.amp import LossScaler
+
+class Reads(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert "_local_scalar_dense" not in str(function), "the host reads a value of the device"
+        return function(*args, **(kwargs or {}))
+
+for kind, options, expected in (
+    (optim.AdamW, {}, ["paceline_optim_norm", "paceline_optim_update"]),
+    (optim.SGD, {"lr": 0.1, "max_grad_norm": 1.0}, ["paceline_optim_norm", "paceline_optim_update"]),
+):
+    for dtype in (torch.float32, torch.bfloat16):
+        runs = []
+        for gpu in (True, False):
+            params = leaves(dtype)
+            optimizer, scaler = kind(params, **options), LossScaler(init_scale=512.0, growth_interval=2)
+            trace = []
+            for number in range(8):
+                on_gpu(gpu)
+                give(params, number, 512.0)
+                if number in (2, 5):
+                    params[1].grad[77] = float("nan" if number == 2 else "inf")
+                fake.fake_cuda_forget()
+                step = lambda: (scaler.scale(torch.ones(())), scaler.step(optimizer), scaler.update())
+                if gpu and number > 0:
+                    with Reads():
+                        step()
+                    assert launches() == expected, launches()
+                else:
+                    step()
+                trace.append((scaler.state_dict(), [p.detach().clone() for p in params]))
+            runs.append((optimizer, trace))
+        (one, ours), (other, theirs) = runs
+        compare(one, other)
+        for (state, params), (expected_state, others) in zip(ours, theirs):
+            assert state == expected_state, (state, expected_state)
+            for p, q in zip(params, others):
+                same(p, q)
+        assert float(one.state[one.param_groups[0]["params"][0]].get("step", 6)) == 6
+
+# Where the library cannot update on the GPU, nothing waits in silence.
+on_gpu(True)
+params = [torch.zeros(4, dtype=torch.float64, requires_grad=True)]
+optimizer, scaler = optim.AdamW(params), LossScaler()
+scaler.scale((params[0] * 2).sum()).backward()
+try:
+    scaler.step(optimizer)
+except RuntimeError as error:
+    assert "float64" in str(error) and "use torch.amp.GradScaler" in str(error), error
+else:
+    raise AssertionError("it was not refused")
+assert not params[0].any()
+print("reached the end")
+""")
+
+
 def test_a_learning_rate_on_the_device_is_not_read_by_the_host(on_fake: Train) -> None:
     on_fake("""
 if int(torch.__version__.split(".")[0]) >= 2:

@@ -7,8 +7,9 @@ O1: parameters and gradients stay float32, the forward pass runs under torch.aut
 O2: parameters and gradients are of 16 bits too, but for those of batch norms; the optimizer keeps float32 values behind them,
     which begin as the parameters were. torch's Adam, AdamW and SGD are exchanged for paceline.optim's, with their groups and state.
 
-In either case the model answers in float32, so the loss is computed in it. Numerics class: Lossy. bfloat16 needs no loss scaling; for
-float16 PyTorch's GradScaler works with every optimizer of paceline.optim, which folds the unscaling into its step.
+In either case the model answers in float32, so the loss is computed in it. Numerics class: Lossy. bfloat16 needs no loss scaling; float16 does:
+LossScaler is torch.amp.GradScaler without the host waiting for the device in each step. GradScaler works with every optimizer of paceline.optim too;
+either folds the unscaling into the step.
 
 Works on the caller's model in place, in the caller's thread; what it cannot do is an error before anything has changed.
 """
@@ -21,9 +22,10 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline import optim
+from paceline._amp_scaler import LossScaler
 from paceline.optim._fused import MASTER, Fused
 
-__all__ = ["decorate"]
+__all__ = ["LossScaler", "decorate"]
 
 LEVELS = ("O1", "O2")
 DTYPES = (torch.bfloat16, torch.float16)

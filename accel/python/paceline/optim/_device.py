@@ -21,6 +21,7 @@ from paceline.optim import _native, _report
 from paceline.optim._native import Group, Table, Tensor
 
 KIND = "cuda"  # the type of devices that this module serves
+SKIP_NOT_FINITE = 1
 
 # Called by map() over all tensors: most of what a step costs the host is asking each of them.
 _grad_of, _dtype_of = operator.attrgetter("grad"), operator.attrgetter("dtype")
@@ -226,6 +227,8 @@ class Plan(Table):
             self.norm_out.record_stream(torch.cuda.current_stream(self.device))
         kept = [self._scalar(optimizer, "grad_scale"), self._scalar(optimizer, "found_inf")]
         call.grad_scale, call.found_inf = (None if one is None else one.data_ptr() for one in kept)
+        out = optimizer.found_inf_out
+        call.flags, call.found_inf_out = (0, None) if out is None else (SKIP_NOT_FINITE, out.data_ptr())
         limit = optimizer.max_grad_norm
         call.max_grad_norm = limit or 0.0
         call.norm_out = None if limit is None else self.norm_out.data_ptr()

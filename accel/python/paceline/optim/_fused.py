@@ -29,6 +29,8 @@ class Fused:
     # Of the last step with max_grad_norm, before clipping and after unscaling. On a GPU it is a tensor there, and reading it waits.
     grad_norm: float | Tensor | None = None
     _step_supports_amp_scaling = _SCALER_LEAVES_ATTRIBUTES
+    # Where a GPU's step says whether a gradient was not finite; it changes nothing then. Of paceline.amp.LossScaler.
+    found_inf_out: Tensor | None = None
     _scaler: Any = None
     _plan: _device.Plan | None = None
     _written: dict[int, int]
@@ -97,6 +99,14 @@ class Fused:
     def _update(self) -> None:
         if _device.step(self):
             return
+        if self.found_inf_out is not None and any(
+            p.grad is not None for group in self.param_groups for p in group["params"]
+        ):
+            raise RuntimeError(
+                f"paceline.amp.LossScaler: the library does not update these parameters on the GPU "
+                f"({_report.outcome_of(self).device or 'they are on several devices'}), and PyTorch's step would have the host wait: "
+                "use torch.amp.GradScaler"
+            )
         found_inf = getattr(self, "found_inf", None)
         if found_inf is not None and float(found_inf) != 0:
             return

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loss scaling in which the host never waits for the device. PyTorch's GradScaler reads on the host, in every step, whether a gradient was
+not finite, unless the optimizer can be told by a tensor; this one is for those that can, and refuses the others by name."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from paceline.optim import _device
+from paceline.optim._fused import Fused
+
+Tensor = torch.Tensor
+READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
+_WHAT = "paceline.amp.LossScaler: "
+# Since 2.0 PyTorch's fused optimizers take tensors that say what to divide by and whether to skip.
+_FUSED_TAKE_TENSORS = int(torch.__version__.split(".")[0]) >= 2
+
+
+class _Of:
+    """What is known of one optimizer until update()."""
+
+    def __init__(self) -> None:
+        self.stage = READY
+        self.found: list[Tensor] = []  # not 0: a gradient was not finite
+
+
+class LossScaler:
+    """torch.amp.GradScaler's arguments, methods and checkpoints, and its results to the bit:
+
+        scaler = paceline.amp.LossScaler()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    Whether a step is skipped, what gradients are divided by and the next scale are decided on the device, so the host runs ahead of it, and a step
+    may be captured in a CUDA graph. On a GPU it takes the optimizers of paceline.optim, which look for infinities in the pass over the gradients
+    that clipping needs, and PyTorch's with fused=True. On the CPU, where nobody waits for a device, it takes every optimizer.
+
+    `unscale_` before `step`, for clipping by hand, works as with GradScaler. get_scale() and state_dict() wait for the device. One device for each
+    scaler; not for gradients that ranks hold parts of (FSDP).
+    """
+
+    def __init__(
+        self,
+        init_scale: float = 65536.0,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        for name, value, good, must in (
+            ("init_scale", init_scale, 0 < init_scale < math.inf, "above 0"),
+            ("growth_factor", growth_factor, 1 < growth_factor < math.inf, "above 1"),
+            ("backoff_factor", backoff_factor, 0 < backoff_factor < 1, "above 0 and below 1"),
+            ("growth_interval", growth_interval, growth_interval >= 1, "at least 1"),
+        ):
+            if not good:
+                raise ValueError(f"{_WHAT}{name} is {value}: it must be {must}")
+        self._enabled = enabled
+        self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
+        self._growth_interval = growth_interval
+        self._begin = (init_scale, 0)  # scale and steps since it changed, before there is a device to hold them
+        self._scale: Tensor | None = None
+        self._tracker: Tensor | None = None
+        self._optimizers: dict[int, _Of] = {}
+
+    def is_enabled(self) -> bool:
+        return self._enabled
+
+    def scale(self, outputs: Any) -> Any:
+        """A loss, or a list or tuple of losses, times the scale."""
+        if not self._enabled:
+            return outputs
+        if isinstance(outputs, (list, tuple)):
+            return type(outputs)(self.scale(each) for each in outputs)
+        if not isinstance(outputs, Tensor):
+            raise TypeError(f"{_WHAT}scale was given {type(outputs).__qualname__}: give a loss, or a list of losses")
+        if self._scale is None:
+            self._hold(outputs.device)
+        scale = self._held(outputs.device, "a loss")[0]
+        return outputs * scale
+
+    def _hold(self, device: torch.device) -> None:
+        if device.type == _device.KIND and _device.is_capturing():
+            raise RuntimeError(
+                f"{_WHAT}its first step cannot be captured, or each replay would begin with its first scale: make one step before the capture"
+            )
+        scale, steps = self._begin
+        self._scale = torch.full((), scale, dtype=torch.float32, device=device)
+        self._tracker = torch.full((), steps, dtype=torch.int32, device=device)
+
+    def _held(self, device: torch.device | None = None, what: str = "") -> tuple[Tensor, Tensor]:
+        if self._scale is None or self._tracker is None:
+            raise RuntimeError(f"{_WHAT}nothing has been scaled yet: call scale(loss).backward() first")
+        if device is not None and device != self._scale.device:
+            raise RuntimeError(
+                f"{_WHAT}{what} is on {device}, and the scale on {self._scale.device}: use a scaler for each device"
+            )
+        return self._scale, self._tracker
+
+    # -- gradients -----------------------------------------------------------------------------------------------------
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Divides the gradients now, so that they can be clipped or looked at before step()."""
+        if not self._enabled:
+            return
+        of = self._of(optimizer)
+        if of.stage != READY:
+            said = "has been called for this optimizer" if of.stage == UNSCALED else "is called after step()"
+            raise RuntimeError(f"{_WHAT}unscale_ {said} since the last update()")
+        scale, _ = self._held()
+        of.found = [self._divide(optimizer, scale.double().reciprocal().float(), whole=True)]
+        of.stage = UNSCALED
+
+    def _divide(self, optimizer: Any, inverse: Tensor, whole: bool) -> Tensor:
+        """Multiplies the gradients in place, and answers a tensor that is not 0 if one of them was not finite. `whole` refuses those that
+        lose bits by it."""
+        scale, _ = self._held()
+        found = torch.full((), 0.0, dtype=torch.float32, device=scale.device)
+        by_dtype: dict[torch.dtype, list[Tensor]] = {}
+        for parameter in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
+            grad = parameter.grad
+            if whole and grad.dtype is torch.float16:
+                raise ValueError(
+                    f"{_WHAT}unscale_ of float16 gradients would lose small ones: clip in the step instead (max_grad_norm= of paceline.optim)"
+                )
+            if grad.is_sparse:
+                if grad.dtype is torch.float16:
+                    grad = parameter.grad = grad.coalesce()  # sums of values may be infinite too
+                grad = grad._values()
+            self._held(grad.device, "a gradient")
+            by_dtype.setdefault(grad.dtype, []).append(grad)
+        with torch.no_grad():
+            for grads in by_dtype.values():
+                _multiply(grads, found, inverse)
+        return found
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def step(self, optimizer: Any, *args: Any, **options: Any) -> Any:
+        """optimizer.step() with gradients divided by the scale, which changes nothing where one of them is not finite."""
+        if not self._enabled:
+            return optimizer.step(*args, **options)
+        if args or options:
+            raise RuntimeError(f"{_WHAT}step takes no closure or other arguments: a skipped step cannot be repeated")
+        of = self._of(optimizer)
+        if of.stage == STEPPED:
+            raise RuntimeError(f"{_WHAT}step has been called for this optimizer since the last update()")
+        scale, _ = self._held()
+        by_host = scale.device.type != _device.KIND
+        takes_tensors = _FUSED_TAKE_TENSORS and getattr(optimizer, "_step_supports_amp_scaling", False)
+        if isinstance(optimizer, Fused):
+            answer = self._fused_step(optimizer, of, scale, by_host)
+        elif takes_tensors:
+            if of.stage == READY:
+                of.found = [self._divide(optimizer, torch.ones_like(scale), whole=False)]
+            answer = self._told(optimizer, scale if of.stage == READY else None, of.found[0])
+        elif by_host:
+            if of.stage == READY:
+                self.unscale_(optimizer)
+            answer = None if float(of.found[0]) else optimizer.step()
+        else:
+            raise TypeError(
+                f"{_WHAT}{type(optimizer).__qualname__} cannot be told by the device to skip a step, so the host would have to wait in each: "
+                "pass fused=True where it has that, use one of paceline.optim, or keep torch.amp.GradScaler, which waits"
+            )
+        of.stage = STEPPED
+        return answer
+
+    def _fused_step(self, optimizer: Any, of: _Of, scale: Tensor, by_host: bool) -> Any:
+        if of.stage == UNSCALED:
+            return self._told(optimizer, None, of.found[0])
+        if by_host:
+            of.found = [self._divide(optimizer, torch.ones_like(scale), whole=False)]
+            return self._told(optimizer, scale, of.found[0])
+        of.found = [torch.full((), 0.0, dtype=torch.float32, device=scale.device)]
+        optimizer.found_inf_out = of.found[0]  # its own pass over the gradients says it
+        try:
+            return self._told(optimizer, scale, None)
+        finally:
+            del optimizer.found_inf_out
+
+    @staticmethod
+    def _told(optimizer: Any, scale: Tensor | None, found: Tensor | None) -> Any:
+        optimizer.grad_scale, optimizer.found_inf = scale, found
+        try:
+            return optimizer.step()
+        finally:
+            del optimizer.grad_scale, optimizer.found_inf
+
+    def _of(self, optimizer: Any) -> _Of:
+        return self._optimizers.setdefault(id(optimizer), _Of())
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        """The scale of the next step: smaller if one was skipped, larger after growth_interval that were not; or `new_scale`."""
+        if not self._enabled:
+            return
+        scale, tracker = self._held()
+        found = [each for of in self._optimizers.values() for each in of.found]
+        if new_scale is not None:
+            scale.copy_(new_scale) if isinstance(new_scale, Tensor) else scale.fill_(new_scale)
+        elif not found:
+            raise RuntimeError(f"{_WHAT}update is called before step(): no gradient has been looked at")
+        else:
+            _next_scale(
+                scale,
+                tracker,
+                functools.reduce(torch.add, found),
+                self._growth_factor,
+                self._backoff_factor,
+                self._growth_interval,
+            )
+        self._optimizers = {}
+
+    # -- what it knows -------------------------------------------------------------------------------------------------
+
+    def get_scale(self) -> float:
+        """Waits for the device."""
+        if not self._enabled:
+            return 1.0
+        return self._begin[0] if self._scale is None else float(self._scale)
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of torch.amp.GradScaler, which may load it. Waits for the device."""
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self.get_scale(),
+            "growth_factor": self._growth_factor,
+            "backoff_factor": self._backoff_factor,
+            "growth_interval": self._growth_interval,
+            "_growth_tracker": self._begin[1] if self._tracker is None else int(self._tracker),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """One of torch.amp.GradScaler, or of this class."""
+        if not self._enabled:
+            return
+        names = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
+        missing = [name for name in names if name not in state]
+        if missing:
+            raise ValueError(
+                f"{_WHAT}the state has no {', '.join(missing)}: was it saved by a scaler with enabled=False?"
+            )
+        self._begin = (float(state["scale"]), int(state["_growth_tracker"]))
+        self._growth_factor, self._backoff_factor = float(state["growth_factor"]), float(state["backoff_factor"])
+        self._growth_interval = int(state["growth_interval"])
+        if self._scale is not None and self._tracker is not None:
+            self._scale.fill_(self._begin[0])  # in place: a captured graph reads it there
+            self._tracker.fill_(self._begin[1])
+
+
+@functools.cache
+def _on_cpu_too() -> bool:
+    """Whether this PyTorch's own operations for scaling run on the CPU: since 2.3."""
+    try:
+        values = torch.ones(()), torch.zeros((), dtype=torch.int32), torch.zeros(())
+        torch._amp_update_scale_(*values, 2.0, 0.5, 1)  # type: ignore[attr-defined]
+    except (NotImplementedError, RuntimeError):
+        return False
+    return True
+
+
+def _multiply(grads: list[Tensor], found: Tensor, inverse: Tensor) -> None:
+    if found.device.type != "cpu" or _on_cpu_too():
+        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, inverse)  # type: ignore[attr-defined]
+        return
+    for grad in grads:
+        found.copy_(torch.maximum(found, (~torch.isfinite(grad)).any().to(found.dtype)))
+        # 16-bit values are multiplied in float32, as there.
+        product = grad.float() * inverse if grad.dtype in (torch.float16, torch.bfloat16) else grad * inverse
+        grad.copy_(torch.where(inverse == 1, grad, product.to(grad.dtype)))
+
+
+def _next_scale(scale: Tensor, tracker: Tensor, found: Tensor, growth: float, backoff: float, interval: int) -> None:
+    if scale.device.type != "cpu" or _on_cpu_too():
+        torch._amp_update_scale_(scale, tracker, found, growth, backoff, interval)  # type: ignore[attr-defined]
+        return
+    larger = (scale.double() * growth).float()
+    smaller = (scale.double() * backoff).float()
+    grows = tracker + 1 == interval
+    kept = torch.where(grows & torch.isfinite(larger), larger, scale)
+    scale.copy_(torch.where(found != 0, smaller, kept))
+    tracker.copy_(torch.where((found != 0) | grows, torch.zeros_like(tracker), tracker + 1))
