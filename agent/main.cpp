@@ -2,15 +2,20 @@
 // paceline-agent: wiring only.
 #include "common/base/log.hpp"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
 #include "agent/agent.hpp"
 #include "agent/checks/check.hpp"
+#include "agent/collect/slot_collector.hpp"
 #include "agent/inject/injector.hpp"
 #include "agent/plugin/grpc_kubelet.hpp"
 #include "agent/probe/probe.hpp"
@@ -22,6 +27,7 @@
 #include "common/http/server/tls.hpp"
 #include "common/kube/client.hpp"
 #include "common/service/stop_signals.hpp"
+#include "common/telemetry/text_sink.hpp"
 
 namespace {
 
@@ -43,17 +49,23 @@ struct Options {
   std::string audience = "paceline-agent";
   agent::LookedFiles looked;
   agent::InjectorOptions inject;
+  double records_per_second = agent::CollectLimits().records_per_second;
   std::string kubelet = "/var/lib/kubelet";
   bool print = false;
 };
 
 /// Answers what probes of the kubelet and Prometheus ask.
-http::ServerHandler serve(const agent::Agent& loop, const agent::Metrics& metrics) {
-  return [&](const http::Request& request, http::ResponseWriter& writer) {
+http::ServerHandler serve(const agent::Agent& loop, const agent::Metrics& metrics,
+                          const agent::SlotCollector* collector) {
+  return [&loop, &metrics, collector](const http::Request& request, http::ResponseWriter& writer) {
     const auto answer = [&](int status, std::string body) {
       writer.respond({status, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}}, std::move(body)});
     };
-    if (request.target == "/metrics") return answer(200, metrics.text());
+    if (request.target == "/metrics") {
+      telemetry::TextSink ranks;
+      if (collector != nullptr) collector->export_metrics(ranks);
+      return answer(200, metrics.text() + ranks.text());
+    }
     if (request.target == "/healthz") {
       return loop.healthy() ? answer(200, "ok\n") : answer(503, "the probe loop is stuck: a device or library hangs\n");
     }
@@ -77,6 +89,20 @@ Result<std::unique_ptr<http::Server>> serve_api(const Options& options, const ag
   listen.idle_timeout = std::chrono::seconds(10);  // strangers, too, may connect
   listen.connections = std::move(*connections);
   return http::Server::start(std::move(listen), agent::serve_documents(documents, access));
+}
+
+/// Each ring is an open file: as many as this process may have, shared evenly.
+std::size_t rings_of_pod(int slots, std::size_t most) {
+  constexpr rlim_t kWanted = 65536;
+  constexpr std::size_t kOwn = 256;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return most;
+  files.rlim_cur = std::max(files.rlim_cur, std::min(files.rlim_max, kWanted));
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  const std::size_t left = files.rlim_cur > kOwn ? files.rlim_cur - kOwn : 0;
+  // A listening socket and some connections are every slot's own.
+  const std::size_t each = left / static_cast<std::size_t>(slots);
+  return std::clamp<std::size_t>(each > 6 ? each - 6 : 1, 1, most);
 }
 
 int die(const Error& error) {
@@ -131,13 +157,20 @@ int run(const Options& options) {
   agent::Documents documents(options.node_name);
   timing.documents = &documents;
   std::unique_ptr<agent::Kubelet> kubelet;
+  std::optional<agent::SlotCollector> collector;
   std::optional<agent::Injector> injector;
   if (!options.inject.source.empty()) {
     agent::KubeletPaths paths;
     paths.device_plugins = std::filesystem::path(options.kubelet) / "device-plugins";
     paths.pod_resources = std::filesystem::path(options.kubelet) / "pod-resources" / "kubelet.sock";
     kubelet = agent::make_grpc_kubelet(paths);
-    injector.emplace(*kubelet, clock, options.inject);
+    agent::CollectLimits limits;
+    limits.rings_of_pod = rings_of_pod(options.inject.slots, limits.rings_of_pod);
+    limits.records_per_second = options.records_per_second;
+    collector.emplace(options.node_name, clock, limits);
+    auto inject = options.inject;
+    inject.sockets = &*collector;
+    injector.emplace(*kubelet, clock, std::move(inject));
     timing.runtime = [&] { return injector->state(); };
   }
   agent::Agent loop(root, *library, publisher, metrics, clock, timing);
@@ -146,7 +179,7 @@ int run(const Options& options) {
   listen.address = options.listen;
   listen.port = options.port;
   listen.max_connections = 16;
-  const auto server = http::Server::start(listen, serve(loop, metrics));
+  const auto server = http::Server::start(listen, serve(loop, metrics, collector ? &*collector : nullptr));
   if (!server) return die(server.error());
   agent::AccessOptions who;
   who.node_name = options.node_name;
@@ -158,6 +191,8 @@ int run(const Options& options) {
   spdlog::info("paceline-agent {} on node {}, metrics on port {}", PACELINE_VERSION, options.node_name,
                (*server)->port());
 
+  std::optional<std::jthread> collecting;
+  if (collector) collecting.emplace([&](const std::stop_token& stop) { collector->run(stop); });
   std::optional<std::jthread> injecting;
   if (injector) injecting.emplace([&](const std::stop_token& stop) { injector->run(stop); });
   std::jthread worker([&](const std::stop_token& stop) { loop.run(stop); });
@@ -201,6 +236,10 @@ int main(int argc, char** argv) {
       ->default_val("/var/lib/paceline");
   app.add_option("--runtime-slots", options.inject.slots, "how many pods may have it at a time")
       ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--pod-records-per-second", options.records_per_second,
+                 "step records that are read of a pod with a slot; more are counted as dropped")
+      ->check(CLI::Range(1.0, 1e9))
       ->capture_default_str();
   app.add_option("--kubelet-dir", options.kubelet,
                  "the kubelet's folder, which holds device-plugins/ and pod-resources/")

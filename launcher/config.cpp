@@ -138,6 +138,7 @@ Result<Config> read_config(const frameworks::Environment& environment) {
   config.rank_zero_decides = reader.choice(env::kSuccessPolicy, "AllRanks", "RankZero");
   config.runtime_dir = reader.text(env::kRuntimeDir);
   config.state_dir = reader.text(env::kStateDir, true);
+  config.slot_dir = reader.text(env::kSlotDir);
   config.termination_log = reader.text(env::kTerminationLog);
   config.http = reader.address(env::kHttpListen, false);
   if (config.pod_name.empty()) config.pod_name = config.role + "-" + std::to_string(config.replica_index);

@@ -51,6 +51,7 @@ struct Config {
 
   std::string runtime_dir;
   std::string state_dir;
+  std::string slot_dir;  // empty: no slot of the node's agent
   std::string termination_log;
   Address http;  // port 0 with an empty host: no endpoint
 };

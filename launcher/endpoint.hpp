@@ -13,8 +13,8 @@ namespace paceline::launcher {
 
 struct EndpointState {
   const Config* config = nullptr;
-  const telemetry::Collector* collector = nullptr;
-  bool whole_job = false;  // node rank 0: the state covers all replicas
+  const telemetry::Collector* collector = nullptr;  // null: the ranks' metrics are served by the node's agent
+  bool whole_job = false;                           // node rank 0: the state covers all replicas
   summary::JobState state;
   telemetry::JobSummary summary;
 };

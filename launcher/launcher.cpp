@@ -23,6 +23,7 @@
 #include "common/contract/labels.hpp"
 #include "common/telemetry/collector.hpp"
 #include "common/telemetry/ring_server.hpp"
+#include "common/telemetry/slot_client.hpp"
 #include "launcher/endpoint.hpp"
 #include "launcher/files.hpp"
 #include "launcher/frameworks/command.hpp"
@@ -109,7 +110,8 @@ class Launcher::Impl {
         signals_(io_, SIGCHLD, SIGTERM, SIGINT),
         timer_(io_),
         collector_({config_.job_namespace, config_.job_name, config_.role, config_.node_name}, clock),
-        rings_(collector_),
+        agent_(config_.slot_dir, {config_.job_name, config_.role, config_.replica_index, config_.incarnation}, clock),
+        rings_(collector_, &agent_),
         ranks_(pump_, clock, config_.grace, "/",
                {[this](int local_rank, const std::optional<rendezvous::Failure>& failure) {
                   perform(member_.on_rank_exit(local_rank, failure));
@@ -146,6 +148,7 @@ class Launcher::Impl {
   process::LogPump pump_;
   telemetry::UniqueFd log_pipe_;
   telemetry::Collector collector_;
+  telemetry::SlotClient agent_;
   telemetry::RingServer rings_;
   process::RankSet ranks_;
   rendezvous::Member member_;
@@ -342,8 +345,9 @@ void Launcher::Impl::start_ranks(const rendezvous::StartRanks& start) {
   const auto& node = start.table.nodes[static_cast<std::size_t>(config_.node_rank)];
   // A launcher that was kept numbers its ranks itself.
   const int first = config_.passthrough ? 0 : node.first_rank;
-  collector_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank, first,
-                           config_.passthrough ? kAnyRank : node.processes);
+  const int processes = config_.passthrough ? kAnyRank : node.processes;
+  collector_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank, first, processes);
+  agent_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank, first, processes);
   ranks_.start(specs.ranks);
 }
 
@@ -354,7 +358,7 @@ telemetry::JobSummary Launcher::Impl::folded(telemetry::Span span) const {
 summary::HttpAnswer Launcher::Impl::answer(const std::string& path, const std::string& authorization) const {
   EndpointState state;
   state.config = &config_;
-  state.collector = &collector_;
+  state.collector = agent_.held() ? nullptr : &collector_;
   state.state.job_uid = config_.job_uid;
   if (server_) {
     const auto& gang = server_->gang();

@@ -43,12 +43,13 @@ SteadyTime Injector::tick(const std::stop_token& stop) {
   // Each step is the next one's ground; the first that fails says so and is tried again after a pause.
   const bool leads = lead();
   if (!leads && state().reason == kStandingBy) return look_again;
-  if (!leads || !stage(stop) || !enroll(stop)) {
+  if (!leads || !stage(stop) || !open_sockets() || !enroll(stop)) {
     try_at_ = clock_.steady() + pause_;
     pause_ = std::min(pause_ * 2, options_.retry_most);
     return std::min(try_at_, look_again);
   }
   pause_ = options_.retry_first;
+  name_pods(stop);
   if (!enrolled_.empty()) complaint_.clear();
   if (!enrolled_.empty() && clock_.steady() >= collect_at_) collect(stop);
   return look_again;
@@ -103,6 +104,34 @@ bool Injector::stage(const std::stop_token& stop) {
   set_version(*staged);
   collect_at_ = clock_.steady();
   return true;
+}
+
+/// A slot is given out with its socket, and running pods find theirs again after a restart of ours: the folder is the same.
+bool Injector::open_sockets() {
+  if (options_.sockets == nullptr) return true;
+  for (const std::string& id : slots_.ids()) {
+    auto opened = options_.sockets->open(id, slots_.folder_of(id));
+    // Somebody may have removed the folders.
+    if (!opened && slots_.prepare()) opened = options_.sockets->open(id, slots_.folder_of(id));
+    if (!opened) {
+      failed("NoSocket", opened.error());
+      return false;
+    }
+  }
+  return true;
+}
+
+/// At most once a look: whoever floods the sockets does not flood the kubelet.
+void Injector::name_pods(const std::stop_token& stop) {
+  if (options_.sockets == nullptr || !options_.sockets->asks()) return;
+  const SteadyTime asked = clock_.steady();
+  if (const auto pods = kubelet_.slots_in_use(stop)) {
+    options_.sockets->tell(*pods, asked);
+    nameless_.clear();
+  } else if (pods.error().message != nameless_) {
+    nameless_ = pods.error().message;
+    spdlog::warn("cannot ask the kubelet whose slot is whose, so metrics of pods wait: {}", to_string(pods.error()));
+  }
 }
 
 bool Injector::enroll(const std::stop_token& stop) {
@@ -186,6 +215,9 @@ Result<Grant> Injector::grant(const std::vector<std::string>& ids) {
   if (version_.empty())
     return fail(Code::kUnavailable, Origin::kSystem, "the runtime is not staged on this node now: " + state_.message,
                 true);
+  if (options_.sockets != nullptr) {
+    if (auto opened = options_.sockets->open(id, slots_.folder_of(id)); !opened) return std::unexpected(opened.error());
+  }
   if (auto assigned = slots_.assign(id, version_); !assigned) return std::unexpected(assigned.error());
   return Grant{{{std::string(contract::kRuntimeMount), store_.path_of(version_).string()},
                 {std::string(contract::kSlotMount), slots_.folder_of(id).string()}},

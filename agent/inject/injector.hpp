@@ -19,6 +19,7 @@
 #include "agent/checks/summary.hpp"
 #include "agent/inject/kubelet.hpp"
 #include "agent/inject/runtime_store.hpp"
+#include "agent/inject/slot_sockets.hpp"
 #include "agent/inject/slots.hpp"
 #include "common/base/clock.hpp"
 
@@ -28,6 +29,7 @@ struct InjectorOptions {
   std::filesystem::path source;  // the runtime as the image's init container left it
   std::filesystem::path folder;  // on the node, under the same path in the agent's container
   int slots = 128;
+  SlotSockets* sockets = nullptr;  // outlives the injector; null: slots have no socket
   std::chrono::milliseconds look_interval{1000};
   std::chrono::milliseconds retry_first{1000};
   std::chrono::milliseconds retry_most{30000};
@@ -60,6 +62,8 @@ class Injector final : public DevicePlugin {
 
   bool lead();
   bool stage(const std::stop_token& stop);
+  bool open_sockets();
+  void name_pods(const std::stop_token& stop);
   bool enroll(const std::stop_token& stop);
   void collect(const std::stop_token& stop);
   void failed(const char* reason, const Error& error);
@@ -80,6 +84,7 @@ class Injector final : public DevicePlugin {
   std::chrono::milliseconds pause_;
   std::map<std::string, Given> given_;
   std::string complaint_;
+  std::string nameless_;  // why the kubelet did not name pods, as it was logged
 
   mutable std::mutex mutex_;  // of what follows
   std::string version_;       // empty: nothing may be given out

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <map>
-#include <set>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -25,6 +24,14 @@ struct Offer {
   bool healthy = false;  // the kubelet places nothing on slots that are not
   bool operator==(const Offer&) const = default;
 };
+
+struct PodName {
+  std::string name_space;
+  std::string name;
+  bool operator==(const PodName&) const = default;
+};
+/// By slot. One that stands there twice is nobody's for sure.
+using SlotPods = std::multimap<std::string, PodName>;
 
 class DevicePlugin {
  public:
@@ -55,7 +62,7 @@ class Kubelet {
   virtual void offer_changed() = 0;
 
   /// Slots of pods that have not ended, by the kubelet's word.
-  virtual Result<std::set<std::string>> slots_in_use(const std::stop_token& stop) = 0;
+  virtual Result<SlotPods> slots_in_use(const std::stop_token& stop) = 0;
 };
 
 }  // namespace paceline::agent

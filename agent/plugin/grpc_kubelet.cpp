@@ -224,18 +224,18 @@ class GrpcKubelet final : public Kubelet {
     if (service_) service_->changed();
   }
 
-  Result<std::set<std::string>> slots_in_use(const std::stop_token& stop) override {
+  Result<SlotPods> slots_in_use(const std::stop_token& stop) override {
     v1::ListPodResourcesResponse answer;
     Call call(stop);
     const auto status = v1::PodResourcesLister::NewStub(channel_to(paths_.pod_resources))
                             ->List(call.context(), v1::ListPodResourcesRequest(), &answer);
     if (!status.ok()) return call_failed("list what pods use at " + paths_.pod_resources.string(), status);
-    std::set<std::string> used;
+    SlotPods used;
     for (const auto& pod : answer.pod_resources()) {
       for (const auto& container : pod.containers()) {
         for (const auto& devices : container.devices()) {
-          if (devices.resource_name() == contract::kRuntimeResource)
-            used.insert(devices.device_ids().begin(), devices.device_ids().end());
+          if (devices.resource_name() != contract::kRuntimeResource) continue;
+          for (const auto& slot : devices.device_ids()) used.emplace(slot, PodName{pod.namespace_(), pod.name()});
         }
       }
     }

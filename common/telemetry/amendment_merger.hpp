@@ -5,6 +5,7 @@
 // Ownership: values. Not thread-safe. An amendment that finds no waiting step is counted (`late`), never exported.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -29,6 +30,7 @@ class AmendmentMerger {
   /// Passes on everything: the rank has ended.
   void flush(const Take& take);
   std::uint64_t late() const { return late_; }
+  std::size_t waiting() const { return waiting_.size(); }
 
  private:
   struct Waiting {

@@ -9,18 +9,17 @@
 namespace paceline::telemetry {
 namespace {
 
-constexpr std::size_t kRingsPerRank = 8;
-constexpr std::size_t kMostRanks = 128;
 constexpr std::uint64_t kAmendingSources =
     PACELINE_CAPABILITY_DEVICE_EVENTS | PACELINE_CAPABILITY_NCCL_PROFILER | PACELINE_CAPABILITY_CUPTI;
 
 }  // namespace
 
-Collector::Collector(Identity identity, const Clock& clock) : identity_(std::move(identity)), clock_(clock) {}
+Collector::Collector(Identity identity, const Clock& clock, CollectorLimits limits)
+    : identity_(std::move(identity)), clock_(clock), limits_(limits) {}
 
 void Collector::begin_attempt(std::uint32_t attempt, int node_rank, int first_rank, int processes) {
   const std::lock_guard lock(mutex_);
-  for (Ring& ring : rings_) read(ring, true);
+  for (Ring& ring : rings_) read(ring, true, kAll);
   rings_.clear();
   attempt_ = attempt;
   node_rank_ = node_rank;
@@ -32,14 +31,14 @@ void Collector::begin_attempt(std::uint32_t attempt, int node_rank, int first_ra
   for (auto& [rank, stats] : ranks_) stats.begin_attempt();
 }
 
-Result<std::uint64_t> Collector::add(const paceline_ring_offer& offer, int fd) {
+Result<std::uint64_t> Collector::add(const paceline_ring_offer& offer, int fd, std::uint64_t start) {
   const std::lock_guard lock(mutex_);
   const auto refuse = [&](std::string why) {
     ++refused_;
     return fail(Code::kInvalid, Origin::kProtocol,
                 "ring of rank " + std::to_string(offer.world_rank) + " refused: " + std::move(why));
   };
-  if (offer.world_rank < first_rank_ || offer.world_rank >= first_rank_ + processes_)
+  if (offer.world_rank < first_rank_ || offer.world_rank - first_rank_ >= processes_)
     return refuse("that rank does not live here");
   if (offer.attempt != attempt_) return refuse("it belongs to attempt " + std::to_string(offer.attempt));
   std::size_t open = 0;
@@ -50,23 +49,27 @@ Result<std::uint64_t> Collector::add(const paceline_ring_offer& offer, int fd) {
     }
     if (ring.rank == offer.world_rank) ++open;
   }
-  if (open >= kRingsPerRank) return refuse("it has too many rings open");
-  if (ranks_.size() >= kMostRanks && !ranks_.contains(offer.world_rank)) return refuse("there are too many ranks here");
-  auto view = RingView::map(fd);
+  if (open >= limits_.rings_of_rank) return refuse("it has too many rings open");
+  if (rings_.size() >= limits_.rings) return refuse("there are too many rings here");
+  if (ranks_.size() >= limits_.ranks && !ranks_.contains(offer.world_rank))
+    return refuse("there are too many ranks here");
+  auto view = RingView::open(fd);
   if (!view) return refuse(view.error().message);
   const bool amends = (view->claims().capabilities & kAmendingSources) != 0;
   const std::uint64_t key = next_key_++;
-  rings_.push_back({key, offer.world_rank, offer.attempt, RingReader(std::move(*view)), AmendmentMerger(amends)});
-  ranks_.try_emplace(offer.world_rank);
+  rings_.push_back(
+      {key, offer.world_rank, offer.attempt, RingReader(std::move(*view), start), AmendmentMerger(amends)});
+  ranks_.try_emplace(offer.world_rank, limits_.window);
   seen_.insert(offer.world_rank);
   return key;
 }
 
-void Collector::read(Ring& ring, bool last) {
-  RankStats& stats = ranks_[ring.rank];
+std::uint64_t Collector::read(Ring& ring, bool last, std::uint64_t most) {
+  RankStats& stats = ranks_.at(ring.rank);
   const auto take = [&](const paceline_step_record& record) { stats.add(record); };
   const SteadyTime now = clock_.steady();
-  ring.reader.poll([&](const paceline_step_record& record) { ring.merger.add(record, now, take); });
+  const std::uint64_t read =
+      ring.reader.poll([&](const paceline_step_record& record) { ring.merger.add(record, now, take); }, most);
   if (last) {
     ring.merger.flush(take);
   } else {
@@ -75,20 +78,47 @@ void Collector::read(Ring& ring, bool last) {
   const std::uint64_t dropped = ring.reader.gaps() + ring.reader.invalid() + ring.merger.late();
   stats.add_dropped(dropped - ring.dropped);
   ring.dropped = dropped;
+  return read;
 }
 
-void Collector::remove(std::uint64_t key) {
+std::uint64_t Collector::remove(std::uint64_t key, std::uint64_t most) {
   const std::lock_guard lock(mutex_);
   const auto ring =
       std::find_if(rings_.begin(), rings_.end(), [&](const Ring& candidate) { return candidate.key == key; });
-  if (ring == rings_.end()) return;
-  read(*ring, true);
+  if (ring == rings_.end()) return 0;
+  const std::uint64_t taken = read(*ring, true, most);
   rings_.erase(ring);
+  return taken;
 }
 
-void Collector::poll() {
+std::uint64_t Collector::poll(std::uint64_t most) {
   const std::lock_guard lock(mutex_);
-  for (Ring& ring : rings_) read(ring, false);
+  std::uint64_t taken = 0;
+  std::size_t waiting = 0;
+  for (std::size_t i = 0; i < rings_.size(); ++i) {
+    // What one ring leaves of its share is the next ones'.
+    taken += read(rings_[i], waiting >= limits_.waiting, (most - taken) / (rings_.size() - i));
+    waiting += rings_[i].merger.waiting();
+  }
+  return taken;
+}
+
+std::uint64_t Collector::end(std::uint64_t most) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t taken = 0;
+  for (std::size_t i = 0; i < rings_.size(); ++i) taken += read(rings_[i], true, (most - taken) / (rings_.size() - i));
+  rings_.clear();
+  return taken;
+}
+
+std::size_t Collector::ranks() const {
+  const std::lock_guard lock(mutex_);
+  return ranks_.size();
+}
+
+void Collector::limit_ranks(std::size_t most) {
+  const std::lock_guard lock(mutex_);
+  limits_.ranks = most;
 }
 
 std::vector<RankSummary> Collector::summaries() const {
@@ -99,28 +129,33 @@ std::vector<RankSummary> Collector::summaries() const {
   return result;
 }
 
-RankView Collector::view_of(int rank, const RankTotals* totals) const {
+RankView Collector::view_of(int rank, std::optional<RankTotals> totals) const {
   // A process that replaced itself leaves its old ring behind: the newest one speaks.
   const auto ring =
       std::find_if(rings_.rbegin(), rings_.rend(), [&](const Ring& candidate) { return candidate.rank == rank; });
-  if (ring == rings_.rend()) return {rank, totals, std::nullopt, profiler_states_without_ring(seen_.contains(rank))};
+  if (ring == rings_.rend()) {
+    return {&identity_, rank, std::move(totals), std::nullopt, profiler_states_without_ring(seen_.contains(rank))};
+  }
   const auto now = static_cast<std::uint64_t>(clock_.steady().time_since_epoch() / std::chrono::nanoseconds(1));
-  return {rank, totals, live_state(ring->reader.view(), now), profiler_states(ring->reader.view(), now)};
+  return {&identity_, rank, std::move(totals), live_state(ring->reader.view(), now),
+          profiler_states(ring->reader.view(), now)};
 }
 
-void Collector::export_metrics(MetricsSink& sink) const {
+std::vector<RankView> Collector::views() const {
   const std::lock_guard lock(mutex_);
   std::vector<RankView> views;
   views.reserve(ranks_.size());
-  for (const auto& [rank, stats] : ranks_) views.push_back(view_of(rank, &stats.totals()));
+  for (const auto& [rank, stats] : ranks_) views.push_back(view_of(rank, stats.totals()));
   // Who has not told anything yet shows as that, where it is known who is to come.
-  if (processes_ <= static_cast<int>(kMostRanks)) {
+  if (processes_ <= static_cast<int>(limits_.ranks)) {
     for (int rank = first_rank_; rank < first_rank_ + processes_; ++rank) {
-      if (!ranks_.contains(rank)) views.push_back(view_of(rank, nullptr));
+      if (!ranks_.contains(rank)) views.push_back(view_of(rank, std::nullopt));
     }
   }
-  export_ranks(identity_, views, sink);
+  return views;
 }
+
+void Collector::export_metrics(MetricsSink& sink) const { export_ranks(views(), sink); }
 
 std::uint64_t Collector::refused() const {
   const std::lock_guard lock(mutex_);

@@ -2,13 +2,16 @@
 // Collector: all rings of one replica's ranks, read into totals, windows and metrics. It lives in the launcher, or in the agent where the agent
 // serves the pod.
 //
-// Ownership: owns the mapped rings and the statistics; bounded: at most `processes` ranks and kRingsPerRank open rings of each. Thread-safe.
+// Ownership: owns the rings and the statistics; bounded by CollectorLimits. Thread-safe.
 // Failure: an offer that cannot be used is refused with an Error; everything after that is counted as dropped records.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -22,18 +25,35 @@
 
 namespace paceline::telemetry {
 
+inline constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
+
+struct CollectorLimits {
+  std::size_t ranks = 128;
+  std::size_t rings = 1024;
+  std::size_t rings_of_rank = 8;
+  std::size_t window = RankStats::kWindow;  // steps that `summaries` looks back on
+  std::size_t waiting = 128 * 64;           // steps that wait for amendments
+};
+
 class Collector {
  public:
-  Collector(Identity identity, const Clock& clock);
+  Collector(Identity identity, const Clock& clock, CollectorLimits limits = {});
 
   /// From now on the ranks [first_rank, first_rank + processes) of this attempt are expected; rings of earlier attempts are read out and dropped.
   void begin_attempt(std::uint32_t attempt, int node_rank, int first_rank, int processes);
-  /// Takes the ring of an offer; the key names it for `remove`. The same memfd offered again keeps its reader.
-  Result<std::uint64_t> add(const paceline_ring_offer& offer, int fd);
-  /// The rank behind this ring is gone: reads it out and unmaps it.
-  void remove(std::uint64_t key);
-  /// Reads what all rings have published since the last call.
-  void poll();
+  /// Takes the ring of an offer, from record number `start` on; the key names it for `remove`. The same memfd offered again keeps its reader.
+  Result<std::uint64_t> add(const paceline_ring_offer& offer, int fd, std::uint64_t start = 0);
+  /// The rank behind this ring is gone: reads it out, at most `most` records, and forgets it. Returns how many.
+  std::uint64_t remove(std::uint64_t key, std::uint64_t most = kAll);
+  /// Reads what all rings have published since the last call, in all at most `most` records, and returns how many; the rest is counted as dropped.
+  std::uint64_t poll(std::uint64_t most = kAll);
+  /// The end of all rings, likewise.
+  std::uint64_t end(std::uint64_t most = kAll);
+
+  /// Ranks that have series of their own; `limit_ranks` refuses more of them from now on.
+  std::size_t ranks() const;
+  void limit_ranks(std::size_t most);
+  std::vector<RankView> views() const;
 
   std::vector<RankSummary> summaries() const;
   void export_metrics(MetricsSink& sink) const;
@@ -49,11 +69,12 @@ class Collector {
     std::uint64_t dropped = 0;
   };
 
-  void read(Ring& ring, bool last);
-  RankView view_of(int rank, const RankTotals* totals) const;
+  std::uint64_t read(Ring& ring, bool last, std::uint64_t most = kAll);
+  RankView view_of(int rank, std::optional<RankTotals> totals) const;
 
   const Identity identity_;
   const Clock& clock_;
+  CollectorLimits limits_;
   mutable std::mutex mutex_;
   std::uint32_t attempt_ = 0;
   int node_rank_ = 0;

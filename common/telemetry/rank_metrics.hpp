@@ -21,12 +21,14 @@ struct Identity {
 };
 
 struct RankView {
+  const Identity* identity;  // outlives the view
   int rank;
-  const RankTotals* totals;  // null before its first ring: absent, not zero
+  std::optional<RankTotals> totals;  // absent before its first ring: not zero
   std::optional<LiveState> live;
   ProfilerStates profilers;
 };
 
-void export_ranks(const Identity& identity, const std::vector<RankView>& ranks, MetricsSink& sink);
+/// Of ranks of any jobs; no two of them have the same labels.
+void export_ranks(const std::vector<RankView>& ranks, MetricsSink& sink);
 
 }  // namespace paceline::telemetry

@@ -7,7 +7,6 @@
 namespace paceline::telemetry {
 namespace {
 
-constexpr std::size_t kWindow = 512;
 constexpr double kPerSecond = 1e9;
 
 double percentile(std::vector<float>& values, double fraction) {
@@ -69,8 +68,9 @@ void RankStats::add(const paceline_step_record& record) {
     }
   }
   step_ = record.step;
+  if (most_ == 0) return;
   window_.push_back(step);
-  if (window_.size() > kWindow) window_.pop_front();
+  if (window_.size() > most_) window_.pop_front();
 }
 
 void RankStats::begin_attempt() {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 
@@ -36,6 +37,10 @@ struct RankTotals {
 
 class RankStats {
  public:
+  static constexpr std::size_t kWindow = 512;
+  /// Without a window (0) a rank takes less than 1 KiB, and its summary has no times.
+  explicit RankStats(std::size_t window = kWindow) : most_(window) {}
+
   void add(const paceline_step_record& record);
   void add_dropped(std::uint64_t records) { totals_.dropped += records; }
   /// A new attempt: the window starts empty, and so does what `summary` calls the run of this attempt's steps; totals stay.
@@ -51,6 +56,7 @@ class RankStats {
     std::uint64_t samples;
   };
 
+  std::size_t most_;
   RankTotals totals_;
   std::deque<Step> window_;
   std::uint64_t step_ = 0;

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/telemetry/ring_reader.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/telemetry/record_check.hpp"
 
 namespace paceline::telemetry {
 
-RingReader::RingReader(RingView view) : view_(std::move(view)) {}
+RingReader::RingReader(RingView view, std::uint64_t start) : view_(std::move(view)), cursor_(start) {}
 
-void RingReader::poll(const std::function<void(const paceline_step_record&)>& take) {
+std::uint64_t RingReader::poll(const std::function<void(const paceline_step_record&)>& take, std::uint64_t most) {
   const std::uint64_t end = view_.write_index();
   if (end < cursor_) {
     // A writer only counts up; one that goes back is broken or hostile. Start over at its word, and say so.
     ++invalid_;
     cursor_ = end;
-    return;
+    return 0;
   }
-  const std::uint64_t capacity = view_.capacity();
-  if (end - cursor_ > capacity) {
-    gaps_ += end - cursor_ - capacity;
-    cursor_ = end - capacity;
+  const std::uint64_t room = std::min<std::uint64_t>(view_.capacity(), most);
+  if (end - cursor_ > room) {
+    gaps_ += end - cursor_ - room;
+    cursor_ = end - room;
   }
-  paceline_step_record record{};
-  for (; cursor_ < end; ++cursor_) {
-    if (!view_.copy(cursor_, record)) {
-      ++gaps_;
-    } else if (!is_plausible(record)) {
-      ++invalid_;
-    } else {
+  const std::uint64_t first = std::exchange(cursor_, end);
+  gaps_ += view_.read(first, end, [&](const paceline_step_record& record) {
+    if (is_plausible(record)) {
       take(record);
+    } else {
+      ++invalid_;
     }
-  }
+  });
+  return end - first;
 }
 
 }  // namespace paceline::telemetry

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 
 #include "common/telemetry/ring_view.hpp"
 
@@ -13,13 +14,15 @@ namespace paceline::telemetry {
 
 class RingReader {
  public:
-  explicit RingReader(RingView view);
+  /// Begins with record number `start`: earlier ones were read by somebody else.
+  explicit RingReader(RingView view, std::uint64_t start = 0);
 
-  /// Reads every record published since the last call, at most one ring's capacity, oldest first.
-  void poll(const std::function<void(const paceline_step_record&)>& take);
+  /// Reads what was published since the last call, at most one ring's capacity and the `most` newest, oldest first. Returns how many it read.
+  std::uint64_t poll(const std::function<void(const paceline_step_record&)>& take,
+                     std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
 
   const RingView& view() const { return view_; }
-  /// Records that were overwritten or torn before we read them.
+  /// Records that were overwritten, torn, or more than could be taken, before we read them.
   std::uint64_t gaps() const { return gaps_; }
   std::uint64_t invalid() const { return invalid_; }
 

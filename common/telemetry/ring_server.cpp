@@ -12,6 +12,8 @@
 #include <system_error>
 #include <utility>
 
+#include "common/telemetry/descriptor_message.hpp"
+
 namespace paceline::telemetry {
 namespace {
 
@@ -60,37 +62,19 @@ void RingServer::accept_all() {
 bool RingServer::receive(Connection& connection) {
   while (true) {
     paceline_ring_offer offer{};
-    iovec part{&offer, sizeof offer};
-    // Room for several descriptors, so that a peer that sends more than one cannot leak them into us.
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 8)];
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    const ssize_t size = ::recvmsg(connection.fd.get(), &message, MSG_CMSG_CLOEXEC);
-    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-    std::vector<UniqueFd> received;
-    if (size >= 0) {
-      for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-        const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (std::size_t i = 0; i < count; ++i) {
-          int fd = -1;
-          std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
-          received.emplace_back(fd);
-        }
-      }
-    }
-    if (size <= 0) return false;
+    const Received received = receive_message(connection.fd.get(), &offer, sizeof offer);
+    if (received.again()) return true;
+    if (received.size <= 0) return false;
     if (connection.key != 0) return false;  // one offer a connection
-    if (static_cast<std::size_t>(size) < kLeastOffer || offer.magic != PACELINE_OFFER_MAGIC ||
-        offer.version != PACELINE_OFFER_VERSION || received.size() != 1) {
+    if (static_cast<std::size_t>(received.size) < kLeastOffer || offer.magic != PACELINE_OFFER_MAGIC ||
+        offer.version != PACELINE_OFFER_VERSION || received.descriptors.size() != 1) {
       return false;
     }
-    const auto key = collector_.add(offer, received.front().get());
+    const int ring = received.descriptors.front().get();
+    const auto key = collector_.add(offer, ring);
     if (!key) return false;
     connection.key = *key;
+    if (agent_ != nullptr) agent_->add(*key, offer, ring);
   }
 }
 
@@ -101,9 +85,11 @@ void RingServer::pump() {
   std::erase_if(connections_, [&](Connection& connection) {
     if (receive(connection)) return false;
     if (connection.key != 0) collector_.remove(connection.key);
+    if (connection.key != 0 && agent_ != nullptr) agent_->remove(connection.key);
     return true;
   });
   collector_.poll();
+  if (agent_ != nullptr) agent_->tend();
 }
 
 void RingServer::run(const std::stop_token& stop) {

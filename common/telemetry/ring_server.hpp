@@ -2,7 +2,7 @@
 // RingServer: the SOCK_SEQPACKET socket on which ranks hand over their rings (struct paceline_ring_offer, memfd in SCM_RIGHTS).
 // A connection stays open as long as its rank lives; its end makes the collector read the ring out.
 //
-// Ownership: owns the socket, its path and the connections; the collector must outlive it. `run` is one thread's loop; `pump` does one round without
+// Ownership: owns the socket, its path and the connections; collector and client must outlive it. `run` is one thread's loop; `pump` does one round without
 // waiting and may be called from any other thread. Bounded: kMostConnections; one offer per connection; a peer that sends anything else is closed.
 // Failure: `open` returns an Error naming the path.
 #pragma once
@@ -15,13 +15,15 @@
 
 #include "common/base/error.hpp"
 #include "common/telemetry/collector.hpp"
+#include "common/telemetry/slot_client.hpp"
 #include "common/telemetry/unique_fd.hpp"
 
 namespace paceline::telemetry {
 
 class RingServer {
  public:
-  explicit RingServer(Collector& collector) : collector_(collector) {}
+  /// With a client the rings are handed to the node's agent as well.
+  explicit RingServer(Collector& collector, SlotClient* agent = nullptr) : collector_(collector), agent_(agent) {}
   RingServer(const RingServer&) = delete;
   RingServer& operator=(const RingServer&) = delete;
   ~RingServer();
@@ -44,6 +46,7 @@ class RingServer {
   bool receive(Connection& connection);
 
   Collector& collector_;
+  SlotClient* const agent_;
   std::mutex mutex_;
   std::filesystem::path path_;
   UniqueFd listener_;

@@ -2,10 +2,13 @@
 #include "common/telemetry/ring_view.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -16,36 +19,33 @@ namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::size_t kLargestHeader = 65536;
 constexpr std::size_t kLargestRecord = 4096;
+constexpr std::size_t kBatchBytes = 16 * PACELINE_RECORD_BYTES;
+static_assert(kBatchBytes >= kLargestRecord);
 
 std::unexpected<Error> refuse(std::string what) {
   return fail(Code::kInvalid, Origin::kProtocol, "ring refused: " + std::move(what));
 }
 
-// The writer is another process: every load that races with it is an atomic one.
-template <typename T>
-T load(const std::byte* at, std::memory_order order = std::memory_order_acquire) {
-  return std::atomic_ref<T>(*reinterpret_cast<T*>(const_cast<std::byte*>(at))).load(order);
-}
-
 }  // namespace
 
-Result<RingView> RingView::map(int fd) {
+Result<RingView> RingView::open(int fd) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) return refuse("it is not a memfd sealed SHRINK, GROW and SEAL");
+  struct statfs of{};
+  // Huge pages have seals, too, but are the machine's to give, not a rank's.
+  if (::fstatfs(fd, &of) != 0 || of.f_type != TMPFS_MAGIC) return refuse("it is not a memfd of ordinary pages");
   struct stat status{};
   if (::fstat(fd, &status) != 0) return fail_errno("fstat of a ring", errno);
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size < PACELINE_HEADER_BYTES) return refuse("it is smaller than its header");
   if (size > kLargestHeader + kLargestRecord * PACELINE_RING_CAPACITY_MAX) return refuse("it is too large");
-  void* base = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
-  if (base == MAP_FAILED) return fail_errno("mmap of a ring", errno);
 
   RingView view;
-  view.base_ = static_cast<const std::byte*>(base);
-  view.bytes_ = size;
+  view.fd_.reset(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  if (!view.fd_.valid()) return fail_errno("dup of a ring", errno);
   view.device_ = status.st_dev;
   view.inode_ = status.st_ino;
-  std::memcpy(&view.claims_, view.base_, sizeof view.claims_);
+  if (!view.read_at(0, &view.claims_, sizeof view.claims_)) return refuse("its header cannot be read");
   const paceline_ring_header& header = view.claims_;
   if (header.magic != PACELINE_RING_MAGIC) return refuse("wrong magic");
   if (header.abi_major != PACELINE_ABI_MAJOR)
@@ -67,64 +67,57 @@ Result<RingView> RingView::map(int fd) {
   return view;
 }
 
-RingView::RingView(RingView&& other) noexcept { *this = std::move(other); }
-
-RingView& RingView::operator=(RingView&& other) noexcept {
-  if (this == &other) return *this;
-  unmap();
-  base_ = std::exchange(other.base_, nullptr);
-  bytes_ = other.bytes_;
-  header_bytes_ = other.header_bytes_;
-  record_bytes_ = other.record_bytes_;
-  capacity_ = other.capacity_;
-  device_ = other.device_;
-  inode_ = other.inode_;
-  claims_ = other.claims_;
-  return *this;
+bool RingView::read_at(std::size_t offset, void* into, std::size_t bytes) const {
+  ssize_t got = 0;
+  do {
+    got = ::pread(fd_.get(), into, bytes, static_cast<off_t>(offset));
+  } while (got < 0 && errno == EINTR);
+  return got == static_cast<ssize_t>(bytes);
 }
 
-RingView::~RingView() { unmap(); }
-
-void RingView::unmap() {
-  if (base_ != nullptr) ::munmap(const_cast<std::byte*>(base_), bytes_);
-  base_ = nullptr;
+std::uint64_t RingView::word_at(std::size_t offset) const {
+  std::uint64_t word = 0;
+  return read_at(offset, &word, sizeof word) ? word : 0;
 }
 
-std::uint64_t RingView::write_index() const {
-  return load<std::uint64_t>(base_ + offsetof(paceline_ring_header, write_index));
-}
+std::uint64_t RingView::write_index() const { return word_at(offsetof(paceline_ring_header, write_index)); }
 
-std::uint64_t RingView::heartbeat_ns() const {
-  return load<std::uint64_t>(base_ + offsetof(paceline_ring_header, heartbeat_ns));
-}
+std::uint64_t RingView::heartbeat_ns() const { return word_at(offsetof(paceline_ring_header, heartbeat_ns)); }
 
-bool RingView::copy(std::uint64_t number, paceline_step_record& record) const {
-  const std::byte* slot = base_ + header_bytes_ + record_bytes_ * (number % capacity_);
-  const std::uint64_t expected = number + 1;
-  if (load<std::uint64_t>(slot) != expected) return false;
-  // Word by word: a plain copy of memory that another process writes would be a data race.
-  auto* out = reinterpret_cast<std::byte*>(&record);
-  for (std::size_t at = 0; at < sizeof record; at += sizeof(std::uint64_t)) {
-    const auto word = load<std::uint64_t>(slot + at, std::memory_order_relaxed);
-    std::memcpy(out + at, &word, sizeof word);
+std::uint64_t RingView::read(std::uint64_t first, std::uint64_t end,
+                             const std::function<void(const paceline_step_record&)>& take) const {
+  std::array<std::byte, kBatchBytes> bytes;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by each read
+  std::uint64_t missed = 0;
+  for (std::uint64_t at = first; at < end;) {
+    const std::uint64_t count = std::min({end - at, kBatchBytes / record_bytes_, capacity_ - at % capacity_});
+    if (!read_at(slot_of(at), bytes.data(), count * record_bytes_)) return missed + (end - at);
+    const std::uint64_t written = write_index();
+    for (std::uint64_t i = 0; i < count; ++i) {
+      paceline_step_record record{};
+      std::memcpy(&record, bytes.data() + i * record_bytes_, sizeof record);
+      const std::uint64_t number = at + i;
+      // The writer may be at `written` now. Where that shares the slot, the number that stands there tells whether it had begun; beyond, it had.
+      const bool whole =
+          record.seq == number + 1 &&
+          (written < number + capacity_ || (written == number + capacity_ && word_at(slot_of(number)) == record.seq));
+      if (whole) {
+        take(record);
+      } else {
+        ++missed;
+      }
+    }
+    at += count;
   }
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return load<std::uint64_t>(slot, std::memory_order_relaxed) == expected && record.seq == expected;
+  return missed;
 }
 
 bool RingView::live(paceline_live_state& state) const {
   constexpr int kTries = 4;
-  const std::byte* at = base_ + offsetof(paceline_ring_header, live);
+  constexpr std::size_t kAt = offsetof(paceline_ring_header, live);
   for (int attempt = 0; attempt < kTries; ++attempt) {
-    const auto before = load<std::uint32_t>(at);
-    if (before % 2 != 0) continue;
-    auto* out = reinterpret_cast<std::byte*>(&state);
-    for (std::size_t word = 0; word < sizeof state; word += sizeof(std::uint64_t)) {
-      const auto value = load<std::uint64_t>(at + word, std::memory_order_relaxed);
-      std::memcpy(out + word, &value, sizeof value);
-    }
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (load<std::uint32_t>(at, std::memory_order_relaxed) == before) return true;
+    if (!read_at(kAt, &state, sizeof state) || state.version % 2 != 0) continue;
+    std::uint32_t after = 0;
+    if (read_at(kAt, &after, sizeof after) && after == state.version) return true;
   }
   return false;
 }

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "common/contract/names.hpp"
 #include "operator/api/training_job.hpp"
 
 namespace paceline::render {
@@ -16,7 +17,8 @@ inline std::string host_name(const api::TrainingJob& job, const api::Replica& re
 }
 
 inline std::string pod_name(const api::TrainingJob& job, const api::Replica& replica, int incarnation) {
-  return host_name(job, replica) + "-" + std::to_string(incarnation);
+  return contract::pod_name(job.metadata.name, job.spec.roles[static_cast<std::size_t>(replica.role)].name,
+                            replica.index, incarnation);
 }
 
 /// ClusterIP Service of node rank 0: its address is known before any pod exists and survives the pod's replacement.

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from jobs import JobHandle, job, trainer
+from jobs import LAUNCHER_PORT, JobHandle, job, trainer
 from kube import Kube, Object
 from testbed import ROOT, Cluster, Operator, run
 
+PYTORCH_IMAGE = "paceline/pytorch:dev"
 SYSTEM = "paceline-system"
 AGENTS = "paceline-agents"
 # The nodes share the machine's root; the kubelet's folder is each one's own.
@@ -46,6 +49,71 @@ def test_chart_runs_a_job(kube: Kube, installed: None, namespace: str) -> None:
     assert [pod["spec"]["priorityClassName"] for pod in pods] == ["paceline-normal"] * 2
     assert all("initContainers" not in pod["spec"] for pod in pods)
     assert all("well" in kube.logs(namespace, pod["metadata"]["name"]) for pod in pods)
+
+
+MEASURED = """
+PYTHONPATH=/opt/paceline/python exec python3 -c '
+import time
+import paceline
+while True:
+    time.sleep(0.05)
+    paceline.step()
+'
+"""
+
+
+def agent_metrics(kube: Kube, node: str) -> str:
+    """What the node's agent serves; nothing while it has none that listens."""
+    for pod in kube.list("pods", AGENTS):
+        address = pod["status"].get("podIP")
+        if pod["spec"].get("nodeName") != node or "deletionTimestamp" in pod["metadata"] or not address:
+            continue
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}:9464/metrics", timeout=5) as got:
+            return got.read().decode()
+    return ""
+
+
+def steps_of(text: str, job: str, namespace: str) -> float:
+    """-1 where there is no such series."""
+    for line in text.splitlines():
+        if line.startswith(f'paceline_steps_total{{namespace="{namespace}",job="{job}",'):
+            return float(line.rpartition(" ")[2])
+    return -1
+
+
+def test_the_agent_serves_the_ranks_of_its_slots_and_the_launcher_does_not(
+    kube: Kube, installed: None, namespace: str, pytorch_image: None
+) -> None:
+    for node in kube.list("nodes"):
+        name = node["metadata"]["name"]
+        kube.wait("the node offers slots", lambda name=name: allocatable(kube, name) == "128", AGENTS)
+    spec = job("measured", MEASURED, replicas=1)
+    spec["spec"]["roles"][0]["template"]["spec"]["containers"][0]["image"] = PYTORCH_IMAGE
+    kube.create("trainingjobs", namespace, spec)
+    handle = JobHandle(kube, namespace, "measured")
+    handle.wait_phase("Running")
+    (pod,) = handle.pods()
+    node, launcher = pod["spec"]["nodeName"], pod["status"]["podIP"]
+
+    def served(least: float) -> bool:
+        return steps_of(agent_metrics(kube, node), "measured", namespace) > least
+
+    kube.wait("the agent serves the rank's steps", lambda: served(10), AGENTS)
+    with urllib.request.urlopen(f"http://{launcher}:{LAUNCHER_PORT}/metrics", timeout=5) as answer:
+        own = answer.read().decode()
+    assert "paceline_steps_total{" not in own, own
+    assert "paceline_job_replicas_gathered{" in own, own
+
+    def running(but: str) -> list[str]:
+        pods = [each["metadata"] for each in kube.list("pods", AGENTS) if each["spec"].get("nodeName") == node]
+        return [each["name"] for each in pods if each["name"] != but and "deletionTimestamp" not in each]
+
+    (agent,) = running("")
+    kube.delete("pods", AGENTS, agent, gracePeriodSeconds="0")
+    kube.wait("another agent starts", lambda: bool(running(agent)), AGENTS)
+    kube.wait("the new agent goes on", lambda: served(10), AGENTS)
+    assert handle.pods()[0]["status"]["phase"] == "Running"
+    assert handle.pods()[0]["metadata"]["uid"] == pod["metadata"]["uid"]
 
 
 def test_preempting_priority_class_is_refused(kube: Kube, installed: None, namespace: str) -> None:

@@ -42,7 +42,8 @@ class PlayedKubelet final : public Kubelet {
   }
   int watchers() override { return open ? streams : 0; }
   void offer_changed() override { ++changes; }
-  Result<std::set<std::string>> slots_in_use(const std::stop_token& /*stop*/) override {
+  Result<SlotPods> slots_in_use(const std::stop_token& /*stop*/) override {
+    ++asked;
     if (!used) return fail(Code::kUnavailable, Origin::kKube, "no such socket");
     return *used;
   }
@@ -63,7 +64,8 @@ class PlayedKubelet final : public Kubelet {
   int served = 0;
   int enrolled = 0;
   int changes = 0;
-  std::optional<std::set<std::string>> used = std::set<std::string>{};
+  int asked = 0;
+  std::optional<SlotPods> used = SlotPods{};
   DevicePlugin* plugin = nullptr;
 };
 
@@ -234,7 +236,7 @@ TEST_F(InjectorTest, AnUpgradeKeepsTheSlotsFoldersAndWhatRunningPodsUse) {
   struct stat before{};
   ASSERT_EQ(::stat((scratch_ / "node/slots/slot-0").c_str(), &before), 0);
   upgrade("two");
-  kubelet_.used = std::set<std::string>{"slot-0"};
+  kubelet_.used = SlotPods{{"slot-0", {"ns", "pod"}}};
   run_for(1s);
   struct stat after{};
   ASSERT_EQ(::stat((scratch_ / "node/slots/slot-0").c_str(), &after), 0);

@@ -264,13 +264,16 @@ TEST_F(PluginTest, SlotsInUseAreThoseOfOurResource) {
   FakeKubelet kubelet((scratch_ / "d/kubelet.sock").string());
   for (const auto& [resource, id] : std::multimap<std::string, std::string>{
            {"nvidia.com/gpu", "GPU-1"}, {"paceline.dev/runtime", "slot-1"}, {"paceline.dev/runtime", "slot-7"}}) {
-    auto& devices = *kubelet.pods.add_pod_resources()->add_containers()->add_devices();
+    auto& pod = *kubelet.pods.add_pod_resources();
+    pod.set_namespace_("team");
+    pod.set_name("of-" + id);
+    auto& devices = *pod.add_containers()->add_devices();
     devices.set_resource_name(resource);
     devices.add_device_ids(id);
   }
   const auto used = ours_->slots_in_use({});
   ASSERT_TRUE(used) << used.error().message;
-  EXPECT_EQ(*used, (std::set<std::string>{"slot-1", "slot-7"}));
+  EXPECT_EQ(*used, (SlotPods{{"slot-1", {"team", "of-slot-1"}}, {"slot-7", {"team", "of-slot-7"}}}));
   kubelet.refusal = {grpc::StatusCode::PERMISSION_DENIED, "no"};
   EXPECT_FALSE(ours_->slots_in_use({}));
 }

@@ -50,6 +50,14 @@ TEST_F(EndpointTest, OnlyRankZerosLauncherSpeaksForTheJob) {
             std::string::npos);
 }
 
+TEST_F(EndpointTest, WhatTheNodesAgentServesIsNotServedASecondTime) {
+  collector.begin_attempt(0, 0, 0, 1);
+  EXPECT_NE(metrics().find("rank=\"0\""), std::string::npos);
+  state.collector = nullptr;
+  EXPECT_EQ(metrics().find("rank=\"0\""), std::string::npos);
+  EXPECT_NE(metrics().find(line("paceline_job_replicas_gathered", "0")), std::string::npos);
+}
+
 TEST_F(EndpointTest, OnlyTheSummaryWantsTheToken) {
   EXPECT_EQ(answer_request(state, "/healthz", "").status, 200);
   EXPECT_EQ(answer_request(state, "/metrics", "").status, 200);

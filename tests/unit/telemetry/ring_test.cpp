@@ -19,25 +19,25 @@ std::vector<std::uint64_t> read_steps(RingReader& reader) {
 }
 
 RingReader reader_of(const TestRing& ring) {
-  auto view = RingView::map(ring.fd());
+  auto view = RingView::open(ring.fd());
   EXPECT_TRUE(view.has_value());
   return RingReader(std::move(*view));
 }
 
 TEST(RingView, RefusesARingThatCouldShrinkUnderItsReader) {
   const TestRing unsealed(8, 0);
-  EXPECT_FALSE(RingView::map(unsealed.fd()).has_value());
+  EXPECT_FALSE(RingView::open(unsealed.fd()).has_value());
   const TestRing half(8, F_SEAL_GROW | F_SEAL_SEAL);
-  EXPECT_FALSE(RingView::map(half.fd()).has_value());
+  EXPECT_FALSE(RingView::open(half.fd()).has_value());
   const UniqueFd file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
-  EXPECT_FALSE(RingView::map(file.get()).has_value());
+  EXPECT_FALSE(RingView::open(file.get()).has_value());
 }
 
 TEST(RingView, RefusesGeometryThatDoesNotFit) {
   const auto refused = [](auto change) {
     TestRing ring;
     change(ring.header());
-    return !RingView::map(ring.fd()).has_value();
+    return !RingView::open(ring.fd()).has_value();
   };
   EXPECT_FALSE(refused([](paceline_ring_header&) {}));
   EXPECT_TRUE(refused([](paceline_ring_header& header) { header.magic = 1; }));

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/collect/pod_book.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace paceline::agent {
+namespace {
+
+/// Of a pod that does not say how many ranks it will have.
+constexpr int kRanksOfUnknown = 16;
+constexpr int kMostTold = 1 << 16;
+
+}  // namespace
+
+PodBook::PodBook(std::string node, const Clock& clock, CollectLimits limits)
+    : node_(std::move(node)), clock_(clock), limits_(limits) {}
+
+PodBook::Entry* PodBook::take(const PodName& pod, const std::string& job, const std::string& role) {
+  const auto same = std::ranges::find_if(entries_, [&](const Entry& entry) {
+    return entry.pod == pod && entry.identity.job == job && entry.identity.role == role;
+  });
+  if (same != entries_.end() && same->live) return nullptr;
+  if (same != entries_.end()) {
+    entries_.splice(entries_.begin(), entries_, same);
+    same->live = true;
+    return &*same;
+  }
+  const telemetry::Identity identity{pod.name_space, job, role, node_};
+  telemetry::CollectorLimits limits;
+  limits.ranks = limits_.sure_ranks;
+  limits.rings = limits_.rings_of_pod;
+  limits.rings_of_rank = limits_.rings_of_rank;
+  limits.window = 0;
+  limits.waiting = limits_.waiting_of_pod;
+  entries_.emplace_front(pod, identity, clock_, limits,
+                         TokenBucket(limits_.records_per_second, limits_.records_per_second, clock_.steady()));
+  return &entries_.front();
+}
+
+void PodBook::begin_attempt(Entry& entry, const telemetry::SlotFrame& begin) {
+  entry.records.take(clock_.steady(), static_cast<double>(entry.collector.end(may_read(entry))));
+  const int told = begin.processes > kMostTold ? kRanksOfUnknown : begin.processes;
+  const std::size_t wanted = std::min(limits_.ranks_of_pod, static_cast<std::size_t>(told));
+  std::size_t shared = 0;
+  for (const Entry& other : entries_) {
+    if (other.live && &other != &entry && other.ranks > limits_.sure_ranks) shared += other.ranks - limits_.sure_ranks;
+  }
+  const std::size_t left = limits_.more_ranks > shared ? limits_.more_ranks - shared : 0;
+  entry.ranks = std::min(std::max(wanted, limits_.sure_ranks), limits_.sure_ranks + left);
+  entry.collector.limit_ranks(entry.ranks);
+  entry.collector.begin_attempt(begin.attempt, begin.node_rank, begin.first_rank, begin.processes);
+}
+
+Result<std::uint64_t> PodBook::add(Entry& entry, const telemetry::SlotFrame& frame, int ring) {
+  return entry.collector.add(frame.offer, ring, frame.start);
+}
+
+void PodBook::remove(Entry& entry, std::uint64_t key) {
+  entry.records.take(clock_.steady(), static_cast<double>(entry.collector.remove(key, may_read(entry))));
+}
+
+void PodBook::end(Entry& entry) {
+  entry.records.take(clock_.steady(), static_cast<double>(entry.collector.end(may_read(entry))));
+  entry.live = false;
+  entry.ended = clock_.steady();
+  forget();
+}
+
+std::uint64_t PodBook::may_read(Entry& entry) {
+  return static_cast<std::uint64_t>(std::max(0.0, entry.records.level(clock_.steady())));
+}
+
+void PodBook::poll() {
+  for (Entry& entry : entries_) {
+    if (entry.live) entry.records.take(clock_.steady(), static_cast<double>(entry.collector.poll(may_read(entry))));
+  }
+  forget();
+}
+
+void PodBook::forget() {
+  const SteadyTime now = clock_.steady();
+  std::erase_if(entries_, [&](const Entry& entry) { return !entry.live && now - entry.ended >= limits_.keep_ended; });
+  std::size_t ranks = 0;
+  for (const Entry& entry : entries_) ranks += entry.live ? 0 : std::max<std::size_t>(1, entry.ranks);
+  while (ranks > limits_.ended_ranks) {
+    auto oldest = entries_.end();
+    for (auto at = entries_.begin(); at != entries_.end(); ++at) {
+      if (!at->live && (oldest == entries_.end() || at->ended <= oldest->ended)) oldest = at;
+    }
+    ranks -= std::max<std::size_t>(1, oldest->ranks);
+    entries_.erase(oldest);
+  }
+}
+
+std::size_t PodBook::live() const {
+  return static_cast<std::size_t>(std::ranges::count_if(entries_, [](const Entry& entry) { return entry.live; }));
+}
+
+std::vector<telemetry::RankView> PodBook::views() const {
+  std::vector<telemetry::RankView> all;
+  std::set<std::tuple<std::string, std::string, std::string, int>> seen;
+  for (const Entry& entry : entries_) {
+    for (auto& view : entry.collector.views()) {
+      if (seen.emplace(entry.identity.job_namespace, entry.identity.job, entry.identity.role, view.rank).second)
+        all.push_back(std::move(view));
+    }
+  }
+  return all;
+}
+
+}  // namespace paceline::agent

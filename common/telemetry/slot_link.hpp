@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a launcher says to its node's agent over the socket in its slot's folder: who its ranks are, and their rings. SOCK_SEQPACKET, one frame a message,
+// little-endian, no pointers: the two may be of different releases. docs/designs/contracts.md holds the order of the frames.
+//
+// Whoever is in the container can say any of this: the agent believes of it only what the kubelet confirms.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "paceline/step_record.h"
+
+namespace paceline::telemetry {
+
+/// Name of the socket in the slot's folder.
+inline constexpr std::string_view kSlotSocket = "telemetry.sock";
+
+inline constexpr std::uint32_t kSlotMagic = 0x544C5350;  // "PSLT"
+inline constexpr std::uint16_t kSlotVersion = 1;
+/// A frame of a later release may be longer; nothing is.
+inline constexpr std::size_t kMostSlotFrame = 1024;
+
+enum class SlotKind : std::uint16_t {
+  kBegin = 1,  // launcher: this attempt's ranks; earlier rings are over
+  kTaken = 2,  // agent, once: the pod is who it says, and its ranks' metrics are the agent's to serve from now on
+  kRing = 3,   // launcher: a ring, with its memfd
+  kGone = 4,   // launcher: the rank behind that ring is gone
+};
+
+struct SlotFrame {
+  std::uint32_t magic = kSlotMagic;
+  std::uint16_t version = kSlotVersion;
+  std::uint16_t size = 0;  // bytes that the sender filled
+  std::uint16_t kind = 0;
+  std::uint16_t reserved = 0;
+  std::uint32_t attempt = 0;
+  // kBegin
+  std::int32_t node_rank = 0;
+  std::int32_t first_rank = 0;
+  std::int32_t processes = 0;
+  std::int32_t replica_index = 0;
+  std::int32_t incarnation = 0;
+  std::uint32_t reserved2 = 0;
+  std::array<char, 64> job{};  // NUL-terminated, so is the next
+  std::array<char, 64> role{};
+  // kRing and kGone
+  std::uint64_t ring = 0;   // a number of the launcher's, never used twice on a connection
+  std::uint64_t start = 0;  // records before this one were counted over an earlier connection
+  paceline_ring_offer offer{};
+};
+
+static_assert(offsetof(SlotFrame, job) == 40 && offsetof(SlotFrame, ring) == 168 && offsetof(SlotFrame, offer) == 184);
+static_assert(sizeof(SlotFrame) == 248, "a frame is 248 bytes");
+
+}  // namespace paceline::telemetry
