@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 import rings
 import torch
+from ports import free_port
 from programs import Train
 
 NEW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
@@ -28,18 +28,23 @@ LOOP = """
 """
 
 
-def test_loader_workers_leave_no_rings(train: Train) -> None:
-    ring = train(LOOP + "        epoch(num_workers=2)\n        epoch(num_workers=2)").only()
+def test_loader_workers_leave_no_rings(train_by_fork: Train) -> None:
+    ring = train_by_fork(LOOP + "        epoch(num_workers=2)\n        epoch(num_workers=2)").only()
     assert len(ring.steps) == 8
 
 
 def test_importing_torch_loads_nothing(train: Train) -> None:
-    run = train("assert 'libpaceline' not in open('/proc/self/maps').read()")
+    run = train(
+        """
+        assert 'libpaceline' not in open('/proc/self/maps').read()
+        assert "importlib" in type(torch.__spec__.loader).__module__, torch.__spec__.loader
+        """
+    )
     assert (run.code, run.output, run.rings) == (0, "", [])
 
 
-def test_a_forked_child_leaves_the_parents_ring_alone(train: Train) -> None:
-    run = train(
+def test_a_forked_child_leaves_the_parents_ring_alone(train_by_fork: Train) -> None:
+    run = train_by_fork(
         LOOP
         + """
         epoch()
@@ -61,7 +66,7 @@ def test_torchruns_agent_leaves_no_ring(train: Train, tmp_path: Path) -> None:
         "-m",
         "torch.distributed.run",
         "--nproc_per_node=2",
-        f"--master_port={os.getpid() % 10000 + 20000}",
+        f"--master_port={free_port()}",
     ]
     run = train(LOOP + "        epoch()", command=[*agent, str(tmp_path / "train.py")])
     assert run.code == 0, run.output
@@ -117,8 +122,8 @@ def test_python_without_torch_pays_next_to_nothing(runtime: Path) -> None:
     assert loaded <= {"__future__", "paceline", "paceline._inject"}
 
 
-def test_an_unknown_signature_is_left_alone_with_one_line(train: Train) -> None:
-    run = train(
+def test_an_unknown_signature_is_left_alone_with_one_line(train_by_fork: Train) -> None:
+    run = train_by_fork(
         """
         save = torch.save
         from paceline import _torch_marks, _inject
@@ -159,8 +164,8 @@ def test_the_users_sitecustomize_still_runs(runtime: Path, tmp_path: Path, body:
         assert chained == say({**ours, "PYTHONPATH": str(tmp_path)}), "as if ours were not there"
 
 
-def test_pytorchs_objects_stay_its_own(train: Train) -> None:
-    run = train(
+def test_pytorchs_objects_stay_its_own(train_by_fork: Train) -> None:
+    run = train_by_fork(
         LOOP
         + """
         import copy, inspect, io, pickle, warnings
@@ -176,7 +181,6 @@ def test_pytorchs_objects_stay_its_own(train: Train) -> None:
         assert list(inspect.signature(torch.save).parameters)[:2] == ["obj", "f"]
         buffer = io.BytesIO()
         torch.save(model, buffer)
-        assert "importlib" in type(torch.__spec__.loader).__module__, torch.__spec__.loader
         class Mine(torch.optim.SGD):
             def step(self, closure=None):
                 return super().step(closure)
@@ -197,8 +201,8 @@ def test_pytorchs_objects_stay_its_own(train: Train) -> None:
     assert run.code == 0, run.output
 
 
-def test_the_profiler_coexists(train: Train) -> None:
-    run = train(
+def test_the_profiler_coexists(train_by_fork: Train) -> None:
+    run = train_by_fork(
         LOOP
         + """
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
@@ -212,8 +216,8 @@ def test_the_profiler_coexists(train: Train) -> None:
 
 
 @pytest.mark.skipif(not NEW, reason="torch.compile came with PyTorch 2")
-def test_compiled_programs_compile_as_before(train: Train) -> None:
-    run = train(
+def test_compiled_programs_compile_as_before(train_by_fork: Train) -> None:
+    run = train_by_fork(
         """
         import torch._dynamo
         def count(traced):
@@ -237,8 +241,8 @@ def test_compiled_programs_compile_as_before(train: Train) -> None:
     assert run.code == 0, run.output
 
 
-def test_batches_from_a_thread_of_the_program(train: Train) -> None:
-    ring = train(
+def test_batches_from_a_thread_of_the_program(train_by_fork: Train) -> None:
+    ring = train_by_fork(
         """
         import queue
         model = small()
@@ -260,14 +264,16 @@ def test_batches_from_a_thread_of_the_program(train: Train) -> None:
     assert len(ring.steps) == 8
 
 
-def test_a_restarted_receiver_is_offered_the_same_ring(train: Train) -> None:
+def test_a_restarted_receiver_is_offered_the_same_ring(train_by_fork: Train) -> None:
     def restart(receiver: rings.Receiver) -> None:
         deadline = time.monotonic() + 60
         while not receiver.rings and time.monotonic() < deadline:
             time.sleep(0.02)
         receiver.hang_up()
 
-    run = train(LOOP + "        for _ in range(60):\n            epoch()\n            time.sleep(0.05)", during=restart)
+    run = train_by_fork(
+        LOOP + "        for _ in range(60):\n            epoch()\n            time.sleep(0.05)", during=restart
+    )
     assert run.code == 0 and len(run.rings) == 2
     first, second = run.rings
     assert (first.pid, first.epoch) == (second.pid, second.epoch)
