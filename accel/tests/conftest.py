@@ -1,4 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+import gc
+from collections.abc import Iterator
+
+import pytest
 from programs import fork_server, runtime, train, train_by_fork
 
 __all__ = ["fork_server", "runtime", "train", "train_by_fork"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_forks() -> Iterator[None]:
+    """Loaders fork this process hundreds of times: what is here already is no garbage, which each of them would look for."""
+    gc.collect()
+    gc.freeze()
+    yield

@@ -63,7 +63,10 @@ TRAINING = """
 GIVEN = "model, optimizer, loader = paceline.accelerate(model, optimizer, loader, config)"
 
 
-def results(train: Train, line: str, config: str = "None", **variables: str) -> tuple[list[str], dict[str, Any]]:
+Results = tuple[list[str], dict[str, Any]]
+
+
+def results(train: Train, line: str, config: str = "None", **variables: str) -> Results:
     run = train(TRAINING.replace("LINE", f"config = {config}; {line}"), **variables)
     assert run.code == 0, run.output
     lines = run.output.splitlines()
@@ -71,8 +74,19 @@ def results(train: Train, line: str, config: str = "None", **variables: str) -> 
     return lines[:4], json.loads(lines[4])
 
 
-def test_the_same_as_injected_and_only_what_it_is_given(train: Train) -> None:
-    theirs, nothing = results(train, "pass")
+_plain: list[Results] = []
+
+
+@pytest.fixture
+def plain(train: Train) -> Results:
+    """Of the program as it is, run once."""
+    if not _plain:
+        _plain.append(results(train, "pass"))
+    return _plain[0]
+
+
+def test_the_same_as_injected_and_only_what_it_is_given(train: Train, plain: Results) -> None:
+    theirs, nothing = plain
     injected, _ = results(train, "pass", PACELINE_LOADER="Auto", PACELINE_OPTIMIZER="Auto")
     ours, told = results(train, GIVEN)
     assert ours[::2] == injected[::2] and ours[::2] != theirs[::2], "the schedule made before it leads to ours as well"
@@ -97,8 +111,8 @@ def test_the_same_as_injected_and_only_what_it_is_given(train: Train) -> None:
         ("None", {"PACELINE_DISABLE": "1"}),
     ],
 )
-def test_bitwise_is_bitwise(train: Train, config: str, variables: dict[str, str]) -> None:
-    theirs, _ = results(train, "pass")
+def test_bitwise_is_bitwise(train: Train, plain: Results, config: str, variables: dict[str, str]) -> None:
+    theirs, _ = plain
     ours, told = results(train, GIVEN, config, **variables)
     assert ours == theirs
     for seen in told["fused optimizers"]["seen"]:

@@ -70,7 +70,6 @@ def test_api_server_stopped(kube: Kube, cluster: Cluster, operator: Operator, su
     handle.tell()
     handle.wait_phase("Succeeded")
     after = submit(job("after", "exit 0"))
-    # The scheduler and the node controller of Kubernetes take up to a minute to find back.
     after.wait_phase("Succeeded")
 
 

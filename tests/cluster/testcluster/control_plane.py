@@ -32,6 +32,8 @@ from .state import (
 PKI = RUN / "pki"
 KUBECONFIG = PKI / "admin.kubeconfig"
 LOGS = RUN / "logs"
+COREFILE = RUN / "Corefile"
+CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 
 
 def wait_until(what: str, ready: Callable[[], bool], patience_s: float, log: Path | None = None) -> None:
@@ -125,6 +127,22 @@ def start_apiserver(state: State) -> None:
     wait_until("the API server", api_is_ready, 60, LOGS / "kube-apiserver.log")
 
 
+def start_controller(state: State, name: str) -> None:
+    """One of CONTROLLERS."""
+    command = [state.tool(name), f"--kubeconfig={PKI / name}.kubeconfig", "--leader-elect=false"]
+    if name == "kube-controller-manager":
+        command += [
+            f"--service-account-private-key-file={PKI / 'service-account.key'}",
+            f"--root-ca-file={PKI / 'ca.crt'}",
+            "--use-service-account-credentials=true",
+            # 20 requests/s by default delay the first service accounts by seconds.
+            *("--kube-api-qps=500", "--kube-api-burst=1000"),
+            *("--node-monitor-grace-period=8s", "--node-monitor-period=1s"),
+            f"--flex-volume-plugin-dir={RUN / 'flexvolume'}",
+        ]
+    start_daemon(name, CONTROL_CGROUP, in_fabric(*command))
+
+
 def start(state: State) -> None:
     """The control plane; with no nodes only etcd and the API server."""
     authority = Authority(PKI)
@@ -136,21 +154,10 @@ def start(state: State) -> None:
     start_apiserver(state)
     if state.nodes == 0:
         return
-    for name in ("controller-manager", "scheduler"):
-        config = authority.kubeconfig(name, f"/CN=system:kube-{name}")
-        command = [state.tool(f"kube-{name}"), f"--kubeconfig={config}", "--leader-elect=false"]
-        if name == "controller-manager":
-            command += [
-                f"--service-account-private-key-file={PKI / 'service-account.key'}",
-                f"--root-ca-file={PKI / 'ca.crt'}",
-                "--use-service-account-credentials=true",
-                # 20 requests/s by default delay the first service accounts by seconds.
-                *("--kube-api-qps=500", "--kube-api-burst=1000"),
-                *("--node-monitor-grace-period=8s", "--node-monitor-period=1s"),
-                f"--flex-volume-plugin-dir={RUN / 'flexvolume'}",
-            ]
-        start_daemon(f"kube-{name}", CONTROL_CGROUP, in_fabric(*command))
-    _start_dns(state, authority)
+    for name in CONTROLLERS:
+        authority.kubeconfig(name, f"/CN=system:{name}")
+        start_controller(state, name)
+    _offer_dns(state, authority)
     wait_until(
         "the default service account",
         lambda: "default" in kubectl(state, "get", "serviceaccounts", "-o", "name"),
@@ -159,10 +166,13 @@ def start(state: State) -> None:
     )
 
 
-def _start_dns(state: State, authority: Authority) -> None:
+def start_dns(state: State) -> None:
+    start_daemon("coredns", CONTROL_CGROUP, in_fabric(state.tool("coredns"), f"-conf={COREFILE}"))
+
+
+def _offer_dns(state: State, authority: Authority) -> None:
     config = authority.kubeconfig("coredns", "/O=system:masters/CN=coredns")
-    corefile = RUN / "Corefile"
-    corefile.write_text(
+    COREFILE.write_text(
         f""".:53 {{
     errors
     kubernetes cluster.local in-addr.arpa {{
@@ -174,7 +184,7 @@ def _start_dns(state: State, authority: Authority) -> None:
 }}
 """
     )
-    start_daemon("coredns", CONTROL_CGROUP, in_fabric(state.tool("coredns"), f"-conf={corefile}"))
+    start_dns(state)
     ports = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]
     metadata = {"name": "kube-dns", "namespace": "kube-system"}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
