@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import copy
 import sys
-import traceback
-from collections.abc import Callable
 from typing import Any
 
-import paceline
 import torch
+from checks import Check, run
 from paceline import optim
 from paceline.optim import _report
 
@@ -30,10 +28,10 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("LARS", {"lr": 0.1, "weight_decay": 1e-3, "nesterov": True}),
 ]
 
-checks: list[Callable[[], None]] = []
+checks: list[Check] = []
 
 
-def check(function: Callable[[], None]) -> Callable[[], None]:
+def check(function: Check) -> Check:
     checks.append(function)
     return function
 
@@ -234,22 +232,5 @@ def a_checkpoint_goes_to_torch_and_back() -> None:
         assert torch.allclose(p, q, rtol=1e-5, atol=1e-6)
 
 
-def main() -> int:
-    print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}")
-    failed = 0
-    for function in checks:
-        name = function.__name__.replace("_", " ")
-        try:
-            function()
-            torch.cuda.synchronize()
-            print(f"passed: {name}")
-        except Exception:
-            failed += 1
-            print(f"FAILED: {name}\n{traceback.format_exc()}")
-    print(paceline.explain())
-    print(f"{len(checks) - failed} checks passed, {failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(checks))

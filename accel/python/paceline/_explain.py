@@ -17,6 +17,7 @@ OPTIMIZERS = "fused optimizers"
 LOADERS = "loader"
 PRECISION = "mixed precision"
 OPERATORS = "fused operators"
+GRAPHS = "CUDA graphs"
 COMMUNICATION = "communication"
 # Of others: Bitwise.
 _NUMERICS = {OPTIMIZERS: "Reordered", PRECISION: "Lossy", OPERATORS: "Reordered", COMMUNICATION: "Reordered"}
@@ -54,6 +55,11 @@ def features() -> dict[str, Any]:
     found[PRECISION] = _feature(switch, PRECISION, [])
     left = f"off ({model_given or 'every model'} is left as it is: there are none for any model)"
     found[OPERATORS] = _feature(left, OPERATORS, [])
+    graph = sys.modules.get("paceline.graph")
+    steps = graph.captured if graph is not None else []
+    found[GRAPHS] = _feature(
+        f"on ({', '.join(steps)})" if steps else "off (no paceline.graph.WholeStep has captured one)", GRAPHS, []
+    )
     return found
 
 
@@ -94,4 +100,5 @@ def explain() -> str:
         lines += [f"  {entry['name']}: {entry['text']}" for entry in feature["seen"]]
     lines.append(f"{PRECISION}: {found[PRECISION]['_said']}; numerics class Lossy")
     lines.append(f"{OPERATORS}: {found[OPERATORS]['_said']}")
+    lines.append(f"{GRAPHS}: {found[GRAPHS]['_said']}; numerics class Bitwise")
     return "\n".join(lines)

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole training step as one CUDA graph: forward, backward and update in a single launch, for steps whose time is in launching.
+
+    def train(batch, labels):
+        optimizer.zero_grad()
+        loss = loss_of(model(batch), labels)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = paceline.graph.WholeStep(train, model=model, optimizer=optimizer)
+    for batch, labels in loader:
+        loss = step(batch, labels)
+
+Every call makes one step. The first ones (`warmup`) are made as always, and looked at; then the step is captured, and each further call copies its
+tensors into those of the capture and replays it. Numerics class Bitwise: the same kernels on the same values.
+
+A capture repeats what it saw. What cannot be repeated so is Refused before anything of that step has happened, with what changed and what to do: the
+host reading a value, a path or a shape that changes, a Python number that does, inputs on the CPU, parameters or modes that are others. The
+program may then call its function itself, which makes the step as always:
+
+    try:
+        loss = step(batch, labels)
+    except paceline.graph.Refused as reason:
+        loss = train(batch, labels)
+
+Not for several threads at once. What a step does besides asking the device (counting, logging) happens in the first calls and never again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from paceline import _graph_facts as facts
+from paceline import _graph_watch as watch
+from paceline import _marks
+from paceline.optim._fused import Fused
+
+__all__ = ["Refused", "WholeStep"]
+
+# Before that DistributedDataParallel may rebuild its buckets.
+_WARMUP_OF_DDP = 11
+captured: list[str] = []  # for explain(): what has been captured in this process
+
+
+class Refused(RuntimeError):
+    """This step cannot be a captured one, and nothing of it has happened: what is in the way, and what to do."""
+
+
+class Cuda:
+    """How a step is run and captured on a GPU."""
+
+    type = "cuda"
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+
+    def missing(self) -> str:
+        return "" if torch.cuda.is_available() else "PyTorch sees no GPU here"
+
+    @contextlib.contextmanager
+    def beside(self) -> Any:
+        """On a stream of its own: what autograd keeps of streams must not be the default one's when the step is captured."""
+        if self._stream is None:
+            self._stream = torch.cuda.Stream()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            yield
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+    def capture(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        """What replays it, and answers what `run` did."""
+        graph = torch.cuda.CUDAGraph()
+        # Other threads may go on with what they do (pinning, collectives).
+        known = inspect.signature(torch.cuda.graph.__init__).parameters
+        mode = {"capture_error_mode": "thread_local"} if "capture_error_mode" in known else {}
+        with torch.cuda.graph(graph, stream=self._stream, **mode):
+            answer = run()
+
+        def replay() -> Any:
+            graph.replay()
+            return answer
+
+        return replay
+
+
+class WholeStep:
+    """See above. `model` and `optimizer` (or a list of them) are what the step trains: what it takes for granted of them is watched. Tensors of
+    the answer are the same ones after every replay: clone what is to be kept. `warmup` is at least 2, with DistributedDataParallel 11.
+    examine=False leaves out looking at the operations, for models that cannot be run so (torch.compile)."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        model: torch.nn.Module | None = None,
+        optimizer: Any = None,
+        warmup: int = 3,
+        examine: bool = True,
+        backend: Any = None,
+    ) -> None:
+        what = "paceline.graph.WholeStep: "
+        if not callable(function):
+            raise TypeError(f"{what}function is {type(function).__qualname__}: it must make one training step")
+        if model is not None and not isinstance(model, torch.nn.Module):
+            raise TypeError(f"{what}model is {type(model).__qualname__}: it must be a torch.nn.Module")
+        optimizers = (
+            list(optimizer) if isinstance(optimizer, (list, tuple)) else [] if optimizer is None else [optimizer]
+        )
+        for each in optimizers:
+            if not isinstance(each, torch.optim.Optimizer):
+                raise TypeError(
+                    f"{what}optimizer is {type(each).__qualname__}: it must be a torch.optim.Optimizer, or a list"
+                )
+        if warmup < 2:
+            raise ValueError(f"{what}warmup is {warmup}: it must be at least 2, since steps are compared")
+        if type(model).__name__ == "DistributedDataParallel":
+            warmup = max(warmup, _WARMUP_OF_DDP)
+        self._function, self._model, self._optimizers = function, model, optimizers
+        self._warmup, self._examine = warmup, examine
+        self._backend = Cuda() if backend is None else backend
+        self.recapture()
+
+    def recapture(self) -> None:
+        """Forgets the capture, if there is one: the next calls are made as always, and looked at, and then the step is captured anew."""
+        self._made = 0
+        self._seen: list[watch.Operation] | None = None
+        self._why = ""
+        self._facts: list[tuple[str, Any, str]] = []
+        self._static: list[torch.Tensor] = []
+        self._inputs: list[tuple[str, Any, str]] = []
+        self._quick: facts.Quick | None = None
+        self._replay: Callable[[], Any] | None = None
+
+    @property
+    def is_captured(self) -> bool:
+        return self._replay is not None
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        inputs = facts.Inputs(args, options)
+        if self._replay is None:
+            self._check(inputs)
+            if self._made < self._warmup:
+                return self._warm_up(inputs, args, options)
+            self._capture(inputs, args, options)
+        else:
+            self._compare(inputs)
+        for own, given in zip(self._static, inputs.tensors.values()):
+            if own is not given:
+                with torch.no_grad():
+                    own.copy_(given, non_blocking=True)
+        assert self._replay is not None
+        answer = self._replay()
+        if _marks.trace.lib is not None:
+            _marks.explicit_step(-1)  # no optimizer's step is called that could tell it
+        return answer
+
+    def _check(self, inputs: facts.Inputs) -> None:
+        why = self._why or self._backend.missing()
+        for name, tensor in inputs.tensors.items():
+            if not why and tensor.device.type != self._backend.type:
+                why = f"{name} is on {tensor.device}: move it to the GPU before the step, whose copies would be the host's"
+        for optimizer in self._optimizers:
+            group = next((g for g in optimizer.param_groups if g.get("capturable") is False), None)
+            if not why and group is not None and not isinstance(optimizer, Fused) and self._backend.type == "cuda":
+                why = (
+                    f"{type(optimizer).__name__} counts its steps on the host (capturable=False): pass capturable=True, "
+                    "or use one of paceline.optim"
+                )
+        if why:
+            raise Refused(f"paceline.graph: {why}")
+
+    def _compare(self, inputs: facts.Inputs) -> None:
+        assert self._quick is not None
+        if self._quick.same():
+            change = facts.first_change(self._inputs, list(inputs.facts()))
+        else:
+            change = facts.first_change(self._facts, self._taken_for_granted(inputs))
+            change = (
+                change or "the model or the optimizer is another one than when the step was captured: call recapture()"
+            )
+        if change:
+            raise Refused(f"paceline.graph: {change}")
+
+    def _taken_for_granted(self, inputs: facts.Inputs) -> list[tuple[str, Any, str]]:
+        own = [*facts.of_torch(), *facts.of_model(self._model), *facts.of_optimizers(self._optimizers)]
+        return [*inputs.facts(), *own]
+
+    def _warm_up(self, inputs: facts.Inputs, args: Any, options: Any) -> Any:
+        """A step as always. What speaks against a capture is said by the next call, which is not made: this one is."""
+        taken = self._taken_for_granted(inputs)
+        looked = self._examine and self._made >= self._warmup - 2  # the first ones make state
+        with self._backend.beside():
+            if looked:
+                with watch.Watch(self._backend.type) as seen:
+                    answer = self._function(*args, **options)
+            else:
+                answer = self._function(*args, **options)
+        self._made += 1
+        if self._facts:
+            self._why = facts.first_change(self._facts, taken)
+        self._facts = taken
+        if looked and not self._why:
+            now, self._seen = seen.operations, self._seen
+            self._why = watch.why_not(now if self._seen is None else self._seen, now)
+            self._seen = now
+        return answer
+
+    def _capture(self, inputs: facts.Inputs, args: Any, options: Any) -> None:
+        taken = self._taken_for_granted(inputs)
+        change = facts.first_change(self._facts, taken)
+        if change:
+            raise Refused(f"paceline.graph: {change}")
+        self._static = [_copied(tensor) for tensor in inputs.tensors.values()]
+        own = iter(self._static)
+        args, options = facts.with_tensors(args, own), facts.with_tensors(options, own)
+        try:
+            self._replay = self._backend.capture(functools.partial(self._function, *args, **options))
+        except Exception as error:
+            self._static = []
+            self._why = (
+                f"the step could not be captured: {type(error).__name__}: {error}. What does that: the host reading a value (.item(), print), "
+                "torch.cuda.synchronize(), a copy from or to the host, an optimizer that counts on the host"
+            )
+            for optimizer in self._optimizers:
+                optimizer.zero_grad(set_to_none=True)  # what was captured has never been computed
+            raise Refused(f"paceline.graph: {self._why}") from error
+        self._facts, self._inputs = taken, list(inputs.facts())
+        self._quick = facts.Quick(self._model, self._optimizers)
+        self._seen = None
+        captured.append(getattr(self._function, "__qualname__", type(self._function).__qualname__))
+        del captured[:-8]
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone(memory_format=torch.preserve_format).requires_grad_(tensor.requires_grad)
