@@ -124,6 +124,7 @@ CASE(comm_a_child_of_a_dead_rank_does_not_keep_it_alive) {
   World world;
   const auto begin = std::chrono::steady_clock::now();
   world.start({.hosts = {0, 1, 1}, .plan = "", .silence_ms = 20'000}, [&](Member& member) {
+    paceline::comm_test::wait_for_all(member);
     if (member.rank == 1) {
       if (::fork() == 0) {
         paceline_comm_forked(member.comm);

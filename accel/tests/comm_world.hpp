@@ -120,6 +120,17 @@ inline Member join(SharedStore& store, const Shape& shape, uint32_t rank, const 
   return member;
 }
 
+// When all ranks have their communicators: one that dies before would end the making of another's.
+inline void wait_for_all(const Member& member) {
+  const std::string mine = "joined/" + std::to_string(member.rank);
+  SharedStore::set(member.store, mine.c_str(), "", 1);
+  for (uint32_t rank = 0; rank < member.ranks; ++rank) {
+    char value = 0;
+    uint64_t size = 0;
+    SharedStore::get(member.store, ("joined/" + std::to_string(rank)).c_str(), &value, 1, &size, 50'000);
+  }
+}
+
 class World {
  public:
   using Body = std::function<bool(Member&)>;

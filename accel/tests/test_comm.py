@@ -95,6 +95,24 @@ def test_collectives_on_tensors(train: Train) -> None:
                 mine = comm.reduce_scatter(torch.empty(2, dtype=dtype), torch.arange(6).to(dtype))
                 assert torch.equal(mine, (torch.arange(6)[2 * rank:2 * rank + 2] * 3).to(dtype))
                 assert (comm.broadcast(torch.full((3,), rank, dtype=dtype), root=2) == 2).all()
+                # To rank r, r + 1 elements; and to all as many.
+                mine = torch.tensor([10 * rank + r for r in range(ranks) for _ in range(r + 1)], dtype=dtype)
+                got = comm.alltoall(torch.empty(3 * (rank + 1), dtype=dtype), mine, [rank + 1] * 3, [1, 2, 3])
+                wanted = torch.tensor([10 * r + rank for r in range(ranks) for _ in range(rank + 1)], dtype=dtype)
+                assert torch.equal(got, wanted), dtype
+                assert torch.equal(comm.alltoall(torch.empty(3, dtype=dtype), torch.arange(3).to(dtype) + 3 * rank),
+                                   (torch.arange(3) * 3 + rank).to(dtype))
+                here = comm.exchange(torch.empty(2, dtype=dtype), torch.full((2,), rank, dtype=dtype), (rank + 1) % 3, (rank + 2) % 3)
+                assert (here == (rank + 2) % 3).all()
+                indices, sums = comm.allreduce_sparse(torch.tensor([9, rank, 9]), torch.full((3, 2, 1), rank + 1).to(dtype))
+                assert indices.tolist() == [0, 1, 2, 9] and sums.flatten().tolist() == [1, 1, 2, 2, 3, 3, 12, 12]
+        with paceline.comm.Communicator() as comm:
+            if rank == 2:
+                comm.send(torch.arange(5.0), to=0)
+            if rank == 0:
+                assert torch.equal(comm.receive(torch.empty(5), source=2), torch.arange(5.0))
+            none = comm.allreduce_sparse(torch.empty(0, dtype=torch.int64), torch.empty(0, 4))
+            assert none[0].shape == (0,) and none[1].shape == (0, 4)
         pair = dist.new_group([0, 2])
         if rank != 1:
             with paceline.comm.Communicator(pair) as both, paceline.comm.Communicator(pair, plan="algorithm=flat") as flat:
@@ -113,6 +131,11 @@ def test_collectives_on_tensors(train: Train) -> None:
             (lambda: comm.allreduce(torch.ones(2, device="meta")), "tensor is on meta"),
             (lambda: comm.broadcast(torch.ones(2), root=3), "root is 3"),
             (lambda: comm.allgather(torch.ones(5), torch.ones(2)), "output has 5 elements"),
+            (lambda: comm.send(torch.ones(2), to=rank), "to is "),
+            (lambda: comm.receive(torch.ones(2), source=-1), "source is -1"),
+            (lambda: comm.alltoall(torch.ones(4), torch.ones(4)), "a multiple of 3"),
+            (lambda: comm.alltoall(torch.ones(3), torch.ones(3), [1, 1, 1], [1, 1]), "input_counts is [1, 1]"),
+            (lambda: comm.allreduce_sparse(torch.tensor([1]), torch.ones(2, 2)), "a row for each of 1"),
             (lambda: paceline.comm.Communicator(plan="algorithm=tree"), "algorithm=tree"),
         ):
             try:

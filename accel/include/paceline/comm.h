@@ -5,7 +5,7 @@
  * hosts through TCP. Memory of the CPU only.
  *
  * Ownership: the caller's, who destroys it; buffers are the caller's and in use only during a call. A forked child must not use it.
- * Threads: each communicator has up to four threads of its own. One collective at a time; a second caller waits for the first,
+ * Threads: each communicator has up to five threads of its own. One collective at a time; a second caller waits for the first,
  *   and for all that was started before.
  *   All ranks call the same collectives, with the same arguments, in the same order; a difference is an error that names it.
  * Blocking: on futex and poll, never spinning; bounded by `silence_ms` where a peer has died, stopped or cannot be reached,
@@ -81,6 +81,35 @@ PACELINE_EXPORT int paceline_comm_allgather(struct paceline_comm* comm, const vo
 PACELINE_EXPORT int paceline_comm_broadcast(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype,
                                             uint32_t root);
 PACELINE_EXPORT int paceline_comm_barrier(struct paceline_comm* comm);
+/* Both have `ranks` pieces of `count`: piece r of `in` goes to rank r, piece r of `out` comes from it. They must not overlap. */
+PACELINE_EXPORT int paceline_comm_alltoall(struct paceline_comm* comm, const void* in, void* out, uint64_t count,
+                                           uint32_t dtype);
+/* The same with pieces of different sizes, one behind the other: `ranks` counts each. What rank a sends to b, b expects from a. */
+PACELINE_EXPORT int paceline_comm_alltoallv(struct paceline_comm* comm, const void* in, const uint64_t* in_counts,
+                                            void* out, const uint64_t* out_counts, uint32_t dtype);
+
+/*
+ * From one rank to another, by these two alone; others need not know. What a pair sends arrives in that order, and is received with the
+ * same count and type. `exchange` does both at once, with one peer or two: a ring of ranks that each send before they receive would wait
+ * for ever. To itself where both peers are this rank.
+ */
+PACELINE_EXPORT int paceline_comm_send(struct paceline_comm* comm, const void* data, uint64_t count, uint32_t dtype,
+                                       uint32_t to);
+PACELINE_EXPORT int paceline_comm_receive(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype,
+                                          uint32_t from);
+PACELINE_EXPORT int paceline_comm_exchange(struct paceline_comm* comm, const void* out, uint64_t out_count, uint32_t to,
+                                           void* in, uint64_t in_count, uint32_t from, uint32_t dtype);
+
+/*
+ * The sum of arrays of which each rank has some rows: `count` rows of `width` values, and their numbers, in any order, a number more than
+ * once too. Rows of one number are added up by rank, and within a rank as given: the same bits everywhere. Call `sparse_result` for them, with
+ * room for what *result_count says: numbers ascending, each once. They are kept until then, or the next sparse allreduce.
+ */
+PACELINE_EXPORT int paceline_comm_allreduce_sparse(struct paceline_comm* comm, const int64_t* indices,
+                                                   const void* values, uint64_t count, uint64_t width, uint32_t dtype,
+                                                   uint64_t* result_count);
+PACELINE_EXPORT int paceline_comm_sparse_result(struct paceline_comm* comm, int64_t* indices, void* values,
+                                                uint64_t count);
 
 /*
  * An allreduce that is done on a thread of the communicator, after all that was started before it; the caller computes on. `data` is

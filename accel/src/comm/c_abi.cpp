@@ -14,6 +14,7 @@ namespace comm_core = paceline::comm;
 
 struct paceline_comm {
   std::unique_ptr<comm_core::Communicator> it;
+  comm_core::Sparse sparse;  // what the last sparse allreduce has found and nobody has taken
 };
 
 namespace {
@@ -66,6 +67,27 @@ int guarded(paceline_comm* comm, bool usable, const Work& work) {
   }
 }
 
+// One behind the other. False where they are more than memory has.
+template <typename Byte>
+bool laid_out(comm_core::Pieces<Byte>& pieces, const uint64_t* counts, std::uint32_t ranks, std::uint32_t dtype) {
+  std::uint64_t at = 0;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    pieces.begins.push_back(at);
+    pieces.counts.push_back(counts[rank]);
+    if (!fits(counts[rank], dtype, 1) || !fits(at + counts[rank], dtype, 1)) return false;
+    at += counts[rank];
+  }
+  return pieces.data != nullptr || at == 0;
+}
+
+int swap_pieces(comm_core::Communicator& it, comm_core::Pieces<const std::byte> in, const uint64_t* in_counts,
+                comm_core::Pieces<std::byte> out, const uint64_t* out_counts, std::uint32_t dtype, bool equal) {
+  if (!laid_out(in, in_counts, it.ranks(), dtype) || !laid_out(out, out_counts, it.ranks(), dtype))
+    return PACELINE_EINVAL;
+  if (in_counts[it.rank()] != out_counts[it.rank()]) return PACELINE_EINVAL;
+  return it.alltoall(in, out, comm_core::Type{dtype}, equal);
+}
+
 const std::byte* bytes_of(const void* data) { return static_cast<const std::byte*>(data); }
 std::byte* bytes_of(void* data) { return static_cast<std::byte*>(data); }
 
@@ -96,7 +118,7 @@ int paceline_comm_create(const struct paceline_comm_options* options, const stru
       copy_text(created.error().text, error, error_capacity);
       return created.error().code;
     }
-    *comm = new paceline_comm{std::move(*created)};
+    *comm = new paceline_comm{.it = std::move(*created), .sparse = {}};
     return PACELINE_OK;
   } catch (const std::bad_alloc&) {
     copy_text("out of memory", error, error_capacity);
@@ -137,6 +159,77 @@ int paceline_comm_broadcast(struct paceline_comm* comm, void* data, uint64_t cou
 
 int paceline_comm_barrier(struct paceline_comm* comm) {
   return guarded(comm, true, [](comm_core::Communicator& it) { return it.barrier(); });
+}
+
+int paceline_comm_alltoall(struct paceline_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype) {
+  return guarded(comm, fits(count, dtype, PACELINE_COMM_MAX_RANKS), [&](comm_core::Communicator& it) {
+    const std::vector<uint64_t> counts(it.ranks(), count);
+    return swap_pieces(it, {.data = bytes_of(in), .begins = {}, .counts = {}}, counts.data(),
+                       {.data = bytes_of(out), .begins = {}, .counts = {}}, counts.data(), dtype, true);
+  });
+}
+
+int paceline_comm_alltoallv(struct paceline_comm* comm, const void* in, const uint64_t* in_counts, void* out,
+                            const uint64_t* out_counts, uint32_t dtype) {
+  const bool usable = in_counts != nullptr && out_counts != nullptr && comm_core::is_type(dtype);
+  return guarded(comm, usable, [&](comm_core::Communicator& it) {
+    return swap_pieces(it, {.data = bytes_of(in), .begins = {}, .counts = {}}, in_counts,
+                       {.data = bytes_of(out), .begins = {}, .counts = {}}, out_counts, dtype, false);
+  });
+}
+
+int paceline_comm_exchange(struct paceline_comm* comm, const void* out, uint64_t out_count, uint32_t to, void* in,
+                           uint64_t in_count, uint32_t from, uint32_t dtype) {
+  const bool usable = (out != nullptr || out_count == 0) && (in != nullptr || in_count == 0) &&
+                      fits(out_count, dtype, 1) && fits(in_count, dtype, 1);
+  return guarded(comm, usable, [&](comm_core::Communicator& it) -> int {
+    const bool itself = to == it.rank() || from == it.rank();
+    if (to >= it.ranks() || from >= it.ranks() || (itself && (to != from || out_count != in_count)))
+      return PACELINE_EINVAL;
+    return it.exchange({.peer = to, .data = bytes_of(out), .count = out_count},
+                       {.peer = from, .data = bytes_of(in), .count = in_count}, comm_core::Type{dtype});
+  });
+}
+
+int paceline_comm_send(struct paceline_comm* comm, const void* data, uint64_t count, uint32_t dtype, uint32_t to) {
+  return guarded(comm, (data != nullptr || count == 0) && fits(count, dtype, 1),
+                 [&](comm_core::Communicator& it) -> int {
+                   if (to >= it.ranks() || to == it.rank()) return PACELINE_EINVAL;
+                   return it.exchange({.peer = to, .data = bytes_of(data), .count = count}, {}, comm_core::Type{dtype});
+                 });
+}
+
+int paceline_comm_receive(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t from) {
+  return guarded(
+      comm, (data != nullptr || count == 0) && fits(count, dtype, 1), [&](comm_core::Communicator& it) -> int {
+        if (from >= it.ranks() || from == it.rank()) return PACELINE_EINVAL;
+        return it.exchange({}, {.peer = from, .data = bytes_of(data), .count = count}, comm_core::Type{dtype});
+      });
+}
+
+int paceline_comm_allreduce_sparse(struct paceline_comm* comm, const int64_t* indices, const void* values,
+                                   uint64_t count, uint64_t width, uint32_t dtype, uint64_t* result_count) {
+  const bool usable = result_count != nullptr && width > 0 && fits(width, dtype, PACELINE_COMM_MAX_RANKS) &&
+                      fits(count, dtype, PACELINE_COMM_MAX_RANKS * width) &&
+                      ((indices != nullptr && values != nullptr) || count == 0);
+  return guarded(comm, usable, [&](comm_core::Communicator& it) {
+    const int code =
+        it.allreduce_sparse({.indices = indices, .values = bytes_of(values), .count = count, .width = width},
+                            comm_core::Type{dtype}, comm->sparse);
+    *result_count = comm->sparse.indices.size();
+    return code;
+  });
+}
+
+int paceline_comm_sparse_result(struct paceline_comm* comm, int64_t* indices, void* values, uint64_t count) {
+  return guarded(comm, count == 0 || (indices != nullptr && values != nullptr), [&](comm_core::Communicator&) -> int {
+    if (count != comm->sparse.indices.size()) return PACELINE_EINVAL;
+    const comm_core::Sparse taken = std::exchange(comm->sparse, {});
+    if (count == 0) return PACELINE_OK;
+    std::memcpy(indices, taken.indices.data(), count * sizeof(int64_t));
+    std::memcpy(values, taken.values.data(), taken.values.size());
+    return PACELINE_OK;
+  });
 }
 
 int paceline_comm_allreduce_start(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype,

@@ -9,12 +9,13 @@
 namespace paceline::comm {
 
 std::string describe(const Call& call) {
-  constexpr std::array<const char*, 6> kNames{"nothing",   "allreduce", "reduce-scatter",
-                                              "allgather", "broadcast", "barrier"};
+  constexpr std::array<const char*, 9> kNames{"nothing", "allreduce", "reduce-scatter",   "allgather", "broadcast",
+                                              "barrier", "alltoall",  "sparse allreduce", "sending"};
   const auto kind = static_cast<std::size_t>(call.kind);
   std::string text = kind < kNames.size() ? kNames[kind] : "something unknown";
   text += " #" + std::to_string(call.sequence);
   if (call.kind == Kind::kBarrier || call.kind == Kind::kNone) return text;
+  if (call.kind == Kind::kAlltoall && call.root != 0) return text + " of pieces that differ";
   text += " of " + std::to_string(call.count) + " " + (is_type(call.type) ? name_of(Type{call.type}) : "unknown");
   if (call.kind == Kind::kAllreduce && call.root != 0) {
     text += std::string(" as ") + name_of(static_cast<Codec>(call.root & 0xff));

@@ -9,14 +9,25 @@
 
 namespace paceline::comm {
 
-enum class Kind : std::uint32_t { kNone, kAllreduce, kReduceScatter, kAllgather, kBroadcast, kBarrier };
+enum class Kind : std::uint32_t {
+  kNone,
+  kAllreduce,
+  kReduceScatter,
+  kAllgather,
+  kBroadcast,
+  kBarrier,
+  kAlltoall,
+  kSparse,
+  kSend
+};
 
 struct Call {
   std::uint64_t sequence = 0;  // 1 for the first
   Kind kind = Kind::kNone;
   std::uint32_t type = 0;
   std::uint64_t count = 0;
-  std::uint64_t root = 0;  // of a broadcast; of an allreduce, the id of its coding
+  std::uint64_t root =
+      0;  // of a broadcast; of an allreduce, the id of its coding; of an alltoall, 1 where pieces differ
 
   bool operator==(const Call&) const = default;
 };

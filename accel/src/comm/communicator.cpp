@@ -35,19 +35,19 @@ std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(const O
                 " flows=" + std::to_string(options.flows) + " silence_ms=" + std::to_string(options.silence.count());
   auto doors = open_doors(card);
   if (!doors) return std::unexpected(doors.error());
-  auto cards = exchange({store, options.name}, options.rank, options.ranks, card, deadline);
+  auto cards = comm::exchange({store, options.name}, options.rank, options.ranks, card, deadline);
   if (!cards) return std::unexpected(cards.error());
   std::vector<std::string> hosts;
   for (const Card& one : *cards) hosts.push_back(one.host);
   Topology topology = arrange(*plan, hosts, options.rank);
   std::unique_ptr<Communicator> made(new Communicator(options, std::move(*plan), std::move(topology)));
-  if (auto connected = made->connect(std::move(*cards), *doors, deadline); !connected)
-    return std::unexpected(connected.error());
+  if (auto connected = made->connect(*cards, *doors, deadline); !connected) return std::unexpected(connected.error());
+  made->direct_ = std::make_unique<Direct>(options.rank, std::move(*cards), std::move(doors->tcp), *made->watch_);
   if (made->barrier() != PACELINE_OK) return std::unexpected(made->error());
   return made;
 }
 
-std::expected<void, Error> Communicator::connect(std::vector<Card> cards, const Doors& doors,
+std::expected<void, Error> Communicator::connect(const std::vector<Card>& cards, const Doors& doors,
                                                  Clock::time_point deadline) {
   const bool hierarchical = plan_.algorithm == Algorithm::kHierarchical;
   auto wires = meet(topology_, cards, doors.tcp, options_.flows, hierarchical, deadline);
@@ -116,6 +116,7 @@ void Communicator::give_up(const std::string& why) {
 void Communicator::forked() {
   for (const int file : descriptors_) ::close(file);
   descriptors_.clear();
+  direct_->forked();
   watch_->forked();
 }
 
@@ -123,6 +124,11 @@ template <typename Work>
 int Communicator::call(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work) {
   queue_.drain();
   return call_now(kind, count, type, root, work);
+}
+
+int Communicator::call_all(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
+                           const std::function<bool(const Call&)>& work) {
+  return call(kind, count, type, root, work);
 }
 
 template <typename Work>
@@ -289,27 +295,31 @@ int Communicator::reduce_scatter(const std::byte* in, std::byte* out, std::uint6
               [&](const Call& call) { return scatter_columns(call, in, out, count, type); });
 }
 
-bool Communicator::gather(const Call& call, std::byte* out, std::uint64_t count, Type type) {
-  const std::size_t bytes = count * size_of(type);
+bool Communicator::gather_parts(const Call& call, std::byte* out, const std::vector<std::uint64_t>& ends) {
   const std::uint32_t n = ranks();
   std::vector<Step> steps;
-  for (std::uint32_t s = 0; s + 1 < n; ++s)
-    steps.push_back({.out = out + at(topology_.position + n - s) * bytes,
-                     .out_bytes = bytes,
+  for (std::uint32_t s = 0; s + 1 < n; ++s) {
+    const std::uint32_t sent = at(topology_.position + n - s);
+    const std::uint32_t got = at(topology_.position + n - s - 1);
+    steps.push_back({.out = out + ends[sent],
+                     .out_bytes = ends[sent + 1] - ends[sent],
                      .after = static_cast<std::int64_t>(s) - 1,
-                     .in = out + at(topology_.position + n - s - 1) * bytes,
+                     .in = out + ends[got],
                      .over = -1,
-                     .in_bytes = bytes,
+                     .in_bytes = ends[got + 1] - ends[got],
                      .own = nullptr,
                      .gate = 0});
-  return ring_->run(call, type, steps);
+  }
+  return ring_->run(call, Type::kI32, steps);
 }
 
 int Communicator::allgather(const std::byte* in, std::byte* out, std::uint64_t count, Type type) {
   const std::size_t bytes = count * size_of(type);
   std::byte* const place = out + topology_.rank * bytes;
   if (bytes > 0 && in != place) std::memmove(place, in, bytes);
-  return call(Kind::kAllgather, count, type, 0, [&](const Call& call) { return gather(call, out, count, type); });
+  std::vector<std::uint64_t> ends(ranks() + 1);
+  for (std::uint32_t rank = 0; rank <= ranks(); ++rank) ends[rank] = rank * bytes;
+  return call(Kind::kAllgather, count, type, 0, [&](const Call& call) { return gather_parts(call, out, ends); });
 }
 
 int Communicator::broadcast(std::byte* data, std::uint64_t count, Type type, std::uint32_t root) {

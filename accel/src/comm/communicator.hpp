@@ -6,18 +6,22 @@
 #pragma once
 
 #include <expected>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
 #include "card.hpp"
+#include "direct.hpp"
 #include "host_stage.hpp"
 #include "meet.hpp"
 #include "plan.hpp"
 #include "queue.hpp"
 #include "region.hpp"
 #include "ring.hpp"
+#include "sparse.hpp"
 #include "watch.hpp"
 
 namespace paceline::comm {
@@ -34,6 +38,30 @@ struct Options {
   std::chrono::milliseconds timeout{600'000};
 };
 
+// A piece for, or of, each rank, in elements: `begins` and `counts` have one for each.
+template <typename Byte>
+struct Pieces {
+  Byte* data;
+  std::vector<std::uint64_t> begins;
+  std::vector<std::uint64_t> counts;
+};
+
+inline constexpr std::uint32_t kNobody = std::numeric_limits<std::uint32_t>::max();
+
+template <typename Byte>
+struct Letter {
+  std::uint32_t peer = kNobody;
+  Byte* data = nullptr;
+  std::uint64_t count = 0;
+};
+
+struct Rows {
+  const std::int64_t* indices;
+  const std::byte* values;
+  std::uint64_t count;
+  std::uint64_t width;  // elements of a row, 1 or more
+};
+
 class Communicator {
  public:
   static std::expected<std::unique_ptr<Communicator>, Error> create(const Options& options,
@@ -47,6 +75,11 @@ class Communicator {
   int allgather(const std::byte* in, std::byte* out, std::uint64_t count, Type type);
   int broadcast(std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
   int barrier();
+  // `equal`: all pieces of all ranks are as large as this rank's.
+  int alltoall(const Pieces<const std::byte>& in, const Pieces<std::byte>& out, Type type, bool equal);
+  // Of this rank and its peers alone, both directions at once. To itself where both peers are this rank.
+  int exchange(const Letter<const std::byte>& out, const Letter<std::byte>& in, Type type);
+  int allreduce_sparse(const Rows& own, Type type, Sparse& result);
   std::uint64_t start_allreduce(std::byte* data, std::uint64_t count, Type type);
   // Floats, in coded form between hosts: the sum of what `data` and `rest` have, but for the new rest. Exact where all ranks are of one
   // host. `rest` has rest_count(count) values, and belongs to this array, this rank and this plan.
@@ -60,6 +93,7 @@ class Communicator {
   // By measurement, or `known` of rank 0 where that fits.
   std::expected<std::string, int> tune(const std::string& known, std::chrono::milliseconds budget);
 
+  std::uint32_t rank() const { return topology_.rank; }
   std::uint32_t ranks() const { return topology_.ranks(); }
   std::string plan() const;
   std::string shape() const;  // ranks of each host
@@ -67,7 +101,7 @@ class Communicator {
 
  private:
   Communicator(const Options& options, Plan plan, Topology topology);
-  std::expected<void, Error> connect(std::vector<Card> cards, const Doors& doors, Clock::time_point deadline);
+  std::expected<void, Error> connect(const std::vector<Card>& cards, const Doors& doors, Clock::time_point deadline);
   std::expected<void, Error> make_rings(Wires wires);
   template <typename Work>
   std::uint64_t start(std::uint64_t count, Type type, std::uint64_t root, const Work& work);
@@ -77,12 +111,19 @@ class Communicator {
   // Told to the watch, ended however it ends.
   template <typename Work>
   int call_now(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
+  int call_all(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
+               const std::function<bool(const Call&)>& work);
   bool sum_up(const Call& call, std::byte* data, std::uint64_t count, Type type);
   bool sum_coded(const Call& call, float* data, std::uint64_t count, const Coding& coding, float* rest);
   bool sum_as(const Way& way, const Call& call, std::byte* data, std::uint64_t count, Type type);
   std::optional<std::vector<Choice>> measure(std::chrono::milliseconds budget);
   bool scatter_columns(const Call& call, const std::byte* in, std::byte* out, std::uint64_t count, Type type);
-  bool gather(const Call& call, std::byte* out, std::uint64_t count, Type type);
+  // Rank r's part is from ends[r] to ends[r + 1], in bytes; this rank's is there.
+  bool gather_parts(const Call& call, std::byte* out, const std::vector<std::uint64_t>& ends);
+  bool gather_rows(const Call& call, const Rows& own, Type type, Sparse& result);
+  bool send_to(std::uint32_t peer, const Call& call, const std::byte* data, std::uint64_t count);
+  bool receive_from(std::uint32_t peer, const Call& call, std::byte* data, std::uint64_t count);
+  bool swap_all(const Call& call, const Pieces<const std::byte>& in, const Pieces<std::byte>& out);
   std::uint32_t at(std::uint32_t position) const { return topology_.order[position % topology_.ranks()]; }
 
   const Options options_;
@@ -95,8 +136,10 @@ class Communicator {
   std::unique_ptr<Ring> ring_;
   std::unique_ptr<Ring> lane_;
   std::unique_ptr<HostStage> stage_;
-  std::vector<int> descriptors_;  // of the connections that carry data
-  Queue queue_;                   // first to end
+  std::vector<int> descriptors_;  // of the connections of the rings
+  std::unique_ptr<Direct> direct_;
+  Worker sender_;  // of what goes directly
+  Queue queue_;    // first to end
 };
 
 }  // namespace paceline::comm

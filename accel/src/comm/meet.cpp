@@ -1,32 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "meet.hpp"
 
-#include <netinet/tcp.h>
 #include <poll.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <map>
 #include <tuple>
 
-#include "address.hpp"
+#include "hello.hpp"
 
 namespace paceline::comm {
 namespace {
-
-enum Purpose : std::uint32_t { kWatching = 0, kFlatRing = 1, kLaneRing = 2 };
-
-struct Hello {
-  std::array<char, 16> magic{'p', 'a', 'c', 'e', 'l', 'i', 'n', 'e', '-', 'c', 'o', 'm', 'm', '-', '1', '\0'};
-  std::array<char, 32> nonce{};
-  std::uint32_t from = 0;
-  std::uint32_t purpose = 0;
-  std::uint32_t flow = 0;
-  std::uint32_t zero = 0;
-};
-static_assert(sizeof(Hello) == 64);
 
 struct Outgoing {
   std::uint32_t peer;
@@ -34,12 +20,6 @@ struct Outgoing {
   std::uint32_t flow;
   Fd* place;
   Fd socket;
-};
-
-struct Incoming {
-  Fd socket;
-  std::array<char, sizeof(Hello)> bytes{};
-  std::size_t got = 0;
 };
 
 std::string name_of_rank(std::uint32_t rank) { return "rank " + std::to_string(rank); }
@@ -61,7 +41,7 @@ class Meeting {
   bool dial(Outgoing& one);
   bool greet(Outgoing& one);
   void accept_some();
-  void hear(Incoming& one);
+  void hear(Caller& one);
   std::expected<void, Error> turn(const std::vector<Fd>& watched, int timeout_ms);
   Error refused(std::uint32_t rank, const std::string& why) const {
     return {PACELINE_COMM_EPEER, static_cast<int>(rank),
@@ -72,68 +52,38 @@ class Meeting {
   const std::vector<Card>& cards_;
   const Fd& door_;
   std::vector<Outgoing> outgoing_;
-  std::vector<Incoming> incoming_;
+  std::vector<Caller> incoming_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, Fd*> expected_;
 };
 
-void prompt(const Fd& socket) {
-  const int on = 1;
-  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
 bool Meeting::dial(Outgoing& one) {
-  const Address where = numeric_address(cards_[one.peer].address, cards_[one.peer].port);
-  errno = EINVAL;
-  if (where.length == 0) return false;
-  one.socket = Fd(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!one.socket) return false;
-  prompt(one.socket);
-  return ::connect(one.socket.get(), where.get(), where.length) == 0 || errno == EINPROGRESS;
+  one.socket = comm::dial(cards_[one.peer]);
+  return static_cast<bool>(one.socket);
 }
 
 bool Meeting::greet(Outgoing& one) {
-  int error = 0;
-  socklen_t length = sizeof error;
-  ::getsockopt(one.socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-  errno = error;
-  if (error != 0) return false;
-  Hello hello;
-  std::copy_n(cards_[one.peer].nonce.begin(), hello.nonce.size(), hello.nonce.begin());
-  hello.from = topology_.rank;
-  hello.purpose = one.purpose;
-  hello.flow = one.flow;
-  // A fresh connection takes so little at once.
-  if (::send(one.socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello)) return false;
+  errno = comm::greet(one.socket, cards_[one.peer], topology_.rank, one.purpose, one.flow);
+  if (errno != 0) return false;
   *one.place = std::move(one.socket);
   return true;
 }
 
 void Meeting::accept_some() {
   for (;;) {
-    Fd socket(::accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Fd socket = answer(door_);
     if (!socket) return;
     // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more come.
     if (incoming_.size() > expected_.size() + 64) incoming_.erase(incoming_.begin());
-    prompt(socket);
     incoming_.push_back({std::move(socket), {}, 0});
   }
 }
 
-void Meeting::hear(Incoming& one) {
-  const ssize_t got = ::recv(one.socket.get(), one.bytes.data() + one.got, one.bytes.size() - one.got, MSG_DONTWAIT);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) {
-    one.socket = Fd();
-    return;
-  }
-  one.got += static_cast<std::size_t>(got);
-  if (one.got < one.bytes.size()) return;
+void Meeting::hear(Caller& one) {
   Hello hello;
-  const Hello proper;
-  std::memcpy(&hello, one.bytes.data(), sizeof hello);
+  const Heard heard = comm::hear(one, cards_[topology_.rank], hello);
+  if (heard == Heard::kMore) return;
   Fd socket = std::move(one.socket);
-  const std::string& nonce = cards_[topology_.rank].nonce;
-  if (hello.magic != proper.magic || !std::equal(nonce.begin(), nonce.end(), hello.nonce.begin())) return;
+  if (heard == Heard::kStranger) return;
   const auto found = expected_.find({hello.from, hello.purpose, hello.flow});
   if (found == expected_.end()) return;
   *found->second = std::move(socket);
@@ -143,7 +93,7 @@ void Meeting::hear(Incoming& one) {
 std::expected<void, Error> Meeting::turn(const std::vector<Fd>& watched, int timeout_ms) {
   std::vector<pollfd> files{{.fd = door_.get(), .events = POLLIN, .revents = 0}};
   for (const Outgoing& one : outgoing_) files.push_back({.fd = one.socket.get(), .events = POLLOUT, .revents = 0});
-  for (const Incoming& one : incoming_) files.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
+  for (const Caller& one : incoming_) files.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
   // Of those who have come already: whether they end meanwhile. poll skips what is -1.
   for (const Fd& one : watched) files.push_back({.fd = one.get(), .events = POLLRDHUP, .revents = 0});
   ::poll(files.data(), files.size(), timeout_ms);
@@ -157,7 +107,7 @@ std::expected<void, Error> Meeting::turn(const std::vector<Fd>& watched, int tim
   for (std::size_t i = 0; i < outgoing_.size(); ++i)
     if (files[1 + i].revents != 0 && !greet(outgoing_[i]))
       return std::unexpected(refused(outgoing_[i].peer, std::string("cannot connect: ") + std::strerror(errno)));
-  std::erase_if(incoming_, [](const Incoming& one) { return !one.socket; });
+  std::erase_if(incoming_, [](const Caller& one) { return !one.socket; });
   std::erase_if(outgoing_, [](const Outgoing& one) { return !one.socket; });
   if (files[0].revents != 0) accept_some();
   return {};

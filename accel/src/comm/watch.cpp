@@ -86,12 +86,25 @@ bool Watch::begin(const Call& call, Clock::time_point deadline) {
   {
     const std::lock_guard lock(mutex_);
     current_ = call;
+    aside_.clear();
     busy_ = true;
     deadline_ = deadline;
   }
   // Whoever has left already will not come: no beat would bring that up.
   signal(wake_);
   return !failed();
+}
+
+bool Watch::begin_aside(std::string what, Clock::time_point deadline) {
+  const std::lock_guard lock(mutex_);
+  aside_ = std::move(what);
+  deadline_ = deadline;
+  return !failed();
+}
+
+bool Watch::left(std::uint32_t rank) const {
+  const std::lock_guard lock(mutex_);
+  return peers_[rank].left;
 }
 
 void Watch::end() {
@@ -119,23 +132,25 @@ void Watch::broken(std::uint32_t rank, const std::string& why) {
   {
     std::unique_lock lock(mutex_);
     const auto until = std::chrono::system_clock::now() + silence_;
-    changed_.wait_until(lock, until, [&] { return failed(); });
+    // Of two ranks by themselves nobody else judges who has said goodbye.
+    changed_.wait_until(lock, until, [&] { return failed() || (!aside_.empty() && peers_[rank].left); });
   }
   fail(static_cast<int>(rank), "the connection with rank " + std::to_string(rank) + " broke: " + why);
 }
 
 void Watch::late(std::uint32_t rank) {
-  Call mine;
+  std::string what;
   {
     const std::lock_guard lock(mutex_);
-    mine = current_;
+    const Call& mine = current_;
     // Who has not come at all is the cause; who came and waits is not.
     const auto absent = [&](const Peer& peer) { return peer.connection && peer.told.sequence < mine.sequence; };
     const auto found = std::find_if(peers_.begin(), peers_.end(), absent);
-    if (found != peers_.end()) rank = static_cast<std::uint32_t>(found - peers_.begin());
+    if (found != peers_.end() && aside_.empty()) rank = static_cast<std::uint32_t>(found - peers_.begin());
+    what = aside_.empty() ? describe(mine) : aside_;
   }
-  fail(static_cast<int>(rank), "rank " + std::to_string(rank) + " lives but has not done its part of " +
-                                   describe(mine) + " in the time that timeout_ms allows");
+  fail(static_cast<int>(rank), "rank " + std::to_string(rank) + " lives but has not done its part of " + what +
+                                   " in the time that timeout_ms allows");
 }
 
 bool Watch::same(std::uint32_t rank, const Call& theirs) {
@@ -187,6 +202,7 @@ void Watch::hear(std::uint32_t rank, const Frame& frame) {
     peers_[rank].met = true;
     peers_[rank].left = frame.type == kBye;
     mine = current_;
+    changed_.notify_all();
   }
   if (mine.sequence != 0 && mine.sequence == frame.call.sequence) same(rank, frame.call);
 }

@@ -41,8 +41,11 @@ class Watch {
   // False where the communicator has failed, or a rank that this call needs has left.
   bool begin(const Call& call, Clock::time_point deadline);
   void end();
-  void stop();    // says goodbye, or why not
-  void forked();  // in a child, which has no thread but its own: closes the connections
+  // The same for what two ranks do by themselves, which the others need not know of; `what` for errors.
+  bool begin_aside(std::string what, Clock::time_point deadline);
+  bool left(std::uint32_t rank) const;  // has said goodbye
+  void stop();                          // says goodbye, or why not
+  void forked();                        // in a child, which has no thread but its own: closes the connections
 
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   Failure failure() const;
@@ -82,6 +85,7 @@ class Watch {
   std::condition_variable changed_;
   Failure failure_;
   Call current_;
+  std::string aside_;  // empty but for what is no call of all
   bool busy_ = false;
   bool stopping_ = false;
   Clock::time_point deadline_;  // of the caller, for its threads

@@ -3,6 +3,7 @@
 
     communicator = paceline.comm.Communicator()        # all ranks of the process group
     communicator.allreduce(tensor)                     # in place, the same bits on all ranks
+    communicator.alltoall(output, input)               # and others, also from one rank to another
     paceline.comm.ddp_hook(model)                      # the model's gradients go this way from now on
     paceline.comm.ddp_hook(model, compression="Int8")  # the same in fewer bytes between hosts (class Lossy)
 

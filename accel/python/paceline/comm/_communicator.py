@@ -7,6 +7,7 @@ import atexit
 import ctypes
 import os
 import weakref
+from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
@@ -163,6 +164,85 @@ class Communicator:
     def barrier(self) -> None:
         self._check(_native.functions().barrier(self._open()))
 
+    def alltoall(
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_counts: Sequence[int] | None = None,
+        input_counts: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Piece r of `input` goes to rank r, piece r of `output` comes from it: as many equal ones as there are ranks, or `counts` elements
+        each. They share no memory."""
+        handle, dtype = self._open(), _dtype(output, "output")
+        if _dtype(input, "input") != dtype:
+            raise ValueError(f"paceline.comm: input is of {input.dtype} and output of {output.dtype}")
+        library = _native.functions()
+        data = (input.data_ptr(), output.data_ptr())
+        if output_counts is None and input_counts is None:
+            count, more = divmod(input.numel(), self.ranks)
+            if more or output.numel() != input.numel():
+                raise ValueError(
+                    f"paceline.comm: input has {input.numel()} elements and output {output.numel()}: they must have as many, a "
+                    f"multiple of {self.ranks}; or pass output_counts and input_counts"
+                )
+            self._check(library.alltoall(handle, *data, count, dtype))
+        else:
+            sent = self._counts("input", input, input_counts)
+            received = self._counts("output", output, output_counts)
+            if sent[self.rank] != received[self.rank]:
+                raise ValueError(
+                    f"paceline.comm: rank {self.rank} sends itself {sent[self.rank]} elements and expects {received[self.rank]}"
+                )
+            self._check(library.alltoallv(handle, data[0], sent, data[1], received, dtype))
+        mark_written([output])
+        return output
+
+    def send(self, tensor: Tensor, to: int) -> None:
+        """To one rank, which calls `receive`, or `exchange`, with a tensor of as many elements and of this dtype."""
+        handle, dtype = self._open(), _dtype(tensor, "tensor")
+        self._check(_native.functions().send(handle, tensor.data_ptr(), tensor.numel(), dtype, self._peer("to", to)))
+
+    def receive(self, tensor: Tensor, source: int) -> Tensor:
+        """What rank `source` sends."""
+        handle, dtype, peer = self._open(), _dtype(tensor, "tensor"), self._peer("source", source)
+        self._check(_native.functions().receive(handle, tensor.data_ptr(), tensor.numel(), dtype, peer))
+        mark_written([tensor])
+        return tensor
+
+    def exchange(self, output: Tensor, input: Tensor, to: int, source: int) -> Tensor:
+        """`input` to one rank and `output` from one, the same or another, at once."""
+        handle, dtype = self._open(), _dtype(output, "output")
+        if _dtype(input, "input") != dtype:
+            raise ValueError(f"paceline.comm: input is of {input.dtype} and output of {output.dtype}")
+        if to == source == self.rank and output.numel() == input.numel():
+            output.copy_(input)
+            return output
+        sent = (input.data_ptr(), input.numel(), self._peer("to", to))
+        received = (output.data_ptr(), output.numel(), self._peer("source", source))
+        self._check(_native.functions().exchange(handle, *sent, *received, dtype))
+        mark_written([output])
+        return output
+
+    def allreduce_sparse(self, indices: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum of arrays of which each rank has some rows: `indices` (int64) says which, in any order, `values` has a row for each.
+        Returns the rows that any rank has, by ascending index, the same bits on all ranks."""
+        handle, dtype = self._open(), _dtype(values, "values")
+        if _dtype(indices, "indices") != DTYPES[torch.int64] or indices.dim() != 1:
+            raise ValueError(f"paceline.comm: indices must be of one dimension and {torch.int64}")
+        count, shape = indices.numel(), values.shape[1:]
+        if values.dim() == 0 or values.shape[0] != count or shape.numel() == 0:
+            raise ValueError(
+                f"paceline.comm: values is of {tuple(values.shape)}: it must have a row for each of {count} indices"
+            )
+        found = ctypes.c_uint64()
+        library = _native.functions()
+        data = (indices.data_ptr(), values.data_ptr(), count, shape.numel(), dtype)
+        self._check(library.allreduce_sparse(handle, *data, ctypes.byref(found)))
+        all_indices = torch.empty(found.value, dtype=torch.int64)
+        sums = torch.empty((found.value, *shape), dtype=values.dtype)
+        self._check(library.sparse_result(handle, all_indices.data_ptr(), sums.data_ptr(), found.value))
+        return all_indices, sums
+
     # -- about it ------------------------------------------------------------------------------------------------------
 
     def plan(self) -> str:
@@ -224,6 +304,20 @@ class Communicator:
         _native.functions().error(self._open(), text, _native.TEXT, ctypes.byref(rank))
         why = text.value.decode(errors="replace") or f"code {code}"
         raise CommError(f"paceline.comm: {why}", rank.value if rank.value >= 0 else None)
+
+    def _peer(self, name: str, rank: int) -> int:
+        if not 0 <= rank < self.ranks or rank == self.rank:
+            raise ValueError(f"paceline.comm: {name} is {rank}: it must be another rank, 0 to {self.ranks - 1}")
+        return rank
+
+    def _counts(self, name: str, tensor: Tensor, counts: Sequence[int] | None) -> ctypes.Array[ctypes.c_uint64]:
+        given = list(counts or ())
+        if len(given) != self.ranks or min(given) < 0 or sum(given) != tensor.numel():
+            raise ValueError(
+                f"paceline.comm: {name}_counts is {given}: it must say for each of {self.ranks} ranks how many of the "
+                f"{tensor.numel()} elements of {name} are its"
+            )
+        return (ctypes.c_uint64 * self.ranks)(*given)
 
     def _pieces(self, name: str, whole: Tensor, part_name: str, part: Tensor) -> int:
         if whole.numel() != part.numel() * self.ranks or whole.dtype is not part.dtype:

@@ -70,6 +70,18 @@ class Functions:
         self.allgather = function("paceline_comm_allgather", pointer, pointer, pointer, size, number)
         self.broadcast = function("paceline_comm_broadcast", pointer, pointer, size, number, number)
         self.barrier = function("paceline_comm_barrier", pointer)
+        counts = ctypes.POINTER(size)
+        self.alltoall = function("paceline_comm_alltoall", pointer, pointer, pointer, size, number)
+        self.alltoallv = function("paceline_comm_alltoallv", pointer, pointer, counts, pointer, counts, number)
+        self.send = function("paceline_comm_send", pointer, pointer, size, number, number)
+        self.receive = function("paceline_comm_receive", pointer, pointer, size, number, number)
+        self.exchange = function(
+            "paceline_comm_exchange", pointer, pointer, size, number, pointer, size, number, number
+        )
+        self.allreduce_sparse = function(
+            "paceline_comm_allreduce_sparse", pointer, pointer, pointer, size, size, number, counts
+        )
+        self.sparse_result = function("paceline_comm_sparse_result", pointer, pointer, pointer, size)
         self.allreduce_start = function(
             "paceline_comm_allreduce_start", pointer, pointer, size, number, ctypes.POINTER(size)
         )

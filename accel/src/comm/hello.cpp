@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hello.hpp"
+
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "address.hpp"
+
+namespace paceline::comm {
+namespace {
+
+void prompt(const Fd& socket) {
+  const int on = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+}  // namespace
+
+Fd dial(const Card& peer) {
+  const Address where = numeric_address(peer.address, peer.port);
+  errno = EINVAL;
+  if (where.length == 0) return {};
+  Fd socket(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return {};
+  prompt(socket);
+  if (::connect(socket.get(), where.get(), where.length) != 0 && errno != EINPROGRESS) return {};
+  return socket;
+}
+
+int greet(const Fd& socket, const Card& peer, std::uint32_t from, std::uint32_t purpose, std::uint32_t flow) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error != 0) return error;
+  Hello hello;
+  std::copy_n(peer.nonce.begin(), hello.nonce.size(), hello.nonce.begin());
+  hello.from = from;
+  hello.purpose = purpose;
+  hello.flow = flow;
+  // A fresh connection takes so little at once.
+  errno = EIO;
+  return ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello) ? 0 : errno;
+}
+
+Fd answer(const Fd& door) {
+  Fd socket(::accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket) prompt(socket);
+  return socket;
+}
+
+Heard hear(Caller& caller, const Card& mine, Hello& hello) {
+  const ssize_t got =
+      ::recv(caller.socket.get(), caller.bytes.data() + caller.got, caller.bytes.size() - caller.got, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Heard::kMore;
+  if (got <= 0) return Heard::kStranger;
+  caller.got += static_cast<std::size_t>(got);
+  if (caller.got < caller.bytes.size()) return Heard::kMore;
+  const Hello proper;
+  std::memcpy(&hello, caller.bytes.data(), sizeof hello);
+  const bool knows =
+      hello.magic == proper.magic && std::equal(mine.nonce.begin(), mine.nonce.end(), hello.nonce.begin());
+  return knows ? Heard::kAll : Heard::kStranger;
+}
+
+}  // namespace paceline::comm
