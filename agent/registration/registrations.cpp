@@ -42,21 +42,6 @@ std::string_view to_string(Outcome outcome) { return kOutcomes.at(static_cast<st
 std::optional<Step> step_of(std::string_view text) { return find_name<Step>(kSteps, text); }
 std::optional<Outcome> outcome_of(std::string_view text) { return find_name<Outcome>(kOutcomes, text); }
 
-std::string describe(const Attempt& attempt) {
-  switch (attempt.step) {
-    case Step::kDevices: return "listing the RDMA devices";
-    case Step::kOpen: return "opening " + attempt.nic;
-    case Step::kHostMemory: return "registering host memory with " + attempt.nic;
-    case Step::kDmaBufDriver: return "asking the driver of " + attempt.nic + " for dma-buf";
-    case Step::kGpus: return "finding the GPUs";
-    case Step::kGpuMemory: return "allocating memory of " + attempt.gpu;
-    case Step::kDmaBuf: return "registering memory of " + attempt.gpu + " with " + attempt.nic + " as dma-buf";
-    case Step::kLinkLoad: return "copying to " + attempt.gpu + " to read its link";
-    case Step::kPeerMemory: return "registering memory of " + attempt.gpu + " with " + attempt.nic + " by its pointer";
-  }
-  return {};
-}
-
 bool any_failed(const Registrations& registrations) {
   const auto& all = registrations.attempts;
   return std::any_of(all.begin(), all.end(), [&](const Attempt& attempt) {

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Apart from what reads and writes reports: the checks tell of attempts where there is no JSON library.
+#include "agent/registration/registrations.hpp"
+
+namespace paceline::agent {
+
+std::string describe(const Attempt& attempt) {
+  switch (attempt.step) {
+    case Step::kDevices: return "listing the RDMA devices";
+    case Step::kOpen: return "opening " + attempt.nic;
+    case Step::kHostMemory: return "registering host memory with " + attempt.nic;
+    case Step::kDmaBufDriver: return "asking the driver of " + attempt.nic + " for dma-buf";
+    case Step::kGpus: return "finding the GPUs";
+    case Step::kGpuMemory: return "allocating memory of " + attempt.gpu;
+    case Step::kDmaBuf: return "registering memory of " + attempt.gpu + " with " + attempt.nic + " as dma-buf";
+    case Step::kLinkLoad: return "copying to " + attempt.gpu + " to read its link";
+    case Step::kPeerMemory: return "registering memory of " + attempt.gpu + " with " + attempt.nic + " by its pointer";
+  }
+  return {};
+}
+
+}  // namespace paceline::agent
