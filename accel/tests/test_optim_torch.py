@@ -276,13 +276,13 @@ DATA_PARALLEL = """
 """
 
 
-def test_data_parallel_ranks_stay_equal(train: Train, runtime: Path) -> None:
-    run = train(DATA_PARALLEL.format(python=str(runtime / "python")), ranks=2, PACELINE_DISABLE="1")
+def test_data_parallel_ranks_stay_equal(train_by_fork: Train, runtime: Path) -> None:
+    run = train_by_fork(DATA_PARALLEL.format(python=str(runtime / "python")), ranks=2, PACELINE_DISABLE="1")
     assert run.code == 0, run.output
 
 
-def test_without_the_library_torch_updates_everything(train: Train, runtime: Path) -> None:
-    run = train(
+def test_without_the_library_torch_updates_everything(train_by_fork: Train, runtime: Path) -> None:
+    run = train_by_fork(
         f"""
         sys.path.insert(0, {str(runtime / "python")!r})
         from paceline import optim
@@ -315,8 +315,8 @@ def test_a_module_moved_between_steps_is_followed() -> None:
 
 
 @pytest.mark.skipif(not NEW, reason="fully_shard came with PyTorch 2.6")
-def test_sharded_parameters_are_torchs_and_clip_by_the_norm_of_all(train: Train, runtime: Path) -> None:
-    run = train(
+def test_sharded_parameters_are_torchs_and_clip_by_the_norm_of_all(train_by_fork: Train, runtime: Path) -> None:
+    run = train_by_fork(
         f"""
         sys.path.insert(0, {str(runtime / "python")!r})
         from paceline import optim
