@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin: each target is one script, which can be run by itself. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint sanitize bench bench-comm test-rdma cluster cluster-down images
+.PHONY: help setup build demo test lint sanitize bench bench-agent bench-comm test-rdma cluster cluster-down images
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -35,6 +35,10 @@ bench-comm: ## allreduces, and steps of a model replayed, of 4 hosts x 8 ranks o
 	bench/comm/run --hosts 4 --ranks 8
 	bench/comm/run --hosts 4 --ranks 8 --replay resnet50 --rounds 3
 	bench/comm/run --hosts 4 --ranks 8 --replay vgg16 --shrink 16 --rounds 3
+
+bench-agent: ## what the agent costs its node: probe, processor time, memory, a soak; RECORDS=N of the soak
+	scripts/build release
+	bench/agent/run --records $(or $(RECORDS),1e8)
 
 cluster: ## a real two-node Kubernetes on this machine, with Paceline and the examples' images
 	scripts/cluster up
