@@ -1,13 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // paceline: run a job on this machine, and tell what the machine is. Wiring only.
 #include <iostream>
+#include <memory>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
 #include "cli/doctor/command.hpp"
 #include "cli/fabric/command.hpp"
+#include "cli/node/command.hpp"
 #include "cli/run/command.hpp"
+#include "common/kube/client.hpp"
+
+namespace {
+
+/// The API server or, where it is named, the agent; why there is neither goes to stderr.
+std::shared_ptr<paceline::kube::Api> connect(const char* command, const paceline::cli::NodeOptions& node,
+                                             const paceline::Clock& clock) {
+  paceline::kube::ConnectOptions options;
+  options.max_connections = 1;
+  options.prefer_cpprest = false;
+  options.client.user_agent = "paceline/" PACELINE_VERSION;
+  auto api = node.agent.empty() ? paceline::kube::connect(node.kubeconfig, clock, options)
+                                : paceline::cli::connect_agent(node, clock);
+  if (api) return *api;
+  std::cerr << "paceline " << command << ": " << api.error().message << "\n";
+  return nullptr;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("Paceline runs accelerated deep-learning training, in a cluster and on one machine.", "paceline");
@@ -34,6 +55,18 @@ int main(int argc, char** argv) {
   fabric->add_flag("--export-nccl-topo", look.export_nccl_topo, "print such a file");
   fabric->add_option("--record", look.record,
                      "record this machine into a new folder, without serial numbers, addresses and UUIDs");
+  paceline::cli::NodeOptions node;
+  const auto add_node = [&node](CLI::App& command) {
+    CLI::Option* name = command.add_option("--node", node.name, "a node of a cluster, as its agent published it");
+    command.add_option("--kubeconfig", node.kubeconfig, "how the cluster is reached; default: $KUBECONFIG")
+        ->needs(name);
+    for (const char* other : {"--root", "--nvml", "--nccl-topo", "--record", "--export-nccl-topo", "--live",
+                              "--registrations", "--pci-config"}) {
+      if (CLI::Option* option = command.get_option_no_throw(other); option != nullptr) name->excludes(option);
+    }
+    return name;
+  };
+  add_node(*fabric);
   paceline::cli::DoctorOptions sick;
   CLI::App* doctor =
       app.add_subcommand("doctor", "Tell what keeps GPUDirect RDMA from working on a machine, and what to type");
@@ -46,11 +79,30 @@ int main(int argc, char** argv) {
   doctor->add_option("--pci-config", sick.pci_config, "folder that paceline-probe --pci-config recorded as root");
   doctor->add_option("--root", sick.machine.root, "folder with the sys and proc of another machine, or a recording");
   doctor->add_option("--nvml", sick.machine.nvml, "a recorded answer of NVML (nvml.json of a recording)");
+  CLI::Option* named = add_node(*doctor);
+  CLI::Option* agent =
+      doctor
+          ->add_option("--agent", node.agent,
+                       "https://ADDRESS:PORT of the node's agent: every finding, not the conditions alone")
+          ->needs(named);
+  doctor->add_option("--agent-ca", node.agent_ca, "PEM certificates that sign the agent's; default: the system's")
+      ->needs(agent);
+  doctor->add_option("--agent-token", node.agent_token, "file with a token of the audience paceline-agent")
+      ->needs(agent);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     constexpr int kExitUsage = 2;
     return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
+  if (!node.name.empty()) {
+    constexpr int kExitInput = 2;
+    const paceline::SystemClock clock;
+    const auto api = connect(*fabric ? "fabric" : "doctor", node, clock);
+    if (!api) return kExitInput;
+    if (*fabric) return paceline::cli::node_fabric(*api, node.name, look.json, std::cout, std::cerr);
+    return node.agent.empty() ? paceline::cli::node_doctor(*api, node.name, sick.json, std::cout, std::cerr)
+                              : paceline::cli::agent_doctor(*api, sick.json, std::cout, std::cerr);
   }
   if (*fabric) return paceline::cli::fabric_command(look, std::cout, std::cerr);
   if (*doctor) return paceline::cli::doctor_command(sick, std::cout, std::cerr);

@@ -105,6 +105,39 @@ def test_only_whoever_may_read_the_fabric_reads(admin: Kube, reader: None, get: 
     assert [check["id"] for check in checks["checks"]] == [check["id"] for check in json.loads(told.stdout)["checks"]]
 
 
+def paceline(*words: str) -> tuple[int, str]:
+    """Exit code and what it says."""
+    told = subprocess.run([AGENT.parent / "paceline", *words], capture_output=True, text=True, check=False)
+    return told.returncode, told.stdout + told.stderr
+
+
+def test_doctor_and_fabric_look_at_a_node_of_the_cluster(admin: Kube, reader: None, get: Get, tmp_path: Path) -> None:
+    cluster = f"--kubeconfig={admin.kubeconfig}"
+    admin.wait("the node is published", lambda: "status" in (admin.find("nodefabrics", "", "one") or {}))
+    conditions = admin.get("nodefabrics", "", "one")["status"]["conditions"]
+    bad = [each["type"] for each in conditions if each["status"] == "False"]
+    code, text = paceline("doctor", "--node=one", cluster)
+    assert (code, f"conditions of one: {len(bad)} fail" in text) == (1 if bad else 0, True), text
+    code, text = paceline("fabric", "--node=one", cluster, "--json")
+    assert (code, json.loads(text)["conditions"]) == (0, conditions)
+    code, text = paceline("doctor", "--node=none", cluster)
+    assert (code, "there is no NodeFabric none" in text) == (2, True), text
+
+    port = re.search(r"/v1/checks on port (\d+)", (tmp_path / "agent.log").read_text())
+    assert port
+    file = tmp_path / "token"
+    agent = ["--node=one", f"--agent=https://127.0.0.1:{port[1]}", f"--agent-ca={tmp_path / 'tls.crt'}"]
+    for account, known in (("reader", True), ("stranger", False)):
+        bearer = token(admin, "default", account, audiences=[AUDIENCE])
+        file.write_text(bearer)
+        admin.wait("the first probe has ended", lambda bearer=bearer: get("/v1/checks", bearer)[0] != 503)
+        code, text = paceline("doctor", *agent, f"--agent-token={file}", "--json")
+        assert (code < 2) == known, text
+        if known:
+            checks = json.loads(text)
+            assert (checks["node"], code) == ("one", 1 if checks["failed"] else 0)
+
+
 def test_a_renewed_certificate_is_shown_at_once(admin: Kube, reader: None, get: Get, tmp_path: Path) -> None:
     ours = token(admin, "default", "reader", audiences=[AUDIENCE])
     admin.wait("the first probe has ended", lambda: get("/v1/checks", ours)[0] == 200)

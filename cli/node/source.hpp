@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a cluster knows of one of its nodes: the NodeFabric that its agent published, by the API server, and all findings of its checks, by the agent itself
+// where it serves them.
+//
+// Plain functions that block for one request each. Failure names what could not be reached and what to do about it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/checks/check.hpp"
+#include "common/base/clock.hpp"
+#include "common/base/error.hpp"
+#include "common/kube/api.hpp"
+
+namespace paceline::cli {
+
+struct NodeOptions {
+  std::string name{};        // empty: no node of a cluster
+  std::string kubeconfig{};  // empty: $KUBECONFIG, the pod's service account, ~/.kube/config
+  std::string agent{};       // https://ADDRESS:PORT of its agent; empty: the NodeFabric alone
+  std::string agent_ca{};
+  std::string agent_token{};  // a file
+};
+
+/// The status of the NodeFabric, whose fields are of the types that the schema says or absent.
+Result<nlohmann::json> node_status(kube::Api& api, const std::string& node);
+
+/// Of `/v1/checks`: read from what `paceline doctor --json` writes.
+Result<std::vector<agent::Finding>> read_findings(const std::string& text);
+
+/// The agent that the options name, as a server that is asked with a token.
+Result<std::shared_ptr<kube::Api>> connect_agent(const NodeOptions& options, const Clock& clock);
+
+}  // namespace paceline::cli

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `paceline doctor --node` and `paceline fabric --node` say of a node, from a fake API server's NodeFabric and an agent's own document.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "cli/node/command.hpp"
+#include "common/kube/fake/cluster.hpp"
+
+namespace paceline::cli {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+struct NodeCommands : testing::Test {
+  NodeCommands() : api(kube::make_fake_api(cluster)) {}
+
+  void put(const json& status) {
+    const json fabric{{"apiVersion", "paceline.dev/v1alpha1"}, {"kind", "NodeFabric"}, {"metadata", {{"name", "n1"}}}};
+    ASSERT_TRUE(api->create(kube::kNodeFabrics, "", fabric.dump()));
+    ASSERT_TRUE(cluster.poke(kube::kNodeFabrics, "", "n1", json{{"status", status}}.dump()));
+  }
+  static json condition(const char* type, const char* state, const char* reason, const char* message = "") {
+    return {{"type", type},
+            {"status", state},
+            {"reason", reason},
+            {"message", message},
+            {"lastTransitionTime", "2026-01-02T03:04:05Z"}};
+  }
+  int doctor(bool as_json = false) { return node_doctor(*api, "n1", as_json, out, err); }
+
+  ManualClock clock;
+  kube::FakeCluster cluster{clock};
+  std::shared_ptr<kube::Api> api;
+  std::ostringstream out;
+  std::ostringstream err;
+};
+
+TEST_F(NodeCommands, ANodeWithoutAnAgentCouldNotBeLookedAt) {
+  EXPECT_EQ(doctor(), 2);
+  EXPECT_THAT(err.str(), HasSubstr("there is no NodeFabric n1: see `kubectl get nodes`"));
+  EXPECT_EQ(out.str(), "");
+  EXPECT_EQ(node_fabric(*api, "n1", false, out, err), 2);
+}
+
+TEST_F(NodeCommands, ANodeThatIsNotPublishedYetCouldNotBeLookedAt) {
+  ASSERT_TRUE(api->create(kube::kNodeFabrics, "",
+                          R"({"apiVersion":"paceline.dev/v1alpha1","kind":"NodeFabric","metadata":{"name":"n1"}})"));
+  EXPECT_EQ(doctor(), 2);
+  EXPECT_THAT(err.str(), HasSubstr("has not published"));
+}
+
+TEST_F(NodeCommands, AServerThatRefusesIsNamed) {
+  cluster.set_faults([](const http::Request&) { return kube::Fault{.status = 403}; });
+  EXPECT_EQ(doctor(), 2);
+  EXPECT_NE(err.str(), "");
+}
+
+TEST_F(NodeCommands, WhatFailsComesFirstWithItsRemedy) {
+  put({{"observedTime", "2026-01-02T03:04:06Z"},
+       {"conditions",
+        {condition("Complete", "True", "AllRead"), condition("RuntimeReady", "Unknown", "Starting", "not staged yet"),
+         condition("GpuDirectReady", "False", "acs", "requests are redirected at 0000:00:01.0")}}});
+  EXPECT_EQ(doctor(), 1);
+  const std::string text = out.str();
+  EXPECT_TRUE(text.starts_with(
+      "FAIL  GpuDirectReady  acs: requests are redirected at 0000:00:01.0 (since 2026-01-02T03:04:05Z)\n"))
+      << text;
+  EXPECT_THAT(text, HasSubstr("remedy: " + std::string(agent::find_check("acs")->remedy)));
+  EXPECT_LT(text.find("RuntimeReady"), text.find("Complete"));
+  EXPECT_THAT(text,
+              HasSubstr("3 conditions of n1: 1 fail, 1 good, 1 could not be told; last change 2026-01-02T03:04:06Z"));
+  out.str("");
+  EXPECT_EQ(doctor(true), 1);
+  EXPECT_EQ(json::parse(out.str())["failed"], 1);
+}
+
+TEST_F(NodeCommands, WhatCannotBeToldIsNoFailure) {
+  put({{"conditions",
+        {condition("Complete", "True", "AllRead"), condition("GpuDirectReady", "Unknown", "NotProved")}}});
+  EXPECT_EQ(doctor(), 0);
+  EXPECT_THAT(out.str(), Not(HasSubstr("FAIL")));
+}
+
+TEST_F(NodeCommands, TheFabricIsShownAsItWasPublished) {
+  put({{"gpus", {{{"index", 0}, {"model", "H100"}, {"pciAddress", "0000:17:00.0"}, {"numaNode", 0}}}},
+       {"rdmaDevices", {{{"name", "mlx5_0"}, {"linkLayer", "InfiniBand"}, {"up", false}}}},
+       {"distance", {{"nics", {"mlx5_0"}}, {"rows", {{{"gpu", "GPU0"}, {"gpus", "X"}, {"nics", "PIX"}}}}}}});
+  EXPECT_EQ(node_fabric(*api, "n1", false, out, err), 0);
+  EXPECT_THAT(out.str(), HasSubstr("H100"));
+  EXPECT_THAT(out.str(), HasSubstr("InfiniBand, down"));
+  EXPECT_THAT(out.str(), HasSubstr("        GPU0    mlx5_0\nGPU0    X       PIX\n"));
+  out.str("");
+  EXPECT_EQ(node_fabric(*api, "n1", true, out, err), 0);
+  EXPECT_EQ(json::parse(out.str())["gpus"][0]["model"], "H100");
+}
+
+TEST(AgentDocument, IsReadAsDoctorWritesItAndNothingElseIs) {
+  const auto findings = read_findings(R"({"version":1,"checks":[
+    {"id":"acs","remedy":"setpci","findings":[{"status":"fail","subject":"GPU0","evidence":"on"},{"status":"pass","evidence":"off"}]},
+    {"id":"iommu","findings":[{"status":"skip","evidence":"none"}]}]})");
+  ASSERT_TRUE(findings) << findings.error().message;
+  ASSERT_EQ(findings->size(), 3U);
+  EXPECT_EQ(findings->at(0).verdict, agent::Verdict::kFail);
+  EXPECT_EQ(findings->at(0).remedy, "setpci");
+  EXPECT_EQ(findings->at(1).remedy, "");
+  for (const char* wrong : {"", "[]", "{}", R"({"checks":{}})", R"({"checks":[7]})", R"({"checks":[{"id":"acs"}]})",
+                            R"({"checks":[{"id":"acs","findings":[{"status":"fine"}]}]})"}) {
+    EXPECT_FALSE(read_findings(wrong)) << wrong;
+  }
+}
+
+TEST(AgentDocument, IsAskedForOverTlsWithATokenOnly) {
+  const ManualClock clock;
+  for (const NodeOptions& options : {NodeOptions{.name = "n1", .agent = "http://10.0.0.1:9465", .agent_token = "t"},
+                                     NodeOptions{.name = "n1", .agent = "https://10.0.0.1:9465"},
+                                     NodeOptions{.name = "n1", .agent = "10.0.0.1", .agent_token = "t"}}) {
+    EXPECT_FALSE(connect_agent(options, clock));
+  }
+}
+
+}  // namespace
+}  // namespace paceline::cli
