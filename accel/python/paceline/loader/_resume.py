@@ -46,6 +46,14 @@ class Saved:
         return self.firsts[rank]
 
 
+def state(own: State, place: tuple[int, int, int], first: int, delivered: int, left: tuple[int, str]) -> dict[str, Any]:
+    """Of a rank in an epoch (`place`: epoch, rank, ranks) whose pass began at `first`, `left` samples or batches before its end."""
+    count, what = left
+    if not 0 <= delivered <= count:
+        raise ValueError(f"delivered is {delivered}: this pass has {count} {what}")
+    return {**own, **dict(zip(("epoch", "rank", "ranks"), map(int, place))), "first": first + delivered}
+
+
 def read(states: States, own: State, common: Sequence[str] = ()) -> Saved:
     """One state stands for all ranks that were with it: those that train in step have all had as much. Else the states of all of them. `own`
     is what a state must have to fit, `common` what states must also share with each other."""

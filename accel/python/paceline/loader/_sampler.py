@@ -87,17 +87,10 @@ class ShardSampler(Sampler[int]):
 
     def state_dict(self, delivered: int) -> dict[str, Any]:
         """Of this epoch, when the program has had `delivered` samples of the pass that runs, or has ended."""
-        left = len(self)
-        if not 0 <= delivered <= left:
-            raise ValueError(f"delivered is {delivered}: this pass has {left} samples")
         order = self._order
-        place = {"epoch": int(order.epoch), "rank": int(order.rank), "ranks": int(order.ranks)}
-        return {
-            **self._identity(),
-            **place,
-            "first": self._first + delivered,
-            "left": [list(each) for each in self._left],
-        }
+        place = (order.epoch, order.rank, order.ranks)
+        state = _resume.state(self._identity(), place, self._first, delivered, (len(self), "samples"))
+        return {**state, "left": [list(each) for each in self._left]}
 
     def load_state_dict(self, state: _resume.States) -> None:
         """The next pass begins where the state was taken. Of another number of ranks, it is one state, where all had as much, or the list of

@@ -218,16 +218,9 @@ class TokenBatches(Sampler[Any]):
 
     def state_dict(self, delivered: int) -> dict[str, Any]:
         """Of this epoch, when the program has had `delivered` batches of the pass that runs, or has ended."""
-        left = len(self)
-        if not 0 <= delivered <= left:
-            raise ValueError(f"delivered is {delivered}: this pass has {left} batches")
-        place = {"epoch": int(self._batching.epoch), "rank": self._rank, "ranks": self._ranks}
-        return {
-            **self._identity(),
-            **place,
-            "first": self._first + delivered,
-            "past": [list(each) for each in self._past],
-        }
+        place = (self._batching.epoch, self._rank, self._ranks)
+        state = _resume.state(self._identity(), place, self._first, delivered, (len(self), "batches"))
+        return {**state, "past": [list(each) for each in self._past]}
 
     def load_state_dict(self, state: _resume.States) -> None:
         """The next pass begins where the state was taken. Of another number of ranks, it is one state, where all had as much, or the list of
