@@ -252,3 +252,37 @@ CASE(comm_coded_sums_on_one_host_are_exact) {
   };
   CHECK_EQ(World::run({.hosts = {0, 0, 0}, .plan = ""}, body), 0);
 }
+
+CASE(comm_columns_become_orthonormal_and_zeros_stay) {
+  for (const auto& [rows, columns] : {std::pair<std::size_t, std::size_t>{1, 1}, {3, 2}, {257, 5}, {1024, 4}}) {
+    std::vector<float> matrix = drawn(11, rows * columns);
+    // The second is nearly the first: what is left of it is small, and is made orthogonal twice.
+    for (std::size_t row = 0; columns > 1 && row < rows; ++row)
+      matrix[row * columns + 1] = matrix[row * columns] + 1e-3F * matrix[row * columns + 1];
+    // And the last of many is nothing.
+    for (std::size_t row = 0; columns > 2 && row < rows; ++row) matrix[row * columns + columns - 1] = 0.0F;
+    const std::vector<float> given = matrix;
+    CHECK_EQ(paceline_comm_orthonormalize(matrix.data(), rows, columns), PACELINE_OK);
+    const auto dot = [&](std::size_t a, std::size_t b) {
+      double sum = 0;
+      for (std::size_t row = 0; row < rows; ++row)
+        sum += static_cast<double>(matrix[row * columns + a]) * matrix[row * columns + b];
+      return sum;
+    };
+    for (std::size_t a = 0; a < columns; ++a)
+      for (std::size_t b = 0; b <= a; ++b) {
+        const bool nothing = columns > 2 && a + 1 == columns;
+        CHECK(std::abs(dot(a, b) - (a == b && !nothing ? 1.0 : 0.0)) < 1e-6);
+      }
+    // The first is only made shorter.
+    const float scale = given[0] / matrix[0];
+    for (std::size_t row = 0; row < rows; ++row)
+      CHECK(std::abs(matrix[row * columns] * scale - given[row * columns]) < 1e-5F * std::abs(scale));
+  }
+  std::vector<float> broken{1.0F, std::numeric_limits<float>::infinity()};
+  CHECK_EQ(paceline_comm_orthonormalize(broken.data(), 2, 1), PACELINE_OK);
+  CHECK(std::isnan(broken[0]) || std::isnan(broken[1]));
+  CHECK_EQ(paceline_comm_orthonormalize(nullptr, 0, 4), PACELINE_OK);
+  CHECK_EQ(paceline_comm_orthonormalize(nullptr, 1, 4), PACELINE_EINVAL);
+  CHECK_EQ(paceline_comm_orthonormalize(broken.data(), UINT64_MAX / 4, 64), PACELINE_EINVAL);
+}

@@ -135,6 +135,11 @@ PACELINE_EXPORT int paceline_comm_allreduce_coded_start(struct paceline_comm* co
                                                         uint32_t codec, uint32_t keep, float* rest, uint64_t rest_count,
                                                         uint64_t* ticket);
 PACELINE_EXPORT int paceline_comm_rest_count(struct paceline_comm* comm, uint64_t count, uint64_t* rest_count);
+/*
+ * For PowerSGD: makes the columns of a matrix, row by row in memory, orthonormal in place, one after another in double precision; zeros stay
+ * zeros. The same bits on every processor, so that ranks which have the same matrix have the same one afterwards. Of no communicator.
+ */
+PACELINE_EXPORT int paceline_comm_orthonormalize(float* matrix, uint64_t rows, uint64_t columns);
 PACELINE_EXPORT int paceline_comm_wait(struct paceline_comm* comm, uint64_t ticket);
 
 /* This rank gives up: all calls end, here and on all ranks, with an error that names this rank and says `why`. From any thread. */

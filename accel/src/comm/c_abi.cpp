@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "communicator.hpp"
+#include "orthonormal.hpp"
 
 namespace comm_core = paceline::comm;
 
@@ -257,6 +258,19 @@ int paceline_comm_allreduce_coded_start(struct paceline_comm* comm, float* data,
     *ticket = it.start_coded_allreduce(data, count, {.codec = comm_core::Codec{codec}, .keep = keep}, rest);
     return PACELINE_OK;
   });
+}
+
+int paceline_comm_orthonormalize(float* matrix, uint64_t rows, uint64_t columns) {
+  if (rows == 0 || columns == 0) return PACELINE_OK;
+  if (matrix == nullptr || !fits(rows, PACELINE_COMM_F64, 1) || !fits(columns, PACELINE_COMM_F64, rows))
+    return PACELINE_EINVAL;
+  try {
+    comm_core::orthonormalize(matrix, rows, columns);
+    return PACELINE_OK;
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return PACELINE_ESYSTEM;
+  }
 }
 
 int paceline_comm_wait(struct paceline_comm* comm, uint64_t ticket) {

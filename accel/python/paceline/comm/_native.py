@@ -97,6 +97,7 @@ class Functions:
             size,
             ctypes.POINTER(size),
         )
+        self.orthonormalize = function("paceline_comm_orthonormalize", pointer, size, size)
         self.wait = function("paceline_comm_wait", pointer, size)
         self.abort = function("paceline_comm_abort", pointer, ctypes.c_char_p)
         self.forked = function("paceline_comm_forked", pointer)

@@ -13,6 +13,7 @@ from typing import Any, Callable
 
 import torch
 
+from paceline.comm import _native
 from paceline.comm._communicator import Communicator
 
 Tensor = torch.Tensor
@@ -97,28 +98,12 @@ class Power:
             mine.copy_(theirs)
 
 
-def fold(values: Tensor) -> Tensor:
-    """The sum over the first dimension, in one order whatever the processor: halves are added to halves."""
-    while values.shape[0] > 1:
-        half = (values.shape[0] + 1) // 2
-        folded = values[:half].clone()
-        folded[: values.shape[0] - half] += values[half:]
-        values = folded
-    return values[0]
-
-
 def orthonormal(matrix: Tensor) -> Tensor:
     """Its columns, made orthonormal one after another, in float64; zeros stay zeros."""
-    columns = matrix.to(torch.float64, copy=True)
-    for k in range(columns.shape[1]):
-        column = columns[:, k]
-        # Twice is enough: what rounding has left of the others is gone then.
-        for _ in range(2 if k else 0):
-            for j in range(k):
-                column -= columns[:, j] * fold(columns[:, j] * column)
-        length = fold(column * column).sqrt()
-        column /= torch.where(length > 0, length, torch.ones_like(length))
-    return columns.to(matrix.dtype)
+    result = matrix.clone(memory_format=torch.contiguous_format)
+    if _native.functions().orthonormalize(result.data_ptr(), *result.shape) != _native.OK:
+        raise MemoryError(f"paceline.comm: no memory for a matrix of {tuple(result.shape)}")
+    return result
 
 
 def product(left: Tensor, right: Tensor, out: Tensor) -> None:
