@@ -14,6 +14,15 @@ struct Notice {
 };
 static_assert(sizeof(Notice) == 40);
 
+// However receiving ends: what is being sent, and how, belongs to the caller.
+struct Joined {
+  explicit Joined(Worker& worker) : it(worker) {}
+  Joined(const Joined&) = delete;
+  Joined& operator=(const Joined&) = delete;
+  ~Joined() { it.wait(); }
+  Worker& it;
+};
+
 std::string elements(std::uint64_t count, Type type) { return std::to_string(count) + " " + name_of(type); }
 
 }  // namespace
@@ -54,11 +63,13 @@ bool Communicator::swap_all(const Call& call, const Pieces<const std::byte>& in,
       if (!send_to(peer, call, in.data + in.begins[peer] * size, in.counts[peer])) return;
     }
   });
-  for (std::uint32_t s = 1; s < n; ++s) {
-    const std::uint32_t peer = (rank + n - s) % n;
-    if (!receive_from(peer, call, out.data + out.begins[peer] * size, out.counts[peer])) break;
+  {
+    const Joined joined(sender_);
+    for (std::uint32_t s = 1; s < n; ++s) {
+      const std::uint32_t peer = (rank + n - s) % n;
+      if (!receive_from(peer, call, out.data + out.begins[peer] * size, out.counts[peer])) break;
+    }
   }
-  sender_.wait();
   return !watch_->failed();
 }
 
@@ -91,8 +102,10 @@ int Communicator::exchange(const Letter<const std::byte>& out, const Letter<std:
   if (!watch_->begin_aside(what, Clock::now() + options_.timeout)) return PACELINE_COMM_EPEER;
   const Call call{.sequence = 0, .kind = Kind::kSend, .type = static_cast<std::uint32_t>(type), .count = 0, .root = 0};
   if (sends) sender_.start([&] { send_to(out.peer, call, out.data, out.count); });
-  if (receives) receive_from(in.peer, call, in.data, in.count);
-  if (sends) sender_.wait();
+  {
+    const Joined joined(sender_);
+    if (receives) receive_from(in.peer, call, in.data, in.count);
+  }
   return watch_->failed() ? PACELINE_COMM_EPEER : PACELINE_OK;
 }
 
