@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rank is doing now and which of its sources of measurement are on, read from its ring's header without any record: so a hang is visible.
 //
-// Pure reads of a mapped ring; the time is given. Everything in the header is the rank's own word: what makes no sense is left out, never passed on.
+// Pure reads of a ring; the time is given. Everything in the header is the rank's own word: what makes no sense is left out, never passed on.
 #pragma once
 
 #include <array>

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -72,6 +73,8 @@ bool RingView::read_at(std::size_t offset, void* into, std::size_t bytes) const 
   do {
     got = ::pread(fd_.get(), into, bytes, static_cast<off_t>(offset));
   } while (got < 0 && errno == EINTR);
+  // The kernel's loads are this thread's: what the caller reads next is not older than this.
+  std::atomic_thread_fence(std::memory_order_acquire);
   return got == static_cast<ssize_t>(bytes);
 }
 
