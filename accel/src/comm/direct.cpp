@@ -37,7 +37,8 @@ void Direct::forked() {
 // False where there is no time left, or all has failed.
 bool Direct::await(std::vector<pollfd>& files, std::uint32_t peer) {
   files.push_back({.fd = watch_.abort_fd(), .events = POLLIN, .revents = 0});
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(watch_.deadline() - Clock::now()).count();
+  const std::int64_t left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(watch_.deadline() - Clock::now()).count();
   if (left <= 0) {
     watch_.late(peer);
     return false;
