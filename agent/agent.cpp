@@ -88,6 +88,7 @@ void Agent::probe_and_publish(const std::stop_token& stop) {
   const auto findings =
       run_checks(Node(hardware, std::move(settings), std::move(earlier), std::move(looked.registrations)));
   metrics_.probed(hardware, clock_.steady() - began);
+  metrics_.placed(relate(hardware));
   metrics_.checked(findings);
   if (options_.documents != nullptr) options_.documents->put(clock_.wall(), hardware, findings);
   runtime_ = runtime();

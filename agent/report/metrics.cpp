@@ -9,6 +9,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <map>
 #include <mutex>
 #include <set>
@@ -40,6 +43,8 @@ double cpu_seconds() {
 }  // namespace
 
 struct Metrics::Impl {
+  using Way = std::array<std::string, 3>;  // GPU, NIC, class
+
   explicit Impl(const std::string& node_name) : node{{"node", node_name}} {}
 
   prometheus::Gauge& gauge(const std::string& name, const std::string& help, const prometheus::Labels& more = {}) {
@@ -80,8 +85,15 @@ struct Metrics::Impl {
           .Help("When what takes a privilege was looked at, as seconds since 1970; no series: it was not")
           .Labels(node)
           .Register(registry);
+  prometheus::Family<prometheus::Gauge>& distance =
+      prometheus::BuildGauge()
+          .Name("paceline_topology_distance")
+          .Help("1 for the class of the way between a GPU and an RDMA NIC")
+          .Labels(node)
+          .Register(registry);
   std::mutex mutex;
   std::map<std::string, prometheus::Gauge*> nics;
+  std::map<Way, prometheus::Gauge*> ways;
   std::map<std::string, prometheus::Gauge*> looks;
   std::map<std::pair<std::string, std::string>, prometheus::Gauge*> checks;  // by id and status
 };
@@ -108,6 +120,29 @@ void Metrics::probed(const Hardware& hardware, std::chrono::nanoseconds took) {
   std::erase_if(impl_->nics, [&](const auto& entry) {
     if (present.contains(entry.first)) return false;
     impl_->nic_up.Remove(entry.second);
+    return true;
+  });
+}
+
+void Metrics::placed(const Fabric& fabric) {
+  constexpr std::size_t kMostGpus = 32;
+  constexpr std::size_t kMostNics = 64;
+  std::set<Impl::Way> present;
+  for (std::size_t gpu = 0; gpu < std::min(fabric.gpus.size(), kMostGpus); ++gpu) {
+    for (std::size_t nic = 0; nic < std::min(fabric.nics.size(), kMostNics); ++nic) {
+      if (fabric.nics[nic].rdma)
+        present.insert({fabric.gpus[gpu].label, fabric.nics[nic].label, to_string(fabric.gpu_nic[gpu][nic])});
+    }
+  }
+  const std::lock_guard lock(impl_->mutex);
+  for (const auto& way : present) {
+    auto& series = impl_->ways[way];
+    if (series == nullptr) series = &impl_->distance.Add({{"gpu", way[0]}, {"nic", way[1]}, {"class", way[2]}});
+    series->Set(1);
+  }
+  std::erase_if(impl_->ways, [&](const auto& entry) {
+    if (present.contains(entry.first)) return false;
+    impl_->distance.Remove(entry.second);
     return true;
   });
 }

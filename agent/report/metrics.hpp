@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/checks/check.hpp"
+#include "agent/probe/fabric.hpp"
 #include "agent/probe/hardware.hpp"
 #include "common/base/clock.hpp"
 
@@ -22,6 +23,8 @@ class Metrics {
   ~Metrics();
 
   void probed(const Hardware& hardware, std::chrono::nanoseconds took);
+  /// How near GPUs and RDMA NICs are to each other: at most 32 of those and 64 of these.
+  void placed(const Fabric& fabric);
   void checked(const std::vector<Finding>& findings);
   /// When PCI configuration and registrations were looked at; absent: not.
   void looked(const std::optional<WallTime>& pci_config, const std::optional<WallTime>& registrations);

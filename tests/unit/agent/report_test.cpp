@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -177,6 +179,7 @@ TEST(AgentMetrics, AreAllInTheirDesign) {
   const std::string design{std::istreambuf_iterator<char>(file), {}};
   Metrics metrics("n1", "0");
   metrics.probed(machine(), 1s);
+  metrics.placed(relate(recorded_machine("dgx-h100-like")));
   metrics.checked(checked("nothing"));
   std::istringstream lines(metrics.text());
   int families = 0;
@@ -186,7 +189,7 @@ TEST(AgentMetrics, AreAllInTheirDesign) {
     const std::string name = line.substr(7, line.find(' ', 7) - 7);
     EXPECT_THAT(design, HasSubstr("`" + name + "`"));
   }
-  EXPECT_EQ(families, 12);
+  EXPECT_EQ(families, 13);
 }
 
 TEST_F(PublisherTest, CreatesTheObjectOwnedByItsNode) {
@@ -280,6 +283,32 @@ TEST_F(PublisherTest, TheLeaseMovesWithTheClock) {
   EXPECT_EQ(lease["spec"]["renewTime"], format_micro_time(clock_.wall()));
   EXPECT_EQ(lease["spec"]["holderIdentity"], "agent-x");
   EXPECT_EQ(lease["metadata"]["ownerReferences"][0]["uid"], node_uid_);
+}
+
+TEST(Metrics, TheDistanceOfAGpuAndANicIsOneSeriesThatGoesWithIt) {
+  Metrics metrics("n1", "0");
+  Fabric fabric = relate(recorded_machine("dgx-h100-like"));
+  metrics.placed(fabric);
+  const auto ways = [&] {
+    std::istringstream lines(metrics.text());
+    std::set<std::string> found;
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("paceline_topology_distance{")) found.insert(line);
+    }
+    return found;
+  };
+  const auto rdma = std::ranges::count_if(fabric.nics, [](const FabricDevice& nic) { return nic.rdma; });
+  const auto before = ways();
+  EXPECT_EQ(before.size(), fabric.gpus.size() * static_cast<std::size_t>(rdma));
+  EXPECT_TRUE(before.contains("paceline_topology_distance{node=\"n1\",class=\"" + to_string(fabric.gpu_nic[0][0]) +
+                              "\",gpu=\"GPU0\",nic=\"" + fabric.nics[0].label + "\"} 1"))
+      << metrics.text();
+  fabric.gpu_nic[0][0] = {PathClass::kSys, 0};
+  metrics.placed(fabric);
+  EXPECT_NE(ways(), before);
+  EXPECT_EQ(ways().size(), before.size()) << "no pair has two classes";
+  metrics.placed({});
+  EXPECT_TRUE(ways().empty());
 }
 
 }  // namespace
