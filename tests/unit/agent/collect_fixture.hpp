@@ -8,7 +8,6 @@
 #include <sys/un.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -22,6 +21,7 @@
 #include "common/telemetry/slot_client.hpp"
 #include "common/telemetry/text_sink.hpp"
 #include "tests/unit/agent/runtime_fixture.hpp"
+#include "tests/unit/telemetry/hostile_peer.hpp"
 #include "tests/unit/telemetry/ring_fixture.hpp"
 
 namespace paceline::agent {
@@ -74,21 +74,7 @@ class Stranger {
   }
   bool connected() const { return connected_; }
   bool send(const void* data, std::size_t size, const std::vector<int>& fds = {}) const {
-    iovec part{const_cast<void*>(data), size};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 16)] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    if (!fds.empty()) {
-      message.msg_control = control;
-      message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
-      cmsghdr* header = CMSG_FIRSTHDR(&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
-      std::memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
-    }
-    return ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(size);
+    return telemetry::test::send_with_descriptors(fd_.get(), data, size, fds, MSG_DONTWAIT);
   }
   bool send(const SlotFrame& frame, const std::vector<int>& fds = {}) const { return send(&frame, sizeof frame, fds); }
   bool closed() const {

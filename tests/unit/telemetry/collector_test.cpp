@@ -11,6 +11,7 @@
 
 #include "common/telemetry/ring_server.hpp"
 #include "common/telemetry/text_sink.hpp"
+#include "tests/unit/telemetry/hostile_peer.hpp"
 #include "tests/unit/telemetry/ring_fixture.hpp"
 
 namespace paceline::telemetry {
@@ -116,24 +117,6 @@ struct RingServerTest : CollectorTest {
     return fd;
   }
 
-  static void send(const UniqueFd& to, const void* data, std::size_t size, const std::vector<int>& fds) {
-    iovec part{const_cast<void*>(data), size};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 4)] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    if (!fds.empty()) {
-      message.msg_control = control;
-      message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
-      cmsghdr* header = CMSG_FIRSTHDR(&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
-      std::memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
-    }
-    ::sendmsg(to.get(), &message, MSG_NOSIGNAL);
-  }
-
   bool closed(const UniqueFd& fd) const {
     char byte = 0;
     return ::recv(fd.get(), &byte, 1, MSG_DONTWAIT) == 0;
@@ -154,7 +137,7 @@ TEST_F(RingServerTest, TakesARingAndReadsItOutWhenTheRankIsGone) {
   TestRing ring;
   UniqueFd rank = connect();
   const auto value = offer(2);
-  send(rank, &value, sizeof value, {ring.fd()});
+  test::send_with_descriptors(rank.get(), &value, sizeof value, {ring.fd()});
   server.pump();
   EXPECT_FALSE(closed(rank));
   ring.publish(step(1));
@@ -170,7 +153,7 @@ TEST_F(RingServerTest, ARankThatEndedBeforeItWasSeenIsStillCounted) {
   {
     const UniqueFd rank = connect();
     const auto value = offer(2);
-    send(rank, &value, sizeof value, {ring.fd()});
+    test::send_with_descriptors(rank.get(), &value, sizeof value, {ring.fd()});
   }
   server.pump();
   EXPECT_EQ(collector.summaries().front().steps, 1U);
@@ -182,15 +165,15 @@ TEST_F(RingServerTest, ClosesPeersThatSendAnythingElseAndKeepsNoneOfTheirDescrip
   wrong_magic.magic = 7;
   const auto good = offer(2);
   const UniqueFd first = connect();
-  send(first, &wrong_magic, sizeof wrong_magic, {ring.fd()});
+  test::send_with_descriptors(first.get(), &wrong_magic, sizeof wrong_magic, {ring.fd()});
   const UniqueFd second = connect();
-  send(second, "x", 1, {ring.fd()});
+  test::send_with_descriptors(second.get(), "x", 1, {ring.fd()});
   const UniqueFd third = connect();
-  send(third, &good, sizeof good, {});
+  test::send_with_descriptors(third.get(), &good, sizeof good, {});
   const UniqueFd fourth = connect();
-  send(fourth, &good, sizeof good, {ring.fd(), ring.fd(), ring.fd()});
+  test::send_with_descriptors(fourth.get(), &good, sizeof good, {ring.fd(), ring.fd(), ring.fd()});
   const UniqueFd fifth = connect();
-  send(fifth, &good, sizeof good, {0});
+  test::send_with_descriptors(fifth.get(), &good, sizeof good, {0});
   const std::size_t before = open_files();
   server.pump();
   EXPECT_TRUE(closed(first) && closed(second) && closed(third) && closed(fourth) && closed(fifth));
