@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string text_of(const json& object, const char* field) {
+std::string string_of(const json& object, const char* field) {
   const auto found = object.find(field);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
@@ -32,16 +32,16 @@ std::unexpected<Error> strange(const std::string& what) {
 
 /// Adds the findings of one check; says what is wrong with it.
 std::string add_check(const json& check, std::vector<agent::Finding>& all) {
-  const std::string id = check.is_object() ? text_of(check, "id") : "";
+  const std::string id = check.is_object() ? string_of(check, "id") : "";
   if (id.empty()) return "a check without id";
   const auto findings = check.find("findings");
   if (findings == check.end() || !findings->is_array()) return "check " + id + " without findings";
   for (const json& finding : *findings) {
-    const auto verdict = finding.is_object() ? verdict_of(text_of(finding, "status")) : std::nullopt;
+    const auto verdict = finding.is_object() ? verdict_of(string_of(finding, "status")) : std::nullopt;
     if (!verdict) return "a finding of " + id + " without a known status";
     const bool trouble = *verdict == agent::Verdict::kFail || *verdict == agent::Verdict::kWarn;
-    all.push_back({id, text_of(finding, "subject"), *verdict, text_of(finding, "evidence"),
-                   trouble ? text_of(check, "remedy") : ""});
+    all.push_back({id, string_of(finding, "subject"), *verdict, string_of(finding, "evidence"),
+                   trouble ? string_of(check, "remedy") : ""});
   }
   return {};
 }
