@@ -21,6 +21,10 @@ namespace {
 
 namespace ssl = boost::asio::ssl;
 
+/// cpprestsdk's threads live until the process is gone, and one may still take a connection down when it exits: what OpenSSL needs for that must not go
+/// before. Asked for before main, since only the first use of OpenSSL decides.
+const int kOpenSslStays = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+
 std::string pem_of(const std::string& data, const std::string& file) {
   if (!data.empty() || file.empty()) return data;
   std::ifstream stream(file, std::ios::binary);
