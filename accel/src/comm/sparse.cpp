@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <numeric>
+#include <utility>
 
 #include "communicator.hpp"
 
@@ -13,7 +14,8 @@ namespace paceline::comm {
 Sparse merged(std::span<const std::int64_t> indices, const std::byte* values, std::uint64_t width, Type type) {
   std::vector<std::uint64_t> order(indices.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, [&](std::uint64_t place) { return indices[place]; });
+  // Equal indices stay in the order they came in.
+  std::ranges::sort(order, {}, [&](std::uint64_t place) { return std::pair(indices[place], place); });
   const std::size_t row = width * size_of(type);
   Sparse result;
   result.indices.reserve(order.size());
