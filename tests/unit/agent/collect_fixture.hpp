@@ -28,16 +28,7 @@ namespace paceline::agent {
 
 using telemetry::SlotFrame;
 using telemetry::SlotKind;
-
-inline paceline_ring_offer ring_offer(int rank, std::uint32_t attempt = 0) {
-  paceline_ring_offer value{};
-  value.magic = PACELINE_OFFER_MAGIC;
-  value.version = PACELINE_OFFER_VERSION;
-  value.size = sizeof value;
-  value.world_rank = rank;
-  value.attempt = attempt;
-  return value;
-}
+using telemetry::test::ring_offer;
 
 inline SlotFrame slot_frame(SlotKind kind) {
   SlotFrame frame;

@@ -17,18 +17,9 @@
 namespace paceline::telemetry {
 namespace {
 
+using test::ring_offer;
 using test::step;
 using test::TestRing;
-
-paceline_ring_offer offer(int rank, std::uint32_t attempt = 0) {
-  paceline_ring_offer value{};
-  value.magic = PACELINE_OFFER_MAGIC;
-  value.version = PACELINE_OFFER_VERSION;
-  value.size = sizeof value;
-  value.world_rank = rank;
-  value.attempt = attempt;
-  return value;
-}
 
 struct CollectorTest : ::testing::Test {
   CollectorTest() { collector.begin_attempt(0, 1, 2, 2); }
@@ -39,20 +30,20 @@ struct CollectorTest : ::testing::Test {
 
 TEST_F(CollectorTest, RefusesRanksThatDoNotLiveHereAndOtherAttempts) {
   TestRing ring;
-  EXPECT_FALSE(collector.add(offer(1), ring.fd()).has_value());
-  EXPECT_FALSE(collector.add(offer(4), ring.fd()).has_value());
-  EXPECT_FALSE(collector.add(offer(-1), ring.fd()).has_value());
-  EXPECT_FALSE(collector.add(offer(2, 1), ring.fd()).has_value());
+  EXPECT_FALSE(collector.add(ring_offer(1), ring.fd()).has_value());
+  EXPECT_FALSE(collector.add(ring_offer(4), ring.fd()).has_value());
+  EXPECT_FALSE(collector.add(ring_offer(-1), ring.fd()).has_value());
+  EXPECT_FALSE(collector.add(ring_offer(2, 1), ring.fd()).has_value());
   EXPECT_EQ(collector.refused(), 4U);
-  EXPECT_TRUE(collector.add(offer(2), ring.fd()).has_value());
+  EXPECT_TRUE(collector.add(ring_offer(2), ring.fd()).has_value());
 }
 
 TEST_F(CollectorTest, TheSameRingOfferedAgainIsNotCountedTwice) {
   TestRing ring;
   ring.publish(step(1));
-  const auto first = collector.add(offer(2), ring.fd());
+  const auto first = collector.add(ring_offer(2), ring.fd());
   collector.poll();
-  const auto again = collector.add(offer(2), ring.fd());
+  const auto again = collector.add(ring_offer(2), ring.fd());
   collector.poll();
   EXPECT_EQ(collector.summaries().front().steps, 1U);
   collector.remove(*first);  // the old connection's end must not take the ring away
@@ -64,12 +55,12 @@ TEST_F(CollectorTest, TheSameRingOfferedAgainIsNotCountedTwice) {
 
 TEST_F(CollectorTest, ReadsARingOutWhenItsRankIsGoneOrTheAttemptIsOver) {
   TestRing ring;
-  const auto key = collector.add(offer(2), ring.fd());
+  const auto key = collector.add(ring_offer(2), ring.fd());
   ring.publish(step(1));
   collector.remove(*key);
   EXPECT_EQ(collector.summaries().front().steps, 1U);
   TestRing second;
-  ASSERT_TRUE(collector.add(offer(2), second.fd()).has_value());
+  ASSERT_TRUE(collector.add(ring_offer(2), second.fd()).has_value());
   second.publish(step(1));
   collector.begin_attempt(1, 1, 2, 2);
   EXPECT_EQ(collector.summaries().front().steps, 2U);
@@ -81,7 +72,7 @@ TEST_F(CollectorTest, BoundsTheRingsOfARank) {
   int accepted = 0;
   for (int i = 0; i < 20; ++i) {
     rings.push_back(std::make_unique<TestRing>());
-    accepted += collector.add(offer(2), rings.back()->fd()).has_value() ? 1 : 0;
+    accepted += collector.add(ring_offer(2), rings.back()->fd()).has_value() ? 1 : 0;
   }
   EXPECT_EQ(accepted, 8);
 }
@@ -89,7 +80,7 @@ TEST_F(CollectorTest, BoundsTheRingsOfARank) {
 TEST_F(CollectorTest, ExportsEveryFamilyWithTrustedLabels) {
   TestRing ring;
   ring.header().world_rank = 99;  // a claim
-  ASSERT_TRUE(collector.add(offer(3), ring.fd()).has_value());
+  ASSERT_TRUE(collector.add(ring_offer(3), ring.fd()).has_value());
   ring.publish(step(1));
   ring.slot(1).seq = 0;
   ++ring.header().write_index;
@@ -136,7 +127,7 @@ struct RingServerTest : CollectorTest {
 TEST_F(RingServerTest, TakesARingAndReadsItOutWhenTheRankIsGone) {
   TestRing ring;
   UniqueFd rank = connect();
-  const auto value = offer(2);
+  const auto value = ring_offer(2);
   test::send_with_descriptors(rank.get(), &value, sizeof value, {ring.fd()});
   server.pump();
   EXPECT_FALSE(closed(rank));
@@ -152,7 +143,7 @@ TEST_F(RingServerTest, ARankThatEndedBeforeItWasSeenIsStillCounted) {
   ring.publish(step(1));
   {
     const UniqueFd rank = connect();
-    const auto value = offer(2);
+    const auto value = ring_offer(2);
     test::send_with_descriptors(rank.get(), &value, sizeof value, {ring.fd()});
   }
   server.pump();
@@ -161,9 +152,9 @@ TEST_F(RingServerTest, ARankThatEndedBeforeItWasSeenIsStillCounted) {
 
 TEST_F(RingServerTest, ClosesPeersThatSendAnythingElseAndKeepsNoneOfTheirDescriptors) {
   TestRing ring;
-  auto wrong_magic = offer(2);
+  auto wrong_magic = ring_offer(2);
   wrong_magic.magic = 7;
-  const auto good = offer(2);
+  const auto good = ring_offer(2);
   const UniqueFd first = connect();
   test::send_with_descriptors(first.get(), &wrong_magic, sizeof wrong_magic, {ring.fd()});
   const UniqueFd second = connect();

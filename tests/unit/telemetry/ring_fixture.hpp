@@ -14,6 +14,16 @@
 
 namespace paceline::telemetry::test {
 
+inline paceline_ring_offer ring_offer(int rank, std::uint32_t attempt = 0) {
+  paceline_ring_offer value{};
+  value.magic = PACELINE_OFFER_MAGIC;
+  value.version = PACELINE_OFFER_VERSION;
+  value.size = sizeof value;
+  value.world_rank = rank;
+  value.attempt = attempt;
+  return value;
+}
+
 class TestRing {
  public:
   explicit TestRing(std::uint32_t capacity = 8, int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
