@@ -244,6 +244,11 @@ CASE(comm_nothing_is_left_behind) {
     for (int round = 0; round < 3; ++round) {
       const Member other = join(*member.store, {.hosts = hosts, .plan = ""}, member.rank, std::to_string(round));
       if (other.code != PACELINE_OK || mentions("/proc/self/maps", "paceline-comm") != maps + 1) return false;
+      // Pairs of a host have memory of their own: one mate, both ways.
+      std::array<int32_t, 4> out{};
+      std::array<int32_t, 4> in{};
+      if (paceline_comm_alltoall(other.comm, out.data(), in.data(), 1, PACELINE_COMM_I32) != PACELINE_OK) return false;
+      if (mentions("/proc/self/maps", "paceline-comm") != maps + 3) return false;
       paceline_comm_destroy(other.comm);
     }
     const bool same = open_files() == files && mentions("/proc/self/maps", "paceline-comm") == maps && maps == 1;

@@ -148,7 +148,8 @@ bool sums_rows(Member& member, uint64_t count, uint64_t width) {
 }  // namespace
 
 CASE(comm_pairs_get_what_each_was_sent) {
-  for (const auto& hosts : kPairShapes) CHECK_EQ(World::run({.hosts = hosts, .plan = ""}, pairs_of_all), 0);
+  for (const char* plan : {"", "memory=tcp"})
+    for (const auto& hosts : kPairShapes) CHECK_EQ(World::run({.hosts = hosts, .plan = plan}, pairs_of_all), 0);
 }
 
 CASE(comm_sparse_sums_are_those_of_the_rows_that_anyone_has) {

@@ -220,14 +220,15 @@ CASE(comm_several_communicators_over_subsets_at_once) {
 
 CASE(comm_plans_are_read_and_refused_by_name) {
   using paceline::comm::parse_plan;
-  for (const std::string text : {"algorithm=flat chunk=8192 order=2,0,1",
-                                 "algorithm=hierarchical chunk=65536 choice=0:flat,4096:hierarchical/8192 order=0,1,2"})
+  for (const std::string text :
+       {"algorithm=flat chunk=8192 order=2,0,1",
+        "algorithm=hierarchical chunk=65536 choice=0:flat,4096:hierarchical/8192 memory=tcp order=0,1,2"})
     CHECK(paceline::comm::print_plan(*parse_plan(text, 3)) == text);
-  CHECK(parse_plan("", 3).has_value());
+  CHECK(parse_plan("", 3).has_value() && parse_plan("chunk=8192 # what=is for=readers", 3)->chunk == 8192);
   for (const char* bad :
        {"algorithm=tree", "chunk=1", "chunk=4097", "chunk=", "order=0,1", "order=0,0,1", "order=0,1,3", "order=a,b,c",
-        "speed=3", "flat", "choice=", "choice=flat", "choice=1:flat", "choice=0:flat/4096", "choice=0:hierarchical",
-        "choice=0:hierarchical/2097152", "choice=0:tree", "choice=0:hierarchical/4097"}) {
+        "speed=3", "flat", "memory=shm", "choice=", "choice=flat", "choice=1:flat", "choice=0:flat/4096",
+        "choice=0:hierarchical", "choice=0:hierarchical/2097152", "choice=0:tree", "choice=0:hierarchical/4097"}) {
     const auto read = parse_plan(bad, 3);
     const std::string value = std::string(bad).substr(0, std::string(bad).find(','));
     CHECK(!read.has_value() && read.error().find(value) != std::string::npos);

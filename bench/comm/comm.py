@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allreduces over links whose rate is known: ours, hierarchical, flat and as measured at the start, and Gloo's, in turn within one run.
 
-Hosts are network namespaces, each with a cable into one switch; what leaves either end of a cable is shaped. Told of each contender
-and size: the median time; busbw, 2(n-1)/n bytes for each byte of the array, n ranks; bytes that a host sent against the bound
+Hosts are network namespaces, each with a cable into one switch; what leaves either end of a cable is shaped. With one host there is no wire, and
+what is measured is local.py's. Told of each contender and size: the median time; busbw, 2(n-1)/n bytes for each byte of the array, n ranks; bytes that a host sent against the bound
 2(N-1)/N, N hosts; how much of the wire's rate that is; processor seconds of all ranks per GB of array. The ratio is
 Gloo's time over ours (hierarchical) at the largest size, each round against its neighbour in time, the median. At the end
 the rate is halved: times that do not double mean that something else than the wire was measured.
@@ -17,10 +17,11 @@ import statistics
 from typing import Any
 
 from fabric import Fabric, run_ranks
+from local import local
 from models import MODELS
 from replayed import replay
 
-CONTENDERS = ("chosen", "hierarchical", "flat", "gloo")
+CONTENDERS = ("chosen", "hierarchical", "flat", "tcp", "gloo")
 CODECS = ("fp16", "bf16", "int8")
 MIB = 1 << 20
 
@@ -113,12 +114,15 @@ def main() -> None:
     compressed = tuple(filter(None, told.compressed.split(",")))
     if not set(compressed) <= set(CODECS):
         raise SystemExit(f"bench: --compressed {told.compressed}: use some of {','.join(CODECS)}")
-    if told.hosts < 2:
-        raise SystemExit(f"bench: --hosts {told.hosts}: no wire between fewer than 2")
+    if told.hosts < 1:
+        raise SystemExit(f"bench: --hosts {told.hosts}: use 1 or more")
     sizes = [size for size in (64 << 10, MIB, 4 * MIB) if size < told.mib * MIB] + [told.mib * MIB]
     fabric = Fabric(told.hosts)
     try:
         fabric.up()
+        if told.hosts == 1:
+            local(fabric, told.ranks, sizes, told.rounds)
+            return
         if told.train:
             train(fabric, told.ranks, told.megabits, told.rounds)
             return
@@ -160,6 +164,12 @@ def main() -> None:
                 "megabits": told.megabits,
                 "bytes": largest,
                 "ratio": round(statistics.median(g / o for g, o in zip(gloo, ours, strict=True)), 3),
+                "tcp_over_hierarchical": round(
+                    statistics.median(
+                        t / o for t, o in zip(pick(rows[0], "tcp", largest, "seconds"), ours, strict=True)
+                    ),
+                    3,
+                ),
                 "flat_over_hierarchical": round(statistics.median(f / o for f, o in zip(flat, ours, strict=True)), 3),
                 # What compression between hosts takes of the uncompressed time.
                 "compressed_over_hierarchical": {

@@ -63,6 +63,10 @@ class Communicator:
             functions().error(self.handle, error, TEXT, None)
             raise RuntimeError(error.value.decode())
 
+    def alltoall(self, source: int, target: int, count: int) -> None:
+        if functions().alltoall(self.handle, source, target, count, F32) != 0:
+            raise RuntimeError("an alltoall failed")
+
     def allreduce_coded(self, address: int, count: int, codec: int) -> None:
         """In fewer bytes between hosts; what is lost is kept for the next of as many."""
         size, ticket = ctypes.c_uint64(), ctypes.c_uint64()

@@ -19,6 +19,19 @@ CODECS = {"fp16": 1, "bf16": 2, "int8": 3}
 Run = Callable[[torch.Tensor], None]
 
 
+def swapping(communicator: Communicator, ranks: int) -> Run:
+    """Everyone's pieces to everyone; as many bytes leave each rank as in an allreduce's first half."""
+    other = torch.empty(0)
+
+    def run(data: torch.Tensor) -> None:
+        nonlocal other
+        if other.numel() != data.numel():
+            other = torch.empty_like(data)
+        communicator.alltoall(data.data_ptr(), other.data_ptr(), data.numel() // ranks)
+
+    return run
+
+
 def coded(communicator: Communicator, codec: int) -> Run:
     return lambda data: communicator.allreduce_coded(data.data_ptr(), data.numel(), codec)
 
@@ -45,6 +58,7 @@ def main() -> None:
     parser.add_argument("--sizes", required=True, help="bytes, separated by commas")
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--megabits", type=float, required=True)
+    parser.add_argument("--local", action="store_true", help="all ranks are on one host: other contenders")
     parser.add_argument("--compressed", default="", help="codecs, separated by commas")
     told = parser.parse_args()
     torch.set_num_threads(1)
@@ -56,13 +70,19 @@ def main() -> None:
         for algorithm in ("hierarchical", "flat")
     }
     ours["chosen"] = Communicator(store, "chosen", told.rank, told.ranks, "")
+    # Ranks of a host by TCP as well, which knows no hierarchy.
+    ours["tcp"] = Communicator(store, "tcp", told.rank, told.ranks, "algorithm=flat memory=tcp")
     choice = ours["chosen"].tune()
     contenders: dict[str, Run] = {
         "chosen": lambda data: ours["chosen"].allreduce(data.data_ptr(), data.numel()),
         "hierarchical": lambda data: ours["hierarchical"].allreduce(data.data_ptr(), data.numel()),
         "flat": lambda data: ours["flat"].allreduce(data.data_ptr(), data.numel()),
+        "tcp": lambda data: ours["tcp"].allreduce(data.data_ptr(), data.numel()),
         "gloo": lambda data: dist.all_reduce(data),
     }
+    if told.local:
+        contenders["alltoall"] = swapping(ours["flat"], told.ranks)
+        contenders["alltoall-tcp"] = swapping(ours["tcp"], told.ranks)
     for name in filter(None, told.compressed.split(",")):
         contenders[name] = coded(ours["hierarchical"], CODECS[name])
     results = []
@@ -89,7 +109,11 @@ def main() -> None:
                     "processor": (processor_seconds() - used) / repeats,
                 }
                 wanted = told.ranks * (told.ranks + 1) / 2
-                if repeats == 1 and abs(float(data[0]) - wanted) > (0.02 * wanted if name in CODECS else 0):
+                if (
+                    repeats == 1
+                    and "alltoall" not in name
+                    and abs(float(data[0]) - wanted) > (0.02 * wanted if name in CODECS else 0)
+                ):
                     raise RuntimeError(f"{name} adds up wrong: {float(data[0])}")
                 if round_number >= 0:
                     results.append(row)

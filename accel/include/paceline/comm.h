@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Collectives between processes, in libpaceline.so: a communicator is a handle over any ranks that call create with the same
- * name; a process may be in several at once. Ranks of one host pass data through shared memory that has no name, ranks of different
- * hosts through TCP. Memory of the CPU only.
+ * name; a process may be in several at once. Ranks of one host pass data through shared memory that has no name, where their system lets
+ * them, ranks of different hosts through TCP. Memory of the CPU only.
  *
  * Ownership: the caller's, who destroys it; buffers are the caller's and in use only during a call. A forked child must not use it.
  * Threads: each communicator has up to five threads of its own. One collective at a time; a second caller waits for the first,
@@ -57,7 +57,7 @@ struct paceline_comm_options {
   const char* host;    /* equal for ranks that share memory; default: this boot, this network namespace */
   const char* address; /* numeric, where peers reach this rank; default: the first address that is up */
   const char*
-      plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, choice=, order=. The same on all ranks */
+      plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, choice=, memory=, order=. The same on all ranks */
   int32_t silence_ms; /* a peer that says nothing for so long is lost; default 10000, at least 100 */
   int32_t timeout_ms; /* for create, and for each collective to end; default 600000 */
 };

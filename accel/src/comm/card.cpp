@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "address.hpp"
+#include "memory_file.hpp"
 
 namespace paceline::comm {
 namespace {
@@ -64,14 +65,23 @@ bool parse(const std::string& text, Card& card) {
   card.nonce = values["nonce"];
   card.door = values["door"];
   card.agreed = values["agreed"];
-  return card.port != 0 && card.nonce.size() == 32 && !card.door.empty();
+  return card.port != 0 && card.nonce.size() == 32;
 }
 
-std::expected<std::string, Error> read_key(const Store& store, std::uint32_t rank, Clock::time_point deadline) {
+}  // namespace
+
+std::expected<void, Error> tell(const Store& store, const std::string& key, const std::string& text) {
+  const std::string name = store.name + "/" + key;
+  if (store.functions.set(store.functions.context, name.c_str(), text.data(), text.size()) == 0) return {};
+  return std::unexpected(Error{PACELINE_COMM_ESTORE, -1, "the store's set of '" + name + "' failed"});
+}
+
+std::expected<std::string, Error> read_key(const Store& store, const std::string& last, std::uint32_t rank,
+                                           Clock::time_point deadline) {
   std::array<char, 16384> value;
   std::uint64_t size = 0;
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  const std::string key = store.name + "/" + std::to_string(rank);
+  const std::string key = store.name + "/" + last;
   const int code = store.functions.get(store.functions.context, key.c_str(), value.data(), value.size(), &size,
                                        static_cast<std::int32_t>(std::max<std::int64_t>(left, 0)));
   const std::string who = "rank " + std::to_string(rank);
@@ -82,8 +92,6 @@ std::expected<std::string, Error> read_key(const Store& store, std::uint32_t ran
     return std::unexpected(Error{PACELINE_COMM_ESTORE, -1, "the store's get of '" + key + "' failed"});
   return std::string(value.data(), size);
 }
-
-}  // namespace
 
 std::expected<Doors, Error> open_doors(Card& card) {
   if (card.host.empty()) card.host = own_host();
@@ -109,23 +117,17 @@ std::expected<Doors, Error> open_doors(Card& card) {
   std::memcpy(&six, &bound, sizeof six);
   card.port = ntohs(bound.ss_family == AF_INET ? four.sin_port : six.sin6_port);
 
-  const Address local = abstract_address(card.door);
-  doors.memory = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!doors.memory || ::bind(doors.memory.get(), local.get(), local.length) != 0 ||
-      ::listen(doors.memory.get(), kBacklog) != 0)
-    return system_failure("the socket for shared memory");
+  doors.memory = listen_local(card.door);
+  if (!doors.memory) card.door.clear();
   return doors;
 }
 
 std::expected<std::vector<Card>, Error> exchange(const Store& store, std::uint32_t rank, std::uint32_t ranks,
                                                  const Card& card, Clock::time_point deadline) {
-  const std::string key = store.name + "/" + std::to_string(rank);
-  const std::string text = print(card);
-  if (store.functions.set(store.functions.context, key.c_str(), text.data(), text.size()) != 0)
-    return std::unexpected(Error{PACELINE_COMM_ESTORE, -1, "the store's set of '" + key + "' failed"});
+  if (auto told = tell(store, std::to_string(rank), print(card)); !told) return std::unexpected(told.error());
   std::vector<Card> cards(ranks);
   for (std::uint32_t other = 0; other < ranks; ++other) {
-    const auto read = read_key(store, other, deadline);
+    const auto read = read_key(store, std::to_string(other), other, deadline);
     if (!read) return std::unexpected(read.error());
     const std::string who = "rank " + std::to_string(other);
     if (!parse(*read, cards[other]))

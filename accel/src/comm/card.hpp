@@ -26,7 +26,7 @@ struct Card {
   std::string address;
   std::uint16_t port = 0;
   std::string nonce;   // shown by who connects: it has read the store
-  std::string door;    // abstract name of the socket that hands out the host's memory
+  std::string door;    // abstract name of the socket that memory is handed over at; empty where there is none
   std::string agreed;  // what must be the same on all ranks
 };
 
@@ -40,8 +40,12 @@ struct Store {
   std::string name;
 };
 
-// Opens the sockets and fills in the card's rest; `card.host` and `card.address` may be empty: found out.
+// Opens the sockets, the one for memory where the system has it, and fills in the card's rest; `card.host` and `card.address` may be empty: found out.
 std::expected<Doors, Error> open_doors(Card& card);
+// One small text of a rank, by the key's last words.
+std::expected<void, Error> tell(const Store& store, const std::string& key, const std::string& text);
+std::expected<std::string, Error> read_key(const Store& store, const std::string& key, std::uint32_t rank,
+                                           Clock::time_point deadline);
 // Tells this rank's card and reads those of all.
 std::expected<std::vector<Card>, Error> exchange(const Store& store, std::uint32_t rank, std::uint32_t ranks,
                                                  const Card& card, Clock::time_point deadline);

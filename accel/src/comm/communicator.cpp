@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <exception>
 
@@ -15,8 +16,43 @@
 
 namespace paceline::comm {
 
-Communicator::Communicator(const Options& options, Plan plan, Topology topology)
-    : options_(options), plan_(std::move(plan)), topology_(std::move(topology)) {}
+namespace {
+
+// The places where ranks are: those that share memory have the same. Fills in the plan, as arrange does.
+struct Place {
+  Topology topology;
+  std::unique_ptr<Region> region;
+  std::string note;
+};
+
+std::expected<Place, Error> settle(const Store& store, std::uint32_t rank, Plan& plan, const std::vector<Card>& cards,
+                                   Fd& door, Clock::time_point deadline) {
+  std::vector<std::string> hosts;
+  for (const Card& card : cards) hosts.push_back(card.host);
+  const auto apart = [&](std::uint32_t one) { hosts[one] += "/rank-" + std::to_string(one); };
+  if (plan.memory == Memory::kTcp)
+    for (std::uint32_t one = 0; one < cards.size(); ++one) apart(one);
+  Plan tried = plan;
+  Place place{.topology = arrange(tried, hosts, rank), .region = nullptr, .note = {}};
+  auto shared = share_region(store, place.topology, cards, door,
+                             tried.algorithm == Algorithm::kHierarchical ? tried.chunk : 0, deadline);
+  if (!shared) return std::unexpected(shared.error());
+  place.region = std::move(shared->region);
+  for (const auto& group : place.topology.groups) {
+    const auto refused = std::ranges::find_if(group, [&](std::uint32_t one) { return !shared->refusals[one].empty(); });
+    if (refused == group.end()) continue;
+    for (const std::uint32_t one : group) apart(one);
+    place.note += " # rank " + std::to_string(*refused) +
+                  " shares no memory, nor do others of its host: " + shared->refusals[*refused];
+  }
+  place.topology = arrange(plan, hosts, rank);
+  return place;
+}
+
+}  // namespace
+
+Communicator::Communicator(const Options& options, Plan plan, Topology topology, std::string note)
+    : options_(options), plan_(std::move(plan)), note_(std::move(note)), topology_(std::move(topology)) {}
 
 Communicator::~Communicator() {
   if (!queue_.idle()) give_up("it left while collectives were under way");
@@ -35,30 +71,36 @@ std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(const O
                 " flows=" + std::to_string(options.flows) + " silence_ms=" + std::to_string(options.silence.count());
   auto doors = open_doors(card);
   if (!doors) return std::unexpected(doors.error());
-  auto cards = comm::exchange({store, options.name}, options.rank, options.ranks, card, deadline);
+  const Store named{store, options.name};
+  auto cards = comm::exchange(named, options.rank, options.ranks, card, deadline);
   if (!cards) return std::unexpected(cards.error());
-  std::vector<std::string> hosts;
-  for (const Card& one : *cards) hosts.push_back(one.host);
-  Topology topology = arrange(*plan, hosts, options.rank);
-  std::unique_ptr<Communicator> made(new Communicator(options, std::move(*plan), std::move(topology)));
-  if (auto connected = made->connect(*cards, *doors, deadline); !connected) return std::unexpected(connected.error());
-  made->direct_ = std::make_unique<Direct>(options.rank, std::move(*cards), std::move(doors->tcp), *made->watch_);
+  auto place = settle(named, options.rank, *plan, *cards, doors->memory, deadline);
+  if (!place) return std::unexpected(place.error());
+  std::unique_ptr<Communicator> made(
+      new Communicator(options, std::move(*plan), std::move(place->topology), std::move(place->note)));
+  if (auto connected = made->connect(*cards, *doors, std::move(place->region), deadline); !connected)
+    return std::unexpected(connected.error());
+  std::vector<bool> near(options.ranks);
+  for (const std::uint32_t mate : made->topology_.mates()) near[mate] = mate != options.rank;
+  made->direct_ =
+      std::make_unique<Direct>(options.rank, std::move(*cards), std::move(*doors), std::move(near), *made->watch_);
   if (made->barrier() != PACELINE_OK) return std::unexpected(made->error());
   return made;
 }
 
 std::expected<void, Error> Communicator::connect(const std::vector<Card>& cards, const Doors& doors,
-                                                 Clock::time_point deadline) {
+                                                 std::unique_ptr<Region> region, Clock::time_point deadline) {
   const bool hierarchical = plan_.algorithm == Algorithm::kHierarchical;
   auto wires = meet(topology_, cards, doors.tcp, options_.flows, hierarchical, deadline);
   if (!wires) return std::unexpected(wires.error());
   for (const auto* files : {&wires->to_next, &wires->from_previous, &wires->lane_to_next, &wires->lane_from_previous})
     for (const Fd& file : *files) descriptors_.push_back(file.get());
   watch_ = std::make_unique<Watch>(options_.rank, std::move(wires->watch), options_.silence);
-  if (hierarchical || topology_.mates().size() > 1) {
-    auto region = share_region(topology_, cards, doors.memory, hierarchical ? plan_.chunk : 0, *watch_, deadline);
-    if (!region) return std::unexpected(region.error());
-    region_ = std::move(*region);
+  region_ = std::move(region);
+  if (hierarchical && topology_.mates().size() == 1) {
+    region_ = Region::alone(plan_.chunk);
+    if (region_ == nullptr)
+      return std::unexpected(Error{PACELINE_ESYSTEM, -1, std::string("memory for chunks: ") + std::strerror(errno)});
   }
   return make_rings(std::move(*wires));
 }
@@ -73,13 +115,13 @@ std::expected<void, Error> Communicator::make_rings(Wires wires) {
     if (!wires.to_next.empty()) {
       sender = std::make_unique<TcpSender>(std::move(wires.to_next), next, *watch_);
     } else {
-      sender = std::make_unique<ShmSender>(*region_, topology_.local, next, *watch_);
+      sender = std::make_unique<ShmSender>(region_->pipe(topology_.local), next, *watch_);
     }
     if (!wires.from_previous.empty()) {
       receiver = std::make_unique<TcpReceiver>(std::move(wires.from_previous), previous, *watch_);
     } else {
       const auto place = std::find(mates.begin(), mates.end(), previous) - mates.begin();
-      receiver = std::make_unique<ShmReceiver>(*region_, static_cast<std::uint32_t>(place), previous, *watch_);
+      receiver = std::make_unique<ShmReceiver>(region_->pipe(static_cast<std::uint32_t>(place)), previous, *watch_);
     }
     ring_ = std::make_unique<Ring>(std::move(sender), std::move(receiver), *watch_);
   }
@@ -93,8 +135,9 @@ std::expected<void, Error> Communicator::make_rings(Wires wires) {
 }
 
 std::string Communicator::plan() const {
+  const std::string pairs = direct_ == nullptr ? "" : direct_->note();
   const std::lock_guard lock(mutex_);
-  return print_plan(plan_);
+  return print_plan(plan_) + note_ + (pairs.empty() ? "" : " # " + pairs);
 }
 
 std::string Communicator::shape() const {

@@ -100,8 +100,9 @@ class Communicator {
   Error error() const;
 
  private:
-  Communicator(const Options& options, Plan plan, Topology topology);
-  std::expected<void, Error> connect(const std::vector<Card>& cards, const Doors& doors, Clock::time_point deadline);
+  Communicator(const Options& options, Plan plan, Topology topology, std::string note);
+  std::expected<void, Error> connect(const std::vector<Card>& cards, const Doors& doors, std::unique_ptr<Region> region,
+                                     Clock::time_point deadline);
   std::expected<void, Error> make_rings(Wires wires);
   template <typename Work>
   std::uint64_t start(std::uint64_t count, Type type, std::uint64_t root, const Work& work);
@@ -127,7 +128,8 @@ class Communicator {
   std::uint32_t at(std::uint32_t position) const { return topology_.order[position % topology_.ranks()]; }
 
   const Options options_;
-  Plan plan_;  // but for its choices as it was made
+  Plan plan_;               // but for its choices as it was made
+  const std::string note_;  // who shares no memory, and why
   const Topology topology_;
   mutable std::mutex mutex_;
   std::uint64_t sequence_ = 0;

@@ -4,7 +4,11 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+
+#include "shm_link.hpp"
+#include "tcp_link.hpp"
 
 namespace paceline::comm {
 namespace {
@@ -17,21 +21,28 @@ std::vector<Fd> alone(Fd socket) {
   return flows;
 }
 
+std::uint32_t purpose_of(Channel channel) { return channel == Channel::kPair ? kDirectly : kTogether; }
+
 }  // namespace
 
-Direct::Direct(std::uint32_t rank, std::vector<Card> cards, Fd door, Watch& watch)
-    : rank_(rank),
-      cards_(std::move(cards)),
-      door_(std::move(door)),
-      watch_(watch),
-      to_(cards_.size()),
-      from_(cards_.size()) {}
+Direct::Direct(std::uint32_t rank, std::vector<Card> cards, Doors doors, std::vector<bool> near, Watch& watch)
+    : rank_(rank), cards_(std::move(cards)), doors_(std::move(doors)), near_(std::move(near)), watch_(watch) {
+  for (Senders& links : to_) links.resize(cards_.size());
+  for (Receivers& links : from_) links.resize(cards_.size());
+}
 
 void Direct::forked() {
   for (const auto* files : {&to_files_, &from_files_})
     for (const int file : *files) ::close(file);
-  for (const Caller& caller : callers_) ::close(caller.socket.get());
-  ::close(door_.get());
+  for (const auto* callers : {&callers_, &local_callers_})
+    for (const Caller& caller : *callers) ::close(caller.socket.get());
+  for (const Fd* door : {&doors_.tcp, &doors_.memory})
+    if (*door) ::close(door->get());
+}
+
+std::string Direct::note() const {
+  const std::lock_guard lock(mutex_);
+  return note_;
 }
 
 // False where there is no time left, or all has failed.
@@ -47,32 +58,61 @@ bool Direct::await(std::vector<pollfd>& files, std::uint32_t peer) {
   return !watch_.failed();
 }
 
-SendLink* Direct::to(std::uint32_t peer) {
-  if (to_[peer] != nullptr) return to_[peer].get();
+// Null where this host does not let them: then by TCP.
+std::unique_ptr<SendLink> Direct::hand_memory(std::uint32_t peer, Channel channel) {
+  errno = ENOENT;  // a door that the peer could not open
+  const Fd socket = cards_[peer].door.empty() ? Fd() : dial_local(cards_[peer].door);
+  const Fd file = socket ? PairMemory::create() : Fd();
+  auto memory = file ? PairMemory::map(file) : nullptr;
+  const Hello hello = hello_to(cards_[peer], rank_, purpose_of(channel), 0);
+  if (memory != nullptr && send_file(socket, file, &hello, sizeof hello))
+    return std::make_unique<ShmSender>(std::move(memory), peer, watch_);
+  const std::string why = std::strerror(errno);
+  const std::lock_guard lock(mutex_);
+  if (note_.empty())
+    note_ = "rank " + std::to_string(rank_) + " sends to rank " + std::to_string(peer) + " by TCP: " + why;
+  return nullptr;
+}
+
+std::unique_ptr<SendLink> Direct::connect(std::uint32_t peer, Channel channel) {
   Fd socket = dial(cards_[peer]);
   int error = socket ? EINPROGRESS : errno;
   while (error == EINPROGRESS) {
     std::vector<pollfd> files{{.fd = socket.get(), .events = POLLOUT, .revents = 0}};
     if (!await(files, peer)) return nullptr;
-    if (files.front().revents != 0) error = greet(socket, cards_[peer], rank_, kDirectly, 0);
+    if (files.front().revents != 0) error = greet(socket, cards_[peer], rank_, purpose_of(channel), 0);
   }
   if (error != 0) {
     watch_.broken(peer, std::string("cannot connect to ") + cards_[peer].address + ": " + std::strerror(error));
     return nullptr;
   }
   to_files_.push_back(socket.get());
-  to_[peer] = std::make_unique<TcpSender>(alone(std::move(socket)), peer, watch_);
-  return to_[peer].get();
+  return std::make_unique<TcpSender>(alone(std::move(socket)), peer, watch_);
 }
 
-void Direct::answer_some() {
+SendLink* Direct::to(std::uint32_t peer, Channel channel) {
+  auto& link = to_[static_cast<std::size_t>(channel)][peer];
+  if (link == nullptr && near_[peer]) link = hand_memory(peer, channel);
+  if (link == nullptr) link = connect(peer, channel);
+  return link.get();
+}
+
+void Direct::answer_some(const Fd& door, std::vector<Caller>& callers) {
   for (;;) {
-    Fd socket = answer(door_);
+    Fd socket = door ? answer(door) : Fd();
     if (!socket) return;
     // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more come.
-    if (callers_.size() > cards_.size() + 64) callers_.erase(callers_.begin());
-    callers_.push_back({std::move(socket), {}, 0});
+    if (callers.size() > 2 * cards_.size() + 64) callers.erase(callers.begin());
+    callers.push_back({std::move(socket), {}, 0});
   }
+}
+
+// Where the link goes that it asks for; null where nobody waits for it.
+std::unique_ptr<ReceiveLink>* Direct::expected(const Hello& hello) {
+  if (hello.purpose != kDirectly && hello.purpose != kTogether) return nullptr;
+  Receivers& links = from_[static_cast<std::size_t>(hello.purpose == kDirectly ? Channel::kPair : Channel::kTogether)];
+  const bool good = hello.from < links.size() && hello.from != rank_ && links[hello.from] == nullptr;
+  return good ? &links[hello.from] : nullptr;
 }
 
 void Direct::hear_some() {
@@ -81,32 +121,57 @@ void Direct::hear_some() {
     const Heard heard = hear(caller, cards_[rank_], hello);
     if (heard == Heard::kMore) continue;
     Fd socket = std::move(caller.socket);
-    const bool expected =
-        hello.purpose == kDirectly && hello.from < from_.size() && hello.from != rank_ && from_[hello.from] == nullptr;
-    if (heard == Heard::kStranger || !expected) continue;
+    auto* const link = heard == Heard::kAll ? expected(hello) : nullptr;
+    if (link == nullptr) continue;
     from_files_.push_back(socket.get());
-    from_[hello.from] = std::make_unique<TcpReceiver>(alone(std::move(socket)), hello.from, watch_);
+    *link = std::make_unique<TcpReceiver>(alone(std::move(socket)), hello.from, watch_);
   }
   std::erase_if(callers_, [](const Caller& caller) { return !caller.socket; });
 }
 
-ReceiveLink* Direct::from(std::uint32_t peer) {
-  while (from_[peer] == nullptr) {
-    // Before looking: what it has sent before it left may lie at the door.
+void Direct::take_memory() {
+  for (Caller& caller : local_callers_) {
+    Hello hello;
+    errno = EACCES;
+    const Fd file = is_own_user(caller.socket) ? receive_file(caller.socket, &hello, sizeof hello) : Fd();
+    if (!file && errno == EAGAIN) continue;
+    const Fd socket = std::move(caller.socket);
+    auto* const link = file && is_proper(hello, cards_[rank_]) ? expected(hello) : nullptr;
+    if (link == nullptr || !near_[hello.from]) continue;
+    auto memory = PairMemory::map(file);
+    if (memory != nullptr) {
+      *link = std::make_unique<ShmReceiver>(std::move(memory), hello.from, watch_);
+    } else {
+      watch_.fail(static_cast<int>(rank_), "rank " + std::to_string(rank_) + " cannot map the memory that rank " +
+                                               std::to_string(hello.from) + " gave: " + std::strerror(errno));
+    }
+  }
+  std::erase_if(local_callers_, [](const Caller& caller) { return !caller.socket; });
+}
+
+ReceiveLink* Direct::from(std::uint32_t peer, Channel channel) {
+  auto& link = from_[static_cast<std::size_t>(channel)][peer];
+  while (link == nullptr) {
+    // Before looking: what it has sent before it left may lie at a door.
     const bool left = watch_.left(peer);
-    answer_some();
+    answer_some(doors_.tcp, callers_);
+    answer_some(doors_.memory, local_callers_);
     hear_some();
-    if (from_[peer] != nullptr) break;
+    take_memory();
+    if (link != nullptr) break;
     if (left) {
       watch_.fail(static_cast<int>(peer),
                   "rank " + std::to_string(peer) + " has left the communicator, and sent nothing");
       return nullptr;
     }
-    std::vector<pollfd> files{{.fd = door_.get(), .events = POLLIN, .revents = 0}};
-    for (const Caller& caller : callers_) files.push_back({.fd = caller.socket.get(), .events = POLLIN, .revents = 0});
+    std::vector<pollfd> files{{.fd = doors_.tcp.get(), .events = POLLIN, .revents = 0},
+                              {.fd = doors_.memory.get(), .events = POLLIN, .revents = 0}};
+    for (const auto* callers : {&callers_, &local_callers_})
+      for (const Caller& caller : *callers)
+        files.push_back({.fd = caller.socket.get(), .events = POLLIN, .revents = 0});
     if (!await(files, peer)) return nullptr;
   }
-  return from_[peer].get();
+  return link.get();
 }
 
 }  // namespace paceline::comm

@@ -1,41 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections between any two ranks, for what goes from one to one: made when first needed, in each direction one, by TCP also inside a host.
-// The sender dials; the receiver answers at the door that its card names, and keeps who comes early.
+// Links between any two ranks, for what goes from one to one: made when first needed, in each direction one, and another for what all ranks
+// do together, so that neither gets into the other's way. Ranks that share memory have a pipe in a memory file of their own, which the sender
+// makes and hands over at the door that the receiver's card names; others, and those that are refused it, a TCP connection. Who comes early
+// is kept.
 //
-// Ownership: of the connections and the door. Threads: one for `to`, one for `from`. Blocking: on poll, until the watch's deadline.
-// Failure: null, and the watch knows why.
+// Ownership: of the links and the doors. Threads: one for `to`, one for `from`; note and forked any. Blocking: on poll, until the watch's
+// deadline. Failure: null, and the watch knows why.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "card.hpp"
 #include "hello.hpp"
-#include "tcp_link.hpp"
+#include "link.hpp"
 #include "watch.hpp"
+
+struct pollfd;
 
 namespace paceline::comm {
 
+enum class Channel : std::uint8_t { kPair, kTogether };
+
 class Direct {
  public:
-  Direct(std::uint32_t rank, std::vector<Card> cards, Fd door, Watch& watch);
-  SendLink* to(std::uint32_t peer);
-  ReceiveLink* from(std::uint32_t peer);
-  void forked();  // in a child: only closes
+  // `near`: of each rank, whether it shares memory with this one.
+  Direct(std::uint32_t rank, std::vector<Card> cards, Doors doors, std::vector<bool> near, Watch& watch);
+  SendLink* to(std::uint32_t peer, Channel channel);
+  ReceiveLink* from(std::uint32_t peer, Channel channel);
+  void forked();             // in a child: only closes
+  std::string note() const;  // why the first of the near ones got no memory; mostly empty
 
  private:
+  using Senders = std::vector<std::unique_ptr<SendLink>>;
+  using Receivers = std::vector<std::unique_ptr<ReceiveLink>>;
+
+  std::unique_ptr<SendLink> hand_memory(std::uint32_t peer, Channel channel);
+  std::unique_ptr<SendLink> connect(std::uint32_t peer, Channel channel);
   bool await(std::vector<pollfd>& files, std::uint32_t peer);
-  void answer_some();
+  void answer_some(const Fd& door, std::vector<Caller>& callers);
   void hear_some();
+  void take_memory();
+  std::unique_ptr<ReceiveLink>* expected(const Hello& hello);
 
   const std::uint32_t rank_;
   const std::vector<Card> cards_;
-  Fd door_;
+  Doors doors_;
+  const std::vector<bool> near_;
   Watch& watch_;
-  std::vector<std::unique_ptr<TcpSender>> to_;
-  std::vector<std::unique_ptr<TcpReceiver>> from_;
+  std::array<Senders, 2> to_;
+  std::array<Receivers, 2> from_;
   std::vector<Caller> callers_;
+  std::vector<Caller> local_callers_;
   std::vector<int> to_files_, from_files_;
+  mutable std::mutex mutex_;
+  std::string note_;
 };
 
 }  // namespace paceline::comm

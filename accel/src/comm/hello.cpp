@@ -19,6 +19,20 @@ void prompt(const Fd& socket) {
 
 }  // namespace
 
+Hello hello_to(const Card& peer, std::uint32_t from, std::uint32_t purpose, std::uint32_t flow) {
+  Hello hello;
+  std::copy_n(peer.nonce.begin(), hello.nonce.size(), hello.nonce.begin());
+  hello.from = from;
+  hello.purpose = purpose;
+  hello.flow = flow;
+  return hello;
+}
+
+bool is_proper(const Hello& hello, const Card& mine) {
+  const Hello proper;
+  return hello.magic == proper.magic && std::equal(mine.nonce.begin(), mine.nonce.end(), hello.nonce.begin());
+}
+
 Fd dial(const Card& peer) {
   const Address where = numeric_address(peer.address, peer.port);
   errno = EINVAL;
@@ -35,11 +49,7 @@ int greet(const Fd& socket, const Card& peer, std::uint32_t from, std::uint32_t 
   socklen_t length = sizeof error;
   ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   if (error != 0) return error;
-  Hello hello;
-  std::copy_n(peer.nonce.begin(), hello.nonce.size(), hello.nonce.begin());
-  hello.from = from;
-  hello.purpose = purpose;
-  hello.flow = flow;
+  const Hello hello = hello_to(peer, from, purpose, flow);
   // A fresh connection takes so little at once.
   errno = EIO;
   return ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello) ? 0 : errno;
@@ -58,11 +68,8 @@ Heard hear(Caller& caller, const Card& mine, Hello& hello) {
   if (got <= 0) return Heard::kStranger;
   caller.got += static_cast<std::size_t>(got);
   if (caller.got < caller.bytes.size()) return Heard::kMore;
-  const Hello proper;
   std::memcpy(&hello, caller.bytes.data(), sizeof hello);
-  const bool knows =
-      hello.magic == proper.magic && std::equal(mine.nonce.begin(), mine.nonce.end(), hello.nonce.begin());
-  return knows ? Heard::kAll : Heard::kStranger;
+  return is_proper(hello, mine) ? Heard::kAll : Heard::kStranger;
 }
 
 }  // namespace paceline::comm

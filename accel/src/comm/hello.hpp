@@ -12,7 +12,7 @@
 
 namespace paceline::comm {
 
-enum Purpose : std::uint32_t { kWatching = 0, kFlatRing = 1, kLaneRing = 2, kDirectly = 3 };
+enum Purpose : std::uint32_t { kWatching = 0, kFlatRing = 1, kLaneRing = 2, kDirectly = 3, kTogether = 4, kMemory = 5 };
 
 struct Hello {
   std::array<char, 16> magic{'p', 'a', 'c', 'e', 'l', 'i', 'n', 'e', '-', 'c', 'o', 'm', 'm', '-', '1', '\0'};
@@ -30,6 +30,10 @@ struct Caller {
   std::array<char, sizeof(Hello)> bytes{};
   std::size_t got = 0;
 };
+
+Hello hello_to(const Card& peer, std::uint32_t from, std::uint32_t purpose, std::uint32_t flow);
+// Whether it shows the nonce of `mine`.
+bool is_proper(const Hello& hello, const Card& mine);
 
 // A connection begun; writable when it is there.
 Fd dial(const Card& peer);

@@ -15,7 +15,7 @@ HostStage::HostStage(const Topology& topology, Region& region, Ring* lane, Watch
       ranks_(static_cast<std::uint32_t>(topology.mates().size())),
       adds_(topology.local < topology.lanes),
       sent_(0) {
-  watch_.on_failure([this] { mine().bell.ring(); });
+  watch_.on_change([this] { mine().bell.ring(); });
 }
 
 void HostStage::ring_all() const {

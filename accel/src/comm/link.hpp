@@ -14,6 +14,8 @@ class SendLink {
  public:
   virtual ~SendLink() = default;
   virtual bool send(const std::byte* data, std::size_t size) = 0;
+  // What is taken over at once, whether the peer reads or not, if it reads what was sent before the last of as much.
+  virtual std::size_t holds() const { return 0; }
 };
 
 class ReceiveLink {

@@ -23,12 +23,14 @@ struct Joined {
   Worker& it;
 };
 
+Channel channel_of(const Call& call) { return call.kind == Kind::kSend ? Channel::kPair : Channel::kTogether; }
+
 std::string elements(std::uint64_t count, Type type) { return std::to_string(count) + " " + name_of(type); }
 
 }  // namespace
 
 bool Communicator::send_to(std::uint32_t peer, const Call& call, const std::byte* data, std::uint64_t count) {
-  SendLink* const link = direct_->to(peer);
+  SendLink* const link = direct_->to(peer, channel_of(call));
   if (link == nullptr) return false;
   const Notice notice{.call = call, .count = count};
   return link->send(reinterpret_cast<const std::byte*>(&notice), sizeof notice) &&
@@ -36,7 +38,7 @@ bool Communicator::send_to(std::uint32_t peer, const Call& call, const std::byte
 }
 
 bool Communicator::receive_from(std::uint32_t peer, const Call& call, std::byte* data, std::uint64_t count) {
-  ReceiveLink* const link = direct_->from(peer);
+  ReceiveLink* const link = direct_->from(peer, channel_of(call));
   if (link == nullptr) return false;
   Notice notice;
   if (!link->receive(reinterpret_cast<std::byte*>(&notice), sizeof notice)) return false;

@@ -90,7 +90,8 @@ Way way_of(const Plan& plan, std::uint64_t bytes) {
 std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32_t ranks) {
   Plan plan;
   std::string choices;
-  std::istringstream words(text);
+  const std::string told = text.substr(0, text.find('#'));
+  std::istringstream words(told);
   for (std::string word; words >> word;) {
     const std::size_t equals = word.find('=');
     const std::string key = word.substr(0, equals);
@@ -107,14 +108,17 @@ std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32
                                std::to_string(kLeastChunk) + " to " + std::to_string(kMostChunk));
     } else if (key == "order") {
       if (auto done = parse_order(value, ranks, plan); !done) return std::unexpected(done.error());
+    } else if (key == "memory") {
+      if (value != "auto" && value != "tcp") return std::unexpected("plan: memory=" + value + ": use auto or tcp");
+      plan.memory = value == "tcp" ? Memory::kTcp : Memory::kAuto;
     } else if (key == "choice") {
       choices = value;
     } else {
-      return std::unexpected("plan: " + word + ": use algorithm=, chunk=, choice= and order=");
+      return std::unexpected("plan: " + word + ": use algorithm=, chunk=, choice=, memory= and order=");
     }
   }
   // Known only now: the largest chunk.
-  if (text.find("choice=") != std::string::npos) {
+  if (told.find("choice=") != std::string::npos) {
     auto parsed = parse_choices(choices, plan.chunk);
     if (!parsed) return std::unexpected(parsed.error());
     plan.choices = std::move(*parsed);
@@ -127,6 +131,7 @@ std::string print_plan(const Plan& plan) {
   text += plan.algorithm == Algorithm::kAuto ? "auto" : plan.algorithm == Algorithm::kFlat ? "flat" : "hierarchical";
   text += " chunk=" + std::to_string(plan.chunk);
   if (!plan.choices.empty()) text += " choice=" + print_choices(plan.choices);
+  if (plan.memory == Memory::kTcp) text += " memory=tcp";
   if (!plan.order.empty()) text += " order=";
   for (std::size_t i = 0; i < plan.order.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(plan.order[i]);
   return text;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who sits where, and how an allreduce goes: the algorithm and the size of its chunks, by its size, and the order of ranks, which
-// together decide the order of every addition. Printed as one line that can be given back to pin it.
+// together decide the order of every addition. Printed as one line that can be given back to pin it; what follows # is for readers.
 //
 // Ownership: values. Threads: immutable once made. Failure: a text that names the key, the value and the remedy.
 #pragma once
@@ -14,6 +14,9 @@
 namespace paceline::comm {
 
 enum class Algorithm : std::uint8_t { kAuto, kFlat, kHierarchical };
+
+// How ranks of a host pass data.
+enum class Memory : std::uint8_t { kAuto, kTcp };
 
 struct Way {
   Algorithm algorithm = Algorithm::kAuto;
@@ -32,8 +35,9 @@ struct Choice {
 
 struct Plan {
   Algorithm algorithm = Algorithm::kAuto;
-  std::uint64_t chunk = 1UL << 20;   // bytes, the most that choices may have
-  std::vector<Choice> choices;       // ascending from 0, or empty: one way for all sizes
+  std::uint64_t chunk = 1UL << 20;  // bytes, the most that choices may have
+  std::vector<Choice> choices;      // ascending from 0, or empty: one way for all sizes
+  Memory memory = Memory::kAuto;
   std::vector<std::uint32_t> order;  // all ranks, or empty for the default: hosts by their first rank, ranks ascending
 };
 

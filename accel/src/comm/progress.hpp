@@ -20,7 +20,7 @@ namespace paceline::comm {
 class Progress {
  public:
   explicit Progress(Watch& watch) : watch_(watch) {
-    watch_.on_failure([this] { bell_.ring(); });
+    watch_.on_change([this] { bell_.ring(); });
   }
   void set(std::uint64_t count) {
     count_.store(count, std::memory_order_release);

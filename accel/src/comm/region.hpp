@@ -3,7 +3,7 @@
 // hierarchical allreduces. An anonymous memory file, handed over by descriptor: it has no name that could be left behind.
 //
 // Ownership: of its mapping; the last one gone frees the memory. Threads and processes: what lies in it is synchronised by itself.
-// Failure: map returns null and leaves errno.
+// Failure: map and alone return null and leave errno.
 #pragma once
 
 #include <array>
@@ -11,11 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "byte_ring.hpp"
 #include "call.hpp"
 #include "doorbell.hpp"
-#include "fd.hpp"
+#include "memory_file.hpp"
 
 namespace paceline::comm {
 
@@ -38,18 +39,24 @@ struct Pipe {
   alignas(64) loader::Doorbell space;
 };
 
+// What one rank writes and another reads; whose mapping outlives it.
+struct PipeView {
+  Pipe& pipe;
+  std::byte* bytes;  // kPipeBytes
+};
+
 class Region {
  public:
   static std::size_t bytes(std::uint32_t ranks, std::size_t chunk);
   static Fd create(std::uint32_t ranks, std::size_t chunk);
   static std::unique_ptr<Region> map(const Fd& file, std::uint32_t ranks, std::size_t chunk);
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
-  ~Region();
+  static std::unique_ptr<Region> alone(std::size_t chunk);  // of one rank
 
   Cell& cell(std::uint32_t local) const { return *reinterpret_cast<Cell*>(base_ + local * kPart); }
-  Pipe& pipe(std::uint32_t local) const { return *reinterpret_cast<Pipe*>(base_ + local * kPart + kCell); }
-  std::byte* pipe_bytes(std::uint32_t local) const { return base_ + local * kPart + kCell + kPipe; }
+  PipeView pipe(std::uint32_t local) const {
+    std::byte* const at = base_ + local * kPart + kCell;
+    return {.pipe = *reinterpret_cast<Pipe*>(at), .bytes = at + kPipe};
+  }
   // What rank `local` gives; `ranks` as local: the results.
   std::byte* slot(std::uint32_t local, std::uint32_t number) const {
     return base_ + ranks_ * kPart + (local * kDepth + number % kDepth) * chunk_;
@@ -61,8 +68,10 @@ class Region {
   static_assert(sizeof(Cell) <= kCell && sizeof(Pipe) <= kPipe);
   static constexpr std::size_t kPart = kCell + kPipe + kPipeBytes;
 
-  Region(std::byte* base, std::uint32_t ranks, std::size_t chunk) : base_(base), ranks_(ranks), chunk_(chunk) {}
+  Region(std::unique_ptr<Mapping> mapping, std::uint32_t ranks, std::size_t chunk)
+      : mapping_(std::move(mapping)), base_(mapping_->base()), ranks_(ranks), chunk_(chunk) {}
 
+  std::unique_ptr<Mapping> mapping_;
   std::byte* base_;
   std::uint32_t ranks_;
   std::size_t chunk_;

@@ -2,128 +2,149 @@
 #include "share.hpp"
 
 #include <poll.h>
-#include <sys/uio.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <thread>
 
-#include "address.hpp"
+#include "hello.hpp"
 
 namespace paceline::comm {
 namespace {
 
-Error memory_error(const std::string& what) {
+constexpr const char* kShares = "shares";
+
+std::string system_text(const std::string& what) {
   const int error = errno;
-  return {PACELINE_ESYSTEM, -1, "shared memory: " + what + ": " + std::strerror(error)};
+  return what + ": " + std::strerror(error);
 }
 
-std::expected<void, Error> await(int fd, const Watch& watch, Clock::time_point deadline, std::uint32_t rank) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  std::array<pollfd, 2> files{
-      {{.fd = fd, .events = POLLIN, .revents = 0}, {.fd = watch.abort_fd(), .events = POLLIN, .revents = 0}}};
-  if (left > 0) ::poll(files.data(), files.size(), static_cast<int>(std::min<std::int64_t>(left, 1'000'000)) + 1);
-  if (watch.failed()) {
-    const Failure failure = watch.failure();
-    return std::unexpected(Error{PACELINE_COMM_EPEER, failure.rank, failure.text});
+// Gives a file to whoever knocks and may have it, until it goes.
+class HandOut {
+ public:
+  HandOut(const Fd& file, const Card& card, const Fd& door)
+      : file_(file), card_(card), door_(door), stop_(::eventfd(0, EFD_CLOEXEC)), thread_([this] { run(); }) {}
+  HandOut(const HandOut&) = delete;
+  HandOut& operator=(const HandOut&) = delete;
+  ~HandOut() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
+    thread_.join();
   }
-  if (left <= 0)
-    return std::unexpected(Error{PACELINE_COMM_EPEER, static_cast<int>(rank),
-                                 "rank " + std::to_string(rank) +
-                                     " has not done its part for shared memory in the time that timeout_ms allows"});
-  return {};
-}
 
-// Room for one descriptor.
-union Control {
-  cmsghdr align;
-  std::array<char, CMSG_SPACE(sizeof(int))> bytes;
+ private:
+  void run() {
+    for (;;) {
+      std::vector<pollfd> files{{.fd = stop_.get(), .events = POLLIN, .revents = 0},
+                                {.fd = door_.get(), .events = POLLIN, .revents = 0}};
+      for (const Caller& one : callers_) files.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
+      if (::poll(files.data(), files.size(), -1) < 0) continue;
+      if (files[0].revents != 0) return;
+      for (std::size_t i = 0; i < callers_.size(); ++i)
+        if (files[2 + i].revents != 0) serve(callers_[i]);
+      std::erase_if(callers_, [](const Caller& one) { return !one.socket; });
+      if (files[1].revents != 0) accept_one();
+    }
+  }
+  void accept_one() {
+    Fd socket = answer(door_);
+    if (!socket || !is_own_user(socket)) return;
+    // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more come.
+    if (callers_.size() > PACELINE_COMM_MAX_RANKS) callers_.erase(callers_.begin());
+    callers_.push_back({std::move(socket), {}, 0});
+  }
+  void serve(Caller& caller) {
+    Hello hello;
+    const Heard heard = hear(caller, card_, hello);
+    if (heard == Heard::kMore) return;
+    const Fd socket = std::move(caller.socket);
+    const char byte = 'm';
+    if (heard == Heard::kAll && hello.purpose == kMemory) send_file(socket, file_, &byte, 1);
+  }
+
+  const Fd& file_;
+  const Card& card_;
+  const Fd& door_;
+  const Fd stop_;
+  std::vector<Caller> callers_;
+  std::thread thread_;
 };
 
-bool send_file(int socket, int file) {
-  char byte = 'm';
-  iovec data{.iov_base = &byte, .iov_len = 1};
-  Control control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = control.bytes.size();
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof file);
-  std::memcpy(CMSG_DATA(header), &file, sizeof file);
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == 1;
-}
-
-Fd receive_file(int socket) {
-  char byte = 0;
-  iovec data{.iov_base = &byte, .iov_len = 1};
-  Control control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = control.bytes.size();
-  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) != 1) return {};
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return {};
-  int file = -1;
-  std::memcpy(&file, CMSG_DATA(header), sizeof file);
-  return Fd(file);
-}
-
-bool is_own_user(int socket) {
-  ucred credentials{};
-  socklen_t length = sizeof credentials;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 && credentials.uid == ::geteuid();
-}
-
-std::expected<void, Error> hand_out(const Fd& file, const Topology& topology, const Fd& door, const Watch& watch,
-                                    Clock::time_point deadline) {
-  for (std::size_t given = 1; given < topology.mates().size();) {
-    if (auto waited = await(door.get(), watch, deadline, topology.mates()[given]); !waited) return waited;
-    const Fd socket(::accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (socket && is_own_user(socket.get()) && send_file(socket.get(), file.get())) ++given;
+// None, and `why`.
+Fd ask_for(const Card& card, const Topology& topology, Clock::time_point deadline, std::string& why) {
+  const std::uint32_t first = topology.mates().front();
+  const std::string who = "rank " + std::to_string(first);
+  if (card.door.empty()) {
+    why = who + " cannot hand over memory";
+    return {};
   }
-  return {};
+  const Fd socket = dial_local(card.door);
+  const Hello hello = hello_to(card, topology.rank, kMemory, 0);
+  if (!socket || ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello)) {
+    why = system_text("asking " + who + " for memory");
+    return {};
+  }
+  for (;;) {
+    char byte = 0;
+    Fd file = receive_file(socket, &byte, 1);
+    if (file) return file;
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (errno != EAGAIN || left <= 0) {
+      why = system_text(who + " gave no memory");
+      return {};
+    }
+    pollfd one{.fd = socket.get(), .events = POLLIN, .revents = 0};
+    ::poll(&one, 1, static_cast<int>(std::min<std::int64_t>(left, 1'000'000)) + 1);
+  }
 }
 
-std::expected<Fd, Error> ask_for(const Card& card, std::uint32_t first, const Watch& watch,
-                                 Clock::time_point deadline) {
-  const Address where = abstract_address(card.door);
-  const Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket || ::connect(socket.get(), where.get(), where.length) != 0)
-    return std::unexpected(memory_error("connecting to rank " + std::to_string(first) +
-                                        ", which has the same host name; give ranks that cannot share memory another"));
-  if (auto waited = await(socket.get(), watch, deadline, first); !waited) return std::unexpected(waited.error());
-  Fd file = receive_file(socket.get());
-  if (!file) return std::unexpected(memory_error("rank " + std::to_string(first) + " gave none (another user?)"));
-  return file;
-}
+std::string key_of(std::uint32_t rank) { return "memory/" + std::to_string(rank); }
 
 }  // namespace
 
-std::expected<std::unique_ptr<Region>, Error> share_region(const Topology& topology, const std::vector<Card>& cards,
-                                                           const Fd& door, std::size_t chunk, const Watch& watch,
-                                                           Clock::time_point deadline) {
+std::expected<Shared, Error> share_region(const Store& store, const Topology& topology, const std::vector<Card>& cards,
+                                          Fd& door, std::size_t chunk, Clock::time_point deadline) {
+  Shared shared{.region = nullptr, .refusals = std::vector<std::string>(topology.ranks())};
   const auto ranks = static_cast<std::uint32_t>(topology.mates().size());
-  const std::uint32_t first = topology.mates().front();
   Fd file;
-  if (topology.local == 0) {
-    file = Region::create(ranks, chunk);
-    if (!file) return std::unexpected(memory_error("a memory file"));
-    if (auto handed = hand_out(file, topology, door, watch, deadline); !handed) return std::unexpected(handed.error());
-  } else {
-    auto asked = ask_for(cards[first], first, watch, deadline);
-    if (!asked) return std::unexpected(asked.error());
-    file = std::move(*asked);
+  std::optional<HandOut> handing;
+  if (ranks > 1) {
+    std::string why;
+    if (topology.local == 0) {
+      file = door ? Region::create(ranks, chunk) : Fd();
+      if (!file) why = door ? system_text("a memory file") : "no local sockets";
+    } else {
+      file = ask_for(cards[topology.mates().front()], topology, deadline, why);
+    }
+    if (file) {
+      shared.region = Region::map(file, ranks, chunk);
+      if (shared.region == nullptr) why = system_text("mapping a memory file");
+    }
+    if (topology.local == 0) {
+      // Mates that wait for it hear of it.
+      if (shared.region == nullptr) door = Fd();
+      if (shared.region != nullptr) handing.emplace(file, cards[topology.rank], door);
+    }
+    if (auto told = tell(store, key_of(topology.rank), shared.region != nullptr ? kShares : why); !told)
+      return std::unexpected(told.error());
   }
-  auto region = Region::map(file, ranks, chunk);
-  if (region == nullptr) return std::unexpected(memory_error("mapping"));
-  return region;
+  for (const auto& group : topology.groups) {
+    for (const std::uint32_t rank : group) {
+      if (group.size() == 1) continue;
+      const auto said = read_key(store, key_of(rank), rank, deadline);
+      if (!said) return std::unexpected(said.error());
+      if (*said == kShares) continue;
+      shared.refusals[rank] = said->empty() ? "it does not say why" : *said;
+      if (&group == &topology.mates()) shared.region = nullptr;
+    }
+  }
+  return shared;
 }
 
 }  // namespace paceline::comm

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link through a pipe in the region that the ranks of a host share.
+// A link through a pipe in memory that two ranks of a host share: in the region of all of them, or in a memory file of the two alone.
 //
-// Ownership: none; the region outlives it. Threads: one at a time for each end. Failure: as link.hpp.
+// Ownership: of the pair's memory; the region outlives its links. Threads: one at a time for each end. Blocking: on the pipe's doorbells,
+// which the watch rings too. Failure: as link.hpp; a peer that has left is named at once, for of it no call of all may know.
 #pragma once
+
+#include <memory>
 
 #include "link.hpp"
 #include "region.hpp"
@@ -10,13 +13,32 @@
 
 namespace paceline::comm {
 
-class ShmSender final : public SendLink {
+// A pipe of two ranks alone, in one direction.
+class PairMemory {
  public:
-  // The pipe of `local`, read by `peer`.
-  ShmSender(Region& region, std::uint32_t local, std::uint32_t peer, Watch& watch);
-  bool send(const std::byte* data, std::size_t size) override;
+  static Fd create();
+  static std::unique_ptr<PairMemory> map(const Fd& file);  // null, and errno
+  PipeView pipe() const {
+    return {.pipe = *reinterpret_cast<Pipe*>(mapping_->base()), .bytes = mapping_->base() + kHead};
+  }
 
  private:
+  static constexpr std::size_t kHead = 4096;
+  static_assert(sizeof(Pipe) <= kHead);
+  explicit PairMemory(std::unique_ptr<Mapping> mapping) : mapping_(std::move(mapping)) {}
+
+  std::unique_ptr<Mapping> mapping_;
+};
+
+class ShmSender final : public SendLink {
+ public:
+  ShmSender(PipeView pipe, std::uint32_t peer, Watch& watch);  // read by `peer`
+  ShmSender(std::unique_ptr<PairMemory> memory, std::uint32_t peer, Watch& watch);
+  bool send(const std::byte* data, std::size_t size) override;
+  std::size_t holds() const override { return kPipeBytes / 4; }
+
+ private:
+  std::unique_ptr<PairMemory> memory_;
   Pipe& pipe_;
   loader::ByteRing bytes_;
   std::uint32_t peer_;
@@ -25,12 +47,13 @@ class ShmSender final : public SendLink {
 
 class ShmReceiver final : public ReceiveLink {
  public:
-  // The pipe of `local`, which is `peer`.
-  ShmReceiver(Region& region, std::uint32_t local, std::uint32_t peer, Watch& watch);
+  ShmReceiver(PipeView pipe, std::uint32_t peer, Watch& watch);  // written by `peer`
+  ShmReceiver(std::unique_ptr<PairMemory> memory, std::uint32_t peer, Watch& watch);
   bool receive(std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return peer_; }
 
  private:
+  std::unique_ptr<PairMemory> memory_;
   Pipe& pipe_;
   loader::ByteRing bytes_;
   std::uint32_t peer_;

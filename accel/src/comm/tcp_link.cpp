@@ -13,6 +13,16 @@ Striped::Striped(std::vector<Fd> flows, std::uint32_t peer, Watch& watch) : peer
   for (Fd& flow : flows) flows_.push_back({std::move(flow), flows_.size() * kStripe});
 }
 
+std::size_t Striped::holds() const {
+  if (flows_.size() != 1) return 0;
+  int room = 0;
+  socklen_t length = sizeof room;
+  ::getsockopt(flows_.front().connection.get(), SOL_SOCKET, SO_SNDBUF, &room, &length);
+  // The kernel counts more than the bytes, and the other side's buffer takes so much from the start.
+  constexpr int kMost = 16 * 1024;
+  return static_cast<std::size_t>(std::min(room / 8, kMost));
+}
+
 template <typename Move>
 Striped::Moved Striped::move_flow(Flow& flow, std::uint64_t end, std::size_t& left, const Move& move_some) {
   bool some = false;

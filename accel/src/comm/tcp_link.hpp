@@ -24,6 +24,7 @@ class Striped {
   template <typename Move>
   bool move(std::size_t size, short event, const Move& move_some);
   std::uint32_t peer() const { return peer_; }
+  std::size_t holds() const;
 
  private:
   struct Flow {
@@ -45,6 +46,7 @@ class TcpSender final : public SendLink {
  public:
   TcpSender(std::vector<Fd> flows, std::uint32_t peer, Watch& watch) : striped_(std::move(flows), peer, watch) {}
   bool send(const std::byte* data, std::size_t size) override;
+  std::size_t holds() const override { return striped_.holds(); }
 
  private:
   Striped striped_;

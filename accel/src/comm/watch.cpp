@@ -76,7 +76,7 @@ void Watch::forked() {
     if (peer.connection) ::close(peer.connection.get());
 }
 
-void Watch::on_failure(std::function<void()> wake) {
+void Watch::on_change(std::function<void()> wake) {
   const std::lock_guard lock(mutex_);
   wakes_.push_back(std::move(wake));
   if (failed()) wakes_.back()();
@@ -201,6 +201,8 @@ void Watch::hear(std::uint32_t rank, const Frame& frame) {
     peers_[rank].told = frame.call;
     peers_[rank].met = true;
     peers_[rank].left = frame.type == kBye;
+    if (peers_[rank].left)
+      for (const auto& wake : wakes_) wake();
     mine = current_;
     changed_.notify_all();
   }

@@ -59,7 +59,7 @@ class Watch {
 
   int abort_fd() const { return abort_.get(); }  // readable once failed
   Clock::time_point deadline() const { return deadline_; }
-  void on_failure(std::function<void()> wake);  // before the first call
+  void on_change(std::function<void()> wake);  // woken by a failure, and where a rank leaves
 
   // Waits for a ring of `bell` since `seen`, at most until the call's time is over: then `rank` is late. False: failed.
   bool wait(loader::Doorbell& bell, std::uint32_t seen, std::uint32_t rank);

@@ -160,7 +160,8 @@ class Compressor:
 
     def _place(self) -> dict[str, Any]:
         """What a rest depends on."""
-        plan = [word for word in self.communicator.plan().split() if not word.startswith("choice=")]
+        told = self.communicator.plan().partition("#")[0]  # what follows is for readers
+        plan = [word for word in told.split() if not word.startswith("choice=")]
         return {
             "version": VERSION,
             "compression": str(self.how),
