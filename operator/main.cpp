@@ -220,6 +220,8 @@ int main(int argc, char** argv) {
   app.add_option("--identity", options.identity, "holder of the Lease; default: host and port")->envname("POD_NAME");
   app.add_option("--http-listen", options.http_listen, "address:port of /metrics, /healthz, /readyz")
       ->capture_default_str();
+  app.add_option("--agent-namespace", options.settings.agent_namespace, "namespace of the agents' Leases")
+      ->capture_default_str();
   app.add_option("--workers", options.workers, "jobs reconciled at the same time")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

@@ -5,6 +5,7 @@
 
 #include "agent/report/fabric.hpp"
 #include "common/base/timestamp.hpp"
+#include "common/contract/labels.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -94,7 +95,7 @@ Status Publisher::renew(const std::stop_token& stop) {
   if (node_uid_.empty()) {
     if (auto node = read_node(stop); !node) return node;
   }
-  const std::string name = "paceline-agent-" + options_.node_name;
+  const std::string name = std::string(contract::kAgentLeasePrefix) + options_.node_name;
   const json lease{
       {"apiVersion", "coordination.k8s.io/v1"},
       {"kind", "Lease"},

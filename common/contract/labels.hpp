@@ -23,6 +23,9 @@ inline constexpr std::string_view kLabelNodeRank = "paceline.dev/node-rank";
 inline constexpr std::string_view kLabelIncarnation = "paceline.dev/incarnation";
 inline constexpr std::string_view kLabelAttempt = "paceline.dev/attempt";
 
+/// An agent's Lease is named after its node.
+inline constexpr std::string_view kAgentLeasePrefix = "paceline-agent-";
+
 inline constexpr std::string_view kGangGate = "paceline.dev/gang";
 inline constexpr std::string_view kFinalizer = "paceline.dev/cleanup";
 

@@ -147,6 +147,8 @@ bool has_accelerators(const Role& role) {
   return trainer != nullptr && accelerators_of(*trainer) > 0;
 }
 
+bool requires_gpu_direct(const Spec& spec) { return spec.network.gpu_direct == GpuDirect::kRequired; }
+
 int processes_of(const Spec& spec, const Role& role) {
   if (spec.framework.processes_per_replica) return *spec.framework.processes_per_replica;
   const nlohmann::json* trainer = trainer_of(role);

@@ -38,6 +38,9 @@ int accelerators_of(const nlohmann::json& container);
 /// Whether its trainer asks for one.
 bool has_accelerators(const Role& role);
 
+/// Whether pods with accelerators may run only where GPUDirect RDMA works.
+bool requires_gpu_direct(const Spec& spec);
+
 /// Ranks in one replica of the role: the number in spec.framework; with Auto the accelerators, else 1. With Passthrough it is what the kept launcher
 /// is told, and its own flag wins.
 int processes_of(const Spec& spec, const Role& role);

@@ -138,6 +138,11 @@ JobStatus read_status(const nlohmann::json& object) {
   }
   if (const auto acceleration = value.find("acceleration"); acceleration != value.end() && acceleration->is_object())
     status.acceleration = read_acceleration(*acceleration);
+  for (const auto& entry : list(value, "excludedNodes")) {
+    if (!entry.is_object()) continue;
+    status.excluded_nodes.push_back(
+        {text(entry, "name"), text(entry, "message"), time(entry, "since").value_or(WallTime{})});
+  }
   if (const auto training = value.find("training"); training != value.end()) status.training = *training;
   if (const auto culprit = value.find("culprit"); culprit != value.end()) status.culprit = *culprit;
   return status;
@@ -176,6 +181,10 @@ nlohmann::json write_status(const JobStatus& status) {
     value["placement"] = {{"nodes", std::move(nodes)}, {"runtime", status.slots ? "Slot" : "Copy"}};
   }
   if (status.acceleration) value["acceleration"] = write_acceleration(*status.acceleration);
+  for (const ExcludedNode& node : status.excluded_nodes) {
+    value["excludedNodes"].push_back(
+        {{"name", node.name}, {"message", node.message}, {"since", format_time(node.since)}});
+  }
   if (!status.training.is_null()) value["training"] = status.training;
   if (!status.culprit.is_null()) value["culprit"] = status.culprit;
   return value;

@@ -43,6 +43,14 @@ struct PlacedNode {
   bool operator==(const PlacedNode&) const = default;
 };
 
+/// A node where this job's preflight failed: not chosen for it for a while.
+struct ExcludedNode {
+  std::string name;
+  std::string message;  // which check, and what it saw
+  WallTime since{};
+  bool operator==(const ExcludedNode&) const = default;
+};
+
 struct JobStatus {
   std::int64_t observed_generation = 0;
   std::string phase;
@@ -58,6 +66,7 @@ struct JobStatus {
   std::vector<PlacedNode> placement;
   bool slots = false;  // of the present placement: its pods have the runtime from slots of their nodes
   std::optional<Acceleration> acceleration;  // of the present placement, for all its pods
+  std::vector<ExcludedNode> excluded_nodes;  // oldest first
   nlohmann::json training;                   // null when there is none
   nlohmann::json culprit;
   bool operator==(const JobStatus&) const = default;

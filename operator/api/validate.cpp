@@ -168,8 +168,7 @@ FieldErrors validate_program(const TrainingJob& job) {
   FieldErrors errors;
   for (std::size_t i = 0; i < job.spec.roles.size(); ++i) check_trainer(job, i, errors);
   const auto& roles = job.spec.roles;
-  if (job.spec.network.gpu_direct == GpuDirect::kRequired &&
-      std::none_of(roles.begin(), roles.end(), has_accelerators)) {
+  if (requires_gpu_direct(job.spec) && std::none_of(roles.begin(), roles.end(), has_accelerators)) {
     errors.push_back({"spec.network.gpuDirect", "Required",
                       "asks for what no role can have: none asks for an accelerator",
                       "write nvidia.com/gpu into the limits of a trainer, or remove gpuDirect"});

@@ -20,7 +20,8 @@ struct Settings {
   std::string runtime_image = "paceline/runtime:dev";
   std::string pull_policy = "IfNotPresent";
   std::string startup_timeout = "10m";
-  std::string default_priority_class;  // used for jobs that name none, where it exists
+  std::string agent_namespace = "paceline-agents";  // where the agents' Leases are
+  std::string default_priority_class;               // used for jobs that name none, where it exists
 };
 
 /// What surrounds a job's pods and is made once.

@@ -74,7 +74,7 @@ void Controller::subscribe() {
   parts_.stores.quotas.subscribe([this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
   parts_.stores.fabrics.subscribe([this](const auto& before, const auto& after) {
     const bool same = before && after && before->gpu_direct == after->gpu_direct &&
-                      before->gpu_direct_reason == after->gpu_direct_reason;
+                      before->gpu_direct_reason == after->gpu_direct_reason && before->ailing == after->ailing;
     if (!same) parts_.enqueue(kScheduleKey);
   });
   parts_.stores.priorities.subscribe([this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
@@ -159,7 +159,7 @@ Outcome Controller::reconcile_job(const std::string& key) {
                            parts_.stores.profiles.get(profile.empty() ? api::kDefaultProfile : profile)});
   };
   plan::Plan plan = decide();
-  if ((plan.queued || !plan.find_nodes.empty()) && !know_volumes(job, state, plan.queued)) plan = decide();
+  if ((plan.queued || !plan.find_nodes.empty()) && !look_around(job, state, plan.queued)) plan = decide();
   if (plan.status.placed() && !job->status.placed() && !prepare(job, state, plan)) plan = decide();
   const bool replaces =
       std::any_of(plan.creates.begin(), plan.creates.end(), [](const auto& create) { return !create.gated; });
@@ -221,6 +221,7 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
       plan.queued = false;
     }
     if (plan.queued) {
+      want_schedule = want_schedule || plan.look_again;
       want_schedule = queued_.insert(state->uid).second || !state->memory.waiting || want_schedule;
     } else {
       queued_.erase(state->uid);

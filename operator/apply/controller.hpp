@@ -82,8 +82,11 @@ class Controller {
   Outcome reconcile_job(const std::string& key);
   /// Services, Secret and dry run, before a place is taken; false when refused (then in memory).
   bool prepare(const JobPtr& job, const std::shared_ptr<JobState>& state, const plan::Plan& plan);
-  /// Reads what the job's volumes demand of nodes, before it asks for one; false when refused (then in memory).
+  /// Reads what a placement of the job goes by and nobody watches: what its volumes demand of nodes, which agents are alive. Before it asks for a place;
+  /// false when refused (then in memory).
+  bool look_around(const JobPtr& job, const std::shared_ptr<JobState>& state, bool queued);
   bool know_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state, bool queued);
+  Done look_at_agents(const api::TrainingJob& job);
   Done look_at_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state);
   /// Leaves a refusal or an error in memory: the job waits before it asks for a place again.
   void put_off(JobState& state, Done done);
@@ -102,6 +105,8 @@ class Controller {
   JobPtr newest(const std::shared_ptr<const observe::JobView>& cached, const JobState& state) const;
   std::optional<plan::Waiting> priority_of(const observe::JobView& job, std::string& name, int& value) const;
   const std::vector<plan::Need>& needs_of(const observe::JobView& job, JobState& state) const;
+  /// The same for a placement now: without the nodes that the job is kept from.
+  std::vector<plan::Need> needs_now(const observe::JobView& job, JobState& state) const;
 
   Parts parts_;
   Actuator actuator_;
@@ -110,6 +115,8 @@ class Controller {
   std::unordered_map<std::string, std::string> uid_of_key_;
   std::map<std::string, std::set<int>> wants_node_;  // by UID: node ranks that need another node
   std::unordered_set<std::string> queued_;           // UIDs that want a place
+  std::set<std::string> living_agents_;              // nodes, as last read
+  std::optional<SteadyTime> agents_read_at_;         // null: no job has asked yet
   std::mutex schedule_mutex_;
   Counters counters_;
 };

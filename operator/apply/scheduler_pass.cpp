@@ -23,8 +23,11 @@ Controller::SchedulerPass::SchedulerPass(Controller& controller, const Snapshot&
     input_.rooms.push_back({node.get(), node->allocatable});
   }
   for (const auto& fabric : snapshot.fabrics) {
-    if (const auto it = room_of_.find(fabric->meta.name); it != room_of_.end())
-      input_.rooms[it->second].fabric = fabric.get();
+    const auto it = room_of_.find(fabric->meta.name);
+    if (it == room_of_.end()) continue;
+    plan::Room& room = input_.rooms[it->second];
+    room.fabric = fabric.get();
+    room.agent_alive = controller.living_agents_.contains(fabric->meta.name);
   }
   for (const auto& quota : snapshot.quotas) input_.quotas[quota->meta.ns].push_back(*quota);
   read_pods(snapshot);
@@ -132,7 +135,7 @@ void Controller::SchedulerPass::seat_replacements() {
 
 void Controller::SchedulerPass::seat(const observe::JobView& job, JobState& state, int rank) {
   int first = 0;
-  std::vector<plan::Need> needs = controller_.needs_of(job, state);
+  std::vector<plan::Need> needs = controller_.needs_now(job, state);
   if (job.status.slots) needs = plan::with_slots(std::move(needs));  // one gang, one way
   for (const plan::Need& need : needs) {
     if (rank >= first + need.count) {
@@ -167,7 +170,7 @@ void Controller::SchedulerPass::queue(const observe::JobView& job) {
                         api::queue_of(job.job),
                         0,
                         job.job.metadata.created.value_or(WallTime{}),
-                        controller_.needs_of(job, state),
+                        controller_.needs_now(job, state),
                         job.job.spec.scheduling.exclusive_nodes};
   std::string priority_name;
   if (auto refused = controller_.priority_of(job, priority_name, gang.priority)) {

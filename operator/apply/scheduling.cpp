@@ -3,10 +3,17 @@
 #include "common/base/log.hpp"
 
 #include "operator/api/containers.hpp"
+#include "operator/apply/agents.hpp"
 #include "operator/apply/scheduler_pass.hpp"
 #include "operator/render/pod.hpp"
 
 namespace paceline::apply {
+namespace {
+
+/// An agent renews its Lease every 10 s; nobody needs to know sooner that it does not.
+constexpr auto kAgentsInterval = std::chrono::seconds(10);
+
+}  // namespace
 
 const std::vector<plan::Need>& Controller::needs_of(const observe::JobView& job, JobState& state) const {
   if (state.needs_generation == job.job.metadata.generation) return state.needs;
@@ -20,13 +27,22 @@ const std::vector<plan::Need>& Controller::needs_of(const observe::JobView& job,
     const nlohmann::json pod = render::render_pod(job.job, replica, {});
     if (auto view = observe::project_pod(pod.dump())) need.each = std::move(view->requests);
     need.constraints = plan::read_constraints(pod["spec"]);
-    need.constraints.gpu_direct =
-        job.job.spec.network.gpu_direct == api::GpuDirect::kRequired && api::has_accelerators(role);
+    need.accelerators = api::has_accelerators(role);
+    need.constraints.gpu_direct = need.accelerators && api::requires_gpu_direct(job.job.spec);
     if (state.volumes && state.volumes_generation == job.job.metadata.generation)
       need.constraints.volumes = (*state.volumes)[static_cast<std::size_t>(replica.role)];
   }
   state.needs_generation = job.job.metadata.generation;
   return state.needs;
+}
+
+std::vector<plan::Need> Controller::needs_now(const observe::JobView& job, JobState& state) const {
+  std::vector<plan::Need> needs = needs_of(job, state);
+  const std::vector<std::string> excluded = plan::excluded_nodes(job.status, parts_.clock.wall());
+  for (plan::Need& need : needs) {
+    if (need.constraints.gpu_direct) need.constraints.excluded = excluded;
+  }
+  return needs;
 }
 
 Done Controller::look_at_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state) {
@@ -36,6 +52,33 @@ Done Controller::look_at_volumes(const JobPtr& job, const std::shared_ptr<JobSta
   state->volumes = std::move(*volumes);
   state->volumes_generation = job->job.metadata.generation;
   state->needs_generation = -1;
+  return {};
+}
+
+bool Controller::look_around(const JobPtr& job, const std::shared_ptr<JobState>& state, bool queued) {
+  if (!know_volumes(job, state, queued)) return false;
+  Done done = look_at_agents(job->job);
+  if (!done.refusal && !done.error) return true;
+  put_off(*state, std::move(done));
+  return false;
+}
+
+Done Controller::look_at_agents(const api::TrainingJob& job) {
+  if (!api::requires_gpu_direct(job.spec)) return {};
+  const SteadyTime now = parts_.clock.steady();
+  {
+    const std::lock_guard lock(mutex_);
+    if (agents_read_at_ && now - *agents_read_at_ < kAgentsInterval) return {};
+    agents_read_at_ = now;  // one reader at a time is enough
+  }
+  auto living = living_agents(parts_.api, actuator_.settings().agent_namespace, parts_.clock.wall());
+  const std::lock_guard lock(mutex_);
+  if (!living) {
+    agents_read_at_.reset();
+    return living.error();
+  }
+  if (living_agents_ != *living) parts_.enqueue(kScheduleKey);
+  living_agents_ = std::move(*living);
   return {};
 }
 

@@ -257,7 +257,9 @@ Result<ProfileView> project_profile(std::string_view json) {
 Result<FabricView> project_fabric(std::string_view json) {
   return with_json<FabricView>(json, [](const element& fabric, FabricView& view) {
     for (const element condition : items(at(fabric, "status", "conditions"))) {
-      if (text(at(condition, "type")) != "GpuDirectReady") continue;
+      const std::string_view type = text(at(condition, "type"));
+      if (type == "GpuHealthy" || type == "FabricHealthy") view.ailing |= text(at(condition, "status")) == "False";
+      if (type != "GpuDirectReady") continue;
       view.gpu_direct = text(at(condition, "status")) == "True";
       view.gpu_direct_reason = text(at(condition, "reason"));
     }

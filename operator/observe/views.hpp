@@ -100,6 +100,7 @@ struct ProfileView {
 struct FabricView {
   kube::ObjectMeta meta;  // named as its node
   bool gpu_direct = false;
+  bool ailing = false;            // a GPU or the fabric between them is at fault
   std::string gpu_direct_reason;  // the check that fails, or NotProved; empty: the agent says nothing of it
 };
 

@@ -114,8 +114,10 @@ std::string refusal(const Constraints& constraints, const observe::NodeView& nod
   for (const NodeTerms& volume : constraints.volumes) {
     if (!meets(volume, node)) return "out of reach of a volume";
   }
+  if (std::ranges::find(constraints.excluded, node.meta.name) != constraints.excluded.end())
+    return "where this job's preflight failed";
   if (constraints.gpu_direct && (fabric == nullptr || fabric->gpu_direct_reason.empty()))
-    return "without an agent's word on GPUDirect";
+    return "without a living agent's word on GPUDirect";
   if (constraints.gpu_direct && !fabric->gpu_direct) return "not GpuDirectReady (" + fabric->gpu_direct_reason + ")";
   return "";
 }

@@ -36,7 +36,8 @@ struct Constraints {
   NodeTerms terms;
   std::vector<NodeTerms> volumes;  // of each bound volume that not every node reaches
   std::vector<Toleration> tolerations;
-  bool gpu_direct = false;  // only nodes whose agent says that GPUDirect RDMA works
+  bool gpu_direct = false;            // only nodes whose agent says that GPUDirect RDMA works
+  std::vector<std::string> excluded;  // names of nodes where the job's preflight failed
 };
 
 /// From the `spec` of a pod template.
@@ -45,8 +46,8 @@ Constraints read_constraints(const nlohmann::json& pod_spec);
 /// From a NodeSelector: `nodeSelectorTerms`.
 NodeTerms read_terms(const nlohmann::json& node_selector);
 
-/// Why the node cannot take such a pod ("cordoned", "not ready", "taint KEY", "node selector", "node affinity", "out of reach of a volume"); empty when it
-/// can.
+/// Why the node cannot take such a pod ("cordoned", "not ready", "taint KEY", "node selector", "node affinity", "out of reach of a volume", "where this
+/// job's preflight failed"); empty when it can.
 std::string refusal(const Constraints& constraints, const observe::NodeView& node,
                     const observe::FabricView* fabric = nullptr);
 

@@ -86,6 +86,7 @@ void Planner::unplace(std::string_view reason, const std::string& message, bool 
   for (api::RoleStatus& role : status().roles) role.ready = role.succeeded = role.failed = 0;
   set(status::kPlaced, false, reason, message);
   clear(status::kQuotaReserved, reason);
+  clear(status::kPreflightPassed, reason);
   clear(status::kRunning, reason, message);
   clear(status::kRestarting, reason, message);
   out.back_off = back_off;
@@ -161,8 +162,9 @@ Plan plan_job(const Observed& observed) {
     return done();
   }
   std::vector<ReplicaState> replicas = survey(planner);
-  if (create_gang(planner, replicas) || job_verdict(planner, replicas) || create_replacements(planner, replicas) ||
-      lost_nodes(planner, replicas) || bind_gang(planner, replicas) || replace_lost(planner, replicas)) {
+  if (create_gang(planner, replicas) || preflight(planner, replicas) || job_verdict(planner, replicas) ||
+      create_replacements(planner, replicas) || lost_nodes(planner, replicas) || bind_gang(planner, replicas) ||
+      replace_lost(planner, replicas)) {
     return done();
   }
   report_progress(planner, replicas);

@@ -23,6 +23,12 @@ namespace paceline::plan {
 /// Longest back-off after a refusal. A longer wait on record means that the clock was set back.
 inline constexpr std::chrono::seconds kLongestBackOff{60};
 
+/// How long a node where a job's preflight failed is not chosen for that job.
+inline constexpr std::chrono::minutes kExclusion{60};
+
+/// The nodes that are not to be chosen for the job now.
+std::vector<std::string> excluded_nodes(const api::JobStatus& status, WallTime now);
+
 /// What the operator knows of a job beyond the API server. Losing it in a crash costs a repetition, never correctness.
 struct Memory {
   std::optional<std::vector<std::string>> admission;  // of the scheduler: node per node rank
@@ -73,8 +79,9 @@ struct Plan {
   std::vector<std::string> check_gone;  // read these before believing that they are gone
   std::vector<int> find_nodes;          // node ranks whose replacement needs another node
   bool delete_job = false;
-  bool queued = false;    // wants to be placed
-  bool back_off = false;  // a set was removed: wait before the next try
+  bool queued = false;      // wants to be placed
+  bool look_again = false;  // what the scheduler goes by may have changed without an event
+  bool back_off = false;    // a set was removed: wait before the next try
   bool poll_training = false;
   std::optional<std::chrono::nanoseconds> requeue_after;
 

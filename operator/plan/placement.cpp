@@ -10,13 +10,19 @@ namespace {
 struct Slot {
   std::size_t room = 0;
   int capacity = 0;
+  bool ailing = false;
 };
+
+std::string why_not(const Need& need, const Room& room) {
+  // What a silent agent said last is nobody's word any more.
+  return refusal(need.constraints, *room.node, room.agent_alive ? room.fabric : nullptr);
+}
 
 /// Why a role does not fit, counted over the nodes: "worker: 1 of 2 pods fit; of 3 nodes 1 lacks cpu, 1 is cordoned".
 std::string explain(const Need& need, int fitting, const std::vector<Room>& rooms, const std::vector<bool>& taken) {
   std::map<std::string, int> reasons;
   for (std::size_t i = 0; i < rooms.size(); ++i) {
-    std::string reason = refusal(need.constraints, *rooms[i].node, rooms[i].fabric);
+    std::string reason = why_not(need, rooms[i]);
     if (reason.empty() && !taken.empty() && taken[i]) reason = "used by this job already";
     if (reason.empty()) {
       const std::string lacking = rooms[i].free.lacking(need.each);
@@ -35,17 +41,19 @@ std::string explain(const Need& need, int fitting, const std::vector<Room>& room
   return text;
 }
 
-/// The rooms a role could use, most pods first (ties by name, so that the same cluster gives the same answer).
+/// The rooms a role could use, sound ones first, most pods first (ties by name, so that the same cluster gives the same answer).
 std::vector<Slot> slots_of(const Need& need, bool exclusive, const std::vector<Room>& rooms,
                            const std::vector<bool>& taken) {
   std::vector<Slot> slots;
   for (std::size_t i = 0; i < rooms.size(); ++i) {
     if (exclusive && taken[i]) continue;
     const int capacity = rooms[i].free.times(need.each, exclusive ? 1 : need.count);
-    if (capacity > 0 && refusal(need.constraints, *rooms[i].node, rooms[i].fabric).empty())
-      slots.push_back({i, capacity});
+    if (capacity > 0 && why_not(need, rooms[i]).empty())
+      slots.push_back({i, capacity, need.accelerators && rooms[i].fabric != nullptr && rooms[i].fabric->ailing});
   }
   std::sort(slots.begin(), slots.end(), [&](const Slot& a, const Slot& b) {
+    // What an agent finds at fault may still train, and its owner may know: it is taken when nothing else is left.
+    if (a.ailing != b.ailing) return b.ailing;
     if (a.capacity != b.capacity) return a.capacity > b.capacity;
     // With one pod per node take the fullest nodes and leave the empty ones whole.
     const auto free_a = rooms[a.room].free.cpu;
@@ -71,7 +79,9 @@ std::expected<std::vector<std::size_t>, std::string> place(const std::vector<Nee
       // The last node is the tightest that holds what is left.
       std::size_t pick = next;
       if (slots[next].capacity >= left) {
-        while (pick + 1 < slots.size() && slots[pick + 1].capacity >= left) ++pick;
+        while (pick + 1 < slots.size() && slots[pick + 1].ailing == slots[next].ailing &&
+               slots[pick + 1].capacity >= left)
+          ++pick;
         while (pick > next && slots[pick - 1].capacity == slots[pick].capacity) --pick;
       }
       const Slot& slot = slots[pick];

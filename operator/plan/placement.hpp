@@ -20,6 +20,7 @@ struct Need {
   observe::Resources each;
   Constraints constraints;
   int count = 0;
+  bool accelerators = false;  // what an agent says of GPUs matters to it
 };
 
 /// One node and what is free on it. The views outlive the room.
@@ -27,6 +28,7 @@ struct Room {
   const observe::NodeView* node = nullptr;
   observe::Resources free = {};
   const observe::FabricView* fabric = nullptr;  // what its agent says; null: there is none
+  bool agent_alive = false;                     // by its Lease; only known while a job asks for it
 };
 
 /// Indices into `rooms` in node-rank order. On success the rooms are smaller by the gang, otherwise unchanged; the error is for people.

@@ -69,6 +69,7 @@ bool create_replacements(
     Planner& planner,
     const std::vector<ReplicaState>& replicas);  // policies/restart.cpp: what is on record and not there yet
 bool lost_nodes(Planner& planner, const std::vector<ReplicaState>& replicas);       // policies/node_loss.cpp
+bool preflight(Planner& planner, const std::vector<ReplicaState>& replicas);        // policies/preflight.cpp
 bool job_verdict(Planner& planner, const std::vector<ReplicaState>& replicas);      // policies/success.cpp
 bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas);           // policies/restart.cpp
 void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas);  // policies/progress.cpp

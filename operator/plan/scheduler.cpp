@@ -151,7 +151,10 @@ class Pass {
   bool fits_without_gpu_direct(const QueuedGang& gang) const {
     QueuedGang relaxed = gang;
     bool any = false;
-    for (Need& need : relaxed.needs) any = std::exchange(need.constraints.gpu_direct, false) || any;
+    for (Need& need : relaxed.needs) {
+      any = std::exchange(need.constraints.gpu_direct, false) || any;
+      need.constraints.excluded.clear();
+    }
     if (!any) return false;
     std::vector<Room> rooms = whole_;
     return place(relaxed.needs, relaxed.exclusive_nodes, rooms).has_value();

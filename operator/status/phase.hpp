@@ -11,6 +11,7 @@
 namespace paceline::status {
 
 inline constexpr std::string_view kQuotaReserved = "QuotaReserved";
+inline constexpr std::string_view kPreflightPassed = "PreflightPassed";  // of jobs that require something of their pods
 inline constexpr std::string_view kPlaced = "Placed";
 inline constexpr std::string_view kRunning = "Running";
 inline constexpr std::string_view kRestarting = "Restarting";

@@ -223,7 +223,7 @@ def test_namespaces_carry_the_level_their_pods_need(objects: list[dict[str, Any]
 
 def test_nobody_has_a_wildcard_or_may_escalate(objects: list[dict[str, Any]]) -> None:
     roles = [item for item in objects if item["kind"] in ("Role", "ClusterRole")]
-    assert len(roles) == 4
+    assert len(roles) == 5
     for role in roles:
         for rule in role["rules"]:
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"], role["metadata"]["name"]
@@ -277,6 +277,12 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         "events.k8s.io/events": {"create", "patch"},
     }
     assert rules(objects, "Role", "paceline-operator") == {"coordination.k8s.io/leases": {"get", "create", "update"}}
+    assert rules(objects, "Role", "paceline-operator-agents") == {"coordination.k8s.io/leases": {"list"}}
+    assert one(objects, "Role", "paceline-operator-agents")["metadata"]["namespace"] == "paceline-agents"
+    assert (
+        "--agent-namespace=paceline-agents"
+        in pod_of(objects, "Deployment", "paceline-operator")["containers"][0]["args"]
+    )
 
 
 def test_priority_classes_never_preempt(objects: list[dict[str, Any]]) -> None:

@@ -149,6 +149,59 @@ def test_agents_publish_every_node(kube: Kube, installed: None) -> None:
         assert fabric["status"]["cpu"]["threads"] >= 1
 
 
+def say_gpu_direct_works(kube: Kube, node: str) -> None:
+    """As an agent would: this one does not look at what is stored for minutes."""
+    conditions = kube.get("nodefabrics", "", node)["status"]["conditions"]
+    for condition in conditions:
+        if condition["type"] == "GpuDirectReady":
+            condition.update(status="True", reason="Registered", message="the test says so")
+    kube.patch("nodefabrics", "", node, {"status": {"conditions": conditions}}, "status")
+
+
+def test_required_gpu_direct_waits_for_the_agents_word_and_leaves_a_node_that_does_not_keep_it(
+    kube: Kube, installed: None, namespace: str
+) -> None:
+    nodes = [node["metadata"]["name"] for node in kube.list("nodes")]
+
+    def judged() -> bool:
+        fabrics = [kube.find("nodefabrics", "", name) or {} for name in nodes]
+        kinds = [{each["type"] for each in fabric.get("status", {}).get("conditions", [])} for fabric in fabrics]
+        return all("GpuDirectReady" in each for each in kinds)
+
+    kube.wait("every agent has judged its node", judged, AGENTS)
+    gpus = {"status": {"capacity": {"nvidia.com/gpu": "1"}, "allocatable": {"nvidia.com/gpu": "1"}}}
+    try:
+        for name in nodes:
+            kube.patch("nodes", "", name, gpus, "status")
+        picky = job("picky", replicas=1, limits={"nvidia.com/gpu": "1"}, network={"gpuDirect": "Required"})
+        kube.create("trainingjobs", namespace, picky)
+        handle = JobHandle(kube, namespace, "picky")
+        told = handle.wait_condition("Placed", "False", "GpuDirectNotReady")["message"]
+        assert "2 not GpuDirectReady" in told, told
+        assert handle.pods() == []
+
+        for name in nodes:
+            say_gpu_direct_works(kube, name)
+
+        def tried() -> bool:
+            return len(handle.status.get("excludedNodes", [])) == len(nodes)
+
+        kube.wait("no node keeps what was said of it", tried, namespace)
+        excluded = handle.status["excludedNodes"]
+        assert {each["name"] for each in excluded} == set(nodes)
+        assert all("spec.network.gpuDirect is Required" in each["message"] for each in excluded), excluded
+        kube.wait(
+            "it says why it waits", lambda: "preflight failed" in handle.condition("Placed")["message"], namespace
+        )
+        assert handle.condition("PreflightPassed")["status"] == "False"
+        assert handle.status["phase"] == "Queued" and handle.status["restarts"] == 0
+    finally:
+        kube.delete("trainingjobs", namespace, "picky")
+        for name in nodes:
+            none = {"status": {kind: {"nvidia.com/gpu": None} for kind in ("capacity", "allocatable")}}
+            kube.patch("nodes", "", name, none, "status")
+
+
 WITH_SLOT = """
 /opt/paceline/bin/paceline-launcher version
 ls /opt/paceline

@@ -2,10 +2,13 @@
 // A job without a place: it has no pods, says what it waits for, and takes the place that the scheduler found for the whole gang.
 #include <algorithm>
 
+#include "operator/api/containers.hpp"
 #include "operator/plan/planner.hpp"
 
 namespace paceline::plan {
 namespace {
+
+constexpr auto kLookAgain = std::chrono::seconds(15);
 
 /// Pods of an earlier placement had these numbers; names and incarnations are never used twice.
 void next_life(Planner& planner) {
@@ -77,6 +80,11 @@ void queue_up(Planner& planner) {
     return;
   }
   if (memory.waiting) {
+    if (api::requires_gpu_direct(planner.spec)) {
+      // Agents die and come back, and exclusions end, without an event.
+      planner.out.look_again = true;
+      planner.wake_after(kLookAgain);
+    }
     planner.set(status::kPlaced, false, memory.waiting->reason, memory.waiting->message);
     if (memory.waiting->reason == "QuotaExceeded")
       planner.set(status::kQuotaReserved, false, "QuotaExceeded", memory.waiting->message);

@@ -20,7 +20,7 @@ Judgement judge_end(const observe::PodView& pod, const observe::GangMember& gang
     end.outcome = Outcome::kJobFailed;
     end.message = end.report ? end.report->message : "";
   } else if (verdict == "PreflightFailed" || (exited && gang.exit_code == contract::kExitPreflight)) {
-    end.outcome = Outcome::kJobFailed;
+    end.outcome = Outcome::kUnfit;
     end.kind = "PreflightFailed";
     end.message = end.report ? end.report->message : where + " lacks what the job requires of it";
   } else if (verdict == "BadContract" || (exited && gang.exit_code == contract::kExitBadContract)) {

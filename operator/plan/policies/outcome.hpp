@@ -2,6 +2,7 @@
 // What became of one replica, judged by its pod: the launcher's termination message first, then exit code and reasons. Pure.
 //
 //   an exit the launcher explains (success, job failed, bad contract, no rendezvous)    is what it says
+//   an exit before the first step, since the pod lacks what the job requires of it     unfit: the gang is placed elsewhere
 //   terminated from outside: drain, preemption, deletion, lost node                     lost: replaced, costs no restart
 //   gone without a valid message: OOM of the container, kill -9 of the launcher         killed: replaced, costs one restart
 #pragma once
@@ -21,6 +22,7 @@ enum class Outcome {
   kRunning,
   kStopping,
   kSucceeded,
+  kUnfit,
   kJobFailed,
   kBadContract,
   kLost,

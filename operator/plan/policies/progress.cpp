@@ -2,6 +2,7 @@
 // A gang that is whole: starting, running, or restarting in place; and what its launchers measure, written at most once a minute unless something changes.
 #include <algorithm>
 
+#include "operator/api/containers.hpp"
 #include "operator/plan/planner.hpp"
 
 namespace paceline::plan {
@@ -38,6 +39,9 @@ void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas
       planner.clear(status::kRestarting, "Running", share);
     }
     planner.set(status::kRunning, true, "PodsRunning", share);
+    // Ranks run only after every pod has proved what is required of it.
+    if (api::requires_gpu_direct(planner.spec) && summary && summary->phase == "Running")
+      planner.set(status::kPreflightPassed, true, "Proved", "GPUDirect RDMA works in every pod that has GPUs");
     return;
   }
   for (const ReplicaState& state : replicas) {

@@ -19,7 +19,8 @@ void count(Planner& planner, const std::vector<ReplicaState>& replicas) {
     const Outcome outcome = state.judgement.outcome;
     if (outcome == Outcome::kRunning) ++role.ready, ++ready;
     if (outcome == Outcome::kSucceeded) ++role.succeeded;
-    if (outcome == Outcome::kJobFailed || outcome == Outcome::kBadContract || outcome == Outcome::kKilled)
+    if (outcome == Outcome::kJobFailed || outcome == Outcome::kBadContract || outcome == Outcome::kKilled ||
+        outcome == Outcome::kUnfit)
       ++role.failed;
   }
   planner.status().ready = std::to_string(ready) + "/" + std::to_string(replicas.size());

@@ -9,6 +9,7 @@ bool suspension(Planner& planner) {
     planner.clear(status::kSuspended, "Resumed");
     return false;
   }
+  planner.status().excluded_nodes.clear();  // whoever suspends and resumes asks for a fresh try
   planner.unplace("Suspended", "spec.suspend is true", false);
   if (planner.any_live_pod()) {
     planner.set(status::kSuspended, false, "Stopping", "waits for its pods to stop");

@@ -36,6 +36,7 @@ class ControllerBench {
   nlohmann::json condition(const std::string& job, const std::string& type) const;
   std::vector<nlohmann::json> pods(const std::string& job) const;
   std::uint64_t writes() const { return cluster_.counts().writes(); }
+  WallTime now() const { return clock_.wall(); }
   kube::FakeCluster& cluster() { return cluster_; }
 
   std::string summary;  // what rank 0's launcher answers; empty: nothing

@@ -2,6 +2,7 @@
 // What only shows when plan, scheduler and writes come together.
 #include <gtest/gtest.h>
 
+#include "common/base/timestamp.hpp"
 #include "tests/unit/operator/controller_bench.hpp"
 
 namespace paceline::apply {
@@ -134,9 +135,27 @@ TEST(Controller, AJobThatRequiresGpuDirectWaitsForANodeThatHasIt) {
   bench.create(kube::kNodeFabrics, "", fabric);
   bench.settle();
   const std::string told = bench.condition("j", "Placed")["message"];
-  EXPECT_NE(told.find("1 not GpuDirectReady (NotProved), 1 without an agent's word"), std::string::npos) << told;
+  EXPECT_NE(told.find("2 without a living agent's word"), std::string::npos) << told;
 
+  const auto renew = [&] {
+    return json{{"metadata", {{"name", "paceline-agent-n1"}}},
+                {"spec", {{"leaseDurationSeconds", 40}, {"renewTime", format_micro_time(bench.now())}}}};
+  };
+  bench.create(kube::kLeases, "paceline-agents", renew());
+  bench.advance(std::chrono::seconds(15));
+  bench.settle();
+  const std::string heard = bench.condition("j", "Placed")["message"];
+  EXPECT_NE(heard.find("1 not GpuDirectReady (NotProved), 1 without a living agent's word"), std::string::npos)
+      << heard;
+
+  // Two durations of the Lease later its agent counts as silent, whatever the fabric says by then.
+  bench.advance(std::chrono::seconds(80));
   bench.cluster().poke(kube::kNodeFabrics, "", "n1", says("True", "Registered").dump());
+  bench.settle();
+  EXPECT_EQ(bench.job("j")["status"]["reason"], "GpuDirectNotReady");
+  bench.cluster().poke(kube::kLeases, "paceline-agents", "paceline-agent-n1", renew().dump());
+  bench.advance(std::chrono::seconds(15));
+
   bench.settle();
   EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
   ASSERT_EQ(bench.pods("j").size(), 2U);

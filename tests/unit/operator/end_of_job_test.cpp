@@ -24,7 +24,6 @@ void succeed(JobBench& bench) {
   bench.end_all(0, verdict("Succeeded"));
 }
 void fail_by_verdict(JobBench& bench) { bench.end(1, 64, verdict("Failed")); }
-void lack_what_is_required(JobBench& bench) { bench.end(1, 67, verdict("PreflightFailed")); }
 void break_contract(JobBench& bench) { bench.end(1, 65, verdict("BadContract")); }
 void run_too_long(JobBench& bench) { bench.advance(minutes(10)); }
 void lose_the_last_restart(JobBench& bench) { bench.end(1, 137); }
@@ -46,7 +45,6 @@ TEST(CleanPodPolicy, EveryPolicyAtEveryEnd) {
       {"success beside a sidecar", succeed, "Succeeded", "Completed", first, none, both},
       {"the gang's own verdict", fail_by_verdict, "Failed", "RanksFailed", second, none, both},
       {"a contract that pod 0 does not know of", break_contract, "Failed", "BadContract", second, none, second},
-      {"a pod that lacks what is required", lack_what_is_required, "Failed", "PreflightFailed", second, none, second},
       {"deadline", run_too_long, "Failed", "DeadlineExceeded", none, none, none},
       {"budget spent", lose_the_last_restart, "Failed", "RestartsExhausted", second, none, second},
   };

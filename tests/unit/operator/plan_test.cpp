@@ -135,6 +135,20 @@ TEST(Scheduler, PreemptsWholeGangsOfLowerPriorityOnly) {
   EXPECT_EQ(output.waiting.at("high").reason, "Preempting");
 }
 
+TEST(Scheduler, NodesWithFaultyGpusAreTakenLast) {
+  Fleet fleet({node("a", 8), node("b", 4), node("c", 4)});
+  observe::FabricView faulty;
+  faulty.ailing = true;
+  fleet.input.rooms[0].fabric = &faulty;
+  fleet.queue("trains", 4, 2);
+  EXPECT_EQ(schedule(fleet.input).placements.at("trains"), (std::vector<std::string>{"a", "a", "a", "a"}))
+      << "nothing of GPUs matters to it";
+  fleet.input.queued[0].needs[0].accelerators = true;
+  EXPECT_EQ(schedule(fleet.input).placements.at("trains"), (std::vector<std::string>{"b", "b", "c", "c"}));
+  fleet.input.queued[0].needs[0].count = 5;
+  EXPECT_EQ(schedule(fleet.input).placements.at("trains"), (std::vector<std::string>{"b", "b", "c", "c", "a"}));
+}
+
 TEST(Scheduler, RequiredGpuDirectTakesOnlyNodesThatAreReady) {
   Fleet fleet({node("a", 8), node("b", 8), node("c", 8), node("d", 8)});
   const auto view = [](bool ready, const char* reason) {
@@ -148,6 +162,7 @@ TEST(Scheduler, RequiredGpuDirectTakesOnlyNodesThatAreReady) {
   const auto ready = view(true, "Registered");
   fleet.input.rooms[0].fabric = &broken;
   fleet.input.rooms[1].fabric = &unproved;
+  for (Room& room : fleet.input.rooms) room.agent_alive = true;
   fleet.queue("picky", 1, 2);
   fleet.input.queued[0].needs[0].constraints.gpu_direct = true;
   auto output = schedule(fleet.input);
@@ -156,13 +171,24 @@ TEST(Scheduler, RequiredGpuDirectTakesOnlyNodesThatAreReady) {
   EXPECT_EQ(
       output.waiting.at("picky").message,
       "spec.network.gpuDirect is Required: worker: 0 of 1 pods fit on 4 nodes; 1 not GpuDirectReady (NotProved), 1 "
-      "not GpuDirectReady (acs), 2 without an agent's word on GPUDirect; `kubectl get nodefabrics -o wide` tells why");
+      "not GpuDirectReady (acs), 2 without a living agent's word on GPUDirect; `kubectl get nodefabrics -o wide` tells "
+      "why");
   // It holds nothing back for others.
   fleet.queue("easy", 4, 8);
   EXPECT_EQ(schedule(fleet.input).placements.at("easy"), (std::vector<std::string>{"a", "b", "c", "d"}));
   fleet.input.queued.pop_back();
   fleet.input.rooms[2].fabric = &ready;
   EXPECT_EQ(schedule(fleet.input).placements.at("picky"), std::vector<std::string>{"c"});
+  // What an agent said before it fell silent counts no more.
+  fleet.input.rooms[2].agent_alive = false;
+  EXPECT_EQ(schedule(fleet.input).waiting.at("picky").reason, "GpuDirectNotReady");
+  fleet.input.rooms[2].agent_alive = true;
+  // Nor does a node on which this job has failed before; others may have it.
+  fleet.input.queued[0].needs[0].constraints.excluded = {"c"};
+  const Waiting kept_off = schedule(fleet.input).waiting.at("picky");
+  EXPECT_EQ(kept_off.reason, "GpuDirectNotReady");
+  EXPECT_NE(kept_off.message.find("1 where this job's preflight failed"), std::string::npos) << kept_off.message;
+  fleet.input.queued[0].needs[0].constraints.excluded.clear();
   // Where the node that is ready is full, it waits for that one and says so.
   fleet.run("other", "c", 7);
   EXPECT_EQ(schedule(fleet.input).waiting.at("picky").reason, "WaitingForRoom");
@@ -228,7 +254,7 @@ TEST(Judgement, LauncherFirstThenExitCode) {
   pod = ended(65, "Error", R"({"version":1,"verdict":"BadContract","message":"remove --nnodes"})");
   EXPECT_EQ(judge(&pod).outcome, Outcome::kBadContract);
   pod = ended(67, "Error", R"({"version":1,"verdict":"PreflightFailed","message":"memlock fails"})");
-  EXPECT_EQ(judge(&pod).outcome, Outcome::kJobFailed);
+  EXPECT_EQ(judge(&pod).outcome, Outcome::kUnfit);
   EXPECT_EQ(judge(&pod).kind, "PreflightFailed");
   EXPECT_EQ(judge(&pod).message, "memlock fails");
   pod = ended(67, "Error", "not json");

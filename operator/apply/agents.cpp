@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/apply/agents.hpp"
+
+#include <algorithm>
+
+#include "common/base/timestamp.hpp"
+#include "common/contract/labels.hpp"
+#include "common/kube/json_reader.hpp"
+
+namespace paceline::apply {
+namespace {
+
+constexpr std::int64_t kPage = 500;
+constexpr std::int64_t kLongestLease = 3600;  // seconds; whatever somebody wrote there
+
+bool alive(const kube::Json& lease, WallTime now) {
+  const auto renewed = parse_time(kube::text(kube::at(lease, "spec", "renewTime")));
+  if (!renewed) return false;
+  const std::int64_t duration =
+      std::clamp<std::int64_t>(kube::number(kube::at(lease, "spec", "leaseDurationSeconds")), 1, kLongestLease);
+  return now - *renewed < 2 * std::chrono::seconds(duration);
+}
+
+Done refused(Error error, const std::string& ns) {
+  Done done;
+  if (error.code == Code::kForbidden) {
+    done.refusal = plan::Waiting{
+        "AgentsUnreadable",
+        "spec.network.gpuDirect is Required, and the operator may not list the agents' Leases in namespace " + ns +
+            " (" + error.message +
+            "); install the chart's roles, or start the operator with the right --agent-namespace"};
+  } else {
+    done.error = std::move(error);
+  }
+  return done;
+}
+
+}  // namespace
+
+std::expected<std::set<std::string>, Done> living_agents(kube::Api& api, const std::string& ns, WallTime now) {
+  std::set<std::string> nodes;
+  kube::ListOptions options;
+  options.limit = kPage;
+  do {
+    const auto page = api.list(kube::kLeases, ns, options);
+    if (!page) return std::unexpected(refused(page.error(), ns));
+    const auto leases = kube::parse(*page);
+    if (!leases) return std::unexpected(refused(leases.error(), ns));
+    for (const kube::Json lease : kube::items(kube::at(*leases, "items"))) {
+      std::string_view name = kube::text(kube::at(lease, "metadata", "name"));
+      if (!name.starts_with(contract::kAgentLeasePrefix) || !alive(lease, now)) continue;
+      name.remove_prefix(contract::kAgentLeasePrefix.size());
+      nodes.emplace(name);
+    }
+    options.continue_token = kube::text(kube::at(*leases, "metadata", "continue"));
+  } while (!options.continue_token.empty());
+  return nodes;
+}
+
+}  // namespace paceline::apply

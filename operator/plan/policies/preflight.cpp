@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pod that lacks what the job requires of it, before the first training step (spec.network.gpuDirect: Required): the gang is released, the node is not
+// chosen for this job again for a while, and the job is queued once more. It costs no restart: no rank has run. Bounded, since what every pod lacks (a
+// limit on locked memory, say) is lacking on every node: then the job ends, saying where it was tried.
+#include <algorithm>
+#include <set>
+
+#include "operator/plan/planner.hpp"
+
+namespace paceline::plan {
+namespace {
+
+constexpr std::size_t kTries = 5;  // placements in the time that an exclusion lasts
+constexpr std::size_t kNodesOnRecord = 64;
+constexpr std::size_t kMessageBytes = 256;
+
+bool lasts(const api::ExcludedNode& node, WallTime now) {
+  // A longer wait on record means that the clock was set back.
+  return node.since + kExclusion > now && node.since <= now + kExclusion;
+}
+
+std::string cut(const std::string& message) {
+  std::size_t end = std::min(message.size(), kMessageBytes);
+  while (end < message.size() && end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0U) == 0x80U) --end;
+  return message.substr(0, end);
+}
+
+}  // namespace
+
+std::vector<std::string> excluded_nodes(const api::JobStatus& status, WallTime now) {
+  std::vector<std::string> names;
+  for (const api::ExcludedNode& node : status.excluded_nodes) {
+    if (lasts(node, now)) names.push_back(node.name);
+  }
+  return names;
+}
+
+bool preflight(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  const ReplicaState* unfit = nullptr;
+  std::vector<api::ExcludedNode>& record = planner.status().excluded_nodes;
+  const WallTime since = std::chrono::floor<std::chrono::seconds>(planner.now());
+  for (const ReplicaState& state : replicas) {
+    if (state.judgement.outcome != Outcome::kUnfit) continue;
+    if (unfit == nullptr) {
+      unfit = &state;
+      std::erase_if(record, [&](const auto& node) { return !lasts(node, planner.now()); });
+    }
+    std::erase_if(record, [&](const auto& node) { return node.name == state.node; });
+    record.push_back({state.node, cut(state.judgement.message), since});
+  }
+  if (unfit == nullptr) return false;
+  if (record.size() > kNodesOnRecord)
+    record.erase(record.begin(), record.end() - static_cast<std::ptrdiff_t>(kNodesOnRecord));
+  planner.set(status::kPreflightPassed, false, unfit->judgement.kind, unfit->judgement.message);
+  std::set<WallTime> tries;
+  for (const api::ExcludedNode& node : record) tries.insert(node.since);
+  if (tries.size() >= kTries) {
+    std::string names;
+    for (const api::ExcludedNode& node : record) names += (names.empty() ? "" : ", ") + node.name;
+    planner.status().culprit = {{"pod", unfit->pod_name}, {"class", unfit->judgement.kind}};
+    planner.finish(false, unfit->judgement.kind,
+                   unfit->judgement.message + "; placed " + std::to_string(tries.size()) +
+                       " times, and the preflight failed on " + names);
+    return true;
+  }
+  planner.unplace(unfit->judgement.kind, unfit->judgement.message + "; the job is placed again without that node",
+                  false);
+  return true;
+}
+
+}  // namespace paceline::plan
