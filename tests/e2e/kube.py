@@ -52,7 +52,8 @@ class ApiError(Exception):
 class Kube:
     """One cluster, reached with the client certificate (or token) of a kubeconfig. Not shared between threads."""
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, kubeconfig: Path, headers: dict[str, str] | None = None) -> None:
+        """Further headers go with every request: those that impersonate somebody, say."""
         self.kubeconfig = kubeconfig
         view = json.loads(self.kubectl("config", "view", "--raw", "--flatten", "--minify", "-o", "json"))
         cluster, user = view["clusters"][0]["cluster"], view["users"][0]["user"]
@@ -60,7 +61,7 @@ class Kube:
         self._host, self._port = address.hostname or "", address.port or 443
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         self._tls = ssl.create_default_context(cadata=authority)
-        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
         if "token" in user:
             self._headers["Authorization"] = f"Bearer {user['token']}"
         if "client-certificate-data" in user:
