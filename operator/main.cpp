@@ -222,6 +222,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--agent-namespace", options.settings.agent_namespace, "namespace of the agents' Leases")
       ->capture_default_str();
+  app.add_flag("--node-labels", options.settings.marks.labels, "label nodes with what their agents find");
+  app.add_flag("--fault-taint", options.settings.marks.taint,
+               "taint nodes whose GPUs or fabric are at fault: paceline.dev/unhealthy:NoSchedule");
   app.add_option("--workers", options.workers, "jobs reconciled at the same time")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

@@ -23,6 +23,12 @@ inline constexpr std::string_view kLabelNodeRank = "paceline.dev/node-rank";
 inline constexpr std::string_view kLabelIncarnation = "paceline.dev/incarnation";
 inline constexpr std::string_view kLabelAttempt = "paceline.dev/attempt";
 
+// Labels and taint of nodes, where they are asked for.
+inline constexpr std::string_view kLabelGpuHealthy = "paceline.dev/gpu-healthy";
+inline constexpr std::string_view kLabelFabricHealthy = "paceline.dev/fabric-healthy";
+inline constexpr std::string_view kLabelGpuDirectReady = "paceline.dev/gpu-direct-ready";
+inline constexpr std::string_view kUnhealthyTaint = "paceline.dev/unhealthy";
+
 /// An agent's Lease is named after its node.
 inline constexpr std::string_view kAgentLeasePrefix = "paceline-agent-";
 

@@ -11,12 +11,14 @@
 
 #include "common/kube/api.hpp"
 #include "operator/apply/executor.hpp"
+#include "operator/apply/node_marks.hpp"
 #include "operator/plan/job_plan.hpp"
 #include "operator/render/pod.hpp"
 
 namespace paceline::apply {
 
 struct Settings {
+  MarkSettings marks;
   std::string runtime_image = "paceline/runtime:dev";
   std::string pull_policy = "IfNotPresent";
   std::string startup_timeout = "10m";

@@ -63,6 +63,8 @@ void Controller::subscribe() {
     const bool same = before && after && before->ready == after->ready &&
                       before->unschedulable == after->unschedulable && before->allocatable == after->allocatable &&
                       before->labels == after->labels && before->taints.size() == after->taints.size();
+    if (!before && after && marks_nodes())
+      parts_.enqueue(kNodeKey + after->meta.name);  // it may have come back without
     if (same) return;
     parts_.enqueue(kScheduleKey);
     const std::string& name = (after ? *after : *before).meta.name;
@@ -73,9 +75,9 @@ void Controller::subscribe() {
   });
   parts_.stores.quotas.subscribe([this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
   parts_.stores.fabrics.subscribe([this](const auto& before, const auto& after) {
-    const bool same = before && after && before->gpu_direct == after->gpu_direct &&
-                      before->gpu_direct_reason == after->gpu_direct_reason && before->ailing == after->ailing;
-    if (!same) parts_.enqueue(kScheduleKey);
+    if (before && after && before->same_word(*after)) return;
+    parts_.enqueue(kScheduleKey);
+    if (after && marks_nodes()) parts_.enqueue(kNodeKey + after->meta.name);
   });
   parts_.stores.priorities.subscribe([this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
   parts_.stores.profiles.subscribe([this](const auto& before, const auto& after) {
@@ -129,7 +131,22 @@ Outcome Controller::reconcile(const std::string& key) {
     schedule();
     return {};
   }
+  if (key.starts_with(kNodeKey)) return mark(key.substr(kNodeKey.size()));
   return reconcile_job(key);
+}
+
+bool Controller::marks_nodes() const {
+  const MarkSettings& marks = actuator_.settings().marks;
+  return marks.labels || marks.taint;
+}
+
+Outcome Controller::mark(const std::string& node) {
+  const auto fabric = parts_.stores.fabrics.get(node);
+  if (!fabric) return {};
+  const auto done = mark_node(parts_.api, *fabric, actuator_.settings().marks);
+  if (done) return {};
+  if (done.error().code != Code::kConflict) spdlog::warn("node {}: {}", node, to_string(done.error()));
+  return {true, std::nullopt};
 }
 
 Outcome Controller::reconcile_job(const std::string& key) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Controller: observe → plan → write status → act, for one key at a time. Keys are "namespace/name" of jobs, and kScheduleKey for a pass of the scheduler.
+// Controller: observe → plan → write status → act, for one key at a time. Keys are "namespace/name" of jobs, kScheduleKey for a pass of the scheduler, and
+// kNodeKey with a node's name for its labels and taint.
 //
 // Ownership: refers to everything in Parts, which outlives it. Thread-safe for different keys (the WorkQueue never hands one key to two workers).
 // Failure: `reconcile` says when to come back; it never throws for what the API server does. What is kept in memory here can be lost at any moment.
@@ -29,6 +30,7 @@
 namespace paceline::apply {
 
 inline const std::string kScheduleKey = "!schedule";
+inline const std::string kNodeKey = "!node/";
 
 /// Reads the summary of a job from rank 0's launcher: address of the pod and the job's token in, JSON out. Blocks for at most a second or two.
 using SummarySource = std::function<Result<std::string>(const std::string& pod_ip, const std::string& token)>;
@@ -80,6 +82,8 @@ class Controller {
   using JobPtr = std::shared_ptr<const observe::JobView>;
 
   Outcome reconcile_job(const std::string& key);
+  bool marks_nodes() const;
+  Outcome mark(const std::string& node);
   /// Services, Secret and dry run, before a place is taken; false when refused (then in memory).
   bool prepare(const JobPtr& job, const std::shared_ptr<JobState>& state, const plan::Plan& plan);
   /// Reads what a placement of the job goes by and nobody watches: what its volumes demand of nodes, which agents are alive. Before it asks for a place;

@@ -258,9 +258,12 @@ Result<FabricView> project_fabric(std::string_view json) {
   return with_json<FabricView>(json, [](const element& fabric, FabricView& view) {
     for (const element condition : items(at(fabric, "status", "conditions"))) {
       const std::string_view type = text(at(condition, "type"));
-      if (type == "GpuHealthy" || type == "FabricHealthy") view.ailing |= text(at(condition, "status")) == "False";
+      const std::string_view word = text(at(condition, "status"));
+      const Verdict verdict = word == "True" ? Verdict::kTrue : word == "False" ? Verdict::kFalse : Verdict::kUnknown;
+      if (type == "GpuHealthy") view.gpu_healthy = verdict;
+      if (type == "FabricHealthy") view.fabric_healthy = verdict;
       if (type != "GpuDirectReady") continue;
-      view.gpu_direct = text(at(condition, "status")) == "True";
+      view.gpu_direct = verdict;
       view.gpu_direct_reason = text(at(condition, "reason"));
     }
   });

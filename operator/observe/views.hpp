@@ -96,12 +96,23 @@ struct ProfileView {
   api::FieldErrors errors;
 };
 
+/// The status of a condition; one that is not there is unknown.
+enum class Verdict : std::uint8_t { kUnknown, kTrue, kFalse };
+
 /// Of a NodeFabric, what a placement asks.
 struct FabricView {
   kube::ObjectMeta meta;  // named as its node
-  bool gpu_direct = false;
-  bool ailing = false;            // a GPU or the fabric between them is at fault
+  Verdict gpu_healthy = Verdict::kUnknown;
+  Verdict fabric_healthy = Verdict::kUnknown;
+  Verdict gpu_direct = Verdict::kUnknown;
   std::string gpu_direct_reason;  // the check that fails, or NotProved; empty: the agent says nothing of it
+
+  /// A GPU, or the fabric between them, is at fault.
+  bool ailing() const { return gpu_healthy == Verdict::kFalse || fabric_healthy == Verdict::kFalse; }
+  bool same_word(const FabricView& other) const {
+    return gpu_healthy == other.gpu_healthy && fabric_healthy == other.fabric_healthy &&
+           gpu_direct == other.gpu_direct && gpu_direct_reason == other.gpu_direct_reason;
+  }
 };
 
 struct JobView {

@@ -118,7 +118,8 @@ std::string refusal(const Constraints& constraints, const observe::NodeView& nod
     return "where this job's preflight failed";
   if (constraints.gpu_direct && (fabric == nullptr || fabric->gpu_direct_reason.empty()))
     return "without a living agent's word on GPUDirect";
-  if (constraints.gpu_direct && !fabric->gpu_direct) return "not GpuDirectReady (" + fabric->gpu_direct_reason + ")";
+  if (constraints.gpu_direct && fabric->gpu_direct != observe::Verdict::kTrue)
+    return "not GpuDirectReady (" + fabric->gpu_direct_reason + ")";
   return "";
 }
 

@@ -49,7 +49,7 @@ std::vector<Slot> slots_of(const Need& need, bool exclusive, const std::vector<R
     if (exclusive && taken[i]) continue;
     const int capacity = rooms[i].free.times(need.each, exclusive ? 1 : need.count);
     if (capacity > 0 && why_not(need, rooms[i]).empty())
-      slots.push_back({i, capacity, need.accelerators && rooms[i].fabric != nullptr && rooms[i].fabric->ailing});
+      slots.push_back({i, capacity, need.accelerators && rooms[i].fabric != nullptr && rooms[i].fabric->ailing()});
   }
   std::sort(slots.begin(), slots.end(), [&](const Slot& a, const Slot& b) {
     // What an agent finds at fault may still train, and its owner may know: it is taken when nothing else is left.

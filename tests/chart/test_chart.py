@@ -285,6 +285,16 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
     )
 
 
+def test_nodes_are_marked_only_where_asked(objects: list[dict[str, Any]]) -> None:
+    args = pod_of(objects, "Deployment", "paceline-operator")["containers"][0]["args"]
+    assert not [word for word in args if word in ("--node-labels", "--fault-taint")]
+    for value, flag in (("nodeLabels", "--node-labels"), ("faultTaint", "--fault-taint")):
+        asked = render("--set", f"operator.{value}=true")
+        args = pod_of(asked, "Deployment", "paceline-operator")["containers"][0]["args"]
+        assert [word for word in args if word in ("--node-labels", "--fault-taint")] == [flag]
+        assert rules(asked, "ClusterRole", "paceline-operator")["/nodes"] == {"get", "list", "watch", "patch"}
+
+
 def test_priority_classes_never_preempt(objects: list[dict[str, Any]]) -> None:
     classes = [item for item in objects if item["kind"] == "PriorityClass"]
     assert {item["metadata"]["name"] for item in classes} == {"paceline-low", "paceline-normal", "paceline-high"}

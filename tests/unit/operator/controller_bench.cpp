@@ -23,7 +23,7 @@ struct ControllerBench::Operator {
                       return bench.summary;
                     },
                     {}},
-                   {}),
+                   bench.settings_),
         feeds{{bench.cluster_, kube::kNodes, stores.nodes},
               {bench.cluster_, kube::kPods, stores.pods},
               {bench.cluster_, kube::kResourceQuotas, stores.quotas},
@@ -41,7 +41,10 @@ struct ControllerBench::Operator {
   std::vector<kube::FakeFeed> feeds;
 };
 
-ControllerBench::ControllerBench() : cluster_(clock_), api_(kube::make_fake_api(cluster_)) { restart_operator(); }
+ControllerBench::ControllerBench(MarkSettings marks) : cluster_(clock_), api_(kube::make_fake_api(cluster_)) {
+  settings_.marks = marks;
+  restart_operator();
+}
 ControllerBench::~ControllerBench() = default;
 
 void ControllerBench::restart_operator() {
@@ -156,6 +159,11 @@ void ControllerBench::finish(const std::string& name) {
 
 json ControllerBench::job(const std::string& name) const {
   const auto found = api_->get(kube::kTrainingJobs, "default", name);
+  return found ? json::parse(*found) : json();
+}
+
+json ControllerBench::node(const std::string& name) const {
+  const auto found = api_->get(kube::kNodes, "", name);
   return found ? json::parse(*found) : json();
 }
 

@@ -17,7 +17,7 @@ namespace paceline::apply {
 
 class ControllerBench {
  public:
-  ControllerBench();
+  explicit ControllerBench(MarkSettings marks = {});
   ~ControllerBench();
 
   void add_node(const std::string& name, int cpu, const nlohmann::json& labels = nlohmann::json::object());
@@ -32,7 +32,8 @@ class ControllerBench {
   /// Every trainer of the job exits 0.
   void finish(const std::string& job);
 
-  nlohmann::json job(const std::string& name) const;  // null: none
+  nlohmann::json job(const std::string& name) const;   // null: none
+  nlohmann::json node(const std::string& name) const;  // null: none
   nlohmann::json condition(const std::string& job, const std::string& type) const;
   std::vector<nlohmann::json> pods(const std::string& job) const;
   std::uint64_t writes() const { return cluster_.counts().writes(); }
@@ -47,6 +48,7 @@ class ControllerBench {
   void system();
 
   ManualClock clock_;
+  Settings settings_;
   kube::FakeCluster cluster_;
   std::shared_ptr<kube::Api> api_;
   std::unique_ptr<Operator> operator_;

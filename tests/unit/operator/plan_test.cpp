@@ -138,7 +138,7 @@ TEST(Scheduler, PreemptsWholeGangsOfLowerPriorityOnly) {
 TEST(Scheduler, NodesWithFaultyGpusAreTakenLast) {
   Fleet fleet({node("a", 8), node("b", 4), node("c", 4)});
   observe::FabricView faulty;
-  faulty.ailing = true;
+  faulty.gpu_healthy = observe::Verdict::kFalse;
   fleet.input.rooms[0].fabric = &faulty;
   fleet.queue("trains", 4, 2);
   EXPECT_EQ(schedule(fleet.input).placements.at("trains"), (std::vector<std::string>{"a", "a", "a", "a"}))
@@ -151,15 +151,15 @@ TEST(Scheduler, NodesWithFaultyGpusAreTakenLast) {
 
 TEST(Scheduler, RequiredGpuDirectTakesOnlyNodesThatAreReady) {
   Fleet fleet({node("a", 8), node("b", 8), node("c", 8), node("d", 8)});
-  const auto view = [](bool ready, const char* reason) {
+  const auto view = [](observe::Verdict ready, const char* reason) {
     observe::FabricView fabric;
     fabric.gpu_direct = ready;
     fabric.gpu_direct_reason = reason;
     return fabric;
   };
-  const auto broken = view(false, "acs");
-  const auto unproved = view(false, "NotProved");
-  const auto ready = view(true, "Registered");
+  const auto broken = view(observe::Verdict::kFalse, "acs");
+  const auto unproved = view(observe::Verdict::kUnknown, "NotProved");
+  const auto ready = view(observe::Verdict::kTrue, "Registered");
   fleet.input.rooms[0].fabric = &broken;
   fleet.input.rooms[1].fabric = &unproved;
   for (Room& room : fleet.input.rooms) room.agent_alive = true;
