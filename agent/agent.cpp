@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "agent/probe/probe.hpp"
@@ -18,32 +19,25 @@ Agent::Agent(Root root, GpuLibrary& library, Publisher& publisher, Metrics& metr
              AgentOptions options)
     : root_(std::move(root)),
       library_(library),
-      publisher_(publisher),
       metrics_(metrics),
       clock_(clock),
       options_(std::move(options)),
       probe_at_(clock.steady()),
-      renew_at_(clock.steady()),
       pulse_at_(clock.steady() + options_.pulse_interval),
       settler_(options_.link_hold),
-      pause_(options_.retry_first),
+      uplink_(publisher, metrics, clock, {options_.renew_interval, options_.retry_first, options_.probe_interval}),
       alive_at_ns_(clock.steady().time_since_epoch().count()) {}
 
-SteadyTime Agent::tick(const std::stop_token& stop) {
-  if (clock_.steady() >= renew_at_) {
-    renew_at_ = clock_.steady() + options_.renew_interval;
-    if (auto renewed = publisher_.renew(stop); renewed) {
-      metrics_.lease_renewed();
-      renew_complaint_.clear();
-    } else {
-      metrics_.lease_failed();
-      complain("cannot renew the Lease", renewed.error(), renew_complaint_);
-    }
-  }
+SteadyTime Agent::look() {
   if (clock_.steady() >= pulse_at_) feel_pulse();
-  if (clock_.steady() >= probe_at_) probe_and_publish(stop);
+  if (clock_.steady() >= probe_at_) probe();
   alive_at_ns_ = clock_.steady().time_since_epoch().count();
-  return std::min({probe_at_, renew_at_, pulse_at_});
+  return std::min(probe_at_, pulse_at_);
+}
+
+SteadyTime Agent::tick(const std::stop_token& stop) {
+  const auto look_at = look();
+  return std::min(look_at, uplink_.tick(stop));
 }
 
 void Agent::feel_pulse() {
@@ -75,7 +69,7 @@ Looked Agent::look_back() {
   return looked;
 }
 
-void Agent::probe_and_publish(const std::stop_token& stop) {
+void Agent::probe() {
   const auto began = clock_.steady();
   // Before the probe: what changes in between is seen at the next pulse.
   known_ = probe_pci(root_);
@@ -92,29 +86,18 @@ void Agent::probe_and_publish(const std::stop_token& stop) {
   metrics_.checked(findings);
   if (options_.documents != nullptr) options_.documents->put(clock_.wall(), hardware, findings);
   runtime_ = runtime();
-  const auto published = publisher_.publish(hardware, findings, runtime_, stop);
-  if (!published) {
-    metrics_.publish_failed();
-    complain("cannot publish the NodeFabric", published.error(), publish_complaint_);
-    probe_at_ = clock_.steady() + pause_;
-    pause_ = std::min(pause_ * 2, options_.probe_interval);
-    return;
-  }
-  metrics_.published(*published);
-  if (*published)
-    spdlog::info("published the NodeFabric: {} GPUs, {} NICs", hardware.gpu.gpus.size(), hardware.nics.size());
-  ready_ = true;
-  publish_complaint_.clear();
-  pause_ = options_.retry_first;
+  uplink_.put({std::move(hardware), findings, runtime_});
   probe_at_ = clock_.steady() + options_.probe_interval;
   if (settled) probe_at_ = std::min(probe_at_, *settled);
 }
 
 void Agent::run(const std::stop_token& stop) {
+  std::jthread telling([this](const std::stop_token& end) { uplink_.run(end); });
+  const std::stop_callback end(stop, [&] { telling.request_stop(); });
   std::mutex mutex;
   std::condition_variable_any stopped;
   while (!stop.stop_requested()) {
-    const auto next = tick(stop);
+    const auto next = look();
     std::unique_lock lock(mutex);
     stopped.wait_until(lock, stop, next, [] { return false; });
   }
@@ -123,12 +106,6 @@ void Agent::run(const std::stop_token& stop) {
 bool Agent::healthy() const {
   const SteadyTime alive_at{SteadyTime::duration(alive_at_ns_.load())};
   return clock_.steady() - alive_at < 3 * options_.probe_interval;
-}
-
-void Agent::complain(const char* what, const Error& error, std::string& last) {
-  if (error.code == Code::kCancelled || error.message == last) return;
-  last = error.message;
-  spdlog::warn("{}: {}", what, to_string(error));
 }
 
 }  // namespace paceline::agent

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's loop: probe, check, publish, renew, each when it is due; and a pulse every few seconds, which brings the next probe forward when a link or a
-// device changed.
+// The agent's loop: probe and check when it is due, and a pulse every few seconds, which brings the next probe forward when a link or a device changed;
+// beside it, on a thread of its own, the Uplink: publish and renew.
 //
-// Borrows everything it is given, which outlives it. `tick` and `run` belong to one thread; `healthy` and `ready` may be asked from any. A failure of the
-// API is logged once per message, counted, and tried again with a growing pause: the agent lives on without an API server.
+// Borrows everything it is given, which outlives it. `tick` and `run` belong to one thread; `healthy` and `ready` may be asked from any. The agent lives on
+// without an API server, and is as quick to see a change while one hangs.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@
 #include "agent/probe/nvml.hpp"
 #include "agent/probe/root.hpp"
 #include "agent/report/metrics.hpp"
-#include "agent/report/publisher.hpp"
 #include "agent/report/settle.hpp"
+#include "agent/report/uplink.hpp"
 #include "agent/serve/documents.hpp"
 #include "common/base/clock.hpp"
 
@@ -48,46 +48,40 @@ class Agent {
   Agent(Root root, GpuLibrary& library, Publisher& publisher, Metrics& metrics, const Clock& clock,
         AgentOptions options);
 
-  /// Does what is due and says when to come again.
+  /// Does what is due of both, one after the other, and says when to come again.
   SteadyTime tick(const std::stop_token& stop = {});
 
-  /// Ticks until stopped.
+  /// Both until stopped.
   void run(const std::stop_token& stop);
 
   /// False when the loop has been stuck for three probe intervals (a hanging device or library). An absent API server is no reason.
   bool healthy() const;
   /// True once the NodeFabric has been published.
-  bool ready() const { return ready_; }
+  bool ready() const { return uplink_.ready(); }
 
  private:
-  void probe_and_publish(const std::stop_token& stop);
+  SteadyTime look();
+  void probe();
   Looked look_back();
   void feel_pulse();
   std::optional<Summary> runtime() const;
-  /// Logs an error unless the same was logged last for the same purpose.
-  static void complain(const char* what, const Error& error, std::string& last);
 
   const Root root_;
   GpuLibrary& library_;
-  Publisher& publisher_;
   Metrics& metrics_;
   const Clock& clock_;
   const AgentOptions options_;
   SteadyTime probe_at_;
-  SteadyTime renew_at_;
   SteadyTime pulse_at_;
   std::vector<PciFunction> known_;
   std::string pulse_;
-  std::optional<Summary> runtime_;  // as it was published
+  std::optional<Summary> runtime_;  // as it was reported
   LinkSettler settler_;
   CounterWindow counters_;
-  std::chrono::milliseconds pause_;
-  std::string publish_complaint_;
-  std::string renew_complaint_;
   std::string looked_complaint_;
   std::string looked_said_;
+  Uplink uplink_;
   std::atomic<std::int64_t> alive_at_ns_;
-  std::atomic<bool> ready_ = false;
 };
 
 }  // namespace paceline::agent

@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "agent/agent.hpp"
 #include "agent/probe/formats/nvml_json.hpp"
@@ -64,6 +67,36 @@ TEST_F(PublisherTest, TheLoopProbesRenewsAndLivesWithoutAnApiServer) {
 
   clock_.advance(91s);  // nobody ticks: the loop hangs
   EXPECT_FALSE(agent.healthy());
+}
+
+TEST_F(PublisherTest, AnApiServerThatHangsHoldsUpNobodyWhoLooksAtTheNode) {
+  const NodeTree tree("cloud-vm");
+  NoGpus library;
+  Metrics metrics("n1", "0.1.0");
+  AgentOptions options;
+  options.pulse_interval = 5ms;
+  options.probe_interval = 20ms;
+  SystemClock clock;
+  std::promise<void> asked;
+  std::promise<void> let_go;
+  std::once_flag first;
+  cluster_.set_faults([&](const http::Request&) -> std::optional<kube::Fault> {
+    std::call_once(first, [&] {
+      asked.set_value();
+      let_go.get_future().wait();
+    });
+    return std::nullopt;
+  });
+  Agent agent(tree.root(), library, *publisher_, metrics, clock, options);
+  std::jthread running([&](const std::stop_token& stop) { agent.run(stop); });
+  asked.get_future().wait();
+  const auto sees = [&] { return metrics.text().find("nic=\"eth0\"") != std::string::npos; };
+  while (!sees()) std::this_thread::yield();
+  tree.remove("sys/class/net/eth0");
+  while (sees()) std::this_thread::yield();
+  EXPECT_FALSE(agent.ready()) << "and it has not been heard yet";
+  let_go.set_value();
+  while (!agent.ready()) std::this_thread::yield();
 }
 
 TEST_F(PublisherTest, HowFarInjectionIsStandsInTheConditionWithinAPulse) {
