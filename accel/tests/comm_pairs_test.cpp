@@ -217,8 +217,28 @@ CASE(comm_pairs_notice_who_left_and_who_died) {
   }
 }
 
+CASE(comm_arguments_that_are_wrong_on_one_rank_end_the_call_of_all) {
+  const auto body = [](Member& member) {
+    wait_for_all(member);
+    std::vector<float> data(12);
+    std::vector<uint64_t> in(member.ranks, 1);
+    const std::vector<uint64_t> out(member.ranks, 1);
+    // To itself one, from itself two.
+    if (member.rank == 1) in[1] = 2;
+    const int code =
+        paceline_comm_alltoallv(member.comm, data.data(), in.data(), data.data() + 6, out.data(), PACELINE_COMM_F32);
+    int32_t named = -1;
+    const std::string why = member.why(&named);
+    return as_wanted(code == (member.rank == 1 ? PACELINE_EINVAL : PACELINE_COMM_EPEER) && named == 1 &&
+                         why.find("rank 1 gave up: alltoallv with arguments") != std::string::npos,
+                     why);
+  };
+  for (const char* plan : {"", "memory=tcp"}) CHECK_EQ(World::run({.hosts = {0, 0, 1, 1}, .plan = plan}, body), 0);
+}
+
 CASE(comm_pairs_refuse_what_makes_no_sense) {
   const auto body = [](Member& member) {
+    wait_for_all(member);
     std::array<float, 4> data{};
     std::array<int64_t, 1> index{};
     std::array<uint64_t, 2> in{1, 2};

@@ -169,8 +169,29 @@ CASE(comm_collectives_are_exact_over_every_shape_flat) {
     CHECK_EQ(World::run({.hosts = hosts, .plan = "algorithm=flat" + kSmallChunks}, all_collectives), 0);
 }
 
+CASE(comm_collectives_are_exact_over_every_shape_in_few_steps) {
+  // Also more than a link holds at once, and ways that change with the size.
+  const auto sums = [](Member& member) {
+    bool good = true;
+    for (uint32_t type = PACELINE_COMM_F32; type <= PACELINE_COMM_I64; ++type)
+      for (const uint64_t count : {0, 1, 3, 517, 4099}) good = sums_exactly(member, type, count) && good;
+    return good;
+  };
+  const auto body = [&](Member& member) {
+    const auto large = [&](uint64_t count) { return sums_exactly(member, PACELINE_COMM_F64, count); };
+    return sums(member) && large(100'003) && broadcasts_exactly(member, PACELINE_COMM_F64, 9001);
+  };
+  const std::vector<std::vector<int>> shapes{
+      {0}, {0, 1}, {0, 0, 1}, {0, 1, 1, 0, 1}, {0, 0, 0, 1, 1, 1}, {0, 1, 0, 1, 0, 1, 0}};
+  for (const char* plan : {"algorithm=doubling", "algorithm=tree"})
+    for (const auto& hosts : shapes) CHECK_EQ(World::run({.hosts = hosts, .plan = plan}, body), 0);
+  CHECK_EQ(World::run({.hosts = {0, 0, 0, 0, 1, 1, 1, 1}, .plan = "algorithm=doubling memory=tcp"}, body), 0);
+  const std::string mixed = "chunk=16384 choice=0:tree,64:doubling,8192:hierarchical/8192,65536:flat";
+  CHECK_EQ(World::run({.hosts = shapes.back(), .plan = mixed}, body), 0);
+}
+
 CASE(comm_sums_are_the_same_bits_on_all_ranks_and_again_and_near_fp64) {
-  for (const char* algorithm : {"algorithm=flat", "algorithm=hierarchical"}) {
+  for (const char* algorithm : {"algorithm=flat", "algorithm=hierarchical", "algorithm=doubling", "algorithm=tree"}) {
     const auto body = [](Member& member) {
       constexpr uint64_t kCount = 50'021;
       const auto once = agreed_sum(member, kCount);
@@ -222,13 +243,30 @@ CASE(comm_plans_are_read_and_refused_by_name) {
   using paceline::comm::parse_plan;
   for (const std::string text :
        {"algorithm=flat chunk=8192 order=2,0,1",
-        "algorithm=hierarchical chunk=65536 choice=0:flat,4096:hierarchical/8192 memory=tcp order=0,1,2"})
+        "algorithm=hierarchical chunk=65536 choice=0:flat,4096:hierarchical/8192 memory=tcp order=0,1,2",
+        "algorithm=flat chunk=65536 choice=0:tree,4096:doubling,8192:flat"})
     CHECK(paceline::comm::print_plan(*parse_plan(text, 3)) == text);
   CHECK(parse_plan("", 3).has_value() && parse_plan("chunk=8192 # what=is for=readers", 3)->chunk == 8192);
-  for (const char* bad :
-       {"algorithm=tree", "chunk=1", "chunk=4097", "chunk=", "order=0,1", "order=0,0,1", "order=0,1,3", "order=a,b,c",
-        "speed=3", "flat", "memory=shm", "choice=", "choice=flat", "choice=1:flat", "choice=0:flat/4096",
-        "choice=0:hierarchical", "choice=0:hierarchical/2097152", "choice=0:tree", "choice=0:hierarchical/4097"}) {
+  for (const char* bad : {"algorithm=star",
+                          "chunk=1",
+                          "chunk=4097",
+                          "chunk=",
+                          "order=0,1",
+                          "order=0,0,1",
+                          "order=0,1,3",
+                          "order=a,b,c",
+                          "speed=3",
+                          "flat",
+                          "memory=shm",
+                          "choice=",
+                          "choice=flat",
+                          "choice=1:flat",
+                          "choice=0:flat/4096",
+                          "choice=0:hierarchical",
+                          "choice=0:hierarchical/2097152",
+                          "choice=0:star",
+                          "choice=0:tree/4096",
+                          "choice=0:hierarchical/4097"}) {
     const auto read = parse_plan(bad, 3);
     const std::string value = std::string(bad).substr(0, std::string(bad).find(','));
     CHECK(!read.has_value() && read.error().find(value) != std::string::npos);

@@ -55,6 +55,17 @@ CASE(comm_the_quickest_way_is_chosen_for_each_size) {
         "0:flat");
 }
 
+CASE(comm_ways_for_small_arrays_are_tried_with_small_ones) {
+  constexpr Way kDoubling{Algorithm::kDoubling, 65536};
+  std::uint64_t largest = 0;
+  const auto choices = choose({kFlat, kDoubling}, kPlenty, [&](const Way& way, std::uint64_t bytes) {
+    if (way == kDoubling) largest = std::max(largest, bytes);
+    return std::optional<double>(way == kDoubling ? 1.0 : 2.0);
+  });
+  CHECK(choices && paceline::comm::print_choices(*choices) == "0:doubling,524288:flat");
+  CHECK_EQ(largest, 256UL << 10);
+}
+
 CASE(comm_choosing_ends_with_its_budget_and_with_a_failure) {
   double spent = 0;
   const auto slow = [&](const Way& way, double bytes) {
@@ -93,8 +104,18 @@ CASE(comm_all_ranks_choose_the_same_and_know_it_again) {
     return good && std::string(shape.data()) == "2,3";
   };
   CHECK_EQ(World::run({.hosts = {0, 0, 1, 1, 1}, .plan = "chunk=65536"}, body), 0);
-  // One rank in every host, or the flat ring asked for: nothing to choose from.
-  const auto alone = [](Member& member) { return tuned(member, nullptr) == "0:flat" && adds_up(member, 1000); };
-  CHECK_EQ(World::run({.hosts = {0, 1}, .plan = ""}, alone), 0);
-  CHECK_EQ(World::run({.hosts = {0, 0}, .plan = "algorithm=flat"}, alone), 0);
+  // One rank in every host: between the ring and fewer steps. What needs a hierarchy does not fit.
+  const auto apart = [](Member& member) {
+    const std::string choice = tuned(member, "0:hierarchical/65536");
+    bool good = choice.starts_with("0:") && choice.find("hierarchical") == std::string::npos;
+    good = tuned(member, "0:tree,4096:doubling,70000:flat") == "0:tree,4096:doubling,70000:flat" && good;
+    for (const std::size_t count : {1, 2000, 20'000}) good = adds_up(member, count) && good;
+    return good;
+  };
+  CHECK_EQ(World::run({.hosts = {0, 1, 2}, .plan = ""}, apart), 0);
+  // A way that was asked for: nothing to choose from.
+  for (const std::string way : {"flat", "doubling", "tree"}) {
+    const auto alone = [&](Member& member) { return tuned(member, nullptr) == "0:" + way && adds_up(member, 1000); };
+    CHECK_EQ(World::run({.hosts = {0, 0}, .plan = "algorithm=" + way}, alone), 0);
+  }
 }

@@ -121,7 +121,7 @@ def main() -> None:
     try:
         fabric.up()
         if told.hosts == 1:
-            local(fabric, told.ranks, sizes, told.rounds)
+            local(fabric, told.ranks, [4096, *sizes], told.rounds)
             return
         if told.train:
             train(fabric, told.ranks, told.megabits, told.rounds)

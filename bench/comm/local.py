@@ -9,18 +9,25 @@ import statistics
 
 from fabric import Fabric, run_ranks
 
-CONTENDERS = ("hierarchical", "flat", "tcp", "gloo", "alltoall", "alltoall-tcp")
+SMALL = ("doubling", "tree")  # as rank.py has them
+LARGEST_SMALL = 256 << 10
+
+CONTENDERS = ("hierarchical", "flat", "doubling", "tree", "chosen", "tcp", "gloo", "alltoall", "alltoall-tcp")
 PLENTY = 1000  # megabits a second; rounds are as long as they would be then
 MIB = 1 << 20
 
 
 def local(fabric: Fabric, ranks: int, sizes: list[int], rounds: int) -> None:
     words = ("--sizes", ",".join(map(str, sizes)), "--rounds", str(rounds), "--megabits", str(PLENTY), "--local")
-    rows = [one["rows"] for one in run_ranks(fabric, ranks, "rank.py", *words)]
+    told = run_ranks(fabric, ranks, "rank.py", *words)
+    rows = [one["rows"] for one in told]
     print(f"1 host x {ranks} ranks on {os.cpu_count()} processors, {rounds} rounds, load {os.getloadavg()[0]:.1f}")
+    print(f"chosen: {told[0]['choice']}")
     table = {}
     for size in sizes:
         for name in CONTENDERS:
+            if name in SMALL and size > LARGEST_SMALL:
+                continue
             mine = [[row for row in rank if row["contender"] == name and row["size"] == size] for rank in rows]
             seconds = statistics.median(row["seconds"] for row in mine[0])
             passes = 1 if "alltoall" in name else 2
@@ -42,6 +49,7 @@ def local(fabric: Fabric, ranks: int, sizes: list[int], rounds: int) -> None:
             {
                 "benchmark": "comm-local",
                 "ranks": ranks,
+                "choice": told[0]["choice"],
                 "tcp_over_hierarchical": ratio("tcp", "hierarchical"),
                 "tcp_over_flat": ratio("tcp", "flat"),
                 "tcp_over_memory_alltoall": ratio("alltoall-tcp", "alltoall"),

@@ -16,6 +16,8 @@ import torch.distributed as dist
 from native import Communicator, folder_store
 
 CODECS = {"fp16": 1, "bf16": 2, "int8": 3}
+SMALL = ("doubling", "tree")  # for arrays of so many bytes at most
+LARGEST_SMALL = 256 << 10
 Run = Callable[[torch.Tensor], None]
 
 
@@ -81,6 +83,10 @@ def main() -> None:
         "gloo": lambda data: dist.all_reduce(data),
     }
     if told.local:
+        for name in SMALL:
+            ours[name] = Communicator(store, name, told.rank, told.ranks, f"algorithm={name}")
+        contenders["doubling"] = lambda data: ours["doubling"].allreduce(data.data_ptr(), data.numel())
+        contenders["tree"] = lambda data: ours["tree"].allreduce(data.data_ptr(), data.numel())
         contenders["alltoall"] = swapping(ours["flat"], told.ranks)
         contenders["alltoall-tcp"] = swapping(ours["tcp"], told.ranks)
     for name in filter(None, told.compressed.split(",")):
@@ -92,6 +98,8 @@ def main() -> None:
         repeats = max(1, min(50, int(told.megabits * 1e6 / 8 * 0.5 / max(size, 1))))
         for round_number in range(-1, told.rounds):  # the first warms up
             for name, run in contenders.items():
+                if name in SMALL and size > LARGEST_SMALL:
+                    continue
                 data.fill_(told.rank + 1.0)
                 ours["flat"].barrier()
                 sent, used, begin = sent_bytes("wire"), processor_seconds(), time.monotonic()

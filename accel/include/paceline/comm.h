@@ -11,8 +11,10 @@
  * Blocking: on futex and poll, never spinning; bounded by `silence_ms` where a peer has died, stopped or cannot be reached,
  *   and by `timeout_ms` where it lives but does not come.
  * Numerics: a sum depends on the inputs, the plan and the count alone, so it is the same bits on all ranks and in every run.
- *   Halves are added in fp32 and rounded once for each host and once for each hop between hosts. Integers wrap.
- * Failure: PACELINE_OK or a negative code. After PACELINE_COMM_EPEER every call on this communicator fails the same way, on every
+ *   Halves are added in fp32 and rounded once for each host and once for each hop between hosts, or, where arrays are so small that
+ *   they go by doubling or along a tree, once for each of log2(ranks) steps. Integers wrap.
+ * Failure: PACELINE_OK or a negative code. Arguments that make no sense are PACELINE_EINVAL; from a collective that blocks, whose other
+ *   ranks would wait for this one, they also end the communicator, on all ranks, by this rank's name. After PACELINE_COMM_EPEER every call on this communicator fails the same way, on every
  *   survivor; what the output buffers hold is undefined. paceline_comm_error has the text, which names the rank.
  */
 #ifndef PACELINE_COMM_H_

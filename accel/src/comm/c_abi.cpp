@@ -68,6 +68,20 @@ int guarded(paceline_comm* comm, bool usable, const Work& work) {
   }
 }
 
+// A call of all ranks: the others are in theirs, or will be, and would wait for this one.
+template <typename Work>
+int together(paceline_comm* comm, const char* what, bool usable, const Work& work) {
+  const auto refused = [&] {
+    comm->it->give_up(std::string(what) + " with arguments that make no sense: counts, type, root or buffers");
+    return PACELINE_EINVAL;
+  };
+  if (comm != nullptr && !usable) return guarded(comm, true, [&](comm_core::Communicator&) { return refused(); });
+  return guarded(comm, usable, [&](comm_core::Communicator& it) {
+    const int code = work(it);
+    return code == PACELINE_EINVAL ? refused() : code;
+  });
+}
+
 // One behind the other. False where they are more than memory has.
 template <typename Byte>
 bool laid_out(comm_core::Pieces<Byte>& pieces, const uint64_t* counts, std::uint32_t ranks, std::uint32_t dtype) {
@@ -132,30 +146,33 @@ int paceline_comm_create(const struct paceline_comm_options* options, const stru
 void paceline_comm_destroy(struct paceline_comm* comm) { delete comm; }
 
 int paceline_comm_allreduce(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype) {
-  return guarded(comm, (data != nullptr || count == 0) && fits(count, dtype, 1), [&](comm_core::Communicator& it) {
+  const bool usable = (data != nullptr || count == 0) && fits(count, dtype, 1);
+  return together(comm, "allreduce", usable, [&](comm_core::Communicator& it) {
     return it.allreduce(bytes_of(data), count, comm_core::Type{dtype});
   });
 }
 
 int paceline_comm_reduce_scatter(struct paceline_comm* comm, const void* in, void* out, uint64_t count,
                                  uint32_t dtype) {
-  return guarded(comm, ((in != nullptr && out != nullptr) || count == 0) && fits(count, dtype, PACELINE_COMM_MAX_RANKS),
-                 [&](comm_core::Communicator& it) {
-                   return it.reduce_scatter(bytes_of(in), bytes_of(out), count, comm_core::Type{dtype});
-                 });
+  const bool usable = ((in != nullptr && out != nullptr) || count == 0) && fits(count, dtype, PACELINE_COMM_MAX_RANKS);
+  return together(comm, "reduce-scatter", usable, [&](comm_core::Communicator& it) {
+    return it.reduce_scatter(bytes_of(in), bytes_of(out), count, comm_core::Type{dtype});
+  });
 }
 
 int paceline_comm_allgather(struct paceline_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype) {
-  return guarded(comm, ((in != nullptr && out != nullptr) || count == 0) && fits(count, dtype, PACELINE_COMM_MAX_RANKS),
-                 [&](comm_core::Communicator& it) {
-                   return it.allgather(bytes_of(in), bytes_of(out), count, comm_core::Type{dtype});
-                 });
+  const bool usable = ((in != nullptr && out != nullptr) || count == 0) && fits(count, dtype, PACELINE_COMM_MAX_RANKS);
+  return together(comm, "allgather", usable, [&](comm_core::Communicator& it) {
+    return it.allgather(bytes_of(in), bytes_of(out), count, comm_core::Type{dtype});
+  });
 }
 
 int paceline_comm_broadcast(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t root) {
-  return guarded(
-      comm, (data != nullptr || count == 0) && fits(count, dtype, 1) && comm != nullptr && root < comm->it->ranks(),
-      [&](comm_core::Communicator& it) { return it.broadcast(bytes_of(data), count, comm_core::Type{dtype}, root); });
+  const bool usable =
+      (data != nullptr || count == 0) && fits(count, dtype, 1) && comm != nullptr && root < comm->it->ranks();
+  return together(comm, "broadcast", usable, [&](comm_core::Communicator& it) {
+    return it.broadcast(bytes_of(data), count, comm_core::Type{dtype}, root);
+  });
 }
 
 int paceline_comm_barrier(struct paceline_comm* comm) {
@@ -163,7 +180,7 @@ int paceline_comm_barrier(struct paceline_comm* comm) {
 }
 
 int paceline_comm_alltoall(struct paceline_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype) {
-  return guarded(comm, fits(count, dtype, PACELINE_COMM_MAX_RANKS), [&](comm_core::Communicator& it) {
+  return together(comm, "alltoall", fits(count, dtype, PACELINE_COMM_MAX_RANKS), [&](comm_core::Communicator& it) {
     const std::vector<uint64_t> counts(it.ranks(), count);
     return swap_pieces(it, {.data = bytes_of(in), .begins = {}, .counts = {}}, counts.data(),
                        {.data = bytes_of(out), .begins = {}, .counts = {}}, counts.data(), dtype, true);
@@ -173,7 +190,7 @@ int paceline_comm_alltoall(struct paceline_comm* comm, const void* in, void* out
 int paceline_comm_alltoallv(struct paceline_comm* comm, const void* in, const uint64_t* in_counts, void* out,
                             const uint64_t* out_counts, uint32_t dtype) {
   const bool usable = in_counts != nullptr && out_counts != nullptr && comm_core::is_type(dtype);
-  return guarded(comm, usable, [&](comm_core::Communicator& it) {
+  return together(comm, "alltoallv", usable, [&](comm_core::Communicator& it) {
     return swap_pieces(it, {.data = bytes_of(in), .begins = {}, .counts = {}}, in_counts,
                        {.data = bytes_of(out), .begins = {}, .counts = {}}, out_counts, dtype, false);
   });
@@ -213,7 +230,7 @@ int paceline_comm_allreduce_sparse(struct paceline_comm* comm, const int64_t* in
   const bool usable = result_count != nullptr && width > 0 && fits(width, dtype, PACELINE_COMM_MAX_RANKS) &&
                       fits(count, dtype, PACELINE_COMM_MAX_RANKS * width) &&
                       ((indices != nullptr && values != nullptr) || count == 0);
-  return guarded(comm, usable, [&](comm_core::Communicator& it) {
+  return together(comm, "sparse allreduce", usable, [&](comm_core::Communicator& it) {
     const int code =
         it.allreduce_sparse({.indices = indices, .values = bytes_of(values), .count = count, .width = width},
                             comm_core::Type{dtype}, comm->sparse);

@@ -51,8 +51,12 @@ std::expected<Place, Error> settle(const Store& store, std::uint32_t rank, Plan&
 
 }  // namespace
 
-Communicator::Communicator(const Options& options, Plan plan, Topology topology, std::string note)
-    : options_(options), plan_(std::move(plan)), note_(std::move(note)), topology_(std::move(topology)) {}
+Communicator::Communicator(const Options& options, Plan plan, bool pinned, Topology topology, std::string note)
+    : options_(options),
+      plan_(std::move(plan)),
+      pinned_(pinned),
+      note_(std::move(note)),
+      topology_(std::move(topology)) {}
 
 Communicator::~Communicator() {
   if (!queue_.idle()) give_up("it left while collectives were under way");
@@ -71,20 +75,22 @@ std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(const O
                 " flows=" + std::to_string(options.flows) + " silence_ms=" + std::to_string(options.silence.count());
   auto doors = open_doors(card);
   if (!doors) return std::unexpected(doors.error());
+  const bool pinned = plan->algorithm != Algorithm::kAuto;
   const Store named{store, options.name};
   auto cards = comm::exchange(named, options.rank, options.ranks, card, deadline);
   if (!cards) return std::unexpected(cards.error());
   auto place = settle(named, options.rank, *plan, *cards, doors->memory, deadline);
   if (!place) return std::unexpected(place.error());
   std::unique_ptr<Communicator> made(
-      new Communicator(options, std::move(*plan), std::move(place->topology), std::move(place->note)));
+      new Communicator(options, std::move(*plan), pinned, std::move(place->topology), std::move(place->note)));
   if (auto connected = made->connect(*cards, *doors, std::move(place->region), deadline); !connected)
     return std::unexpected(connected.error());
   std::vector<bool> near(options.ranks);
   for (const std::uint32_t mate : made->topology_.mates()) near[mate] = mate != options.rank;
   made->direct_ =
       std::make_unique<Direct>(options.rank, std::move(*cards), std::move(*doors), std::move(near), *made->watch_);
-  if (made->barrier() != PACELINE_OK) return std::unexpected(made->error());
+  // Over the rings: others may not be where they answer for anything else.
+  if (made->meet_all() != PACELINE_OK) return std::unexpected(made->error());
   return made;
 }
 
@@ -248,6 +254,8 @@ bool Communicator::sum_up(const Call& call, std::byte* data, std::uint64_t count
 
 bool Communicator::sum_as(const Way& way, const Call& call, std::byte* data, std::uint64_t count, Type type) {
   if (way.algorithm == Algorithm::kHierarchical) return stage_->allreduce(call, type, data, count, way.chunk);
+  if (way.algorithm == Algorithm::kDoubling) return sum_doubling(call, data, count, type);
+  if (way.algorithm == Algorithm::kTree) return sum_tree(call, data, count, type);
   std::vector<Step> steps;
   add_allreduce(steps, data, count, size_of(type), ranks(), topology_.position);
   return ring_->run(call, type, steps);
@@ -259,13 +267,15 @@ int Communicator::allreduce(std::byte* data, std::uint64_t count, Type type) {
 
 std::optional<std::vector<Choice>> Communicator::measure(std::chrono::milliseconds budget) {
   std::vector<Way> candidates{{Algorithm::kFlat, plan_.chunk}};
-  for (std::uint64_t chunk = plan_.chunk; chunk >= std::max(plan_.chunk / 16, kLeastChunk) && chunk % 64 == 0;
-       chunk /= 4)
+  candidates.push_back({Algorithm::kDoubling, plan_.chunk});
+  candidates.push_back({Algorithm::kTree, plan_.chunk});
+  for (std::uint64_t chunk = plan_.chunk;
+       stage_ != nullptr && chunk >= std::max(plan_.chunk / 16, kLeastChunk) && chunk % 64 == 0; chunk /= 4)
     candidates.push_back({Algorithm::kHierarchical, chunk});
   std::vector<float> data(kLargestTrial / sizeof(float));
   return choose(candidates, budget, [&](const Way& way, std::uint64_t bytes) -> std::optional<double> {
     // Small ones are over before a clock is sure of it.
-    const int times = static_cast<int>(std::clamp<std::uint64_t>((256UL << 10) / bytes, 1, 8));
+    const int times = static_cast<int>(std::clamp<std::uint64_t>((256UL << 10) / bytes, 1, 6));
     if (barrier() != PACELINE_OK) return std::nullopt;
     const auto begin = Clock::now();
     for (int i = 0; i < times; ++i) {
@@ -281,7 +291,12 @@ std::optional<std::vector<Choice>> Communicator::measure(std::chrono::millisecon
 }
 
 std::expected<std::string, int> Communicator::tune(const std::string& known, std::chrono::milliseconds budget) {
-  if (stage_ == nullptr) return "0:flat";
+  if (ranks() == 1) return "0:flat";
+  if (pinned_ && stage_ == nullptr) {
+    const std::lock_guard lock(mutex_);
+    return print_choices(plan_.choices.empty() ? std::vector<Choice>{{0, {plan_.algorithm, plan_.chunk}}}
+                                               : plan_.choices);
+  }
   // What rank 0 knows, all use, or all measure.
   constexpr std::size_t kMost = 1024;
   std::array<char, kMost> told{};
@@ -289,12 +304,20 @@ std::expected<std::string, int> Communicator::tune(const std::string& known, std
   if (const int code = broadcast(reinterpret_cast<std::byte*>(told.data()), kMost / 8, Type::kI64, 0); code != 0)
     return std::unexpected(code);
   std::optional<std::vector<Choice>> choices;
-  if (auto parsed = parse_choices(told.data(), plan_.chunk)) choices = std::move(*parsed);
+  if (auto parsed = parse_choices(told.data(), plan_.chunk); parsed && can_go(plan_, *parsed))
+    choices = std::move(*parsed);
   if (!choices) choices = measure(budget);
   if (!choices) return std::unexpected(PACELINE_COMM_EPEER);
   const std::lock_guard lock(mutex_);
   plan_.choices = std::move(*choices);
   return print_choices(plan_.choices);
+}
+
+int Communicator::meet_all() {
+  const Way way{stage_ != nullptr ? Algorithm::kHierarchical : Algorithm::kFlat, plan_.chunk};
+  std::int32_t one = 1;
+  return call(Kind::kBarrier, 1, Type::kI32, 0,
+              [&](const Call& call) { return sum_as(way, call, reinterpret_cast<std::byte*>(&one), 1, Type::kI32); });
 }
 
 int Communicator::barrier() {
@@ -368,6 +391,10 @@ int Communicator::allgather(const std::byte* in, std::byte* out, std::uint64_t c
 int Communicator::broadcast(std::byte* data, std::uint64_t count, Type type, std::uint32_t root) {
   return call(Kind::kBroadcast, count, type, root, [&](const Call& call) {
     const std::size_t bytes = count * size_of(type);
+    if (is_small(way_of(plan_, bytes).algorithm)) {
+      const auto place = std::ranges::find(topology_.order, root) - topology_.order.begin();
+      return broadcast_tree(call, data, bytes, static_cast<std::uint32_t>(place));
+    }
     const bool first = topology_.rank == root;
     const bool last = at(topology_.position + 1) == root;
     const Step step{.out = data,

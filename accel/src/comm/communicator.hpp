@@ -100,10 +100,11 @@ class Communicator {
   Error error() const;
 
  private:
-  Communicator(const Options& options, Plan plan, Topology topology, std::string note);
+  Communicator(const Options& options, Plan plan, bool pinned, Topology topology, std::string note);
   std::expected<void, Error> connect(const std::vector<Card>& cards, const Doors& doors, std::unique_ptr<Region> region,
                                      Clock::time_point deadline);
   std::expected<void, Error> make_rings(Wires wires);
+  int meet_all();
   template <typename Work>
   std::uint64_t start(std::uint64_t count, Type type, std::uint64_t root, const Work& work);
   // One call, after what was started before it.
@@ -125,10 +126,20 @@ class Communicator {
   bool send_to(std::uint32_t peer, const Call& call, const std::byte* data, std::uint64_t count);
   bool receive_from(std::uint32_t peer, const Call& call, std::byte* data, std::uint64_t count);
   bool swap_all(const Call& call, const Pieces<const std::byte>& in, const Pieces<std::byte>& out);
+  bool say(std::uint32_t position, const Call& call, const std::byte* data, std::uint64_t bytes);
+  bool hear(std::uint32_t position, std::byte* data, std::uint64_t bytes);
+  bool swap_with(std::uint32_t position, const Call& call, const std::byte* out, std::uint64_t out_bytes, std::byte* in,
+                 std::uint64_t in_bytes);
+  void add_heard(Type type, std::byte* held, std::uint64_t count, bool heard_is_higher);
+  bool sum_doubling(const Call& call, std::byte* data, std::uint64_t count, Type type);
+  bool sum_tree(const Call& call, std::byte* data, std::uint64_t count, Type type);
+  bool reduce_tree(const Call& call, std::byte* data, std::uint64_t count, Type type);
+  bool broadcast_tree(const Call& call, std::byte* data, std::uint64_t bytes, std::uint32_t root);  // a position
   std::uint32_t at(std::uint32_t position) const { return topology_.order[position % topology_.ranks()]; }
 
   const Options options_;
   Plan plan_;               // but for its choices as it was made
+  const bool pinned_;       // the plan that was given says which way
   const std::string note_;  // who shares no memory, and why
   const Topology topology_;
   mutable std::mutex mutex_;
@@ -140,8 +151,9 @@ class Communicator {
   std::unique_ptr<HostStage> stage_;
   std::vector<int> descriptors_;  // of the connections of the rings
   std::unique_ptr<Direct> direct_;
-  Worker sender_;  // of what goes directly
-  Queue queue_;    // first to end
+  std::vector<std::byte> said_, heard_;  // of small arrays
+  Worker sender_;                        // of what goes directly
+  Queue queue_;                          // first to end
 };
 
 }  // namespace paceline::comm

@@ -2,6 +2,7 @@
 #include "plan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
 #include <sstream>
@@ -33,10 +34,18 @@ std::expected<void, std::string> parse_order(const std::string& value, std::uint
   return {};
 }
 
+const char* name_of(Algorithm algorithm) {
+  constexpr std::array<const char*, 5> kNames{"auto", "flat", "hierarchical", "doubling", "tree"};
+  return kNames[static_cast<std::size_t>(algorithm)];
+}
+
 bool parse_algorithm(const std::string& text, Algorithm& algorithm) {
-  if (text != "flat" && text != "hierarchical") return false;
-  algorithm = text == "flat" ? Algorithm::kFlat : Algorithm::kHierarchical;
-  return true;
+  for (const Algorithm one : {Algorithm::kFlat, Algorithm::kHierarchical, Algorithm::kDoubling, Algorithm::kTree}) {
+    if (text != name_of(one)) continue;
+    algorithm = one;
+    return true;
+  }
+  return false;
 }
 
 bool is_chunk(std::uint64_t bytes) { return bytes >= kLeastChunk && bytes <= kMostChunk && bytes % 64 == 0; }
@@ -61,13 +70,14 @@ std::expected<std::vector<Choice>, std::string> parse_choices(const std::string&
     }
     good = good && (choices.empty() ? choice.from == 0 : choice.from > choices.back().from);
     if (!good)
-      return std::unexpected(
-          "plan: choice=" + text + ": '" + one +
-          "': write 0:flat or 0:hierarchical/CHUNK first, then larger sizes; chunks are multiples of 64 from " +
-          std::to_string(kLeastChunk) + " to chunk=" + std::to_string(most_chunk));
+      return std::unexpected("plan: choice=" + text + ": '" + one +
+                             "': write 0:flat, 0:doubling, 0:tree or 0:hierarchical/CHUNK first, then larger sizes; "
+                             "chunks are multiples of 64 from " +
+                             std::to_string(kLeastChunk) + " to chunk=" + std::to_string(most_chunk));
     choices.push_back(choice);
   }
-  if (choices.empty()) return std::unexpected("plan: choice=: write 0:flat or 0:hierarchical/CHUNK");
+  if (choices.empty())
+    return std::unexpected("plan: choice=: write 0:flat, 0:doubling, 0:tree or 0:hierarchical/CHUNK");
   return choices;
 }
 
@@ -75,9 +85,16 @@ std::string print_choices(const std::vector<Choice>& choices) {
   std::string text;
   for (const Choice& choice : choices) {
     text += (text.empty() ? "" : ",") + std::to_string(choice.from);
-    text += choice.way.algorithm == Algorithm::kFlat ? ":flat" : ":hierarchical/" + std::to_string(choice.way.chunk);
+    text += std::string(":") + name_of(choice.way.algorithm);
+    if (choice.way.algorithm == Algorithm::kHierarchical) text += "/" + std::to_string(choice.way.chunk);
   }
   return text;
+}
+
+bool can_go(const Plan& plan, const std::vector<Choice>& choices) {
+  return plan.algorithm == Algorithm::kHierarchical || std::ranges::none_of(choices, [](const Choice& choice) {
+           return choice.way.algorithm == Algorithm::kHierarchical;
+         });
 }
 
 Way way_of(const Plan& plan, std::uint64_t bytes) {
@@ -100,7 +117,7 @@ std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32
       if (value == "auto") {
         plan.algorithm = Algorithm::kAuto;
       } else if (!parse_algorithm(value, plan.algorithm)) {
-        return std::unexpected("plan: algorithm=" + value + ": use auto, flat or hierarchical");
+        return std::unexpected("plan: algorithm=" + value + ": use auto, flat, hierarchical, doubling or tree");
       }
     } else if (key == "chunk") {
       if (!parse_number(value, plan.chunk) || !is_chunk(plan.chunk))
@@ -127,8 +144,7 @@ std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32
 }
 
 std::string print_plan(const Plan& plan) {
-  std::string text = "algorithm=";
-  text += plan.algorithm == Algorithm::kAuto ? "auto" : plan.algorithm == Algorithm::kFlat ? "flat" : "hierarchical";
+  std::string text = std::string("algorithm=") + name_of(plan.algorithm);
   text += " chunk=" + std::to_string(plan.chunk);
   if (!plan.choices.empty()) text += " choice=" + print_choices(plan.choices);
   if (plan.memory == Memory::kTcp) text += " memory=tcp";
@@ -173,7 +189,7 @@ Topology arrange(Plan& plan, const std::vector<std::string>& hosts, std::uint32_
   // With one rank in every host there is nothing to add inside.
   if (plan.algorithm == Algorithm::kAuto) plan.algorithm = most > 1 ? Algorithm::kHierarchical : Algorithm::kFlat;
   // What a choice may be is there only where the plan has it.
-  if (plan.algorithm == Algorithm::kFlat) plan.choices.clear();
+  if (!can_go(plan, plan.choices)) plan.choices.clear();
   return all;
 }
 

@@ -13,7 +13,9 @@
 
 namespace paceline::comm {
 
-enum class Algorithm : std::uint8_t { kAuto, kFlat, kHierarchical };
+enum class Algorithm : std::uint8_t { kAuto, kFlat, kHierarchical, kDoubling, kTree };
+// For arrays so small that steps cost more than bytes.
+inline bool is_small(Algorithm algorithm) { return algorithm == Algorithm::kDoubling || algorithm == Algorithm::kTree; }
 
 // How ranks of a host pass data.
 enum class Memory : std::uint8_t { kAuto, kTcp };
@@ -49,6 +51,8 @@ std::string print_plan(const Plan& plan);
 // "0:flat,65536:hierarchical/262144"
 std::expected<std::vector<Choice>, std::string> parse_choices(const std::string& text, std::uint64_t most_chunk);
 std::string print_choices(const std::vector<Choice>& choices);
+// Whether a communicator of this plan has all of these ways.
+bool can_go(const Plan& plan, const std::vector<Choice>& choices);
 Way way_of(const Plan& plan, std::uint64_t bytes);
 
 struct Topology {

@@ -187,12 +187,17 @@ class Communicator:
                 )
             self._check(library.alltoall(handle, *data, count, dtype))
         else:
-            sent = self._counts("input", input, input_counts)
-            received = self._counts("output", output, output_counts)
-            if sent[self.rank] != received[self.rank]:
-                raise ValueError(
-                    f"paceline.comm: rank {self.rank} sends itself {sent[self.rank]} elements and expects {received[self.rank]}"
-                )
+            try:
+                sent = self._counts("input", input, input_counts)
+                received = self._counts("output", output, output_counts)
+                if sent[self.rank] != received[self.rank]:
+                    raise ValueError(
+                        f"paceline.comm: rank {self.rank} sends itself {sent[self.rank]} elements and expects {received[self.rank]}"
+                    )
+            except ValueError as error:
+                # Counts are each rank's own: others may have right ones, and would wait for this one.
+                self.abort(f"alltoall: {error}")
+                raise
             self._check(library.alltoallv(handle, data[0], sent, data[1], received, dtype))
         mark_written([output])
         return output
