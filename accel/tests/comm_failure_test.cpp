@@ -4,8 +4,6 @@
 #include <dirent.h>
 #include <sys/socket.h>
 
-#include <fstream>
-
 #include "check.hpp"
 #include "comm_world.hpp"
 
@@ -13,8 +11,11 @@ namespace {
 
 using paceline::comm_test::join;
 using paceline::comm_test::Member;
+using paceline::comm_test::mentions;
 using paceline::comm_test::Shape;
+using paceline::comm_test::SharedFlag;
 using paceline::comm_test::SharedStore;
+using paceline::comm_test::value_of;
 using paceline::comm_test::World;
 using Milliseconds = std::chrono::milliseconds;
 
@@ -25,17 +26,6 @@ constexpr uint32_t kVictim = 2;
 Milliseconds since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - begin);
 }
-
-// Told by the parent, seen by all.
-struct SharedFlag {
-  SharedFlag()
-      : value(*static_cast<std::atomic<uint32_t>*>(
-            ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-  ~SharedFlag() { ::munmap(&value, 4096); }
-  SharedFlag(const SharedFlag&) = delete;
-  SharedFlag& operator=(const SharedFlag&) = delete;
-  std::atomic<uint32_t>& value;
-};
 
 // Allreduces until one fails; good if that names the victim.
 bool ends_naming(Member& member, uint32_t victim, SharedFlag& rounds) {
@@ -78,18 +68,6 @@ std::size_t open_files() {
   return count;
 }
 
-std::size_t mentions(const char* path, const std::string& what) {
-  std::ifstream lines(path);
-  std::size_t count = 0;
-  for (std::string line; std::getline(lines, line);) count += line.find(what) != std::string::npos ? 1 : 0;
-  return count;
-}
-
-std::string value_of(const std::string& card, const std::string& key) {
-  const std::size_t at = card.find(key + "=") + key.size() + 1;
-  return card.substr(at, card.find('\n', at) - at);
-}
-
 bool fails_naming(int code, const Member& member, int32_t rank, const std::string& words) {
   int32_t named = -1;
   const std::string why = member.why(&named);
@@ -104,6 +82,9 @@ CASE(comm_killed_rank_is_named_by_every_survivor_at_once) {
   for (const char* plan : {kFlatPlan, kHierarchicalPlan})
     for (const auto& hosts : {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 0, 0}, std::vector<int>{0, 1, 2, 3, 3}})
       CHECK(survivors_end({.hosts = hosts, .plan = plan, .silence_ms = 20'000}, SIGKILL) < Milliseconds(10'000));
+  for (const char* plan : {"algorithm=doubling", "algorithm=tree"})
+    CHECK(survivors_end({.hosts = {0, 0, 1, 1, 1}, .plan = plan, .silence_ms = 20'000}, SIGKILL) <
+          Milliseconds(10'000));
 }
 
 CASE(comm_stopped_rank_is_named_by_every_survivor_within_the_silence) {

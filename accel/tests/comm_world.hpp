@@ -14,6 +14,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <string>
@@ -74,11 +75,37 @@ class SharedStore {
   Table* table_;
 };
 
+// Told by the parent, seen by all.
+struct SharedFlag {
+  SharedFlag()
+      : value(*static_cast<std::atomic<uint32_t>*>(
+            ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  ~SharedFlag() { ::munmap(&value, 4096); }
+  SharedFlag(const SharedFlag&) = delete;
+  SharedFlag& operator=(const SharedFlag&) = delete;
+  std::atomic<uint32_t>& value;
+};
+
+// Lines of a file that have these words.
+inline std::size_t mentions(const char* path, const std::string& what) {
+  std::ifstream lines(path);
+  std::size_t count = 0;
+  for (std::string line; std::getline(lines, line);) count += line.find(what) != std::string::npos ? 1 : 0;
+  return count;
+}
+
+// Of a rank's card, as it lies in the store.
+inline std::string value_of(const std::string& card, const std::string& key) {
+  const std::size_t at = card.find(key + "=") + key.size() + 1;
+  return card.substr(at, card.find('\n', at) - at);
+}
+
 struct Shape {
   std::vector<int> hosts;  // of each rank
   std::string plan;
   int silence_ms = 20'000;
   int timeout_ms = 50'000;
+  std::vector<std::string> addresses{};  // of each host; none: loopback
 };
 
 // In a child: a communicator, and what to do with it.
@@ -109,7 +136,9 @@ inline Member join(SharedStore& store, const Shape& shape, uint32_t rank, const 
   options.ranks = member.ranks;
   options.name = name.c_str();
   options.host = host.c_str();
-  options.address = "127.0.0.1";
+  const std::string address =
+      shape.addresses.empty() ? "127.0.0.1" : shape.addresses[static_cast<std::size_t>(shape.hosts[rank])];
+  options.address = address.c_str();
   options.plan = shape.plan.c_str();
   options.silence_ms = shape.silence_ms;
   options.timeout_ms = shape.timeout_ms;
