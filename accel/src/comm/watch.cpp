@@ -159,6 +159,10 @@ bool Watch::same(std::uint32_t rank, const Call& theirs) {
     const std::lock_guard lock(mutex_);
     mine = current_;
   }
+  return same(rank, theirs, mine);
+}
+
+bool Watch::same(std::uint32_t rank, const Call& theirs, const Call& mine) {
   if (mine == theirs) return true;
   fail(static_cast<int>(rank), "rank " + std::to_string(rank) + " calls " + describe(theirs) + " where rank " +
                                    std::to_string(rank_) + " calls " + describe(mine) +
@@ -206,7 +210,8 @@ void Watch::hear(std::uint32_t rank, const Frame& frame) {
     mine = current_;
     changed_.notify_all();
   }
-  if (mine.sequence != 0 && mine.sequence == frame.call.sequence) same(rank, frame.call);
+  // With this one: by now another call may have begun.
+  if (mine.sequence != 0 && mine.sequence == frame.call.sequence) same(rank, frame.call, mine);
 }
 
 void Watch::receive(std::uint32_t rank, Clock::time_point now) {

@@ -69,6 +69,7 @@ class Watch {
   struct Frame;
 
   void run();
+  bool same(std::uint32_t rank, const Call& theirs, const Call& mine);
   void send(Peer& peer, std::uint32_t type);
   void receive(std::uint32_t rank, Clock::time_point now);
   void hear(std::uint32_t rank, const Frame& frame);
