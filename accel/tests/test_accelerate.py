@@ -190,7 +190,7 @@ def test_one_thing_is_returned_as_itself(put_back: None) -> None:
         (
             {"config": {"optimiser": "Auto"}},
             ValueError,
-            "'optimiser', which is none of loader, optimizer, numerics, ahead",
+            "'optimiser', which is none of loader, optimizer, numerics, ahead, precision",
         ),
         (
             {"config": {"numerics": "bitwise"}},

@@ -100,6 +100,14 @@ inline constexpr Variable kCommunicationCompression{"PACELINE_COMMUNICATION_COMP
                                                     "FP16, BF16, Int8, TopK:ratio=0.01 or PowerSGD:rank=1,start=1000: "
                                                     "these gradients go in fewer bytes between hosts, where "
                                                     "PACELINE_NUMERICS is Lossy; Disabled (default): as they are"};
+inline constexpr Variable kPrecision{
+    "PACELINE_PRECISION",
+    "TF32: float32 products on a GPU by TF32; O1: models under torch.autocast in bfloat16; O2: with 16-bit weights, in "
+    "a "
+    "program that calls paceline.accelerate; where PACELINE_NUMERICS is Lossy. Disabled (default): as they are"};
+inline constexpr Variable kCudaGraph{
+    "PACELINE_CUDA_GRAPH",
+    "Disabled: steps of paceline.graph.WholeStep are made as always; Auto (default): captured and replayed"};
 inline constexpr Variable kNumerics{"PACELINE_NUMERICS",
                                     "Bitwise, Reordered (default) or Lossy: nothing that is on exceeds this class"};
 inline constexpr Variable kSimd{"PACELINE_SIMD",
@@ -107,8 +115,8 @@ inline constexpr Variable kSimd{"PACELINE_SIMD",
 
 // What a person may set, in a template or around `paceline run`; all others are Paceline's own.
 inline constexpr std::array kUsers{
-    kDisable,  kLibrary, kOptimizer, kLoader, kCommunication, kCommunicationPlan, kCommunicationCompression,
-    kNumerics, kSimd};
+    kDisable,   kLibrary,   kOptimizer, kLoader, kCommunication, kCommunicationPlan, kCommunicationCompression,
+    kPrecision, kCudaGraph, kNumerics,  kSimd};
 
 constexpr bool is_users(std::string_view name) {
   for (const Variable& variable : kUsers)
@@ -158,6 +166,8 @@ inline constexpr std::array kAll{
     kCommunication,
     kCommunicationPlan,
     kCommunicationCompression,
+    kPrecision,
+    kCudaGraph,
     kNumerics,
     kSimd,
 };

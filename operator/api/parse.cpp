@@ -205,6 +205,22 @@ std::optional<std::string> read_compression(ObjectReader& reader, const Accelera
   return text;
 }
 
+std::optional<Precision> read_precision(ObjectReader& reader, const AccelerationChoice& choice) {
+  const auto i = reader.one_of("precision", {"Disabled", "TF32", "O1", "O2"});
+  if (!i) return std::nullopt;
+  const auto wrong = [&](const char* problem, const char* remedy) {
+    reader.error("precision", reader.find("precision"), problem, remedy);
+  };
+  const Precision precision = kPrecisions[*i];
+  if (precision == Precision::kUnchanged) return precision;
+  if (choice.mode == AccelerationMode::kDisabled) {
+    wrong("contradicts mode: Disabled", "remove it, or write mode: Manual");
+  } else if (choice.numerics != Numerics::kLossy) {
+    wrong("loses precision, which only numerics: Lossy allows", "write numerics: Lossy beside it, or remove it");
+  }
+  return precision;
+}
+
 AccelerationChoice read_acceleration(ObjectReader& reader) {
   AccelerationChoice choice;
   if (const auto i = reader.one_of("mode", {"Auto", "Manual", "Disabled"})) {
@@ -220,6 +236,8 @@ AccelerationChoice read_acceleration(ObjectReader& reader) {
   choice.optimizer = read_feature(reader, "optimizer", choice.mode);
   choice.communication = read_feature(reader, "communication", choice.mode);
   choice.compression = read_compression(reader, choice);
+  choice.precision = read_precision(reader, choice);
+  choice.cuda_graph = read_feature(reader, "cudaGraph", choice.mode);
   return choice;
 }
 

@@ -51,7 +51,12 @@ Acceleration read_acceleration(const nlohmann::json& value) {
                             .loader = text(value, "loader") == "Auto",
                             .optimizer = text(value, "optimizer") == "Auto",
                             .communication = text(value, "communication") == "Auto",
-                            .compression = text(value, "compression")};
+                            .compression = text(value, "compression"),
+                            .precision = Precision::kUnchanged,
+                            .cuda_graph = text(value, "cudaGraph") != "Disabled"};
+  for (const Precision precision : kPrecisions) {
+    if (text(value, "precision") == to_string(precision)) acceleration.precision = precision;
+  }
   for (const Numerics numerics : {Numerics::kBitwise, Numerics::kLossy}) {
     if (text(value, "numerics") == to_string(numerics)) acceleration.numerics = numerics;
   }
@@ -65,6 +70,8 @@ nlohmann::json write_acceleration(const Acceleration& acceleration) {
                           {"communication", acceleration.communication ? "Auto" : "Disabled"}};
   put(value, "profile", acceleration.profile);
   put(value, "compression", acceleration.compression);
+  if (acceleration.precision != Precision::kUnchanged) value["precision"] = to_string(acceleration.precision);
+  if (!acceleration.cuda_graph) value["cudaGraph"] = "Disabled";
   return value;
 }
 

@@ -33,6 +33,16 @@ std::string_view to_string(Numerics numerics) {
   return "Reordered";
 }
 
+std::string_view to_string(Precision precision) {
+  switch (precision) {
+    case Precision::kTf32: return "TF32";
+    case Precision::kO1: return "O1";
+    case Precision::kO2: return "O2";
+    case Precision::kUnchanged: break;
+  }
+  return "Disabled";
+}
+
 std::string_view to_string(GpuDirect gpu_direct) {
   switch (gpu_direct) {
     case GpuDirect::kRequired: return "Required";
@@ -75,7 +85,9 @@ std::optional<Acceleration> resolve(const Spec& spec, const RuntimeProfile* prof
                       .loader = on(&AccelerationChoice::loader),
                       .optimizer = on(&AccelerationChoice::optimizer),
                       .communication = on(&AccelerationChoice::communication),
-                      .compression = {}};
+                      .compression = {},
+                      .precision = Precision::kUnchanged,
+                      .cuda_graph = job.cuda_graph.value_or(base.cuda_graph.value_or(true))};
   const std::string compression = job.compression.value_or(base.compression.value_or(std::string(kNoCompression)));
   if (compression != kNoCompression && result.numerics == Numerics::kLossy) {
     const AccelerationChoice& asks = job.compression ? job : base;
@@ -83,7 +95,10 @@ std::optional<Acceleration> resolve(const Spec& spec, const RuntimeProfile* prof
     if (carried) result.compression = compression;
     result.communication = carried;
   }
-  if (!result.loader && !result.optimizer && !result.communication) return std::nullopt;
+  if (result.numerics == Numerics::kLossy)
+    result.precision = job.precision.value_or(base.precision.value_or(Precision::kUnchanged));
+  const bool any = result.loader || result.optimizer || result.communication;
+  if (!any && result.precision == Precision::kUnchanged && result.cuda_graph) return std::nullopt;
   return result;
 }
 

@@ -5,6 +5,7 @@
 // Pod templates stay JSON documents: Paceline passes on what it does not need to understand.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -23,6 +24,9 @@ enum class FrameworkLauncher { kPaceline, kPassthrough };
 enum class SuccessPolicy { kAllRanks, kRankZero };
 enum class CleanPodPolicy { kRunning, kAll, kNone };
 enum class AccelerationMode { kAuto, kManual, kDisabled };
+/// In what the program's models compute: as they are written, float32 products by TF32, or mixed precision (paceline.amp).
+enum class Precision { kUnchanged, kTf32, kO1, kO2 };
+inline constexpr std::array kPrecisions{Precision::kUnchanged, Precision::kTf32, Precision::kO1, Precision::kO2};
 enum class GpuDirect { kRequired, kPreferred, kDisabled };
 enum class Numerics { kBitwise, kReordered, kLossy };
 
@@ -32,6 +36,7 @@ std::string_view to_string(SuccessPolicy policy);
 std::string_view to_string(CleanPodPolicy policy);
 std::string_view to_string(Numerics numerics);
 std::string_view to_string(GpuDirect gpu_direct);
+std::string_view to_string(Precision precision);
 
 struct Framework {
   FrameworkType type = FrameworkType::kPyTorch;
@@ -67,6 +72,8 @@ struct AccelerationChoice {
   std::optional<bool> optimizer;
   std::optional<bool> communication;
   std::optional<std::string> compression;  // kNoCompression, or as is_compression has it
+  std::optional<Precision> precision;
+  std::optional<bool> cuda_graph;
 };
 
 /// What may change inside the training process of one gang.
@@ -77,6 +84,8 @@ struct Acceleration {
   bool optimizer = false;
   bool communication = false;
   std::string compression;  // empty: none
+  Precision precision = Precision::kUnchanged;
+  bool cuda_graph = true;  // whether steps that the program has captured are
   bool operator==(const Acceleration&) const = default;
 };
 
@@ -136,8 +145,9 @@ struct RuntimeProfile {
 inline constexpr std::string_view kDefaultProfile = "default";
 
 /// The job's word first, then the profile's, then the defaults: mode Auto (all features), class Reordered. Nothing when nothing is on: the job runs as
-/// it was written, as does one of which neither says anything. Compression is never a default, nothing in a lesser class than Lossy, and asks for
-/// communication where the same document leaves that unset.
+/// it was written, as does one of which neither says anything. Compression and precision are never a default, and nothing in a lesser class than
+/// Lossy; compression asks for communication where the same document leaves that unset. Whole-step graphs are the program's: a job or a profile can
+/// only turn them off.
 std::optional<Acceleration> resolve(const Spec& spec, const RuntimeProfile* profile);
 
 /// The queue that the job's share is counted in.

@@ -51,6 +51,8 @@ void accelerate(Builder& builder, const api::Acceleration& acceleration, const n
   if (acceleration.optimizer) set(env::kOptimizer, "Auto");
   if (acceleration.communication) set(env::kCommunication, "Auto");
   if (!acceleration.compression.empty()) set(env::kCommunicationCompression, acceleration.compression);
+  if (acceleration.precision != api::Precision::kUnchanged) set(env::kPrecision, to_string(acceleration.precision));
+  if (!acceleration.cuda_graph) set(env::kCudaGraph, "Disabled");
 }
 
 }  // namespace

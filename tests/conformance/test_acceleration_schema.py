@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spec.acceleration.compression in the schemas that the API server enforces: its one spelling, and what it needs beside it."""
+"""spec.acceleration in the schemas that the API server enforces: how it is spelled, and what some of it needs beside it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,15 @@ def test_it_is_kept_as_it_is_spelled(admin: Kube, kind: str) -> None:
     for number, text in enumerate(texts):
         asked = {**LOSSY, "communication": "Auto", "compression": text}
         assert create(admin, kind, f"kept-{number}", asked)["spec"]["acceleration"] == asked
-    create(admin, kind, "kept-off", {"mode": "Disabled", "compression": "Disabled"})
+    create(
+        admin,
+        kind,
+        "kept-off",
+        {"mode": "Disabled", "compression": "Disabled", "precision": "Disabled", "cudaGraph": "Disabled"},
+    )
+    for text in ("TF32", "O1", "O2"):
+        asked = {**LOSSY, "precision": text, "cudaGraph": "Auto"}
+        assert create(admin, kind, f"kept-{text.lower()}", asked)["spec"]["acceleration"] == asked
 
 
 @pytest.mark.parametrize("kind", ["TrainingJob", "RuntimeProfile"])
@@ -41,6 +49,11 @@ def test_it_is_kept_as_it_is_spelled(admin: Kube, kind: str) -> None:
         ({**LOSSY, "compression": "TopK:ratio=2"}, "spec.acceleration.compression"),
         ({**LOSSY, "compression": "PowerSGD:start=1"}, "spec.acceleration.compression"),
         ({**LOSSY, "compression": "zip"}, "spec.acceleration.compression"),
+        ({"precision": "O1"}, "write numerics: Lossy beside it, or remove precision"),
+        ({**LOSSY, "precision": "TF32", "mode": "Disabled"}, "mode: Disabled contradicts"),
+        ({**LOSSY, "precision": "O3"}, "spec.acceleration.precision"),
+        ({"cudaGraph": "Auto", "mode": "Disabled"}, "mode: Disabled contradicts"),
+        ({"cudaGraph": "On"}, "spec.acceleration.cudaGraph"),
     ],
 )
 def test_what_it_contradicts_is_refused_with_the_remedy(

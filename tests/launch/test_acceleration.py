@@ -34,6 +34,8 @@ def explained(build: Path, folder: Path, spec: dict[str, Any]) -> dict[str, str]
         "optimizer": "fused optimizers in place of PyTorch's own: ",
         "loader": "our iterator in place of PyTorch's own in loaders: ",
         "communication": "gradients of DistributedDataParallel over our communicator: ",
+        "precision": "mixed precision: ",
+        "graphs": "CUDA graphs: ",
     }.items():
         line = next(line for line in output.splitlines() if begins in line)
         told[name] = line.partition(begins)[2].partition(";")[0]
@@ -42,7 +44,10 @@ def explained(build: Path, folder: Path, spec: dict[str, Any]) -> dict[str, str]
 
 def test_auto_turns_on_what_keeps_to_the_class(build: Path, tmp_path: Path) -> None:
     told = explained(build, tmp_path, {"acceleration": {}})
+    graphs, precision = told.pop("graphs"), told.pop("precision")
     assert told == {"optimizer": "on for Adam, AdamW, SGD", "loader": "on", "communication": "on"}
+    assert precision.startswith("off (PACELINE_PRECISION is not set"), "it is never a default"
+    assert graphs == "off (no paceline.graph.WholeStep has captured one)"
 
 
 def test_a_class_leaves_out_what_exceeds_it(build: Path, tmp_path: Path) -> None:
@@ -52,13 +57,17 @@ def test_a_class_leaves_out_what_exceeds_it(build: Path, tmp_path: Path) -> None
         assert "Bitwise" in told[name] and told[name].startswith("off"), told
 
 
-def test_compression_reaches_the_program_with_its_class(build: Path, tmp_path: Path) -> None:
+def test_what_loses_precision_reaches_the_program_with_its_class(build: Path, tmp_path: Path) -> None:
     spec = {"mode": "Manual", "numerics": "Lossy", "compression": "PowerSGD:rank=2"}
+    spec |= {"precision": "O1", "cudaGraph": "Disabled"}
     told = explained(build, tmp_path, {"acceleration": spec})
     assert told["communication"] == "on (compression PowerSGD:rank=2,start=1000)", told
     assert told["loader"].startswith("off") and told["optimizer"].startswith("off"), told
+    assert told["precision"].startswith("on (PACELINE_PRECISION is O1"), told
+    assert told["graphs"] == "off (PACELINE_CUDA_GRAPH is Disabled)", told
 
 
 def test_a_job_that_says_nothing_runs_as_it_was_written(build: Path, tmp_path: Path) -> None:
     told = explained(build, tmp_path, {})
+    del told["graphs"]
     assert all("is not set" in said for said in told.values()), told

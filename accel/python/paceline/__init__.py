@@ -22,12 +22,12 @@ def accelerate(
     model: Any = None, optimizer: Any = None, loader: Any = None, config: Mapping[str, Any] | None = None
 ) -> Any:
     """Speeds up what it can of a training, in place, as a job with spec.acceleration has it done to a program that does not call
-    this; the rest is left as it is, and `explain` says why. Returns what was given.
+    this; the rest is left as it is, and `explain` says why. Returns what was given, but for the optimizer of precision O2.
 
         model, optimizer, loader = paceline.accelerate(model, optimizer, loader)
 
     config: {"loader": "Auto" or "Disabled", "optimizer": "Auto" or "Disabled", "numerics": "Reordered", "Bitwise" or "Lossy",
-    "ahead": True or False}; see paceline.loader for `ahead`. Where ranks train together, all call it alike."""
+    "ahead": True or False, "precision": "Disabled", "TF32", "O1" or "O2"}; see paceline.loader for `ahead`, paceline.amp for O1 and O2. Where ranks train together, all call it alike."""
     from paceline import _accelerate
 
     return _accelerate.accelerate(model, optimizer, loader, config)

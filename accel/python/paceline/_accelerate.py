@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from paceline import _explain
+from paceline import _explain, _precision
 from paceline._inject import disabled, say
 from paceline.loader import accelerate as _accelerate_loader
 from paceline.optim import _patch as _optimizers
@@ -24,6 +24,7 @@ KEYS: dict[str, tuple[Any, ...]] = {
     "optimizer": ("Auto", "Disabled"),
     "numerics": ("Reordered", "Bitwise", "Lossy"),
     "ahead": (None, True, False),
+    "precision": (None, "Disabled", "TF32", "O1", "O2"),  # None: as the job says
 }
 STRICTEST_FIRST = ("Bitwise", "Reordered", "Lossy")
 
@@ -41,6 +42,11 @@ def read(config: Mapping[str, Any] | None) -> dict[str, Any]:
             allowed = ", ".join(repr(known) for known in KEYS[key])
             raise ValueError(f"paceline.accelerate: config[{key!r}] is {value!r}: it must be one of {allowed}")
         found[key] = value
+    if found["precision"] in _precision.LEVELS and found["numerics"] != "Lossy":
+        raise ValueError(
+            f"paceline.accelerate: config['precision'] is {found['precision']!r}, which loses precision: "
+            "write 'numerics': 'Lossy' beside it, or remove it"
+        )
     # A job's own class bounds what its program may ask for.
     of_job = os.environ.get("PACELINE_NUMERICS", "")
     if of_job in STRICTEST_FIRST:
@@ -57,6 +63,9 @@ def accelerate(model: Any, optimizer: Any, loader: Any, config: Mapping[str, Any
     if not disabled():
         if model is not None:
             _explain.model_given = f"{type(model).__module__}.{type(model).__qualname__}"
+        before, optimizers = optimizers, _with_precision(model, optimizers, wanted)
+        if optimizers is not before:  # one, in the place of one
+            optimizer = type(optimizer)(optimizers) if isinstance(optimizer, (list, tuple)) else optimizers[0]
         for one in optimizers:
             _accelerate_optimizer(one, wanted)
         if wanted["loader"] == "Auto":
@@ -64,6 +73,44 @@ def accelerate(model: Any, optimizer: Any, loader: Any, config: Mapping[str, Any
                 _accelerate_loader(one, ahead=wanted["ahead"])
     given = tuple(value for value in (model, optimizer, loader) if value is not None)
     return given[0] if len(given) == 1 else given
+
+
+def _with_precision(model: Any, optimizers: list[Any], wanted: dict[str, Any]) -> list[Any]:
+    """The optimizers, of which O2 puts another in the place of one. What the program has asked for wrongly is its error; what the job has
+    is left, with a line."""
+    level = wanted["precision"]
+    if level == "Disabled":
+        return optimizers
+    if level is not None and _precision.allowed():
+        say(f"paceline.accelerate: precision {level} is left out: {_precision.allowed()}")
+        return optimizers
+    of_job = level is None
+    level = _precision.asked() if of_job else level
+    try:
+        if level == "TF32":
+            _precision.switch = _precision.use_tf32()
+        elif level and not (_precision.everywhere and level == "O1"):
+            return _decorated(model, optimizers, level)
+    except (TypeError, ValueError) as error:
+        if not of_job:
+            raise
+        _precision.switch = f"off (PACELINE_PRECISION is {level}: {error})"
+        say(f"models compute as they are written: {error}")
+    return optimizers
+
+
+def _decorated(model: Any, optimizers: list[Any], level: str) -> list[Any]:
+    from paceline import amp
+
+    if model is None or (level == "O2" and len(optimizers) != 1):
+        raise ValueError(
+            f"paceline.accelerate: {level} is given {'no model' if model is None else f'{len(optimizers)} optimizers'}: "
+            f"give a model{' and one optimizer' if level == 'O2' else ''}, or call paceline.amp.decorate for each model"
+        )
+    if level == "O1":
+        amp.decorate(model, level="O1")
+        return optimizers
+    return [amp.decorate(model, optimizers[0], level="O2")[1]]
 
 
 def _each(value: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from paceline._inject import disabled
@@ -49,18 +50,34 @@ def features() -> dict[str, Any]:
         switch = report.switch if report is not None else f"off ({not_asked})"
         found[name] = _feature(stopped or switch, name, report.seen() if report is not None else [])
         found[name]["numerics"] = getattr(report, "numerics", found[name]["numerics"])
-    amp = sys.modules.get("paceline.amp")
-    asked = amp.decorated if amp is not None else []
-    switch = f"on ({', '.join(asked)})" if asked else "off (the program does not call paceline.amp.decorate)"
-    found[PRECISION] = _feature(switch, PRECISION, [])
+    found[PRECISION] = _precision(stopped)
     left = f"off ({model_given or 'every model'} is left as it is: there are none for any model)"
     found[OPERATORS] = _feature(left, OPERATORS, [])
     graph = sys.modules.get("paceline.graph")
     steps = graph.captured if graph is not None else []
-    found[GRAPHS] = _feature(
-        f"on ({', '.join(steps)})" if steps else "off (no paceline.graph.WholeStep has captured one)", GRAPHS, []
-    )
+    told = os.environ.get("PACELINE_CUDA_GRAPH", "")
+    why = "no paceline.graph.WholeStep has captured one"
+    if graph is not None:
+        why = graph.why_none()
+    elif told not in ("", "Auto"):
+        why = f"PACELINE_CUDA_GRAPH is {told}"
+    found[GRAPHS] = _feature(f"on ({', '.join(steps)})" if steps else f"off ({why})", GRAPHS, [])
     return found
+
+
+def _precision(stopped: str) -> dict[str, Any]:
+    amp, injected = sys.modules.get("paceline.amp"), sys.modules.get("paceline._precision")
+    asked = amp.decorated if amp is not None else []
+    switch = injected.switch if injected is not None else "off (PACELINE_PRECISION is not set)"
+    if stopped:
+        switch = stopped
+    if asked:
+        also = f"{switch[4:-1]}, " if switch.startswith("on (") else ""
+        switch = f"on ({also}{', '.join(asked)})"
+    elif switch.startswith("off ("):
+        left = amp.left if amp is not None else []
+        switch = f"{switch[:-1]}, and {left[0] if left else 'the program does not call paceline.amp.decorate'})"
+    return _feature(switch, PRECISION, injected.seen() if injected is not None else [])
 
 
 def _feature(switch: str, name: str, seen: list[dict[str, Any]]) -> dict[str, Any]:
@@ -99,6 +116,7 @@ def explain() -> str:
         lines.append(f"{_TITLES[name]}: {feature['_said']}; numerics class {feature['numerics']}")
         lines += [f"  {entry['name']}: {entry['text']}" for entry in feature["seen"]]
     lines.append(f"{PRECISION}: {found[PRECISION]['_said']}; numerics class Lossy")
+    lines += [f"  {entry['name']}: {entry['text']}" for entry in found[PRECISION]["seen"]]
     lines.append(f"{OPERATORS}: {found[OPERATORS]['_said']}")
     lines.append(f"{GRAPHS}: {found[GRAPHS]['_said']}; numerics class Bitwise")
     return "\n".join(lines)

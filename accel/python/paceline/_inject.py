@@ -67,6 +67,13 @@ def on_torch() -> None:
             loader_patch.install()
         except BaseException as error:
             say(f"PyTorch's loaders are left as they are: {type(error).__name__}: {error}")
+    if os.environ.get("PACELINE_PRECISION", "") not in ("", "Disabled"):
+        try:
+            from paceline import _precision
+
+            _precision.install()
+        except BaseException as error:
+            say(f"models compute as they are written: {type(error).__name__}: {error}")
     asked = os.environ.get("PACELINE_COMMUNICATION", "")
     if asked not in ("", "Disabled") or (asked != "Disabled" and any(os.environ.get(name) == "1" for name in AIAK)):
         try:

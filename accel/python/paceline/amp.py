@@ -11,7 +11,8 @@ In either case the model answers in float32, so the loss is computed in it. Nume
 LossScaler is torch.amp.GradScaler without the host waiting for the device in each step. GradScaler works with every optimizer of paceline.optim too;
 either folds the unscaling into the step.
 
-Works on the caller's model in place, in the caller's thread; what it cannot do is an error before anything has changed.
+Works on the caller's model in place, in the caller's thread; what it cannot do is an error before anything has changed. In a job whose numerics
+are of a lesser class the model and the optimizer stay as they are, and a line says so.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from paceline import optim
+from paceline import _precision, optim
 from paceline._amp_scaler import LossScaler
+from paceline._inject import say
 from paceline.optim._fused import MASTER, Fused
 
 __all__ = ["LossScaler", "decorate"]
@@ -31,11 +33,17 @@ LEVELS = ("O1", "O2")
 DTYPES = (torch.bfloat16, torch.float16)
 _OURS: dict[type, type] = {torch.optim.Adam: optim.Adam, torch.optim.AdamW: optim.AdamW, torch.optim.SGD: optim.SGD}
 decorated: list[str] = []  # for explain(): what has been asked for in this process
+left: list[str] = []  # and what, of the last time, was not done
 
 
 def decorate(model: Any, optimizer: Any = None, level: str = "O1", dtype: torch.dtype = torch.bfloat16) -> Any:
     """The model, which stays the same object, and the optimizer where one was given."""
     device = _check(model, optimizer, level, dtype)
+    why = _precision.allowed()
+    if why:
+        say(f"paceline.amp.decorate: the model is left as it is: {why}")
+        left[:] = [f"paceline.amp.decorate left a model as it is: {why}"]
+        return model if optimizer is None else (model, optimizer)
     if level == "O2":
         optimizer = _optimizer_with_masters(optimizer)
         _to_sixteen_bits(model, optimizer, dtype)
@@ -116,27 +124,28 @@ class _Forward:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         if self.level == "O2":
-            args, options = _cast(args, torch.float32, self.dtype), _cast(options, torch.float32, self.dtype)
+            args, options = cast(args, torch.float32, self.dtype), cast(options, torch.float32, self.dtype)
         with torch.autocast(self.device, dtype=self.dtype):
             if self.inner is not None:
                 answer = self.inner(*args, **options)
             else:
                 answer = type(self.model).forward(self.model, *args, **options)
-        return _cast(answer, self.dtype, torch.float32)
+        return cast(answer, self.dtype, torch.float32)
 
 
-def _cast(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
+def cast(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
+    """Every tensor of one dtype in it in the other; what holds them is left whole where it can be."""
     if isinstance(value, torch.Tensor):
         return value.to(new) if value.dtype is old else value
     if isinstance(value, dict):
-        changed = {key: _cast(part, old, new) for key, part in value.items()}
+        changed = {key: cast(part, old, new) for key, part in value.items()}
         if type(value) is dict:
             return changed
         for key, part in changed.items():
             value[key] = part
         return value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_cast(part, old, new) for part in value))
+        return type(value)(*(cast(part, old, new) for part in value))
     if type(value) in (list, tuple):
-        return type(value)(_cast(part, old, new) for part in value)
+        return type(value)(cast(part, old, new) for part in value)
     return value

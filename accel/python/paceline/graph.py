@@ -24,6 +24,8 @@ program may then call its function itself, which makes the step as always:
     except paceline.graph.Refused as reason:
         loss = train(batch, labels)
 
+With PACELINE_CUDA_GRAPH=Disabled (spec.acceleration.cudaGraph of a job), or PACELINE_DISABLE=1, every step is made as always.
+
 Not for several threads at once. What a step does besides asking the device (counting, logging) happens in the first calls and never again.
 """
 
@@ -32,6 +34,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +43,7 @@ import torch
 from paceline import _graph_facts as facts
 from paceline import _graph_watch as watch
 from paceline import _marks
+from paceline._inject import disabled, say
 from paceline.optim._fused import Fused
 
 __all__ = ["Refused", "WholeStep"]
@@ -47,10 +51,30 @@ __all__ = ["Refused", "WholeStep"]
 # Before that DistributedDataParallel may rebuild its buckets.
 _WARMUP_OF_DDP = 11
 captured: list[str] = []  # for explain(): what has been captured in this process
+_refusal: list[str] = []  # likewise: why the last one that was refused was
+
+
+def why_none() -> str:
+    off = _why_off()
+    return off or (f"the last step was refused: {_refusal[0]}" if _refusal else "no step has been captured yet")
+
+
+def _why_off() -> str:
+    """Empty where steps are captured; else why the job has them made as always."""
+    told = os.environ.get("PACELINE_CUDA_GRAPH", "")
+    if disabled():
+        return "PACELINE_DISABLE=1"
+    if told in ("", "Auto"):
+        return ""
+    return f"PACELINE_CUDA_GRAPH is {told}" + ("" if told == "Disabled" else ", neither Auto nor Disabled")
 
 
 class Refused(RuntimeError):
     """This step cannot be a captured one, and nothing of it has happened: what is in the way, and what to do."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        _refusal[:] = [why]
 
 
 class Cuda:
@@ -125,6 +149,9 @@ class WholeStep:
         self._function, self._model, self._optimizers = function, model, optimizers
         self._warmup, self._examine = warmup, examine
         self._backend = Cuda() if backend is None else backend
+        self._off = _why_off()
+        if self._off:
+            say(f"{what}steps are made as always: {self._off}")
         self.recapture()
 
     def recapture(self) -> None:
@@ -143,6 +170,8 @@ class WholeStep:
         return self._replay is not None
 
     def __call__(self, *args: Any, **options: Any) -> Any:
+        if self._off:
+            return self._function(*args, **options)
         inputs = facts.Inputs(args, options)
         if self._replay is None:
             self._check(inputs)

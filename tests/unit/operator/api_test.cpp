@@ -292,6 +292,12 @@ TEST(Environment, WhatIsAcceleratedIsTheJobsAndThenTheTemplatesToSay) {
       {{{"mode", "Manual"}, {"numerics", "Lossy"}, {"compression", "Int8"}},
        {{{"name", "PACELINE_COMMUNICATION_COMPRESSION"}, {"value", "Disabled"}}},
        {{"NUMERICS", "Lossy"}, {"COMMUNICATION", "Auto"}}},
+      {{{"mode", "Manual"}, {"numerics", "Lossy"}, {"precision", "O1"}, {"cudaGraph", "Disabled"}},
+       none,
+       {{"NUMERICS", "Lossy"}, {"PRECISION", "O1"}, {"CUDA_GRAPH", "Disabled"}}},
+      {{{"mode", "Manual"}, {"numerics", "Lossy"}, {"precision", "TF32"}, {"cudaGraph", "Auto"}},
+       {{{"name", "PACELINE_PRECISION"}, {"value", "Disabled"}}},
+       {{"NUMERICS", "Lossy"}}},
   };
   for (const Case& test : cases) {
     auto document = minimal();
@@ -314,7 +320,11 @@ std::string shown(const std::optional<api::Acceleration>& acceleration) {
   return acceleration->profile + " " + std::string(api::to_string(acceleration->numerics)) +
          (acceleration->loader ? " loader" : "") + (acceleration->optimizer ? " optimizer" : "") +
          (acceleration->communication ? " communication" : "") +
-         (acceleration->compression.empty() ? "" : " " + acceleration->compression);
+         (acceleration->compression.empty() ? "" : " " + acceleration->compression) +
+         (acceleration->precision == api::Precision::kUnchanged
+              ? ""
+              : " " + std::string(api::to_string(acceleration->precision))) +
+         (acceleration->cuda_graph ? "" : " no graphs");
 }
 
 TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
@@ -325,6 +335,7 @@ TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
   };
   const nlohmann::json empty = nlohmann::json::object();
   const nlohmann::json lossy = {{"mode", "Manual"}, {"numerics", "Lossy"}, {"compression", "Int8"}};
+  const nlohmann::json precise = {{"mode", "Manual"}, {"numerics", "Lossy"}, {"precision", "O2"}};
   const Case cases[] = {
       {nullptr, nullptr, "nothing"},
       {nullptr, empty, " Reordered loader optimizer communication"},
@@ -351,6 +362,18 @@ TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
       {lossy, {{"numerics", "Reordered"}, {"optimizer", "Auto"}}, "p Reordered optimizer"},
       {lossy, {{"numerics", "Lossy"}, {"compression", "FP16"}}, "p Lossy communication FP16"},
       {{{"mode", "Disabled"}}, lossy, "p Lossy communication Int8"},
+      // Precision: likewise never unless it is named, and in its class alone.
+      {nullptr, precise, " Lossy O2"},
+      {precise, nullptr, "p Lossy O2"},
+      {precise, {{"precision", "Disabled"}}, "nothing"},
+      {precise, {{"numerics", "Lossy"}, {"precision", "TF32"}}, "p Lossy TF32"},
+      {precise, {{"numerics", "Reordered"}, {"loader", "Auto"}}, "p Reordered loader"},
+      {precise, {{"numerics", "Bitwise"}}, "nothing"},
+      // Graphs: on unless they are turned off.
+      {nullptr, {{"mode", "Manual"}, {"cudaGraph", "Disabled"}}, " Reordered no graphs"},
+      {{{"cudaGraph", "Disabled"}}, {{"numerics", "Bitwise"}, {"mode", "Manual"}}, "p Bitwise no graphs"},
+      {{{"cudaGraph", "Disabled"}, {"mode", "Manual"}}, {{"cudaGraph", "Auto"}}, "nothing"},
+      {{{"cudaGraph", "Disabled"}}, {{"mode", "Disabled"}}, "nothing"},
   };
   for (const Case& test : cases) {
     auto document = minimal();
@@ -421,6 +444,25 @@ TEST(Compression, RefusedWhereItContradicts) {
               testing::HasSubstr("contradicts communication: Disabled"));
   EXPECT_THAT(wrong({{"compression", 8}}), testing::HasSubstr("compression: 8 is not a string"));
   EXPECT_EQ(wrong({{"compression", "Disabled"}, {"mode", "Disabled"}}), "");
+}
+
+TEST(Precision, RefusedWhereItContradicts) {
+  const auto wrong = [](const nlohmann::json& acceleration) {
+    auto document = minimal();
+    document["spec"]["acceleration"] = acceleration;
+    return error_of(document);
+  };
+  EXPECT_THAT(wrong({{"precision", "O1"}}),
+              testing::HasSubstr("spec.acceleration.precision: \"O1\" loses precision, which only numerics: Lossy "
+                                 "allows; write numerics: Lossy beside it"));
+  EXPECT_THAT(wrong({{"precision", "TF32"}, {"numerics", "Reordered"}}), testing::HasSubstr("loses precision"));
+  EXPECT_THAT(wrong({{"precision", "O2"}, {"numerics", "Lossy"}, {"mode", "Disabled"}}),
+              testing::HasSubstr("contradicts mode: Disabled"));
+  EXPECT_THAT(wrong({{"precision", "O3"}, {"numerics", "Lossy"}}), testing::HasSubstr("Disabled, TF32, O1, O2"));
+  EXPECT_THAT(wrong({{"precision", true}}), testing::HasSubstr("spec.acceleration.precision: true"));
+  EXPECT_THAT(wrong({{"cudaGraph", "Auto"}, {"mode", "Disabled"}}), testing::HasSubstr("contradicts mode: Disabled"));
+  EXPECT_THAT(wrong({{"cudaGraph", "On"}}), testing::HasSubstr("spec.acceleration.cudaGraph: \"On\""));
+  EXPECT_EQ(wrong({{"precision", "Disabled"}, {"cudaGraph", "Disabled"}, {"mode", "Disabled"}}), "");
 }
 
 TEST(RuntimeProfile, BadOneNamesTheField) {

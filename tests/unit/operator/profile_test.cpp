@@ -41,7 +41,7 @@ TEST(RuntimeProfiles, JobThatNamesOneWaitsForIt) {
   EXPECT_EQ(bench.job("j")["status"]["reason"], "RuntimeProfileInvalid");
   bench.cluster().poke(
       kube::kRuntimeProfiles, "", "quick",
-      R"({"spec":{"acceleration":{"loader":"Disabled","numerics":"Lossy","compression":"PowerSGD:rank=2"}}})");
+      R"({"spec":{"acceleration":{"loader":"Disabled","numerics":"Lossy","compression":"PowerSGD:rank=2","precision":"O1","cudaGraph":"Disabled"}}})");
   bench.settle();
   EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
   EXPECT_EQ(optimizers(bench, "j"), (std::multiset<std::string>{"Auto", "Auto"}));
@@ -50,7 +50,9 @@ TEST(RuntimeProfiles, JobThatNamesOneWaitsForIt) {
                                                             {"loader", "Disabled"},
                                                             {"optimizer", "Auto"},
                                                             {"communication", "Auto"},
-                                                            {"compression", "PowerSGD:rank=2"}}));
+                                                            {"compression", "PowerSGD:rank=2"},
+                                                            {"precision", "O1"},
+                                                            {"cudaGraph", "Disabled"}}));
 }
 
 TEST(RuntimeProfiles, DefaultServesWhoNamesNoneAndAGangKeepsWhatItHas) {

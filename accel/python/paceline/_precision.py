@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In what a program computes that does not know Paceline. Off unless the job asks:
+
+PACELINE_PRECISION=TF32   products of float32 matrices on a GPU by TF32: PyTorch's own two switches, which the program may set otherwise.
+PACELINE_PRECISION=O1     what the program calls of its models runs under torch.autocast in bfloat16, and answers in float32.
+PACELINE_PRECISION=O2     the model and optimizer that the program gives to paceline.accelerate: O2 exchanges the optimizer, which nobody else can.
+
+and PACELINE_NUMERICS=Lossy: each of them loses precision.
+
+O1 replaces `torch.nn.Module.__call__` in place. Only the outermost call of a module that has float32 parameters is changed, and none where the
+program has autocast on already, or in a loader's worker, under torch.jit.trace, or within torch.compile (which takes autocast from around it).
+bfloat16 needs no loss scaling. Nothing is asked of a GPU before the program's first model on one.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import os
+import threading
+from typing import Any, Callable
+
+import torch
+from torch.utils.data import get_worker_info
+
+from paceline._inject import disabled, say
+
+LEVELS = ("TF32", "O1", "O2")
+_ASKS_BY_DEVICE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)
+LIMIT = 64  # classes of models told of
+switch = "off (PACELINE_PRECISION is not set)"
+everywhere = False  # whether O1 is in every module
+_undo: list[Callable[[], None]] = []
+_seen: collections.OrderedDict[str, str] = (
+    collections.OrderedDict()
+)  # class of a model: why it is left as it is, or empty
+
+
+def allowed() -> str:
+    """Empty where the job's class allows what loses precision; else why not. A program that no job runs is its own judge."""
+    numerics = os.environ.get("PACELINE_NUMERICS", "")
+    return "" if numerics in ("", "Lossy") else f"it is of class Lossy, and PACELINE_NUMERICS is {numerics}"
+
+
+def asked() -> str:
+    """One of LEVELS if the job asks for it, empty if not; then `switch` says why not."""
+    global switch
+    told = os.environ.get("PACELINE_PRECISION", "")
+    if told in ("", "Disabled"):
+        switch = f"off (PACELINE_PRECISION is {told or 'not set'})"
+        return ""
+    numerics = os.environ.get("PACELINE_NUMERICS", "") or "Reordered"
+    if told not in LEVELS:
+        switch = f"off (PACELINE_PRECISION is {told}, none of Disabled, {', '.join(LEVELS)})"
+    elif numerics != "Lossy":
+        switch = f"off (PACELINE_PRECISION is {told}, which is of class Lossy, and PACELINE_NUMERICS is {numerics})"
+    else:
+        return told
+    say(f"models compute as they are written: {switch[5:-1]}")
+    return ""
+
+
+def install() -> None:
+    global switch, everywhere
+    level = asked()
+    if level == "TF32":
+        switch = use_tf32()
+    elif level == "O2":
+        switch = (
+            "off (O2 exchanges the optimizer, which only the program can: "
+            "model, optimizer, loader = paceline.accelerate(model, optimizer, loader))"
+        )
+        say(f"models compute as they are written: {switch[5:-1]}")
+    elif level == "O1":
+        _patch(torch.nn.Module)
+        everywhere = True
+        switch = "on (PACELINE_PRECISION is O1: models under torch.autocast in bfloat16)"
+
+
+def uninstall() -> None:
+    """Puts the originals back."""
+    global switch, everywhere
+    while _undo:
+        _undo.pop()()
+    everywhere = False
+    _seen.clear()
+    switch = "off (uninstalled)"
+
+
+def use_tf32() -> str:
+    """By the older of PyTorch's two ways to say it: it sets both, and programs that use either may go on."""
+    if not torch.version.cuda:
+        return "off (TF32 is of GPUs, and this PyTorch is built without CUDA)"
+    import warnings
+
+    matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # newer ones would rather be told in their own way, which older ones do not have
+        before = matmul.allow_tf32, convolution.allow_tf32
+        matmul.allow_tf32 = convolution.allow_tf32 = True
+    _undo.append(functools.partial(setattr, matmul, "allow_tf32", before[0]))
+    _undo.append(functools.partial(setattr, convolution, "allow_tf32", before[1]))
+    return "on (float32 products on a GPU of capability 8.0 or more by TF32)"
+
+
+def seen() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "state": "off" if why else "on",
+            "reason": why,
+            "text": f"as it is written ({why})" if why else "under torch.autocast in bfloat16",
+        }
+        for name, why in _seen.items()
+    ]
+
+
+# -- O1 in every module ------------------------------------------------------------------------------------------------
+
+
+class _Inside(threading.local):
+    model = False
+
+
+def _patch(kind: Any) -> None:
+    from paceline.amp import cast
+
+    original = kind.__call__
+    inside = _Inside()
+    compiler = getattr(torch, "compiler", None)
+    compiling = getattr(compiler, "is_compiling", None) or (lambda: False)
+    half, whole = torch.bfloat16, torch.float32
+
+    @functools.wraps(original)
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if compiling() or inside.model:
+            return original(self, *args, **kwargs)
+        device = _device_of(self)
+        if not device:
+            return original(self, *args, **kwargs)
+        inside.model = True
+        try:
+            with torch.autocast(device, dtype=half):
+                answer = original(self, *args, **kwargs)
+            return cast(answer, half, whole)
+        finally:
+            inside.model = False
+
+    kind.__call__ = __call__
+    _undo.append(functools.partial(setattr, kind, "__call__", original))
+
+
+def _device_of(model: Any) -> str:
+    """The type of the device whose autocast this model is to run under; empty where it is left as it is. Never raises."""
+    try:
+        first = next(model.parameters(), None)
+        if first is None or get_worker_info() is not None or disabled():
+            return ""  # a loss, an activation: what it is given is float32 already
+        device = first.device.type
+        why = _why_not(model, first, device)
+        name = f"{type(model).__module__}.{type(model).__qualname__}"
+        if name not in _seen or _seen[name] != why:
+            _seen[name] = why
+            if len(_seen) > LIMIT:
+                _seen.popitem(last=False)
+        return "" if why else device
+    except Exception:  # a module may have anything in the place of its parameters
+        return ""
+
+
+def _why_not(model: Any, first: Any, device: str) -> str:
+    if device not in ("cpu", "cuda"):
+        return f"its parameters are on {device}"
+    if first.dtype is not torch.float32:
+        return f"its parameters are {str(first.dtype)[6:]}: the program has chosen"
+    if _autocast_is_on(device):
+        return "the program has autocast on"
+    if isinstance(model, torch.jit.ScriptModule) or torch.jit.is_tracing():
+        return "TorchScript"
+    if device == "cuda" and not _has_bfloat16(first.device.index):
+        return "a GPU of a capability below 8.0, which has no bfloat16"
+    return ""
+
+
+def _autocast_is_on(device: str) -> bool:
+    if _ASKS_BY_DEVICE:
+        return bool(torch.is_autocast_enabled(device))
+    return bool(torch.is_autocast_enabled() if device == "cuda" else torch.is_autocast_cpu_enabled())
+
+
+@functools.cache
+def _has_bfloat16(index: int) -> bool:
+    return torch.version.cuda is None or torch.cuda.get_device_capability(index)[0] >= 8
