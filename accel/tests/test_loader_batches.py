@@ -17,7 +17,13 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
-from paceline.loader import DataLoader, RecordShards, TokenBatches  # noqa: E402 - where it lies is known only now
+from paceline.loader import (  # noqa: E402 - where it lies is known only now
+    DataLoader,
+    RecordShards,
+    ShardSampler,
+    TokenBatches,
+    _report,
+)
 
 
 def lengths_like_texts(count: int = 6000) -> list[int]:
@@ -196,3 +202,58 @@ def test_wrong_arguments_are_named_with_a_remedy(tmp_path: Path) -> None:
             TokenBatches(*arguments, **options)
     assert list(TokenBatches([], 9)) == [] and TokenBatches([], 9).balance()["waiting"] == 0
     assert list(TokenBatches(numpy.array([2, 2]), 9)) in ([[0, 1]], [[1, 0]])
+
+
+class Rows(torch.utils.data.Dataset[Any]):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((8192,), float(index))
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_the_next_epoch_is_begun_ahead(tmp_path: Path, tells: bool) -> None:
+    """Of both orders that follow from the epoch; a state that is loaded between two epochs makes one that was begun in vain."""
+    for number in range(4):
+        numpy.save(tmp_path / f"{number}.npy", numpy.arange(10))
+    shards = RecordShards([tmp_path / f"{number}.npy" for number in range(4)])
+
+    def passes(kind: Any, made: Any, **options: Any) -> tuple[list[Any], str]:
+        loader = kind(Rows(), num_workers=2, persistent_workers=True, **options)
+        seen = []
+        for epoch in range(4):
+            if tells or epoch == 3:
+                made.set_epoch(epoch)
+            if epoch == 3:
+                made.load_state_dict(made.state_dict(2))
+            seen.append([batch[:, 0].tolist() for batch in loader])
+        return seen, _report.account_of(loader).line()
+
+    for make in (lambda: ShardSampler(shards, seed=3), lambda: TokenBatches([*range(1, 41)], 60, seed=3)):
+        how = "sampler" if isinstance(make(), ShardSampler) else "batch_sampler"
+        size = {"batch_size": 4} if how == "sampler" else {}
+        expected, _ = passes(torch.utils.data.DataLoader, made := make(), **{how: made}, **size)
+        got, line = passes(DataLoader, made := make(), **{how: made}, **size, ahead=True)
+        assert got == expected and (expected[0] != expected[1]) == tells
+        # Who has not told the epoch before is taken for one that will; then not.
+        begun, vain = (2, 1) if tells else (1, 2)
+        assert f"{begun} epochs begun ahead, {vain} more in vain" in line, line
+
+
+def test_a_foreseen_epoch_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = TokenBatches(lengths_like_texts(500), 700, seed=6)
+    planned: list[int] = []
+    plan = TokenBatches._planned
+
+    def counted(self: TokenBatches, sequence: torch.Tensor, ranks: int) -> Any:
+        planned.append(self.epoch)
+        return plan(self, sequence, ranks)
+
+    monkeypatch.setattr(TokenBatches, "_planned", counted)
+    first, second = list(batches), list(batches._in_epoch(1))
+    batches.set_epoch(1)
+    assert list(batches) == second != first and planned == [0, 1]
+    list(batches._in_epoch(2))
+    batches.set_epoch(3)
+    assert list(batches) not in (first, second) and planned == [0, 1, 2, 3]

@@ -32,11 +32,16 @@ from torch.utils.data import (
 )
 from torch.utils.data import dataloader as torch_loader
 
+from paceline.loader._sampler import ShardSampler
+from paceline.loader._token_batches import TokenBatches
+
 MISSES_IN_A_ROW = 2
 LONGEST = 4_000_000  # samples; about 0.2 s
 # Iterated twice they give the same, or what their generator says. Subclasses may do anything.
 DRAWING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
-SAMPLERS = (SequentialSampler, DistributedSampler, *DRAWING)
+# Their order follows from the epoch that they are told.
+TOLD = (DistributedSampler, ShardSampler, TokenBatches)
+SAMPLERS = (SequentialSampler, *TOLD, *DRAWING)
 
 
 def why_not(loader: Any) -> str:
@@ -54,8 +59,9 @@ def why_not(loader: Any) -> str:
     generator = getattr(sampler, "generator", None)
     if generator is not None and generator.device.type != "cpu":
         return f"a generator on {generator.device.type}"
-    if len(sampler) > LONGEST:
-        return f"an order of {len(sampler)} samples takes too long to be drawn twice"
+    drawn = 0 if type(sampler) is ShardSampler else len(sampler._lengths if type(sampler) is TokenBatches else sampler)
+    if drawn > LONGEST:
+        return f"an order of {drawn} samples takes too long to be drawn twice"
     if said:
         return ""
     if loader.worker_init_fn is not None:
@@ -113,11 +119,11 @@ class Order:
         self._sampler = _sampler_of(loader)
         self._workers = loader.num_workers
         self._most = loader.num_workers * loader.prefetch_factor
-        self._epochs: list[int] = []  # that a DistributedSampler was told
+        self._epochs: list[int] = []  # that one of TOLD was told
 
     def begins(self) -> None:
         """The program has begun a pass."""
-        if type(self._sampler) is DistributedSampler:
+        if type(self._sampler) in TOLD:
             self._epochs = [*self._epochs[-1:], self._sampler.epoch]
 
     def foreseen(self) -> list[tuple[int, Any]]:
@@ -130,10 +136,14 @@ class Order:
             if given is None and type(twin) is RandomSampler:
                 # It takes a seed from the default generator, and numbers from one of its own.
                 twin.generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_(generator=twin.generator)))
-        if type(twin) is DistributedSampler:
+        if type(twin) in TOLD:
             # A program that has never told the epoch will not begin now.
             forgotten = len(self._epochs) == 2 and self._epochs[0] == self._epochs[1]
-            twin.epoch += 0 if forgotten else 1
+            epoch = twin.epoch + (0 if forgotten else 1)
+            if type(twin) is DistributedSampler:
+                twin.epoch = epoch
+            else:
+                twin = self._sampler._in_epoch(epoch)
         outer = twin
         if self._outer is not self._sampler:
             outer = copy.copy(self._outer)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from collections.abc import Iterator
 from typing import Any
@@ -52,6 +53,17 @@ class ShardSampler(Sampler[int]):
 
     def _whole(self) -> _resume.Ranges:
         return [(0, len(self._shards))] if len(self._shards) else []
+
+    @property
+    def epoch(self) -> int:
+        return int(self._order.epoch)
+
+    def _in_epoch(self, epoch: int) -> ShardSampler:
+        """Another one, whose next pass is what this one's would be after set_epoch."""
+        twin = copy.copy(self)
+        twin._order = Order.from_buffer_copy(self._order)
+        twin.set_epoch(epoch)
+        return twin
 
     def set_epoch(self, epoch: int) -> None:
         """Another epoch begins at its begin; the same one stays where it was told to go on."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import array
+import copy
 import ctypes
 import functools
 import zlib
@@ -131,6 +132,20 @@ class TokenBatches(Sampler[Any]):
         self._first = 0
         self._past: list[list[int]] = []  # what ranks before these had of the epoch: batches, by rank
         self._made: _Plan | None = None
+        self._twin: TokenBatches | None = None  # of an epoch that was foreseen
+
+    @property
+    def epoch(self) -> int:
+        return int(self._batching.epoch)
+
+    def _in_epoch(self, epoch: int) -> TokenBatches:
+        """Another one, whose next pass is what this one's would be after set_epoch. Its plan is kept for this one."""
+        twin = copy.copy(self)
+        twin._order, twin._batching = Order.from_buffer_copy(self._order), _Batching.from_buffer_copy(self._batching)
+        twin._twin = None
+        twin.set_epoch(epoch)
+        self._twin = twin
+        return twin
 
     def set_epoch(self, epoch: int) -> None:
         """Another epoch begins at its begin; the same one stays where it was told to go on."""
@@ -169,6 +184,9 @@ class TokenBatches(Sampler[Any]):
         return _Plan(samples[: int(ends[-1]) if len(ends) else 0], ends, ranks)
 
     def _plan(self) -> _Plan:
+        twin, self._twin = self._twin, None
+        if self._made is None and twin is not None and (twin.epoch, twin._past) == (self.epoch, self._past):
+            self._made = twin._made
         if self._made is None:
             sequence = self._sequence()
             for firsts in self._past:
