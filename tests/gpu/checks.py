@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks of a GPU share: a list of functions, each run whatever became of the others, with a line for each."""
+"""What the checks of a GPU share: a list of functions, each run whatever became of the others, with a line for each; and rows of results, which
+tests/gpu/run prints together at its end."""
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import paceline
 import torch
@@ -12,10 +18,20 @@ import torch
 Check = Callable[[], None]
 
 
+def emit(row: Mapping[str, Any]) -> None:
+    """A line of JSON into the file that PACELINE_GPU_RESULTS names, at once: what ends later takes nothing away. Without one it is printed."""
+    told = os.environ.get("PACELINE_GPU_RESULTS")
+    if told:
+        with Path(told).open("a") as file:
+            file.write(json.dumps(row) + "\n")
+    else:
+        print(json.dumps(row), flush=True)
+
+
 def run(checks: list[Check]) -> int:
     """0 where all passed, else 1."""
     print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}")
-    failed = 0
+    failed: list[str] = []
     for function in checks:
         name = function.__name__.replace("_", " ")
         try:
@@ -23,8 +39,9 @@ def run(checks: list[Check]) -> int:
             torch.cuda.synchronize()
             print(f"passed: {name}")
         except Exception:
-            failed += 1
+            failed.append(name)
             print(f"FAILED: {name}\n{traceback.format_exc()}")
     print(paceline.explain())
-    print(f"{len(checks) - failed} checks passed, {failed} failed")
+    print(f"{len(checks) - len(failed)} checks passed, {len(failed)} failed")
+    emit({"checks": Path(sys.argv[0]).stem, "passed": len(checks) - len(failed), "failed": failed})
     return 1 if failed else 0

@@ -4,22 +4,24 @@ that a step must move over the bytes a second that a copy on this device moves, 
 
 Gradients are new tensors before every step, made outside the time, as zero_grad(set_to_none=True) leaves them. Times are medians of CUDA
 events around the step, each step taken twice: on an idle device, so that the host's part counts; and with work queued in front, as behind
-a backward pass, so that the device's part alone is seen. Host time is of the call itself, on the idle device. Each row ends as a line of
-JSON; `ratio` is PyTorch's usual code over ours on the idle device, `ratio_device` behind queued work; above 1 is better.
+a backward pass, so that the device's part alone is seen. Host time is of the call itself, on the idle device. Each row is a line of
+JSON as soon as it is measured, and one that fails leaves the others; `ratio` is PyTorch's usual code over ours on the idle device, `ratio_device` behind queued work; above 1 is better.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import json
 import statistics
+import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from checks import emit
 from paceline import optim
 from paceline.optim import _report
 
@@ -251,50 +253,57 @@ def race(row: Row, rounds: int, warm_up: int) -> dict[str, Contender]:
     return contenders
 
 
-def main() -> None:
+def measure(row: Row, rate: float, rounds: int, warm_up: int) -> None:
+    contenders = race(row, rounds, warm_up)
+    elements = sum(parameter.numel() for parameter in contenders["ours"].parameters)
+    floor = row.bytes_per_element * elements / rate * 1e3
+    results = {name: contender.results(warm_up) for name, contender in contenders.items()}
+    goal = f", goal {row.goal_ms} ms (H200)" if row.goal_ms else ""
+    print(f"\n{row.name}: {elements / 1e6:.1f} M elements, floor {floor:.3f} ms{goal}")
+    for name, (idle, queued, host) in results.items():
+        print(
+            f"  {name:16} {idle:8.3f} ms, behind work {queued:8.3f} ms = {floor / queued:4.0%} of the copy's rate, host {host:7.0f} us"
+        )
+    outcome = _report.outcome_of(ours_of[-1])
+    if outcome.where != "the GPU":
+        raise RuntimeError(f"ours was PyTorch's own step: {outcome.device}")
+    emit(
+        {
+            "benchmark": row.name,
+            "ratio": round(results[row.usual][0] / results["ours"][0], 3),
+            "ratio_device": round(results[row.usual][1] / results["ours"][1], 3),
+            "baseline": row.usual,
+            "idle_ms": {name: round(one[0], 4) for name, one in results.items()},
+            "device_ms": {name: round(one[1], 4) for name, one in results.items()},
+            "host_us": {name: round(one[2], 1) for name, one in results.items()},
+            "floor_ms": round(floor, 4),
+            "share_of_copy_rate": round(floor / results["ours"][1], 3),
+            "goal_ms": row.goal_ms,
+        }
+    )
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--warm-up", type=int, default=5)
     options = parser.parse_args()
     rate = copy_rate()
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}: a copy moves {rate / 1e12:.2f} TB/s")
-    lines = []
+    emit({"benchmark": "copy", "device": torch.cuda.get_device_name(), "tb_per_s": round(rate / 1e12, 3)})
+    failed = 0
     for row in rows():
-        contenders = race(row, options.rounds, options.warm_up)
-        elements = sum(parameter.numel() for parameter in contenders["ours"].parameters)
-        floor = row.bytes_per_element * elements / rate * 1e3
-        results = {name: contender.results(options.warm_up) for name, contender in contenders.items()}
-        goal = f", goal {row.goal_ms} ms (H200)" if row.goal_ms else ""
-        print(f"\n{row.name}: {elements / 1e6:.1f} M elements, floor {floor:.3f} ms{goal}")
-        for name, (idle, queued, host) in results.items():
-            print(
-                f"  {name:16} {idle:8.3f} ms, behind work {queued:8.3f} ms = {floor / queued:4.0%} of the copy's rate, host {host:7.0f} us"
-            )
-        outcome = _report.outcome_of(ours_of[-1])
-        if outcome.where != "the GPU":
-            raise SystemExit(f"gpu: ours was PyTorch's own step: {outcome.device}")
-        lines.append(
-            {
-                "benchmark": row.name,
-                "ratio": round(results[row.usual][0] / results["ours"][0], 3),
-                "ratio_device": round(results[row.usual][1] / results["ours"][1], 3),
-                "baseline": row.usual,
-                "idle_ms": {name: round(one[0], 4) for name, one in results.items()},
-                "device_ms": {name: round(one[1], 4) for name, one in results.items()},
-                "host_us": {name: round(one[2], 1) for name, one in results.items()},
-                "floor_ms": round(floor, 4),
-                "share_of_copy_rate": round(floor / results["ours"][1], 3),
-                "goal_ms": row.goal_ms,
-            }
-        )
+        try:
+            measure(row, rate, options.rounds, options.warm_up)
+        except Exception as error:  # the other rows are to be had all the same
+            failed = 1
+            print(f"FAILED: {row.name}\n{traceback.format_exc()}")
+            emit({"benchmark": row.name, "error": f"{type(error).__name__}: {error}"[:300]})
         ours_of.clear()
-        del contenders
         gc.collect()
         torch.cuda.empty_cache()
-    print()
-    for line in lines:
-        print(json.dumps(line))
+    return failed
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

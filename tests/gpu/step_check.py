@@ -5,14 +5,13 @@ steps as always, what is refused, and both times. Prints a line for each check; 
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from checks import Check, run
+from checks import Check, emit, run
 from paceline import optim
 from paceline.amp import LossScaler
 from paceline.graph import Refused, WholeStep
@@ -250,7 +249,7 @@ def times_of_a_step_as_always_and_captured() -> None:
             call(*batch)
         torch.cuda.synchronize()
         row[f"{name}_ms"] = round((time.perf_counter() - began) * 5, 4)
-    print(json.dumps({"bench": "whole_step", **row, "ratio": round(row["eager_ms"] / row["captured_ms"], 2)}))
+    emit({"benchmark": "whole step", **row, "ratio": round(row["eager_ms"] / row["captured_ms"], 2)})
 
 
 if __name__ == "__main__":
