@@ -312,38 +312,3 @@ def test_a_module_moved_between_steps_is_followed() -> None:
     expected = [parameter.detach() - 1.9 for parameter in model.parameters()]
     optimizer.step()
     assert all(torch.allclose(p, e, atol=1e-6) for p, e in zip(model.parameters(), expected))
-
-
-@pytest.mark.skipif(not NEW, reason="fully_shard came with PyTorch 2.6")
-def test_sharded_parameters_are_torchs_and_clip_by_the_norm_of_all(train_by_fork: Train, runtime: Path) -> None:
-    run = train_by_fork(
-        f"""
-        sys.path.insert(0, {str(runtime / "python")!r})
-        from paceline import optim
-        from paceline.optim import _report
-        from torch.distributed.fsdp import fully_shard
-        torch.set_num_threads(1)
-        dist.init_process_group("gloo")
-        kept = []
-        def run(kind, clip):
-            model = fully_shard(small())
-            optimizer = kind(model.parameters(), lr=0.05, **({{"max_grad_norm": 0.1}} if kind is optim.AdamW and clip else {{}}))
-            kept.append(optimizer)
-            for number in range(10):
-                torch.manual_seed(100 * number + dist.get_rank())
-                optimizer.zero_grad()
-                loss_of(model, (torch.randn(8, 4), torch.randn(8))).backward()
-                if clip and kind is not optim.AdamW:
-                    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-                optimizer.step()
-            return [p.full_tensor().detach() for p in model.parameters()]
-        for clip in (False, True):
-            for one, other in zip(run(optim.AdamW, clip), run(torch.optim.AdamW, clip)):
-                assert torch.allclose(one, other, atol=1e-6), (clip, (one - other).abs().max())
-        print(*_report.lines())
-        dist.destroy_process_group()
-        """,
-        ranks=2,
-        PACELINE_DISABLE="1",
-    )
-    assert run.code == 0 and run.output.count("4 by PyTorch (a parameter of type DTensor)") >= 2, run.output

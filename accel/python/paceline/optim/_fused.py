@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 import torch
 
-from paceline.optim import _device, _native, _report
+from paceline.optim import _device, _native, _report, _sharded
 from paceline.optim._native import HALVES, Table, Tensor
 
 MASTER = "master_param"
@@ -26,6 +26,7 @@ class Fused:
     state: dict[Tensor, dict[str, Any]]
     max_grad_norm: float | None = None
     master_weights: bool = True
+    _of_elements = True  # no element's update depends on others
     # Of the last step with max_grad_norm, before clipping and after unscaling. On a GPU it is a tensor there, and reading it waits.
     grad_norm: float | Tensor | None = None
     _step_supports_amp_scaling = _SCALER_LEAVES_ATTRIBUTES
@@ -72,7 +73,7 @@ class Fused:
             self._scaler = None
 
     def _left_to_torch(self) -> bool:
-        return any(why for _, _, why in self._candidates())
+        return any(why or _sharded.is_one(parameter) for _, parameter, why in self._candidates())
 
     def _candidates(self) -> Iterator[tuple[dict[str, Any], Tensor, str]]:
         """Every parameter with a gradient, and why it is torch's to update (empty: it is ours)."""
@@ -88,13 +89,21 @@ class Fused:
                         f"paceline.optim.{type(self).__name__}: parameter {position} of group {index} has a gradient of layout "
                         f"{grad.layout}. Give it a dense one (sparse=False in nn.Embedding), or its own torch.optim.SparseAdam"
                     )
-                why = missing or (f"{option}=True" if option else _native.why_not(parameter, grad))
+                why = missing or (f"{option}=True" if option else self._why_not(parameter, grad))
                 if why and self.master_weights and parameter.dtype in HALVES:
                     raise RuntimeError(
                         f"paceline.optim.{type(self).__name__}: parameter {position} of group {index} is {parameter.dtype}, and "
                         f"its float32 master is not kept here ({_report.outcome_of(self).device or why}). Pass master_weights=False to train without one"
                     )
                 yield group, parameter, why
+
+    def _why_not(self, parameter: Tensor, grad: Tensor) -> str:
+        if not _sharded.is_one(parameter):
+            return _native.why_not(parameter, grad)
+        if not self._of_elements:
+            return "shards of tensors, whose norms are of all ranks"
+        why = _sharded.why_apart(parameter, grad)
+        return why or _native.why_not(_sharded.local(parameter.detach()), _sharded.local(grad.detach()))
 
     def _update(self) -> None:
         if _device.step(self):
@@ -135,6 +144,8 @@ class Fused:
             multiplier = self._take_scale(table)
             if multiplier == 0:
                 return
+        elif self.max_grad_norm is not None and self._has_shards():
+            multiplier = self._clip_shards(multiplier, bool(others))
         elif others and (multiplier != 1 or self.max_grad_norm is not None):
             self._scale_in_place(multiplier)
             multiplier = 1.0
@@ -166,12 +177,30 @@ class Fused:
             multiplier *= _native.clip_factor(self.grad_norm, self.max_grad_norm)
         return multiplier
 
+    def _with_grad(self) -> list[Tensor]:
+        return [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+
+    def _has_shards(self) -> bool:
+        return any(map(_sharded.is_one, self._with_grad()))
+
+    def _clip_shards(self, multiplier: float, in_place: bool) -> float:
+        """All ranks ask for the norm here, whoever updates their shards. Answers what is left to multiply by."""
+        assert self.max_grad_norm is not None
+        grads = [p.grad for p in self._with_grad()]
+        self.grad_norm = _sharded.norm(grads) * multiplier
+        multiplier *= _native.clip_factor(self.grad_norm, self.max_grad_norm)
+        if not in_place:
+            return multiplier
+        for grad in grads:
+            grad.mul_(multiplier)  # type: ignore[union-attr]
+        return 1.0
+
     def _scale_in_place(self, multiplier: float) -> None:
         """Where torch updates some of the parameters, it needs the gradients unscaled and clipped."""
-        with_grad = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        with_grad = self._with_grad()
         if multiplier != 1:
             for parameter in with_grad:
-                parameter.grad.mul_(multiplier)
+                parameter.grad.mul_(multiplier)  # type: ignore[union-attr]
         if self.max_grad_norm is not None:
             self.grad_norm = float(torch.nn.utils.clip_grad_norm_(with_grad, self.max_grad_norm))
 
@@ -208,15 +237,17 @@ class Fused:
         return self._written
 
     @staticmethod
-    def _kept(state: dict[str, Any], key: str, base: Tensor) -> Tensor:
-        """A float32 state tensor that lies as the parameter does: as it is, converted, or new."""
+    def _kept(state: dict[str, Any], key: str, parameter: Tensor, base: Tensor) -> Tensor:
+        """A float32 state tensor that lies as the parameter does: as it is, converted, or new. Of a shard it is one too."""
         found = state.get(key)
-        if found is None:
-            found = torch.zeros_like(base, dtype=torch.float32, memory_format=torch.preserve_format)
+        own = None if found is None else _sharded.local(found.detach())
+        if own is None:
+            kept = torch.zeros_like(base, dtype=torch.float32, memory_format=torch.preserve_format)
         else:
-            found = _native.laid_out_as(base, found.detach(), torch.float32)
-        state[key] = found
-        return found
+            kept = _native.laid_out_as(base, own, torch.float32)
+        if kept is not own or not _sharded.is_one(found):
+            state[key] = _sharded.like(parameter, kept)
+        return kept
 
     @staticmethod
     def _count(state: dict[str, Any], base: Tensor) -> Tensor:
@@ -233,11 +264,15 @@ class Fused:
         if base.dtype not in HALVES or not self.master_weights:
             state.pop(MASTER, None)
             return None
-        master = state.get(MASTER)
-        if master is None or master.dtype is not torch.float32:
-            master = state[MASTER] = base.to(torch.float32)
+        found = state.get(MASTER)
+        if found is None or found.dtype is not torch.float32:
+            master = base.to(torch.float32)
+            state[MASTER] = _sharded.like(parameter, master)
             return master
-        master = state[MASTER] = _native.laid_out_as(base, master)
+        own = _sharded.local(found)
+        master = _native.laid_out_as(base, own)
+        if master is not own:
+            state[MASTER] = _sharded.like(parameter, master)
         if self._versions().get(id(parameter)) != parameter._version:
             changed = master.to(base.dtype) != base
             master.copy_(torch.where(changed, base.to(torch.float32), master))

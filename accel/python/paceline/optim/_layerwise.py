@@ -20,6 +20,8 @@ def _check(name: str, value: Any, good: bool, wanted: str) -> None:
 
 
 class _Layerwise(Fused, torch.optim.Optimizer):
+    _of_elements = False
+
     def _torch_step(self) -> None:
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -88,7 +90,7 @@ class LAMB(_Layerwise):
     def _add(self, table: Table, group: dict[str, Any], parameter: Tensor) -> None:
         state = self.state[parameter]
         base = table.base_of(parameter)
-        states = (self._kept(state, "exp_avg", base), self._kept(state, "exp_avg_sq", base), None)
+        states = (self._kept(state, "exp_avg", parameter, base), self._kept(state, "exp_avg_sq", parameter, base), None)
         table.add(
             parameter, base, parameter.grad, states, self._master(parameter, base, state), self._count(state, base)
         )
@@ -171,7 +173,7 @@ class LARS(_Layerwise):
         state = self.state[parameter]
         base = table.base_of(parameter)
         first = state.get("momentum_buffer") is None
-        buffer = self._kept(state, "momentum_buffer", base) if group["momentum"] else None
+        buffer = self._kept(state, "momentum_buffer", parameter, base) if group["momentum"] else None
         master = self._master(parameter, base, state)
         flags = _native.FIRST if first else 0
         table.add(parameter, base, parameter.grad, (buffer, None, None), master, flags=flags)

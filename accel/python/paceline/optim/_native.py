@@ -14,6 +14,7 @@ import torch
 
 from paceline import _library
 from paceline._memory import mark_written
+from paceline.optim import _sharded
 
 Tensor = torch.Tensor
 
@@ -131,10 +132,10 @@ class Table:
 
     def base_of(self, parameter: Tensor) -> Tensor:
         """The parameter, or a dense copy that is written back after the step."""
-        base = parameter.detach()
+        base = own = _sharded.local(parameter.detach())
         if not is_dense(base):
             base = torch.empty_like(base).copy_(base)
-            self._write_back.append((parameter, base))
+            self._write_back.append((own, base))
         return base
 
     def add(
@@ -148,7 +149,7 @@ class Table:
         flags: int = 0,
     ) -> None:
         """`states`, `master` and `step` are float32 and laid out as `base`; the gradient may not be."""
-        grad = laid_out_as(base, grad)
+        grad = laid_out_as(base, _sharded.local(grad))
         self._keep.append(grad)
         self._keep.append(base)
         self.written.append(parameter)
@@ -184,8 +185,8 @@ class Table:
             group.grad_multiplier = grad_multiplier
         check(functions().step(groups, len(groups), self._address(), len(self), torch.get_num_threads()))
         self.done = True
-        for parameter, base in self._write_back:
-            parameter.detach().copy_(base)
+        for own, base in self._write_back:
+            own.copy_(base)
         mark_written(self.written)
 
 

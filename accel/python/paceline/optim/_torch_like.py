@@ -61,8 +61,12 @@ class _AdamLike(Fused):
     def _add(self, table: Table, group: dict[str, Any], parameter: Tensor) -> None:
         state = self.state[parameter]
         base = table.base_of(parameter)
-        third = self._kept(state, "max_exp_avg_sq", base) if group["amsgrad"] else None
-        states = (self._kept(state, "exp_avg", base), self._kept(state, "exp_avg_sq", base), third)
+        third = self._kept(state, "max_exp_avg_sq", parameter, base) if group["amsgrad"] else None
+        states = (
+            self._kept(state, "exp_avg", parameter, base),
+            self._kept(state, "exp_avg_sq", parameter, base),
+            third,
+        )
         table.add(
             parameter, base, parameter.grad, states, self._master(parameter, base, state), self._count(state, base)
         )
@@ -165,7 +169,7 @@ class SGD(Fused, torch.optim.SGD):
         state = self.state[parameter]
         base = table.base_of(parameter)
         first = state.get("momentum_buffer") is None
-        buffer = self._kept(state, "momentum_buffer", base) if group["momentum"] else None
+        buffer = self._kept(state, "momentum_buffer", parameter, base) if group["momentum"] else None
         master = self._master(parameter, base, state)
         flags = _native.FIRST if first else 0
         table.add(parameter, base, parameter.grad, (buffer, None, None), master, flags=flags)
