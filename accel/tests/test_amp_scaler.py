@@ -4,6 +4,7 @@ where it has none, and what it refuses. On a GPU's side of it, without one: test
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import struct
@@ -222,3 +223,25 @@ def test_what_cannot_be_done_is_said_with_a_remedy(monkeypatch: pytest.MonkeyPat
     with pytest.raises(RuntimeError, match="its first step cannot be captured.*make one step before"):
         LossScaler().scale(torch.ones(()))
     assert torch.equal(params[0], before)
+
+
+def test_it_is_a_gradscaler_for_who_asks() -> None:
+    scaler = LossScaler(**FACTORS)
+    assert isinstance(scaler, THEIRS or torch.cuda.amp.GradScaler)
+    assert (scaler.get_growth_factor(), scaler.get_backoff_factor(), scaler.get_growth_interval()) == (1.7, 0.3, 3)
+    scaler.set_growth_interval(2)
+    leaf = torch.ones(3, requires_grad=True)
+    optimizer = torch.optim.SGD([leaf], lr=0.1)
+    for _ in range(2):
+        scaler.scale(leaf.sum()).backward()
+        scaler.step(optimizer, None)  # as Accelerate calls it
+        with pytest.raises(RuntimeError, match="copied or saved after update"):
+            copy.deepcopy(scaler)
+        scaler.update()
+        optimizer.zero_grad()
+    twin = copy.deepcopy(scaler)
+    assert twin.state_dict() == scaler.state_dict() and scaler.get_scale() == float32(1000 * 1.7)
+    twin.update(3.0)
+    assert (twin.get_scale(), scaler.get_scale()) == (3.0, float32(1000 * 1.7))
+    with pytest.raises(RuntimeError, match="takes no closure"):
+        scaler.step(optimizer, lambda: None)

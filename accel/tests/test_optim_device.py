@@ -8,10 +8,12 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from programs import ROOT, Train
 
 FAKE = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build/release")) / "accel/tests/fake_cuda/libcuda.so.1"
 
+THEIRS = getattr(getattr(torch, "amp", None), "GradScaler", None)
 BEGIN = """
 import ctypes, copy
 fake = ctypes.CDLL(os.environ["FAKE"], mode=ctypes.RTLD_GLOBAL)
@@ -370,3 +372,25 @@ print("reached the end")
 """,
         PACELINE_KERNELS=str(empty),
     )
+
+
+@pytest.mark.skipif(THEIRS is None, reason="a scaler for the CPU came with PyTorch 2.3")
+def test_a_scaler_of_torchs_takes_16_bit_parameters_in_scaled_step(on_fake: Train) -> None:
+    on_fake("""
+for dtype in (torch.bfloat16, torch.float16):
+    ours, theirs = leaves(dtype), leaves(dtype)
+    pairs = [(p, optim.AdamW(p, max_grad_norm=0.5), torch.amp.GradScaler("cpu", init_scale=8.0)) for p in (ours, theirs)]
+    for number in range(3):
+        for params, optimizer, scaler in pairs:
+            on_gpu(params is ours)
+            scaler.scale(torch.ones(()))
+            give(params, number, 8.0)
+            if number == 1:
+                params[0].grad[2, 3] = float("inf")
+            optimizer.scaled_step(scaler)
+            scaler.update()
+    assert [scaler.get_scale() for _, _, scaler in pairs] == [4.0, 4.0]
+    assert float(pairs[0][1].state[ours[0]]["step"]) == 2
+    compare(pairs[0][1], pairs[1][1])
+print("reached the end")
+""")

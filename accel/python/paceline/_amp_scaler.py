@@ -29,7 +29,11 @@ class _Of:
         self.found: list[Tensor] = []  # not 0: a gradient was not finite
 
 
-class LossScaler:
+# Trainers ask whether they were given one of this class. Nothing of its own __init__ runs here, and all that it does with gradients is overridden.
+_Theirs: Any = getattr(getattr(torch, "amp", None), "GradScaler", None) or torch.cuda.amp.GradScaler
+
+
+class LossScaler(_Theirs):  # type: ignore[misc, valid-type]
     """torch.amp.GradScaler's arguments, methods and checkpoints, and its results to the bit:
 
         scaler = paceline.amp.LossScaler()
@@ -41,7 +45,7 @@ class LossScaler:
     may be captured in a CUDA graph. On a GPU it takes the optimizers of paceline.optim, which look for infinities in the pass over the gradients
     that clipping needs, and PyTorch's with fused=True. On the CPU, where nobody waits for a device, it takes every optimizer.
 
-    `unscale_` before `step`, for clipping by hand, works as with GradScaler. get_scale() and state_dict() wait for the device. One device for each
+    It is a GradScaler for who asks (isinstance), and takes its place in trainers. `unscale_` before `step`, for clipping by hand, works as with GradScaler. get_scale() and state_dict() wait for the device. One device for each
     scaler; not for gradients that ranks hold parts of (FSDP).
     """
 
@@ -68,6 +72,14 @@ class LossScaler:
         self._scale: Tensor | None = None
         self._tracker: Tensor | None = None
         self._optimizers: dict[int, _Of] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._optimizers:
+            raise RuntimeError(f"{_WHAT}it can be copied or saved after update() alone, not between step() and that")
+        return dict(self.__dict__)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
 
     def is_enabled(self) -> bool:
         return self._enabled
@@ -146,7 +158,9 @@ class LossScaler:
         """optimizer.step() with gradients divided by the scale, which changes nothing where one of them is not finite."""
         if not self._enabled:
             return optimizer.step(*args, **options)
-        if args or options:
+        if any(
+            value is not None for value in (*args, *options.values())
+        ):  # some trainers pass on that there is no closure
             raise RuntimeError(f"{_WHAT}step takes no closure or other arguments: a skipped step cannot be repeated")
         of = self._of(optimizer)
         if of.stage == STEPPED:

@@ -64,7 +64,9 @@ class Fused:
         so the scaler's own pass over the gradients is left out. scaler.update() follows as usual."""
         states = getattr(scaler, "_per_optimizer_states", None)
         ready = states is not None and scaler.is_enabled() and getattr(scaler, "_scale", None) is not None
-        if not ready or states[id(self)]["stage"].name != "READY" or self._left_to_torch():
+        # On a GPU the scaler's own pass stays: what it finds there is of the device, and the host does not wait for it.
+        on_device = any(p.device.type == _device.KIND for p in self._with_grad())
+        if not ready or states[id(self)]["stage"].name != "READY" or on_device or self._left_to_torch():
             return scaler.step(self)
         self._scaler = scaler
         try:
