@@ -348,3 +348,27 @@ def test_wrong_arguments_are_named() -> None:
         with pytest.raises(error, match=said):
             WholeStep(*arguments, **options)
     assert graph.__all__ == ["Refused", "WholeStep"]
+
+
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="a PyTorch without torch.compile")
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_torch_compile_has_made_is_captured_too(whole: bool) -> None:
+    """Of the model, or of the step."""
+    compiled: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    theirs, ours, device = Training(), Training(), Kept()
+    function: Callable[..., Any] = ours
+    if whole:
+        function = torch.compile(lambda batch: ours(batch), backend=backend)
+    else:
+        ours.model = torch.compile(ours.model, backend=backend)
+    step = WholeStep(function, model=ours.model, optimizer=ours.optimizer, backend=device)
+    for number in range(6):
+        assert torch.equal(step(batch_of(number))["loss"], theirs(batch_of(number))["loss"]), number
+    assert step.is_captured and device.replays == 3 and compiled
+    for one, other in zip(theirs.model.state_dict().values(), ours.model.state_dict().values()):
+        assert torch.equal(one, other)

@@ -117,7 +117,8 @@ class Cuda:
 class WholeStep:
     """See above. `model` and `optimizer` (or a list of them) are what the step trains: what it takes for granted of them is watched. Tensors of
     the answer are the same ones after every replay: clone what is to be kept. `warmup` is at least 2, with DistributedDataParallel 11.
-    examine=False leaves out looking at the operations, for models that cannot be run so (torch.compile)."""
+    What torch.compile has made may be in it: the
+    operations that are looked at are then those of the program, what is captured is what was compiled. examine=False leaves out looking at them."""
 
     def __init__(
         self,
