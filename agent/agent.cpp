@@ -79,11 +79,13 @@ void Agent::probe() {
   Looked looked = look_back();
   Settings settings = read_settings(root_, hardware, looked.pci);
   auto earlier = counters_.compare(settings.counters, began);
-  const auto findings =
-      run_checks(Node(hardware, std::move(settings), std::move(earlier), std::move(looked.registrations)));
+  const Node node(hardware, std::move(settings), std::move(earlier), std::move(looked.registrations));
+  const auto findings = run_checks(node);
+  metrics_.counted(read_device_counters(root_, hardware), hardware.gpu.gpus);
   metrics_.probed(hardware, clock_.steady() - began);
-  metrics_.placed(relate(hardware));
-  metrics_.checked(findings);
+  if (options_.probed) options_.probed(hardware);
+  metrics_.placed(node.fabric);
+  metrics_.checked(findings, device_statuses(node, findings));
   if (options_.documents != nullptr) options_.documents->put(clock_.wall(), hardware, findings);
   runtime_ = runtime();
   uplink_.put({std::move(hardware), findings, runtime_});

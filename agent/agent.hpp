@@ -41,6 +41,8 @@ struct AgentOptions {
   Documents* documents = nullptr;
   /// How far injection is, asked from the loop's thread; empty: this agent does not inject.
   std::function<Summary()> runtime = {};
+  /// Told of every probe, from the loop's thread.
+  std::function<void(const Hardware&)> probed = {};
 };
 
 class Agent {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "agent/probe/nvml.hpp"
+
 namespace paceline::agent {
 namespace {
 
@@ -55,6 +57,27 @@ std::string mig_resource(std::string_view profile) {
   std::string name = "nvidia.com/mig-" + std::string(profile);
   std::replace(name.begin(), name.end(), '+', '.');
   return name;
+}
+
+bool is_accelerator_resource(std::string_view name) {
+  if (name.starts_with("nvidia.com/mig-")) return true;
+  if (name.ends_with(".shared")) name.remove_suffix(std::string_view(".shared").size());
+  return std::ranges::any_of(rows(), [&](const Row& row) { return row.kind.resource == name; });
+}
+
+const Gpu* gpu_of_device(std::string_view resource, std::string_view id, const std::vector<Gpu>& gpus) {
+  if (const auto share = id.find("::"); share != std::string_view::npos) id = id.substr(0, share);
+  if (resource.ends_with(".shared")) resource.remove_suffix(std::string_view(".shared").size());
+  const bool part = resource.starts_with("nvidia.com/mig-");
+  const std::string_view whole = part ? std::string_view("nvidia.com/gpu") : resource;
+  const std::string address = sysfs_address(id);
+  const auto found = std::ranges::find_if(gpus, [&](const Gpu& gpu) {
+    if (gpu.resource != whole || id.empty()) return false;
+    if (std::ranges::find(gpu.mig_uuids, id) != gpu.mig_uuids.end()) return true;
+    const bool counted = whole == "nvidia.com/gpu";  // others' indices are not ours
+    return !part && (gpu.uuid == id || gpu.pci_address == address || (counted && std::to_string(gpu.index) == id));
+  });
+  return found == gpus.end() ? nullptr : &*found;
 }
 
 bool is_pci_bridge(const PciFunction& function) { return function.class_code >> 8U == 0x0604; }

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "agent/probe/hardware.hpp"
 
@@ -21,6 +22,13 @@ const AcceleratorKind* accelerator_kind(const PciFunction& function);
 
 /// "nvidia.com/mig-1g.10gb" for the profile "1g.10gb"; a profile with media extensions, "1g.10gb+me", ends in ".me".
 std::string mig_resource(std::string_view profile);
+
+/// A resource of this table: a whole device, a share of one, or a part of it.
+bool is_accelerator_resource(std::string_view name);
+
+/// The GPU behind a device that the kubelet gave out as this resource under this id; null where the id names none of these. Ids are UUIDs, PCI addresses or
+/// indices, as the vendors' device plugins choose; "::" and a number end that of a shared one.
+const Gpu* gpu_of_device(std::string_view resource, std::string_view id, const std::vector<Gpu>& gpus);
 
 /// PCI-to-PCI bridge: a root port, or a port of a switch.
 bool is_pci_bridge(const PciFunction& function);

@@ -113,6 +113,9 @@ struct Gpu {
   std::string nvlink_domain = {};  // "clusterUuid/cliqueId"; empty: the links end inside this node
   std::optional<NvLinkFabric> nvlink_fabric = {};
   std::vector<std::string> mig_profiles = {};  // one entry per MIG device: "1g.10gb"
+  // "GPU-5d1b…" and "MIG-ab12…", as device plugins name what they give to a pod. They identify the machine: never published, never recorded.
+  std::string uuid = {};
+  std::vector<std::string> mig_uuids = {};
   bool operator==(const Gpu&) const = default;
 };
 

@@ -96,8 +96,16 @@ class Nvml final : public GpuLibrary {
       if (fabric.status == kSuccess && fabric.state == nvml::kFabricCompleted)
         gpu.nvlink_domain = nvlink_domain_key(fabric.cluster_uuid, fabric.clique);
     }
+    gpu.uuid = uuid_of(device);
     read_links(device, gpu);
     read_mig(device, gpu);
+  }
+
+  std::string uuid_of(Device device) const {
+    std::array<char, 96> uuid{};
+    if (call_.uuid == nullptr || call_.uuid(device, uuid.data(), uuid.size()) != kSuccess) return {};
+    uuid.back() = '\0';
+    return uuid.data();
   }
 
   void read_links(Device device, Gpu& gpu) const {
@@ -153,6 +161,7 @@ class Nvml final : public GpuLibrary {
       const std::string_view full = name.data();  // "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
       const auto at = full.rfind(" MIG ");
       if (at != std::string_view::npos) gpu.mig_profiles.emplace_back(full.substr(at + 5));
+      if (auto uuid = uuid_of(part); !uuid.empty()) gpu.mig_uuids.push_back(std::move(uuid));
     }
     std::sort(gpu.mig_profiles.begin(), gpu.mig_profiles.end());
   }

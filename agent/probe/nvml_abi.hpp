@@ -64,6 +64,7 @@ struct Functions {
   Return (*mig_mode)(Device, unsigned int*, unsigned int*) = nullptr;
   Return (*mig_count)(Device, unsigned int*) = nullptr;
   Return (*mig_device)(Device, unsigned int, Device*) = nullptr;
+  Return (*uuid)(Device, char*, unsigned int) = nullptr;
 
   /// False when a function of the first group is missing.
   bool bind(void* library) {
@@ -83,6 +84,7 @@ struct Functions {
     find(mig_mode, "nvmlDeviceGetMigMode");
     find(mig_count, "nvmlDeviceGetMaxMigDeviceCount");
     find(mig_device, "nvmlDeviceGetMigDeviceHandleByIndex");
+    find(uuid, "nvmlDeviceGetUUID");
     return find(init, "nvmlInit_v2") && find(shutdown, "nvmlShutdown") && find(count, "nvmlDeviceGetCount_v2") &&
            find(by_index, "nvmlDeviceGetHandleByIndex_v2") && find(name, "nvmlDeviceGetName") &&
            find(memory, "nvmlDeviceGetMemoryInfo") && find(pci, "nvmlDeviceGetPciInfo_v3") &&

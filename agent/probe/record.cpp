@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <set>
 
+#include "agent/probe/counters.hpp"
 #include "agent/probe/record_scrub.hpp"
 
 namespace paceline::agent {
@@ -64,6 +65,7 @@ class Recorder {
       const auto real = resolve(folder / name);
       if (!real) continue;
       copy(*real, {"type", "speed", "mtu", "operstate", "carrier", "qos/trust", "qos/pfc"});
+      counters(*real, CounterKind::Of::kNic);
       for (const char* point : {"ecn/roce_np/enable", "ecn/roce_rp/enable"}) {
         for (const auto& priority : list_names(*real / point)) copy(*real / point, {priority.c_str()});
       }
@@ -101,9 +103,8 @@ class Recorder {
       link(*real / "device");
       for (const auto& number : list_names(*real / "ports")) {
         const fs::path port = *real / "ports" / number;
-        copy(port, {"state", "phys_state", "link_layer", "rate", "counters/link_downed", "counters/symbol_error",
-                    "counters/excessive_buffer_overrun_errors", "counters/local_link_integrity_errors",
-                    "hw_counters/rnr_nak_retry_err"});
+        copy(port, {"state", "phys_state", "link_layer", "rate"});
+        counters(port, CounterKind::Of::kRdmaPort);
         for (const auto& index : list_names(port / "gids")) {
           const auto gid = read_text(port / "gids" / index);
           if (!gid || gid->find_first_not_of("0:") == std::string::npos) continue;
@@ -154,6 +155,12 @@ class Recorder {
   void copy(const fs::path& folder, std::initializer_list<const char*> names) {
     for (const char* name : names) {
       if (auto text = read_text(folder / name)) add(below(folder / name), *text + "\n");
+    }
+  }
+
+  void counters(const fs::path& folder, CounterKind::Of of) {
+    for (const CounterKind& kind : counter_kinds()) {
+      if (kind.of == of) copy(folder, {kind.file});
     }
   }
 

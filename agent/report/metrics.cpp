@@ -19,6 +19,8 @@
 #include <utility>
 
 #include "agent/probe/root.hpp"
+#include "agent/report/device_counters.hpp"
+#include "common/telemetry/text_sink.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -43,9 +45,10 @@ double cpu_seconds() {
 }  // namespace
 
 struct Metrics::Impl {
-  using Way = std::array<std::string, 3>;  // GPU, NIC, class
+  using Way = std::array<std::string, 3>;     // GPU, NIC, class
+  using Device = std::array<std::string, 3>;  // check, GPU, NIC
 
-  explicit Impl(const std::string& node_name) : node{{"node", node_name}} {}
+  explicit Impl(const std::string& node_name) : name(node_name), node{{"node", node_name}} {}
 
   prometheus::Gauge& gauge(const std::string& name, const std::string& help, const prometheus::Labels& more = {}) {
     return prometheus::BuildGauge().Name(name).Help(help).Labels(node).Register(registry).Add(more);
@@ -54,6 +57,7 @@ struct Metrics::Impl {
     return prometheus::BuildCounter().Name(name).Help(help).Labels(node).Register(registry).Add(more);
   }
 
+  const std::string name;
   const prometheus::Labels node;
   prometheus::Registry registry;
   prometheus::Gauge& gpus = gauge("paceline_node_gpus", "GPUs that the vendor's library shows");
@@ -79,6 +83,14 @@ struct Metrics::Impl {
           .Help("How many devices of the node a check found in this status; the node itself counts as one")
           .Labels(node)
           .Register(registry);
+  prometheus::Family<prometheus::Gauge>& device_status =
+      prometheus::BuildGauge()
+          .Name("paceline_gdr_check_status")
+          .Help(
+              "What a check says of a GPU, a NIC or a pair of them: 0 ok, 1 warn, 2 fail; no series: skipped or not "
+              "known")
+          .Labels(node)
+          .Register(registry);
   prometheus::Family<prometheus::Gauge>& look_time =
       prometheus::BuildGauge()
           .Name("paceline_agent_look_timestamp_seconds")
@@ -96,6 +108,9 @@ struct Metrics::Impl {
   std::map<Way, prometheus::Gauge*> ways;
   std::map<std::string, prometheus::Gauge*> looks;
   std::map<std::pair<std::string, std::string>, prometheus::Gauge*> checks;  // by id and status
+  std::map<Device, prometheus::Gauge*> devices;
+  std::vector<CounterReading> readings;
+  std::vector<Gpu> linked;  // GPUs with their NVLinks
 };
 
 Metrics::Metrics(const std::string& node, const std::string& version) : impl_(std::make_unique<Impl>(node)) {
@@ -125,8 +140,6 @@ void Metrics::probed(const Hardware& hardware, std::chrono::nanoseconds took) {
 }
 
 void Metrics::placed(const Fabric& fabric) {
-  constexpr std::size_t kMostGpus = 32;
-  constexpr std::size_t kMostNics = 64;
   std::set<Impl::Way> present;
   for (std::size_t gpu = 0; gpu < std::min(fabric.gpus.size(), kMostGpus); ++gpu) {
     for (std::size_t nic = 0; nic < std::min(fabric.nics.size(), kMostNics); ++nic) {
@@ -147,7 +160,7 @@ void Metrics::placed(const Fabric& fabric) {
   });
 }
 
-void Metrics::checked(const std::vector<Finding>& findings) {
+void Metrics::checked(const std::vector<Finding>& findings, const std::vector<DeviceStatus>& statuses) {
   std::map<std::pair<std::string, std::string>, int> counts;
   for (const auto& finding : findings) ++counts[{finding.id, std::string(to_string(finding.verdict))}];
   const std::lock_guard lock(impl_->mutex);
@@ -162,6 +175,27 @@ void Metrics::checked(const std::vector<Finding>& findings) {
     impl_->check_status.Remove(entry.second);
     return true;
   });
+  std::set<Impl::Device> told;
+  for (const auto& status : statuses) {
+    const Impl::Device device{status.check, status.gpu, status.nic};
+    told.insert(device);
+    auto& series = impl_->devices[device];
+    if (series == nullptr) {
+      series = &impl_->device_status.Add({{"check", status.check}, {"gpu", status.gpu}, {"nic", status.nic}});
+    }
+    series->Set(status.value);
+  }
+  std::erase_if(impl_->devices, [&](const auto& entry) {
+    if (told.contains(entry.first)) return false;
+    impl_->device_status.Remove(entry.second);
+    return true;
+  });
+}
+
+void Metrics::counted(std::vector<CounterReading> readings, std::vector<Gpu> gpus) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->readings = std::move(readings);
+  impl_->linked = std::move(gpus);
 }
 
 void Metrics::looked(const std::optional<WallTime>& pci_config, const std::optional<WallTime>& registrations) {
@@ -189,7 +223,10 @@ std::string Metrics::text() const {
   const std::lock_guard lock(impl_->mutex);
   impl_->memory.Set(resident_bytes());
   impl_->cpu.Increment(cpu_seconds() - impl_->cpu.Value());
-  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+  // Devices' own totals may start over, which a counter of prometheus-cpp cannot.
+  telemetry::TextSink devices;
+  export_device_counters(impl_->name, impl_->readings, impl_->linked, devices);
+  return prometheus::TextSerializer().Serialize(impl_->registry.Collect()) + devices.text();
 }
 
 }  // namespace paceline::agent

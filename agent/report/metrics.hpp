@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "agent/checks/check.hpp"
+#include "agent/checks/device_status.hpp"
+#include "agent/probe/counters.hpp"
 #include "agent/probe/fabric.hpp"
 #include "agent/probe/hardware.hpp"
 #include "common/base/clock.hpp"
@@ -25,7 +27,9 @@ class Metrics {
   void probed(const Hardware& hardware, std::chrono::nanoseconds took);
   /// How near GPUs and RDMA NICs are to each other: at most 32 of those and 64 of these.
   void placed(const Fabric& fabric);
-  void checked(const std::vector<Finding>& findings);
+  void checked(const std::vector<Finding>& findings, const std::vector<DeviceStatus>& statuses);
+  /// What devices count, as it stood at the last probe.
+  void counted(std::vector<CounterReading> readings, std::vector<Gpu> gpus);
   /// When PCI configuration and registrations were looked at; absent: not.
   void looked(const std::optional<WallTime>& pci_config, const std::optional<WallTime>& registrations);
   void published(bool wrote);

@@ -11,6 +11,8 @@
 #include <string>
 
 #include "agent/checks/check.hpp"
+#include "agent/checks/device_status.hpp"
+#include "agent/probe/counters.hpp"
 #include "agent/probe/fabric.hpp"
 #include "agent/probe/formats/nccl_xml.hpp"
 #include "agent/probe/probe.hpp"
@@ -32,8 +34,8 @@ struct File {
   std::string text;
 };
 
-const std::array<File, 44>& files() {
-  static const std::array<File, 44> all{{
+const std::array<File, 47>& files() {
+  static const std::array<File, 47> all{{
       {kGpu + "/vendor", "0x10de\n"},
       {kGpu + "/device", "0x2330\n"},
       {kGpu + "/class", "0x030200\n"},
@@ -78,6 +80,9 @@ const std::array<File, 44>& files() {
       {kNic + "/net/ibs0/qos/trust", "dscp\n"},
       {kNic + "/net/ibs0/ecn/roce_np/enable/3", "1\n"},
       {kPort + "/counters/link_downed", "1\n"},
+      {kPort + "/counters/port_rcv_data", "4096\n"},
+      {kPort + "/hw_counters/out_of_sequence", "1\n"},
+      {kNic + "/net/ibs0/statistics/rx_bytes", "4096\n"},
   }};
   return all;
 }
@@ -143,6 +148,10 @@ void probe(const fs::path& folder) {
   const auto findings = agent::run_checks(node);
   fuzz::require(findings.size() >= agent::checks().size(), "every check answers");
   for (const auto& finding : findings) fuzz::require(finding.evidence.size() <= 240, "evidence is short");
+  for (const auto& status : agent::device_statuses(node, findings))
+    fuzz::require(status.value >= 0 && status.value <= 2, "a status is ok, warn or fail");
+  for (const auto& reading : agent::read_device_counters(root, hardware))
+    fuzz::require(!reading.nic.empty(), "a counter is a device's");
   for (const auto& file : agent::record_machine(root, *library)) {
     fuzz::require(file.path == "nvml.json" || file.path.starts_with("sys/") || file.path.starts_with("proc/"),
                   "a recording holds files of sys and proc");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library with NVML's symbols, loaded by the real dlopen path in tests. FAKE_NVML_GPUS is how many GPUs of the DGX-like fixture it shows,
-// FAKE_NVML_FAIL names a call that fails, FAKE_NVML_BUSY the address of a GPU that works.
+// FAKE_NVML_FAIL names a call that fails, FAKE_NVML_BUSY the address of a GPU that works, FAKE_NVML_ERRORS how many errors of each kind an NVLink has (unset:
+// there are no NVLinks).
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -60,6 +61,20 @@ int nvmlDeviceGetMemoryInfo(void*, Memory* memory) {
 }
 int nvmlDeviceGetPciInfo_v3(void* device, Pci* pci) {
   std::snprintf(pci->bus_id, sizeof pci->bus_id, "%s", kBusIds[reinterpret_cast<std::uintptr_t>(device) - 1]);
+  return 0;
+}
+int nvmlDeviceGetUUID(void* device, char* uuid, unsigned int length) {
+  std::snprintf(uuid, length, "GPU-%d", static_cast<int>(reinterpret_cast<std::uintptr_t>(device) - 1));
+  return 0;
+}
+int nvmlDeviceGetNvLinkState(void*, unsigned int link, int* active) {
+  *active = 1;
+  return std::getenv("FAKE_NVML_ERRORS") != nullptr && link < 2 ? 0 : 2;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void*, unsigned int, Pci*) { return 3; }
+int nvmlDeviceGetNvLinkErrorCounter(void*, unsigned int, int kind, unsigned long long* errors) {
+  if (kind == 3) return 3;  // not every board counts every kind
+  *errors = static_cast<unsigned long long>(std::atoi(std::getenv("FAKE_NVML_ERRORS")));
   return 0;
 }
 int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** device) {

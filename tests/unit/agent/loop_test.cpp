@@ -171,6 +171,57 @@ TEST_F(ChangingMachine, ALinkThatGoesDownIsWrittenWithinFiveSeconds) {
   EXPECT_EQ(condition(status(), "FabricHealthy")["status"], "False");
 }
 
+TEST_F(ChangingMachine, WhatChangesIsInTheMetricsWithinFiveSeconds) {
+  const std::string port = "paceline_gdr_check_status{node=\"n1\",check=\"port-state\",gpu=\"\",nic=\"mlx5_0\"} ";
+  EXPECT_THAT(metrics_.text(), HasSubstr(port + "0\n"));
+  set_link(false);
+  tree_.write("sys/class/net/ens0/carrier_changes", "3\n");
+  run_for(5s);
+  EXPECT_THAT(metrics_.text(), HasSubstr(port + "2\n"));
+  EXPECT_THAT(metrics_.text(), HasSubstr("paceline_nic_up{node=\"n1\",nic=\"ens0\"} 0"));
+  EXPECT_THAT(metrics_.text(), HasSubstr("paceline_nic_link_changes_total{node=\"n1\",nic=\"ens0\"} 3"));
+  set_link(true);
+  run_for(40s);  // a link that was down is believed when it stays
+  EXPECT_THAT(metrics_.text(), HasSubstr(port + "0\n"));
+  tree_.remove("sys/class/infiniband/mlx5_0");
+  run_for(5s);
+  EXPECT_THAT(metrics_.text(), testing::Not(HasSubstr("nic=\"mlx5_0\"")));
+}
+
+/// Shows the GPUs that it is told to.
+class ChosenGpus final : public GpuLibrary {
+ public:
+  explicit ChosenGpus(std::vector<Gpu> gpus) : gpus(std::move(gpus)) {}
+  Result<std::vector<Gpu>> devices() override {
+    if (!gpus) return fail(Code::kUnavailable, Origin::kCuda, "Driver Not Loaded", true);
+    return *gpus;
+  }
+  std::optional<std::vector<Gpu>> gpus;
+};
+
+TEST_F(ChangingMachine, AGpuThatOnlyTheLibraryLostIsWrittenWithinFiveSeconds) {
+  ChosenGpus library(*library_->devices());
+  std::vector<std::size_t> probed;
+  AgentOptions options;
+  options.probed = [&](const Hardware& hardware) { probed.push_back(hardware.gpu.gpus.size()); };
+  agent_.emplace(tree_.root(), library, *publisher_, metrics_, clock_, options);
+  agent_->tick();
+  EXPECT_EQ(condition(status(), "GpuHealthy")["status"], "True");
+  const Gpu lost = library.gpus->back();
+  library.gpus->pop_back();
+  run_for(5s);
+  EXPECT_EQ(condition(status(), "GpuHealthy")["status"], "False");
+  EXPECT_THAT(condition(status(), "GpuHealthy")["message"].get<std::string>(), HasSubstr(lost.pci_address));
+  EXPECT_THAT(metrics_.text(), HasSubstr("paceline_node_report_complete{node=\"n1\"} 0"));
+  library.gpus->push_back(lost);
+  run_for(5s);
+  EXPECT_EQ(condition(status(), "GpuHealthy")["status"], "True");
+  library.gpus.reset();  // the driver is gone altogether
+  run_for(5s);
+  EXPECT_EQ(condition(status(), "GpuHealthy")["status"], "False");
+  EXPECT_EQ(probed, (std::vector<std::size_t>{4, 3, 4, 0}));
+}
+
 TEST_F(ChangingMachine, AFlappingLinkIsOneWriteUntilItSettles) {
   for (int i = 0; i < 10; ++i) {
     set_link(false);

@@ -118,7 +118,20 @@ TEST(GpuProbe, ReadsEveryGpuThroughTheLibrary) {
   const GpuReport report = probe_gpus(probe_pci(tree.root()), *library);
   EXPECT_EQ(report.problem, "");
   ASSERT_EQ(report.gpus.size(), 8U);
-  EXPECT_EQ(report.gpus[4], (Gpu{4, "NVIDIA H100 80GB HBM3", 81559, 1, "0000:9d:00.0", "nvidia.com/gpu"}));
+  Gpu fifth{4, "NVIDIA H100 80GB HBM3", 81559, 1, "0000:9d:00.0", "nvidia.com/gpu"};
+  fifth.uuid = "GPU-4";
+  EXPECT_EQ(report.gpus[4], fifth);
+}
+
+TEST(GpuProbe, AddsTheErrorsOfALinkThatTheLibraryCounts) {
+  const FakeNvml nvml("1");
+  const auto library = open_nvml(PACELINE_FAKE_NVML);
+  EXPECT_TRUE(library->devices()->front().nvlinks.empty());
+  ::setenv("FAKE_NVML_ERRORS", "5", 1);
+  const auto links = library->devices()->front().nvlinks;
+  ::unsetenv("FAKE_NVML_ERRORS");
+  ASSERT_EQ(links.size(), 2U);
+  EXPECT_EQ(links[1].errors, 15U);
 }
 
 TEST(GpuProbe, NamesAGpuThatFellOffTheBus) {

@@ -18,6 +18,7 @@
 #include "agent/report/metrics.hpp"
 #include "agent/report/publisher.hpp"
 #include "common/base/timestamp.hpp"
+#include "tests/unit/agent/node_tree.hpp"
 #include "tests/unit/agent/report_fixture.hpp"
 
 namespace paceline::agent {
@@ -180,7 +181,10 @@ TEST(AgentMetrics, AreAllInTheirDesign) {
   Metrics metrics("n1", "0");
   metrics.probed(machine(), 1s);
   metrics.placed(relate(recorded_machine("dgx-h100-like")));
-  metrics.checked(checked("nothing"));
+  metrics.checked(checked("nothing"), {{"acs", "GPU0", "mlx5_2", 2}});
+  const NodeTree tree("two-socket-pcie");
+  metrics.counted(read_device_counters(tree.root(), recorded_machine("two-socket-pcie")),
+                  recorded_machine("dgx-h100-like").gpu.gpus);
   std::istringstream lines(metrics.text());
   int families = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -189,7 +193,7 @@ TEST(AgentMetrics, AreAllInTheirDesign) {
     const std::string name = line.substr(7, line.find(' ', 7) - 7);
     EXPECT_THAT(design, HasSubstr("`" + name + "`"));
   }
-  EXPECT_EQ(families, 13);
+  EXPECT_EQ(families, 24);
 }
 
 TEST_F(PublisherTest, CreatesTheObjectOwnedByItsNode) {
