@@ -43,7 +43,7 @@ SteadyTime Injector::tick(const std::stop_token& stop) {
   // Each step is the next one's ground; the first that fails says so and is tried again after a pause.
   const bool leads = lead();
   if (!leads && state().reason == kStandingBy) return look_again;
-  if (!leads || !stage(stop) || !open_sockets() || !enroll(stop)) {
+  if (!leads || !stage(stop) || !keep_slots() || !open_sockets() || !enroll(stop)) {
     try_at_ = clock_.steady() + pause_;
     pause_ = std::min(pause_ * 2, options_.retry_most);
     return std::min(try_at_, look_again);
@@ -106,14 +106,25 @@ bool Injector::stage(const std::stop_token& stop) {
   return true;
 }
 
+/// Somebody may have removed the folders, and left the rest.
+bool Injector::keep_slots() {
+  if (slots_.whole()) return true;
+  spdlog::warn(
+      "folders of slots are gone from {}: making them again; pods that run keep the removed ones, out of the reach of "
+      "an agent that starts anew",
+      (options_.folder / "slots").string());
+  if (auto prepared = slots_.prepare(); !prepared) {
+    failed("NotStaged", prepared.error());
+    return false;
+  }
+  return true;
+}
+
 /// A slot is given out with its socket, and running pods find theirs again after a restart of ours: the folder is the same.
 bool Injector::open_sockets() {
   if (options_.sockets == nullptr) return true;
   for (const std::string& id : slots_.ids()) {
-    auto opened = options_.sockets->open(id, slots_.folder_of(id));
-    // Somebody may have removed the folders.
-    if (!opened && slots_.prepare()) opened = options_.sockets->open(id, slots_.folder_of(id));
-    if (!opened) {
+    if (auto opened = options_.sockets->open(id, slots_.folder_of(id)); !opened) {
       failed("NoSocket", opened.error());
       return false;
     }

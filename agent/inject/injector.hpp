@@ -62,6 +62,7 @@ class Injector final : public DevicePlugin {
 
   bool lead();
   bool stage(const std::stop_token& stop);
+  bool keep_slots();
   bool open_sockets();
   void name_pods(const std::stop_token& stop);
   bool enroll(const std::stop_token& stop);

@@ -43,6 +43,15 @@ Status Slots::prepare() const {
   return {};
 }
 
+bool Slots::whole() const {
+  const auto is_folder = [](const std::filesystem::path& path) {
+    struct stat is{};
+    return ::lstat(path.c_str(), &is) == 0 && S_ISDIR(is.st_mode);
+  };
+  return is_folder(folder_ / "assignments") &&
+         std::ranges::all_of(ids_, [&](const std::string& id) { return is_folder(folder_of(id)); });
+}
+
 bool Slots::knows(std::string_view id) const { return std::ranges::find(ids_, id) != ids_.end(); }
 
 Status Slots::assign(const std::string& id, const std::string& version) const {

@@ -24,6 +24,8 @@ class Slots {
 
   /// Makes what is missing.
   Status prepare() const;
+  /// Nothing is missing.
+  bool whole() const;
 
   const std::vector<std::string>& ids() const { return ids_; }
   /// The only check that an id from outside needs: no path is ever made of another.

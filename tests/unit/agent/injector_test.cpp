@@ -228,6 +228,28 @@ TEST_F(InjectorTest, AnEmptiedFolderIsFilledAgainAndSlotsAreIllMeanwhile) {
   EXPECT_TRUE(fs::is_directory(scratch_ / "node/slots/slot-0"));
 }
 
+TEST_F(InjectorTest, FoldersOfSlotsThatAloneAreGoneAreMadeAgainWithinASecond) {
+  run_for(1s);
+  const std::string runtime = mounted("slot-1");
+  for (const char* gone : {"node/slots", "node/slots/slot-1", "node/assignments"}) {
+    std::filesystem::remove_all(scratch_ / gone);
+    run_for(1s);
+    EXPECT_TRUE(std::filesystem::is_directory(scratch_ / "node/slots/slot-1")) << gone;
+    EXPECT_EQ(mounted("slot-1"), runtime) << gone;
+    EXPECT_TRUE(std::filesystem::exists(scratch_ / "node/assignments/slot-1")) << gone;
+    EXPECT_EQ(injector_->state().reason, "Served") << gone;
+  }
+  // What cannot be made is said, and tried again.
+  std::filesystem::remove_all(scratch_ / "node/slots");
+  std::ofstream(scratch_ / "node/slots") << "in the way";
+  run_for(2s);
+  EXPECT_EQ(injector_->state().reason, "NotStaged");
+  EXPECT_THAT(injector_->state().message, HasSubstr("node/slots"));
+  std::filesystem::remove(scratch_ / "node/slots");
+  run_for(1min);
+  EXPECT_EQ(injector_->state().reason, "Served");
+}
+
 TEST_F(InjectorTest, AnUpgradeKeepsTheSlotsFoldersAndWhatRunningPodsUse) {
   run_for(1s);
   const std::string running = mounted("slot-0");
@@ -236,7 +258,7 @@ TEST_F(InjectorTest, AnUpgradeKeepsTheSlotsFoldersAndWhatRunningPodsUse) {
   struct stat before{};
   ASSERT_EQ(::stat((scratch_ / "node/slots/slot-0").c_str(), &before), 0);
   upgrade("two");
-  kubelet_.used = SlotPods{{"slot-0", {"ns", "pod"}}};
+  kubelet_.used = SlotPods{{"slot-0", PodName{"ns", "pod"}}};
   run_for(1s);
   struct stat after{};
   ASSERT_EQ(::stat((scratch_ / "node/slots/slot-0").c_str(), &after), 0);
