@@ -17,7 +17,8 @@ bool same_secret(const std::string& a, const std::string& b) {
 std::string metrics(const EndpointState& state) {
   using telemetry::MetricType;
   telemetry::TextSink sink;
-  if (state.collector != nullptr) state.collector->export_metrics(sink);
+  const bool any = state.collector != nullptr && (!state.ranks || !state.ranks->empty());
+  if (any) state.collector->export_metrics(sink, state.ranks);
   const telemetry::Labels job{{"namespace", state.config->job_namespace}, {"job", state.config->job_name}};
   if (state.whole_job) {
     sink.family("paceline_job_restarts_total", MetricType::kCounter, "Restarts of the gang that failures have spent.");

@@ -2,6 +2,8 @@
 // What the launcher's HTTP endpoint answers: /healthz and /metrics to everybody, /v1/summary to who shows the job's token. Pure but for the collector.
 #pragma once
 
+#include <optional>
+#include <set>
 #include <string>
 
 #include "common/telemetry/collector.hpp"
@@ -13,8 +15,9 @@ namespace paceline::launcher {
 
 struct EndpointState {
   const Config* config = nullptr;
-  const telemetry::Collector* collector = nullptr;  // null: the ranks' metrics are served by the node's agent
-  bool whole_job = false;                           // node rank 0: the state covers all replicas
+  const telemetry::Collector* collector = nullptr;
+  std::optional<std::set<int>> ranks = {};  // whose metrics are not served by the node's agent; absent: all
+  bool whole_job = false;                   // node rank 0: the state covers all replicas
   summary::JobState state;
   telemetry::JobSummary summary;
 };

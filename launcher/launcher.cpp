@@ -132,6 +132,7 @@ class Launcher::Impl {
   void on_looked(const PodReadiness& readiness);
   void join();
   void say_goodbye();
+  void say_refused();
   telemetry::JobSummary folded(telemetry::Span span) const;
   summary::HttpAnswer answer(const std::string& path, const std::string& authorization) const;
   void write_ending();
@@ -161,6 +162,7 @@ class Launcher::Impl {
   bool joining_ = false;  // until then the member's clock does not run
   std::jthread looking_;
   std::string last_changes_;
+  std::size_t refused_ = 0;  // ranks that the node's agent does not serve, as it was said
 };
 
 Status Launcher::Impl::prepare() {
@@ -292,9 +294,20 @@ void Launcher::Impl::tick() {
     ranks_.on_tick();
     if (server_) server_->tick();
     if (joining_) perform(member_.on_tick(clock_.steady()));
+    say_refused();
     if (outcome_) say_goodbye();
     tick();
   });
+}
+
+void Launcher::Impl::say_refused() {
+  const auto here = agent_.served_here();
+  const std::size_t count = here ? here->size() : 0;
+  if (count > refused_) {
+    log_.line("the node's agent does not take the rings of " + std::to_string(count) + " ranks (rank " +
+              std::to_string(*here->begin()) + " is the first): their metrics are served here");
+  }
+  refused_ = count;
 }
 
 // The server's end is the last thing that the others hear from it: it leaves when all have heard, or after a while.
@@ -358,7 +371,8 @@ telemetry::JobSummary Launcher::Impl::folded(telemetry::Span span) const {
 summary::HttpAnswer Launcher::Impl::answer(const std::string& path, const std::string& authorization) const {
   EndpointState state;
   state.config = &config_;
-  state.collector = agent_.held() ? nullptr : &collector_;
+  state.collector = &collector_;
+  state.ranks = agent_.served_here();
   state.state.job_uid = config_.job_uid;
   if (server_) {
     const auto& gang = server_->gang();

@@ -7,19 +7,43 @@
 #include <tuple>
 #include <utility>
 
+#include "agent/probe/accelerator.hpp"
+
 namespace paceline::agent {
 namespace {
 
 /// Of a pod that does not say how many ranks it will have.
 constexpr int kRanksOfUnknown = 16;
 constexpr int kMostTold = 1 << 16;
+constexpr std::size_t kMostNamed = 16;
+
+/// Ranks of a pod share its GPUs in order, as their local ranks and CUDA count them; where that does not come out even, nothing is said.
+std::string gpu_label(const PodBook::Entry& entry, int rank) {
+  std::set<int> gpus;
+  for (const auto& gpu : entry.gpus) {
+    if (!gpu) return {};
+    gpus.insert(*gpu);
+  }
+  const auto name = [](int gpu) { return "GPU" + std::to_string(gpu); };
+  if (gpus.size() == 1) return name(*gpus.begin());
+  const int place = rank - entry.first_rank;
+  if (entry.gpus.size() == gpus.size() && static_cast<int>(gpus.size()) == entry.processes && place >= 0 &&
+      place < entry.processes) {
+    return name(*std::next(gpus.begin(), place));
+  }
+  std::string all;
+  if (entry.processes != 1 || gpus.size() > kMostNamed) return all;
+  for (const int gpu : gpus) all += (all.empty() ? "" : ",") + name(gpu);
+  return all;
+}
 
 }  // namespace
 
 PodBook::PodBook(std::string node, const Clock& clock, CollectLimits limits)
     : node_(std::move(node)), clock_(clock), limits_(limits) {}
 
-PodBook::Entry* PodBook::take(const PodName& pod, const std::string& job, const std::string& role) {
+PodBook::Entry* PodBook::take(const SlotOwner& owner, const std::string& job, const std::string& role) {
+  const PodName& pod = owner.pod;
   const auto same = std::ranges::find_if(entries_, [&](const Entry& entry) {
     return entry.pod == pod && entry.identity.job == job && entry.identity.role == role;
   });
@@ -38,6 +62,9 @@ PodBook::Entry* PodBook::take(const PodName& pod, const std::string& job, const 
   limits.waiting = limits_.waiting_of_pod;
   entries_.emplace_front(pod, identity, clock_, limits,
                          TokenBucket(limits_.records_per_second, limits_.records_per_second, clock_.steady()));
+  entries_.front().devices = owner.devices;
+  entries_.front().gpus.resize(owner.devices.size());
+  place(entries_.front());
   return &entries_.front();
 }
 
@@ -51,23 +78,48 @@ void PodBook::begin_attempt(Entry& entry, const telemetry::SlotFrame& begin) {
   }
   const std::size_t left = limits_.more_ranks > shared ? limits_.more_ranks - shared : 0;
   entry.ranks = std::min(std::max(wanted, limits_.sure_ranks), limits_.sure_ranks + left);
+  entry.first_rank = begin.first_rank;
+  entry.processes = begin.processes;
   entry.collector.limit_ranks(entry.ranks);
   entry.collector.begin_attempt(begin.attempt, begin.node_rank, begin.first_rank, begin.processes);
 }
 
 Result<std::uint64_t> PodBook::add(Entry& entry, const telemetry::SlotFrame& frame, int ring) {
-  return entry.collector.add(frame.offer, ring, frame.start);
+  return entry.collector.add(frame.offer, ring, frame.start, frame.read);
+}
+
+Status PodBook::add_past(Entry& entry, const telemetry::SlotFrame& frame, int ring) {
+  const auto taken = entry.collector.add_past(frame.offer, ring, frame.start, frame.read, may_read(entry));
+  if (!taken) return std::unexpected(taken.error());
+  entry.records.take(clock_.steady(), static_cast<double>(*taken));
+  return {};
 }
 
 void PodBook::remove(Entry& entry, std::uint64_t key) {
   entry.records.take(clock_.steady(), static_cast<double>(entry.collector.remove(key, may_read(entry))));
 }
 
-void PodBook::end(Entry& entry) {
-  entry.records.take(clock_.steady(), static_cast<double>(entry.collector.end(may_read(entry))));
+std::vector<telemetry::Progress> PodBook::end(Entry& entry) {
+  std::vector<telemetry::Progress> at;
+  entry.records.take(clock_.steady(), static_cast<double>(entry.collector.end(may_read(entry), &at)));
   entry.live = false;
   entry.ended = clock_.steady();
   forget();
+  return at;
+}
+
+void PodBook::know(std::vector<Gpu> gpus) {
+  gpus_ = std::move(gpus);
+  for (Entry& entry : entries_) place(entry);
+}
+
+/// One that fell off the bus meanwhile keeps its name: its ranks' series must not become others.
+void PodBook::place(Entry& entry) const {
+  for (std::size_t i = 0; i < entry.devices.size(); ++i) {
+    if (entry.gpus[i]) continue;
+    const Gpu* gpu = gpu_of_device(entry.devices[i].resource, entry.devices[i].id, gpus_);
+    if (gpu != nullptr) entry.gpus[i] = gpu->index;
+  }
 }
 
 std::uint64_t PodBook::may_read(Entry& entry) {
@@ -105,6 +157,7 @@ std::vector<telemetry::RankView> PodBook::views() const {
   std::set<std::tuple<std::string, std::string, std::string, int>> seen;
   for (const Entry& entry : entries_) {
     for (auto& view : entry.collector.views()) {
+      view.gpu = gpu_label(entry, view.rank);
       if (seen.emplace(entry.identity.job_namespace, entry.identity.job, entry.identity.role, view.rank).second)
         all.push_back(std::move(view));
     }

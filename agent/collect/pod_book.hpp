@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "agent/collect/limits.hpp"
 #include "agent/collect/token_bucket.hpp"
 #include "agent/inject/kubelet.hpp"
+#include "agent/probe/hardware.hpp"
 #include "common/telemetry/collector.hpp"
 #include "common/telemetry/slot_link.hpp"
 
@@ -32,6 +34,10 @@ class PodBook {
     telemetry::Collector collector;
     TokenBucket records;
     std::size_t ranks = 0;  // that it may have
+    int first_rank = 0;
+    int processes = 0;
+    std::vector<PodDevice> devices;        // by the kubelet's word
+    std::vector<std::optional<int>> gpus;  // which GPU each of them is on; once known it stays
     bool live = true;
     SteadyTime ended{};
   };
@@ -39,11 +45,17 @@ class PodBook {
   PodBook(std::string node, const Clock& clock, CollectLimits limits);
 
   /// A pod whose identity is proved. One that was here within its time goes on counting; null where it is here already.
-  Entry* take(const PodName& pod, const std::string& job, const std::string& role);
+  Entry* take(const SlotOwner& owner, const std::string& job, const std::string& role);
   void begin_attempt(Entry& entry, const telemetry::SlotFrame& begin);
   Result<std::uint64_t> add(Entry& entry, const telemetry::SlotFrame& frame, int ring);
+  /// A ring of an earlier attempt: read out at once.
+  Status add_past(Entry& entry, const telemetry::SlotFrame& frame, int ring);
   void remove(Entry& entry, std::uint64_t key);
-  void end(Entry& entry);
+  /// Reads everything out and says how far.
+  std::vector<telemetry::Progress> end(Entry& entry);
+
+  /// The node's GPUs, for the label of that name.
+  void know(std::vector<Gpu> gpus);
 
   /// Reads all rings, each pod within its quota, and forgets pods whose time is over.
   void poll();
@@ -54,12 +66,14 @@ class PodBook {
 
  private:
   std::uint64_t may_read(Entry& entry);
+  void place(Entry& entry) const;
   void forget();
 
   const std::string node_;
   const Clock& clock_;
   const CollectLimits limits_;
   std::list<Entry> entries_;  // the newest first
+  std::vector<Gpu> gpus_;
 };
 
 }  // namespace paceline::agent

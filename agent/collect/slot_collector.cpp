@@ -23,6 +23,7 @@ using telemetry::SlotKind;
 constexpr std::chrono::milliseconds kReadInterval{250};
 constexpr std::chrono::seconds kComplainInterval{10};
 constexpr int kMostRank = 1 << 24;
+constexpr std::size_t kMostAnswers = 256;
 constexpr std::array<std::string_view, 7> kRefusals{"",     "frame", "claim", "unknown_pod", "second_client",
                                                     "ring", "flood"};
 
@@ -78,19 +79,25 @@ void SlotCollector::tell(const SlotPods& pods, SteadyTime asked) {
   drop_closed();
 }
 
+void SlotCollector::know(const std::vector<Gpu>& gpus) {
+  const std::lock_guard lock(mutex_);
+  book_.know(gpus);
+}
+
 /// The labels come from the kubelet's word: the name of a pod is made of its job's, and what was said must make that name.
-void SlotCollector::take(Client& client, const PodName& pod) {
+void SlotCollector::take(Client& client, const SlotOwner& owner) {
   const SlotFrame& begin = client.begin;
   const std::string job = begin.job.data();
   const std::string role = begin.role.data();
-  if (contract::pod_name(job, role, begin.replica_index, begin.incarnation) != pod.name)
+  if (contract::pod_name(job, role, begin.replica_index, begin.incarnation) != owner.pod.name)
     return refuse(client, Refusal::kClaim);
-  client.entry = book_.take(pod, job, role);
+  client.entry = book_.take(owner, job, role);
   if (client.entry == nullptr) return refuse(client, Refusal::kSecondClient);
   book_.begin_attempt(*client.entry, begin);
   SlotFrame taken;
   taken.size = sizeof taken;
   taken.kind = static_cast<std::uint16_t>(SlotKind::kTaken);
+  taken.features = telemetry::kSlotHandsOver;
   if (!telemetry::send_message(client.fd.get(), &taken, sizeof taken, -1)) client.over = true;
 }
 
@@ -104,7 +111,7 @@ void SlotCollector::accept_all(SteadyTime now) {
         count(id, Refusal::kSecondClient);
         continue;
       }
-      clients_.push_back({std::move(fd), id, now, {}, nullptr, {}, false});
+      clients_.push_back({std::move(fd), id, now, {}, nullptr, {}, {}, false});
     }
   }
 }
@@ -121,7 +128,7 @@ void SlotCollector::receive(Client& client, SteadyTime now) {
     }
     if (!slot.may_send(now)) return refuse(client, Refusal::kFlood);
     const auto size = static_cast<std::size_t>(received.size);
-    if (size < sizeof frame || size > telemetry::kMostSlotFrame || frame.magic != telemetry::kSlotMagic ||
+    if (size < telemetry::kLeastSlotFrame || size > telemetry::kMostSlotFrame || frame.magic != telemetry::kSlotMagic ||
         frame.version != telemetry::kSlotVersion) {
       return refuse(client, Refusal::kFrame);
     }
@@ -138,32 +145,90 @@ void SlotCollector::receive(Client& client, SteadyTime now) {
 SlotCollector::Refusal SlotCollector::hear(Client& client, const SlotFrame& frame,
                                            const std::vector<telemetry::UniqueFd>& descriptors) {
   const auto kind = static_cast<SlotKind>(frame.kind);
-  if (descriptors.size() != (kind == SlotKind::kRing ? 1U : 0U)) return Refusal::kFrame;
+  const bool brings_ring = kind == SlotKind::kRing || kind == SlotKind::kPast;
+  if (descriptors.size() != (brings_ring ? 1U : 0U)) return Refusal::kFrame;
   if (kind == SlotKind::kBegin) {
     if (!sensible(frame)) return Refusal::kFrame;
     if (client.entry != nullptr && !same_claim(client.begin, frame)) return Refusal::kClaim;
     client.begin = frame;
     client.begin.size = sizeof frame;
-    client.rings.clear();
     if (client.entry != nullptr) book_.begin_attempt(*client.entry, frame);
+    for (const auto& [number, ring] : std::exchange(client.rings, {})) answer(client, SlotKind::kDone, number);
     return Refusal::kNone;
   }
   if (client.entry == nullptr) return Refusal::kFrame;
-  if (kind == SlotKind::kRing) {
-    const auto key = book_.add(*client.entry, frame, descriptors.front().get());
-    if (!key) return Refusal::kRing;
-    client.rings.insert_or_assign(frame.ring, *key);
-    return Refusal::kNone;
-  }
+  if (brings_ring) return hear_ring(client, frame, descriptors.front().get());
   if (kind == SlotKind::kGone) {
     // One that was refused has no number here.
     if (const auto ring = client.rings.find(frame.ring); ring != client.rings.end()) {
-      book_.remove(*client.entry, ring->second);
+      book_.remove(*client.entry, ring->second.key);
       client.rings.erase(ring);
     }
+    answer(client, SlotKind::kDone, frame.ring);
     return Refusal::kNone;
   }
+  if (kind == SlotKind::kLost) {
+    const bool counted = client.entry->collector.add_lost(frame.offer.world_rank, frame.start);
+    answer(client, SlotKind::kDone, frame.ring);
+    return counted ? Refusal::kNone : Refusal::kRing;
+  }
   return Refusal::kFrame;
+}
+
+SlotCollector::Refusal SlotCollector::hear_ring(Client& client, const SlotFrame& frame, int ring) {
+  if (static_cast<SlotKind>(frame.kind) == SlotKind::kPast) {
+    const bool read = book_.add_past(*client.entry, frame, ring).has_value();
+    answer(client, read ? SlotKind::kDone : SlotKind::kRefused, frame.ring);
+    return read ? Refusal::kNone : Refusal::kRing;
+  }
+  const auto key = book_.add(*client.entry, frame, ring);
+  if (key) {
+    client.rings.insert_or_assign(frame.ring, Handed{*key, frame.start, frame.read});
+    return Refusal::kNone;
+  }
+  // Somebody serves the rank, and not two: a launcher that can be told does it whole, of one that cannot we keep what we have.
+  if (client.hands_over()) client.entry->collector.leave(frame.offer.world_rank);
+  answer(client, SlotKind::kRefused, frame.ring);
+  return Refusal::kRing;
+}
+
+void SlotCollector::answer(Client& client, SlotKind kind, std::uint64_t ring) {
+  if (!client.hands_over()) return;
+  SlotFrame frame;
+  frame.size = sizeof frame;
+  frame.kind = static_cast<std::uint16_t>(kind);
+  frame.ring = ring;
+  client.answers.push_back(frame);
+  send_answers(client);
+  if (client.answers.size() > kMostAnswers) refuse(client, Refusal::kFlood);
+}
+
+void SlotCollector::send_answers(Client& client) {
+  while (!client.answers.empty()) {
+    // One that is gone is noticed when it is heard.
+    if (!telemetry::send_message(client.fd.get(), &client.answers.front(), sizeof(SlotFrame), -1)) return;
+    client.answers.pop_front();
+  }
+}
+
+/// In the same hold of the lock as what was read: nobody sees a count that its launcher was not told of first.
+void SlotCollector::tell_progress(Client& client, const std::vector<telemetry::Progress>& progress) {
+  if (!client.hands_over()) return;
+  send_answers(client);
+  for (auto& [number, ring] : client.rings) {
+    const auto at = std::ranges::find_if(progress, [&ring = ring](const auto& one) { return one.key == ring.key; });
+    if (at == progress.end() || (at->counted == ring.counted && at->read == ring.read)) continue;
+    SlotFrame frame;
+    frame.size = sizeof frame;
+    frame.kind = static_cast<std::uint16_t>(SlotKind::kRead);
+    frame.ring = number;
+    frame.start = at->counted;
+    frame.read = at->read;
+    // A full socket is told the next time.
+    if (!telemetry::send_message(client.fd.get(), &frame, sizeof frame, -1)) return;
+    ring.counted = at->counted;
+    ring.read = at->read;
+  }
 }
 
 void SlotCollector::refuse(Client& client, Refusal why) {
@@ -180,7 +245,7 @@ void SlotCollector::count(const std::string& slot, Refusal why) {
 
 void SlotCollector::drop_closed() {
   std::erase_if(clients_, [&](Client& client) {
-    if (client.over && client.entry != nullptr) book_.end(*client.entry);
+    if (client.over && client.entry != nullptr) tell_progress(client, book_.end(*client.entry));
     return client.over;
   });
 }
@@ -195,7 +260,11 @@ void SlotCollector::round(bool read_rings) {
     if (waits && now - client.since >= limits_.unknown_pod) refuse(client, Refusal::kFrame);
   }
   drop_closed();
-  if (read_rings) book_.poll();
+  if (!read_rings) return;
+  book_.poll();
+  for (Client& client : clients_) {
+    if (client.entry != nullptr) tell_progress(client, client.entry->collector.progress());
+  }
 }
 
 void SlotCollector::pump() { round(true); }

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -34,6 +35,8 @@ class SlotCollector final : public SlotSockets {
   Status open(const std::string& slot, const std::filesystem::path& folder) override;
   bool asks() const override;
   void tell(const SlotPods& pods, SteadyTime asked) override;
+  /// The node's GPUs, as they were probed.
+  void know(const std::vector<Gpu>& gpus);
 
   void run(const std::stop_token& stop);
   /// One round without waiting: what was sent and published before the call is counted after it.
@@ -42,21 +45,32 @@ class SlotCollector final : public SlotSockets {
 
  private:
   enum class Refusal : std::uint8_t { kNone, kFrame, kClaim, kUnknownPod, kSecondClient, kRing, kFlood };
+  struct Handed {
+    std::uint64_t key = 0;  // our number of the ring
+    std::uint64_t counted = 0;
+    std::uint64_t read = 0;  // as it was told
+  };
   struct Client {
     telemetry::UniqueFd fd;
     std::string slot;
     SteadyTime since;
     telemetry::SlotFrame begin;  // size 0: it has said nothing yet
     PodBook::Entry* entry = nullptr;
-    std::map<std::uint64_t, std::uint64_t> rings;  // its number of a ring to ours
+    std::map<std::uint64_t, Handed> rings;     // by its number of the ring
+    std::deque<telemetry::SlotFrame> answers;  // that its socket had no room for
     bool over = false;
+    bool hands_over() const { return (begin.features & telemetry::kSlotHandsOver) != 0; }
   };
 
   void round(bool read_rings);
   void accept_all(SteadyTime now);
   void receive(Client& client, SteadyTime now);
   Refusal hear(Client& client, const telemetry::SlotFrame& frame, const std::vector<telemetry::UniqueFd>& descriptors);
-  void take(Client& client, const PodName& pod);
+  Refusal hear_ring(Client& client, const telemetry::SlotFrame& frame, int ring);
+  void take(Client& client, const SlotOwner& owner);
+  void answer(Client& client, telemetry::SlotKind kind, std::uint64_t ring);
+  void send_answers(Client& client);
+  void tell_progress(Client& client, const std::vector<telemetry::Progress>& progress);
   void refuse(Client& client, Refusal why);
   void count(const std::string& slot, Refusal why);
   void drop_closed();

@@ -7,6 +7,7 @@
 #include <map>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/error.hpp"
@@ -30,8 +31,22 @@ struct PodName {
   std::string name;
   bool operator==(const PodName&) const = default;
 };
+/// An accelerator that the kubelet gave to a container.
+struct PodDevice {
+  std::string resource;  // "nvidia.com/gpu"
+  std::string id;        // as the vendor's device plugin names it
+  bool operator==(const PodDevice&) const = default;
+};
+/// Who has a slot: the pod, and what else the same container was given.
+struct SlotOwner {
+  // NOLINTNEXTLINE(google-explicit-constructor): most have no accelerator
+  SlotOwner(PodName its_pod, std::vector<PodDevice> given = {}) : pod(std::move(its_pod)), devices(std::move(given)) {}
+  PodName pod;
+  std::vector<PodDevice> devices;
+  bool operator==(const SlotOwner&) const = default;
+};
 /// By slot. One that stands there twice is nobody's for sure.
-using SlotPods = std::multimap<std::string, PodName>;
+using SlotPods = std::multimap<std::string, SlotOwner>;
 
 class DevicePlugin {
  public:

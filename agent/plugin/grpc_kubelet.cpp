@@ -16,6 +16,7 @@
 
 #include "agent/plugin/device_plugin.grpc.pb.h"
 #include "agent/plugin/pod_resources.grpc.pb.h"
+#include "agent/probe/accelerator.hpp"
 #include "common/contract/injection.hpp"
 
 namespace paceline::agent {
@@ -26,6 +27,7 @@ using std::chrono_literals::operator""s;
 constexpr int kMostRequest = 256 * 1024;
 constexpr int kMostPodList = 16 * 1024 * 1024;
 constexpr int kMostStreams = 4;
+constexpr std::size_t kMostDevices = 64;  // of one container
 constexpr int kMostThreads = 12;
 constexpr auto kCallLimit = 5s;
 /// How soon a stream whose kubelet is gone is given up.
@@ -233,9 +235,16 @@ class GrpcKubelet final : public Kubelet {
     SlotPods used;
     for (const auto& pod : answer.pod_resources()) {
       for (const auto& container : pod.containers()) {
+        SlotOwner owner(PodName{pod.namespace_(), pod.name()});
+        for (const auto& devices : container.devices()) {
+          if (!is_accelerator_resource(devices.resource_name())) continue;
+          for (const auto& id : devices.device_ids()) {
+            if (owner.devices.size() < kMostDevices) owner.devices.push_back({devices.resource_name(), id});
+          }
+        }
         for (const auto& devices : container.devices()) {
           if (devices.resource_name() != contract::kRuntimeResource) continue;
-          for (const auto& slot : devices.device_ids()) used.emplace(slot, PodName{pod.namespace_(), pod.name()});
+          for (const auto& slot : devices.device_ids()) used.emplace(slot, owner);
         }
       }
     }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 
 #include "common/base/clock.hpp"
 #include "paceline/step_record.h"
@@ -31,6 +32,10 @@ class AmendmentMerger {
   void flush(const Take& take);
   std::uint64_t late() const { return late_; }
   std::size_t waiting() const { return waiting_.size(); }
+  /// The number, from 0, of the oldest record that waits: everything before it was passed on.
+  std::optional<std::uint64_t> oldest() const {
+    return waiting_.empty() ? std::nullopt : std::optional(waiting_.front().record.seq - 1);
+  }
 
  private:
   struct Waiting {

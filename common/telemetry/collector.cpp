@@ -12,6 +12,11 @@ namespace {
 constexpr std::uint64_t kAmendingSources =
     PACELINE_CAPABILITY_DEVICE_EVENTS | PACELINE_CAPABILITY_NCCL_PROFILER | PACELINE_CAPABILITY_CUPTI;
 
+/// Of one message; what a stranger says must not run a counter over.
+constexpr std::uint64_t kMostLost = 1ULL << 40U;
+/// Ranks that came and were left, one making room for the next.
+constexpr std::size_t kMostLeft = 1024;
+
 }  // namespace
 
 Collector::Collector(Identity identity, const Clock& clock, CollectorLimits limits)
@@ -28,18 +33,30 @@ void Collector::begin_attempt(std::uint32_t attempt, int node_rank, int first_ra
   first_rank_ = first_rank;
   processes_ = processes;
   seen_.clear();
+  left_.clear();
   for (auto& [rank, stats] : ranks_) stats.begin_attempt();
 }
 
-Result<std::uint64_t> Collector::add(const paceline_ring_offer& offer, int fd, std::uint64_t start) {
+/// Whether a ring of this rank may be here at all.
+Status Collector::welcome(const paceline_ring_offer& offer) const {
+  const auto refuse = [](const char* why) { return fail(Code::kInvalid, Origin::kProtocol, why); };
+  if (offer.world_rank < first_rank_ || offer.world_rank - first_rank_ >= processes_)
+    return refuse("that rank does not live here");
+  if (left_.contains(offer.world_rank)) return refuse("somebody else serves that rank");
+  const bool full = ranks_.size() >= limits_.ranks || left_.size() >= kMostLeft;
+  if (full && !ranks_.contains(offer.world_rank)) return refuse("there are too many ranks here");
+  return {};
+}
+
+Result<std::uint64_t> Collector::add(const paceline_ring_offer& offer, int fd, std::uint64_t start,
+                                     std::uint64_t known) {
   const std::lock_guard lock(mutex_);
   const auto refuse = [&](std::string why) {
     ++refused_;
     return fail(Code::kInvalid, Origin::kProtocol,
                 "ring of rank " + std::to_string(offer.world_rank) + " refused: " + std::move(why));
   };
-  if (offer.world_rank < first_rank_ || offer.world_rank - first_rank_ >= processes_)
-    return refuse("that rank does not live here");
+  if (auto welcomed = welcome(offer); !welcomed) return refuse(welcomed.error().message);
   if (offer.attempt != attempt_) return refuse("it belongs to attempt " + std::to_string(offer.attempt));
   std::size_t open = 0;
   for (Ring& ring : rings_) {
@@ -51,31 +68,73 @@ Result<std::uint64_t> Collector::add(const paceline_ring_offer& offer, int fd, s
   }
   if (open >= limits_.rings_of_rank) return refuse("it has too many rings open");
   if (rings_.size() >= limits_.rings) return refuse("there are too many rings here");
-  if (ranks_.size() >= limits_.ranks && !ranks_.contains(offer.world_rank))
-    return refuse("there are too many ranks here");
   auto view = RingView::open(fd);
   if (!view) return refuse(view.error().message);
   const bool amends = (view->claims().capabilities & kAmendingSources) != 0;
   const std::uint64_t key = next_key_++;
-  rings_.push_back(
-      {key, offer.world_rank, offer.attempt, RingReader(std::move(*view), start), AmendmentMerger(amends)});
+  rings_.push_back({key, offer.world_rank, offer.attempt, RingReader(std::move(*view), start, known),
+                    AmendmentMerger(amends), known});
   ranks_.try_emplace(offer.world_rank, limits_.window);
   seen_.insert(offer.world_rank);
   return key;
+}
+
+Result<std::uint64_t> Collector::add_past(const paceline_ring_offer& offer, int fd, std::uint64_t start,
+                                          std::uint64_t known, std::uint64_t most) {
+  const std::lock_guard lock(mutex_);
+  const auto refuse = [&](std::string why) {
+    ++refused_;
+    return fail(Code::kInvalid, Origin::kProtocol,
+                "past ring of rank " + std::to_string(offer.world_rank) + " refused: " + std::move(why));
+  };
+  if (auto welcomed = welcome(offer); !welcomed) return refuse(welcomed.error().message);
+  if (offer.attempt >= attempt_) return refuse("its attempt " + std::to_string(offer.attempt) + " is not over");
+  for (const Ring& ring : rings_) {
+    if (ring.reader.view().is_same_file(fd)) return refuse("it is being read");
+  }
+  auto view = RingView::open(fd);
+  if (!view) return refuse(view.error().message);
+  const bool amends = (view->claims().capabilities & kAmendingSources) != 0;
+  Ring ring{0,    offer.world_rank, offer.attempt, RingReader(std::move(*view), start, known), AmendmentMerger(amends),
+            known};
+  ranks_.try_emplace(offer.world_rank, limits_.window);
+  return read(ring, true, most);
+}
+
+bool Collector::add_lost(int rank, std::uint64_t records) {
+  const std::lock_guard lock(mutex_);
+  const auto stats = ranks_.find(rank);
+  if (stats == ranks_.end()) return false;
+  stats->second.add_dropped(std::min(records, kMostLost));
+  return true;
+}
+
+void Collector::leave(int rank) {
+  const std::lock_guard lock(mutex_);
+  const bool shown = ranks_.contains(rank) || processes_ <= static_cast<int>(limits_.ranks);
+  std::erase_if(rings_, [&](const Ring& ring) { return ring.rank == rank; });
+  ranks_.erase(rank);
+  if (shown && rank >= first_rank_ && rank - first_rank_ < processes_) left_.insert(rank);
 }
 
 std::uint64_t Collector::read(Ring& ring, bool last, std::uint64_t most) {
   RankStats& stats = ranks_.at(ring.rank);
   const auto take = [&](const paceline_step_record& record) { stats.add(record); };
   const SteadyTime now = clock_.steady();
-  const std::uint64_t read =
-      ring.reader.poll([&](const paceline_step_record& record) { ring.merger.add(record, now, take); }, most);
+  const std::uint64_t read = ring.reader.poll(
+      [&](const paceline_step_record& record) {
+        const std::uint64_t late = ring.merger.late();
+        ring.merger.add(record, now, take);
+        // Who looked at it before us has counted it as late.
+        if (record.seq <= ring.known) ring.excused += ring.merger.late() - late;
+      },
+      most);
   if (last) {
     ring.merger.flush(take);
   } else {
     ring.merger.expire(now, take);
   }
-  const std::uint64_t dropped = ring.reader.gaps() + ring.reader.invalid() + ring.merger.late();
+  const std::uint64_t dropped = ring.reader.gaps() + ring.reader.invalid() + ring.merger.late() - ring.excused;
   stats.add_dropped(dropped - ring.dropped);
   ring.dropped = dropped;
   return read;
@@ -103,12 +162,26 @@ std::uint64_t Collector::poll(std::uint64_t most) {
   return taken;
 }
 
-std::uint64_t Collector::end(std::uint64_t most) {
+std::uint64_t Collector::end(std::uint64_t most, std::vector<Progress>* at) {
   const std::lock_guard lock(mutex_);
   std::uint64_t taken = 0;
   for (std::size_t i = 0; i < rings_.size(); ++i) taken += read(rings_[i], true, (most - taken) / (rings_.size() - i));
+  if (at != nullptr) {
+    for (const Ring& ring : rings_) at->push_back({ring.key, ring.reader.cursor(), ring.reader.cursor()});
+  }
   rings_.clear();
   return taken;
+}
+
+std::vector<Progress> Collector::progress() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Progress> all;
+  all.reserve(rings_.size());
+  for (const Ring& ring : rings_) {
+    const std::uint64_t read = ring.reader.cursor();
+    all.push_back({ring.key, ring.merger.oldest().value_or(read), read});
+  }
+  return all;
 }
 
 std::size_t Collector::ranks() const {
@@ -134,11 +207,15 @@ RankView Collector::view_of(int rank, std::optional<RankTotals> totals) const {
   const auto ring =
       std::find_if(rings_.rbegin(), rings_.rend(), [&](const Ring& candidate) { return candidate.rank == rank; });
   if (ring == rings_.rend()) {
-    return {&identity_, rank, std::move(totals), std::nullopt, profiler_states_without_ring(seen_.contains(rank))};
+    return {&identity_, rank, std::move(totals), std::nullopt, profiler_states_without_ring(seen_.contains(rank)), {}};
   }
   const auto now = static_cast<std::uint64_t>(clock_.steady().time_since_epoch() / std::chrono::nanoseconds(1));
-  return {&identity_, rank, std::move(totals), live_state(ring->reader.view(), now),
-          profiler_states(ring->reader.view(), now)};
+  return {&identity_,
+          rank,
+          std::move(totals),
+          live_state(ring->reader.view(), now),
+          profiler_states(ring->reader.view(), now),
+          {}};
 }
 
 std::vector<RankView> Collector::views() const {
@@ -149,13 +226,17 @@ std::vector<RankView> Collector::views() const {
   // Who has not told anything yet shows as that, where it is known who is to come.
   if (processes_ <= static_cast<int>(limits_.ranks)) {
     for (int rank = first_rank_; rank < first_rank_ + processes_; ++rank) {
-      if (!ranks_.contains(rank)) views.push_back(view_of(rank, std::nullopt));
+      if (!ranks_.contains(rank) && !left_.contains(rank)) views.push_back(view_of(rank, std::nullopt));
     }
   }
   return views;
 }
 
-void Collector::export_metrics(MetricsSink& sink) const { export_ranks(views(), sink); }
+void Collector::export_metrics(MetricsSink& sink, const std::optional<std::set<int>>& only) const {
+  auto all = views();
+  if (only) std::erase_if(all, [&](const RankView& view) { return !only->contains(view.rank); });
+  export_ranks(all, sink);
+}
 
 std::uint64_t Collector::refused() const {
   const std::lock_guard lock(mutex_);

@@ -35,6 +35,13 @@ struct CollectorLimits {
   std::size_t waiting = 128 * 64;           // steps that wait for amendments
 };
 
+/// How far a ring was read.
+struct Progress {
+  std::uint64_t key = 0;
+  std::uint64_t counted = 0;  // records before this one are in the totals, or counted as dropped
+  std::uint64_t read = 0;     // those up to here wait for what amends them
+};
+
 class Collector {
  public:
   Collector(Identity identity, const Clock& clock, CollectorLimits limits = {});
@@ -42,13 +49,22 @@ class Collector {
   /// From now on the ranks [first_rank, first_rank + processes) of this attempt are expected; rings of earlier attempts are read out and dropped.
   void begin_attempt(std::uint32_t attempt, int node_rank, int first_rank, int processes);
   /// Takes the ring of an offer, from record number `start` on; the key names it for `remove`. The same memfd offered again keeps its reader.
-  Result<std::uint64_t> add(const paceline_ring_offer& offer, int fd, std::uint64_t start = 0);
+  /// Somebody else has counted what is before `start`, and looked at what is before `known`.
+  Result<std::uint64_t> add(const paceline_ring_offer& offer, int fd, std::uint64_t start = 0, std::uint64_t known = 0);
+  /// Reads out a ring of an earlier attempt, likewise, at most `most` records. Returns how many.
+  Result<std::uint64_t> add_past(const paceline_ring_offer& offer, int fd, std::uint64_t start, std::uint64_t known,
+                                 std::uint64_t most = kAll);
+  /// Records that were lost before they came here. False where the rank has no series.
+  bool add_lost(int rank, std::uint64_t records);
+  /// Somebody else serves this rank until the next attempt: forgets it.
+  void leave(int rank);
   /// The rank behind this ring is gone: reads it out, at most `most` records, and forgets it. Returns how many.
   std::uint64_t remove(std::uint64_t key, std::uint64_t most = kAll);
   /// Reads what all rings have published since the last call, in all at most `most` records, and returns how many; the rest is counted as dropped.
   std::uint64_t poll(std::uint64_t most = kAll);
-  /// The end of all rings, likewise.
-  std::uint64_t end(std::uint64_t most = kAll);
+  /// The end of all rings, likewise; `at` says how far each was read.
+  std::uint64_t end(std::uint64_t most = kAll, std::vector<Progress>* at = nullptr);
+  std::vector<Progress> progress() const;
 
   /// Ranks that have series of their own; `limit_ranks` refuses more of them from now on.
   std::size_t ranks() const;
@@ -56,7 +72,8 @@ class Collector {
   std::vector<RankView> views() const;
 
   std::vector<RankSummary> summaries() const;
-  void export_metrics(MetricsSink& sink) const;
+  /// Of these ranks alone, where they are given.
+  void export_metrics(MetricsSink& sink, const std::optional<std::set<int>>& only = {}) const;
   std::uint64_t refused() const;
 
  private:
@@ -66,10 +83,13 @@ class Collector {
     std::uint32_t attempt;
     RingReader reader;
     AmendmentMerger merger;
+    std::uint64_t known = 0;  // records up to this number were looked at before us
+    std::uint64_t excused = 0;
     std::uint64_t dropped = 0;
   };
 
   std::uint64_t read(Ring& ring, bool last, std::uint64_t most = kAll);
+  Status welcome(const paceline_ring_offer& offer) const;
   RankView view_of(int rank, std::optional<RankTotals> totals) const;
 
   const Identity identity_;
@@ -85,6 +105,7 @@ class Collector {
   std::vector<Ring> rings_;
   std::map<int, RankStats> ranks_;
   std::set<int> seen_;  // ranks that had a ring in this attempt
+  std::set<int> left_;  // ranks that somebody else serves in this attempt; none without a series to be left out
 };
 
 }  // namespace paceline::telemetry

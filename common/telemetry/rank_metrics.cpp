@@ -26,7 +26,7 @@ class Exporter {
   static Labels labels(const RankView& view, More more = {}) {
     Labels all{
         {"namespace", view.identity->job_namespace}, {"job", view.identity->job},   {"role", view.identity->role},
-        {"rank", std::to_string(view.rank)},         {"node", view.identity->node}, {"gpu", ""}};
+        {"rank", std::to_string(view.rank)},         {"node", view.identity->node}, {"gpu", view.gpu}};
     for (auto& label : more) all.push_back(std::move(label));
     return all;
   }

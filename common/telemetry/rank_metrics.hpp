@@ -26,6 +26,7 @@ struct RankView {
   std::optional<RankTotals> totals;  // absent before its first ring: not zero
   std::optional<LiveState> live;
   ProfilerStates profilers;
+  std::string gpu = {};  // where it is known from a trusted source
 };
 
 /// Of ranks of any jobs; no two of them have the same labels.

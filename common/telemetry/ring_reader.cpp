@@ -8,7 +8,8 @@
 
 namespace paceline::telemetry {
 
-RingReader::RingReader(RingView view, std::uint64_t start) : view_(std::move(view)), cursor_(start) {}
+RingReader::RingReader(RingView view, std::uint64_t start, std::uint64_t known)
+    : view_(std::move(view)), cursor_(start), known_(known) {}
 
 std::uint64_t RingReader::poll(const std::function<void(const paceline_step_record&)>& take, std::uint64_t most) {
   const std::uint64_t end = view_.write_index();
@@ -27,7 +28,7 @@ std::uint64_t RingReader::poll(const std::function<void(const paceline_step_reco
   gaps_ += view_.read(first, end, [&](const paceline_step_record& record) {
     if (is_plausible(record)) {
       take(record);
-    } else {
+    } else if (record.seq > known_) {
       ++invalid_;
     }
   });

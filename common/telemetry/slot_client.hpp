@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // SlotClient: hands the rings of this pod's ranks to the node's agent, again after every broken connection. Where the agent has taken them, it serves their
-// metrics, and this pod must not serve them a second time.
+// metrics, and this pod must not serve them a second time. The agent says how far it has read, so that its successor goes on there: no record is counted
+// twice, and none is lost that a ring still holds, rings of ended ranks and attempts included.
 //
 // Ownership: owns its connection and duplicates of the rings' descriptors. Thread-safe. `tend` never waits; it is called a few times a second. Nothing
 // fails: an agent that is absent or refuses us is tried again, at once where it is absent, ever more rarely (30 s) where it refuses.
 #pragma once
+
+#include <sys/types.h>
 
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "common/base/clock.hpp"
@@ -39,31 +44,47 @@ class SlotClient {
   void remove(std::uint64_t key);
   void tend();
 
-  /// The agent has the rings: it alone serves the metrics of the ranks.
+  /// The agent has the rings: it serves the metrics of the ranks.
   bool held() const;
+  /// While it does, the ranks that a bound of its keeps out, whose metrics are to be served here. Absent: all of them.
+  std::optional<std::set<int>> served_here() const;
 
  private:
+  /// Without a descriptor it is what is left of rings that could not be kept: `start` records of that rank.
   struct Ring {
-    paceline_ring_offer offer;
+    paceline_ring_offer offer{};
     UniqueFd fd;
-    std::uint64_t start = 0;
+    dev_t device = 0;
+    ino_t inode = 0;
+    std::uint64_t start = 0;  // agents have counted what is before
+    std::uint64_t known = 0;  // and looked at what is before this
+    bool past = false;        // of an attempt that is over
+    bool gone = false;        // its rank is
     bool sent = false;
-    bool gone = false;
+    bool told_gone = false;
+    bool refused = false;
   };
+  using Rings = std::map<std::uint64_t, Ring>;
 
   void connect();
   bool hear();
+  void heed(const SlotFrame& frame);
   bool send(SlotKind kind, std::uint64_t key, const Ring* ring);
+  bool send_ring(Rings::iterator& at);
   void send_rings();
   void lose();
+  void keep_few();
 
   const std::string path_;
   const Clock& clock_;
   mutable std::mutex mutex_;
   SlotFrame begin_;  // size 0 before the first attempt
-  std::map<std::uint64_t, Ring> rings_;
+  Rings rings_;
+  std::set<int> refused_;  // ranks, in this attempt and by this agent
+  std::uint64_t losses_ = 0;
   UniqueFd socket_;
   bool taken_ = false;
+  bool hands_over_ = false;  // the agent knows kSlotHandsOver
   SteadyTime try_at_{};
   std::chrono::seconds pause_{1};
 };

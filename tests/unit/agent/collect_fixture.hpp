@@ -80,6 +80,41 @@ class Stranger {
   bool connected_ = false;
 };
 
+/// An agent that says whatever the test wants to a launcher's client.
+class Peer {
+ public:
+  explicit Peer(const std::filesystem::path& folder)
+      : listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = (folder / telemetry::kSlotSocket).string();
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    std::filesystem::remove(path);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(listener_.get(), 4), 0);
+  }
+  bool accept() const {
+    peer_.reset(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    return peer_.valid();
+  }
+  void hang_up() const { peer_.reset(); }
+  bool send(const void* data, std::size_t size) const { return telemetry::send_message(peer_.get(), data, size, -1); }
+  /// What has come since; `last` is the last of it.
+  std::vector<SlotKind> kinds(SlotFrame* last = nullptr) const {
+    std::vector<SlotKind> all;
+    while (true) {
+      SlotFrame frame;
+      if (telemetry::receive_message(peer_.get(), &frame, sizeof frame).size <= 0) return all;
+      all.push_back(static_cast<SlotKind>(frame.kind));
+      if (last != nullptr) *last = frame;
+    }
+  }
+
+ private:
+  telemetry::UniqueFd listener_;
+  mutable telemetry::UniqueFd peer_;
+};
+
 class CollectTest : public testing::Test {
  protected:
   explicit CollectTest(CollectLimits limits = {}) : limits_(limits) { start(); }
@@ -87,7 +122,7 @@ class CollectTest : public testing::Test {
   /// As the agent starts: the folders are there already, the sockets are made anew.
   void start() {
     collector_.emplace("node-a", clock_, limits_);
-    for (const char* slot : {"slot-0", "slot-1", "slot-2"}) {
+    for (const char* slot : {"slot-0", "slot-1", "slot-2", "slot-3", "slot-4", "slot-5", "slot-6"}) {
       std::filesystem::create_directories(folder(slot));
       const auto opened = collector_->open(slot, folder(slot));
       EXPECT_TRUE(opened) << opened.error().message;
@@ -103,7 +138,7 @@ class CollectTest : public testing::Test {
   std::unique_ptr<telemetry::SlotClient> launcher(const std::string& slot, const std::string& job, int processes = 1,
                                                   int incarnation = 0) {
     pods_.erase(slot);
-    pods_.emplace(slot, PodName{"team", job + "-worker-0-" + std::to_string(incarnation)});
+    pods_.emplace(slot, SlotOwner(PodName{"team", job + "-worker-0-" + std::to_string(incarnation)}, devices_[slot]));
     auto client = std::make_unique<telemetry::SlotClient>(folder(slot),
                                                           telemetry::SlotClaim{job, "worker", 0, incarnation}, clock_);
     client->begin_attempt(0, 0, 0, processes);
@@ -117,6 +152,17 @@ class CollectTest : public testing::Test {
     tell();
     client.tend();
     collector_->pump();
+  }
+
+  /// The agent is killed, and another one starts.
+  void restart(telemetry::SlotClient& client) {
+    collector_.reset();
+    client.tend();
+    EXPECT_FALSE(client.held());
+    start();
+    clock_.advance(std::chrono::seconds(1));
+    meet(client);
+    EXPECT_TRUE(client.held());
   }
 
   std::map<std::string, double> series() const {
@@ -153,6 +199,8 @@ class CollectTest : public testing::Test {
   ManualClock clock_;
   const CollectLimits limits_;
   SlotPods pods_;
+  std::map<std::string, std::vector<PodDevice>> devices_;  // of the container that has the slot
+  std::vector<std::unique_ptr<telemetry::test::TestRing>> rings_;
   std::optional<SlotCollector> collector_;
 };
 

@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
-#include <set>
-
 #include "agent/inject/injector.hpp"
 #include "tests/unit/agent/collect_fixture.hpp"
 
@@ -84,35 +82,6 @@ TEST_F(CollectTest, WhomTheKubeletDoesNotKnowIsSentAwayAfterAMinute) {
   EXPECT_FALSE(collector_->asks());
 }
 
-TEST_F(CollectTest, AnAgentThatStartsAnewGoesOnWhereTheLauncherSawTheOldOneEnd) {
-  const auto client = launcher("slot-0", "mnist");
-  TestRing ring(8);
-  client->add(1, ring_offer(0), ring.fd());
-  for (int i = 1; i <= 5; ++i) ring.publish(step(static_cast<std::uint64_t>(i)));
-  collector_->pump();
-  EXPECT_EQ(steps("mnist"), 5);
-
-  collector_.reset();
-  client->tend();
-  EXPECT_FALSE(client->held()) << "the launcher serves its ranks itself meanwhile";
-  for (int i = 6; i <= 8; ++i) ring.publish(step(static_cast<std::uint64_t>(i)));
-  start();
-  clock_.advance(1s);
-  meet(*client);
-  EXPECT_TRUE(client->held());
-  EXPECT_EQ(steps("mnist"), 3) << "from 0, and the first five not twice";
-  EXPECT_EQ(dropped("mnist"), 0);
-
-  collector_.reset();
-  client->tend();
-  for (int i = 9; i <= 28; ++i) ring.publish(step(static_cast<std::uint64_t>(i)));
-  start();
-  clock_.advance(1s);
-  meet(*client);
-  EXPECT_EQ(steps("mnist"), 8) << "what the ring still holds";
-  EXPECT_EQ(dropped("mnist"), 12) << "and what it lost meanwhile is counted";
-}
-
 TEST_F(CollectTest, CountersGoOnOverAttemptsAndOverALauncherThatStartsAnew) {
   auto client = launcher("slot-0", "mnist");
   TestRing first;
@@ -159,6 +128,62 @@ TEST_F(CollectTest, SeriesStayFiveMinutesAndAPodThatFollowsAnotherReplacesThem) 
   other.publish(step(1));
   collector_->pump();
   EXPECT_EQ(steps("mnist"), 1);
+}
+
+TEST_F(CollectTest, TheGpuIsTheKubeletsWordAndStays) {
+  std::vector<Gpu> gpus(8);
+  for (int i = 0; i < 8; ++i) {
+    gpus[static_cast<std::size_t>(i)].index = i;
+    gpus[static_cast<std::size_t>(i)].resource = "nvidia.com/gpu";
+    gpus[static_cast<std::size_t>(i)].uuid = "GPU-" + std::string(1, static_cast<char>('a' + i));
+    gpus[static_cast<std::size_t>(i)].mig_uuids = {"MIG-" + std::to_string(i)};
+  }
+  const auto gpu_of = [&](const std::string& job, int rank) {
+    const std::string start = "paceline_steps_total{namespace=\"team\",job=\"" + job + "\",role=\"worker\",rank=\"" +
+                              std::to_string(rank) + "\",node=\"node-a\",gpu=\"";
+    for (const auto& [name, value] : series()) {
+      if (name.starts_with(start)) return name.substr(start.size(), name.size() - start.size() - 2);
+    }
+    return std::string("none");
+  };
+  const auto run = [&](const std::string& slot, const std::string& job, int processes, std::vector<PodDevice> devices) {
+    devices_[slot] = std::move(devices);
+    auto client = launcher(slot, job, processes);
+    for (int rank = 0; rank < processes; ++rank) {
+      rings_.push_back(std::make_unique<TestRing>());
+      rings_.back()->header().device_kind = PACELINE_DEVICE_CUDA;
+      client->add(static_cast<std::uint64_t>(rank) + 1, ring_offer(rank), rings_.back()->fd());
+    }
+    collector_->pump();
+    return client;
+  };
+  const auto two = run("slot-0", "two", 2, {{"nvidia.com/gpu", "GPU-f"}, {"nvidia.com/gpu", "GPU-c"}});
+  EXPECT_EQ(gpu_of("two", 0), "") << "nobody has looked yet";
+  collector_->know(gpus);
+  EXPECT_EQ(gpu_of("two", 0), "GPU2");
+  EXPECT_EQ(gpu_of("two", 1), "GPU5");
+  // It falls off the bus, and others are renumbered: what was known stays.
+  gpus.erase(gpus.begin() + 2);
+  for (auto& gpu : gpus) gpu.uuid[4] = 'z';
+  collector_->know(gpus);
+  EXPECT_EQ(gpu_of("two", 0), "GPU2");
+
+  gpus[0].uuid = "GPU-a";
+  gpus[0].pci_address = "0000:1b:00.0";
+  collector_->know(gpus);
+  const auto shared = run("slot-1", "shared", 2, {{"nvidia.com/gpu.shared", "GPU-a::3"}});
+  EXPECT_EQ(gpu_of("shared", 0), "GPU0");
+  EXPECT_EQ(gpu_of("shared", 1), "GPU0");
+  const auto part = run("slot-2", "part", 1, {{"nvidia.com/mig-1g.10gb", "MIG-1"}});
+  EXPECT_EQ(gpu_of("part", 0), "GPU1");
+  const auto cpu = run("slot-3", "cpu", 1, {});
+  EXPECT_EQ(gpu_of("cpu", 0), "");
+  const auto both = run("slot-4", "both", 1, {{"nvidia.com/gpu", "0"}, {"nvidia.com/gpu", "1"}});
+  EXPECT_EQ(gpu_of("both", 0), "GPU0,GPU1");
+  const auto uneven = run("slot-5", "uneven", 3, {{"nvidia.com/gpu", "0"}, {"nvidia.com/gpu", "1"}});
+  EXPECT_EQ(gpu_of("uneven", 0), "") << "who has which is not known";
+  const auto strange = run("slot-6", "strange", 1, {{"nvidia.com/gpu", "no-such"}});
+  EXPECT_EQ(gpu_of("strange", 0), "");
 }
 
 TEST_F(CollectTest, ASlotsSocketIsOpenToEveryUserAndComesBack) {

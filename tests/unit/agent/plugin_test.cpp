@@ -273,7 +273,19 @@ TEST_F(PluginTest, SlotsInUseAreThoseOfOurResource) {
   }
   const auto used = ours_->slots_in_use({});
   ASSERT_TRUE(used) << used.error().message;
-  EXPECT_EQ(*used, (SlotPods{{"slot-1", {"team", "of-slot-1"}}, {"slot-7", {"team", "of-slot-7"}}}));
+  EXPECT_EQ(*used, (SlotPods{{"slot-1", PodName{"team", "of-slot-1"}}, {"slot-7", PodName{"team", "of-slot-7"}}}));
+  // What else the same container was given, of what is an accelerator.
+  auto& container = *kubelet.pods.mutable_pod_resources(1)->mutable_containers(0);
+  for (const auto& [resource, id] : std::multimap<std::string, std::string>{
+           {"nvidia.com/gpu", "GPU-2"}, {"nvidia.com/mig-1g.10gb", "MIG-1"}, {"rdma/hca", "mlx5_0"}}) {
+    auto& devices = *container.add_devices();
+    devices.set_resource_name(resource);
+    devices.add_device_ids(id);
+  }
+  const auto with_devices = ours_->slots_in_use({});
+  ASSERT_TRUE(with_devices);
+  EXPECT_EQ(with_devices->find("slot-1")->second.devices,
+            (std::vector<PodDevice>{{"nvidia.com/gpu", "GPU-2"}, {"nvidia.com/mig-1g.10gb", "MIG-1"}}));
   kubelet.refusal = {grpc::StatusCode::PERMISSION_DENIED, "no"};
   EXPECT_FALSE(ours_->slots_in_use({}));
 }

@@ -101,7 +101,7 @@ struct LauncherSlot : ::testing::Test {
   bool launcher_serves() const { return metrics_at(port).contains("paceline_profiler_state{"); }
   bool agent_serves() {
     agent->pump();
-    agent->tell({{"slot-0", {"team", "job-worker-0-0"}}}, clock.steady());
+    agent->tell({{"slot-0", paceline::agent::PodName{"team", "job-worker-0-0"}}}, clock.steady());
     telemetry::TextSink sink;
     agent->export_metrics(sink);
     return sink.text().contains(
