@@ -154,13 +154,13 @@ struct Coded {
   Coded(Member& member, const Coding& how, uint64_t count) : comm(member.comm), coding(how) {
     uint64_t size = 0;
     paceline_comm_rest_count(comm, count, &size);
-    rest.resize(size);
+    rest.resize(size * how.rests());
   }
   int sum(std::vector<float>& data) {
     uint64_t ticket = 0;
     const int code =
         paceline_comm_allreduce_coded_start(comm, data.data(), data.size(), static_cast<uint32_t>(coding.codec),
-                                            coding.keep, rest.data(), rest.size(), &ticket);
+                                            coding.keep | coding.momentum << 20, rest.data(), rest.size(), &ticket);
     return code == PACELINE_OK ? paceline_comm_wait(comm, ticket) : code;
   }
 };
@@ -217,6 +217,57 @@ CASE(comm_coded_sums_are_alike_on_all_ranks_and_all_arrives) {
   for (const std::vector<int>& hosts : shapes)
     for (const char* plan : {"algorithm=hierarchical chunk=16384", "algorithm=flat"})
       CHECK_EQ(World::run({.hosts = hosts, .plan = plan}, all_arrive), 0);
+}
+
+CASE(comm_coding_of_what_momentum_has_gathered) {
+  // As the rule reads, a value at a time.
+  constexpr std::size_t kCount = 999;
+  constexpr Coding kDeep{.codec = Codec::kDgc, .keep = 100'000, .momentum = 900};
+  std::vector<float> rest(2 * kCount);
+  std::vector<float> v(kCount);
+  std::vector<float> u(kCount);
+  for (uint32_t step = 0; step < 6; ++step) {
+    const auto values = drawn(step, kCount);
+    const auto sent = through(kDeep, values, rest);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      u[i] = 0.9F * u[i] + values[i];
+      v[i] += u[i];
+    }
+    auto order = v;
+    std::ranges::sort(order, std::greater<>(), [](float value) { return std::fabs(value); });
+    std::size_t some = 0;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const bool goes = std::fabs(v[i]) >= std::fabs(order[99]);
+      CHECK(std::fabs(sent[i] - (goes ? v[i] : 0.0F)) <= 1e-5F);
+      if (goes) v[i] = u[i] = 0.0F;
+      some += goes ? 1 : 0;
+      CHECK(std::fabs(rest[i] - v[i]) <= 1e-5F && std::fabs(rest[kCount + i] - u[i]) <= 1e-5F);
+    }
+    CHECK_EQ(some, 100U);
+  }
+  // What is not finite leaves nothing in either.
+  const auto spoilt = through(kDeep, std::vector<float>(kCount, std::numeric_limits<float>::infinity()), rest);
+  CHECK(!std::isfinite(spoilt[0]));
+  for (const float value : rest) CHECK_EQ(value, 0.0F);
+}
+
+CASE(comm_coded_sums_with_momentum_are_top_k_where_it_is_none) {
+  const auto body = [](Member& member) {
+    bool good = true;
+    for (const uint64_t count : {1U, 9001U}) {
+      Coded top(member, {.codec = Codec::kTopK, .keep = 50'000}, count);
+      Coded deep(member, {.codec = Codec::kDgc, .keep = 50'000}, count);
+      for (uint32_t step = 0; step < 4; ++step) {
+        auto one = drawn(step * 10 + member.rank, count);
+        auto two = one;
+        good =
+            holds(top.sum(one) == PACELINE_OK && (deep.sum(two) == PACELINE_OK) && one == two, "the same sums") && good;
+      }
+    }
+    return good;
+  };
+  for (const char* plan : {"algorithm=hierarchical chunk=16384", "algorithm=flat"})
+    CHECK_EQ(World::run({.hosts = {0, 0, 1, 1, 1}, .plan = plan}, body), 0);
 }
 
 CASE(comm_coded_sums_that_differ_are_named) {

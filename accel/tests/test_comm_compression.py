@@ -30,6 +30,8 @@ DIGITS = f"""
             optimizer = torch.optim.SGD(ddp.parameters(), lr=lr, momentum=momentum)
             if compression == "OneBit":
                 compression = paceline.comm.OneBit(optimizer)
+            if compression == "DGC":
+                compression = paceline.comm.DGC(optimizer, ratio=0.05, warmup=20, clip=5)
             paceline.comm.ddp_hook(ddp, compression=compression, host=f"host-{{rank}}")
             torch.manual_seed(rank)
             mine = torch.randperm(len(learned), generator=torch.Generator().manual_seed(1))[rank::ranks]
@@ -58,6 +60,9 @@ def test_the_digits_are_learned_as_well_as_without(train: Train) -> None:
         for compression in ("FP16", "Int8", "TopK:ratio=0.05", "PowerSGD:rank=2,start=10"):
             accuracy = fit(compression)
             assert accuracy > exact - 0.06, (compression, accuracy, exact)
+        # Masking takes momentum away from what goes often: the rate is one for less of it.
+        accuracy = fit("DGC", lr=0.4)
+        assert accuracy > exact - 0.06, ("DGC", accuracy, exact)
         # Momentum would carry on what signs have overstated: without it, and beside 0.86 of the same steps uncompressed.
         accuracy = fit("OneBit", lr=0.4, momentum=0.0)
         assert accuracy > 0.78, accuracy
@@ -128,7 +133,8 @@ def test_what_was_lost_belongs_to_a_checkpoint(train: Train) -> None:
             return ddp, paceline.comm.ddp_hook(ddp, compression=compression, host=host)
         def lost(state):
             return [value for one in state["buckets"].values() for key, value in sorted(one.items()) if key == "rest"]
-        for compression in ("Int8", "TopK:ratio=0.1,start=3", "PowerSGD:rank=2,start=2"):
+        deep = paceline.comm.DGC(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1, momentum=0.9), ratio=0.1)
+        for compression in ("Int8", "TopK:ratio=0.1,start=3", deep, "PowerSGD:rank=2,start=2"):
             ddp, _ = make(compression)
             steps(ddp, number=2)
             assert not paceline.comm.state_dict(ddp)["buckets"]
@@ -187,6 +193,19 @@ def test_compression_is_asked_for_or_refused(train: Train) -> None:
         for text in ("FP16:start=2", "TopK:ratio=0.001,start=5", "PowerSGD:rank=4,start=100"):
             assert str(parse(text)) == text
         adam = torch.optim.Adam(nn.Linear(1, 1).parameters())
+        sgd = lambda **options: torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1, **options)
+        taken = sgd(momentum=0.9)
+        deep = paceline.comm.DGC(taken, ratio=0.001, warmup=40)
+        assert taken.param_groups[0]["momentum"] == 0 and str(deep) == "DGC:ratio=0.001,momentum=0.9,start=2,warmup=40"
+        assert [deep.keep(n) & 0xfffff for n in (0, 9, 10, 20, 30, 40, 99)] == [250_000, 250_000, 62_500, 15_625, 3_906, 1000, 1000]
+        assert deep.keep(0) >> 20 == 900
+        deep.check()
+        taken.param_groups[0]["momentum"] = 0.5
+        try:
+            deep.check()
+            raise AssertionError("momentum twice")
+        except RuntimeError as error:
+            assert "momentum is 0.5 again" in str(error)
         for wrong, said in (
             (lambda: parse("fp8"), "'fp8': it must be Disabled or one of FP16"),
             (lambda: parse("Int8:ratio=1"), "Int8 takes start="),
@@ -195,6 +214,13 @@ def test_compression_is_asked_for_or_refused(train: Train) -> None:
             (lambda: parse("PowerSGD:start=1"), "start is 1: it must be 2 or more"),
             (lambda: parse("PowerSGD:rank=0"), "rank is 0"),
             (lambda: paceline.comm.OneBit(adam), "optimizer is Adam"),
+            (lambda: parse("DGC"), "pass paceline.comm.DGC(optimizer)"),
+            (lambda: paceline.comm.DGC(adam), "optimizer is Adam"),
+            (lambda: paceline.comm.DGC(sgd(momentum=0.9, nesterov=True)), "nesterov=True"),
+            (lambda: paceline.comm.DGC(sgd(momentum=0.9, dampening=0.5)), "dampening=0.5"),
+            (lambda: paceline.comm.DGC(sgd()), "momentum=0.0"),
+            (lambda: paceline.comm.DGC(sgd(momentum=0.9), ratio=2), "ratio is 2"),
+            (lambda: paceline.comm.DGC(sgd(momentum=0.9), start=1), "start is 1"),
             (lambda: paceline.comm.state_dict(wrap(True)), "not compressed"),
             # All ranks alike.
             (lambda: paceline.comm.ddp_hook(wrap(False), compression="Int8" if rank else "FP16"), "say the same on all"),

@@ -131,7 +131,12 @@ enum paceline_comm_codec {
   PACELINE_COMM_CODEC_BF16 = 2,
   PACELINE_COMM_CODEC_INT8 = 3,
   PACELINE_COMM_CODEC_TOP_K = 4,
-  PACELINE_COMM_CODEC_ONE_BIT = 5
+  PACELINE_COMM_CODEC_ONE_BIT = 5,
+  /*
+   * Top-k of what momentum has gathered, for an optimizer that has none of its own: `rest` has twice as many values, and `keep` in its upper
+   * 12 bits the momentum in thousandths.
+   */
+  PACELINE_COMM_CODEC_DGC = 6
 };
 PACELINE_EXPORT int paceline_comm_allreduce_coded_start(struct paceline_comm* comm, float* data, uint64_t count,
                                                         uint32_t codec, uint32_t keep, float* rest, uint64_t rest_count,

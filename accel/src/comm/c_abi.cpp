@@ -268,11 +268,15 @@ int paceline_comm_rest_count(struct paceline_comm* comm, uint64_t count, uint64_
 
 int paceline_comm_allreduce_coded_start(struct paceline_comm* comm, float* data, uint64_t count, uint32_t codec,
                                         uint32_t keep, float* rest, uint64_t rest_count, uint64_t* ticket) {
+  const bool gathers = codec == PACELINE_COMM_CODEC_DGC;
+  const comm_core::Coding coding{.codec = comm_core::Codec{codec},
+                                 .keep = gathers ? keep & ((1U << 20) - 1) : keep,
+                                 .momentum = gathers ? keep >> 20 : 0};
   const bool usable = ticket != nullptr && (data != nullptr || count == 0) && (rest != nullptr || rest_count == 0) &&
-                      fits(count, PACELINE_COMM_F32, 1) && comm_core::is_coding(codec, keep);
+                      fits(count, PACELINE_COMM_F32, 2) && comm_core::is_coding(coding);
   return guarded(comm, usable, [&](comm_core::Communicator& it) {
-    if (rest_count != it.rest_count(count)) return PACELINE_EINVAL;
-    *ticket = it.start_coded_allreduce(data, count, {.codec = comm_core::Codec{codec}, .keep = keep}, rest);
+    if (rest_count != it.rest_count(count) * coding.rests()) return PACELINE_EINVAL;
+    *ticket = it.start_coded_allreduce(data, count, coding, rest);
     return PACELINE_OK;
   });
 }

@@ -19,7 +19,9 @@ std::string describe(const Call& call) {
   text += " of " + std::to_string(call.count) + " " + (is_type(call.type) ? name_of(Type{call.type}) : "unknown");
   if (call.kind == Kind::kAllreduce && call.root != 0) {
     text += std::string(" as ") + name_of(static_cast<Codec>(call.root & 0xff));
-    if (call.root >> 8 != 0) text += " of " + std::to_string(call.root >> 8) + " in a million";
+    if (const auto keep = static_cast<std::uint32_t>(call.root >> 8); keep != 0)
+      text += " of " + std::to_string(keep) + " in a million";
+    if (call.root >> 40 != 0) text += " with momentum " + std::to_string(call.root >> 40) + "/1000";
   }
   if (call.kind == Kind::kBroadcast) text += " from rank " + std::to_string(call.root);
   return text;

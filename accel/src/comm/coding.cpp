@@ -114,9 +114,20 @@ std::uint64_t kept(std::uint32_t keep, std::uint64_t count) {
   return std::min(count, std::max<std::uint64_t>(1, (count * keep + kMillion - 1) / kMillion));
 }
 
-void encode_top(std::uint32_t keep, const float* values, float* rest, std::byte* coded, std::uint64_t count) {
+void gather_momentum(float momentum, const float* values, float* rest, float* gathered, std::uint64_t count) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    gathered[i] = momentum * gathered[i] + values[i];
+    rest[i] += gathered[i];
+  }
+}
+
+// The largest of `rest`, which are 0 there afterwards, and in `masked`, where there is one.
+void encode_top(std::uint32_t keep, float* rest, float* masked, std::byte* coded, std::uint64_t count) {
   if (count == 0) return;
-  for (std::uint64_t i = 0; i < count; ++i) rest[i] += values[i];
+  const auto clear = [&](std::uint64_t i) {
+    rest[i] = 0.0F;
+    if (masked != nullptr) masked[i] = 0.0F;
+  };
   const std::uint64_t k = kept(keep, count);
   std::vector<std::uint32_t> sizes(count);
   std::transform(rest, rest + count, sizes.begin(), size_bits);
@@ -129,14 +140,14 @@ void encode_top(std::uint32_t keep, const float* values, float* rest, std::byte*
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint32_t size = size_bits(rest[i]);
     if (size < least || (size == least && equal == 0)) {
-      if (size >= kInfinite) rest[i] = 0.0F;  // enough of them are on their way
+      if (size >= kInfinite) clear(i);  // enough of them are on their way
       continue;
     }
     if (size == least) --equal;
     put(coded, static_cast<std::uint32_t>(i));
     put(coded + sizeof(std::uint32_t), rest[i]);
     coded += kPairBytes;
-    rest[i] = 0.0F;
+    clear(i);
   }
 }
 
@@ -186,18 +197,20 @@ void add_signs(const std::byte* coded, float* values, std::uint64_t count) {
 
 }  // namespace
 
-bool is_coding(std::uint32_t codec, std::uint32_t keep) {
-  if (codec == static_cast<std::uint32_t>(Codec::kTopK)) return keep >= 1 && keep <= kMillion;
-  return codec >= 1 && codec <= static_cast<std::uint32_t>(Codec::kOneBit) && keep == 0;
+bool is_coding(const Coding& coding) {
+  const bool some = coding.keep >= 1 && coding.keep <= kMillion;
+  if (coding.codec == Codec::kDgc) return some && coding.momentum < kThousand;
+  if (coding.codec == Codec::kTopK) return some && coding.momentum == 0;
+  return coding.codec >= Codec::kF16 && coding.codec <= Codec::kOneBit && coding.keep == 0 && coding.momentum == 0;
 }
 
 const char* name_of(Codec codec) {
-  constexpr std::array<const char*, 6> kNames{"none", "fp16", "bf16", "int8", "top-k", "1-bit"};
+  constexpr std::array<const char*, 7> kNames{"none", "fp16", "bf16", "int8", "top-k", "1-bit", "dgc"};
   const auto number = static_cast<std::size_t>(codec);
   return number < kNames.size() ? kNames[number] : "unknown";
 }
 
-bool recoded_on_the_way(Codec codec) { return codec != Codec::kTopK && codec != Codec::kOneBit; }
+bool recoded_on_the_way(Codec codec) { return codec < Codec::kTopK; }
 
 Grain grain_of(Codec codec) {
   if (codec == Codec::kInt8) return {.values = kInt8Block, .bytes = sizeof(float) + kInt8Block};
@@ -209,7 +222,8 @@ std::size_t coded_bytes(const Coding& coding, std::uint64_t count) {
     case Codec::kF16:
     case Codec::kBf16: return count * 2;
     case Codec::kInt8: return count + (count + kInt8Block - 1) / kInt8Block * sizeof(float);
-    case Codec::kTopK: return count == 0 ? 0 : kept(coding.keep, count) * kPairBytes;
+    case Codec::kTopK:
+    case Codec::kDgc: return count == 0 ? 0 : kept(coding.keep, count) * kPairBytes;
     case Codec::kOneBit: return (count + 7) / 8 + (count + kBlock - 1) / kBlock * sizeof(float);
     case Codec::kNone: break;
   }
@@ -221,7 +235,12 @@ void encode(const Coding& coding, const float* values, float* rest, std::byte* c
     case Codec::kF16: return encode_halves(false, values, rest, coded, count);
     case Codec::kBf16: return encode_halves(true, values, rest, coded, count);
     case Codec::kInt8: return encode_int8(values, rest, coded, count);
-    case Codec::kTopK: return encode_top(coding.keep, values, rest, coded, count);
+    case Codec::kTopK:
+      for (std::uint64_t i = 0; i < count; ++i) rest[i] += values[i];
+      return encode_top(coding.keep, rest, nullptr, coded, count);
+    case Codec::kDgc:
+      gather_momentum(static_cast<float>(coding.momentum) / kThousand, values, rest, rest + count, count);
+      return encode_top(coding.keep, rest, rest + count, coded, count);
     case Codec::kOneBit: return encode_signs(values, rest, coded, count);
     case Codec::kNone: std::memcpy(coded, values, count * sizeof(float));
   }
@@ -233,13 +252,14 @@ void decode(const Coding& coding, const std::byte* coded, float* values, std::ui
     case Codec::kBf16: return decode_halves(true, coded, values, count);
     case Codec::kInt8: return decode_int8(coded, values, count);
     case Codec::kTopK:
+    case Codec::kDgc:
     case Codec::kOneBit: std::fill_n(values, count, 0.0F); return decode_add(coding, coded, values, count);
     case Codec::kNone: std::memcpy(values, coded, count * sizeof(float));
   }
 }
 
 void decode_add(const Coding& coding, const std::byte* coded, float* values, std::uint64_t count) {
-  if (coding.codec == Codec::kTopK) return add_top(coding.keep, coded, values, count);
+  if (coding.codec == Codec::kTopK || coding.codec == Codec::kDgc) return add_top(coding.keep, coded, values, count);
   if (coding.codec == Codec::kOneBit) return add_signs(coded, values, count);
   std::array<float, kBlock> block;
   for (std::uint64_t at = 0; at < count; at += kBlock) {

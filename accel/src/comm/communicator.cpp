@@ -222,8 +222,9 @@ bool Communicator::sum_coded(const Call& call, float* data, std::uint64_t count,
   for (std::uint64_t at = 0; at < count; at += kMost) {
     const std::uint64_t some = std::min(kMost, count - at);
     std::vector<Step> steps;
-    ring.begin(data + at, rest + at, buffer.data(), some);
-    ring.add_steps(steps, data + at, rest + at, buffer.data(), some, 0);
+    float* const lost = rest + at * coding.rests();
+    ring.begin(data + at, lost, buffer.data(), some);
+    ring.add_steps(steps, data + at, lost, buffer.data(), some, 0);
     if (!ring_->run(call, Type::kF32, steps)) return false;
     ring.end(buffer.data(), data + at, some);
   }

@@ -72,7 +72,8 @@ bool HostStage::add(Work& work) {
   sum(work.type, result(work, work.added, topology_.local), sources, shard.count);
   if (work.ring != nullptr)
     work.ring->begin(reinterpret_cast<const float*>(result(work, work.added, topology_.local)),
-                     work.rest + work.added * stride(work), coded(work, work.added), shard.count);
+                     work.rest + work.added * stride(work) * work.ring->coding().rests(), coded(work, work.added),
+                     shard.count);
   ++work.added;
   mine().added.store(base_ + work.added, std::memory_order_release);
   if (lane_ == nullptr) mine().finished.store(base_ + work.added, std::memory_order_release);
@@ -162,7 +163,8 @@ void HostStage::start_coded_lane(const Call& call, const Work& work) {
   std::vector<Step> steps;
   for (std::uint32_t number = 0; number < work.chunks; ++number)
     work.ring->add_steps(steps, reinterpret_cast<const float*>(result(work, number, topology_.local)),
-                         work.rest + number * stride(work), coded(work, number), shard_count(work, number), number + 1);
+                         work.rest + number * stride(work) * work.ring->coding().rests(), coded(work, number),
+                         shard_count(work, number), number + 1);
   start_ring(call, work, std::move(steps), work.ring->steps());
 }
 

@@ -16,9 +16,11 @@ from __future__ import annotations
 from paceline.comm._communicator import Communicator, Started
 from paceline.comm._compression import OneBit, PowerSGD
 from paceline.comm._ddp import ddp_hook, load_state_dict, state_dict
+from paceline.comm._dgc import DGC
 from paceline.comm._native import CommError
 
 __all__ = [
+    "DGC",
     "CommError",
     "Communicator",
     "OneBit",

@@ -29,7 +29,7 @@ DTYPES = {
     torch.int32: 4,
     torch.int64: 5,
 }
-CODECS = {"FP16": 1, "BF16": 2, "Int8": 3, "TopK": 4, "OneBit": 5}
+CODECS = {"FP16": 1, "BF16": 2, "Int8": 3, "TopK": 4, "OneBit": 5, "DGC": 6}
 TIMEOUT = timedelta(minutes=30)  # of PyTorch's process groups on the CPU
 SILENCE = timedelta(seconds=10)
 

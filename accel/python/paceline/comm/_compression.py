@@ -4,6 +4,7 @@
     FP16, BF16, Int8        every value, in 16 or 8 bits
     TopK:ratio=0.01         the largest values alone, one in a hundred
     PowerSGD:rank=1         matrices as products of two thin ones
+    DGC(optimizer)          the largest values of what momentum has gathered, for SGD, whose momentum it takes over; by the program alone
     OneBit(optimizer)       signs; asked for by the program alone, for SGD: under Adam's moments they mean something else
 
 A bucket is compressed once `start` passes have gone as they are, at least two: DistributedDataParallel rebuilds its buckets after the
@@ -20,6 +21,7 @@ import torch
 
 from paceline._inject import say
 from paceline.comm._communicator import CODECS, Communicator
+from paceline.comm._dgc import Deep, Momentum
 from paceline.comm._power import Power
 
 Tensor = torch.Tensor
@@ -54,7 +56,7 @@ class PowerSGD:
         return f"PowerSGD:rank={self.rank},start={self.start}"
 
 
-Compression = Union[Codec, PowerSGD]
+Compression = Union[Codec, Deep, PowerSGD]
 
 _SETTINGS = {"FP16": {}, "BF16": {}, "Int8": {}, "TopK": {"ratio": float}, "PowerSGD": {"rank": int}}
 
@@ -74,6 +76,10 @@ def parse(text: str) -> Compression | None:
     if text in ("", "Disabled"):
         return None
     name, _, rest = text.partition(":")
+    if name in ("DGC", "OneBit"):
+        raise ValueError(
+            f"compression is {text!r}: {name} needs to know the optimizer: pass paceline.comm.{name}(optimizer) to ddp_hook"
+        )
     if name not in _SETTINGS:
         raise ValueError(f"compression is {text!r}: it must be Disabled or one of {', '.join(_SETTINGS)}")
     kinds: dict[str, Any] = {**_SETTINGS[name], "start": int}
@@ -120,12 +126,19 @@ class Compressor:
         self._buckets: dict[int, tuple[tuple[torch.Size, ...], Rest | Power]] = {}
         self._loaded: dict[int, dict[str, Any]] = {}
         self._before = 0  # passes of the run that was loaded
+        self._passes = 0
+        self._momentum = Momentum(how.momentum) if isinstance(how, Deep) else None
         self._across = "," in communicator.shape()  # hosts; on one there is no wire to spare
         self.dropped = 0
 
     def takes(self, buffer: Tensor, passes: int) -> bool:
+        self._passes = self._before + passes
         late = passes >= FIRST_START and self._before + passes >= self.how.start
         return self._across and late and buffer.dtype is torch.float32 and buffer.numel() >= LEAST
+
+    def uncompressed(self, wait: Wait, bucket: Any, buffer: Tensor) -> Wait:
+        """What else is to be done to a bucket that goes as it is."""
+        return wait if self._momentum is None else self._momentum.after(wait, bucket.index(), buffer)
 
     def start(self, bucket: Any, buffer: Tensor) -> tuple[Wait | None, Wait]:
         """Begins the sum of a bucket that has been scaled: what to do when all buckets have begun, and how to wait."""
@@ -136,14 +149,18 @@ class Compressor:
             if known is not None:
                 self._drop(index, "the model's buckets are others now")
             known = self._buckets[index] = (shapes, self._make(index, shapes, buffer))
-        return known[1].start(self.communicator, buffer)
+        if isinstance(self.how, Deep):
+            self.how.check()
+            self.how.clipped(buffer, self.communicator.ranks)
+        return known[1].start(self.communicator, buffer, self._passes - self.how.start)
 
     def _make(self, index: int, shapes: tuple[torch.Size, ...], buffer: Tensor) -> Rest | Power:
         made: Rest | Power
         if isinstance(self.how, PowerSGD):
             made = Power(shapes, self.how.rank, self.how.seed + index, self.communicator.ranks)
         else:
-            made = Rest(self.how, self.communicator.rest_count(buffer.numel()))
+            kept = 2 if isinstance(self.how, Deep) else 1
+            made = Rest(self.how, self.communicator.rest_count(buffer.numel()) * kept)
         loaded = self._loaded.pop(index, None)
         if loaded is not None:
             if [list(shape) for shape in shapes] == loaded["shapes"]:
@@ -175,7 +192,8 @@ class Compressor:
             index: {"shapes": [list(shape) for shape in shapes], **state.state_dict()}
             for index, (shapes, state) in self._buckets.items()
         }
-        return {**self._place(), "passes": self._before + passes, "buckets": {**self._loaded, **buckets}}
+        state = {**self._place(), "passes": self._before + passes, "buckets": {**self._loaded, **buckets}}
+        return state if self._momentum is None else {**state, "momentum": self._momentum.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for key, mine in self._place().items():
@@ -187,18 +205,23 @@ class Compressor:
         self._before = int(state["passes"])
         self._buckets.clear()
         self._loaded = dict(state["buckets"])
+        if self._momentum is not None:
+            self._momentum.load(state["momentum"])
 
 
 class Rest:
     """Of one bucket: what this rank's part of its host's sum has lost."""
 
-    def __init__(self, how: Codec, count: int) -> None:
+    def __init__(self, how: Codec | Deep, count: int) -> None:
         self._how = how
         self._rest = torch.zeros(count)
 
-    def start(self, communicator: Communicator, buffer: Tensor) -> tuple[Wait | None, Wait]:
-        keep = round(self._how.ratio * MILLION)
-        started = communicator.allreduce_coded_start(buffer.view(-1), self._rest, CODECS[self._how.name], keep)
+    def start(self, communicator: Communicator, buffer: Tensor, passes: int) -> tuple[Wait | None, Wait]:
+        if isinstance(self._how, Deep):
+            codec, keep = CODECS["DGC"], self._how.keep(passes)
+        else:
+            codec, keep = CODECS[self._how.name], round(self._how.ratio * MILLION)
+        started = communicator.allreduce_coded_start(buffer.view(-1), self._rest, codec, keep)
         return None, started.wait
 
     def state_dict(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def ddp_hook(
     """Registers the hook with a DistributedDataParallel model whose parameters are on the CPU, before its first backward, and
     returns the communicator that it uses. All ranks of the model's process group call it, for their models in the same order.
 
-    `compression` is lossy and off by default: "FP16", "BF16", "Int8", "TopK:ratio=0.01", "PowerSGD:rank=1" or OneBit(optimizer). `host`
+    `compression` is lossy and off by default: "FP16", "BF16", "Int8", "TopK:ratio=0.01", "PowerSGD:rank=1", DGC(optimizer) or OneBit(optimizer). `host`
     names the ranks that share memory; by default those of this machine and network namespace.
 
     A ValueError says why a model cannot have it. A rank that is lost raises CommError out of backward on all others."""
@@ -179,7 +179,10 @@ class Gradients:
                     self._turns.append(turn)
                 return self._later(bucket, in_backward, wait, buffer)
             whole = torch.view_as_real(buffer) if buffer.is_complex() else buffer
-            return self._later(bucket, in_backward, self.communicator.allreduce_start(whole.view(-1)).wait, buffer)
+            summed: Callable[[], Any] = self.communicator.allreduce_start(whole.view(-1)).wait
+            if self.compressor is not None:
+                summed = self.compressor.uncompressed(summed, bucket, buffer)
+            return self._later(bucket, in_backward, summed, buffer)
         if buffer.layout is not torch.strided:
             # Only what is there is communicated, and the process group knows how.
             buffer = buffer / ranks

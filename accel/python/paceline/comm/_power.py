@@ -49,7 +49,7 @@ class Power:
         sizes = zip(self._matrices, self._rank)
         return [orthonormal(torch.randn(columns, rank, generator=generator)) for (_, _, columns), rank in sizes]
 
-    def start(self, communicator: Communicator, buffer: Tensor) -> tuple[Wait | None, Wait]:
+    def start(self, communicator: Communicator, buffer: Tensor, _passes: int) -> tuple[Wait | None, Wait]:
         flat = buffer.view(-1)
         matrices = [flat[at : at + rows * columns].view(rows, columns) for at, rows, columns in self._matrices]
         rests = [part.view_as(m) for part, m in zip(self._rest.split([m.numel() for m in matrices]), matrices)]
