@@ -5,6 +5,7 @@ steps as always, what is refused, and both times. Prints a line for each check; 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 from checks import Check, emit, run
-from paceline import optim
+from paceline import _precision, optim
 from paceline.amp import LossScaler
 from paceline.graph import Refused, WholeStep
 from torch import nn
@@ -232,6 +233,82 @@ def a_rate_on_the_device_moves_between_replays() -> None:
         same_models(one.model, other.model, number)
         for rate in rates:
             rate.mul_(0.9)
+
+
+@check
+def a_compiled_model_is_captured() -> None:
+    for whole in (False, True):
+        one, other = Training(ours), Training(ours)
+        function: Callable[..., Any] = one
+        if whole:
+            function = torch.compile(lambda *batch, one=one: one(*batch))
+        else:
+            one.model = torch.compile(one.model)
+        step = WholeStep(function, model=one.model, optimizer=one.optimizer)
+        for number in range(8):
+            batch = batch_of(number)
+            mine, theirs = step(*batch), other(*batch)
+            assert torch.allclose(mine, theirs, rtol=1e-3, atol=1e-4), f"whole {whole}, step {number}: {mine}, {theirs}"
+        assert step.is_captured
+
+
+@check
+def scaled_step_takes_16_bit_parameters() -> None:
+    for dtype in (torch.bfloat16, torch.float16):
+        leaves = [torch.ones(5, 3, device=GPU, dtype=dtype).requires_grad_() for _ in range(2)]
+        made = [
+            (leaf, optim.AdamW([leaf], max_grad_norm=0.5), torch.amp.GradScaler("cuda", init_scale=8.0))
+            for leaf in leaves
+        ]
+        for number in range(4):
+            for leaf, optimizer, scaler in made:
+                leaf.grad = None
+                scaler.scale((leaf * (number + 1)).sum().float()).backward()
+                if number == 2:
+                    leaf.grad[0, 0] = float("inf")
+                if leaf is leaves[0]:
+                    optimizer.scaled_step(scaler)
+                else:
+                    scaler.step(optimizer)
+                scaler.update()
+        assert torch.equal(*leaves) and float(leaves[0].detach().sum()) != 15.0
+        assert made[0][2].get_scale() == made[1][2].get_scale() == 4.0
+
+
+@contextlib.contextmanager
+def injected(install: Callable[[], Any]) -> Iterator[None]:
+    """As in a program whose job asks for it; everything else here runs without injection."""
+    stopped = os.environ.pop("PACELINE_DISABLE", None)
+    install()
+    try:
+        yield
+    finally:
+        _precision.uninstall()
+        if stopped is not None:
+            os.environ["PACELINE_DISABLE"] = stopped
+
+
+@check
+def o1_of_a_job_is_autocast() -> None:
+    model, (inputs, _) = model_of(), batch_of(0)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        expected = model(inputs)
+    assert expected.dtype is torch.bfloat16
+    with injected(lambda: _precision._patch(nn.Module)):
+        got = model(inputs)
+    assert got.dtype is torch.float32 and torch.equal(got, expected.float())
+    assert not torch.equal(model(inputs), got), "it is gone again"
+
+
+@check
+def tf32_of_a_job_is_pytorchs() -> None:
+    torch.manual_seed(1)
+    one, other = (torch.randn(512, 512, device=GPU) for _ in range(2))
+    exact, plain = one.double() @ other.double(), one @ other
+    with injected(_precision.use_tf32):
+        got = one @ other
+    assert float((got - exact).abs().max()) > 10 * float((plain - exact).abs().max())
+    assert torch.equal(one @ other, plain), "it is gone again"
 
 
 @check

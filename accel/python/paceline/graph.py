@@ -24,7 +24,7 @@ program may then call its function itself, which makes the step as always:
     except paceline.graph.Refused as reason:
         loss = train(batch, labels)
 
-With PACELINE_CUDA_GRAPH=Disabled (spec.acceleration.cudaGraph of a job), or PACELINE_DISABLE=1, every step is made as always.
+With PACELINE_CUDA_GRAPH=Disabled (spec.acceleration.cudaGraph of a job) every step is made as always.
 
 Not for several threads at once. What a step does besides asking the device (counting, logging) happens in the first calls and never again.
 """
@@ -43,7 +43,7 @@ import torch
 from paceline import _graph_facts as facts
 from paceline import _graph_watch as watch
 from paceline import _marks
-from paceline._inject import disabled, say
+from paceline._inject import say
 from paceline.optim._fused import Fused
 
 __all__ = ["Refused", "WholeStep"]
@@ -62,8 +62,6 @@ def why_none() -> str:
 def _why_off() -> str:
     """Empty where steps are captured; else why the job has them made as always."""
     told = os.environ.get("PACELINE_CUDA_GRAPH", "")
-    if disabled():
-        return "PACELINE_DISABLE=1"
     if told in ("", "Auto"):
         return ""
     return f"PACELINE_CUDA_GRAPH is {told}" + ("" if told == "Disabled" else ", neither Auto nor Disabled")
