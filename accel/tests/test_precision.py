@@ -19,7 +19,7 @@ from torch import nn
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
 import paceline  # noqa: E402 - where it lies is known only now
-from paceline import _precision, amp, optim  # noqa: E402
+from paceline import _precision, amp, graph, optim  # noqa: E402
 from paceline.graph import WholeStep  # noqa: E402
 
 torch.set_num_threads(1)
@@ -233,3 +233,13 @@ def test_a_job_can_have_steps_made_as_always(
         step(number)
     assert made == [0, 1, 2, 3, 4] and not step.is_captured
     assert f"steps are made as always: PACELINE_CUDA_GRAPH is {told}" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_step_that_is_refused_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "captured", [])
+    with pytest.raises(graph.Refused):
+        WholeStep(lambda: None)()
+    told = paceline.explain(as_dict=True)["CUDA graphs"]
+    assert told["state"] == "off"
+    assert told["reason"] == "the last step was refused: paceline.graph: PyTorch sees no GPU here"
