@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model learns under each way of compressing its gradients, beside none: 4 ranks that believe themselves on 2 hosts.
+
+The example's digits (a convolutional network, SGD), and a small transformer that learns to give a sequence back reversed (SGD with momentum). Prints for each
+codec the accuracy on what was not learned from, and what PyTorch's own PowerSGD hook gets at the same rank and seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import paceline.comm
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+RANKS = 4
+LENGTH, SYMBOLS = 8, 12
+# Name, rate, momentum. Signs, and momentum that masking takes away, have rates of their own: each beside the same steps uncompressed.
+RUNS = (
+    ("Disabled", 1.0, 0.9),
+    ("FP16", 1.0, 0.9),
+    ("Int8", 1.0, 0.9),
+    ("TopK:ratio=0.05", 1.0, 0.9),
+    ("PowerSGD:rank=4,start=10", 1.0, 0.9),
+    ("torch PowerSGD", 1.0, 0.9),
+    ("Disabled", 4.0, 0.5),
+    ("DGC", 4.0, 0.9),
+    ("Disabled", 4.0, 0.0),
+    ("OneBit", 4.0, 0.0),
+)
+
+
+class Digits(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 64), nn.ReLU(), nn.Linear(64, 10)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+class Reverser(nn.Module):
+    """One block of attention and one of a perceptron, before and after which are embeddings."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.symbols = nn.Embedding(SYMBOLS, width)
+        self.places = nn.Parameter(torch.randn(LENGTH, width) * 0.5)
+        self.block = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True, norm_first=True)
+        self.out = nn.Linear(width, SYMBOLS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.block(self.symbols(x) + self.places)).transpose(1, 2)
+
+
+def digits(rank: int) -> tuple[nn.Module, Callable[[int], Any], Any, float, int]:
+    file = Path(__file__).parents[2] / "examples" / "digits" / "digits.csv.gz"
+    with gzip.open(file, "rt") as lines:
+        rows = torch.tensor([[float(value) for value in line.split(",")] for line in lines if line[0].isdigit()])
+    images, labels = rows[:, :64].view(-1, 1, 8, 8) / 16, rows[:, 64].long()
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1))
+    learned, asked = order[:1400], order[1400:]
+
+    def batch(step: int) -> Any:
+        some = learned[torch.randint(len(learned), (RANKS, 12), generator=torch.Generator().manual_seed(step))[rank]]
+        return images[some], labels[some]
+
+    return Digits(), batch, (images[asked], labels[asked]), 0.05, 100
+
+
+def reversing(rank: int) -> tuple[nn.Module, Callable[[int], Any], Any, float, int]:
+    def batch(step: int, size: int = 32) -> Any:
+        x = torch.randint(SYMBOLS, (size, LENGTH), generator=torch.Generator().manual_seed(step * RANKS + rank))
+        return x, x.flip(1)
+
+    return Reverser(), batch, batch(-1, 500), 0.05, 150
+
+
+def learn(make: Callable[[int], Any], rank: int, how: str, rate: float, momentum: float) -> float:
+    torch.manual_seed(5)
+    model, batch, (asked, answers), base, steps = make(rank)
+    ddp = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=base * rate, momentum=momentum)
+    if how == "torch PowerSGD":
+        state = powerSGD_hook.PowerSGDState(None, 4, start_powerSGD_iter=10)
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    else:
+        compression: Any = how
+        if how == "DGC":
+            compression = paceline.comm.DGC(optimizer, ratio=0.05, warmup=40)
+        if how == "OneBit":
+            compression = paceline.comm.OneBit(optimizer)
+        paceline.comm.ddp_hook(ddp, compression=compression, host=f"host-{rank // 2}")
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = base * rate * min(1, step / 20) * (1 - step / steps)
+        x, y = batch(step)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(ddp(x), y).backward()
+        optimizer.step()
+    ddp.eval()
+    with torch.no_grad():
+        return float((ddp.module(asked).argmax(1) == answers).float().mean())
+
+
+def run(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    os.environ["PACELINE_NUMERICS"] = "Lossy"
+    dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=RANKS)
+    table = []
+    for how, rate, momentum in RUNS:
+        row: dict[str, Any] = {"how": how, "rate": rate, "momentum": momentum}
+        for name, make in (("digits", digits), ("reversing", reversing)):
+            row[name] = round(learn(make, rank, how, rate, momentum), 4)
+        table.append(row)
+        if rank == 0:
+            print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    if rank == 0:
+        print(json.dumps({"benchmark": "comm-converge", "ranks": RANKS, "table": table}))
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    with tempfile.TemporaryDirectory(prefix="paceline-comm-") as folder:
+        processes.spawn(run, (folder,), RANKS)
+
+
+if __name__ == "__main__":
+    main()
