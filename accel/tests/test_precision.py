@@ -243,3 +243,17 @@ def test_a_step_that_is_refused_is_told_of(monkeypatch: pytest.MonkeyPatch) -> N
     told = paceline.explain(as_dict=True)["CUDA graphs"]
     assert told["state"] == "off"
     assert told["reason"] == "the last step was refused: paceline.graph: PyTorch sees no GPU here"
+
+
+def test_an_unknown_pytorch_is_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, put_back: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def call(self: Any, inputs: Any, *, eagerly: bool = False) -> Any:
+        return inputs
+
+    monkeypatch.setattr(nn.Module, "__call__", call)
+    for name in ("PACELINE_PRECISION", "PACELINE_NUMERICS"):
+        monkeypatch.setenv(name, O1[name])
+    _precision.install()
+    assert nn.Module.__call__ is call and not _precision.everywhere
+    assert "not that of a tested PyTorch" in capfd.readouterr().err

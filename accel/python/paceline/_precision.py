@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
 import os
 import threading
 from typing import Any, Callable
@@ -71,6 +72,9 @@ def install() -> None:
             "model, optimizer, loader = paceline.accelerate(model, optimizer, loader))"
         )
         say(f"models compute as they are written: {switch[5:-1]}")
+    elif level == "O1" and not _is_tested(torch.nn.Module.__call__):
+        switch = "off (a PyTorch that this release was not tested with)"
+        say("models compute as they are written: torch.nn.Module.__call__ is not that of a tested PyTorch")
     elif level == "O1":
         _patch(torch.nn.Module)
         everywhere = True
@@ -122,6 +126,13 @@ def seen() -> list[dict[str, Any]]:
 
 class _Inside(threading.local):
     model = False
+
+
+def _is_tested(call: Any) -> bool:
+    """As in 1.13 and 2.14: the module, and whatever is given to its forward."""
+    code = getattr(call, "__code__", None)
+    both = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    return code is not None and (code.co_argcount, code.co_flags & both) == (1, both)
 
 
 def _patch(kind: Any) -> None:
