@@ -200,6 +200,14 @@ bool SlotClient::send(SlotKind kind, std::uint64_t key, const Ring* ring) {
   return send_message(socket_.get(), &frame, sizeof frame, ring == nullptr ? -1 : ring->fd.get());
 }
 
+/// An agent may have said anything: no record is passed over that is yet to be written.
+void SlotClient::cut(Ring& ring) {
+  const auto view = RingView::open(ring.fd.get());
+  const std::uint64_t end = view ? view->write_index() : 0;
+  ring.start = std::min(ring.start, end);
+  ring.known = std::clamp(ring.known, ring.start, end);
+}
+
 /// False where the socket is full or broken; goes on to the next ring.
 bool SlotClient::send_ring(Rings::iterator& at) {
   auto& [key, ring] = *at;
@@ -209,6 +217,7 @@ bool SlotClient::send_ring(Rings::iterator& at) {
       at = rings_.erase(at);
       return true;
     }
+    if (ring.fd.valid()) cut(ring);
     if (!send(kind, key, &ring)) return false;
     ring.sent = true;
   }
@@ -237,13 +246,9 @@ void SlotClient::lose() {
   for (auto& [key, ring] : rings_) {
     const bool sent = std::exchange(ring.sent, false);
     ring.told_gone = ring.refused = false;
-    if (!sent || !ring.fd.valid()) continue;
-    const auto view = RingView::open(ring.fd.get());
-    if (!view) continue;
-    const std::uint64_t end = view->write_index();
+    if (!sent || hands_over_ || !ring.fd.valid()) continue;
     // An agent that does not say how far it has read has read to here.
-    ring.start = hands_over_ ? std::min(ring.start, end) : end;
-    ring.known = std::clamp(ring.known, ring.start, std::max(ring.start, end));
+    if (const auto view = RingView::open(ring.fd.get())) ring.start = view->write_index();
   }
   taken_ = false;
   hands_over_ = false;

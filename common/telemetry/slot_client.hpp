@@ -70,6 +70,7 @@ class SlotClient {
   bool hear();
   void heed(const SlotFrame& frame);
   bool send(SlotKind kind, std::uint64_t key, const Ring* ring);
+  static void cut(Ring& ring);
   bool send_ring(Rings::iterator& at);
   void send_rings();
   void lose();
