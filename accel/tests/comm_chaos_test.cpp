@@ -23,7 +23,7 @@ using paceline::comm_test::SharedStore;
 using paceline::comm_test::value_of;
 using paceline::comm_test::World;
 
-using Random = std::mt19937;
+using Dice = std::mt19937;
 
 const std::string kMixed = "chunk=65536 choice=0:tree,512:doubling,8192:hierarchical/16384,400000:flat";
 
@@ -59,7 +59,7 @@ bool sums_meanwhile(Member& member, uint64_t count) {
 }
 
 // What all do next: the same, as they draw from the same seed.
-bool does_something(Member& member, Random& random) {
+bool does_something(Member& member, Dice& random) {
   constexpr std::array<uint64_t, 5> kSizes{1, 100, 3000, 60'000, 200'000};
   const uint64_t size = kSizes[random() % kSizes.size()];
   switch (random() % 5) {
@@ -77,7 +77,7 @@ bool well(bool good, const std::string& what) {
 
 // Until something fails: then because of one of `to_blame`, and not for having waited for the whole of a call's time.
 bool goes_on_until_it_names(Member& member, uint32_t seed, const std::set<int32_t>& to_blame, SharedFlag& rounds) {
-  Random random(seed);
+  Dice random(seed);
   while (does_something(member, random)) rounds.value.fetch_add(1);
   int32_t named = -1;
   const std::string why = member.why(&named);
@@ -101,7 +101,7 @@ void wait_for(SharedFlag& rounds, uint32_t count) {
 }
 
 void strikes(uint32_t seed, int signal) {
-  Random random(seed);
+  Dice random(seed);
   const std::vector<std::vector<int>> shapes{{0, 0, 1, 1}, {0, 1, 1, 0, 1}, {0, 0, 0}};
   // Long enough that a busy machine's pauses are not taken for silence.
   const Shape shape{.hosts = shapes[random() % shapes.size()], .plan = kMixed, .silence_ms = 4000};
@@ -201,8 +201,8 @@ CASE(comm_chaos_stopped_ranks_are_named_at_any_point) {
 
 CASE(comm_chaos_slow_ranks_are_waited_for) {
   const auto body = [](Member& member) {
-    Random random(7);
-    Random own(member.rank);
+    Dice random(7);
+    Dice own(member.rank);
     for (int round = 0; round < 40; ++round) {
       if (own() % 20 == 0) ::usleep(30'000);
       if (!does_something(member, random)) return false;

@@ -64,6 +64,12 @@ CASE(comm_ways_for_small_arrays_are_tried_with_small_ones) {
   });
   CHECK(choices && paceline::comm::print_choices(*choices) == "0:doubling,524288:flat");
   CHECK_EQ(largest, 256UL << 10);
+  // Where there is no time for larger ones, they do not go that way either.
+  const auto slow =
+      choose({kFlat, kCoarse, kDoubling}, std::chrono::milliseconds(1), [&](const Way& way, std::uint64_t) {
+        return std::optional<double>(way == kDoubling ? 1.0 : way == kCoarse ? 2.0 : 3.0);
+      });
+  CHECK(slow && paceline::comm::print_choices(*slow) == "0:doubling,8192:hierarchical/65536");
 }
 
 CASE(comm_choosing_ends_with_its_budget_and_with_a_failure) {

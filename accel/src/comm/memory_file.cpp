@@ -20,7 +20,7 @@ namespace {
 constexpr unsigned kCloseOnExec = 1;    // MFD_CLOEXEC
 constexpr unsigned kAllowSealing = 2;   // MFD_ALLOW_SEALING
 constexpr unsigned kNoExecutables = 8;  // MFD_NOEXEC_SEAL, of Linux 6.3; some systems demand it
-constexpr int kBacklog = 4096;
+constexpr int kLocalBacklog = 4096;
 
 // Room for one descriptor.
 union Control {
@@ -67,7 +67,8 @@ Mapping::~Mapping() { ::munmap(base_, size_); }
 Fd listen_local(const std::string& name) {
   const Address local = abstract_address(name);
   Fd door(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!door || ::bind(door.get(), local.get(), local.length) != 0 || ::listen(door.get(), kBacklog) != 0) return {};
+  if (!door || ::bind(door.get(), local.get(), local.length) != 0 || ::listen(door.get(), kLocalBacklog) != 0)
+    return {};
   return door;
 }
 

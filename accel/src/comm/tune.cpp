@@ -52,7 +52,14 @@ std::optional<std::vector<Choice>> choose(const std::vector<Way>& candidates, st
       best = quickest;
     }
     spent += here;
-    if (spent + kStep * here > std::chrono::duration<double>(budget).count()) break;
+    if (spent + kStep * here <= std::chrono::duration<double>(budget).count()) continue;
+    // What is good for small arrays does not stand for large ones that there was no time to try.
+    std::size_t large = candidates.size();
+    for (std::size_t i = 0; i < candidates.size(); ++i)
+      if (!is_small(candidates[i].algorithm) && (large == candidates.size() || typical[i] < typical[large])) large = i;
+    if (is_small(candidates[best].algorithm) && large < candidates.size())
+      choices.push_back({2 * bytes, candidates[large]});
+    break;
   }
   return choices;
 }
