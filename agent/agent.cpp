@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -86,11 +87,24 @@ void Agent::probe() {
   if (options_.probed) options_.probed(hardware);
   metrics_.placed(node.fabric);
   metrics_.checked(findings, device_statuses(node, findings));
-  if (options_.documents != nullptr) options_.documents->put(clock_.wall(), hardware, findings);
+  if (options_.documents != nullptr) options_.documents->put(clock_.wall(), hardware, told_with(findings));
   runtime_ = runtime();
   uplink_.put({std::move(hardware), findings, runtime_});
   probe_at_ = clock_.steady() + options_.probe_interval;
   if (settled) probe_at_ = std::min(probe_at_, *settled);
+}
+
+/// The node's findings and its pods'. What a pod answers is not left open beside it; conditions of the node are not for pods to make.
+std::vector<Finding> Agent::told_with(std::vector<Finding> findings) const {
+  if (!options_.pods) return findings;
+  auto told = options_.pods();
+  std::erase_if(findings, [&](const Finding& open) {
+    const Check* check = find_check(open.id);
+    return check != nullptr && check->place == Place::kPod && open.verdict == Verdict::kUnknown &&
+           std::ranges::any_of(told, [&](const Finding& answer) { return answer.id == open.id; });
+  });
+  findings.insert(findings.end(), std::make_move_iterator(told.begin()), std::make_move_iterator(told.end()));
+  return findings;
 }
 
 void Agent::run(const std::stop_token& stop) {

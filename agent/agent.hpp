@@ -39,6 +39,8 @@ struct AgentOptions {
   LookedFiles looked;
   /// Where every probe is put for readers of the node; borrowed. Null: nobody reads.
   Documents* documents = nullptr;
+  /// What pods told of the checks that are looked at there, asked from the loop's thread; empty: nobody tells.
+  std::function<std::vector<Finding>()> pods = {};
   /// How far injection is, asked from the loop's thread; empty: this agent does not inject.
   std::function<Summary()> runtime = {};
   /// Told of every probe, from the loop's thread.
@@ -65,6 +67,7 @@ class Agent {
   SteadyTime look();
   void probe();
   Looked look_back();
+  std::vector<Finding> told_with(std::vector<Finding> findings) const;
   void feel_pulse();
   std::optional<Summary> runtime() const;
 

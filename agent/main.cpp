@@ -172,6 +172,7 @@ int run(const Options& options) {
     inject.sockets = &*collector;
     injector.emplace(*kubelet, clock, std::move(inject));
     timing.runtime = [&] { return injector->state(); };
+    timing.pods = [&] { return collector->findings(); };
     timing.probed = [&](const agent::Hardware& hardware) { collector->know(hardware.gpu.gpus); };
   }
   agent::Agent loop(root, *library, publisher, metrics, clock, timing);

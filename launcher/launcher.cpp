@@ -260,6 +260,7 @@ void Launcher::Impl::look() {
 }
 
 void Launcher::Impl::on_looked(const PodReadiness& readiness) {
+  agent_.report(readiness.findings);
   if (outcome_) return;  // asked to end meanwhile
   if (readiness.ready.value_or(false)) {
     log_.line("gpuDirect: memory of every GPU here was registered with every RDMA device here");
@@ -313,6 +314,8 @@ void Launcher::Impl::say_refused() {
 // The server's end is the last thing that the others hear from it: it leaves when all have heard, or after a while.
 void Launcher::Impl::say_goodbye() {
   const bool heard = !server_ || !server_->gang().finished() || server_->all_gone() || clock_.steady() >= goodbye_by_;
+  // What was found here is not lost with the pod.
+  if (!agent_.reported() && clock_.steady() < goodbye_by_) return;
   if (!heard) return;
   if (server_) server_->close();
   if (http_) http_->close();

@@ -24,7 +24,7 @@ constexpr std::size_t kMaxAnswer = 64 * 1024;
 constexpr std::size_t kMaxText = 1024;
 constexpr std::chrono::milliseconds kLook{100};  // for a stop
 
-PodReadiness unproved(std::string evidence) { return {std::nullopt, "", std::move(evidence), ""}; }
+PodReadiness unproved(std::string evidence) { return {std::nullopt, "", std::move(evidence), "", {}}; }
 
 /// Reads what there is into `text`, no more than its bound; false at the end.
 bool take(int descriptor, std::string& text) {
@@ -48,8 +48,13 @@ PodReadiness read_readiness(std::string_view text) {
   if (!answer.is_object() || answer.value("version", nlohmann::json()) != 1 || !answer.contains("ready"))
     return unproved("paceline-probe gave no answer that is understood");
   PodReadiness readiness{std::nullopt, text_of(answer, "check"), text_of(answer, "evidence"),
-                         text_of(answer, "remedy")};
+                         text_of(answer, "remedy"), {}};
   if (answer["ready"].is_boolean()) readiness.ready = answer["ready"].get<bool>();
+  for (const auto& finding : answer.value("findings", nlohmann::json::array())) {
+    if (!finding.is_object() || readiness.findings.size() >= telemetry::kMostFindings) continue;
+    readiness.findings.push_back({text_of(finding, "check"), text_of(finding, "subject"), text_of(finding, "status"),
+                                  text_of(finding, "evidence")});
+  }
   return readiness;
 }
 

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/telemetry/slot_finding.hpp"
+
 namespace paceline::launcher {
 
 struct PodReadiness {
@@ -20,6 +22,7 @@ struct PodReadiness {
   std::string check;          // the check that stands in the way, as docs/designs/checks.md names it
   std::string evidence;
   std::string remedy;
+  std::vector<telemetry::SlotFinding> findings;  // for the node's agent
   bool operator==(const PodReadiness&) const = default;
 };
 

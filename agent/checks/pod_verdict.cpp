@@ -85,12 +85,44 @@ PodVerdict judge_pod(const Registrations& tried) {
   return {true, "", "", ""};
 }
 
-std::string pod_verdict_json(const PodVerdict& verdict) {
+std::vector<Finding> pod_findings(const Registrations& tried) {
+  std::vector<Finding> found;
+  const auto add = [&](std::string_view id, std::string subject, bool good, std::string evidence) {
+    const Check* check = find_check(id);
+    const bool bad = !good && check != nullptr;
+    found.push_back({std::string(id), std::move(subject), bad ? check->severity : Verdict::kPass, std::move(evidence),
+                     bad ? std::string(check->remedy) : ""});
+  };
+  std::vector<std::string> nics;
+  for (const auto& attempt : tried.attempts) {
+    if (attempt.step != Step::kOpen || attempt.outcome == Outcome::kNotTried) continue;
+    const bool opens = attempt.outcome == Outcome::kDone;
+    if (opens) nics.push_back(attempt.nic);
+    add("uverbs-access", attempt.nic, opens, opens ? "opens" : attempt.why);
+  }
+  if (nics.empty() && found.empty())
+    add("uverbs-access", "", false, tried.problem.empty() ? "no RDMA device was opened" : tried.problem);
+  add("memlock", "", !tried.memlock_bytes,
+      tried.memlock_bytes ? "locked memory is limited to " + std::to_string(*tried.memlock_bytes / 1024) + " KiB"
+                          : "no limit");
+  const auto troubles = nccl_troubles(tried.nccl, nics, tried.netdevs);
+  for (const auto& trouble : troubles) add("nccl-env", "", false, trouble.evidence);
+  if (troubles.empty()) add("nccl-env", "", true, "nothing is in the way");
+  return found;
+}
+
+std::string pod_verdict_json(const PodVerdict& verdict, const std::vector<Finding>& findings) {
   nlohmann::json line{{"version", 1}, {"ready", nullptr}};
   if (verdict.ready) line["ready"] = *verdict.ready;
   if (!verdict.check.empty()) line["check"] = verdict.check;
   if (!verdict.evidence.empty()) line["evidence"] = verdict.evidence;
   if (!verdict.remedy.empty()) line["remedy"] = verdict.remedy;
+  for (const Finding& finding : findings) {
+    line["findings"].push_back({{"check", finding.id},
+                                {"subject", finding.subject},
+                                {"status", to_string(finding.verdict)},
+                                {"evidence", finding.evidence}});
+  }
   return line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

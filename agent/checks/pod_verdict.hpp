@@ -7,7 +7,9 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "agent/checks/check.hpp"
 #include "agent/registration/registrations.hpp"
 
 namespace paceline::agent {
@@ -22,7 +24,10 @@ struct PodVerdict {
 
 PodVerdict judge_pod(const Registrations& tried);
 
+/// The checks that only a pod can answer, each with at least one finding; for the node's table.
+std::vector<Finding> pod_findings(const Registrations& tried);
+
 /// One line of JSON, as docs/designs/contracts.md has it.
-std::string pod_verdict_json(const PodVerdict& verdict);
+std::string pod_verdict_json(const PodVerdict& verdict, const std::vector<Finding>& findings = {});
 
 }  // namespace paceline::agent

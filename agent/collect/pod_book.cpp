@@ -148,6 +148,12 @@ void PodBook::forget() {
   }
 }
 
+std::vector<const PodBook::Entry*> PodBook::entries() const {
+  std::vector<const Entry*> all;
+  for (const Entry& entry : entries_) all.push_back(&entry);
+  return all;
+}
+
 std::size_t PodBook::live() const {
   return static_cast<std::size_t>(std::ranges::count_if(entries_, [](const Entry& entry) { return entry.live; }));
 }

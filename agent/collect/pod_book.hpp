@@ -8,11 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "agent/checks/check.hpp"
 #include "agent/collect/limits.hpp"
 #include "agent/collect/token_bucket.hpp"
 #include "agent/inject/kubelet.hpp"
@@ -38,6 +40,7 @@ class PodBook {
     int processes = 0;
     std::vector<PodDevice> devices;        // by the kubelet's word
     std::vector<std::optional<int>> gpus;  // which GPU each of them is on; once known it stays
+    std::map<std::pair<std::string, std::string>, Finding> findings;  // by check and subject: the pod's own word
     bool live = true;
     SteadyTime ended{};
   };
@@ -61,6 +64,8 @@ class PodBook {
   void poll();
 
   std::size_t live() const;
+  /// Those within their time, the newest first.
+  std::vector<const Entry*> entries() const;
   /// Each rank of a job once: where a pod has followed another, the newer one's.
   std::vector<telemetry::RankView> views() const;
 

@@ -8,11 +8,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 #include <iterator>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "common/contract/names.hpp"
+#include "common/telemetry/slot_finding.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -26,6 +29,18 @@ constexpr int kMostRank = 1 << 24;
 constexpr std::size_t kMostAnswers = 256;
 constexpr std::array<std::string_view, 7> kRefusals{"",     "frame", "claim", "unknown_pod", "second_client",
                                                     "ring", "flood"};
+
+std::string_view text_behind(const std::array<char, telemetry::kMostSlotFrame>& message, std::size_t size) {
+  return size > sizeof(SlotFrame) ? std::string_view(message.data(), size).substr(sizeof(SlotFrame))
+                                  : std::string_view();
+}
+
+std::optional<Verdict> verdict_of(std::string_view status) {
+  for (const Verdict verdict : {Verdict::kPass, Verdict::kUnknown, Verdict::kWarn, Verdict::kFail}) {
+    if (status == to_string(verdict)) return verdict;
+  }
+  return std::nullopt;
+}
 
 bool terminated(const std::array<char, 64>& text) { return std::ranges::find(text, '\0') != text.end(); }
 
@@ -97,7 +112,7 @@ void SlotCollector::take(Client& client, const SlotOwner& owner) {
   SlotFrame taken;
   taken.size = sizeof taken;
   taken.kind = static_cast<std::uint16_t>(SlotKind::kTaken);
-  taken.features = telemetry::kSlotHandsOver;
+  taken.features = telemetry::kSlotHandsOver | telemetry::kSlotFindings;
   if (!telemetry::send_message(client.fd.get(), &taken, sizeof taken, -1)) client.over = true;
 }
 
@@ -119,8 +134,8 @@ void SlotCollector::accept_all(SteadyTime now) {
 void SlotCollector::receive(Client& client, SteadyTime now) {
   SlotListener& slot = slots_.at(client.slot);
   while (!client.over) {
-    SlotFrame frame;
-    const auto received = telemetry::receive_message(client.fd.get(), &frame, sizeof frame);
+    std::array<char, telemetry::kMostSlotFrame> message{};
+    const auto received = telemetry::receive_message(client.fd.get(), message.data(), message.size());
     if (received.again()) break;
     if (received.size <= 0) {
       client.over = true;
@@ -128,11 +143,13 @@ void SlotCollector::receive(Client& client, SteadyTime now) {
     }
     if (!slot.may_send(now)) return refuse(client, Refusal::kFlood);
     const auto size = static_cast<std::size_t>(received.size);
+    SlotFrame frame;
+    std::memcpy(&frame, message.data(), std::min(size, sizeof frame));
     if (size < telemetry::kLeastSlotFrame || size > telemetry::kMostSlotFrame || frame.magic != telemetry::kSlotMagic ||
         frame.version != telemetry::kSlotVersion) {
       return refuse(client, Refusal::kFrame);
     }
-    const Refusal refusal = hear(client, frame, received.descriptors);
+    const Refusal refusal = hear(client, frame, text_behind(message, size), received.descriptors);
     // A ring that is refused is its rank's loss alone.
     if (refusal == Refusal::kRing) {
       count(client.slot, refusal);
@@ -142,7 +159,7 @@ void SlotCollector::receive(Client& client, SteadyTime now) {
   }
 }
 
-SlotCollector::Refusal SlotCollector::hear(Client& client, const SlotFrame& frame,
+SlotCollector::Refusal SlotCollector::hear(Client& client, const SlotFrame& frame, std::string_view text,
                                            const std::vector<telemetry::UniqueFd>& descriptors) {
   const auto kind = static_cast<SlotKind>(frame.kind);
   const bool brings_ring = kind == SlotKind::kRing || kind == SlotKind::kPast;
@@ -172,7 +189,36 @@ SlotCollector::Refusal SlotCollector::hear(Client& client, const SlotFrame& fram
     answer(client, SlotKind::kDone, frame.ring);
     return counted ? Refusal::kNone : Refusal::kRing;
   }
-  return Refusal::kFrame;
+  return kind == SlotKind::kFinding ? hear_finding(client, text) : Refusal::kFrame;
+}
+
+/// Only what a pod can tell of itself: a check that is looked at there, in one of the table's words.
+SlotCollector::Refusal SlotCollector::hear_finding(Client& client, std::string_view text) {
+  const auto told = telemetry::unpack(text);
+  if (!told) return Refusal::kFrame;
+  const Check* check = find_check(told->check);
+  const auto verdict = verdict_of(told->status);
+  if (check == nullptr || !verdict) return Refusal::kFrame;
+  Finding finding{told->check, told->subject, *verdict, told->evidence, {}};
+  if (*verdict == Verdict::kFail || *verdict == Verdict::kWarn) finding.remedy = check->remedy;
+  auto& known = client.entry->findings;
+  if (known.size() >= telemetry::kMostFindings && !known.contains({finding.id, finding.subject}))
+    return Refusal::kFrame;
+  known.insert_or_assign({finding.id, finding.subject}, std::move(finding));
+  return Refusal::kNone;
+}
+
+std::vector<Finding> SlotCollector::findings() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Finding> all;
+  for (const PodBook::Entry* entry : book_.entries()) {
+    const std::string pod = "pod " + entry->pod.name_space + "/" + entry->pod.name;
+    for (const auto& [key, finding] : entry->findings) {
+      Finding& told = all.emplace_back(finding);
+      told.subject = finding.subject.empty() ? pod : pod + " " + finding.subject;
+    }
+  }
+  return all;
 }
 
 SlotCollector::Refusal SlotCollector::hear_ring(Client& client, const SlotFrame& frame, int ring) {

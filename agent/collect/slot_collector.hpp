@@ -14,8 +14,10 @@
 #include <mutex>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "agent/checks/check.hpp"
 #include "agent/collect/limits.hpp"
 #include "agent/collect/pod_book.hpp"
 #include "agent/collect/slot_listener.hpp"
@@ -42,6 +44,8 @@ class SlotCollector final : public SlotSockets {
   /// One round without waiting: what was sent and published before the call is counted after it.
   void pump();
   void export_metrics(telemetry::MetricsSink& sink) const;
+  /// What the checks of docs/designs/checks.md found in the pods that live, "pod NAMESPACE/NAME" before each subject.
+  std::vector<Finding> findings() const;
 
  private:
   enum class Refusal : std::uint8_t { kNone, kFrame, kClaim, kUnknownPod, kSecondClient, kRing, kFlood };
@@ -65,7 +69,9 @@ class SlotCollector final : public SlotSockets {
   void round(bool read_rings);
   void accept_all(SteadyTime now);
   void receive(Client& client, SteadyTime now);
-  Refusal hear(Client& client, const telemetry::SlotFrame& frame, const std::vector<telemetry::UniqueFd>& descriptors);
+  Refusal hear(Client& client, const telemetry::SlotFrame& frame, std::string_view text,
+               const std::vector<telemetry::UniqueFd>& descriptors);
+  static Refusal hear_finding(Client& client, std::string_view text);
   Refusal hear_ring(Client& client, const telemetry::SlotFrame& frame, int ring);
   void take(Client& client, const SlotOwner& owner);
   void answer(Client& client, telemetry::SlotKind kind, std::uint64_t ring);

@@ -76,7 +76,7 @@ int try_devices(const Options& options) {
   auto found = agent::run_child(command);
   found.taken = began;
   if (options.pod_verdict) {
-    std::cout << agent::pod_verdict_json(agent::judge_pod(found));
+    std::cout << agent::pod_verdict_json(agent::judge_pod(found), agent::pod_findings(found));
     return 0;
   }
   const std::string report = agent::registrations_json(found);

@@ -7,7 +7,9 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "common/telemetry/descriptor_message.hpp"
@@ -126,7 +128,38 @@ void SlotClient::tend() {
   if (path_.empty() || begin_.size == 0) return;
   if (socket_.valid() && !hear()) lose();
   if (!socket_.valid() && clock_.steady() >= try_at_) connect();
+  send_findings();
   send_rings();
+}
+
+void SlotClient::report(std::vector<SlotFinding> findings) {
+  const std::lock_guard lock(mutex_);
+  findings_ = std::move(findings);
+  if (findings_.size() > kMostFindings) findings_.resize(kMostFindings);
+  told_ = 0;
+  if (begin_.size != 0 || findings_.empty()) return;
+  // No attempt has begun: it is enough to say who we are.
+  begin_.size = sizeof begin_;
+  begin_.processes = 1;
+}
+
+bool SlotClient::reported() const {
+  const std::lock_guard lock(mutex_);
+  return path_.empty() || told_ == findings_.size();
+}
+
+void SlotClient::send_findings() {
+  while (taken_ && hears_ && told_ < findings_.size()) {
+    SlotFrame frame;
+    frame.size = sizeof frame;
+    frame.kind = static_cast<std::uint16_t>(SlotKind::kFinding);
+    const std::string text = pack(findings_[told_]);
+    std::array<char, kMostSlotFrame> message{};
+    std::memcpy(message.data(), &frame, sizeof frame);
+    text.copy(message.data() + sizeof frame, text.size());
+    if (!send_message(socket_.get(), message.data(), sizeof frame + text.size(), -1)) return;
+    ++told_;
+  }
 }
 
 void SlotClient::connect() {
@@ -154,7 +187,10 @@ bool SlotClient::hear() {
     if (received.size < static_cast<ssize_t>(offsetof(SlotFrame, attempt)) || frame.magic != kSlotMagic) return false;
     if (frame.kind == static_cast<std::uint16_t>(SlotKind::kTaken)) {
       taken_ = true;
-      hands_over_ = received.size >= static_cast<ssize_t>(kLeastSlotFrame) && (frame.features & kSlotHandsOver) != 0;
+      const std::uint32_t features =
+          received.size >= static_cast<ssize_t>(kLeastSlotFrame) ? frame.features : std::uint32_t{0};
+      hands_over_ = (features & kSlotHandsOver) != 0;
+      hears_ = (features & kSlotFindings) != 0;
       pause_ = kFirstPause;
     } else if (received.size >= static_cast<ssize_t>(sizeof frame)) {
       heed(frame);
@@ -251,7 +287,8 @@ void SlotClient::lose() {
     if (const auto view = RingView::open(ring.fd.get())) ring.start = view->write_index();
   }
   taken_ = false;
-  hands_over_ = false;
+  hands_over_ = hears_ = false;
+  told_ = 0;
   refused_.clear();
 }
 

@@ -17,8 +17,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.hpp"
+#include "common/telemetry/slot_finding.hpp"
 #include "common/telemetry/slot_link.hpp"
 #include "common/telemetry/unique_fd.hpp"
 
@@ -43,6 +45,10 @@ class SlotClient {
   void add(std::uint64_t key, const paceline_ring_offer& offer, int fd);
   void remove(std::uint64_t key);
   void tend();
+  /// What checks found in this pod; the first kMostFindings of them. Told to every agent that wants to know, also before the first attempt.
+  void report(std::vector<SlotFinding> findings);
+  /// Nothing is left to tell: an agent that takes us knows it, or there is no slot.
+  bool reported() const;
 
   /// The agent has the rings: it serves the metrics of the ranks.
   bool held() const;
@@ -72,6 +78,7 @@ class SlotClient {
   bool send(SlotKind kind, std::uint64_t key, const Ring* ring);
   static void cut(Ring& ring);
   bool send_ring(Rings::iterator& at);
+  void send_findings();
   void send_rings();
   void lose();
   void keep_few();
@@ -83,9 +90,12 @@ class SlotClient {
   Rings rings_;
   std::set<int> refused_;  // ranks, in this attempt and by this agent
   std::uint64_t losses_ = 0;
+  std::vector<SlotFinding> findings_;
+  std::size_t told_ = 0;  // of them, on this connection
   UniqueFd socket_;
   bool taken_ = false;
   bool hands_over_ = false;  // the agent knows kSlotHandsOver
+  bool hears_ = false;       // and kSlotFindings
   SteadyTime try_at_{};
   std::chrono::seconds pause_{1};
 };

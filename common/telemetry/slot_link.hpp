@@ -33,10 +33,13 @@ enum class SlotKind : std::uint16_t {
   kRefused = 7,  // agent: a bound keeps that ring out; its rank's metrics are the launcher's to serve
   kPast = 8,     // launcher: a ring of an earlier attempt, with its memfd, to be read out at once
   kLost = 9,     // launcher: so many of a rank's records could not be kept for an agent
+  kFinding = 10,  // launcher: what a check found in this pod; its text follows the frame (slot_finding.hpp)
 };
 
 /// Of `features`: knows kRead, kDone, kRefused, kPast and kLost. Neither side sends what the other does not know.
 inline constexpr std::uint32_t kSlotHandsOver = 1;
+/// Knows kFinding.
+inline constexpr std::uint32_t kSlotFindings = 2;
 
 struct SlotFrame {
   std::uint32_t magic = kSlotMagic;

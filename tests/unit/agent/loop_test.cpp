@@ -122,6 +122,36 @@ TEST_F(PublisherTest, HowFarInjectionIsStandsInTheConditionWithinAPulse) {
   EXPECT_EQ(writes(), before);  // nothing new: nothing written (the Lease is not due)
 }
 
+TEST_F(PublisherTest, WhatPodsAnswerStandsInTheTableAndMakesNoCondition) {
+  const NodeTree tree("dgx-h100-like");
+  const auto library = read_nvml_json(NodeTree::nvml_json("dgx-h100-like"), "nvml");
+  Metrics metrics("n1", "0.1.0");
+  Documents documents("n1");
+  AgentOptions options;
+  options.documents = &documents;
+  std::vector<Finding> told;
+  options.pods = [&] { return told; };
+  Agent agent(tree.root(), **library, *publisher_, metrics, clock_, options);
+  agent.tick();
+  const auto subjects = [&] {
+    std::vector<std::string> all;
+    const json table = json::parse(documents.latest()->checks);
+    for (const auto& check : table["checks"]) {
+      if (check["id"] != "memlock") continue;
+      for (const auto& finding : check["findings"])
+        all.push_back(finding["status"].get<std::string>() + " " + finding.value("subject", ""));
+    }
+    return all;
+  };
+  EXPECT_THAT(subjects(), testing::ElementsAre("unknown "));
+  const json before = stored()["status"]["conditions"];
+  told = {{"memlock", "pod team/j-w-0-0", Verdict::kFail, "64 KiB", "raise it"}};
+  clock_.advance(30s);
+  agent.tick();
+  EXPECT_THAT(subjects(), testing::ElementsAre("fail pod team/j-w-0-0"));
+  EXPECT_EQ(stored()["status"]["conditions"], before) << "a pod says nothing of its node";
+}
+
 /// The agent on a machine that changes while it runs.
 class ChangingMachine : public PublisherTest {
  protected:

@@ -129,6 +129,33 @@ TEST(PodVerdict, NamesTheCheckTheEvidenceAndTheRemedy) {
   }
 }
 
+TEST(PodFindings, AnswerWhatOnlyAPodCan) {
+  auto tried = pod_that_works();
+  for (const Finding& finding : pod_findings(tried)) {
+    EXPECT_EQ(finding.verdict, Verdict::kPass) << finding.id << " " << finding.evidence;
+    EXPECT_EQ(find_check(finding.id)->place, Place::kPod) << finding.id;
+  }
+  tried.memlock_bytes = 65536;
+  tried.nccl = {{"NCCL_IB_DISABLE", "1", "/etc/nccl.conf"}};
+  spoil(tried, is(Step::kOpen, "mlx5_1"), Outcome::kRefused, "Permission denied");
+  std::vector<std::string> bad;
+  for (const Finding& finding : pod_findings(tried)) {
+    if (finding.verdict == Verdict::kPass) continue;
+    bad.push_back(finding.id + " " + finding.subject + ": " + finding.evidence);
+    EXPECT_EQ(finding.remedy, find_check(finding.id)->remedy);
+  }
+  EXPECT_THAT(bad, testing::ElementsAre("uverbs-access mlx5_1: Permission denied",
+                                        "memlock : locked memory is limited to 64 KiB",
+                                        "nccl-env : NCCL_IB_DISABLE=1 (/etc/nccl.conf) turns RDMA off"));
+  const json line = json::parse(pod_verdict_json(judge_pod(tried), pod_findings(tried)));
+  EXPECT_EQ(line["findings"].size(), pod_findings(tried).size());
+  EXPECT_EQ(line["findings"].back()["check"], "nccl-env");
+
+  Registrations none;
+  none.problem = "libibverbs.so.1 cannot be opened";
+  EXPECT_EQ(pod_findings(none).front().evidence, none.problem);
+}
+
 TEST(PodVerdict, IsOneLineOfJson) {
   EXPECT_EQ(pod_verdict_json({true, "", "", ""}), "{\"ready\":true,\"version\":1}\n");
   const auto line = pod_verdict_json({std::nullopt, "dmabuf", "bytes \xff and\nlines", "mend it"});

@@ -21,16 +21,28 @@ bool says(const PodReadiness& readiness, const std::string& text) {
 
 TEST(Preflight, TakesTheProbesAnswer) {
   const auto ready = ask_probe(script("echo '{\"version\":1,\"ready\":true}'"), {});
-  EXPECT_EQ(ready, (PodReadiness{true, "", "", ""}));
+  EXPECT_EQ(ready, (PodReadiness{true, "", "", "", {}}));
   const auto not_ready = ask_probe(
       script(
           "echo '{\"version\":1,\"ready\":false,\"check\":\"memlock\",\"evidence\":\"64 KiB\",\"remedy\":\"raise\"}'"),
       {});
-  EXPECT_EQ(not_ready, (PodReadiness{false, "memlock", "64 KiB", "raise"}));
+  EXPECT_EQ(not_ready, (PodReadiness{false, "memlock", "64 KiB", "raise", {}}));
   EXPECT_EQ(describe(not_ready), "memlock fails: 64 KiB; remedy: raise");
   const auto open = read_readiness(R"({"version":1,"ready":null,"check":"dmabuf","evidence":"no CUDA"})");
-  EXPECT_EQ(open, (PodReadiness{std::nullopt, "dmabuf", "no CUDA", ""}));
+  EXPECT_EQ(open, (PodReadiness{std::nullopt, "dmabuf", "no CUDA", "", {}}));
   EXPECT_EQ(describe(open), "dmabuf cannot be told: no CUDA");
+}
+
+TEST(Preflight, KeepsWhatTheNodesTableWants) {
+  const auto told = read_readiness(R"({"version":1,"ready":true,"findings":[
+      {"check":"memlock","subject":"","status":"pass","evidence":"no limit"}, 7, {"check":5}]})");
+  ASSERT_EQ(told.findings.size(), 2U);
+  EXPECT_EQ(told.findings[0], (telemetry::SlotFinding{"memlock", "", "pass", "no limit"}));
+  EXPECT_EQ(told.findings[1], telemetry::SlotFinding{}) << "which the agent refuses";
+  EXPECT_TRUE(read_readiness(R"({"version":1,"ready":true,"findings":"many"})").findings.empty());
+  std::string many = R"({"version":1,"ready":true,"findings":[{})";
+  for (int i = 0; i < 100; ++i) many += ",{}";
+  EXPECT_EQ(read_readiness(many + "]}").findings.size(), 32U);
 }
 
 TEST(Preflight, AnotherProgramsAnswerIsNoProof) {
