@@ -47,8 +47,8 @@ PodReadiness read_readiness(std::string_view text) {
   const auto answer = nlohmann::json::parse(text, nullptr, false);
   if (!answer.is_object() || answer.value("version", nlohmann::json()) != 1 || !answer.contains("ready"))
     return unproved("paceline-probe gave no answer that is understood");
-  PodReadiness readiness{std::nullopt, text_of(answer, "check"), text_of(answer, "evidence"),
-                         text_of(answer, "remedy"), {}};
+  PodReadiness readiness{
+      std::nullopt, text_of(answer, "check"), text_of(answer, "evidence"), text_of(answer, "remedy"), {}};
   if (answer["ready"].is_boolean()) readiness.ready = answer["ready"].get<bool>();
   for (const auto& finding : answer.value("findings", nlohmann::json::array())) {
     if (!finding.is_object() || readiness.findings.size() >= telemetry::kMostFindings) continue;

@@ -24,15 +24,15 @@ inline constexpr std::uint16_t kSlotVersion = 1;
 inline constexpr std::size_t kMostSlotFrame = 1024;
 
 enum class SlotKind : std::uint16_t {
-  kBegin = 1,    // launcher: this attempt's ranks; earlier rings are over
-  kTaken = 2,    // agent, once: the pod is who it says, and its ranks' metrics are the agent's to serve from now on
-  kRing = 3,     // launcher: a ring, with its memfd
-  kGone = 4,     // launcher: the rank behind that ring is gone
-  kRead = 5,     // agent: how far it has counted and read a ring
-  kDone = 6,     // agent: what it was told under that number is counted to its end
-  kRefused = 7,  // agent: a bound keeps that ring out; its rank's metrics are the launcher's to serve
-  kPast = 8,     // launcher: a ring of an earlier attempt, with its memfd, to be read out at once
-  kLost = 9,     // launcher: so many of a rank's records could not be kept for an agent
+  kBegin = 1,     // launcher: this attempt's ranks; earlier rings are over
+  kTaken = 2,     // agent, once: the pod is who it says, and its ranks' metrics are the agent's to serve from now on
+  kRing = 3,      // launcher: a ring, with its memfd
+  kGone = 4,      // launcher: the rank behind that ring is gone
+  kRead = 5,      // agent: how far it has counted and read a ring
+  kDone = 6,      // agent: what it was told under that number is counted to its end
+  kRefused = 7,   // agent: a bound keeps that ring out; its rank's metrics are the launcher's to serve
+  kPast = 8,      // launcher: a ring of an earlier attempt, with its memfd, to be read out at once
+  kLost = 9,      // launcher: so many of a rank's records could not be kept for an agent
   kFinding = 10,  // launcher: what a check found in this pod; its text follows the frame (slot_finding.hpp)
 };
 

@@ -45,10 +45,9 @@ TEST_F(FindingsTest, AreToldBeforeTheFirstAttemptAndStandUnderThePodsName) {
   meet(client);
   EXPECT_TRUE(client.reported());
   const std::string remedy(find_check("memlock")->remedy);
-  EXPECT_THAT(
-      collector_->findings(),
-      ElementsAre(Finding{"memlock", "pod team/mnist-worker-0-0", Verdict::kFail, kMemlock.evidence, remedy},
-                  Finding{"uverbs-access", "pod team/mnist-worker-0-0 mlx5_0", Verdict::kPass, "opens", ""}));
+  EXPECT_THAT(collector_->findings(),
+              ElementsAre(Finding{"memlock", "pod team/mnist-worker-0-0", Verdict::kFail, kMemlock.evidence, remedy},
+                          Finding{"uverbs-access", "pod team/mnist-worker-0-0 mlx5_0", Verdict::kPass, "opens", ""}));
 
   restart(client);
   EXPECT_EQ(collector_->findings().size(), 2U) << "every agent is told";
