@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "agent/probe/nvml.hpp"
+#include "common/contract/accelerators.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -24,15 +25,15 @@ struct Row {
 
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
-      {kNvidia, {kVga, k3d}, {}, {"NVIDIA", "nvidia.com/gpu"}},
-      {0x1002, {kVga, k3d, kOtherDisplay, kProcessing}, {}, {"AMD", "amd.com/gpu"}},
+      {kNvidia, {kVga, k3d}, {}, {"NVIDIA", contract::kNvidiaGpu}},
+      {0x1002, {kVga, k3d, kOtherDisplay, kProcessing}, {}, {"AMD", contract::kAmdGpu}},
       // Class VGA is left out: that is the display of a desktop processor.
-      {0x8086, {kOtherDisplay, kProcessing}, {}, {"Intel", "gpu.intel.com/i915"}},
-      {0x1da3, {kProcessing}, {}, {"Habana", "habana.ai/gaudi"}},
-      {0x19e5, {kProcessing}, {}, {"Huawei", "huawei.com/Ascend910"}},
+      {0x8086, {kOtherDisplay, kProcessing}, {}, {"Intel", contract::kIntelGpu}},
+      {0x1da3, {kProcessing}, {}, {"Habana", contract::kGaudi}},
+      {0x19e5, {kProcessing}, {}, {"Huawei", contract::kAscend}},
       // Both clouds also build NICs and disks under the same vendor number: the device decides.
-      {0x1d0f, {}, {0x7064, 0x7065, 0x7066, 0x7067, 0x7164, 0x7264, 0x7364}, {"AWS", "aws.amazon.com/neuron"}},
-      {0x1ae0, {}, {0x0027, 0x0056, 0x005e, 0x0062, 0x0063, 0x006f, 0x0076}, {"Google", "google.com/tpu"}},
+      {0x1d0f, {}, {0x7064, 0x7065, 0x7066, 0x7067, 0x7164, 0x7264, 0x7364}, {"AWS", contract::kNeuron}},
+      {0x1ae0, {}, {0x0027, 0x0056, 0x005e, 0x0062, 0x0063, 0x006f, 0x0076}, {"Google", contract::kTpu}},
   };
   return table;
 }
@@ -54,27 +55,23 @@ const AcceleratorKind* accelerator_kind(const PciFunction& function) {
 }
 
 std::string mig_resource(std::string_view profile) {
-  std::string name = "nvidia.com/mig-" + std::string(profile);
+  std::string name = std::string(contract::kNvidiaMigPrefix) + std::string(profile);
   std::replace(name.begin(), name.end(), '+', '.');
   return name;
 }
 
-bool is_accelerator_resource(std::string_view name) {
-  if (name.starts_with("nvidia.com/mig-")) return true;
-  if (name.ends_with(".shared")) name.remove_suffix(std::string_view(".shared").size());
-  return std::ranges::any_of(rows(), [&](const Row& row) { return row.kind.resource == name; });
-}
+bool is_accelerator_resource(std::string_view name) { return contract::is_accelerator_resource(name); }
 
 const Gpu* gpu_of_device(std::string_view resource, std::string_view id, const std::vector<Gpu>& gpus) {
   if (const auto share = id.find("::"); share != std::string_view::npos) id = id.substr(0, share);
   if (resource.ends_with(".shared")) resource.remove_suffix(std::string_view(".shared").size());
-  const bool part = resource.starts_with("nvidia.com/mig-");
-  const std::string_view whole = part ? std::string_view("nvidia.com/gpu") : resource;
+  const bool part = resource.starts_with(contract::kNvidiaMigPrefix);
+  const std::string_view whole = part ? contract::kNvidiaGpu : resource;
   const std::string address = sysfs_address(id);
   const auto found = std::ranges::find_if(gpus, [&](const Gpu& gpu) {
     if (gpu.resource != whole || id.empty()) return false;
     if (std::ranges::find(gpu.mig_uuids, id) != gpu.mig_uuids.end()) return true;
-    const bool counted = whole == "nvidia.com/gpu";  // others' indices are not ours
+    const bool counted = whole == contract::kNvidiaGpu;  // others' indices are not ours
     return !part && (gpu.uuid == id || gpu.pci_address == address || (counted && std::to_string(gpu.index) == id));
   });
   return found == gpus.end() ? nullptr : &*found;

@@ -23,7 +23,7 @@ const AcceleratorKind* accelerator_kind(const PciFunction& function);
 /// "nvidia.com/mig-1g.10gb" for the profile "1g.10gb"; a profile with media extensions, "1g.10gb+me", ends in ".me".
 std::string mig_resource(std::string_view profile);
 
-/// A resource of this table: a whole device, a share of one, or a part of it.
+/// A whole device, a share of one, or a part of it, as common/contract/accelerators.hpp has them for all of Paceline.
 bool is_accelerator_resource(std::string_view name);
 
 /// The GPU behind a device that the kubelet gave out as this resource under this id; null where the id names none of these. Ids are UUIDs, PCI addresses or

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "common/contract/accelerators.hpp"
 #include "common/contract/labels.hpp"
 
 namespace paceline::api {
@@ -131,13 +132,7 @@ int accelerators_of(const nlohmann::json& container) {
   if (limits == nullptr || !limits->is_object()) return 0;
   std::int64_t count = 0;
   for (const auto& [name, value] : limits->items()) {
-    const std::size_t slash = name.find('/');
-    if (slash == std::string::npos) continue;
-    const std::string_view domain = std::string_view(name).substr(0, slash);
-    const std::string_view kind = std::string_view(name).substr(slash + 1);
-    const bool accelerator = kind == "gpu" || kind.starts_with("mig-") || kind == "neuron" || kind == "gaudi" ||
-                             kind == "tpu" || domain == "huawei.com";
-    if (accelerator) count += parse_quantity_milli(value).value_or(0) / 1000;
+    if (contract::is_accelerator_resource(name)) count += parse_quantity_milli(value).value_or(0) / 1000;
   }
   return static_cast<int>(std::min<std::int64_t>(count, 64));
 }

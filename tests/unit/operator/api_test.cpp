@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "common/contract/accelerators.hpp"
 #include "common/contract/env.hpp"
 #include "operator/api/compression.hpp"
 #include "operator/api/containers.hpp"
@@ -481,12 +482,11 @@ TEST(RuntimeProfile, BadOneNamesTheField) {
 }
 
 TEST(Environment, GpuDirectIsToldToThoseWhoHaveAccelerators) {
-  const auto told = [](const char* choice, bool accelerators) -> std::string {
+  const auto told = [](const char* choice, bool accelerators, const char* name = "nvidia.com/gpu") -> std::string {
     auto document = minimal();
     document["spec"]["network"] = {{"gpuDirect", choice}};
     if (accelerators)
-      document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"] = {
-          {"limits", {{"nvidia.com/gpu", 1}}}};
+      document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"] = {{"limits", {{name, 1}}}};
     const auto job = api::parse_training_job(document);
     if (!job) return error_of(document);
     for (const auto& [name, value] : render::replica_environment(*job, api::replicas_of(job->spec)[0], {})) {
@@ -496,6 +496,11 @@ TEST(Environment, GpuDirectIsToldToThoseWhoHaveAccelerators) {
   };
   EXPECT_EQ(told("Required", true), "Required");
   EXPECT_EQ(told("Preferred", true), "Preferred");
+  // As the agents name the devices of other vendors.
+  for (const auto& resource : contract::kAcceleratorResources)
+    EXPECT_EQ(told("Required", true, std::string(resource).c_str()), "Required") << resource;
+  EXPECT_EQ(told("Preferred", true, "nvidia.com/mig-1g.10gb"), "Preferred");
+  EXPECT_EQ(told("Preferred", true, "nvidia.com/hostdev"), "");
   EXPECT_EQ(told("Preferred", false), "");
   EXPECT_EQ(told("Disabled", true), "Disabled");
   EXPECT_EQ(told("Disabled", false), "Disabled");
