@@ -60,6 +60,10 @@ int main(int argc, char** argv) {
     CLI::Option* name = command.add_option("--node", node.name, "a node of a cluster, as its agent published it");
     command.add_option("--kubeconfig", node.kubeconfig, "how the cluster is reached; default: $KUBECONFIG")
         ->needs(name);
+    command
+        .add_option("--agent-namespace", node.agent_namespace,
+                    "where the agents run, whose Leases tell who lives; default: paceline-agents")
+        ->needs(name);
     for (const char* other : {"--root", "--nvml", "--nccl-topo", "--record", "--export-nccl-topo", "--live",
                               "--registrations", "--pci-config"}) {
       if (CLI::Option* option = command.get_option_no_throw(other); option != nullptr) name->excludes(option);
@@ -100,8 +104,8 @@ int main(int argc, char** argv) {
     const paceline::SystemClock clock;
     const auto api = connect(*fabric ? "fabric" : "doctor", node, clock);
     if (!api) return kExitInput;
-    if (*fabric) return paceline::cli::node_fabric(*api, node.name, look.json, std::cout, std::cerr);
-    return node.agent.empty() ? paceline::cli::node_doctor(*api, node.name, sick.json, std::cout, std::cerr)
+    if (*fabric) return paceline::cli::node_fabric(*api, node, clock, look.json, std::cout, std::cerr);
+    return node.agent.empty() ? paceline::cli::node_doctor(*api, node, clock, sick.json, std::cout, std::cerr)
                               : paceline::cli::agent_doctor(*api, sick.json, std::cout, std::cerr);
   }
   if (*fabric) return paceline::cli::fabric_command(look, std::cout, std::cerr);

@@ -88,7 +88,9 @@ void distance_table(const json& distance, std::ostream& out) {
 
 }  // namespace
 
-int node_doctor(kube::Api& api, const std::string& node, bool as_json, std::ostream& out, std::ostream& err) {
+int node_doctor(kube::Api& api, const NodeOptions& options, const Clock& clock, bool as_json, std::ostream& out,
+                std::ostream& err) {
+  const std::string& node = options.name;
   const auto status = node_status(api, node);
   if (!status) return could_not("doctor", status.error(), err);
   const json conditions = list_of(*status, "conditions");
@@ -98,6 +100,8 @@ int node_doctor(kube::Api& api, const std::string& node, bool as_json, std::ostr
         {Code::kUnavailable, Origin::kKube, "the NodeFabric " + node + " has no conditions; see the log of its agent"},
         err);
   }
+  const AgentLife agent = agent_life(api, options, clock.wall());
+  if (!agent.says.empty()) err << "paceline doctor: " << agent.says << "\n";
   std::map<std::string, std::string> texts;  // by status
   std::map<std::string, int> count;
   for (const json& condition : conditions) {
@@ -107,13 +111,16 @@ int node_doctor(kube::Api& api, const std::string& node, bool as_json, std::ostr
     texts[state] += condition_text(condition, state == "False" ? "FAIL" : state == "True" ? "ok" : "?");
   }
   if (as_json) {
-    out << dumped({{"version", 1}, {"node", node}, {"failed", count["False"]}, {"conditions", conditions}});
+    json view{{"version", 1}, {"node", node}, {"failed", count["False"]}, {"conditions", conditions}};
+    view["agentAlive"] = agent.alive ? json(*agent.alive) : json();
+    out << dumped(view);
   } else {
     out << texts["False"] << texts["Unknown"] << texts["True"] << "\n"
         << conditions.size() << " conditions of " << node << ": " << count["False"] << " fail, " << count["True"]
         << " good, " << count["Unknown"] << " could not be told; last change " << text_of(*status, "observedTime")
         << "\n";
   }
+  if (agent.alive == false) return kExitInput;
   return count["False"] > 0 ? 1 : 0;
 }
 
@@ -127,23 +134,26 @@ int agent_doctor(kube::Api& agent, bool as_json, std::ostream& out, std::ostream
   } else {
     out << doctor_text(*findings);
   }
-  return std::ranges::any_of(*findings, [](const auto& finding) { return finding.verdict == agent::Verdict::kFail; })
-             ? 1
-             : 0;
+  return agent::exit_code(*findings);
 }
 
-int node_fabric(kube::Api& api, const std::string& node, bool as_json, std::ostream& out, std::ostream& err) {
+int node_fabric(kube::Api& api, const NodeOptions& options, const Clock& clock, bool as_json, std::ostream& out,
+                std::ostream& err) {
+  const std::string& node = options.name;
   const auto status = node_status(api, node);
   if (!status) return could_not("fabric", status.error(), err);
+  const AgentLife agent = agent_life(api, options, clock.wall());
+  if (!agent.says.empty()) err << "paceline fabric: " << agent.says << "\n";
+  const int code = agent.alive == false ? kExitInput : 0;
   if (as_json) {
     out << dumped(*status);
-    return 0;
+    return code;
   }
   device_table(*status, out);
   distance_table(status->value("distance", json::object()), out);
   if (list_of(*status, "gpus").empty() && list_of(*status, "rdmaDevices").empty())
     out << "the agent of " << node << " found neither GPUs nor RDMA devices\n";
-  return 0;
+  return code;
 }
 
 }  // namespace paceline::cli

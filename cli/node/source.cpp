@@ -3,9 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
+#include "common/base/duration.hpp"
+#include "common/base/timestamp.hpp"
+#include "common/contract/labels.hpp"
 #include "common/kube/client.hpp"
 
 namespace paceline::cli {
@@ -64,6 +69,38 @@ Result<json> node_status(kube::Api& api, const std::string& node) {
                 "the agent of " + node + " has not published what it found yet; see the log of its pod");
   }
   return *status;
+}
+
+AgentLife agent_life(kube::Api& api, const NodeOptions& options, WallTime now) {
+  const std::string ns =
+      options.agent_namespace.empty() ? std::string(contract::kAgentNamespace) : options.agent_namespace;
+  const std::string name = std::string(contract::kAgentLeasePrefix) + options.name;
+  const std::string remedy =
+      "; see `kubectl -n " + ns + " get pods --field-selector spec.nodeName=" + options.name + "`";
+  const auto text = api.get(kube::kLeases, ns, name);
+  if (!text && text.error().code == Code::kNotFound) {
+    return {false, "there is no Lease " + name + " in the namespace " + ns + ": no agent of " + options.name +
+                       " lives there, and what it published may be of any age" + remedy +
+                       ", or give --agent-namespace"};
+  }
+  if (!text) return {{}, "whether the agent of " + options.name + " lives is not known: " + to_string(text.error())};
+  const json lease = json::parse(*text, nullptr, false);
+  const auto spec = lease.is_object() ? lease.find("spec") : lease.end();
+  const auto renewed = lease.is_object() && spec != lease.end() && spec->is_object()
+                           ? parse_time(string_of(*spec, "renewTime"))
+                           : fail(Code::kInvalid, Origin::kKube, "no spec");
+  if (!renewed)
+    return {{},
+            "whether the agent of " + options.name + " lives is not known: Lease " + name +
+                " has no time of its last renewal"};
+  const auto duration = spec->find("leaseDurationSeconds");
+  constexpr std::int64_t kUsual = 40;
+  const auto valid = std::chrono::seconds(
+      duration != spec->end() && duration->is_number_integer() ? duration->get<std::int64_t>() : kUsual);
+  const auto age = std::chrono::floor<std::chrono::seconds>(now - *renewed);
+  if (age <= valid) return {true, {}};
+  return {false, "the agent of " + options.name + " has not renewed its Lease for " + format_duration(age) +
+                     ": what it published is as old" + remedy};
 }
 
 Result<std::vector<agent::Finding>> read_findings(const std::string& text) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,15 +20,23 @@
 namespace paceline::cli {
 
 struct NodeOptions {
-  std::string name{};        // empty: no node of a cluster
-  std::string kubeconfig{};  // empty: $KUBECONFIG, the pod's service account, ~/.kube/config
-  std::string agent{};       // https://ADDRESS:PORT of its agent; empty: the NodeFabric alone
+  std::string name{};             // empty: no node of a cluster
+  std::string agent_namespace{};  // where the agents' Leases are; empty: paceline-agents
+  std::string kubeconfig{};       // empty: $KUBECONFIG, the pod's service account, ~/.kube/config
+  std::string agent{};            // https://ADDRESS:PORT of its agent; empty: the NodeFabric alone
   std::string agent_ca{};
   std::string agent_token{};  // a file
 };
 
 /// The status of the NodeFabric, whose fields are of the types that the schema says or absent.
 Result<nlohmann::json> node_status(kube::Api& api, const std::string& node);
+
+/// Whether a node's agent lives, by its Lease: of a dead one the NodeFabric stays, and tells what was.
+struct AgentLife {
+  std::optional<bool> alive;  // absent: it could not be told
+  std::string says;           // what a person should know; empty where it lives
+};
+AgentLife agent_life(kube::Api& api, const NodeOptions& options, WallTime now);
 
 /// Of `/v1/checks`: read from what `paceline doctor --json` writes.
 Result<std::vector<agent::Finding>> read_findings(const std::string& text);

@@ -31,6 +31,8 @@ inline constexpr std::string_view kUnhealthyTaint = "paceline.dev/unhealthy";
 
 /// An agent's Lease is named after its node.
 inline constexpr std::string_view kAgentLeasePrefix = "paceline-agent-";
+/// Where they are, unless the chart was told otherwise.
+inline constexpr std::string_view kAgentNamespace = "paceline-agents";
 
 inline constexpr std::string_view kGangGate = "paceline.dev/gang";
 inline constexpr std::string_view kFinalizer = "paceline.dev/cleanup";

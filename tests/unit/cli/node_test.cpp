@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <sstream>
 
 #include "cli/node/command.hpp"
+#include "common/base/timestamp.hpp"
 #include "common/kube/fake/cluster.hpp"
 
 namespace paceline::cli {
@@ -30,7 +32,16 @@ struct NodeCommands : testing::Test {
             {"message", message},
             {"lastTransitionTime", "2026-01-02T03:04:05Z"}};
   }
-  int doctor(bool as_json = false) { return node_doctor(*api, "n1", as_json, out, err); }
+  /// The Lease of its agent, renewed so long ago.
+  void renew(std::chrono::seconds ago) {
+    const json lease{{"apiVersion", "coordination.k8s.io/v1"},
+                     {"kind", "Lease"},
+                     {"metadata", {{"name", "paceline-agent-n1"}}},
+                     {"spec", {{"leaseDurationSeconds", 40}, {"renewTime", format_micro_time(clock.wall() - ago)}}}};
+    ASSERT_TRUE(api->create(kube::kLeases, "paceline-agents", lease.dump()));
+  }
+  int doctor(bool as_json = false) { return node_doctor(*api, {.name = "n1"}, clock, as_json, out, err); }
+  int fabric(bool as_json = false) { return node_fabric(*api, {.name = "n1"}, clock, as_json, out, err); }
 
   ManualClock clock;
   kube::FakeCluster cluster{clock};
@@ -43,7 +54,7 @@ TEST_F(NodeCommands, ANodeWithoutAnAgentCouldNotBeLookedAt) {
   EXPECT_EQ(doctor(), 2);
   EXPECT_THAT(err.str(), HasSubstr("there is no NodeFabric n1: see `kubectl get nodes`"));
   EXPECT_EQ(out.str(), "");
-  EXPECT_EQ(node_fabric(*api, "n1", false, out, err), 2);
+  EXPECT_EQ(fabric(), 2);
 }
 
 TEST_F(NodeCommands, ANodeThatIsNotPublishedYetCouldNotBeLookedAt) {
@@ -64,6 +75,7 @@ TEST_F(NodeCommands, WhatFailsComesFirstWithItsRemedy) {
        {"conditions",
         {condition("Complete", "True", "AllRead"), condition("RuntimeReady", "Unknown", "Starting", "not staged yet"),
          condition("GpuDirectReady", "False", "acs", "requests are redirected at 0000:00:01.0")}}});
+  renew(std::chrono::seconds(10));
   EXPECT_EQ(doctor(), 1);
   const std::string text = out.str();
   EXPECT_TRUE(text.starts_with(
@@ -76,11 +88,47 @@ TEST_F(NodeCommands, WhatFailsComesFirstWithItsRemedy) {
   out.str("");
   EXPECT_EQ(doctor(true), 1);
   EXPECT_EQ(json::parse(out.str())["failed"], 1);
+  EXPECT_EQ(json::parse(out.str())["agentAlive"], true);
+}
+
+TEST_F(NodeCommands, WhatADeadAgentPublishedIsSaidToBeOld) {
+  put({{"conditions", {condition("GpuDirectReady", "True", "Registered")}}});
+  renew(std::chrono::hours(3) + std::chrono::minutes(20));
+  EXPECT_EQ(doctor(), 2);
+  EXPECT_THAT(err.str(), HasSubstr("the agent of n1 has not renewed its Lease for 3h20m: what it published is as old"));
+  EXPECT_THAT(err.str(), HasSubstr("kubectl -n paceline-agents get pods --field-selector spec.nodeName=n1"));
+  EXPECT_THAT(out.str(), HasSubstr("ok    GpuDirectReady"));
+  out.str("");
+  EXPECT_EQ(doctor(true), 2);
+  EXPECT_EQ(json::parse(out.str())["agentAlive"], false);
+  err.str("");
+  EXPECT_EQ(fabric(), 2);
+  EXPECT_THAT(err.str(), HasSubstr("for 3h20m"));
+}
+
+TEST_F(NodeCommands, AnAgentWithoutALeaseIsNotAlive) {
+  put({{"conditions", {condition("GpuDirectReady", "False", "acs")}}});
+  EXPECT_EQ(doctor(), 2);
+  EXPECT_THAT(err.str(), HasSubstr("there is no Lease paceline-agent-n1 in the namespace paceline-agents"));
+  EXPECT_EQ(node_doctor(*api, {.name = "n1", .agent_namespace = "other"}, clock, false, out, err), 2);
+  EXPECT_THAT(err.str(), HasSubstr("in the namespace other"));
+}
+
+TEST_F(NodeCommands, WhoMayNotReadLeasesIsToldSo) {
+  put({{"conditions", {condition("GpuDirectReady", "False", "acs")}}});
+  cluster.set_faults([](const http::Request& request) -> std::optional<kube::Fault> {
+    if (request.target.find("/leases/") == std::string::npos) return std::nullopt;
+    return kube::Fault{.status = 403};
+  });
+  EXPECT_EQ(doctor(true), 1);
+  EXPECT_THAT(err.str(), HasSubstr("whether the agent of n1 lives is not known"));
+  EXPECT_TRUE(json::parse(out.str())["agentAlive"].is_null());
 }
 
 TEST_F(NodeCommands, WhatCannotBeToldIsNoFailure) {
   put({{"conditions",
         {condition("Complete", "True", "AllRead"), condition("GpuDirectReady", "Unknown", "NotProved")}}});
+  renew(std::chrono::seconds(40));
   EXPECT_EQ(doctor(), 0);
   EXPECT_THAT(out.str(), Not(HasSubstr("FAIL")));
 }
@@ -89,12 +137,13 @@ TEST_F(NodeCommands, TheFabricIsShownAsItWasPublished) {
   put({{"gpus", {{{"index", 0}, {"model", "H100"}, {"pciAddress", "0000:17:00.0"}, {"numaNode", 0}}}},
        {"rdmaDevices", {{{"name", "mlx5_0"}, {"linkLayer", "InfiniBand"}, {"up", false}}}},
        {"distance", {{"nics", {"mlx5_0"}}, {"rows", {{{"gpu", "GPU0"}, {"gpus", "X"}, {"nics", "PIX"}}}}}}});
-  EXPECT_EQ(node_fabric(*api, "n1", false, out, err), 0);
+  renew(std::chrono::seconds(0));
+  EXPECT_EQ(fabric(), 0);
   EXPECT_THAT(out.str(), HasSubstr("H100"));
   EXPECT_THAT(out.str(), HasSubstr("InfiniBand, down"));
   EXPECT_THAT(out.str(), HasSubstr("        GPU0    mlx5_0\nGPU0    X       PIX\n"));
   out.str("");
-  EXPECT_EQ(node_fabric(*api, "n1", true, out, err), 0);
+  EXPECT_EQ(fabric(true), 0);
   EXPECT_EQ(json::parse(out.str())["gpus"][0]["model"], "H100");
 }
 
