@@ -36,7 +36,11 @@ std::vector<End> ends_of(const Node& node, bool gpus = true) {
 void check_ats(const Node& node, Findings& found) {
   for (const auto* nic : node.compute_nics) {
     const auto* setup = node.setup(nic->pci_address);
-    if (setup == nullptr || !setup->config.shows_extended()) {
+    // All of a machine without PCI Express, which has no room for such a capability.
+    constexpr std::size_t kConventional = 256;
+    if (setup != nullptr && setup->config.bytes == kConventional) {
+      found.warn(nic->name, "a virtual machine without address translation services (ATS)");
+    } else if (setup == nullptr || !setup->config.shows_extended()) {
       found.hidden(nic->name, setup);
     } else if (setup->config.ats == true) {
       found.pass(nic->name, "a virtual machine, and address translation services are on");
@@ -178,6 +182,8 @@ void check_pcie_mrrs(const Node& node, Findings& found) {
 
 void check_pcie_mps(const Node& node, Findings& found) {
   if (!has_gpu_and_nic(node, found)) return;
+  // What lies between is the hypervisor's, and no root port need agree with its neighbour.
+  if (node.fabric.virtual_topology) return found.skip("a hypervisor does not show what lies between GPU and NIC");
   bool any = false;
   for (const auto& pair : node.pairs) {
     if (pair.way.empty()) continue;
@@ -218,7 +224,7 @@ void check_pcie_relaxed_ordering(const Node& node, Findings& found) {
 }
 
 void check_pcie_link(const Node& node, Findings& found) {
-  if (!has_gpu_and_nic(node, found)) return;
+  if (node.fabric.gpus.empty()) return found.skip("no accelerator");
   for (const auto& end : ends_of(node)) {
     const bool c2c = std::any_of(node.hardware.gpu.gpus.begin(), node.hardware.gpu.gpus.end(),
                                  [&](const Gpu& gpu) { return gpu.pci_address == end.address && gpu.c2c; });

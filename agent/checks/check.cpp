@@ -28,9 +28,16 @@ std::vector<std::string> way_between(const PciFunction& a, const PciFunction& b)
   return way;
 }
 
+}  // namespace
+
 std::vector<const RdmaDevice*> compute_nics_of(const Hardware& hardware, const Fabric& fabric) {
   std::vector<const RdmaDevice*> nics;
   const auto on_rail = [&](const RdmaDevice& device) {
+    // Rails are of GPUs. Without any, a port without a link may be meant to have none.
+    if (fabric.gpus.empty()) {
+      return std::any_of(device.ports.begin(), device.ports.end(),
+                         [](const RdmaPort& port) { return port.state == "ACTIVE"; });
+    }
     return std::any_of(fabric.rails.begin(), fabric.rails.end(),
                        [&](const Rail& rail) { return rail.nic == device.name; });
   };
@@ -44,8 +51,6 @@ std::vector<const RdmaDevice*> compute_nics_of(const Hardware& hardware, const F
   }
   return nics;
 }
-
-}  // namespace
 
 std::string_view to_string(Verdict verdict) {
   constexpr std::string_view kNames[] = {"skip", "pass", "unknown", "warn", "fail"};
@@ -134,6 +139,14 @@ std::vector<Finding> run_checks(const Node& node) {
     if (all.size() == before) found.unknown("", "nothing to look at was found");
   }
   return all;
+}
+
+int exit_code(const std::vector<Finding>& findings) {
+  const bool fails = std::any_of(findings.begin(), findings.end(),
+                                 [](const Finding& finding) { return finding.verdict == Verdict::kFail; });
+  if (fails) return 1;
+  // Without NVML most of the table is silent: that nothing fails then is no good news.
+  return worst(findings, "gpu-health") == Verdict::kUnknown ? 2 : 0;
 }
 
 Verdict worst(const std::vector<Finding>& findings, std::string_view id) {

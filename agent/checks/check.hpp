@@ -34,7 +34,7 @@ enum class Place {
 std::string_view to_string(Place place);
 
 /// Which condition of NodeFabric a failure makes False.
-enum class Concern { kNone, kGpuDirect, kFabric };
+enum class Concern { kNone, kGpuDirect, kFabric, kGpu };
 
 struct Finding {
   std::string id;
@@ -73,7 +73,6 @@ struct Node {
   const std::optional<Registrations> registrations;  // absent: nobody tried
   const Fabric fabric;
   std::vector<Pair> pairs;
-  /// The NICs that jobs use: those of the rails, and those of the same board that fell behind.
   std::vector<const RdmaDevice*> compute_nics;
   bool nvidia = false;      // has NVIDIA's GPUs
   bool is_virtual = false;  // is a virtual machine
@@ -81,6 +80,9 @@ struct Node {
   const PciFunction* function(std::string_view address) const;
   const FunctionSettings* setup(const std::string& address) const;
 };
+
+/// The NICs that jobs use: those of the rails, and those of the same board that fell behind; without accelerators those with a link.
+std::vector<const RdmaDevice*> compute_nics_of(const Hardware& hardware, const Fabric& fabric);
 
 struct Check;
 
@@ -121,6 +123,9 @@ const Check* find_check(std::string_view id);
 
 /// Every check of the table; at least one finding of each.
 std::vector<Finding> run_checks(const Node& node);
+
+/// What a look is worth as an exit code: 1 something fails, 2 the GPUs could not be looked at, 0 else.
+int exit_code(const std::vector<Finding>& findings);
 
 /// A check's answer: the worst of its findings.
 Verdict worst(const std::vector<Finding>& findings, std::string_view id);

@@ -2,6 +2,7 @@
 #include "agent/checks/looked.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "agent/probe/root.hpp"
@@ -10,12 +11,26 @@
 namespace paceline::agent {
 namespace {
 
-std::string age_text(const char* what, bool there, const std::optional<WallTime>& taken, WallTime now) {
-  if (!there) return std::string("no ") + what;
-  if (!taken) return std::string(what) + " of an unknown time";
+std::string age_text(const std::string& what, bool there, const std::optional<WallTime>& taken, WallTime now) {
+  if (!there) return "no " + what;
+  if (!taken) return what + " of an unknown time";
   // A clock that was set back makes nothing younger than new; nobody reads fractions of a second of a look.
   const auto age = std::max(std::chrono::floor<std::chrono::seconds>(now - *taken), std::chrono::seconds(0));
-  return std::string(what) + " of " + format_duration(age) + " ago";
+  return what + " of " + format_duration(age) + " ago";
+}
+
+/// Of GPUs that worked for somebody at that look.
+std::string recalled_text(const Registrations& registrations, WallTime now) {
+  std::set<std::string> gpus;
+  std::optional<WallTime> oldest;
+  for (const auto& attempt : registrations.attempts) {
+    if (!attempt.taken) continue;
+    gpus.insert(attempt.gpu);
+    oldest = std::min(oldest.value_or(*attempt.taken), *attempt.taken);
+  }
+  if (!oldest) return {};
+  return " (" + age_text("those of " + std::to_string(gpus.size()) + " GPUs that had work then:", true, oldest, now) +
+         ")";
 }
 
 }  // namespace
@@ -42,6 +57,7 @@ std::string ages_text(const LookedFiles& files, const Looked& looked, WallTime n
   if (!files.registrations.empty()) {
     text += (text.empty() ? "" : ", ");
     text += age_text("registrations", looked.registrations.has_value(), looked.registrations_taken(), now);
+    if (looked.registrations) text += recalled_text(*looked.registrations, now);
   }
   return text;
 }

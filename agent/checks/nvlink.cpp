@@ -1,27 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <set>
 
 #include "agent/checks/rows.hpp"
+#include "agent/probe/nvlinks.hpp"
 
 namespace paceline::agent {
 namespace {
 
 constexpr int kNotSupported = 0;
 constexpr int kCompleted = 3;
-constexpr std::uint32_t kNvSwitchClass = 0x0680;
 
 std::string gpu_label(const Gpu& gpu) { return "GPU" + std::to_string(gpu.index); }
 
-long active_links(const Gpu& gpu) {
-  return std::count_if(gpu.nvlinks.begin(), gpu.nvlinks.end(), [](const NvLink& link) { return link.active; });
+long links_to(const Gpu& gpu, const std::string& address) {
+  return std::count_if(gpu.nvlinks.begin(), gpu.nvlinks.end(), [&](const NvLink& link) {
+    return link.active && link.remote != NvLinkRemote::kSwitch && link.remote_address == address;
+  });
 }
 
-/// NVSwitches on this node's own bus: then a fabric manager of this node programs them.
-bool has_own_switches(const Node& node) {
-  return std::any_of(node.hardware.pci.begin(), node.hardware.pci.end(), [](const PciFunction& function) {
-    return function.vendor == 0x10de && function.class_code >> 8U == kNvSwitchClass;
-  });
+/// What the far ends of a GPU's links say against it; empty: nothing. Each pair of GPUs is told of once, at the GPU with the lower index.
+std::string wrong_peer(const Node& node, const Gpu& gpu) {
+  const auto& gpus = node.hardware.gpu.gpus;
+  std::set<std::string> seen;
+  for (const auto& link : gpu.nvlinks) {
+    if (!link.active || link.remote_address.empty() || link.remote == NvLinkRemote::kSwitch) continue;
+    if (!seen.insert(link.remote_address).second) continue;
+    const auto peer = std::find_if(gpus.begin(), gpus.end(),
+                                   [&](const Gpu& other) { return other.pci_address == link.remote_address; });
+    if (peer == gpus.end()) {
+      // A hypervisor may have kept the other GPU, and one that its driver lost is told of by gpu-health.
+      const bool here = node.function(link.remote_address) != nullptr;
+      if (link.remote == NvLinkRemote::kGpu && !node.is_virtual && !here)
+        return "link " + std::to_string(link.link) + " leads to " + link.remote_address + ", which is not on this node";
+      continue;
+    }
+    // What a link of the other GPU that does not tell its far end is connected to, is not known.
+    if (links_to(*peer, "") > 0) continue;
+    const long there = links_to(gpu, peer->pci_address);
+    const long back = links_to(*peer, gpu.pci_address);
+    if (there > back || (there < back && gpu.index < peer->index)) {
+      return std::to_string(there) + " links lead to " + gpu_label(*peer) + ", which has " + std::to_string(back) +
+             " back";
+    }
+  }
+  return {};
 }
 
 /// The problems that the pairs of bits in NVML's mask name.
@@ -56,17 +81,24 @@ void check_fabric_manager(const Node& node, Findings& found) {
 void check_nvlink(const Node& node, Findings& found) {
   if (!has_nvidia(node, found)) return;
   if (node.hardware.gpu.gpus.empty()) return found.unknown("", "NVML shows no GPU");
-  long most = 0;
-  for (const auto& gpu : node.hardware.gpu.gpus) most = std::max(most, static_cast<long>(gpu.nvlinks.size()));
-  if (most == 0) return found.skip("no GPU has NVLinks");
+  bool any = false;
+  bool listed = false;
   for (const auto& gpu : node.hardware.gpu.gpus) {
-    const long active = active_links(gpu);
-    const std::string says = std::to_string(active) + " of " + std::to_string(most) + " links are active";
-    if (active < most) {
+    listed = listed || !gpu.nvlinks.empty();
+    const auto expected = expected_nvlinks(node.hardware, gpu);
+    if (!expected) continue;
+    any = true;
+    const int active = active_nvlinks(gpu);
+    const std::string says = std::to_string(active) + " of " + std::to_string(*expected) + " links are active";
+    if (active < *expected) {
       found.bad(gpu_label(gpu), says);
       continue;
     }
-    const std::string name = gpu_label(gpu) + " nvlink_errors";
+    if (const std::string wrong = wrong_peer(node, gpu); !wrong.empty()) {
+      found.bad(gpu_label(gpu), says + ", but " + wrong);
+      continue;
+    }
+    const std::string name = nvlink_counter(gpu);
     const auto now = node.settings.counters.find(name);
     const auto before = node.earlier ? node.earlier->counters.find(name) : Counters::const_iterator{};
     const bool compared = node.earlier && now != node.settings.counters.end() && before != node.earlier->counters.end();
@@ -78,11 +110,12 @@ void check_nvlink(const Node& node, Findings& found) {
       found.pass(gpu_label(gpu), says);
     }
   }
+  if (!any) found.skip(listed ? "no NVLink leads anywhere: cards without a bridge" : "no GPU has NVLinks");
 }
 
 void check_fabric(const Node& node, Findings& found) {
   if (!has_nvidia(node, found)) return;
-  const bool switched = !node.fabric.nvlink_groups.empty() || has_own_switches(node);
+  const bool switched = !node.fabric.nvlink_groups.empty() || has_own_switches(node.hardware);
   if (!switched) return found.skip("no NVSwitch");
   if (node.hardware.gpu.gpus.empty()) return found.unknown("", "NVML shows no GPU");
   bool told = false;
@@ -104,8 +137,8 @@ void check_fabric(const Node& node, Findings& found) {
     }
   }
   if (told) return;
-  has_own_switches(node) ? check_fabric_manager(node, found)
-                         : found.unknown("", "NVML tells no fabric state of these GPUs");
+  has_own_switches(node.hardware) ? check_fabric_manager(node, found)
+                                  : found.unknown("", "NVML tells no fabric state of these GPUs");
 }
 
 void check_imex(const Node& node, Findings& found) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "agent/checks/rows.hpp"
+#include "agent/probe/root.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -11,10 +12,44 @@ bool single_numa_node(const Cpu& cpu) {
                        [](const NumaNode& node) { return !node.cpus.empty(); }) <= 1;
 }
 
+/// Of a job's pod: each of its GPUs and NICs has CPUs near it there. A pod that holds both may run far from either.
+void judge_affinity(const Node& node, Findings& found) {
+  if (!node.registrations || !node.registrations->in_pod || node.registrations->cpus.empty()) return;
+  const auto own = parse_cpu_list(node.registrations->cpus);
+  if (!own) return found.unknown("", "the CPUs of the pod cannot be read: " + node.registrations->cpus);
+  const auto near = [&](const std::string& label, const std::optional<int>& numa) {
+    const auto& all = node.hardware.cpu.numa_nodes;
+    const auto place = std::find_if(all.begin(), all.end(), [&](const NumaNode& one) { return one.id == numa; });
+    if (!numa || place == all.end()) return;
+    const auto cpus = parse_cpu_list(place->cpus);
+    if (!cpus || cpus->empty()) return;
+    const bool any = std::any_of(cpus->begin(), cpus->end(),
+                                 [&](int cpu) { return std::find(own->begin(), own->end(), cpu) != own->end(); });
+    const std::string where = "NUMA node " + std::to_string(*numa);
+    any ? found.pass(label, "the pod has CPUs of its " + where)
+        : found.bad(label, "the pod runs on CPUs " + node.registrations->cpus + ", none of them of its " + where +
+                               ": give the kubelet a topology manager's policy, or the pod whole CPUs there");
+  };
+  const auto tried = [&](const std::string& gpu, const std::string& nic) {
+    return std::any_of(node.registrations->attempts.begin(), node.registrations->attempts.end(),
+                       [&](const Attempt& attempt) {
+                         return attempt.outcome == Outcome::kDone && attempt.gpu == gpu && attempt.nic == nic &&
+                                (attempt.step == Step::kGpuMemory || attempt.step == Step::kOpen);
+                       });
+  };
+  for (const auto& gpu : node.fabric.gpus) {
+    if (tried(gpu.address, "")) near(gpu.label, gpu.numa_node);
+  }
+  for (const auto* nic : node.compute_nics) {
+    if (tried("", nic->name)) near(nic->name, nic->numa_node);
+  }
+}
+
 }  // namespace
 
 bool has_nic(const Node& node, Findings& found) {
-  if (node.compute_nics.empty()) found.skip("no RDMA device that serves GPUs");
+  if (node.compute_nics.empty())
+    found.skip(node.fabric.gpus.empty() ? "no RDMA device with a link" : "no RDMA device that serves GPUs");
   return !node.compute_nics.empty();
 }
 
@@ -32,13 +67,13 @@ bool has_gpu_and_nic(const Node& node, Findings& found) {
 void check_gpu_nic_distance(const Node& node, Findings& found) {
   if (!has_gpu_and_nic(node, found)) return;
   if (node.fabric.virtual_topology)
-    return found.unknown("", "a hypervisor shows every device on one root bus: distances there mean nothing");
+    return found.skip("a hypervisor shows every device on one root bus: distances there mean nothing");
   for (const auto& gpu : node.fabric.gpus) {
     const Pair* nearest = nullptr;
     for (const auto& pair : node.pairs) {
       if (pair.gpu == &gpu && nearest == nullptr) nearest = &pair;
     }
-    if (nearest == nullptr) {
+    if (nearest == nullptr || node.function(gpu.address) == nullptr) {
       found.unknown(gpu.label, "its place on the bus is not known");
       continue;
     }
@@ -53,6 +88,7 @@ void check_gpu_nic_distance(const Node& node, Findings& found) {
 
 void check_numa(const Node& node, Findings& found) {
   if (!has_gpu_and_nic(node, found)) return;
+  judge_affinity(node, found);
   if (single_numa_node(node.hardware.cpu)) return found.pass("", "one NUMA node");
   const auto names_none = [&](const std::string& label, const std::optional<int>& numa) {
     if (!numa) found.bad(label, "firmware or hypervisor gives it no NUMA node (-1)");

@@ -47,7 +47,8 @@ void check_nccl_env(const Node& node, Findings& found) {
   for (const auto& attempt : node.registrations->attempts) {
     if (attempt.step == Step::kOpen && attempt.outcome == Outcome::kDone) nics.push_back(attempt.nic);
   }
-  const auto troubles = nccl_troubles(node.registrations->nccl, nics, node.registrations->netdevs);
+  const auto troubles =
+      nccl_troubles(node.registrations->nccl, nics, node.registrations->netdevs, node.registrations->nccl_version);
   for (const auto& trouble : troubles) found.bad("", trouble.evidence);
   if (troubles.empty()) found.pass("", "nothing is in the way");
 }

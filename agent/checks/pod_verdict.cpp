@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <string_view>
 
@@ -34,8 +35,9 @@ PodVerdict about(std::optional<bool> ready, std::string_view id, std::string evi
 PodVerdict bad(std::string_view id, std::string evidence) { return about(false, id, std::move(evidence)); }
 
 /// Of each pair of GPU and NIC one way is enough; absent when all that were tried have one.
-std::optional<PodVerdict> bad_pair(const Registrations& tried) {
+std::optional<PodVerdict> bad_pair(const Registrations& tried, const Which& used) {
   for (const auto& attempt : tried.attempts) {
+    if (!used(attempt)) continue;
     if (attempt.step != Step::kDmaBuf && attempt.step != Step::kPeerMemory) continue;
     // A driver that hangs here hangs the job, whichever way it takes.
     if (attempt.outcome == Outcome::kHung)
@@ -48,6 +50,18 @@ std::optional<PodVerdict> bad_pair(const Registrations& tried) {
     return bad("dmabuf", told(attempt) + (other == nullptr ? "" : "; by its pointer: " + other->why));
   }
   return std::nullopt;
+}
+
+/// Of the NICs that this pod opened those that its training would use: as NCCL is told, else those that serve GPUs on this machine. A pod may hold others,
+/// for storage, whose drivers need not know a GPU's memory.
+std::vector<std::string> used_nics(const Registrations& tried, const std::vector<std::string>& opened) {
+  if (const auto chosen = chosen_nics(tried.nccl, opened); chosen && !chosen->empty()) return *chosen;
+  std::vector<std::string> used;
+  std::ranges::copy_if(opened, std::back_inserter(used), [&](const std::string& nic) {
+    return std::ranges::find(tried.job_nics, nic) != tried.job_nics.end();
+  });
+  // Virtual functions, for one, are on no rail of the node.
+  return used.empty() ? opened : used;
 }
 
 }  // namespace
@@ -66,19 +80,27 @@ PodVerdict judge_pod(const Registrations& tried) {
   }
   if (tried.memlock_bytes)
     return bad("memlock", "locked memory is limited to " + std::to_string(*tried.memlock_bytes / 1024) + " KiB");
-  for (const auto& trouble : nccl_troubles(tried.nccl, nics, tried.netdevs)) {
+  for (const auto& trouble : nccl_troubles(tried.nccl, nics, tried.netdevs, tried.nccl_version)) {
     if (trouble.forbids) return bad("nccl-env", trouble.evidence);
   }
-  const Attempt* before = first_of(tried, [](const Attempt& attempt) {
+  const auto names = used_nics(tried, nics);
+  const Which used = [&](const Attempt& attempt) {
+    return attempt.nic.empty() || std::ranges::find(names, attempt.nic) != names.end();
+  };
+  const Attempt* before = first_of(tried, [&](const Attempt& attempt) {
     const bool way = attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory;
-    return !way && attempt.step != Step::kDmaBufDriver && attempt.step != Step::kOpen && went_wrong(attempt);
+    const bool told_only = attempt.step == Step::kDmaBufDriver || attempt.step == Step::kPort;
+    if (way || attempt.step == Step::kOpen || !used(attempt)) return false;
+    return attempt.outcome == Outcome::kHung || (!told_only && went_wrong(attempt));
   });
   if (before != nullptr) return bad("dmabuf", told(*before));
-  if (auto pair = bad_pair(tried)) return std::move(*pair);
-  const Attempt* left = first_of(tried, [](const Attempt& attempt) { return attempt.outcome == Outcome::kNotTried; });
+  if (auto pair = bad_pair(tried, used)) return std::move(*pair);
+  const Attempt* left = first_of(tried, [&](const Attempt& attempt) {
+    return attempt.outcome == Outcome::kNotTried && attempt.step != Step::kPort && used(attempt);
+  });
   if (left != nullptr) return about(std::nullopt, "dmabuf", told(*left));
-  const bool any = first_of(tried, [](const Attempt& attempt) {
-                     return (attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory) &&
+  const bool any = first_of(tried, [&](const Attempt& attempt) {
+                     return used(attempt) && (attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory) &&
                             attempt.outcome == Outcome::kDone;
                    }) != nullptr;
   if (!any) return about(std::nullopt, "dmabuf", "no GPU's memory was tried");

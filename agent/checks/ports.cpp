@@ -19,13 +19,57 @@ std::uint64_t rise(const Counters& before, const std::string& name, std::uint64_
   return now >= earlier->second ? now - earlier->second : now;
 }
 
+void judge_rate(const RdmaDevice& nic, const RdmaPort& port, std::int64_t best, Findings& found) {
+  const std::string name = port_name(nic, port);
+  if (!port.rate_mbps) return found.unknown(name, "its rate cannot be read");
+  const std::string says = std::to_string(*port.rate_mbps / 1000) + " Gb/s";
+  if (*port.rate_mbps == best) {
+    found.pass(name, says);
+  } else {
+    found.bad(name, says + ", its peers on this node " + std::to_string(best / 1000) + " Gb/s");
+  }
+}
+
+void judge_errors(const Node& node, const std::string& name, Findings& found) {
+  std::string rose;
+  bool any = false;
+  const auto look = [&](const std::string& counter, std::uint64_t allowed) {
+    const auto now = node.settings.counters.find(name + " " + counter);
+    if (now == node.settings.counters.end()) return;
+    any = true;
+    if (!node.earlier) return;
+    const std::uint64_t more = rise(node.earlier->counters, now->first, now->second);
+    if (more > allowed) rose += (rose.empty() ? "" : ", ") + counter + " +" + std::to_string(more);
+  };
+  for (const char* counter : kErrors) look(counter, 0);
+  // Within less than an hour as many are allowed as within one: a burst is judged when it is over.
+  const std::int64_t hours = node.earlier ? std::max<std::int64_t>(1, node.earlier->age.count() / 3600) : 1;
+  look("symbol_error", kSymbolErrorsPerHour * static_cast<std::uint64_t>(hours) - 1);
+  if (!any) {
+    found.unknown(name, "its counters cannot be read");
+  } else if (!node.earlier) {
+    found.unknown(name, "one reading says nothing: the agent compares readings over an hour");
+  } else if (rose.empty()) {
+    found.pass(name, "no error within " + std::to_string(node.earlier->age.count() / 60) + " min");
+  } else {
+    found.bad(name, rose + " within " + std::to_string(node.earlier->age.count() / 60) + " min");
+  }
+}
+
 }  // namespace
 
+std::vector<const RdmaPort*> carrying_ports(const RdmaDevice& device) {
+  std::vector<const RdmaPort*> ports;
+  for (const auto& port : device.ports) {
+    if (port.state == "ACTIVE") ports.push_back(&port);
+  }
+  if (ports.empty() && !device.ports.empty()) ports.push_back(&device.ports.front());
+  return ports;
+}
+
 const RdmaPort* carrying_port(const RdmaDevice& device) {
-  const auto up = std::find_if(device.ports.begin(), device.ports.end(),
-                               [](const RdmaPort& port) { return port.state == "ACTIVE"; });
-  if (up != device.ports.end()) return &*up;
-  return device.ports.empty() ? nullptr : &device.ports.front();
+  const auto ports = carrying_ports(device);
+  return ports.empty() ? nullptr : ports.front();
 }
 
 std::string port_name(const RdmaDevice& device, const RdmaPort& port) {
@@ -53,25 +97,17 @@ void check_port_rate(const Node& node, Findings& found) {
   if (!has_nic(node, found)) return;
   std::map<std::string, std::int64_t> best;  // by board
   for (const auto* nic : node.compute_nics) {
-    const RdmaPort* port = carrying_port(*nic);
-    if (port != nullptr && port->state == "ACTIVE" && port->rate_mbps)
-      best[nic->board_id] = std::max(best[nic->board_id], *port->rate_mbps);
+    for (const RdmaPort* port : carrying_ports(*nic)) {
+      if (port->state == "ACTIVE" && port->rate_mbps)
+        best[nic->board_id] = std::max(best[nic->board_id], *port->rate_mbps);
+    }
   }
   bool any = false;
   for (const auto* nic : node.compute_nics) {
-    const RdmaPort* port = carrying_port(*nic);
-    if (port == nullptr || port->state != "ACTIVE") continue;  // told by port-state
-    any = true;
-    if (!port->rate_mbps) {
-      found.unknown(port_name(*nic, *port), "its rate cannot be read");
-      continue;
-    }
-    const std::string says = std::to_string(*port->rate_mbps / 1000) + " Gb/s";
-    if (*port->rate_mbps == best[nic->board_id]) {
-      found.pass(port_name(*nic, *port), says);
-    } else {
-      found.bad(port_name(*nic, *port),
-                says + ", its peers on this node " + std::to_string(best[nic->board_id] / 1000) + " Gb/s");
+    for (const RdmaPort* port : carrying_ports(*nic)) {
+      if (port->state != "ACTIVE") continue;  // told by port-state
+      any = true;
+      judge_rate(*nic, *port, best[nic->board_id], found);
     }
   }
   if (!any) found.unknown("", "no port is up");
@@ -81,10 +117,11 @@ void check_link_layer(const Node& node, Findings& found) {
   if (!has_nic(node, found)) return;
   std::map<std::string, std::string> layers;  // layer -> who
   for (const auto* nic : node.compute_nics) {
-    const RdmaPort* port = carrying_port(*nic);
-    if (port == nullptr || port->link_layer.empty()) continue;
-    auto& who = layers[port->link_layer];
-    who += (who.empty() ? "" : " ") + port_name(*nic, *port);
+    for (const RdmaPort* port : carrying_ports(*nic)) {
+      if (port->link_layer.empty()) continue;
+      auto& who = layers[port->link_layer];
+      who += (who.empty() ? "" : " ") + port_name(*nic, *port);
+    }
   }
   if (layers.empty()) return found.unknown("", "no port says its link layer");
   if (layers.size() == 1) return found.pass("", layers.begin()->first);
@@ -96,32 +133,7 @@ void check_link_layer(const Node& node, Findings& found) {
 void check_port_errors(const Node& node, Findings& found) {
   if (!has_nic(node, found)) return;
   for (const auto* nic : node.compute_nics) {
-    const RdmaPort* port = carrying_port(*nic);
-    if (port == nullptr) continue;
-    const std::string name = port_name(*nic, *port);
-    std::string rose;
-    bool any = false;
-    const auto look = [&](const std::string& counter, std::uint64_t allowed) {
-      const auto now = node.settings.counters.find(name + " " + counter);
-      if (now == node.settings.counters.end()) return;
-      any = true;
-      if (!node.earlier) return;
-      const std::uint64_t more = rise(node.earlier->counters, now->first, now->second);
-      if (more > allowed) rose += (rose.empty() ? "" : ", ") + counter + " +" + std::to_string(more);
-    };
-    for (const char* counter : kErrors) look(counter, 0);
-    // Within less than an hour as many are allowed as within one: a burst is judged when it is over.
-    const std::int64_t hours = node.earlier ? std::max<std::int64_t>(1, node.earlier->age.count() / 3600) : 1;
-    look("symbol_error", kSymbolErrorsPerHour * static_cast<std::uint64_t>(hours) - 1);
-    if (!any) {
-      found.unknown(name, "its counters cannot be read");
-    } else if (!node.earlier) {
-      found.unknown(name, "one reading says nothing: the agent compares readings over an hour");
-    } else if (rose.empty()) {
-      found.pass(name, "no error within " + std::to_string(node.earlier->age.count() / 60) + " min");
-    } else {
-      found.bad(name, rose + " within " + std::to_string(node.earlier->age.count() / 60) + " min");
-    }
+    for (const RdmaPort* port : carrying_ports(*nic)) judge_errors(node, port_name(*nic, *port), found);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "agent/checks/rows.hpp"
+#include "common/base/timestamp.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -32,6 +33,7 @@ DmaBufAnswer dmabuf_prerequisites(const Settings& settings) {
 /// Attempts of one way to register a GPU's memory with a NIC that jobs use.
 struct Tried {
   int done = 0;
+  std::optional<WallTime> recalled;  // the oldest that an earlier look did
   std::vector<const Attempt*> failed;
   bool any() const { return done > 0 || !failed.empty(); }
 };
@@ -52,7 +54,10 @@ Tried tried(const Node& node, Step way) {
   if (!node.registrations) return all;
   for (const auto& attempt : node.registrations->attempts) {
     if (attempt.step != way || !concerns_jobs(node, attempt) || gpu_of(node, attempt) == nullptr) continue;
-    if (attempt.outcome == Outcome::kDone) ++all.done;
+    if (attempt.outcome == Outcome::kDone) {
+      ++all.done;
+      if (attempt.taken) all.recalled = std::min(all.recalled.value_or(*attempt.taken), *attempt.taken);
+    }
     if (attempt.outcome == Outcome::kRefused || attempt.outcome == Outcome::kHung) all.failed.push_back(&attempt);
   }
   return all;
@@ -71,7 +76,7 @@ const Attempt* obstacle(const Node& node) {
   for (const auto& attempt : node.registrations->attempts) {
     const bool way = attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory;
     if ((way && attempt.outcome != Outcome::kHung) || attempt.step == Step::kDmaBufDriver) continue;
-    if (attempt.step == Step::kLinkLoad && attempt.outcome != Outcome::kHung) continue;
+    if ((attempt.step == Step::kLinkLoad || attempt.step == Step::kPort) && attempt.outcome != Outcome::kHung) continue;
     if (attempt.outcome != Outcome::kDone && concerns_jobs(node, attempt)) return &attempt;
   }
   return nullptr;
@@ -107,7 +112,11 @@ void tell_tried(const Node& node, Findings& found, Step way, const Tried& all) {
       found.bad(pair, attempt->why);
     }
   }
-  if (all.done > 0) found.pass("", "registered for " + std::to_string(all.done) + " pairs of GPU and NIC");
+  if (all.done > 0) {
+    const std::string since =
+        all.recalled ? ", some at " + format_time(*all.recalled) + ", when their GPUs were idle" : "";
+    found.pass("", "registered for " + std::to_string(all.done) + " pairs of GPU and NIC" + since);
+  }
   if (!tried_all(node, way)) found.unknown("", "not for every pair: " + why_untried(node));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstdio>
 #include <set>
 
 #include "agent/checks/rows.hpp"
@@ -42,6 +43,34 @@ std::string qos_fault(const QosSettings& qos) {
   return "ECN is off for priority " + list_of(qos.pfc) + ", which has flow control";
 }
 
+/// What the ports run at, as paceline-probe asked them: a driver may take less than its network device allows.
+void judge_active_mtu(const Node& node, const std::vector<const RdmaDevice*>& nics, Findings& found) {
+  if (!node.registrations) return;
+  std::set<int> seen;
+  for (const auto* nic : nics) {
+    for (const auto& attempt : node.registrations->attempts) {
+      int port = 0;
+      int active = 0;
+      int most = 0;
+      if (attempt.step != Step::kPort || attempt.nic != nic->name ||
+          std::sscanf(attempt.saw.c_str(), "port %3d MTU %5d of %5d", &port, &active, &most) != 3) {
+        continue;
+      }
+      const auto carrying = carrying_ports(*nic);
+      const bool carries =
+          std::any_of(carrying.begin(), carrying.end(), [&](const RdmaPort* one) { return one->number == port; });
+      if (!carries) continue;
+      seen.insert(active);
+      const std::string subject = nic->name + "/" + std::to_string(port);
+      const std::string says = "runs at " + std::to_string(active) + " of " + std::to_string(most) + " bytes";
+      active >= most ? found.pass(subject, says) : found.warn(subject, says);
+    }
+  }
+  if (seen.size() > 1)
+    found.bad("", "the ports of this node differ: " + std::to_string(*seen.begin()) + " to " +
+                      std::to_string(*seen.rbegin()) + " bytes");
+}
+
 }  // namespace
 
 void check_gid(const Node& node, Findings& found) {
@@ -66,17 +95,17 @@ void check_gid(const Node& node, Findings& found) {
 void check_mtu(const Node& node, Findings& found) {
   std::set<std::int64_t> seen;
   const auto nics = roce_nics(node, found);
+  judge_active_mtu(node, nics, found);
   for (const auto* nic : nics) {
     for (const auto& netdev : nic->netdevs) {
-      const auto known = std::find_if(node.hardware.nics.begin(), node.hardware.nics.end(),
-                                      [&](const Nic& entry) { return entry.name == netdev; });
-      if (known == node.hardware.nics.end() || known->mtu <= 0) {
+      const auto known = node.settings.mtus.find(netdev);
+      if (known == node.settings.mtus.end()) {
         found.unknown(netdev, "its MTU cannot be read");
         continue;
       }
-      seen.insert(known->mtu);
-      const std::string says = "MTU " + std::to_string(known->mtu);
-      if (known->mtu >= kMtuFor4096) {
+      seen.insert(known->second);
+      const std::string says = "MTU " + std::to_string(known->second);
+      if (known->second >= kMtuFor4096) {
         found.pass(netdev, says);
       } else {
         found.warn(netdev, says + ": RoCE's 4096 wants at least " + std::to_string(kMtuFor4096));

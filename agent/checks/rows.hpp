@@ -3,10 +3,14 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "agent/checks/check.hpp"
 
 namespace paceline::agent {
+
+// health.cpp: whether the GPUs are there at all
+void check_gpu_health(const Node& node, Findings& found);
 
 // registration.cpp: which way GPU memory is registered with a NIC
 void check_dmabuf(const Node& node, Findings& found);
@@ -60,6 +64,8 @@ bool has_nic(const Node& node, Findings& found);
 /// The same, for what concerns NVIDIA's GPUs alone.
 bool has_nvidia(const Node& node, Findings& found);
 
+/// The ports that carry traffic: those that are up, else the first.
+std::vector<const RdmaPort*> carrying_ports(const RdmaDevice& device);
 /// The port that carries traffic: the first that is up, else the first.
 const RdmaPort* carrying_port(const RdmaDevice& device);
 std::string port_name(const RdmaDevice& device, const RdmaPort& port);

@@ -44,15 +44,24 @@ std::optional<Summary> first_failure(const std::vector<Finding>& findings, Conce
   return Summary{false, std::string(first->id), message + " (`paceline doctor` on the node tells more)"};
 }
 
+/// By this way or, where that one warns, by the other: a pair that neither registers is a failure.
+bool every_pair_registered(const std::vector<Finding>& findings, std::string_view way) {
+  const auto says = [&](Verdict verdict) {
+    return std::any_of(findings.begin(), findings.end(),
+                       [&](const Finding& finding) { return finding.id == way && finding.verdict == verdict; });
+  };
+  return says(Verdict::kPass) && !says(Verdict::kUnknown) && !says(Verdict::kFail);
+}
+
 }  // namespace
 
 Summary gpu_direct_ready(const std::vector<Finding>& findings) {
-  if (auto failure = first_failure(findings, Concern::kGpuDirect)) return std::move(*failure);
   if (worst(findings, "port-state") == Verdict::kSkip)
     return {false, "NoRdmaDevice", "no RDMA device that a GPU's memory could be registered with"};
+  if (auto failure = first_failure(findings, Concern::kGpuDirect)) return std::move(*failure);
   // One way of registration is enough; what a pod adds is asked in the pod.
   const bool registered =
-      worst(findings, "dmabuf") == Verdict::kPass || worst(findings, "peermem-effective") == Verdict::kPass;
+      every_pair_registered(findings, "dmabuf") || every_pair_registered(findings, "peermem-effective");
   std::vector<std::string_view> open;
   for (const auto& check : checks()) {
     const bool way = check.id == "dmabuf" || check.id.starts_with("peermem-");
@@ -62,6 +71,7 @@ Summary gpu_direct_ready(const std::vector<Finding>& findings) {
     if (worst(findings, check.id) == Verdict::kUnknown) open.push_back(check.id);
   }
   if (registered && open.empty()) return {true, "Registered", "GPU memory was registered with the NICs"};
+  if (open.empty()) return {std::nullopt, "NotProved", "nothing fails, but no registration was tried"};
   return {std::nullopt, "NotProved", "nothing fails, but this could not be told: " + list(open)};
 }
 

@@ -7,6 +7,11 @@ namespace paceline::agent {
 namespace {
 
 constexpr std::array kChecks{
+    Check{"gpu-health", "every accelerator answers", Place::kDaemon, Verdict::kFail, Concern::kGpu,
+          "/sys/bus/pci/devices/*/config, NVML",
+          "see the kernel log for Xid and AER errors (Xid 79: fell off the bus); reset the GPU (nvidia-smi -r) or the "
+          "node, and if it stays away have it replaced",
+          check_gpu_health},
     Check{"dmabuf", "GPU memory can be registered as dma-buf", Place::kProbe, Verdict::kFail, Concern::kGpuDirect,
           "/proc/sys/kernel/osrelease, /proc/driver/nvidia/version; paceline-probe",
           "install the driver with its open kernel modules on a kernel from 5.12 on, or load nvidia_peermem",
@@ -68,7 +73,7 @@ constexpr std::array kChecks{
           "/proc/devices, /dev/nvidia-caps-imex-channels, the process nvidia-imex",
           "systemctl start nvidia-imex on every node of the domain; nvidia-imex-ctl -N tells their state", check_imex},
     Check{"nvlink", "all NVLinks are active, and no errors rise", Place::kDaemon, Verdict::kFail, Concern::kFabric,
-          "NVML link states and error counters",
+          "NVML link states, far ends and error counters",
           "reset the GPUs (nvidia-smi -r); if a link stays down, have the board replaced", check_nvlink},
     Check{"pcie-mrrs", "NICs read in the largest pieces", Place::kConfig, Verdict::kWarn, Concern::kNone,
           "PCI Express capability, Device Control bits 14:12",
@@ -78,11 +83,12 @@ constexpr std::array kChecks{
           "turn relaxed ordering on in firmware, or: setpci -s DEVICE CAP_EXP+8.w=0010:0010 (at every boot)",
           check_pcie_relaxed_ordering},
     Check{"numa", "GPU and NIC are on one NUMA node", Place::kDaemon, Verdict::kWarn, Concern::kNone,
-          "/sys/bus/pci/devices/*/numa_node",
+          "/sys/bus/pci/devices/*/numa_node; in a job's pod its CPUs",
           "update the firmware, or have the hypervisor show its NUMA nodes; a process is pinned by the launcher",
           check_numa},
     Check{"mtu", "RoCE has room for its largest packets", Place::kDaemon, Verdict::kFail, Concern::kGpuDirect,
-          "/sys/class/net/*/mtu", "raise the MTU to 4200 or more, on all NICs and switches alike", check_mtu},
+          "/sys/class/net/*/mtu; paceline-probe", "raise the MTU to 4200 or more, on all NICs and switches alike",
+          check_mtu},
     Check{"pfc-ecn", "RoCE is protected from loss", Place::kDaemon, Verdict::kWarn, Concern::kNone,
           "/sys/class/net/*/{qos,ecn}",
           "with the NIC vendor's tool: mlnx_qos -i NETDEV --trust dscp --pfc 0,0,0,1,0,0,0,0, and ECN on that priority",

@@ -5,6 +5,7 @@
 
 #include "agent/probe/accelerator.hpp"
 #include "agent/probe/probe.hpp"
+#include "common/contract/accelerators.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -33,7 +34,7 @@ GpuReport probe_gpus(const std::vector<PciFunction>& pci, GpuLibrary& library) {
   const auto devices = library.devices();
   if (devices) report.gpus = *devices;
   for (auto& gpu : report.gpus) {
-    gpu.resource = "nvidia.com/gpu";
+    gpu.resource = contract::kNvidiaGpu;
     const auto function =
         std::find_if(pci.begin(), pci.end(), [&](const auto& f) { return f.address == gpu.pci_address; });
     if (function != pci.end()) gpu.numa_node = function->numa_node;
@@ -57,6 +58,7 @@ GpuReport probe_gpus(const std::vector<PciFunction>& pci, GpuLibrary& library) {
     gpu.index = static_cast<int>(report.gpus.size());
     report.gpus.push_back(std::move(gpu));
   }
+  if (!devices && !report.unreadable.empty()) report.library_problem = devices.error().message;
   if (!gone.empty()) {
     report.problem = "fell off the PCI bus (its configuration space reads as ones): " + gone +
                      "; see the kernel log for Xid 79 and AER errors, reset or replace the GPU";

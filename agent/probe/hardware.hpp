@@ -125,6 +125,7 @@ struct GpuReport {
   std::string problem;
   /// On the PCI bus, but not shown by the vendor's library: no index, nobody can use them, yet they have a place.
   std::vector<Gpu> unreadable = {};
+  std::string library_problem = {};  // why NVML does not answer, on a node that has NVIDIA's GPUs
   bool operator==(const GpuReport&) const = default;
 };
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -64,6 +65,17 @@ RdmaPort read_port(const std::filesystem::path& folder, int number) {
           read_gids(folder)};
 }
 
+std::vector<std::string> netdevs_of_gids(const RdmaDevice& device) {
+  std::vector<std::string> names;
+  for (const auto& port : device.ports) {
+    for (const auto& gid : port.gids) {
+      const bool plain = !gid.netdev.empty() && gid.netdev.find('/') == std::string::npos && gid.netdev.front() != '.';
+      if (plain && std::find(names.begin(), names.end(), gid.netdev) == names.end()) names.push_back(gid.netdev);
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
 std::vector<RdmaDevice> probe_rdma(const Root& root) {
@@ -87,6 +99,8 @@ std::vector<RdmaDevice> probe_rdma(const Root& root) {
       const auto number = small_number(port);
       if (number && found.ports.size() < kMaxPorts) found.ports.push_back(read_port(device / "ports" / port, *number));
     }
+    // Soft RoCE has no hardware of its own: its addresses say whose network device it uses.
+    if (found.netdevs.empty()) found.netdevs = netdevs_of_gids(found);
     devices.push_back(std::move(found));
   }
   return devices;

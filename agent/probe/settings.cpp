@@ -104,6 +104,8 @@ Counters read_counters(const Root& root, const Hardware& hardware) {
         if (value && *value >= 0)
           counters[device.name + "/" + std::to_string(port.number) + " " + name] = static_cast<std::uint64_t>(*value);
       };
+      // Drivers without the first kind of file count it in the second.
+      read("hw_counters/link_downed", "link_downed");
       read("counters/link_downed", "link_downed");
       read("counters/excessive_buffer_overrun_errors", "excessive_buffer_overrun");
       read("counters/local_link_integrity_errors", "local_link_integrity");
@@ -116,7 +118,7 @@ Counters read_counters(const Root& root, const Hardware& hardware) {
     for (const auto& link : gpu.nvlinks) {
       if (link.errors) errors = errors.value_or(0) + *link.errors;
     }
-    if (errors) counters["GPU" + std::to_string(gpu.index) + " nvlink_errors"] = *errors;
+    if (errors) counters[nvlink_counter(gpu)] = *errors;
   }
   return counters;
 }
@@ -156,18 +158,24 @@ void read_kernel(const Root& root, Settings& settings) {
 
 void read_modules(const Root& root, Settings& settings) {
   settings.nvidia_driver = first_line(root.proc() / "driver/nvidia/version");
-  std::error_code error;
-  for (const char* module : {"nv_mem", "nv_mem_nc"}) {
-    if (fs::exists(root.sys() / "kernel/mm/memory_peers" / module / "version", error))
-      settings.peer_memory.emplace_back(module);
-  }
-  if (fs::exists(root.sys() / "module/nvidia_peermem/version", error))
-    settings.peer_memory.emplace_back("nvidia_peermem");
+  settings.peer_memory = peer_memory_modules(root);
   settings.peerdirect_support = read_number(root.sys() / "module/nvidia_peermem/parameters/peerdirect_support");
   settings.mlx5_version = word(root.sys() / "module/mlx5_core/version");
 }
 
 }  // namespace
+
+std::vector<std::string> peer_memory_modules(const Root& root) {
+  std::vector<std::string> loaded;
+  std::error_code error;
+  for (const char* module : {"nv_mem", "nv_mem_nc"}) {
+    if (fs::exists(root.sys() / "kernel/mm/memory_peers" / module / "version", error)) loaded.emplace_back(module);
+  }
+  if (fs::exists(root.sys() / "module/nvidia_peermem/version", error)) loaded.emplace_back("nvidia_peermem");
+  return loaded;
+}
+
+std::string nvlink_counter(const Gpu& gpu) { return gpu.pci_address + " nvlink_errors"; }
 
 std::set<std::string> functions_that_matter(const Hardware& hardware) {
   std::set<std::string> ends;
@@ -222,7 +230,11 @@ Settings read_settings(const Root& root, const Hardware& hardware, const PciSnap
   for (const auto& address : functions_that_matter(hardware))
     settings.functions.emplace(address, read_function(root, address, snapshot));
   for (const auto& device : hardware.rdma) {
-    for (const auto& netdev : device.netdevs) settings.qos.emplace(netdev, read_qos(root.sys() / "class/net" / netdev));
+    for (const auto& netdev : device.netdevs) {
+      const fs::path folder = root.sys() / "class/net" / netdev;
+      settings.qos.emplace(netdev, read_qos(folder));
+      if (const auto mtu = read_number(folder / "mtu"); mtu && *mtu > 0) settings.mtus.emplace(netdev, *mtu);
+    }
   }
   settings.counters = read_counters(root, hardware);
   return settings;

@@ -40,8 +40,10 @@ struct QosSettings {
   std::map<int, bool> reaction_point;      // by priority: ECN obeyed
 };
 
-/// Errors counted since the driver was loaded: "mlx5_0/1 link_downed", "GPU3 NVLink errors".
+/// Errors counted since the driver was loaded: "mlx5_0/1 link_downed", "0000:1b:00.0 nvlink_errors".
 using Counters = std::map<std::string, std::uint64_t>;
+/// The name of a GPU's NVLink errors among them. By its address: an index moves when another GPU is lost.
+std::string nvlink_counter(const Gpu& gpu);
 
 struct Settings {
   std::string kernel;                  // "5.15.0-91-generic"
@@ -60,11 +62,15 @@ struct Settings {
   std::map<std::uint64_t, std::int64_t> hugepages;    // size in KiB -> how many
   std::map<std::string, FunctionSettings> functions;  // by address: accelerators, NICs, bridges above them
   std::map<std::string, QosSettings> qos;             // by network device
+  std::map<std::string, std::int64_t> mtus;  // of the RDMA devices' network devices, also of those without hardware
   Counters counters;
 };
 
 /// What the kernel hides of PCI configuration space is taken from the snapshot.
 Settings read_settings(const Root& root, const Hardware& hardware, const PciSnapshot& snapshot = {});
+
+/// What NCCL takes for peer memory: the names of the modules that are loaded.
+std::vector<std::string> peer_memory_modules(const Root& root);
 
 /// Addresses of accelerators, NICs, and every bridge above them.
 std::set<std::string> functions_that_matter(const Hardware& hardware);

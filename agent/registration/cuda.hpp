@@ -21,6 +21,8 @@ class Cuda {
  public:
   explicit Cuda(const std::string& file);
 
+  bool is_there() const { return library_.problem().empty(); }
+
   /// The error of a refusal that says that there is no such GPU here, or no library for one.
   static constexpr int kNoGpus = -1;
   /// PCI addresses of the GPUs that this process sees, in CUDA's order.

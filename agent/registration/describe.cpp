@@ -9,6 +9,7 @@ std::string describe(const Attempt& attempt) {
     case Step::kDevices: return "listing the RDMA devices";
     case Step::kOpen: return "opening " + attempt.nic;
     case Step::kHostMemory: return "registering host memory with " + attempt.nic;
+    case Step::kPort: return "asking " + attempt.nic + " for its ports";
     case Step::kDmaBufDriver: return "asking the driver of " + attempt.nic + " for dma-buf";
     case Step::kGpus: return "finding the GPUs";
     case Step::kGpuMemory: return "allocating memory of " + attempt.gpu;

@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -10,9 +11,12 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "agent/checks/check.hpp"
+#include "agent/probe/probe.hpp"
 #include "agent/probe/root.hpp"
 #include "agent/registration/attempt_json.hpp"
 #include "agent/registration/cuda.hpp"
@@ -29,6 +33,8 @@ Attempt about(Step step, std::string nic = {}, std::string gpu = {}) {
   return {step, std::move(nic), std::move(gpu), Outcome::kNotTried, 0, {}};
 }
 
+constexpr int kMostPorts = 8;
+
 struct OpenNic {
   std::string name;
   std::unique_ptr<Verbs::Nic> nic;
@@ -42,6 +48,15 @@ class Trial {
   /// Why nothing could be tried; empty when something was.
   std::string run() {
     Verbs verbs(options_.verbs);
+    std::vector<OpenNic> nics;
+    std::string problem = open_nics(verbs, nics);
+    // A GPU's link is worth a look without a NIC as well.
+    if (!nics.empty() || !in_pod_) try_gpus(nics);
+    return problem;
+  }
+
+ private:
+  std::string open_nics(Verbs& verbs, std::vector<OpenNic>& nics) {
     if (!verbs.problem().empty())
       return "libibverbs cannot be used (" + verbs.problem() + "): install rdma-core's library (libibverbs1)";
     std::vector<std::string> names;
@@ -50,12 +65,10 @@ class Trial {
     if (listed.error == ENOSYS) return "no RDMA device: this kernel has no RDMA (ib_uverbs is not loaded)";
     if (listed.refused()) return "the RDMA devices cannot be listed: " + listed.why;
     if (names.empty()) return "no RDMA device: libibverbs lists none";
-    const auto nics = open_all(verbs, names);
-    if (!nics.empty()) try_gpus(nics);
+    nics = open_all(verbs, names);
     return {};
   }
 
- private:
   void say(const char* what, json content) {
     tell_(json{{what, std::move(content)}}.dump(-1, ' ', true, json::error_handler_t::replace));
   }
@@ -90,15 +103,40 @@ class Trial {
       });
       if (open.nic == nullptr) continue;
       step(about(Step::kHostMemory, names[i]), [&] { return open.nic->register_pointer(host.get(), kSize); });
+      ask_ports(names[i], *open.nic);
       step(about(Step::kDmaBufDriver, names[i]), [&] { return open.nic->knows_dmabuf(); });
       nics.push_back(std::move(open));
     }
     return nics;
   }
 
+  void ask_ports(const std::string& name, const Verbs::Nic& nic) {
+    auto ports = list_names(std::filesystem::path(options_.sys) / "class/infiniband" / name / "ports");
+    if (ports.empty()) ports = {"1"};
+    for (const auto& text : ports) {
+      const int number = std::atoi(text.c_str());
+      if (number < 1 || number > kMostPorts) continue;
+      std::string saw;
+      step(
+          about(Step::kPort, name),
+          [&] {
+            Verbs::Nic::Port port;
+            auto refusal = nic.query_port(number, port);
+            if (!refusal.refused() && port.active_mtu > 0) {
+              saw = "port " + std::to_string(number) + " MTU " + std::to_string(port.active_mtu) + " of " +
+                    std::to_string(port.max_mtu);
+            }
+            return refusal;
+          },
+          EINVAL, saw);
+    }
+  }
+
   void try_gpus(const std::vector<OpenNic>& nics) {
     std::optional<Cuda> cuda;
     std::vector<std::string> gpus;
+    // Without a NIC nobody asked for GPUs: that there are none is nothing to tell.
+    if (nics.empty() && !Cuda(options_.cuda).is_there()) return;
     step(
         about(Step::kGpus),
         [&] {
@@ -168,6 +206,62 @@ bool may_lock_all() {
   return (std::strtoull(status.c_str() + at + 8, nullptr, 16) >> kIpcLock & 1U) != 0;
 }
 
+/// Which of this machine's RDMA devices serve its GPUs, as the agent has it.
+std::vector<std::string> job_nics(const Root& root) {
+  Hardware hardware;
+  hardware.pci = probe_pci(root);
+  hardware.rdma = probe_rdma(root);
+  // By the bus alone: where a GPU is does not depend on whether this pod may use it.
+  const auto no_library = replay_gpus({}, "not asked");
+  hardware.gpu = probe_gpus(hardware.pci, *no_library);
+  std::vector<std::string> names;
+  for (const auto* nic : compute_nics_of(hardware, relate(hardware))) {
+    if (names.size() < kMaxJobNics) names.push_back(nic->name);
+  }
+  return names;
+}
+
+/// CPUs that this process may run on, as the kernel writes such lists.
+std::string own_cpus() {
+  const std::string status = read_text("/proc/self/status").value_or("");
+  constexpr std::string_view kField = "\nCpus_allowed_list:";
+  const auto at = status.find(kField);
+  if (at == std::string::npos) return {};
+  const auto begin = status.find_first_not_of(" \t", at + kField.size());
+  const auto end = status.find('\n', at + 1);
+  return begin == std::string::npos || begin > end ? std::string{} : status.substr(begin, end - begin);
+}
+
+/// NCCL's version where it decides about a setting: its library is large.
+std::optional<int> nccl_version(const HereOptions& options, const std::vector<NcclSetting>& settings) {
+  const bool decides = std::any_of(settings.begin(), settings.end(),
+                                   [](const NcclSetting& setting) { return setting.name == "NCCL_IB_GID_INDEX"; });
+  if (!decides) return std::nullopt;
+  for (const auto& file : nccl_libraries(options.nccl)) {
+    Library library(file);
+    int (*version)(int* number) = nullptr;
+    library.find("ncclGetVersion", version);
+    int number = 0;
+    if (version != nullptr && version(&number) == 0 && number > 0) return number;
+  }
+  return std::nullopt;
+}
+
+/// What only a job's pod has.
+void tell_pod(const HereOptions& options, Registrations& end) {
+  const auto variable = [](const std::string& name) {
+    const char* value = std::getenv(name.c_str());
+    return std::string(value == nullptr ? "" : value);
+  };
+  const Root root(options.sys, "/proc");
+  end.nccl = read_nccl_settings(variable);
+  end.netdevs = list_names(root.sys() / "class/net");
+  if (end.netdevs.size() > kMaxNetdevs) end.netdevs.resize(kMaxNetdevs);
+  end.job_nics = job_nics(root);
+  end.cpus = own_cpus();
+  end.nccl_version = nccl_version(options, end.nccl);
+}
+
 }  // namespace
 
 void try_here(const HereOptions& options, const std::function<void(const std::string&)>& tell) {
@@ -176,15 +270,8 @@ void try_here(const HereOptions& options, const std::function<void(const std::st
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && !may_lock_all())
     end.memlock_bytes = limit.rlim_cur;
-  if (end.in_pod) {
-    end.nccl = read_nccl_settings([](const std::string& name) {
-      const char* value = std::getenv(name.c_str());
-      return std::string(value == nullptr ? "" : value);
-    });
-    end.netdevs = list_names("/sys/class/net");
-    if (end.netdevs.size() > kMaxNetdevs) end.netdevs.resize(kMaxNetdevs);
-  }
   end.problem = Trial(options, end.in_pod, tell).run();
+  if (end.in_pod) tell_pod(options, end);
   tell(json{{"finished", json::parse(registrations_json(end))}}.dump());
 }
 

@@ -14,7 +14,8 @@ struct HereOptions {
   std::string verbs = "libibverbs.so.1";
   std::string cuda = "libcuda.so.1";
   std::string nvml = "libnvidia-ml.so.1";
-  std::string sys = "/sys";  // where the GPUs' links are read
+  std::string nccl = "libnccl.so.2";  // in a job's pod, asked for its version where that decides
+  std::string sys = "/sys";           // where the GPUs' links are read
   bool even_busy = false;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <sstream>
 #include <string_view>
 
@@ -95,7 +96,40 @@ bool is_integer(const std::string& value) {
   return !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
 }
 
+std::string version_text(int version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
 }  // namespace
+
+std::vector<std::string> nccl_libraries(const std::string& name, const std::filesystem::path& root) {
+  std::vector<std::string> files{name};
+  std::vector<std::filesystem::path> prefixes{root / "usr/local", root / "usr", root / "opt/conda", root / "opt/venv"};
+  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    if (const char* value = std::getenv(variable); value != nullptr && *value == '/')
+      prefixes.insert(prefixes.begin(), root / std::filesystem::path(value).relative_path());
+  }
+  for (const auto& prefix : prefixes) {
+    for (const auto& python : list_names(prefix / "lib")) {
+      if (!python.starts_with("python3")) continue;
+      for (const char* packages : {"site-packages", "dist-packages"}) {
+        const auto file = prefix / "lib" / python / packages / "nvidia/nccl/lib" / name;
+        std::error_code error;
+        if (std::filesystem::is_regular_file(file, error)) files.push_back(file.string());
+      }
+    }
+  }
+  return files;
+}
+
+std::optional<std::vector<std::string>> chosen_nics(const std::vector<NcclSetting>& settings,
+                                                    const std::vector<std::string>& nics) {
+  const auto found = std::find_if(settings.begin(), settings.end(),
+                                  [](const NcclSetting& setting) { return setting.name == "NCCL_IB_HCA"; });
+  if (found == settings.end()) return std::nullopt;
+  return Choice(found->value).chosen(nics);
+}
 
 std::vector<NcclSetting> read_nccl_settings(const std::function<std::string(const std::string&)>& variable,
                                             const std::filesystem::path& root) {
@@ -115,7 +149,7 @@ std::vector<NcclSetting> read_nccl_settings(const std::function<std::string(cons
 }
 
 std::vector<NcclTrouble> nccl_troubles(const std::vector<NcclSetting>& settings, const std::vector<std::string>& nics,
-                                       const std::vector<std::string>& netdevs) {
+                                       const std::vector<std::string>& netdevs, std::optional<int> version) {
   std::vector<NcclTrouble> troubles;
   for (const auto& setting : settings) {
     const std::string says = setting.name + "=" + setting.value + " (" + setting.source + ")";
@@ -132,7 +166,11 @@ std::vector<NcclTrouble> nccl_troubles(const std::vector<NcclSetting>& settings,
     } else if (setting.name == "NCCL_IB_HCA") {
       judge_devices(setting, says, nics, troubles);
     } else if (setting.name == "NCCL_IB_GID_INDEX") {
-      troubles.push_back({says + " is in the way of NCCL's own choice, from 2.21 on", false});
+      // Older ones choose none by themselves.
+      constexpr int kChooses = 22100;
+      if (version && *version < kChooses) continue;
+      const std::string which = version ? ", " + version_text(*version) + " here" : "";
+      troubles.push_back({says + " is in the way of NCCL's own choice, from 2.21 on" + which, false});
     } else if (setting.name == "NCCL_SOCKET_IFNAME") {
       if (!netdevs.empty() && Choice(setting.value).chosen(netdevs).empty())
         troubles.push_back({says + " chooses none of the network devices that are here", false});

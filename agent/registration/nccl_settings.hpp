@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,15 @@ struct NcclTrouble {
   bool operator==(const NcclTrouble&) const = default;
 };
 
-/// What is wrong with them where these RDMA devices and network devices are.
+/// What is wrong with them where these RDMA devices and network devices are. `version` is NCCL's, 22105 for 2.21.5, where it is known.
 std::vector<NcclTrouble> nccl_troubles(const std::vector<NcclSetting>& settings, const std::vector<std::string>& nics,
-                                       const std::vector<std::string>& netdevs);
+                                       const std::vector<std::string>& netdevs, std::optional<int> version = {});
+
+/// Those of the RDMA devices that NCCL_IB_HCA leaves, all where it is not set. Absent: it is not set.
+std::optional<std::vector<std::string>> chosen_nics(const std::vector<NcclSetting>& settings,
+                                                    const std::vector<std::string>& nics);
+
+/// Where NCCL's library may be: by this name, and in the packages of Python, which no loader searches.
+std::vector<std::string> nccl_libraries(const std::string& name, const std::filesystem::path& root = "/");
 
 }  // namespace paceline::agent

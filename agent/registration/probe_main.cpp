@@ -5,7 +5,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 
@@ -15,6 +17,7 @@
 #include "agent/probe/pci_snapshot.hpp"
 #include "agent/registration/child.hpp"
 #include "agent/registration/here.hpp"
+#include "agent/registration/kept.hpp"
 
 namespace {
 
@@ -24,6 +27,7 @@ struct Options {
   agent::HereOptions here;
   std::string output;
   std::string pci_config;
+  std::string keep;
   bool exit_zero = false;
   bool pod_verdict = false;
   int silence = 30;
@@ -63,11 +67,23 @@ bool snapshot(const Options& options) {
   return written.has_value();
 }
 
+/// What an earlier look proved of GPUs that work for somebody now goes into the report, and what is proved goes to the next look.
+void remember(const Options& options, agent::Registrations& found) {
+  const auto file = std::filesystem::path(options.keep) / "proofs.json";
+  const std::string machine = agent::machine_state(agent::Root(options.here.sys, "/proc"));
+  const auto kept = agent::read_kept(file, machine, SystemClock().wall());
+  if (!kept.refused.empty())
+    std::cerr << "paceline-probe: " << file.string() << " counts for nothing: " << kept.refused << "\n";
+  agent::recall(found, kept.attempts);
+  if (const auto written = agent::write_kept(file, machine, found); !written)
+    std::cerr << "paceline-probe: --keep: " << written.error().message << "\n";
+}
+
 int try_devices(const Options& options) {
   agent::ChildCommand command;
   command.program = "/proc/self/exe";
   command.arguments = {"--child",         "--verbs", options.here.verbs, "--cuda", options.here.cuda, "--nvml",
-                       options.here.nvml, "--sys",   options.here.sys};
+                       options.here.nvml, "--sys",   options.here.sys,   "--nccl", options.here.nccl};
   if (options.here.even_busy) command.arguments.emplace_back("--even-busy");
   command.silence = std::chrono::seconds(options.silence);
   // An older report is not mistaken for this one's, whatever happens.
@@ -75,6 +91,7 @@ int try_devices(const Options& options) {
   const auto began = SystemClock().wall();
   auto found = agent::run_child(command);
   found.taken = began;
+  if (!options.keep.empty() && !options.pod_verdict) remember(options, found);
   if (options.pod_verdict) {
     std::cout << agent::pod_verdict_json(agent::judge_pod(found), agent::pod_findings(found));
     return 0;
@@ -90,7 +107,9 @@ int try_devices(const Options& options) {
   if (!found.problem.empty()) {
     std::cerr << "paceline-probe: " << found.problem << "\n";
     // Where devices were asked for and none is there, nothing fails.
-    return agent::any_failed(found) ? 1 : found.attempts.empty() ? kExitCouldNotLook : 0;
+    const bool asked = std::any_of(found.attempts.begin(), found.attempts.end(),
+                                   [](const auto& attempt) { return attempt.step == agent::Step::kDevices; });
+    return agent::any_failed(found) ? 1 : asked ? 0 : kExitCouldNotLook;
   }
   for (const auto& attempt : found.attempts) {
     if (attempt.outcome != agent::Outcome::kDone)
@@ -121,6 +140,10 @@ int main(int argc, char** argv) {
   app.add_option("--pci-config", options.pci_config,
                  "also record PCI configuration space in this folder, as root with CAP_SYS_ADMIN: for paceline-agent "
                  "and paceline doctor without it");
+  app.add_option(
+      "--keep", options.keep,
+      "folder of this user alone, on this machine: what is proved of a GPU stands until the machine boots or "
+      "changes, also while the GPU works for somebody and is not tried");
   app.add_option("--sys", options.here.sys, "where the node's /sys is mounted")->capture_default_str();
   app.add_flag("--exit-zero", options.exit_zero,
                "end with 0 whatever was found: the report says it, and an init container that fails starts no agent");
@@ -131,6 +154,7 @@ int main(int argc, char** argv) {
   app.add_option("--verbs", options.here.verbs, "the RDMA library")->capture_default_str();
   app.add_option("--cuda", options.here.cuda, "NVIDIA's CUDA driver library")->capture_default_str();
   app.add_option("--nvml", options.here.nvml, "NVIDIA's management library")->capture_default_str();
+  app.add_option("--nccl", options.here.nccl, "NCCL's library")->capture_default_str();
   app.add_flag("--child", options.is_child)->group("");
   CLI11_PARSE(app, argc, argv);
   return options.is_child ? run_here(options) : run(options);

@@ -13,8 +13,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 9> kSteps{"devices",    "open",   "host-memory", "dmabuf-driver", "gpus",
-                                                 "gpu-memory", "dmabuf", "peer-memory", "link-load"};
+constexpr std::array<std::string_view, 10> kSteps{"devices",       "open",     "host-memory", "port",
+                                                  "dmabuf-driver", "gpus",     "gpu-memory",  "dmabuf",
+                                                  "peer-memory",   "link-load"};
 constexpr std::array<std::string_view, 4> kOutcomes{"done", "refused", "hung", "not-tried"};
 constexpr std::size_t kMaxText = 512;
 
@@ -35,6 +36,20 @@ std::string text_of(const json& object, const char* name) {
   return field != object.end() && field->is_string() ? field->get<std::string>().substr(0, kMaxText) : std::string{};
 }
 
+/// A list of texts; empty where there is none.
+Result<std::vector<std::string>> names_of(const json& report, const char* field, std::size_t most) {
+  std::vector<std::string> found;
+  const auto names = report.find(field);
+  if (names == report.end()) return found;
+  if (!names->is_array() || names->size() > most)
+    return wrong(std::string(field) + " is not a list of at most " + std::to_string(most));
+  for (const auto& name : *names) {
+    if (!name.is_string()) return wrong(std::string("a name in ") + field + " is not a text");
+    found.push_back(name.get<std::string>().substr(0, kMaxText));
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string_view to_string(Step step) { return kSteps.at(static_cast<std::size_t>(step)); }
@@ -46,7 +61,8 @@ bool any_failed(const Registrations& registrations) {
   const auto& all = registrations.attempts;
   return std::any_of(all.begin(), all.end(), [&](const Attempt& attempt) {
     if (attempt.outcome == Outcome::kHung) return true;
-    if (attempt.outcome != Outcome::kRefused || attempt.step == Step::kDmaBufDriver) return false;
+    const bool told_only = attempt.step == Step::kDmaBufDriver || attempt.step == Step::kPort;
+    if (attempt.outcome != Outcome::kRefused || told_only) return false;
     if (attempt.step != Step::kDmaBuf && attempt.step != Step::kPeerMemory) return true;
     const Step other = attempt.step == Step::kDmaBuf ? Step::kPeerMemory : Step::kDmaBuf;
     return std::none_of(all.begin(), all.end(), [&](const Attempt& way) {
@@ -62,6 +78,7 @@ json attempt_json(const Attempt& attempt) {
   if (attempt.error != 0) entry["errno"] = attempt.error;
   if (!attempt.why.empty()) entry["why"] = attempt.why;
   if (!attempt.saw.empty()) entry["saw"] = attempt.saw;
+  if (attempt.taken) entry["taken"] = format_time(*attempt.taken);
   return entry;
 }
 
@@ -75,6 +92,11 @@ Result<Attempt> read_attempt(const json& entry) {
                   0,     text_of(entry, "why"), text_of(entry, "saw")};
   if (const auto error = entry.find("errno"); error != entry.end() && error->is_number_integer())
     attempt.error = error->get<int>();
+  if (entry.contains("taken")) {
+    const auto time = parse_time(text_of(entry, "taken"));
+    if (!time) return wrong("taken is " + entry["taken"].dump().substr(0, kMaxText));
+    attempt.taken = *time;
+  }
   return attempt;
 }
 
@@ -86,6 +108,9 @@ std::string registrations_json(const Registrations& registrations) {
   for (const auto& setting : registrations.nccl)
     report["nccl"].push_back({{"name", setting.name}, {"value", setting.value}, {"source", setting.source}});
   for (const auto& name : registrations.netdevs) report["netdevs"].push_back(name);
+  for (const auto& name : registrations.job_nics) report["jobNics"].push_back(name);
+  if (!registrations.cpus.empty()) report["cpus"] = registrations.cpus;
+  if (registrations.nccl_version) report["ncclVersion"] = *registrations.nccl_version;
   for (const auto& attempt : registrations.attempts) report["attempts"].push_back(attempt_json(attempt));
   return report.dump(2, ' ', true, json::error_handler_t::replace) + "\n";
 }
@@ -112,13 +137,20 @@ Result<Registrations> read_registrations(std::string_view text) {
       found.nccl.push_back({text_of(entry, "name"), text_of(entry, "value"), text_of(entry, "source")});
     }
   }
-  if (const auto names = report.find("netdevs"); names != report.end()) {
-    if (!names->is_array() || names->size() > kMaxNetdevs)
-      return wrong("netdevs is not a list of at most " + std::to_string(kMaxNetdevs));
-    for (const auto& name : *names) {
-      if (!name.is_string()) return wrong("a name in netdevs is not a text");
-      found.netdevs.push_back(name.get<std::string>().substr(0, kMaxText));
-    }
+  if (auto names = names_of(report, "netdevs", kMaxNetdevs)) {
+    found.netdevs = std::move(*names);
+  } else {
+    return std::unexpected(names.error());
+  }
+  if (auto names = names_of(report, "jobNics", kMaxJobNics)) {
+    found.job_nics = std::move(*names);
+  } else {
+    return std::unexpected(names.error());
+  }
+  found.cpus = text_of(report, "cpus");
+  if (const auto version = report.find("ncclVersion"); version != report.end()) {
+    if (!version->is_number_integer()) return wrong("ncclVersion is " + version->dump().substr(0, kMaxText));
+    found.nccl_version = version->get<int>();
   }
   if (const auto taken = report.find("taken"); taken != report.end()) {
     const auto time = parse_time(text_of(report, "taken"));

@@ -21,6 +21,7 @@ enum class Step {
   kDevices,       // list the RDMA devices
   kOpen,          // open a NIC
   kHostMemory,    // register memory of this process with it
+  kPort,          // ask one of its ports what it runs at
   kDmaBufDriver,  // does its driver know dma-buf at all
   kGpus,          // find the GPUs
   kGpuMemory,     // allocate memory of a GPU
@@ -38,7 +39,9 @@ struct Attempt {
   Outcome outcome = Outcome::kNotTried;
   int error = 0;         // errno of a refusal, 0 where it has none
   std::string why;       // empty when done
-  std::string saw = {};  // of kLinkLoad: "32.0 GT/s PCIe x16"
+  std::string saw = {};  // of kLinkLoad: "32.0 GT/s PCIe x16"; of kPort: "port 1 MTU 1024 of 4096"
+  /// When, where that was before the report was made: of a GPU that works for somebody now.
+  std::optional<WallTime> taken = {};
   bool operator==(const Attempt&) const = default;
 };
 
@@ -50,12 +53,17 @@ struct Registrations {
   std::vector<Attempt> attempts;
   std::vector<NcclSetting> nccl = {};     // in a pod of a job: what its NCCL is told
   std::vector<std::string> netdevs = {};  // and the network devices that it sees
-  std::optional<WallTime> taken = {};     // to the second; absent in a report that does not say
+  /// In a pod of a job: the RDMA devices that serve GPUs, by this machine's topology. A pod may be given others, for storage; empty: not known.
+  std::vector<std::string> job_nics = {};
+  std::string cpus = {};                 // in a pod of a job: those that it may run on, "0-15,32-47"
+  std::optional<int> nccl_version = {};  // of the library that was found in the pod: 22105 is 2.21.5
+  std::optional<WallTime> taken = {};    // to the second; absent in a report that does not say
   bool operator==(const Registrations&) const = default;
 };
 
 inline constexpr std::size_t kMaxAttempts = 16384;
 inline constexpr std::size_t kMaxNetdevs = 256;
+inline constexpr std::size_t kMaxJobNics = 128;
 
 std::string_view to_string(Step step);
 std::string_view to_string(Outcome outcome);

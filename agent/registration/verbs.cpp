@@ -2,6 +2,7 @@
 #include "agent/registration/verbs.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -29,6 +30,7 @@ Verbs::Verbs(const std::string& file) : library_(file) {
   library_.find("ibv_reg_mr", call_.reg_mr);
   library_.find("ibv_dereg_mr", call_.dereg_mr);
   library_.find("ibv_reg_dmabuf_mr", call_.reg_dmabuf_mr, true);
+  library_.find("ibv_query_port", call_.query_port, true);
 }
 
 Verbs::~Verbs() {
@@ -67,6 +69,23 @@ std::unique_ptr<Verbs::Nic> Verbs::open(std::size_t index, Refusal& refusal) con
 Verbs::Nic::~Nic() {
   verbs_.call_.dealloc_pd(domain_);
   verbs_.call_.close_device(context_);
+}
+
+Refusal Verbs::Nic::query_port(int number, Port& port) const {
+  if (verbs_.call_.query_port == nullptr) return {EINVAL, "libibverbs has no ibv_query_port"};
+  // As the ABI has it, the state and the two sizes first; releases of the library that know more fields write more.
+  struct alignas(8) {
+    int state = 0;
+    int max_mtu = 0;
+    int active_mtu = 0;
+    std::array<char, 500> rest{};
+  } attributes;
+  const int error = verbs_.call_.query_port(context_, static_cast<std::uint8_t>(number), &attributes);
+  if (error != 0) return {error, std::string("ibv_query_port: ") + std::strerror(error)};
+  // 1 is 256 bytes, 5 is 4096.
+  const auto bytes = [](int code) { return code >= 1 && code <= 5 ? 128 << code : 0; };
+  port = {bytes(attributes.active_mtu), bytes(attributes.max_mtu)};
+  return {};
 }
 
 Refusal Verbs::Nic::register_pointer(void* address, std::size_t size) const {

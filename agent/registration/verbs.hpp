@@ -43,6 +43,12 @@ class Verbs {
     Nic& operator=(const Nic&) = delete;
     ~Nic();
 
+    /// What a port runs at, in bytes; 0 where it does not say.
+    struct Port {
+      int active_mtu = 0;
+      int max_mtu = 0;
+    };
+    Refusal query_port(int number, Port& port) const;
     /// Registers and takes back.
     Refusal register_pointer(void* address, std::size_t size) const;
     Refusal register_dmabuf(int descriptor, std::uint64_t address, std::size_t size) const;
@@ -69,6 +75,7 @@ class Verbs {
     void* (*reg_dmabuf_mr)(void* domain, std::uint64_t offset, std::size_t length, std::uint64_t iova, int descriptor,
                            int access) = nullptr;
     int (*dereg_mr)(void* region) = nullptr;
+    int (*query_port)(void* context, std::uint8_t port, void* attributes) = nullptr;
   };
 
   Library library_;

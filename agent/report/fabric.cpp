@@ -8,6 +8,7 @@
 
 #include "agent/probe/accelerator.hpp"
 #include "agent/probe/fabric.hpp"
+#include "agent/probe/nvlinks.hpp"
 #include "common/base/timestamp.hpp"
 #include "common/contract/labels.hpp"
 
@@ -52,16 +53,12 @@ json nic_json(const Nic& nic) {
   return result;
 }
 
-long active_links(const Gpu& gpu) {
-  return std::count_if(gpu.nvlinks.begin(), gpu.nvlinks.end(), [](const NvLink& link) { return link.active; });
-}
-
 json gpu_json(const Gpu& gpu) {
   json result{{"index", gpu.index}, {"model", clean(gpu.model, kMaxModel)}, {"memoryMiB", gpu.memory_mib}};
   if (gpu.numa_node) result["numaNode"] = *gpu.numa_node;
   if (!gpu.pci_address.empty()) result["pciAddress"] = clean(gpu.pci_address, 16);
   if (!gpu.resource.empty()) result["resource"] = gpu.resource;
-  if (const auto active = active_links(gpu); active > 0) result["nvlinks"] = active;
+  if (const auto active = active_nvlinks(gpu); active > 0) result["nvlinks"] = active;
   for (const auto& profile : gpu.mig_profiles) {
     auto& count = result["migDevices"][clean(mig_resource(profile), 64)];
     count = count.is_null() ? 1 : count.get<int>() + 1;
@@ -121,12 +118,11 @@ std::string broken_links(const Hardware& hardware, const Fabric& fabric) {
                                   [&](const auto& row) { return row[nic].kind <= PathClass::kP2c; });
     if (near && fabric.nics[nic].rdma && !fabric.nics[nic].usable) add(fabric.nics[nic].label + " has no link");
   }
-  long most = 0;
-  for (const auto& gpu : hardware.gpu.gpus) most = std::max(most, active_links(gpu));
   for (const auto& gpu : hardware.gpu.gpus) {
-    const long active = active_links(gpu);
-    if (active < most)
-      add("GPU" + std::to_string(gpu.index) + " has " + std::to_string(active) + " of " + std::to_string(most) +
+    const int active = active_nvlinks(gpu);
+    const auto expected = expected_nvlinks(hardware, gpu);
+    if (expected && active < *expected)
+      add("GPU" + std::to_string(gpu.index) + " has " + std::to_string(active) + " of " + std::to_string(*expected) +
           " NVLinks");
   }
   return text;

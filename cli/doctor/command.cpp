@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/doctor/command.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -83,18 +82,15 @@ int doctor_command(const DoctorOptions& options, std::ostream& out, std::ostream
   if (!ages.empty()) err << "looked at before: " << ages << "\n";
   if (*registrations && !(*registrations)->problem.empty()) err << "warning: " << (*registrations)->problem << "\n";
   const auto hardware = agent::probe_hardware(*root, **library);
+  if (!hardware.gpu.problem.empty()) err << "warning: " << hardware.gpu.problem << "\n";
   const agent::Node node(hardware, agent::read_settings(*root, hardware, *snapshot), {}, std::move(*registrations));
   const auto findings = agent::run_checks(node);
   if (options.json) {
     out << agent::checks_view(findings).dump(2, ' ', true, nlohmann::json::error_handler_t::replace) << "\n";
   } else {
-    if (!hardware.gpu.problem.empty()) err << "warning: " << hardware.gpu.problem << "\n";
     out << doctor_text(findings);
   }
-  return std::any_of(findings.begin(), findings.end(),
-                     [](const agent::Finding& finding) { return finding.verdict == agent::Verdict::kFail; })
-             ? 1
-             : 0;
+  return agent::exit_code(findings);
 }
 
 }  // namespace paceline::cli

@@ -95,6 +95,7 @@ def test_agent_is_root_without_any_capability_and_writes_nowhere(objects: list[d
     assert spec["volumes"] == [
         {"name": "sys", "hostPath": {"path": "/sys", "type": "Directory"}},
         {"name": "look", "emptyDir": {"sizeLimit": "32Mi"}},
+        {"name": "keep", "hostPath": {"path": "/run/paceline-look", "type": "DirectoryOrCreate"}},
     ]
     assert mounts(container) == {"sys": ("/host/sys", True), "look": ("/look", True)}
     assert {"--pci-config=/look/pci-config", "--registrations=/look/registrations.json"} <= set(container["args"])
@@ -104,14 +105,15 @@ def test_one_container_is_privileged_and_ends_before_the_agent(objects: list[dic
     (look,) = pod_of(objects, "DaemonSet", "paceline-agent")["initContainers"]
     assert "restartPolicy" not in look  # a sidecar would stay
     assert look["command"] == ["/usr/bin/paceline-probe"]
-    # It writes its files and nothing of the node.
+    # It writes its files, and of the node the one folder that keeps its proofs for the next look.
     assert look["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
-    assert mounts(look) == {"sys": ("/host/sys", True), "look": ("/look", False)}
+    assert mounts(look) == {"sys": ("/host/sys", True), "look": ("/look", False), "keep": ("/keep", False)}
     # Whatever it finds, the agent starts.
     assert look["args"] == [
         "--sys=/host/sys",
         "--pci-config=/look/pci-config",
         "--output=/look/registrations.json",
+        "--keep=/keep",
         "--exit-zero",
     ]
     assert "env" not in look
@@ -136,6 +138,14 @@ def test_the_privileged_look_can_be_left_out() -> None:
     assert not [word for word in container["args"] if "look" in word]
 
 
+def test_the_privileged_look_can_keep_nothing_on_the_node() -> None:
+    spec = pod_of(render("--set=agent.privilegedLook.keepDir="), "DaemonSet", "paceline-agent")
+    (look,) = spec["initContainers"]
+    assert mounts(look) == {"sys": ("/host/sys", True), "look": ("/look", False)}
+    assert [volume["name"] for volume in spec["volumes"]] == ["sys", "look"]
+    assert not [word for word in look["args"] if "keep" in word]
+
+
 def test_the_device_plugin_takes_four_folders_and_no_privilege() -> None:
     objects = render("--set=agent.devicePlugin.enabled=true")
     spec = pod_of(objects, "DaemonSet", "paceline-agent")
@@ -155,7 +165,7 @@ def test_the_device_plugin_takes_four_folders_and_no_privilege() -> None:
         "device-plugins": ("/var/lib/kubelet/device-plugins", False),
         "pod-resources": ("/var/lib/kubelet/pod-resources", True),
     }
-    assert [volume for volume in spec["volumes"] if volume["name"] not in ("sys", "look")] == [
+    assert [volume for volume in spec["volumes"] if volume["name"] not in ("sys", "look", "keep")] == [
         {"name": "runtime", "emptyDir": {}},
         {"name": "state", "hostPath": {"path": "/var/lib/paceline", "type": "DirectoryOrCreate"}},
         {"name": "device-plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins", "type": "Directory"}},
@@ -357,6 +367,7 @@ def test_the_agent_can_be_left_out() -> None:
         ("agent.probeSeconds=0", "probeSeconds"),
         ("agent.privilegedLook=true", "privilegedLook"),
         ("agent.privilegedLook.enable=true", "privilegedLook"),
+        ("agent.privilegedLook.keepDir=/run/../etc", "keepDir"),
         ("agent.devicePlugin.slots=0", "slots"),
         ("agent.devicePlugin.stateDir=relative", "stateDir"),
         ("agent.devicePlugin.stateDir=/var/../etc", "stateDir"),

@@ -25,6 +25,7 @@ def installed(kube: Kube, operator: Operator) -> Iterator[None]:
     helm = ["helm", "--kubeconfig", str(kube.kubeconfig), "--namespace", SYSTEM]
     chart = str(ROOT / "helm" / "paceline")
     plugin = ["--set=agent.devicePlugin.enabled=true", f"--set=agent.devicePlugin.stateDir={STATE}"]
+    plugin += [f"--set=agent.privilegedLook.keepDir={STATE}-look"]
     try:
         run([*helm, "install", "paceline", chart, "--create-namespace", "--wait", "--timeout", "120s", *plugin], 150)
         yield

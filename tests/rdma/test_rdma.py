@@ -8,6 +8,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from guest import Answer, Guest
@@ -22,12 +23,17 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     guest = Guest(tmp_path_factory.mktemp("guest"))
     guest.add_program(BIN / "paceline")
     guest.add_program(BIN / "paceline-probe")
+    guest.add_program(BIN / "paceline-agent")
     guest.add_command("devices", "ibv_devinfo -v")
     guest.add_command("pingpong", "ibv_rc_pingpong -g 1 -n 20 & sleep 2; ibv_rc_pingpong -g 1 -n 20 192.0.2.1 && wait")
     guest.add_command("fabric", "paceline fabric --json")
     guest.add_command("doctor", "paceline doctor --json")
     guest.add_command("probe", "paceline-probe 2> /dev/null")
     guest.add_command("live", "paceline doctor --live --json")
+    guest.add_command("verdict", "PACELINE_JOB_NAME=resnet paceline-probe --pod-verdict")
+    guest.add_command("pod", "PACELINE_JOB_NAME=resnet paceline-probe 2> /dev/null")
+    look = "paceline-probe --output /tmp/look.json --exit-zero 2> /dev/null"
+    guest.add_command("agent", f"{look}; paceline-agent --print --registrations /tmp/look.json 2> /dev/null")
     return guest.boot()
 
 
@@ -53,6 +59,7 @@ def test_the_probe_registers_memory_with_the_device(answers: Answers) -> None:
     report = json.loads(answer(answers, "probe"))
     attempts = {attempt["step"]: attempt for attempt in report["attempts"]}
     assert {attempt.get("nic", "rxe0") for attempt in report["attempts"]} == {"rxe0"}
+    assert attempts["port"]["saw"] == "port 1 MTU 1024 of 4096"
     for step in ("devices", "open", "host-memory"):
         assert attempts[step]["outcome"] == "done", attempts[step]
     # The driver of soft RoCE knows no dma-buf, and there is no CUDA: told, and no failure.
@@ -61,9 +68,37 @@ def test_the_probe_registers_memory_with_the_device(answers: Answers) -> None:
     assert "problem" not in report
 
 
+def findings(told: dict[str, Any], check: str) -> list[dict[str, str]]:
+    (found,) = [entry for entry in told["checks"] if entry["id"] == check]
+    return found["findings"]
+
+
 @pytest.mark.parametrize("name", ["doctor", "live"])
-def test_doctor_fails_nothing_where_no_gpu_is_to_be_reached(answers: Answers, name: str) -> None:
+def test_doctor_judges_the_port_where_no_gpu_is_to_be_reached(answers: Answers, name: str) -> None:
     told = json.loads(answer(answers, name))
     assert told["failed"] == 0
-    (ports,) = [check for check in told["checks"] if check["id"] == "port-state"]
-    assert ports["findings"] == [{"evidence": "no RDMA device that serves GPUs", "status": "skip"}]
+    port = {"subject": "rxe0/1"}
+    assert findings(told, "port-state") == [port | {"evidence": "ACTIVE, LinkUp", "status": "pass"}]
+    assert findings(told, "link-layer") == [{"evidence": "Ethernet", "status": "pass"}]
+    gid = "GID 1 is RoCE v2 with an IPv4 address"
+    assert findings(told, "gid") == [port | {"evidence": gid, "status": "pass"}]
+    # Its counters are there; a rise is the agent's to see.
+    (errors,) = findings(told, "port-errors")
+    assert (errors["subject"], errors["status"], "one reading" in errors["evidence"]) == ("rxe0/1", "unknown", True)
+    netdev = {"subject": "e0", "status": "warn", "evidence": "MTU 1500: RoCE's 4096 wants at least 4200"}
+    active = port | {"status": "warn", "evidence": "runs at 1024 of 4096 bytes"}
+    assert findings(told, "mtu") == ([active, netdev] if name == "live" else [netdev])
+
+
+def test_a_pod_is_told_that_nothing_is_proved_without_a_gpu(answers: Answers) -> None:
+    verdict = json.loads(answer(answers, "verdict"))
+    assert (verdict["ready"], verdict["check"]) == (None, "dmabuf"), verdict
+    assert "finding the GPUs" in verdict["evidence"]
+    pod = json.loads(answer(answers, "pod"))
+    assert (pod["inPod"], pod["jobNics"], "e0" in pod["netdevs"]) == (True, ["rxe0"], True)
+    assert "memlockBytes" not in pod
+
+
+def test_the_agent_would_publish_the_device(answers: Answers) -> None:
+    (device,) = json.loads(answer(answers, "agent"))["rdmaDevices"]
+    assert (device["name"], device["up"], device["linkLayer"]) == ("rxe0", True, "Ethernet")

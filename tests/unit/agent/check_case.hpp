@@ -20,6 +20,7 @@ inline constexpr const char* kBroken = "dgx-h100-broken";
 inline constexpr const char* kSockets = "two-socket-pcie";
 inline constexpr const char* kTray = "gb200-like";
 inline constexpr const char* kVirtual = "cloud-vm-gpu";
+inline constexpr const char* kVirtualRdma = "cloud-vm-rdma";
 
 /// A fixture, what is changed in it before it is read, and what the check then says of some subject.
 struct CheckCase {

@@ -65,7 +65,7 @@ TEST_P(GoldenDoctor, SaysTheSameOfARecording) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenDoctor,
                          testing::Values("dgx-h100-like", "dgx-h100-broken", "dgx-a100-like", "gb200-like",
-                                         "two-socket-pcie", "cloud-vm-gpu", "cloud-vm", "nothing"));
+                                         "two-socket-pcie", "cloud-vm-gpu", "cloud-vm-rdma", "cloud-vm", "nothing"));
 
 TEST(DoctorCommand, EndsWithOneOnlyWhereSomethingFails) {
   const NodeTree tree("dgx-a100-like");
@@ -120,6 +120,23 @@ TEST(DoctorCommand, AGpuWithoutItsLibraryIsSaidFirst) {
   const Answer answer = doctor(tree.folder());
   EXPECT_THAT(answer.err, HasSubstr("warning: 8 NVIDIA GPU(s) on the PCI bus"));
   EXPECT_THAT(answer.out, HasSubstr("nvlink                  NVML shows no GPU"));
+  EXPECT_EQ(answer.code, 1);  // its port without a link
+  tree.remove("sys/class/infiniband");
+  EXPECT_EQ(doctor(tree.folder()).code, 2);
+  EXPECT_THAT(doctor(tree.folder(), true).err, HasSubstr("NVML does not answer"));
+}
+
+TEST(DoctorCommand, AGpuThatFellOffTheBusFails) {
+  const NodeTree tree("cloud-vm-rdma");
+  tree.write("nvml.json", NodeTree::nvml_json("cloud-vm-rdma"));
+  EXPECT_EQ(doctor(tree.folder()).code, 0);
+  tree.write("sys/bus/pci/devices/0000:00:05.0/config", std::string(64, '\xff'));
+  const Answer answer = doctor(tree.folder());
+  EXPECT_EQ(answer.code, 1);
+  EXPECT_THAT(answer.out, testing::StartsWith("FAIL  gpu-health              GPU1: fell off the PCI bus"));
+  const json view = json::parse(doctor(tree.folder(), true).out);
+  EXPECT_EQ(view["checks"][0]["id"], "gpu-health");
+  EXPECT_THAT(view["checks"][0]["remedy"].get<std::string>(), HasSubstr("Xid 79"));
 }
 
 TEST(DoctorCommand, JudgesWhatTheProbeReported) {

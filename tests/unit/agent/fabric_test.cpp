@@ -13,6 +13,7 @@
 #include "agent/probe/accelerator.hpp"
 #include "agent/probe/formats/nvml_json.hpp"
 #include "agent/probe/probe.hpp"
+#include "common/contract/accelerators.hpp"
 #include "tests/unit/agent/node_tree.hpp"
 
 namespace paceline::agent {
@@ -44,7 +45,7 @@ TEST_P(GoldenMatrix, IsAsThePublishedLayoutSays) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenMatrix,
                          testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like", "two-socket-pcie",
-                                         "cloud-vm-gpu", "cloud-vm", "nothing"));
+                                         "cloud-vm-gpu", "cloud-vm-rdma", "cloud-vm", "nothing"));
 
 using Places = std::vector<std::string>;
 
@@ -190,6 +191,7 @@ TEST(Accelerators, AreKnownByOneTable) {
   EXPECT_EQ(resource(0x10de, 0x22a3, 0x068000), "");  // an NVSwitch
   EXPECT_EQ(resource(0x1002, 0x74a1, 0x120000), "amd.com/gpu");
   EXPECT_EQ(resource(0x8086, 0x0bd5, 0x038000), "gpu.intel.com/i915");
+  EXPECT_TRUE(contract::is_accelerator_resource(resource(0x8086, 0x0bd5, 0x038000)));
   EXPECT_EQ(resource(0x8086, 0x9bc4, 0x030000), "");  // the display of a desktop processor
   EXPECT_EQ(resource(0x1da3, 0x1020, 0x120000), "habana.ai/gaudi");
   EXPECT_EQ(resource(0x19e5, 0xd802, 0x120000), "huawei.com/Ascend910");

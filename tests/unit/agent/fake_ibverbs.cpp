@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with libibverbs' symbols for the child of paceline-probe. FAKE_NICS are its devices ("mlx5_0 mlx5_1"; `none`: a kernel without RDMA).
-// Calls for rules: open, host, peer (a pointer into a GPU of fake_cuda), driver (does it know dma-buf), dmabuf. It ends the process when something was not
+// A library with libibverbs' symbols for the child of paceline-probe. FAKE_NICS are its devices ("mlx5_0 mlx5_1"; `none`: a kernel without RDMA), FAKE_PORTS how many ports each has.
+// Calls for rules: open, host, peer (a pointer into a GPU of fake_cuda), port, driver (does it know dma-buf), dmabuf. It ends the process when something was not
 // given back.
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "tests/unit/agent/fake_rules.hpp"
@@ -79,6 +80,15 @@ void* ibv_reg_dmabuf_mr(void* domain, std::uint64_t, std::size_t, std::uint64_t,
   errno = paceline::agent::fake::rule("driver", nic_of(domain)->name);
   if (errno == 0) errno = EBADF;
   return nullptr;
+}
+int ibv_query_port(void* context, std::uint8_t port, void* attributes) {
+  const auto* nic = nic_of(context);
+  const char* most = std::getenv("FAKE_PORTS");
+  if (port < 1 || port > (most == nullptr ? 1 : std::atoi(most))) return EINVAL;
+  if (const int error = paceline::agent::fake::rule("port", nic->name); error != 0) return error;
+  const int known[] = {4, 5, 3};  // active; up to 4096 bytes, now 1024
+  std::memcpy(attributes, known, sizeof known);
+  return 0;
 }
 int ibv_dereg_mr(void* region) {
   --nic_of(region)->regions;

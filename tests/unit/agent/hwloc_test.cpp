@@ -108,7 +108,7 @@ TEST_P(Hwloc, SeesTheSamePciClasses) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Hwloc,
                          testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like", "two-socket-pcie",
-                                         "cloud-vm-gpu"));
+                                         "cloud-vm-gpu", "cloud-vm-rdma"));
 
 }  // namespace
 }  // namespace paceline::agent

@@ -79,6 +79,21 @@ std::vector<CheckCase> live_cases() {
   busy.attempts = {{Step::kGpuMemory, "", "0000:1b:00.0", Outcome::kNotTried, 0, "processes use it"}};
   Registrations hung;
   hung.attempts = {{Step::kOpen, "mlx5_2", "", Outcome::kHung, 0, "no answer within 30 s"}};
+  const auto on_cpus = [&](const char* cpus) {
+    auto found = in_pod(all_tried(kH100, well), {});
+    found->cpus = cpus;
+    found->attempts.push_back({Step::kGpuMemory, "", "0000:9d:00.0", Outcome::kDone, 0, ""});
+    return found;
+  };
+  const auto ports = [](std::string odd) {
+    Registrations found;
+    for (int i = 0; i < 8; ++i)
+      found.attempts.push_back({Step::kPort, "mlx5_" + std::to_string(i), "", Outcome::kDone, 0, "",
+                                i == 3 ? odd : "port 1 MTU 4096 of 4096"});
+    return std::optional(found);
+  };
+  auto told_version = told(in_pod(all_tried(kH100, well), {}), {"NCCL_IB_GID_INDEX", "3", "the environment"});
+  told_version->nccl_version = 21805;
   Registrations storage = hung;
   storage.attempts[0].nic = "mlx5_99";
   return {
@@ -108,6 +123,14 @@ std::vector<CheckCase> live_cases() {
       row("uverbs-access", Verdict::kPass, "opens", kH100, in_pod(all_tried(kH100, well), {})),
       row("uverbs-access", Verdict::kFail, "Permission denied", kH100,
           in_pod(all_tried(kH100, ends({Step::kOpen}, Outcome::kRefused, "Permission denied", "mlx5_1")), {})),
+      row("numa", Verdict::kPass, "the pod has CPUs of its NUMA node 1", kH100, on_cpus("3-4")),
+      row("numa", Verdict::kWarn, "the pod runs on CPUs 0-3, none of them of its NUMA node 1", kH100, on_cpus("0-3")),
+      row("numa", Verdict::kUnknown, "cannot be read: many", kH100, on_cpus("many")),
+      row("mtu", Verdict::kPass, "runs at 4096 of 4096 bytes", kA100, ports("port 1 MTU 4096 of 4096")),
+      row("mtu", Verdict::kWarn, "runs at 1024 of 4096 bytes", kA100, ports("port 1 MTU 1024 of 4096")),
+      row("mtu", Verdict::kFail, "the ports of this node differ: 1024 to 4096", kA100,
+          ports("port 1 MTU 1024 of 4096")),
+      row("nccl-env", Verdict::kPass, "nothing is in the way", kH100, told_version),
       link(Verdict::kPass, "32 GT/s x16 of 32 GT/s x16 under load", Outcome::kDone, "32.0 GT/s PCIe x16"),
       link(Verdict::kFail, "16 GT/s x16 of 32 GT/s x16 under load", Outcome::kDone, "16.0 GT/s PCIe x16"),
       link(Verdict::kFail, "32 GT/s x8 of 32 GT/s x16 under load", Outcome::kDone, "32.0 GT/s PCIe x8"),

@@ -66,6 +66,34 @@ TEST(PodVerdict, ReadyWhereEveryPairHasOneWay) {
   EXPECT_EQ(judge_pod(tried).ready, true);
 }
 
+TEST(PodVerdict, IsOfTheDevicesThatTrainingUses) {
+  // A third device, for storage: it opens, and knows no GPU's memory.
+  auto tried = pod_that_works();
+  for (const Step step : {Step::kOpen, Step::kHostMemory, Step::kDmaBufDriver})
+    tried.attempts.push_back({step, "bnxt_re0", "", Outcome::kDone, 0, ""});
+  for (const char* gpu : {"0000:1b:00.0", "0000:43:00.0"}) {
+    for (const Step step : {Step::kDmaBuf, Step::kPeerMemory})
+      tried.attempts.push_back({step, "bnxt_re0", gpu, Outcome::kRefused, 95, "Operation not supported"});
+  }
+  EXPECT_EQ(judge_pod(tried).ready, false);
+  tried.job_nics = {"mlx5_0", "mlx5_1", "mlx5_2"};
+  EXPECT_EQ(judge_pod(tried).ready, true);
+  // What NCCL is told goes before.
+  tried.nccl = {{"NCCL_IB_HCA", "bnxt_re", "the environment"}};
+  EXPECT_EQ(judge_pod(tried).ready, false);
+  tried.job_nics.clear();
+  tried.nccl = {{"NCCL_IB_HCA", "^bnxt_re0", "the environment"}};
+  EXPECT_EQ(judge_pod(tried).ready, true);
+  // Functions of a NIC that are on no rail of the node are all that this pod has.
+  tried.nccl.clear();
+  tried.job_nics = {"mlx5_6"};
+  EXPECT_EQ(judge_pod(tried).ready, false);
+  // One that hangs is not waited for where training does not use it.
+  spoil(tried, is(Step::kHostMemory, "bnxt_re0"), Outcome::kHung, "no answer within 30 s");
+  tried.job_nics = {"mlx5_0"};
+  EXPECT_EQ(judge_pod(tried).ready, true);
+}
+
 TEST(PodVerdict, NamesTheCheckTheEvidenceAndTheRemedy) {
   struct Case {
     std::function<void(Registrations&)> change;
@@ -184,6 +212,26 @@ TEST(NcclSettings, TheFirstThatSetsANameWins) {
   EXPECT_EQ(read(), (std::vector<NcclSetting>{{"NCCL_IB_DISABLE", "0", "the environment"},
                                               {"NCCL_IB_GID_INDEX", "3", "the environment"},
                                               {"NCCL_NET", "Socket", "/mine.conf"}}));
+}
+
+TEST(NcclSettings, AGidIsChosenByHandBeforeNcclDoesItself) {
+  const std::vector<NcclSetting> set{{"NCCL_IB_GID_INDEX", "3", "the environment"}};
+  EXPECT_TRUE(nccl_troubles(set, {}, {}, 22005).empty());
+  EXPECT_TRUE(nccl_troubles(set, {}, {}, 2804).empty());
+  const auto troubles = nccl_troubles(set, {}, {}, 22105);
+  ASSERT_EQ(troubles.size(), 1U);
+  EXPECT_THAT(troubles[0].evidence, HasSubstr("from 2.21 on, 2.21.5 here"));
+  EXPECT_EQ(nccl_troubles(set, {}, {}).size(), 1U);  // not known
+}
+
+TEST(NcclSettings, TheLibraryIsLookedForInPackagesOfPython) {
+  const NodeTree place("nothing");
+  place.write("usr/local/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2", "");
+  place.write("usr/local/lib/python2/site-packages/nvidia/nccl/lib/libnccl.so.2", "");
+  const auto files = nccl_libraries("libnccl.so.2", place.folder());
+  ASSERT_EQ(files.size(), 2U);
+  EXPECT_EQ(files[0], "libnccl.so.2");
+  EXPECT_THAT(files[1], testing::EndsWith("python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2"));
 }
 
 TEST(NcclSettings, WhatIsWrongWithEach) {

@@ -68,7 +68,7 @@ TEST_P(Recording, GivesTheSameMatrixAsTheMachine) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Recording,
                          testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like", "two-socket-pcie",
-                                         "cloud-vm-gpu", "cloud-vm", "nothing"));
+                                         "cloud-vm-gpu", "cloud-vm-rdma", "cloud-vm", "nothing"));
 
 TEST(Scrubbing, LeavesNothingThatIdentifies) {
   const NodeTree tree("two-socket-pcie");

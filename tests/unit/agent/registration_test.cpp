@@ -65,8 +65,9 @@ Attempt find(const Registrations& found, Step step, const std::string& nic = {},
 TEST(Registration, TriesEveryPairInBothWays) {
   const auto found = run_child(probe_command());
   EXPECT_EQ(found.problem, "");
-  // Devices; of each NIC open, host memory, driver; GPUs; of each GPU its memory, its link and two ways to two NICs.
-  EXPECT_EQ(found.attempts.size(), 1U + 2 * 3 + 1 + 2 * (1 + 1 + 2 * 2));
+  // Devices; of each NIC open, host memory, port, driver; GPUs; of each GPU its memory, its link and two ways to two NICs.
+  EXPECT_EQ(found.attempts.size(), 1U + 2 * 4 + 1 + 2 * (1 + 1 + 2 * 2));
+  EXPECT_EQ(find(found, Step::kPort, "mlx5_0").saw, "port 1 MTU 1024 of 4096");
   for (const auto& attempt : found.attempts) {
     // These GPUs are in no sysfs.
     EXPECT_EQ(attempt.outcome, attempt.step == Step::kLinkLoad ? Outcome::kNotTried : Outcome::kDone)
@@ -160,7 +161,54 @@ TEST(Registration, SaysPlainlyThatThereIsNoDevice) {
   const auto found = run_child(command);
   EXPECT_THAT(found.problem, HasSubstr("libibverbs-that-is-nowhere.so.1"));
   EXPECT_THAT(found.problem, HasSubstr("install rdma-core"));
-  EXPECT_THAT(found.attempts, IsEmpty());
+  for (const auto& attempt : found.attempts) EXPECT_EQ(attempt.nic, "");
+  command.arguments[4] = "libcuda-that-is-nowhere.so.1";
+  EXPECT_THAT(run_child(command).attempts, IsEmpty());
+}
+
+TEST(Registration, ReadsAGpusLinkWithoutANicAsWell) {
+  const NodeTree machine("dgx-h100-like");
+  const FakeDrivers none("FAKE_NICS", "");
+  auto command = probe_command();
+  command.arguments.insert(command.arguments.end(), {"--sys", (machine.folder() / "sys").string()});
+  const auto found = run_child(command);
+  EXPECT_EQ(find(found, Step::kLinkLoad, "", kGpu0).saw, "32.0 GT/s PCIe x16");
+  EXPECT_EQ(found.problem, "no RDMA device: libibverbs lists none");
+  const FakeDrivers pod("PACELINE_JOB_NAME", "resnet");
+  for (const auto& attempt : run_child(command).attempts) EXPECT_EQ(attempt.step, Step::kDevices);
+}
+
+TEST(Registration, AsksEveryPortAndAPortThatRefusesIsNoFailure) {
+  const NodeTree machine("nothing");
+  for (const char* port : {"1", "2", "3"})
+    machine.write(std::string("sys/class/infiniband/mlx5_0/ports/") + port + "/state", "4: ACTIVE\n");
+  auto command = probe_command();
+  command.arguments.insert(command.arguments.end(), {"--sys", (machine.folder() / "sys").string()});
+  const FakeDrivers two("FAKE_PORTS", "2");
+  const FakeDrivers drivers("FAKE_RULES", "port mlx5_1 5");
+  const auto found = run_child(command);
+  std::vector<std::string> saw;
+  for (const auto& attempt : found.attempts) {
+    if (attempt.step == Step::kPort && attempt.nic == "mlx5_0" && !attempt.saw.empty()) saw.push_back(attempt.saw);
+  }
+  EXPECT_EQ(saw, (std::vector<std::string>{"port 1 MTU 1024 of 4096", "port 2 MTU 1024 of 4096"}));
+  EXPECT_EQ(find(found, Step::kPort, "mlx5_1").outcome, Outcome::kRefused);
+  EXPECT_FALSE(any_failed(found));
+}
+
+TEST(Registration, TellsOfAPodWhatDecidesThere) {
+  const NodeTree machine("dgx-h100-like");
+  const FakeDrivers pod("PACELINE_JOB_NAME", "resnet");
+  auto command = probe_command();
+  command.arguments.insert(command.arguments.end(),
+                           {"--sys", (machine.folder() / "sys").string(), "--nccl", PACELINE_FAKE_CUDA});
+  const FakeDrivers library("FAKE_NCCL", "22105");
+  EXPECT_FALSE(run_child(command).nccl_version);  // nothing asks for it
+  const FakeDrivers index("NCCL_IB_GID_INDEX", "3");
+  const auto found = run_child(command);
+  EXPECT_EQ(found.nccl_version, 22105);
+  EXPECT_EQ(found.job_nics.size(), 8U);
+  EXPECT_TRUE(parse_cpu_list(found.cpus)) << found.cpus;
 }
 
 TEST(Registration, TriesHostMemoryWhereThereIsNoGpu) {
@@ -236,6 +284,10 @@ TEST(RegistrationReport, IsReadAsItWasWritten) {
                     {Step::kPeerMemory, "mlx5_0", kGpu0, Outcome::kHung, 0, "no answer"}};
   found.nccl = {{"NCCL_IB_HCA", "mlx5_1", "/etc/nccl.conf"}};
   found.netdevs = {"lo", "eth0"};
+  found.job_nics = {"mlx5_1"};
+  found.cpus = "0-3";
+  found.nccl_version = 22105;
+  found.attempts[1].taken = WallTime(std::chrono::seconds(1'740'000'000));
   found.taken = WallTime(std::chrono::seconds(1'750'000'000));
   EXPECT_EQ(read_registrations(registrations_json(found)).value(), found);
   found = {};
@@ -256,6 +308,9 @@ TEST(RegistrationReport, NonsenseIsNamed) {
            {R"({"version":1,"attempts":[],"nccl":{}})", "nccl is not a list"},
            {R"({"version":1,"attempts":[],"nccl":[1]})", "a setting in nccl is not an object"},
            {R"({"version":1,"attempts":[],"netdevs":[1]})", "a name in netdevs is not a text"},
+           {R"({"version":1,"attempts":[],"jobNics":"mlx5_0"})", "jobNics is not a list"},
+           {R"({"version":1,"attempts":[],"ncclVersion":"2"})", "ncclVersion is \"2\""},
+           {R"({"version":1,"attempts":[{"step":"open","outcome":"done","taken":3}]})", "taken is 3"},
            {R"({"version":1,"attempts":[{"step":"jump","outcome":"done"}]})", "step is \"jump\""},
            {R"({"version":1,"attempts":[{"step":"open","outcome":7}]})", "outcome is \"\""}}) {
     const auto report = read_registrations(text);
@@ -283,7 +338,7 @@ TEST(RegistrationProgram, EndsAsItsReportSays) {
   const NodeTree place("nothing");
   const ProbeRun good = run_probe(place, PACELINE_FAKE_IBVERBS);
   EXPECT_EQ(good.code, 0);
-  EXPECT_EQ(read_registrations(good.report).value().attempts.size(), 20U);
+  EXPECT_EQ(read_registrations(good.report).value().attempts.size(), 22U);
   {
     const FakeDrivers drivers("FAKE_RULES", "host mlx5_1 12");
     const ProbeRun bad = run_probe(place, PACELINE_FAKE_IBVERBS);

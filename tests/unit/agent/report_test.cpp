@@ -151,7 +151,7 @@ TEST(Fabric, HoldsOnlyWhatTheSchemaNames) {
   const YAML::Node crd = YAML::LoadFile(std::string(PACELINE_SOURCE_DIR) + "/crds/nodefabrics.yaml");
   const YAML::Node schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
   for (const char* name : {"dgx-h100-like", "dgx-h100-broken", "dgx-a100-like", "gb200-like", "two-socket-pcie",
-                           "cloud-vm-gpu", "cloud-vm", "nothing"}) {
+                           "cloud-vm-gpu", "cloud-vm-rdma", "cloud-vm", "nothing"}) {
     Hardware hardware = recorded_machine(name);
     for (auto& gpu : hardware.gpu.gpus) gpu.mig_profiles = {"1g.10gb"};
     json status = fabric_status(hardware, "0.1.0", checked(name));

@@ -8,11 +8,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "agent/checks/counter_window.hpp"
 #include "agent/report/fabric.hpp"
+#include "tests/unit/agent/node_tree.hpp"
 #include "tests/unit/agent/report_fixture.hpp"
 
 namespace paceline::agent {
@@ -65,6 +68,44 @@ TEST(GpuDirect, IsReadyOnceARegistrationIsProved) {
   }
   EXPECT_EQ(gpu_direct_ready(findings).good, std::nullopt);
   EXPECT_EQ(gpu_direct_ready(findings).message, "nothing fails, but this could not be told: acs");
+}
+
+std::vector<Finding> live(const char* fixture, const std::function<void(Attempt&)>& change) {
+  const NodeTree tree(fixture);
+  Hardware hardware = recorded_machine(fixture);
+  Settings settings = read_settings(tree.root(), hardware);
+  Registrations tried;
+  for (const auto& gpu : hardware.gpu.gpus) {
+    for (const auto& nic : hardware.rdma) {
+      for (const Step way : {Step::kDmaBuf, Step::kPeerMemory}) {
+        Attempt attempt{way, nic.name, gpu.pci_address, Outcome::kDone, 0, ""};
+        change(attempt);
+        tried.attempts.push_back(std::move(attempt));
+      }
+    }
+  }
+  return run_checks(Node(std::move(hardware), std::move(settings), {}, std::move(tried)));
+}
+
+TEST(GpuDirect, IsReadyInAVirtualMachineThatShowsNoTree) {
+  EXPECT_EQ(gpu_direct_ready(live("cloud-vm-rdma", [](Attempt&) {})).good, true);
+  EXPECT_EQ(gpu_direct_ready(checked("cloud-vm-rdma")).good, std::nullopt);
+  const auto refused = live("cloud-vm-rdma", [](Attempt& attempt) { attempt.outcome = Outcome::kRefused; });
+  EXPECT_EQ(gpu_direct_ready(refused).reason, "dmabuf");
+}
+
+TEST(GpuDirect, IsReadyWhereSomePairsAreRegisteredInOneWayAndSomeInTheOther) {
+  const auto mixed = [](Attempt& attempt) {
+    if ((attempt.step == Step::kDmaBuf) != (attempt.nic == "mlx5_2")) return;
+    attempt.outcome = Outcome::kRefused;
+    attempt.why = "no";
+  };
+  EXPECT_EQ(gpu_direct_ready(live("cloud-vm-rdma", mixed)).good, true);
+  // One that nobody tried is not proved by the others.
+  const auto left_out = [](Attempt& attempt) {
+    if (attempt.gpu == "0000:00:06.0") attempt.gpu = "0000:00:99.0";
+  };
+  EXPECT_EQ(gpu_direct_ready(live("cloud-vm-rdma", left_out)).good, std::nullopt);
 }
 
 TEST(CounterWindow, ComparesWithTheOldestReadingOfAnHour) {
