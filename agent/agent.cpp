@@ -44,7 +44,7 @@ SteadyTime Agent::tick(const std::stop_token& stop) {
 void Agent::feel_pulse() {
   pulse_at_ = clock_.steady() + options_.pulse_interval;
   if (probe_at_ <= clock_.steady()) return;
-  if (runtime() != runtime_) {
+  if (runtime() != runtime_ || (options_.links != nullptr && options_.links->changes() != link_changes_)) {
     probe_at_ = clock_.steady();
   } else if (pulse(root_, library_, known_) != pulse_) {
     spdlog::info("a link or a device changed: probing now");
@@ -87,7 +87,11 @@ void Agent::probe() {
   if (options_.probed) options_.probed(hardware);
   metrics_.placed(node.fabric);
   metrics_.checked(findings, device_statuses(node, findings));
-  if (options_.documents != nullptr) options_.documents->put(clock_.wall(), hardware, told_with(findings));
+  if (options_.links != nullptr) link_changes_ = options_.links->changes();
+  if (options_.documents != nullptr) {
+    options_.documents->put(clock_.wall(), hardware, told_with(findings),
+                            options_.links != nullptr ? options_.links->latest(clock_.wall()) : std::vector<Link>());
+  }
   runtime_ = runtime();
   uplink_.put({std::move(hardware), findings, runtime_});
   probe_at_ = clock_.steady() + options_.probe_interval;

@@ -18,6 +18,7 @@
 #include "agent/checks/counter_window.hpp"
 #include "agent/checks/looked.hpp"
 #include "agent/checks/summary.hpp"
+#include "agent/links/book.hpp"
 #include "agent/probe/nvml.hpp"
 #include "agent/probe/root.hpp"
 #include "agent/report/metrics.hpp"
@@ -41,6 +42,8 @@ struct AgentOptions {
   Documents* documents = nullptr;
   /// What pods told of the checks that are looked at there, asked from the loop's thread; empty: nobody tells.
   std::function<std::vector<Finding>()> pods = {};
+  /// What was measured of links is published at the next pulse; borrowed. Null: nothing is measured.
+  LinkBook* links = nullptr;
   /// How far injection is, asked from the loop's thread; empty: this agent does not inject.
   std::function<Summary()> runtime = {};
   /// Told of every probe, from the loop's thread.
@@ -81,6 +84,7 @@ class Agent {
   std::vector<PciFunction> known_;
   std::string pulse_;
   std::optional<Summary> runtime_;  // as it was reported
+  std::uint64_t link_changes_ = 0;  // likewise
   LinkSettler settler_;
   CounterWindow counters_;
   std::string looked_complaint_;

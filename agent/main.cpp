@@ -17,12 +17,14 @@
 #include "agent/checks/check.hpp"
 #include "agent/collect/slot_collector.hpp"
 #include "agent/inject/injector.hpp"
+#include "agent/links/service.hpp"
 #include "agent/plugin/grpc_kubelet.hpp"
 #include "agent/probe/probe.hpp"
 #include "agent/report/fabric.hpp"
 #include "agent/serve/access.hpp"
 #include "agent/serve/documents.hpp"
 #include "agent/serve/handler.hpp"
+#include "common/http/beast/transport.hpp"
 #include "common/http/server/server.hpp"
 #include "common/http/server/tls.hpp"
 #include "common/kube/client.hpp"
@@ -47,6 +49,9 @@ struct Options {
   http::ServerCertificate certificate;
   std::uint16_t api_port = 9465;
   std::string audience = "paceline-agent";
+  std::string pod_address;
+  std::optional<std::uint16_t> links_port;
+  agent::LinkServiceOptions links;
   agent::LookedFiles looked;
   agent::InjectorOptions inject;
   double records_per_second = agent::CollectLimits().records_per_second;
@@ -78,7 +83,7 @@ http::ServerHandler serve(const agent::Agent& loop, const agent::Metrics& metric
 
 /// /v1/… over TLS, where a certificate is given: nothing of a node is told to strangers, and no token goes over plain text.
 Result<std::unique_ptr<http::Server>> serve_api(const Options& options, const agent::Documents& documents,
-                                                agent::AccessReview& access) {
+                                                agent::AccessReview& access, agent::LinkService* links) {
   if (options.certificate.certificate_file.empty()) return nullptr;
   auto connections = http::make_tls_connections(options.certificate);
   if (!connections) return std::unexpected(connections.error());
@@ -88,7 +93,15 @@ Result<std::unique_ptr<http::Server>> serve_api(const Options& options, const ag
   listen.max_connections = 16;
   listen.idle_timeout = std::chrono::seconds(10);  // strangers, too, may connect
   listen.connections = std::move(*connections);
-  return http::Server::start(std::move(listen), agent::serve_documents(documents, access));
+  return http::Server::start(std::move(listen), agent::serve_documents(documents, access, links));
+}
+
+/// Where other agents ask this one; empty while nobody is served.
+std::string reached_at(const Options& options, const http::Server* server) {
+  if (server == nullptr || options.pod_address.empty()) return {};
+  const bool colons = options.pod_address.find(':') != std::string::npos;
+  const std::string host = colons ? "[" + options.pod_address + "]" : options.pod_address;
+  return host + ":" + std::to_string(server->port());
 }
 
 /// Each ring is an open file: as many as this process may have, shared evenly.
@@ -133,6 +146,12 @@ int run(const Options& options) {
                 "--node-name (or NODE_NAME) is empty: give the name of this Node, as `kubectl get nodes` shows it"});
   }
 
+  if (options.links_port && options.certificate.certificate_file.empty()) {
+    return die({Code::kInvalid, Origin::kConfig,
+                "--links-port is given without --api-certificate: links are measured for those alone whom the API over "
+                "TLS admits; give both or neither"});
+  }
+
   const StopSignals signals;
   const SystemClock clock;
   kube::ConnectOptions connect;
@@ -150,12 +169,15 @@ int run(const Options& options) {
   publishing.ns = options.ns;
   publishing.holder = options.holder.empty() ? options.node_name : options.holder;
   publishing.version = PACELINE_VERSION;
+  agent::LinkBook book;
+  if (options.links_port) publishing.links = &book;
   agent::Publisher publisher(**api, clock, publishing);
   agent::AgentOptions timing;
   timing.probe_interval = std::chrono::seconds(options.probe_seconds);
   timing.looked = options.looked;
   agent::Documents documents(options.node_name);
   timing.documents = &documents;
+  timing.links = publishing.links;
   std::unique_ptr<agent::Kubelet> kubelet;
   std::optional<agent::SlotCollector> collector;
   std::optional<agent::Injector> injector;
@@ -187,8 +209,20 @@ int run(const Options& options) {
   who.node_name = options.node_name;
   who.audience = options.audience;
   agent::AccessReview access(**api, clock, who);
-  const auto api_server = serve_api(options, documents, access);
+  std::optional<agent::LinkService> links;
+  if (options.links_port) {
+    auto measuring = options.links;
+    measuring.node_name = options.node_name;
+    measuring.responder.address = options.listen;
+    measuring.responder.port = *options.links_port;
+    const auto reach = [](http::Endpoint endpoint) {
+      return http::make_beast_transport(std::move(endpoint), {.max_connections = 1, .max_body_bytes = 64UL * 1024});
+    };
+    links.emplace(**api, clock, book, reach, std::move(measuring));
+  }
+  const auto api_server = serve_api(options, documents, access, links ? &*links : nullptr);
   if (!api_server) return die(api_server.error());
+  book.reached_at(reached_at(options, api_server->get()));
   if (*api_server) spdlog::info("/v1/fabric and /v1/checks on port {}, over TLS", (*api_server)->port());
   spdlog::info("paceline-agent {} on node {}, metrics on port {}", PACELINE_VERSION, options.node_name,
                (*server)->port());
@@ -223,6 +257,14 @@ int main(int argc, char** argv) {
   app.add_option("--api-port", options.api_port, "their port")->capture_default_str();
   app.add_option("--api-audience", options.audience, "the audience that readers' tokens are issued for")
       ->capture_default_str();
+  app.add_option("--links-port", options.links_port,
+                 "port that takes measurements of links while one was asked for; default: links are not measured");
+  app.add_option("--links-token", options.links.token_file, "file with a token for other agents, of their audience");
+  app.add_option("--links-ca", options.links.ca_file,
+                 "PEM certificates that sign other agents'; default: the system's");
+  app.add_option("--links-server-name", options.links.server_name,
+                 "the name that other agents' certificates are issued for; default: their addresses");
+  app.add_option("--pod-address", options.pod_address, "where other agents reach this one")->envname("POD_IP");
   app.add_option("--probe-seconds", options.probe_seconds, "pause between two probes")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();

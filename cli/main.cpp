@@ -3,13 +3,17 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
+#include "agent/links/service.hpp"
 #include "cli/doctor/command.hpp"
 #include "cli/fabric/command.hpp"
 #include "cli/node/command.hpp"
+#include "cli/node/measure.hpp"
 #include "cli/run/command.hpp"
+#include "common/http/beast/transport.hpp"
 #include "common/kube/client.hpp"
 
 namespace {
@@ -26,6 +30,29 @@ std::shared_ptr<paceline::kube::Api> connect(const char* command, const paceline
   if (api) return *api;
   std::cerr << "paceline " << command << ": " << api.error().message << "\n";
   return nullptr;
+}
+
+/// Has the agent measure; finds it by its NodeFabric where the options do not name it.
+int measure(paceline::cli::MeasureOptions options) {
+  constexpr int kExitInput = 2;
+  const auto refuse = [](const paceline::Error& error) {
+    std::cerr << "paceline measure: " << error.message << "\n";
+    return kExitInput;
+  };
+  const paceline::SystemClock clock;
+  if (options.node.agent.empty()) {
+    const auto api = connect("measure", options.node, clock);
+    if (!api) return kExitInput;
+    auto address = paceline::cli::published_agent(*api, options.node.name);
+    if (!address) return refuse(address.error());
+    options.node.agent = std::move(*address);
+  }
+  const auto url = paceline::cli::agent_url(options.node);
+  if (!url) return refuse(url.error());
+  const auto token = paceline::agent::read_token(options.node.agent_token);
+  if (!token) return refuse(token.error());
+  const auto agent = paceline::http::make_beast_transport(url->endpoint);
+  return paceline::cli::measure_command(*agent, *token, options, std::cout, std::cerr);
 }
 
 }  // namespace
@@ -93,12 +120,29 @@ int main(int argc, char** argv) {
       ->needs(agent);
   doctor->add_option("--agent-token", node.agent_token, "file with a token of the audience paceline-agent")
       ->needs(agent);
+  doctor->add_option("--agent-name", node.agent_name, "that its certificate is issued for; default: its address")
+      ->needs(agent);
+  paceline::cli::MeasureOptions far;
+  CLI::App* measured = app.add_subcommand(
+      "measure", "Measure latency and bandwidth from a node of a cluster to another, by their agents");
+  measured->add_option("--node", far.node.name, "the node that measures")->required();
+  measured->add_option("--peer", far.peer, "the node to which")->required();
+  measured->add_option("--agent", far.node.agent,
+                       "https://ADDRESS:PORT of the first node's agent; default: as its NodeFabric says");
+  measured->add_option("--agent-ca", far.node.agent_ca,
+                       "PEM certificates that sign the agent's; default: the system's");
+  measured->add_option("--agent-token", far.node.agent_token, "file with a token of the audience paceline-agent")
+      ->required();
+  measured->add_option("--agent-name", far.node.agent_name, "that its certificate is issued for; default: its address");
+  measured->add_option("--kubeconfig", far.node.kubeconfig, "how the cluster is reached; default: $KUBECONFIG");
+  measured->add_flag("--json", far.json, "everything, as JSON");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     constexpr int kExitUsage = 2;
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
+  if (*measured) return measure(std::move(far));
   if (!node.name.empty()) {
     constexpr int kExitInput = 2;
     const paceline::SystemClock clock;

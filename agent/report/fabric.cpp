@@ -216,6 +216,19 @@ json fabric_status(const Hardware& hardware, std::string_view agent_version, con
   return status;
 }
 
+void add_links(json& status, const std::vector<Link>& links) {
+  constexpr std::size_t kTimes = 1024;  // what stamp_times will add
+  json entries = json::array();
+  std::size_t size = status.dump().size() + kTimes;
+  for (const Link& link : links) {
+    json entry = link_status(link);
+    size += entry.dump().size() + 1;
+    if (size > kMaxFabricBytes) break;
+    entries.push_back(std::move(entry));
+  }
+  if (!entries.empty()) status["links"] = std::move(entries);
+}
+
 bool same_fabric(const json& a, const json& b) {
   const auto timeless = [](json status) {
     if (status.is_object()) status.erase("observedTime");

@@ -14,6 +14,7 @@
 
 #include "agent/checks/check.hpp"
 #include "agent/checks/summary.hpp"
+#include "agent/links/link.hpp"
 #include "agent/probe/hardware.hpp"
 #include "common/base/clock.hpp"
 
@@ -26,6 +27,9 @@ inline constexpr std::size_t kMaxFabricBytes = 16 * 1024;
 nlohmann::json fabric_status(const Hardware& hardware, std::string_view agent_version,
                              const std::vector<Finding>& findings = {},
                              const std::optional<Summary>& runtime = std::nullopt);
+
+/// Adds the latest measured links, the newest first, as many as the bound leaves room for.
+void add_links(nlohmann::json& status, const std::vector<Link>& links);
 
 /// Equal but for the times.
 bool same_fabric(const nlohmann::json& a, const nlohmann::json& b);

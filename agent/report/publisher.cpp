@@ -59,6 +59,7 @@ Status Publisher::read_stored(const std::stop_token& stop) {
     // An object of the Node's earlier life is about to be collected: it is applied anew with the owner of today.
     if (owner_uid(object->value("metadata", json::object())) == node_uid_)
       stored_ = object->value("status", json::object());
+    if (options_.links != nullptr && stored_.is_object()) options_.links->restore(stored_.value("links", json()));
   } else if (answer.error().code != Code::kNotFound) {
     return std::unexpected(explain(answer.error()));
   }
@@ -72,6 +73,10 @@ Result<bool> Publisher::publish(const Hardware& hardware, const std::vector<Find
     if (auto read = read_stored(stop); !read) return std::unexpected(read.error());
   }
   json status = fabric_status(hardware, options_.version, findings, runtime);
+  if (options_.links != nullptr) {
+    if (const auto address = options_.links->address(); !address.empty()) status["agentAddress"] = address;
+    add_links(status, options_.links->latest(clock_.wall()));
+  }
   if (!stored_.is_null() && same_fabric(stored_, status)) return false;
 
   // Until the whole write is known to be done, the next call reads again.

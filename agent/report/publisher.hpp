@@ -16,6 +16,7 @@
 
 #include "agent/checks/check.hpp"
 #include "agent/checks/summary.hpp"
+#include "agent/links/book.hpp"
 #include "agent/probe/hardware.hpp"
 #include "common/base/clock.hpp"
 #include "common/kube/api.hpp"
@@ -30,6 +31,8 @@ struct PublisherOptions {
   std::chrono::seconds lease_duration{40};
   /// How often what is stored is read again: somebody may have deleted the object, or the Node came back under another UID.
   std::chrono::seconds resync{300};
+  /// Where the agent is asked, and its measured links; what was published before is put back into it. Borrowed; null: it has none.
+  LinkBook* links = nullptr;
 };
 
 class Publisher {

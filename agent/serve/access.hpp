@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who may read what this node's agent knows: whoever shows a token that was issued for the agents (TokenReview with an audience, so that a token stolen
-// from us serves nowhere else) and may `get` the NodeFabric of this node (SubjectAccessReview). The API server decides both; we keep no list of our own.
+// from us serves nowhere else) and may `get` the NodeFabric of this node (SubjectAccessReview). Who may have its links measured: whoever may `create` the
+// `links` of that NodeFabric. The API server decides all; we keep no list of our own.
 //
 // Borrows what it is given. Thread-safe. Answers are kept for a minute, at most `max_kept` of them; a flood of new tokens is refused (kExhausted) before
 // it becomes a flood of questions to the API server. Another Error says that the API server could not be asked: nobody is let in.
@@ -19,6 +20,12 @@
 namespace paceline::agent {
 
 enum class Access { kGranted, kUnknown, kDenied };
+enum class Wish { kRead, kMeasure };
+
+struct Visitor {
+  Access access = Access::kUnknown;
+  std::string name = {};  // where it is granted: "node NAME" of a pod's token, else the account
+};
 
 struct AccessOptions {
   std::string node_name;
@@ -32,14 +39,14 @@ struct AccessOptions {
 class AccessReview {
  public:
   AccessReview(kube::Api& api, const Clock& clock, AccessOptions options);
-  Result<Access> review(const std::string& token);
+  Result<Visitor> review(const std::string& token, Wish wish = Wish::kRead);
 
  private:
   struct Kept {
-    Access access;
+    Visitor visitor;
     SteadyTime until;
   };
-  Result<Access> ask(const std::string& token);
+  Result<Visitor> ask(const std::string& token, Wish wish);
   Status count_question();
 
   kube::Api& api_;

@@ -10,15 +10,18 @@
 
 namespace paceline::agent {
 
-void Documents::put(WallTime now, const Hardware& hardware, const std::vector<Finding>& findings) {
+void Documents::put(WallTime now, const Hardware& hardware, const std::vector<Finding>& findings,
+                    const std::vector<Link>& links) {
   const auto text = [&](nlohmann::json view) {
     view["node"] = node_name_;
     view["observedTime"] = format_time(now);
     // Names of devices come from the hardware and may be any bytes.
     return view.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
   };
-  auto fresh =
-      std::make_shared<const Of>(Of{text(fabric_view(hardware, relate(hardware))), text(checks_view(findings))});
+  nlohmann::json fabric = fabric_view(hardware, relate(hardware));
+  fabric["links"] = nlohmann::json::array();
+  for (const Link& link : links) fabric["links"].push_back(link_view(link));
+  auto fresh = std::make_shared<const Of>(Of{text(std::move(fabric)), text(checks_view(findings))});
   const std::lock_guard lock(mutex_);
   latest_ = std::move(fresh);
 }

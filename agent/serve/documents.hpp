@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/checks/check.hpp"
+#include "agent/links/link.hpp"
 #include "common/base/clock.hpp"
 
 namespace paceline::agent {
@@ -18,10 +19,11 @@ class Documents {
   explicit Documents(std::string node_name) : node_name_(std::move(node_name)) {}
 
   struct Of {
-    std::string fabric;  // as `paceline fabric --json` shows it, with `node` and `observedTime`
-    std::string checks;  // as `paceline doctor --json` shows it, with the same two
+    std::string fabric;  // as `paceline fabric --json` shows it, with `node`, `observedTime` and `links`
+    std::string checks;  // as `paceline doctor --json` shows it, with the first two
   };
-  void put(WallTime now, const Hardware& hardware, const std::vector<Finding>& findings);
+  void put(WallTime now, const Hardware& hardware, const std::vector<Finding>& findings,
+           const std::vector<Link>& links = {});
   /// Null before the first probe.
   std::shared_ptr<const Of> latest() const;
 

@@ -114,7 +114,7 @@ Result<std::vector<agent::Finding>> read_findings(const std::string& text) {
   return all;
 }
 
-Result<std::shared_ptr<kube::Api>> connect_agent(const NodeOptions& options, const Clock& clock) {
+Result<http::ServerUrl> agent_url(const NodeOptions& options) {
   auto url = http::parse_server_url(options.agent);
   if (!url) return std::unexpected(url.error());
   if (!url->endpoint.tls || options.agent_token.empty()) {
@@ -123,9 +123,16 @@ Result<std::shared_ptr<kube::Api>> connect_agent(const NodeOptions& options, con
                     ": write https://ADDRESS:9465, and give --agent-token FILE with a token of "
                     "`kubectl create token ACCOUNT --audience paceline-agent`");
   }
+  url->endpoint.ca_file = options.agent_ca;
+  url->endpoint.server_name = options.agent_name;
+  return url;
+}
+
+Result<std::shared_ptr<kube::Api>> connect_agent(const NodeOptions& options, const Clock& clock) {
+  auto url = agent_url(options);
+  if (!url) return std::unexpected(url.error());
   kube::Config config;
   config.endpoint = std::move(url->endpoint);
-  config.endpoint.ca_file = options.agent_ca;
   config.prefix = url->prefix;
   config.token_file = options.agent_token;
   kube::ConnectOptions connect;

@@ -26,6 +26,7 @@ struct NodeOptions {
   std::string agent{};            // https://ADDRESS:PORT of its agent; empty: the NodeFabric alone
   std::string agent_ca{};
   std::string agent_token{};  // a file
+  std::string agent_name{};   // that its certificate is issued for; empty: the address
 };
 
 /// The status of the NodeFabric, whose fields are of the types that the schema says or absent.
@@ -43,5 +44,8 @@ Result<std::vector<agent::Finding>> read_findings(const std::string& text);
 
 /// The agent that the options name, as a server that is asked with a token.
 Result<std::shared_ptr<kube::Api>> connect_agent(const NodeOptions& options, const Clock& clock);
+
+/// Where and how the options reach that agent: over TLS, with a token, or kInvalid.
+Result<http::ServerUrl> agent_url(const NodeOptions& options);
 
 }  // namespace paceline::cli

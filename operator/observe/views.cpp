@@ -256,6 +256,13 @@ Result<ProfileView> project_profile(std::string_view json) {
 
 Result<FabricView> project_fabric(std::string_view json) {
   return with_json<FabricView>(json, [](const element& fabric, FabricView& view) {
+    std::vector<std::int64_t> mbps;
+    for (const element link : items(at(fabric, "status", "links")))
+      mbps.push_back(kube::number(at(link, "bandwidthMbps")));
+    if (const auto middle = mbps.begin() + static_cast<std::ptrdiff_t>(mbps.size() / 2); middle != mbps.end()) {
+      std::ranges::nth_element(mbps, middle);
+      view.link_mbps = *middle;
+    }
     for (const element condition : items(at(fabric, "status", "conditions"))) {
       const std::string_view type = text(at(condition, "type"));
       const std::string_view word = text(at(condition, "status"));

@@ -105,6 +105,8 @@ struct FabricView {
   Verdict gpu_healthy = Verdict::kUnknown;
   Verdict fabric_healthy = Verdict::kUnknown;
   Verdict gpu_direct = Verdict::kUnknown;
+  /// The median bandwidth of the links that its agent measured; 0: it measured none.
+  std::int64_t link_mbps = 0;
   std::string gpu_direct_reason;  // the check that fails, or NotProved; empty: the agent says nothing of it
 
   /// A GPU, or the fabric between them, is at fault.

@@ -11,6 +11,7 @@ struct Slot {
   std::size_t room = 0;
   int capacity = 0;
   bool ailing = false;
+  bool far = false;
 };
 
 std::string why_not(const Need& need, const Room& room) {
@@ -41,20 +42,48 @@ std::string explain(const Need& need, int fitting, const std::vector<Room>& room
   return text;
 }
 
-/// The rooms a role could use, sound ones first, most pods first (ties by name, so that the same cluster gives the same answer).
-std::vector<Slot> slots_of(const Need& need, bool exclusive, const std::vector<Room>& rooms,
+std::int64_t mbps_of(const Room& room) { return room.fabric != nullptr ? room.fabric->link_mbps : 0; }
+
+/// Marks whose links carry less than half of what the others' do in the middle, where at least two others were measured.
+void mark_far(std::vector<Slot>& slots, const std::vector<Room>& rooms) {
+  std::vector<std::int64_t> measured;
+  for (const Slot& slot : slots) {
+    if (const std::int64_t mbps = mbps_of(rooms[slot.room]); mbps > 0) measured.push_back(mbps);
+  }
+  std::ranges::sort(measured);
+  if (measured.size() < 3) return;
+  for (Slot& slot : slots) {
+    const std::int64_t mbps = mbps_of(rooms[slot.room]);
+    if (mbps == 0) continue;
+    // The lower of two middles: one node that boasts moves nothing.
+    const std::size_t others = measured.size() - 1;
+    const auto own = static_cast<std::size_t>(std::ranges::lower_bound(measured, mbps) - measured.begin());
+    const std::size_t middle = (others - 1) / 2;
+    slot.far = mbps < measured[middle < own ? middle : middle + 1] / 2;
+  }
+}
+
+/// The rooms a role could use, of a gang of so many pods: sound ones first, most pods first, then those with good links (ties by name, so that the same
+/// cluster gives the same answer).
+std::vector<Slot> slots_of(const Need& need, int pods, bool exclusive, const std::vector<Room>& rooms,
                            const std::vector<bool>& taken) {
   std::vector<Slot> slots;
   for (std::size_t i = 0; i < rooms.size(); ++i) {
     if (exclusive && taken[i]) continue;
     const int capacity = rooms[i].free.times(need.each, exclusive ? 1 : need.count);
     if (capacity > 0 && why_not(need, rooms[i]).empty())
-      slots.push_back({i, capacity, need.accelerators && rooms[i].fabric != nullptr && rooms[i].fabric->ailing()});
+      slots.push_back({.room = i,
+                       .capacity = capacity,
+                       .ailing = need.accelerators && rooms[i].fabric != nullptr && rooms[i].fabric->ailing()});
   }
+  // Only a gang that spans nodes needs what is between them.
+  const auto roomiest = std::ranges::max_element(slots, {}, &Slot::capacity);
+  if (roomiest != slots.end() && roomiest->capacity < pods) mark_far(slots, rooms);
   std::sort(slots.begin(), slots.end(), [&](const Slot& a, const Slot& b) {
     // What an agent finds at fault may still train, and its owner may know: it is taken when nothing else is left.
     if (a.ailing != b.ailing) return b.ailing;
     if (a.capacity != b.capacity) return a.capacity > b.capacity;
+    if (a.far != b.far) return b.far;
     // With one pod per node take the fullest nodes and leave the empty ones whole.
     const auto free_a = rooms[a.room].free.cpu;
     const auto free_b = rooms[b.room].free.cpu;
@@ -71,8 +100,10 @@ std::expected<std::vector<std::size_t>, std::string> place(const std::vector<Nee
   std::vector<std::size_t> chosen;
   std::vector<std::pair<std::size_t, observe::Resources>> undo;
   std::vector<bool> taken(exclusive_nodes ? rooms.size() : 0, false);
+  int pods_of_gang = 0;
+  for (const Need& need : needs) pods_of_gang += need.count;
   for (const Need& need : needs) {
-    const std::vector<Slot> slots = slots_of(need, exclusive_nodes, rooms, taken);
+    const std::vector<Slot> slots = slots_of(need, pods_of_gang, exclusive_nodes, rooms, taken);
     int left = need.count;
     std::size_t next = 0;
     while (left > 0 && next < slots.size()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds a node for every pod of a gang, or says why there is none. Pods of a role go side by side to as few nodes as possible (neighbours in rank share a
-// node); what is left over goes where it fits tightest. Roles are placed in their order; there is no backtracking between roles.
+// node); what is left over goes where it fits tightest. Of nodes with the same room, one whose measured links carry less than half of what the
+// others' carry is taken last by a gang that spans nodes. Roles are placed in their order; there is no backtracking between roles.
 //
 // Pure; linear in nodes per role plus one sort, for gangs of thousands on tens of thousands of nodes.
 #pragma once

@@ -269,6 +269,29 @@ def test_the_agents_api_wants_a_certificate_and_asks_who_reads(objects: list[dic
     }
 
 
+def test_links_are_measured_where_the_api_is_served_and_with_a_token_of_its_own() -> None:
+    served = render(
+        "--set=agent.api.tlsSecret=t", "--set=agent.links.enabled=true", "--set=agent.links.serverName=agents"
+    )
+    spec = pod_of(served, "DaemonSet", "paceline-agent")
+    (agent,) = spec["containers"]
+    assert {
+        "--links-port=9466",
+        "--links-token=/agents-token/token",
+        "--links-ca=/tls/ca.crt",
+        "--links-server-name=agents",
+    } <= set(agent["args"])
+    assert {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} in agent["env"]
+    assert mounts(agent)["agents-token"] == ("/agents-token", True)
+    (volume,) = [volume for volume in spec["volumes"] if volume["name"] == "agents-token"]
+    (source,) = volume["projected"]["sources"]
+    assert source["serviceAccountToken"]["audience"] == "paceline-agent"
+    assert rules(served, "ClusterRole", "paceline-agent")["paceline.dev/nodefabrics/links"] == {"create"}
+    # Without: no port, no token, no right.
+    plain = pod_of(render("--set=agent.api.tlsSecret=t"), "DaemonSet", "paceline-agent")
+    assert "links" not in str(plain["containers"]) and "agents-token" not in str(plain["volumes"])
+
+
 def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]]) -> None:
     assert rules(objects, "ClusterRole", "paceline-operator") == {
         "paceline.dev/trainingjobs": {"get", "list", "watch", "delete"},
@@ -368,6 +391,8 @@ def test_the_agent_can_be_left_out() -> None:
         ("agent.privilegedLook=true", "privilegedLook"),
         ("agent.privilegedLook.enable=true", "privilegedLook"),
         ("agent.privilegedLook.keepDir=/run/../etc", "keepDir"),
+        ("agent.links.enabled=true", "needs agent.api.tlsSecret"),
+        ("agent.links.port=0", "port"),
         ("agent.devicePlugin.slots=0", "slots"),
         ("agent.devicePlugin.stateDir=relative", "stateDir"),
         ("agent.devicePlugin.stateDir=/var/../etc", "stateDir"),

@@ -34,6 +34,13 @@ def token(admin: Kube, namespace: str, name: str, **spec: Any) -> str:
     return str(answer["status"]["token"])
 
 
+def pod_token(admin: Kube, node: str, **spec: Any) -> str:
+    """As the kubelet projects it into the pod of that node's agent, which the fixture `agent` has made."""
+    pod = admin.get("pods", AGENTS, f"agent-{node}")["metadata"]
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["name"], "uid": pod["uid"]}
+    return token(admin, AGENTS, "paceline-agent", boundObjectRef=bound, **spec)
+
+
 def account(admin: Kube, file: Path, bound: Object | None) -> Kube:
     """The agents' service account, by a token that is bound to an object or to none."""
     mine = token(admin, AGENTS, "paceline-agent", **({"boundObjectRef": bound} if bound else {}))

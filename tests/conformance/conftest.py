@@ -30,7 +30,7 @@ def admin() -> Kube:
         str(ROOT / "helm" / "paceline"),
         "--include-crds",
         "--set",
-        "agent.api.tlsSecret=agent-tls",
+        "agent.api.tlsSecret=agent-tls,agent.links.enabled=true",
     ]
     rendered = subprocess.run([*command, "--namespace", "paceline-system"], capture_output=True, text=True, check=True)
     objects = [item for item in yaml.safe_load_all(rendered.stdout) if item]

@@ -31,7 +31,7 @@ class Reviewer final : public kube::Api {
       const auto user = users.find(spec["token"]);
       status["authenticated"] = user != users.end();
       if (user != users.end()) {
-        status["user"] = {{"username", user->second}, {"groups", {"g"}}, {"uid", "u"}};
+        status["user"] = {{"username", user->second}, {"groups", {"g"}}, {"uid", "u"}, {"extra", extra}};
         status["audiences"] = audiences.value_or(spec["audiences"]);
       }
     } else {
@@ -68,6 +68,7 @@ class Reviewer final : public kube::Api {
 
   std::map<std::string, std::string> users{{"good", "reader"}, {"other", "stranger"}};
   std::optional<json> audiences;
+  json extra = json::object();
   json asked;
   bool down = false;
   int questions = 0;
@@ -131,6 +132,29 @@ TEST_F(Serve, StrangersGetNothing) {
   EXPECT_EQ(get("/v1/fabric", "Bearer unknown").header("www-authenticate"), "Bearer");
   EXPECT_EQ(get("/v1/fabric", "Bearer other").status, 403);
   EXPECT_EQ(get("/v1/other", "Bearer other").status, 403) << "not even what there is";
+}
+
+TEST_F(Serve, MeasuringIsARightOfItsOwn) {
+  const auto off = get("/v1/links", "Bearer good", "POST");
+  EXPECT_EQ(off.status, 404) << "admitted, and switched off here";
+  EXPECT_EQ(api.asked["resourceAttributes"], json({{"group", "paceline.dev"},
+                                                   {"resource", "nodefabrics"},
+                                                   {"subresource", "links"},
+                                                   {"verb", "create"},
+                                                   {"name", "node-1"}}));
+  const int asked = api.questions;
+  EXPECT_EQ(get("/v1/fabric", "Bearer good").status, 200);
+  EXPECT_GT(api.questions, asked) << "the one right does not stand for the other";
+  EXPECT_EQ(get("/v1/links/tickets", "Bearer good").status, 405);
+  EXPECT_EQ(get("/v1/links/tickets", "", "POST").status, 401);
+  clock.advance(2s);
+  EXPECT_EQ(get("/v1/links/tickets", "Bearer other", "POST").status, 403);
+}
+
+TEST_F(Serve, AVisitorIsItsNodeWhereTheTokenIsAPods) {
+  EXPECT_EQ(access.review("good")->name, "reader");
+  api.extra = {{"authentication.kubernetes.io/node-name", {"node-2"}}};
+  EXPECT_EQ(access.review("good", Wish::kMeasure)->name, "node node-2");
 }
 
 TEST_F(Serve, TokenOfAnotherAudienceIsNobodys) {

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "cli/node/command.hpp"
+#include "cli/node/measure.hpp"
 #include "common/base/timestamp.hpp"
 #include "common/kube/fake/cluster.hpp"
 
@@ -145,6 +146,62 @@ TEST_F(NodeCommands, TheFabricIsShownAsItWasPublished) {
   out.str("");
   EXPECT_EQ(fabric(true), 0);
   EXPECT_EQ(json::parse(out.str())["gpus"][0]["model"], "H100");
+}
+
+TEST_F(NodeCommands, AnAgentIsFoundByItsNodeFabric) {
+  put({{"observedTime", "2026-01-02T03:04:06Z"}});
+  EXPECT_THAT(published_agent(*api, "n1").error().message, HasSubstr("says no address of its agent"));
+  ASSERT_TRUE(cluster.poke(kube::kNodeFabrics, "", "n1", R"({"status":{"agentAddress":"[fd00::1]:9465"}})"));
+  EXPECT_EQ(published_agent(*api, "n1").value(), "https://[fd00::1]:9465");
+}
+
+/// An agent that answers as told.
+class Telling final : public http::HttpTransport {
+ public:
+  Result<http::Response> send(const http::Request& request, const std::stop_token& /*stop*/) override {
+    asked = request;
+    return answer;
+  }
+  Result<http::Response> stream(const http::Request&, const http::ChunkHandler&, const std::stop_token&) override {
+    return fail(Code::kInternal, Origin::kHttp, "not used here");
+  }
+  http::Request asked;
+  Result<http::Response> answer = http::Response{};
+};
+
+TEST_F(NodeCommands, AMeasurementIsPrinted) {
+  Telling agent;
+  agent.answer = http::Response{
+      200,
+      {},
+      R"({"peer":"n2","latencySeconds":4.2e-5,"bandwidthMbps":9412.7,"measuredTime":"2026-01-02T03:04:05Z",)"
+      R"("roundTrips":[{"bytes":64,"microseconds":85.1},{"bytes":1048576,"microseconds":1881.0}]})"};
+  MeasureOptions options{.node = {.name = "n1"}, .peer = "n2"};
+  EXPECT_EQ(measure_command(agent, "t", options, out, err), 0);
+  EXPECT_EQ(out.str(),
+            "n1 to n2: latency 42 us, bandwidth 9.41 Gbit/s (one TCP flow between the agents' pods), measured "
+            "2026-01-02T03:04:05Z\n  64 bytes there and back: 85.1 us\n  1048576 bytes there and back: 1.88 ms\n");
+  EXPECT_EQ(agent.asked.method + agent.asked.target, "POST/v1/links");
+  EXPECT_EQ(agent.asked.header("Authorization"), "Bearer t");
+  EXPECT_EQ(json::parse(agent.asked.body), json({{"peer", "n2"}}));
+  out.str("");
+  options.json = true;
+  EXPECT_EQ(measure_command(agent, "t", options, out, err), 0);
+  EXPECT_EQ(json::parse(out.str())["peer"], "n2");
+}
+
+TEST_F(NodeCommands, AMeasurementThatIsRefusedSaysWhy) {
+  Telling agent;
+  for (const auto& [answer, words] : std::vector<std::pair<http::Response, std::string>>{
+           {{429, {}, R"({"error":"come again in 70 s"})"}, "come again in 70 s"},
+           {{500, {}, "<html>"}, "HTTP 500"},
+           {{200, {}, "7"}, "HTTP 200"}}) {
+    agent.answer = answer;
+    err.str("");
+    EXPECT_EQ(measure_command(agent, "t", {.node = {.name = "n1"}, .peer = "n2"}, out, err), 2);
+    EXPECT_THAT(err.str(), HasSubstr(words));
+  }
+  EXPECT_EQ(out.str(), "");
 }
 
 TEST(AgentDocument, IsReadAsDoctorWritesItAndNothingElseIs) {

@@ -149,6 +149,49 @@ TEST(Scheduler, NodesWithFaultyGpusAreTakenLast) {
   EXPECT_EQ(schedule(fleet.input).placements.at("trains"), (std::vector<std::string>{"b", "b", "c", "c", "a"}));
 }
 
+TEST(Scheduler, AGangThatSpansNodesTakesThoseWithBadLinksLast) {
+  Fleet fleet({node("a", 4), node("b", 4), node("c", 4), node("d", 4), node("e", 8)});
+  const auto measured = [](std::int64_t mbps) {
+    observe::FabricView fabric;
+    fabric.link_mbps = mbps;
+    return fabric;
+  };
+  const auto slow = measured(4000);
+  const auto good = measured(10000);
+  const auto boasts = measured(INT64_MAX);
+  fleet.input.rooms[0].fabric = &slow;
+  fleet.input.rooms[1].fabric = &good;
+  fleet.queue("wide", 5, 4);
+  EXPECT_EQ(schedule(fleet.input).placements.at("wide"), (std::vector<std::string>{"e", "e", "a", "b", "c"}))
+      << "one other is no measure";
+  fleet.input.rooms[2].fabric = &good;
+  EXPECT_EQ(schedule(fleet.input).placements.at("wide"), (std::vector<std::string>{"e", "e", "b", "c", "d"}))
+      << "room goes first, and what nobody measured is not bad";
+  fleet.input.queued[0].needs[0].count = 6;
+  EXPECT_EQ(schedule(fleet.input).placements.at("wide"), (std::vector<std::string>{"e", "e", "b", "c", "d", "a"}));
+  fleet.input.queued[0].needs[0].count = 1;
+  EXPECT_EQ(schedule(fleet.input).placements.at("wide"), (std::vector<std::string>{"a"})) << "spans nothing";
+
+  Fleet boasting({node("a", 4), node("b", 4), node("c", 4)});
+  boasting.input.rooms[0].fabric = &good;
+  boasting.input.rooms[1].fabric = &good;
+  boasting.input.rooms[2].fabric = &boasts;
+  boasting.queue("wide", 2, 4);
+  EXPECT_EQ(schedule(boasting.input).placements.at("wide"), (std::vector<std::string>{"a", "b"}))
+      << "one node that boasts does not make the others bad";
+}
+
+TEST(Projections, OfMeasuredLinksTheMedianCounts) {
+  const auto mbps = [](const char* links) {
+    return observe::project_fabric(std::string(R"({"status":{"links":)") + links + "}}")->link_mbps;
+  };
+  EXPECT_EQ(mbps("[]"), 0);
+  EXPECT_EQ(mbps("7"), 0);
+  EXPECT_EQ(
+      mbps(R"([{"peer":"a","bandwidthMbps":900},{"peer":"b","bandwidthMbps":10},{"peer":"c","bandwidthMbps":800}])"),
+      800);
+}
+
 TEST(Scheduler, RequiredGpuDirectTakesOnlyNodesThatAreReady) {
   Fleet fleet({node("a", 8), node("b", 8), node("c", 8), node("d", 8)});
   const auto view = [](observe::Verdict ready, const char* reason) {

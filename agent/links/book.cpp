@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/links/book.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <utility>
+
+namespace paceline::agent {
+namespace {
+
+constexpr std::size_t kMostPeers = 32;  // as the CRD bounds the list
+constexpr std::chrono::hours kKept{7 * 24};
+
+}  // namespace
+
+void LinkBook::keep(Link link) {
+  std::erase_if(links_, [&](const Link& known) { return known.peer == link.peer; });
+  links_.push_back(std::move(link));
+  std::ranges::stable_sort(links_, std::greater(), &Link::measured);
+  if (links_.size() > kMostPeers) links_.resize(kMostPeers);
+}
+
+void LinkBook::put(Link link) {
+  const std::lock_guard lock(mutex_);
+  keep(std::move(link));
+  ++changes_;
+}
+
+void LinkBook::restore(const nlohmann::json& published) {
+  if (!published.is_array()) return;
+  const std::lock_guard lock(mutex_);
+  for (const auto& entry : published) {
+    auto link = read_link_status(entry);
+    const auto same = [&](const Link& known) { return known.peer == link->peer; };
+    if (link && std::ranges::none_of(links_, same)) keep(std::move(*link));
+  }
+}
+
+std::vector<Link> LinkBook::latest(WallTime now) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Link> links = links_;
+  std::erase_if(links, [&](const Link& link) { return now - link.measured > kKept; });
+  return links;
+}
+
+void LinkBook::reached_at(std::string address) {
+  const std::lock_guard lock(mutex_);
+  address_ = std::move(address);
+}
+
+std::string LinkBook::address() const {
+  const std::lock_guard lock(mutex_);
+  return address_;
+}
+
+std::uint64_t LinkBook::changes() const {
+  const std::lock_guard lock(mutex_);
+  return changes_;
+}
+
+}  // namespace paceline::agent

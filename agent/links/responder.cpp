@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/links/responder.hpp"
+
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace paceline::agent {
+namespace {
+
+constexpr std::size_t kScratchBytes = 64UL * 1024;
+constexpr std::size_t kMostGuests = 8;
+constexpr int kMostStrangers = 64;
+constexpr std::chrono::milliseconds kSlice{100};
+
+/// A connection that has not shown its ticket yet.
+struct Guest {
+  telemetry::UniqueFd fd;
+  TicketBytes shown{};
+  std::size_t got = 0;
+};
+
+bool same(const TicketBytes& a, const TicketBytes& b) {
+  unsigned char differs = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) differs = static_cast<unsigned char>(differs | (a[i] ^ b[i]));
+  return differs == 0;
+}
+
+/// Reads what there is. True once it is decided: the ticket is whole, or the connection is over (then `got` says so).
+bool decided(Guest& guest) {
+  const ssize_t got = ::recv(guest.fd.get(), guest.shown.data() + guest.got, guest.shown.size() - guest.got, 0);
+  if (got > 0) guest.got += static_cast<std::size_t>(got);
+  return guest.got == guest.shown.size() || got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/// Whoever shows the ticket first; invalid when nobody does.
+telemetry::UniqueFd welcome(int listener, const TicketBytes& ticket, const Until& until) {
+  std::vector<Guest> guests;
+  int strangers = 0;
+  while (strangers < kMostStrangers && !until.stop.stop_requested()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until.deadline - until.clock.steady());
+    if (left.count() <= 0) break;
+    std::vector<pollfd> entries;
+    entries.reserve(guests.size() + 1);
+    for (const Guest& guest : guests) entries.push_back({.fd = guest.fd.get(), .events = POLLIN, .revents = 0});
+    // With a full house the others wait in the kernel.
+    if (guests.size() < kMostGuests) entries.push_back({.fd = listener, .events = POLLIN, .revents = 0});
+    if (::poll(entries.data(), entries.size(), static_cast<int>(std::min(left, kSlice).count())) <= 0) continue;
+    for (std::size_t i = guests.size(); i-- > 0;) {
+      if (entries[i].revents == 0 || !decided(guests[i])) continue;
+      if (guests[i].got == kTicketBytes && same(guests[i].shown, ticket)) return std::move(guests[i].fd);
+      guests.erase(guests.begin() + static_cast<std::ptrdiff_t>(i));
+      ++strangers;
+    }
+    if (entries.back().fd == listener && entries.back().revents != 0) {
+      telemetry::UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (fd.valid()) guests.push_back({.fd = std::move(fd)});
+    }
+  }
+  return {};
+}
+
+/// Answers messages until the peer closes. True when it closed between two of them, after at least one.
+bool echo(int fd, const Until& until) {
+  std::vector<unsigned char> scratch(kScratchBytes);
+  const std::vector<unsigned char> payload = noise(kScratchBytes);
+  std::uint64_t left = kMaxLinkBytes;
+  std::array<unsigned char, kLengthBytes> head{};
+  bool answered = false;
+  while (true) {
+    const auto first = receive_all(fd, std::span(head).first(1), until);
+    if (!first) return answered && first.error().code == Code::kUnavailable;
+    if (!receive_all(fd, std::span(head).subspan(1), until)) return false;
+    std::uint64_t bytes = 0;
+    for (const unsigned char byte : head) bytes = bytes << 8U | byte;
+    if (bytes == 0 || bytes > kMaxMessage || 2 * bytes > left) return false;
+    left -= 2 * bytes;
+    if (!skip(fd, bytes, scratch, until)) return false;
+    while (bytes > 0) {
+      const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(bytes, payload.size()));
+      if (!send_all(fd, std::span(payload).first(piece), until)) return false;
+      bytes -= piece;
+    }
+    answered = true;
+  }
+}
+
+}  // namespace
+
+Result<Ticket> Responder::offer(std::unique_ptr<Turn> turn) {
+  const std::lock_guard lock(mutex_);
+  // The turn is free, so the last worker has nothing left to do but to end.
+  worker_ = {};
+  Ticket ticket;
+  if (::getrandom(ticket.bytes.data(), ticket.bytes.size(), 0) != static_cast<ssize_t>(ticket.bytes.size())) {
+    turn->ends_as(TurnEnd::kNothing);
+    return fail_errno("random bytes for a ticket", errno);
+  }
+  auto listener = listen_on(options_.address, options_.port);
+  if (!listener) {
+    turn->ends_as(TurnEnd::kNothing);
+    return std::unexpected(listener.error());
+  }
+  ticket.port = port_of(listener->get());
+  worker_ = std::jthread([this, fd = std::move(*listener), bytes = ticket.bytes,
+                          turn = std::move(turn)](const std::stop_token& stop) { answer(fd, bytes, *turn, stop); });
+  return ticket;
+}
+
+void Responder::answer(const telemetry::UniqueFd& listener, const TicketBytes& ticket, Turn& turn,
+                       const std::stop_token& stop) const {
+  const telemetry::UniqueFd peer =
+      welcome(listener.get(), ticket, {clock_, clock_.steady() + options_.ticket_life, stop});
+  if (!peer.valid()) return;
+  send_at_once(peer.get());
+  const Until until{clock_, clock_.steady() + options_.patience, stop};
+  constexpr std::array<unsigned char, 1> kReady{1};
+  if (send_all(peer.get(), kReady, until) && echo(peer.get(), until)) turn.ends_as(TurnEnd::kSuccess);
+}
+
+}  // namespace paceline::agent
