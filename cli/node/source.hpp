@@ -15,6 +15,7 @@
 #include "agent/checks/check.hpp"
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
+#include "common/http/transport.hpp"
 #include "common/kube/api.hpp"
 
 namespace paceline::cli {
