@@ -16,8 +16,9 @@ constexpr std::chrono::hours kKept{7 * 24};
 
 void LinkBook::keep(Link link) {
   std::erase_if(links_, [&](const Link& known) { return known.peer == link.peer; });
-  links_.push_back(std::move(link));
-  std::ranges::stable_sort(links_, std::greater(), &Link::measured);
+  // The newest first.
+  const auto place = std::ranges::upper_bound(links_, link.measured, std::greater(), &Link::measured);
+  links_.insert(place, std::move(link));
   if (links_.size() > kMostPeers) links_.resize(kMostPeers);
 }
 

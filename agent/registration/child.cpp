@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "agent/registration/attempt_json.hpp"
+#include "agent/registration/descriptor.hpp"
 
 extern char** environ;
 
@@ -27,22 +28,6 @@ using nlohmann::json;
 using std::chrono::steady_clock;
 
 constexpr std::size_t kMaxLine = 65536;
-
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { close(); }
-  int number() const { return number_; }
-  void close() {
-    if (number_ >= 0) ::close(number_);
-    number_ = -1;
-  }
-
- private:
-  int number_;
-};
 
 std::string seconds(std::chrono::milliseconds time) {
   const auto ms = time.count();

@@ -18,6 +18,7 @@
 #include "agent/probe/probe.hpp"
 #include "agent/probe/settings.hpp"
 #include "agent/registration/attempt_json.hpp"
+#include "agent/registration/descriptor.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -29,20 +30,6 @@ constexpr std::size_t kMaxBytes = std::size_t{4} << 20U;
 constexpr std::chrono::seconds kSlack{60};
 
 bool is_way(const Attempt& attempt) { return attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory; }
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
 
 /// The text of a file that this user alone writes; else why it is not read. Both empty where there is none.
 std::optional<std::string> read_own(const std::filesystem::path& file, std::string& why) {
