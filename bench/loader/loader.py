@@ -2,13 +2,17 @@
 """A tuned torch.utils.data.DataLoader (persistent workers, prefetching) against paceline.loader.DataLoader, in turn within one run.
 
 One row is three epochs of synthetic images, made by the workers as a decoder would make them (8-bit pixels from memory, cast and
-normalised). Each contender runs twice a round: into a loop that only reads each batch once (the null model), and into one that
-then waits as for a device whose step takes 1.3 times what PyTorch's loader takes for a batch. Told of each: images a second with the
-null model; the wait for the first batch of the later epochs (ours begins
-them ahead) and the 95th percentile of all waits, both with the device; stall, the
-share of the slower of loader and device that is lost when both run; processor seconds of loop and workers per 1,000 samples; and
-the memory of loop and workers. The ratio is images a second of ours over PyTorch's with the null model, each round against its
-neighbour in time, the median.
+normalised). Each contender runs twice a round: into a loop that only reads each batch once (the null model), and into one that feeds
+a device whose step takes 1.3 times what PyTorch's loader takes for a batch. As a GPU does, the device works through what it was given,
+and the loop is at most --queued steps ahead of it (0: it waits for every step, as one that reads each step's loss). Before that the
+same loop feeds the device from memory.
+
+Told of each: images a second with the null model; the wait for the first batch of the later epochs (ours begins them ahead) and the
+95th percentile of all waits, both with the device; stall, the share of the slower of loader (null model) and device (fed from memory)
+that is lost when both run; no_processor, the share of that run's time in which the device had nothing to do while the training, or
+the worker that had stood longest, was ready to run and every processor was taken (from /proc/PID/schedstat): what a machine this
+busy costs whichever loader; processor seconds of loop and workers per 1,000 samples; and the memory of loop and workers. The ratio is
+images a second of ours over PyTorch's with the null model, each round against its neighbour in time, the median.
 """
 
 from __future__ import annotations
@@ -55,21 +59,56 @@ class Result:
 
     rates: list[float] = field(default_factory=list)
     rates_with_device: list[float] = field(default_factory=list)
+    rates_from_memory: list[float] = field(default_factory=list)
+    no_processor: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     first_waits: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
     resident: list[float] = field(default_factory=list)
 
-    def told(self, rate_of_device: float) -> dict[str, float]:
-        stalls = [1 - both / min(null, rate_of_device) for null, both in zip(self.rates, self.rates_with_device)]
+    def told(self) -> dict[str, float]:
+        rates = zip(self.rates, self.rates_from_memory, self.rates_with_device)
+        stalls = [1 - both / min(null, device) for null, device, both in rates]
         return {
             "images_per_s": round(statistics.median(self.rates), 1),
             "stall": round(statistics.median(stalls), 3),
+            "no_processor": round(statistics.median(self.no_processor), 3),
             "first_batch_ms": round(statistics.median(self.first_waits) * 1e3, 2),
             "p95_wait_ms": round(statistics.quantiles(self.waits, n=20)[18] * 1e3, 2),
             "cpu_s_per_1000": round(statistics.median(self.processor), 3),
             "resident_mib": round(statistics.median(self.resident)),
         }
+
+
+class Device:
+    """Works through its steps one after the other; the host is at most `queued` steps ahead."""
+
+    def __init__(self, step_s: float, queued: int, pids: list[int]) -> None:
+        self.step_s, self.queued = step_s, queued
+        self.idle_without_processor = 0.0
+        self._free = time.perf_counter()  # when it will have done all that it was given
+        self._files = [Path(f"/proc/{pid}/schedstat") for pid in (os.getpid(), *pids)]
+        self._before = self._ready()
+
+    def _ready(self) -> list[float]:
+        """Seconds that each process has been ready to run without a processor."""
+        return [int(file.read_text(encoding="ascii").split()[1]) / 1e9 for file in self._files]
+
+    def step(self) -> None:
+        ready = self._ready()
+        training, *workers = (now - before for now, before in zip(ready, self._before))
+        began = time.perf_counter()
+        self.idle_without_processor += min(max(0.0, began - self._free), training + max(workers, default=0.0))
+        self._before = ready
+        self._free = max(began, self._free) + self.step_s
+        self._wait(self._free - self.queued * self.step_s)
+
+    def drain(self) -> None:
+        self._wait(self._free)
+
+    @staticmethod
+    def _wait(end: float) -> None:
+        time.sleep(max(0.0, end - time.perf_counter()))
 
 
 def processor_seconds(pids: list[int]) -> float:
@@ -103,16 +142,17 @@ class Run:
             persistent_workers=True,
             prefetch_factor=options.prefetch,
         )
-        for _ in self.loader:
-            pass
+        for batch in self.loader:
+            self.in_memory = batch
+        self.in_memory = [tensor.clone() for tensor in self.in_memory]
         self.pids = [worker.pid for worker in self.loader._iterator._workers]
 
-    def epochs(self, device_s: float, result: Result | None = None) -> float:
+    def epochs(self, source: Any, device: Device | None = None, result: Result | None = None) -> float:
         """Images a second."""
         began, samples = time.perf_counter(), 0
         for _ in range(EPOCHS):
             asked, first = time.perf_counter(), True
-            for batch in self.loader:
+            for batch in source:
                 got = time.perf_counter()
                 if result is not None:
                     result.waits.append(got - asked)
@@ -121,18 +161,32 @@ class Run:
                 first = False
                 batch[0].sum()
                 samples += len(batch[1])
-                if device_s:
-                    time.sleep(max(0.0, device_s - (time.perf_counter() - got)))
+                if device is not None:
+                    device.step()
                 asked = time.perf_counter()
+        if device is not None:
+            device.drain()
         return samples / (time.perf_counter() - began)
 
-    def measure(self, device_s: float, result: Result) -> None:
+    def measure(self, device_s: float, queued: int, result: Result) -> None:
         processor = processor_seconds(self.pids)
-        result.rates.append(self.epochs(0))
+        result.rates.append(self.epochs(self.loader))
         used = processor_seconds(self.pids) - processor
         result.processor.append(used / (EPOCHS * len(self.loader.dataset)) * 1000)
         result.resident.append(resident_mib(self.pids))
-        result.rates_with_device.append(self.epochs(device_s, result))
+        in_memory = [self.in_memory] * len(self.loader)
+        result.rates_from_memory.append(self.epochs(in_memory, Device(device_s, queued, [])))
+        device = Device(device_s, queued, self.pids)
+        rate = self.epochs(self.loader, device, result)
+        result.rates_with_device.append(rate)
+        result.no_processor.append(device.idle_without_processor * rate / (EPOCHS * len(self.loader.dataset)))
+
+
+def idle_seconds() -> tuple[float, float]:
+    """Of all processors together: idle, and in all."""
+    with Path("/proc/stat").open(encoding="ascii") as file:
+        ticks = [int(word) for word in file.readline().split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
 
 
 def main() -> None:
@@ -145,6 +199,7 @@ def main() -> None:
     parser.add_argument("--prefetch", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--not-ahead", action="store_true", help="ours does not begin the next epoch ahead")
+    parser.add_argument("--queued", type=int, default=1, help="steps that the loop is ahead of the device")
     options = parser.parse_args()
     marks = sys.modules.get("paceline._torch_marks")
     if marks is not None:
@@ -152,22 +207,27 @@ def main() -> None:
     torch.set_num_threads(1)
     images = Images(options.batches * options.batch, options.side, options.decode_ms / 1e3)
     load = os.getloadavg()[0]
-    device_s = 1.3 * options.batch / Run(Torchs, images, options).epochs(0)
+    first = Run(Torchs, images, options)
+    device_s = 1.3 * options.batch / first.epochs(first.loader)
+    del first
+    idle = idle_seconds()
     results = {"torch": Result(), "ours": Result()}
     # An image is a function of its index: the program says so, as one whose samples are must.
     kinds = {"torch": Torchs, "ours": functools.partial(Ours, ahead=not options.not_ahead)}
     for number in range(options.rounds):
         for name in ("torch", "ours") if number % 2 == 0 else ("ours", "torch"):
-            Run(kinds[name], images, options).measure(device_s, results[name])
+            Run(kinds[name], images, options).measure(device_s, options.queued, results[name])
     ours, torchs = results["ours"], results["torch"]
+    idle_share = (idle_seconds()[0] - idle[0]) / max(1.0, idle_seconds()[1] - idle[1])
     ratios = [o / t for o, t in zip(ours.rates, torchs.rates)]
     print(
         f"PyTorch {torch.__version__}, {options.workers} workers, batches of {options.batch} images of {options.side} pixels and {options.decode_ms} ms, "
-        f"a device step of {device_s * 1e3:.1f} ms, load {load:.2f} at the beginning, {os.getloadavg()[0]:.2f} at the end"
+        f"a device step of {device_s * 1e3:.1f} ms, load {load:.2f} at the beginning, {os.getloadavg()[0]:.2f} at the end, "
+        f"processors idle {idle_share:.0%} of the time"
     )
     said: dict[str, Any] = {"bench": "loader", "ratio": round(statistics.median(ratios), 3)}
     for name, result in results.items():
-        said[name] = result.told(options.batch / device_s)
+        said[name] = result.told()
         print(f"  {name:6} {said[name]}")
     print(f"  ratios of the rounds: {' '.join(f'{ratio:.2f}' for ratio in ratios)}")
     print(
@@ -178,6 +238,7 @@ def main() -> None:
                 "decode_ms": options.decode_ms,
                 "pytorch": torch.__version__,
                 "load": round(load, 2),
+                "processors_idle": round(idle_share, 3),
             }
         )
     )
