@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import urllib.request
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 from jobs import LAUNCHER_PORT, JobHandle, job, trainer
@@ -54,11 +55,17 @@ def test_chart_runs_a_job(kube: Kube, installed: None, namespace: str) -> None:
 
 MEASURED = """
 PYTHONPATH=/opt/paceline/python exec python3 -c '
-import time
+import os, time
 import paceline
-while True:
+made = -1  # the first mark begins a step
+while not os.path.exists("/tmp/stop"):
     time.sleep(0.05)
     paceline.step()
+    made += 1
+    with open("/tmp/new", "w") as file:
+        file.write(str(made))
+    os.replace("/tmp/new", "/tmp/made")
+time.sleep(3600)
 '
 """
 
@@ -74,10 +81,10 @@ def agent_metrics(kube: Kube, node: str) -> str:
     return ""
 
 
-def steps_of(text: str, job: str, namespace: str) -> float:
+def counted(text: str, name: str, job: str, namespace: str) -> float:
     """-1 where there is no such series."""
     for line in text.splitlines():
-        if line.startswith(f'paceline_steps_total{{namespace="{namespace}",job="{job}",'):
+        if line.startswith(f'{name}{{namespace="{namespace}",job="{job}",'):
             return float(line.rpartition(" ")[2])
     return -1
 
@@ -96,8 +103,15 @@ def test_the_agent_serves_the_ranks_of_its_slots_and_the_launcher_does_not(
     (pod,) = handle.pods()
     node, launcher = pod["spec"]["nodeName"], pod["status"]["podIP"]
 
+    seen: list[float] = []  # every count of steps that an agent told, in order
+
     def served(least: float) -> bool:
-        return steps_of(agent_metrics(kube, node), "measured", namespace) > least
+        count = counted(agent_metrics(kube, node), "paceline_steps_total", "measured", namespace)
+        seen.extend([count] if count >= 0 else [])
+        return count > least
+
+    def made() -> int:
+        return int(kube.execute(namespace, pod["metadata"]["name"], "cat /tmp/made"))
 
     kube.wait("the agent serves the rank's steps", lambda: served(10), AGENTS)
     with urllib.request.urlopen(f"http://{launcher}:{LAUNCHER_PORT}/metrics", timeout=5) as answer:
@@ -110,9 +124,25 @@ def test_the_agent_serves_the_ranks_of_its_slots_and_the_launcher_does_not(
         return [each["name"] for each in pods if each["name"] != but and "deletionTimestamp" not in each]
 
     (agent,) = running("")
+    told = seen[-1]
     kube.delete("pods", AGENTS, agent, gracePeriodSeconds="0")
     kube.wait("another agent starts", lambda: bool(running(agent)), AGENTS)
+    before = made()
     kube.wait("the new agent goes on", lambda: served(10), AGENTS)
+    kube.execute(namespace, pod["metadata"]["name"], "touch /tmp/stop")
+
+    def rest() -> float:
+        """Steps that neither the new agent's count nor its count of lost ones has: those of the agent before."""
+        text = agent_metrics(kube, node)
+        lost = counted(text, "paceline_dropped_records_total", "measured", namespace)
+        steps = counted(text, "paceline_steps_total", "measured", namespace)
+        seen.extend([steps] if steps >= 0 else [])
+        return made() - steps - lost
+
+    # Told by the first agent before it died, and made before the second one started: none counted twice, none lost in silence.
+    kube.wait("every step is counted or told as lost", lambda: told <= rest() <= before, AGENTS)
+    resets = [later for earlier, later in pairwise(seen) if later < earlier]
+    assert len(resets) <= 1, seen
     assert handle.pods()[0]["status"]["phase"] == "Running"
     assert handle.pods()[0]["metadata"]["uid"] == pod["metadata"]["uid"]
 
