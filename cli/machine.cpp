@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "agent/probe/formats/nccl_xml.hpp"
 #include "agent/probe/formats/nvml_json.hpp"
+#include "agent/probe/probe.hpp"
 
 namespace paceline::cli {
 
@@ -45,6 +47,25 @@ Result<agent::Root> open_root(const MachineOptions& options) {
             " has no folder sys: give a folder that `paceline fabric --record` wrote, or / of a mounted machine");
   }
   return agent::Root::at(options.root);
+}
+
+Result<Machine> look_at(const MachineOptions& options) {
+  if (!options.nccl_topo.empty()) {
+    if (!options.root.empty() || !options.nvml.empty()) {
+      return fail(Code::kInvalid, Origin::kConfig,
+                  "--nccl-topo describes a whole machine: leave out --root and --nvml");
+    }
+    const auto text = read_input("--nccl-topo", options.nccl_topo);
+    if (!text) return std::unexpected(text.error());
+    auto hardware = agent::read_nccl_xml(*text, options.nccl_topo);
+    if (!hardware) return std::unexpected(hardware.error());
+    return Machine{std::move(*hardware), std::nullopt};
+  }
+  auto root = open_root(options);
+  if (!root) return std::unexpected(root.error());
+  const auto library = open_gpus(options);
+  if (!library) return std::unexpected(library.error());
+  return Machine{agent::probe_hardware(*root, **library), std::move(*root)};
 }
 
 }  // namespace paceline::cli

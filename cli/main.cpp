@@ -77,11 +77,13 @@ int main(int argc, char** argv) {
   fabric->add_flag("--json", look.json, "all that is known, as JSON");
   fabric->add_option("--root", look.machine.root, "folder with the sys and proc of another machine, or a recording");
   fabric->add_option("--nvml", look.machine.nvml, "a recorded answer of NVML (nvml.json of a recording)");
-  fabric->add_option("--nccl-topo", look.nccl_topo,
+  fabric->add_option("--nccl-topo", look.machine.nccl_topo,
                      "a topology file as NCCL reads and writes it, instead of a machine");
   fabric->add_flag("--export-nccl-topo", look.export_nccl_topo, "print such a file");
-  fabric->add_option("--record", look.record,
-                     "record this machine into a new folder, without serial numbers, addresses and UUIDs");
+  fabric
+      ->add_option("--record", look.record,
+                   "record this machine into a new folder, without serial numbers, addresses and UUIDs")
+      ->excludes("--nccl-topo");
   paceline::cli::NodeOptions node;
   const auto add_node = [&node](CLI::App& command) {
     CLI::Option* name = command.add_option("--node", node.name, "a node of a cluster, as its agent published it");
@@ -110,6 +112,12 @@ int main(int argc, char** argv) {
   doctor->add_option("--pci-config", sick.pci_config, "folder that paceline-probe --pci-config recorded as root");
   doctor->add_option("--root", sick.machine.root, "folder with the sys and proc of another machine, or a recording");
   doctor->add_option("--nvml", sick.machine.nvml, "a recorded answer of NVML (nvml.json of a recording)");
+  doctor
+      ->add_option(
+          "--nccl-topo", sick.machine.nccl_topo,
+          "a topology file as NCCL reads and writes it, instead of a machine: what it does not tell is unknown")
+      ->excludes(live)
+      ->excludes("--pci-config");
   CLI::Option* named = add_node(*doctor);
   CLI::Option* agent =
       doctor

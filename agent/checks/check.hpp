@@ -114,6 +114,7 @@ struct Check {
   Concern concern;
   std::string_view reads;
   std::string_view remedy;
+  std::string_view link;  // who made the thing describes it there; empty: nowhere in public
   void (*run)(const Node& node, Findings& found);
 };
 

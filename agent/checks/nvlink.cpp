@@ -76,6 +76,30 @@ void check_fabric_manager(const Node& node, Findings& found) {
   found.unknown("", "these GPUs tell no fabric state, and the node's processes cannot be seen from here");
 }
 
+/// Judges what a try of the domain came to; false where nothing was tried.
+bool tell_exports(const Node& node, Findings& found) {
+  if (!node.registrations) return false;
+  std::size_t done = 0;
+  bool any = false;
+  // A look from before the agent started may be older than the service: a refusal fails only where it is one of now.
+  const bool of_now = node.registrations->in_pod || node.settings.sees_all_processes;
+  for (const auto& attempt : node.registrations->attempts) {
+    const FabricDevice* gpu = gpu_of(node, attempt);
+    if (attempt.step != Step::kFabricMemory || attempt.outcome == Outcome::kNotTried || gpu == nullptr) continue;
+    any = true;
+    if (attempt.outcome == Outcome::kDone) {
+      ++done;
+    } else if (of_now || attempt.outcome == Outcome::kHung) {
+      found.bad(gpu->label, describe(attempt) + ": " + attempt.why);
+    } else {
+      found.warn(gpu->label, describe(attempt) + ": " + attempt.why +
+                                 ", when this node was looked at; restart its agent to look again");
+    }
+  }
+  if (done > 0) found.pass("", "memory of " + std::to_string(done) + " GPUs was exported to the domain and imported");
+  return any;
+}
+
 }  // namespace
 
 void check_nvlink(const Node& node, Findings& found) {
@@ -148,9 +172,14 @@ void check_imex(const Node& node, Findings& found) {
   if (!node.settings.char_devices) return found.unknown("", "/proc/devices cannot be read");
   if (!has_device(node.settings, kDevice))
     return found.bad("", "the driver offers no " + std::string(kDevice) + " device");
-  if (runs(node.settings, "nvidia-imex"))
-    return found.unknown("", "nvidia-imex runs here; the state of its domain is told by nvidia-imex-ctl -N alone");
-  if (node.settings.sees_all_processes) return found.bad("", "no nvidia-imex runs on this node");
+  const bool runs_here = runs(node.settings, "nvidia-imex");
+  if (node.settings.sees_all_processes && !runs_here) return found.bad("", "no nvidia-imex runs on this node");
+  if (tell_exports(node, found)) return;
+  if (runs_here) {
+    return found.unknown("",
+                         "nvidia-imex runs here; whether its domain is up is told by nvidia-imex-ctl -N, and by "
+                         "`paceline doctor --live`");
+  }
   found.unknown("", node.settings.imex_channels.empty()
                         ? "the driver offers channels; whether the domain is up cannot be seen from here"
                         : std::to_string(node.settings.imex_channels.size()) +

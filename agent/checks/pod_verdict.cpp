@@ -89,14 +89,13 @@ PodVerdict judge_pod(const Registrations& tried) {
   };
   const Attempt* before = first_of(tried, [&](const Attempt& attempt) {
     const bool way = attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory;
-    const bool told_only = attempt.step == Step::kDmaBufDriver || attempt.step == Step::kPort;
     if (way || attempt.step == Step::kOpen || !used(attempt)) return false;
-    return attempt.outcome == Outcome::kHung || (!told_only && went_wrong(attempt));
+    return attempt.outcome == Outcome::kHung || (!only_tells(attempt.step) && went_wrong(attempt));
   });
   if (before != nullptr) return bad("dmabuf", told(*before));
   if (auto pair = bad_pair(tried, used)) return std::move(*pair);
   const Attempt* left = first_of(tried, [&](const Attempt& attempt) {
-    return attempt.outcome == Outcome::kNotTried && attempt.step != Step::kPort && used(attempt);
+    return attempt.outcome == Outcome::kNotTried && !only_tells(attempt.step) && used(attempt);
   });
   if (left != nullptr) return about(std::nullopt, "dmabuf", told(*left));
   const bool any = first_of(tried, [&](const Attempt& attempt) {
@@ -127,9 +126,14 @@ std::vector<Finding> pod_findings(const Registrations& tried) {
   add("memlock", "", !tried.memlock_bytes,
       tried.memlock_bytes ? "locked memory is limited to " + std::to_string(*tried.memlock_bytes / 1024) + " KiB"
                           : "no limit");
-  const auto troubles = nccl_troubles(tried.nccl, nics, tried.netdevs);
+  const auto troubles = nccl_troubles(tried.nccl, nics, tried.netdevs, tried.nccl_version);
   for (const auto& trouble : troubles) add("nccl-env", "", false, trouble.evidence);
   if (troubles.empty()) add("nccl-env", "", true, "nothing is in the way");
+  for (const auto& attempt : tried.attempts) {
+    if (attempt.step != Step::kFabricMemory || attempt.outcome == Outcome::kNotTried) continue;
+    const bool reached = attempt.outcome == Outcome::kDone;
+    add("imex", attempt.gpu, reached, reached ? "its memory can be shared across the NVLink domain" : attempt.why);
+  }
   return found;
 }
 

@@ -38,12 +38,6 @@ struct Tried {
   bool any() const { return done > 0 || !failed.empty(); }
 };
 
-const FabricDevice* gpu_of(const Node& node, const Attempt& attempt) {
-  const auto found = std::find_if(node.fabric.gpus.begin(), node.fabric.gpus.end(),
-                                  [&](const FabricDevice& gpu) { return gpu.address == attempt.gpu; });
-  return found == node.fabric.gpus.end() ? nullptr : &*found;
-}
-
 bool concerns_jobs(const Node& node, const Attempt& attempt) {
   return attempt.nic.empty() || std::any_of(node.compute_nics.begin(), node.compute_nics.end(),
                                             [&](const RdmaDevice* nic) { return nic->name == attempt.nic; });
@@ -75,8 +69,8 @@ bool works(const Node& node, Step way, const Attempt& pair) {
 const Attempt* obstacle(const Node& node) {
   for (const auto& attempt : node.registrations->attempts) {
     const bool way = attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory;
-    if ((way && attempt.outcome != Outcome::kHung) || attempt.step == Step::kDmaBufDriver) continue;
-    if ((attempt.step == Step::kLinkLoad || attempt.step == Step::kPort) && attempt.outcome != Outcome::kHung) continue;
+    const bool aside = way || attempt.step == Step::kLinkLoad || only_tells(attempt.step);
+    if (aside && attempt.outcome != Outcome::kHung) continue;
     if (attempt.outcome != Outcome::kDone && concerns_jobs(node, attempt)) return &attempt;
   }
   return nullptr;
@@ -137,6 +131,12 @@ std::string join(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+const FabricDevice* gpu_of(const Node& node, const Attempt& attempt) {
+  const auto found = std::find_if(node.fabric.gpus.begin(), node.fabric.gpus.end(),
+                                  [&](const FabricDevice& gpu) { return gpu.address == attempt.gpu; });
+  return found == node.fabric.gpus.end() ? nullptr : &*found;
+}
 
 void check_dmabuf(const Node& node, Findings& found) {
   if (!has_nvidia(node, found) || !has_nic(node, found)) return;

@@ -13,6 +13,8 @@ namespace paceline::agent {
 void check_gpu_health(const Node& node, Findings& found);
 
 // registration.cpp: which way GPU memory is registered with a NIC
+/// The GPU that an attempt was about; null for one that this node has not.
+const FabricDevice* gpu_of(const Node& node, const Attempt& attempt);
 void check_dmabuf(const Node& node, Findings& found);
 void check_peermem_loaded(const Node& node, Findings& found);
 void check_peermem_effective(const Node& node, Findings& found);

@@ -15,6 +15,23 @@ constexpr int kMostGpus = 64;
 constexpr int kDmaBufSupported = 124;  // CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
 constexpr int kNoDevice = 100;         // CUDA_ERROR_NO_DEVICE
 constexpr int kDmaBufHandle = 1;       // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+constexpr int kFabricSupported = 128;  // CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
+constexpr int kFabricHandle = 8;       // CU_MEM_HANDLE_TYPE_FABRIC
+constexpr int kLeast = 0;              // CU_MEM_ALLOC_GRANULARITY_MINIMUM
+
+/// CUmemAllocationProp, as the driver's ABI has it on 64-bit Linux.
+struct AllocationProperties {
+  int type = 1;  // CU_MEM_ALLOCATION_TYPE_PINNED
+  int handle_types = kFabricHandle;
+  int location_type = 1;  // CU_MEM_LOCATION_TYPE_DEVICE
+  int device = 0;
+  void* windows = nullptr;
+  std::array<std::uint8_t, 8> flags{};
+};
+static_assert(sizeof(AllocationProperties) == 32);
+
+/// CUmemFabricHandle.
+using ShareableHandle = std::array<std::uint8_t, 64>;
 
 }  // namespace
 
@@ -32,6 +49,11 @@ Cuda::Cuda(const std::string& file) : library_(file) {
   library_.find("cuMemcpyHtoD_v2", call_.to_device);
   library_.find("cuGetErrorName", call_.error_name, true);
   library_.find("cuMemGetHandleForAddressRange", call_.handle, true);
+  library_.find("cuMemGetAllocationGranularity", call_.granularity, true);
+  library_.find("cuMemCreate", call_.create, true);
+  library_.find("cuMemExportToShareableHandle", call_.share, true);
+  library_.find("cuMemImportFromShareableHandle", call_.import, true);
+  library_.find("cuMemRelease", call_.let_go, true);
 }
 
 Refusal Cuda::refused(const char* call, Code code) const {
@@ -85,6 +107,35 @@ Refusal Cuda::Memory::fill_for(std::chrono::milliseconds time) {
       return cuda_.refused("cuMemcpyHtoD", code);
   } while (std::chrono::steady_clock::now() < until);
   return {};
+}
+
+Refusal Cuda::Memory::share_with_domain() {
+  const Calls& call = cuda_.call_;
+  const std::array needed{call.granularity != nullptr, call.create != nullptr, call.share != nullptr,
+                          call.import != nullptr, call.let_go != nullptr};
+  int supported = 0;
+  if (std::ranges::count(needed, false) > 0 || call.attribute(&supported, kFabricSupported, device_) != 0)
+    return {kNoDomain, "this CUDA driver is older than 12.4, which knows NVLink domains"};
+  if (supported == 0) return {kNoDomain, "this GPU is in no NVLink domain"};
+  AllocationProperties properties;
+  properties.device = device_;
+  std::size_t size = 0;
+  if (const Code code = call.granularity(&size, &properties, kLeast); code != 0)
+    return cuda_.refused("cuMemGetAllocationGranularity", code);
+  std::uint64_t own = 0;
+  if (const Code code = call.create(&own, size, &properties, 0); code != 0) return cuda_.refused("cuMemCreate", code);
+  ShareableHandle shareable{};
+  std::uint64_t imported = 0;
+  Refusal refusal;
+  if (const Code shared = call.share(&shareable, own, kFabricHandle, 0); shared != 0) {
+    refusal = cuda_.refused("cuMemExportToShareableHandle", shared);
+  } else if (const Code code = call.import(&imported, &shareable, kFabricHandle); code != 0) {
+    refusal = cuda_.refused("cuMemImportFromShareableHandle", code);
+  } else {
+    call.let_go(imported);
+  }
+  call.let_go(own);
+  return refusal;
 }
 
 Refusal Cuda::Memory::export_dmabuf(int& descriptor) {

@@ -39,6 +39,9 @@ class Cuda {
     Refusal allocate();
     /// Copies to it from the host's memory, again and again.
     Refusal fill_for(std::chrono::milliseconds time);
+    /// Exports memory of its own to the GPU's NVLink domain and imports it again. `kNoDomain` is the error of a GPU that knows none.
+    Refusal share_with_domain();
+    static constexpr int kNoDomain = -1;
     /// A descriptor, which this object closes.
     Refusal export_dmabuf(int& descriptor);
     std::uint64_t address() const { return address_; }
@@ -71,6 +74,11 @@ class Cuda {
     Code (*free)(std::uint64_t address) = nullptr;
     Code (*to_device)(std::uint64_t address, const void* from, std::size_t size) = nullptr;
     Code (*handle)(void* handle, std::uint64_t address, std::size_t size, int kind, unsigned long long flags) = nullptr;
+    Code (*granularity)(std::size_t* bytes, const void* properties, int option) = nullptr;
+    Code (*create)(std::uint64_t* handle, std::size_t size, const void* properties, unsigned long long flags) = nullptr;
+    Code (*share)(void* shareable, std::uint64_t handle, int kind, unsigned long long flags) = nullptr;
+    Code (*import)(std::uint64_t* handle, void* shareable, int kind) = nullptr;
+    Code (*let_go)(std::uint64_t handle) = nullptr;
     Code (*error_name)(Code code, const char** text) = nullptr;
   };
   Refusal refused(const char* call, Code code) const;

@@ -14,6 +14,7 @@ std::string describe(const Attempt& attempt) {
     case Step::kGpus: return "finding the GPUs";
     case Step::kGpuMemory: return "allocating memory of " + attempt.gpu;
     case Step::kDmaBuf: return "registering memory of " + attempt.gpu + " with " + attempt.nic + " as dma-buf";
+    case Step::kFabricMemory: return "exporting memory of " + attempt.gpu + " to its NVLink domain";
     case Step::kLinkLoad: return "copying to " + attempt.gpu + " to read its link";
     case Step::kPeerMemory: return "registering memory of " + attempt.gpu + " with " + attempt.nic + " by its pointer";
   }

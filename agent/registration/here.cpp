@@ -157,6 +157,9 @@ class Trial {
       const auto memory = cuda->memory(i);
       if (!step(about(Step::kGpuMemory, {}, gpus[i]), [&] { return memory->allocate(); })) continue;
       if (!in_pod_) load_link(*memory, gpus[i]);
+      step(
+          about(Step::kFabricMemory, {}, gpus[i]), [&] { return memory->share_with_domain(); },
+          Cuda::Memory::kNoDomain);
       for (const auto& [name, nic] : nics) try_pair(*memory, gpus[i], name, *nic);
     }
   }

@@ -150,6 +150,8 @@ Status write_kept(const std::filesystem::path& file, const std::string& machine,
   if (machine.empty() || report.in_pod || !report.taken) return {};
   json document{{"version", 1}, {"machine", machine}, {"attempts", json::array()}};
   for (auto attempt : report.attempts) {
+    // Whether a domain is up changes without a boot.
+    if (attempt.step == Step::kFabricMemory) continue;
     if (attempt.gpu.empty() || (attempt.outcome != Outcome::kDone && attempt.outcome != Outcome::kRefused) ||
         !proved(report, attempt.gpu)) {
       continue;

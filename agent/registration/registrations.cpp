@@ -13,9 +13,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 10> kSteps{"devices",       "open",     "host-memory", "port",
-                                                  "dmabuf-driver", "gpus",     "gpu-memory",  "dmabuf",
-                                                  "peer-memory",   "link-load"};
+constexpr std::array<std::string_view, 11> kSteps{"devices",       "open",      "host-memory",  "port",
+                                                  "dmabuf-driver", "gpus",      "gpu-memory",   "dmabuf",
+                                                  "peer-memory",   "link-load", "fabric-memory"};
 constexpr std::array<std::string_view, 4> kOutcomes{"done", "refused", "hung", "not-tried"};
 constexpr std::size_t kMaxText = 512;
 
@@ -61,8 +61,7 @@ bool any_failed(const Registrations& registrations) {
   const auto& all = registrations.attempts;
   return std::any_of(all.begin(), all.end(), [&](const Attempt& attempt) {
     if (attempt.outcome == Outcome::kHung) return true;
-    const bool told_only = attempt.step == Step::kDmaBufDriver || attempt.step == Step::kPort;
-    if (attempt.outcome != Outcome::kRefused || told_only) return false;
+    if (attempt.outcome != Outcome::kRefused || only_tells(attempt.step)) return false;
     if (attempt.step != Step::kDmaBuf && attempt.step != Step::kPeerMemory) return true;
     const Step other = attempt.step == Step::kDmaBuf ? Step::kPeerMemory : Step::kDmaBuf;
     return std::none_of(all.begin(), all.end(), [&](const Attempt& way) {

@@ -28,7 +28,13 @@ enum class Step {
   kDmaBuf,        // register that with a NIC as dma-buf
   kPeerMemory,    // register that with a NIC by its pointer, which takes a peer memory module
   kLinkLoad,      // copy to a GPU for a moment, and read its PCIe link: an idle GPU lowers it
+  kFabricMemory,  // export memory of a GPU to its NVLink domain and import it again, as NCCL does before it uses one
 };
+
+/// A refusal of these tells something and is no failure by itself.
+constexpr bool only_tells(Step step) {
+  return step == Step::kDmaBufDriver || step == Step::kPort || step == Step::kFabricMemory;
+}
 
 enum class Outcome { kDone, kRefused, kHung, kNotTried };
 

@@ -21,6 +21,7 @@ json checks_view(const std::vector<Finding>& findings) {
                {"reads", check.reads},
                {"findings", json::array()}};
     if (verdict == Verdict::kFail || verdict == Verdict::kWarn) entry["remedy"] = check.remedy;
+    if (!check.link.empty()) entry["link"] = check.link;
     for (const auto& finding : findings) {
       if (finding.id != check.id) continue;
       json one{{"status", to_string(finding.verdict)}, {"evidence", finding.evidence}};

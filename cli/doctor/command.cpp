@@ -34,9 +34,11 @@ Result<agent::PciSnapshot> snapshot_of(const DoctorOptions& options) {
 
 /// What was tried, as the options ask; absent when they ask for nothing.
 Result<std::optional<agent::Registrations>> registrations_of(const DoctorOptions& options) {
-  if (options.live && !options.machine.root.empty()) {
+  const auto& [root, nvml, nccl_topo] = options.machine;
+  if (options.live && (!root.empty() || !nccl_topo.empty())) {
     return fail(Code::kInvalid, Origin::kConfig,
-                "--live uses the devices of this machine, and --root " + options.machine.root +
+                "--live uses the devices of this machine, and " +
+                    (nccl_topo.empty() ? "--root " + root : "--nccl-topo " + nccl_topo) +
                     " is another: leave one of them out, or give --registrations with that machine's report");
   }
   if (options.live) {
@@ -61,12 +63,6 @@ Result<std::optional<agent::Registrations>> registrations_of(const DoctorOptions
 
 int doctor_command(const DoctorOptions& options, std::ostream& out, std::ostream& err) {
   constexpr int kExitInput = 2;
-  const auto root = open_root(options.machine);
-  auto library = root ? open_gpus(options.machine) : std::unexpected(root.error());
-  if (!library) {
-    err << "paceline doctor: " << library.error().message << "\n";
-    return kExitInput;
-  }
   auto registrations = registrations_of(options);
   if (!registrations) {
     err << "paceline doctor: " << registrations.error().message << "\n";
@@ -81,9 +77,16 @@ int doctor_command(const DoctorOptions& options, std::ostream& out, std::ostream
   const auto ages = agent::ages_text({options.pci_config, options.registrations}, looked, SystemClock().wall());
   if (!ages.empty()) err << "looked at before: " << ages << "\n";
   if (*registrations && !(*registrations)->problem.empty()) err << "warning: " << (*registrations)->problem << "\n";
-  const auto hardware = agent::probe_hardware(*root, **library);
+  const auto machine = look_at(options.machine);
+  if (!machine) {
+    err << "paceline doctor: " << machine.error().message << "\n";
+    return kExitInput;
+  }
+  const agent::Hardware& hardware = machine->hardware;
   if (!hardware.gpu.problem.empty()) err << "warning: " << hardware.gpu.problem << "\n";
-  const agent::Node node(hardware, agent::read_settings(*root, hardware, *snapshot), {}, std::move(*registrations));
+  agent::Settings settings;
+  if (machine->root) settings = agent::read_settings(*machine->root, hardware, *snapshot);
+  const agent::Node node(hardware, std::move(settings), {}, std::move(*registrations));
   const auto findings = agent::run_checks(node);
   if (options.json) {
     out << agent::checks_view(findings).dump(2, ' ', true, nlohmann::json::error_handler_t::replace) << "\n";

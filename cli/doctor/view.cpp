@@ -58,7 +58,12 @@ std::string trouble_text(const std::vector<Finding>& findings, Verdict verdict, 
     const Row& row = rows[i];
     text += column(word, 6) + column(row.first->id, kIdWidth) + subjects_text(row) + row.first->evidence + "\n";
     const bool last = i + 1 == rows.size() || rows[i + 1].first->id != row.first->id;
-    if (last && !row.first->remedy.empty()) text += std::string(6, ' ') + "remedy: " + row.first->remedy + "\n";
+    if (last && !row.first->remedy.empty()) {
+      const agent::Check* check = agent::find_check(row.first->id);
+      text += std::string(6, ' ') + "remedy: " + row.first->remedy + "\n";
+      if (check != nullptr && !check->link.empty())
+        text += std::string(6, ' ') + "see: " + std::string(check->link) + "\n";
+    }
   }
   return text;
 }

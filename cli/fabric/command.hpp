@@ -13,7 +13,6 @@ namespace paceline::cli {
 struct FabricOptions {
   bool json = false;
   MachineOptions machine;
-  std::string nccl_topo;  // a topology file instead of sysfs
   bool export_nccl_topo = false;
   std::string record;  // folder to write
 };

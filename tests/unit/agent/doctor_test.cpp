@@ -4,8 +4,11 @@
 
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -66,6 +69,45 @@ TEST_P(GoldenDoctor, SaysTheSameOfARecording) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenDoctor,
                          testing::Values("dgx-h100-like", "dgx-h100-broken", "dgx-a100-like", "gb200-like",
                                          "two-socket-pcie", "cloud-vm-gpu", "cloud-vm-rdma", "cloud-vm", "nothing"));
+
+/// The status of each check in doctor's JSON.
+std::map<std::string, std::string> statuses(const Answer& answer) {
+  std::map<std::string, std::string> found;
+  const json document = json::parse(answer.out);
+  for (const auto& check : document["checks"]) found[check["id"]] = check["status"];
+  return found;
+}
+
+/// What a topology file tells is judged as it is on the machine; what it does not tell is unknown, and nothing is worse than there.
+TEST_P(GoldenDoctor, TellsOfATopologyFileNoMoreThanIsInIt) {
+  const NodeTree tree(GetParam());
+  tree.write("nvml.json", NodeTree::nvml_json(GetParam()));
+  cli::FabricOptions exported;
+  exported.machine.root = tree.folder().string();
+  exported.export_nccl_topo = true;
+  std::ostringstream topology;
+  std::ostringstream said;
+  ASSERT_EQ(cli::fabric_command(exported, topology, said), 0) << said.str();
+  tree.write("topo.xml", topology.str());
+  cli::DoctorOptions options;
+  options.machine.nccl_topo = (tree.folder() / "topo.xml").string();
+  options.json = true;
+  std::ostringstream out;
+  const int code = cli::doctor_command(options, out, said);
+  const auto here = statuses(doctor(tree.folder(), true));
+  // NCCL lists neither a port that is down nor what board a NIC is: such a NIC is missing in the file.
+  const std::set<std::string> of_missing_nics{"port-state", "port-rate", "gpu-nic-distance"};
+  const bool misses_nics = here.at("port-state") == "fail";
+  int same = 0;
+  for (const auto& [id, status] : statuses({code, out.str(), {}})) {
+    const bool untold = status == "unknown" || status == "skip" || (misses_nics && of_missing_nics.contains(id));
+    EXPECT_TRUE(untold || status == here.at(id)) << id << " is " << status << ", on the machine " << here.at(id);
+    same += untold ? 0 : 1;
+  }
+  if (std::string_view(GetParam()) == "dgx-h100-like") {
+    EXPECT_GE(same, 3) << out.str();
+  }
+}
 
 TEST(DoctorCommand, EndsWithOneOnlyWhereSomethingFails) {
   const NodeTree tree("dgx-a100-like");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library with the CUDA driver's symbols for the child of paceline-probe. FAKE_GPUS are the bus addresses of its GPUs. Calls for rules: init, retain,
-// allocate, copy, supported (1: no dma-buf), export.
+// allocate, copy, supported (1: no dma-buf), export, domain (1: in none), share, import.
 #include <fcntl.h>
 
 #include <cstddef>
@@ -37,8 +37,11 @@ int cuDeviceGetPCIBusId(char* text, int size, int device) {
   return 0;
 }
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
-  if (attribute != 124) return 1;
-  *value = paceline::agent::fake::rule("supported", gpus.at(static_cast<std::size_t>(device - 10))) == 0 ? 1 : 0;
+  if (attribute != 124 && attribute != 128) return 1;
+  *value = paceline::agent::fake::rule(attribute == 124 ? "supported" : "domain",
+                                       gpus.at(static_cast<std::size_t>(device - 10))) == 0
+               ? 1
+               : 0;
   return 0;
 }
 int cuDevicePrimaryCtxRetain(void** context, int device) {
@@ -63,8 +66,34 @@ int cuMemGetHandleForAddressRange(void* handle, std::uint64_t, std::size_t, int 
   *static_cast<int*>(handle) = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   return paceline::agent::fake::rule("export", gpus.at(static_cast<std::size_t>(current)));
 }
+int cuMemGetAllocationGranularity(std::size_t* bytes, const void* properties, int) {
+  // Type, handle types, kind of location, device: a fabric handle of pinned memory of one of these GPUs.
+  const auto* words = static_cast<const int*>(properties);
+  if (words[0] != 1 || words[1] != 8 || words[2] != 1 || words[3] != current + 10) return 1;
+  *bytes = std::size_t{2} << 20U;
+  return 0;
+}
+int cuMemCreate(std::uint64_t* handle, std::size_t size, const void*, unsigned long long) {
+  if (size != std::size_t{2} << 20U) return 1;
+  *handle = 77;
+  return 0;
+}
+int cuMemExportToShareableHandle(void* shareable, std::uint64_t handle, int kind, unsigned long long) {
+  if (handle != 77 || kind != 8) return 1;
+  static_cast<unsigned char*>(shareable)[63] = 42;
+  return paceline::agent::fake::rule("share", gpus.at(static_cast<std::size_t>(current)));
+}
+int cuMemImportFromShareableHandle(std::uint64_t* handle, void* shareable, int kind) {
+  if (static_cast<unsigned char*>(shareable)[63] != 42 || kind != 8) return 1;
+  *handle = 78;
+  return paceline::agent::fake::rule("import", gpus.at(static_cast<std::size_t>(current)));
+}
+int cuMemRelease(std::uint64_t handle) { return handle == 77 || handle == 78 ? 0 : 1; }
 int cuGetErrorName(int code, const char** text) {
-  *text = code == 801 ? "CUDA_ERROR_NOT_SUPPORTED" : code == 100 ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_UNKNOWN";
+  *text = code == 800   ? "CUDA_ERROR_NOT_PERMITTED"
+          : code == 801 ? "CUDA_ERROR_NOT_SUPPORTED"
+          : code == 100 ? "CUDA_ERROR_NO_DEVICE"
+                        : "CUDA_ERROR_UNKNOWN";
   return 0;
 }
 int ncclGetVersion(int* version) {

@@ -92,11 +92,31 @@ std::vector<CheckCase> live_cases() {
                                 i == 3 ? odd : "port 1 MTU 4096 of 4096"});
     return std::optional(found);
   };
+  const auto domain = [](Outcome outcome, const char* why) {
+    Registrations found;
+    found.attempts.push_back({Step::kFabricMemory, "", "0008:01:00.0", outcome, 0, why});
+    return found;
+  };
+  const auto seen_by_agent = [](CheckCase one) {
+    one.change = [](const NodeTree& tree) {
+      tree.remove("proc/2101");
+      tree.write("proc/1/comm", "paceline-agent\n");
+    };
+    return one;
+  };
   auto told_version = told(in_pod(all_tried(kH100, well), {}), {"NCCL_IB_GID_INDEX", "3", "the environment"});
   told_version->nccl_version = 21805;
   Registrations storage = hung;
   storage.attempts[0].nic = "mlx5_99";
+  constexpr const char* kNotPermitted = "cuMemExportToShareableHandle: CUDA_ERROR_NOT_PERMITTED";
   return {
+      row("imex", Verdict::kPass, "memory of 1 GPUs was exported", kTray, domain(Outcome::kDone, "")),
+      row("imex", Verdict::kFail, kNotPermitted, kTray, domain(Outcome::kRefused, kNotPermitted)),
+      row("imex", Verdict::kFail, "no answer", kTray, domain(Outcome::kHung, "no answer within 30 s")),
+      seen_by_agent(row("imex", Verdict::kWarn, "restart its agent to look again", kTray,
+                        domain(Outcome::kRefused, kNotPermitted))),
+      row("imex", Verdict::kUnknown, "nvidia-imex runs here", kTray, domain(Outcome::kNotTried, "processes use it")),
+      row("imex", Verdict::kSkip, "no NVLink domain", kH100, domain(Outcome::kRefused, kNotPermitted)),
       row("dmabuf", Verdict::kPass, "registered for 64 pairs", kH100, all_tried(kH100, no_peer)),
       row("dmabuf", Verdict::kFail, "ibv_reg_mr: Bad address", kH100, all_tried(kH100, neither)),
       row("dmabuf", Verdict::kPass, "registered for 56 pairs", kH100, all_tried(kH100, neither)),

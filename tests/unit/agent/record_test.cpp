@@ -178,7 +178,7 @@ TEST(FabricCommand, ExplainsWhatItShows) {
   options.export_nccl_topo = true;
   tree.write("topo.xml", fabric(options).out);
   cli::FabricOptions topology;
-  topology.nccl_topo = (tree.folder() / "topo.xml").string();
+  topology.machine.nccl_topo = (tree.folder() / "topo.xml").string();
   EXPECT_THAT(fabric(topology).out, HasSubstr("GPU0    X     PHB   SYS   SYS   PIX     SYS     0"));
 }
 
@@ -188,7 +188,7 @@ TEST(FabricCommand, NamesTheOptionThatIsWrong) {
   auto options = at(tree.folder());
   options.machine.nvml = "/nowhere.json";
   EXPECT_THAT(fabric(options).err, HasSubstr("--nvml /nowhere.json cannot be read"));
-  options.nccl_topo = "t.xml";
+  options.machine.nccl_topo = "t.xml";
   const Said both = fabric(options);
   EXPECT_EQ(both.code, 2);
   EXPECT_THAT(both.err, HasSubstr("leave out --root and --nvml"));

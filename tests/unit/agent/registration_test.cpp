@@ -65,8 +65,8 @@ Attempt find(const Registrations& found, Step step, const std::string& nic = {},
 TEST(Registration, TriesEveryPairInBothWays) {
   const auto found = run_child(probe_command());
   EXPECT_EQ(found.problem, "");
-  // Devices; of each NIC open, host memory, port, driver; GPUs; of each GPU its memory, its link and two ways to two NICs.
-  EXPECT_EQ(found.attempts.size(), 1U + 2 * 4 + 1 + 2 * (1 + 1 + 2 * 2));
+  // Devices; of each NIC open, host memory, port, driver; GPUs; of each GPU its memory, its link, its NVLink domain and two ways to two NICs.
+  EXPECT_EQ(found.attempts.size(), 1U + 2 * 4 + 1 + 2 * (1 + 1 + 1 + 2 * 2));
   EXPECT_EQ(find(found, Step::kPort, "mlx5_0").saw, "port 1 MTU 1024 of 4096");
   for (const auto& attempt : found.attempts) {
     // These GPUs are in no sysfs.
@@ -102,6 +102,22 @@ TEST(Registration, ReadsAGpusLinkUnderLoad) {
   // In a job's pod time is not spent on it.
   const FakeDrivers pod("PACELINE_JOB_NAME", "resnet");
   for (const auto& attempt : run_child(command).attempts) EXPECT_NE(attempt.step, Step::kLinkLoad);
+}
+
+TEST(Registration, SharesAGpusMemoryWithItsNvlinkDomain) {
+  EXPECT_EQ(find(run_child(probe_command()), Step::kFabricMemory, "", kGpu0).outcome, Outcome::kDone);
+  {
+    const FakeDrivers drivers("FAKE_RULES", "share 0000:1B:00.0 800;import 0000:43:00.0 801");
+    const auto found = run_child(probe_command());
+    EXPECT_EQ(find(found, Step::kFabricMemory, "", kGpu0).why,
+              "cuMemExportToShareableHandle: CUDA_ERROR_NOT_PERMITTED");
+    EXPECT_EQ(find(found, Step::kFabricMemory, "", "0000:43:00.0").why,
+              "cuMemImportFromShareableHandle: CUDA_ERROR_NOT_SUPPORTED");
+    // A GPU may know domains on a node that is in none: the check judges, not the probe.
+    EXPECT_FALSE(any_failed(found));
+  }
+  const FakeDrivers none("FAKE_RULES", "domain * 1");
+  EXPECT_EQ(find(run_child(probe_command()), Step::kFabricMemory, "", kGpu0).outcome, Outcome::kNotTried);
 }
 
 TEST(Registration, OneWayIsEnough) {
@@ -338,7 +354,7 @@ TEST(RegistrationProgram, EndsAsItsReportSays) {
   const NodeTree place("nothing");
   const ProbeRun good = run_probe(place, PACELINE_FAKE_IBVERBS);
   EXPECT_EQ(good.code, 0);
-  EXPECT_EQ(read_registrations(good.report).value().attempts.size(), 22U);
+  EXPECT_EQ(read_registrations(good.report).value().attempts.size(), 24U);
   {
     const FakeDrivers drivers("FAKE_RULES", "host mlx5_1 12");
     const ProbeRun bad = run_probe(place, PACELINE_FAKE_IBVERBS);
