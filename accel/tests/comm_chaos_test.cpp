@@ -4,10 +4,12 @@
 #include <sched.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <set>
+#include <sstream>
 
 #include "check.hpp"
 #include "comm_world.hpp"
@@ -137,20 +139,46 @@ void strikes(uint32_t seed, int signal) {
 
 bool runs(const std::string& command) { return std::system((command + " 2>/dev/null").c_str()) == 0; }
 
-// Two hosts that are network namespaces, with a cable between them, which is pulled. 0: all survivors named one of the other side; 77:
-// this machine lets the test make no networks.
-int pulls_the_cable(uint32_t seed) {
-  SharedFlag rounds;
+// Two hosts that are network namespaces, with cables between them: the addresses are those of each side, by cable.
+constexpr std::array<std::array<const char*, 2>, 2> kCables{
+    {{"192.0.2.1", "192.0.2.2"}, {"198.51.100.1", "198.51.100.2"}}};
+
+std::string addresses_of(std::size_t side, std::size_t cables) {
+  std::string text;
+  for (std::size_t cable = 0; cable < cables; ++cable)
+    text += (cable > 0 ? "," : "") + std::string(kCables[cable][side]);
+  return text;
+}
+
+std::string device_of(std::size_t side, std::size_t cable) {
+  return "side" + std::to_string(side) + "cable" + std::to_string(cable);
+}
+
+bool brings_up(std::size_t side, std::size_t cables) {
+  bool good = runs("ip link set lo up");
+  for (std::size_t cable = 0; cable < cables; ++cable)
+    good = runs("ip addr add " + std::string(kCables[cable][side]) + "/24 dev " + device_of(side, cable) +
+                " && ip link set " + device_of(side, cable) + " up") &&
+           good;
+  return good;
+}
+
+constexpr int kNoNetworks = 77;  // this machine lets the test make none
+
+// Ranks 0 and 1 on the near side, 2 and 3 on the far one, each doing `body`; `meanwhile` is done on the near side. 0 where all were good.
+int across_cables(std::size_t cables, const std::string& plan, const std::function<bool(Member&)>& body,
+                  const std::function<bool()>& meanwhile) {
   SharedFlag settled;
   SharedStore store;
-  const Shape shape{.hosts = {0, 0, 1, 1}, .plan = kMixed, .silence_ms = 4000, .addresses = {"192.0.2.1", "192.0.2.2"}};
+  const Shape shape{.hosts = {0, 0, 1, 1},
+                    .plan = plan,
+                    .silence_ms = 4000,
+                    .addresses = {addresses_of(0, cables), addresses_of(1, cables)}};
   const auto rank_of = [&](uint32_t rank) {
     const pid_t child = ::fork();
     if (child != 0) return child;
     Member member = join(store, shape, rank);
-    const std::set<int32_t> others = rank < 2 ? std::set<int32_t>{2, 3} : std::set<int32_t>{0, 1};
-    const bool good =
-        well(member.code == PACELINE_OK, member.error) && goes_on_until_it_names(member, seed, others, rounds);
+    const bool good = well(member.code == PACELINE_OK, member.error) && body(member);
     paceline_comm_destroy(member.comm);
     ::_exit(good ? 0 : 1);
   };
@@ -162,31 +190,109 @@ int pulls_the_cable(uint32_t seed) {
     }
     return good;
   };
-  if (::unshare(::geteuid() == 0 ? CLONE_NEWNET : CLONE_NEWNET | CLONE_NEWUSER) != 0) return 77;
+  if (::unshare(::geteuid() == 0 ? CLONE_NEWNET : CLONE_NEWNET | CLONE_NEWUSER) != 0) return kNoNetworks;
   const pid_t far = ::fork();
   if (far == 0) {
     settled.value.store(::unshare(CLONE_NEWNET) == 0 ? 1 : 9);
     while (settled.value.load() == 1) ::usleep(500);
-    if (settled.value.load() == 9) ::_exit(77);
-    const bool up = runs("ip addr add 192.0.2.2/24 dev wire1 && ip link set lo up && ip link set wire1 up");
+    if (settled.value.load() == 9) ::_exit(kNoNetworks);
+    const bool up = brings_up(1, cables);
     settled.value.store(up ? 3 : 9);
     ::_exit(up && all_well({rank_of(2), rank_of(3)}) ? 0 : 1);
   }
   while (settled.value.load() == 0) ::usleep(500);
-  const bool made = settled.value.load() == 1 &&
-                    runs("ip link add wire0 type veth peer name wire1 netns " + std::to_string(far)) &&
-                    runs("ip addr add 192.0.2.1/24 dev wire0 && ip link set lo up && ip link set wire0 up");
+  bool made = settled.value.load() == 1;
+  for (std::size_t cable = 0; cable < cables; ++cable)
+    made = made && runs("ip link add " + device_of(0, cable) + " type veth peer name " + device_of(1, cable) +
+                        " netns " + std::to_string(far));
+  made = made && brings_up(0, cables);
   settled.value.store(made ? 2 : 9);
   while (settled.value.load() == 2) ::usleep(500);
   if (settled.value.load() == 9) {
     ::waitpid(far, nullptr, 0);
-    return 77;
+    return kNoNetworks;
   }
   const std::vector<pid_t> near{rank_of(0), rank_of(1)};
-  wait_for(rounds, 40 + seed % 40);
-  const bool pulled = runs("ip link set wire0 down");
+  const bool done = meanwhile();
   const bool here = all_well(near);
-  return all_well({far}) && here && pulled ? 0 : 1;
+  return all_well({far}) && here && done ? 0 : 1;
+}
+
+// In a process of its own, whose networks end with it.
+int apart(const std::function<int()>& work) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(work());
+  int status = 0;
+  CHECK(::waitpid(child, &status, 0) == child && WIFEXITED(status));
+  if (WEXITSTATUS(status) == kNoNetworks) std::cerr << "left out: no network namespaces here\n";
+  return WEXITSTATUS(status);
+}
+
+// The only cable is pulled: all survivors name one of the other side.
+int pulls_the_cable(uint32_t seed) {
+  SharedFlag rounds;
+  const auto body = [&](Member& member) {
+    const std::set<int32_t> others = member.rank < 2 ? std::set<int32_t>{2, 3} : std::set<int32_t>{0, 1};
+    return goes_on_until_it_names(member, seed, others, rounds);
+  };
+  return across_cables(1, kMixed, body, [&] {
+    wait_for(rounds, 40 + seed % 40);
+    return runs("ip link set " + device_of(0, 0) + " down");
+  });
+}
+
+// The second of two is: who is on the other side is still heard through the first. All name the same rank, and the address that was cut.
+int pulls_one_of_two_cables() {
+  SharedFlag rounds;
+  const auto body = [&](Member& member) {
+    std::vector<float> data(500'000, 1.0F);
+    while (paceline_comm_allreduce(member.comm, data.data(), data.size(), PACELINE_COMM_F32) == PACELINE_OK)
+      rounds.value.fetch_add(1);
+    const std::string why = member.why();
+    return well(why.find(" broke: ") != std::string::npos && why.find("(from 198.51.100.") != std::string::npos,
+                "rank " + std::to_string(member.rank) + ": " + why);
+  };
+  return across_cables(2, "", body, [&] {
+    wait_for(rounds, 40);
+    return runs("ip link set " + device_of(0, 1) + " down");
+  });
+}
+
+uint64_t sent_through(const std::string& device) {
+  std::ifstream lines("/proc/self/net/dev");
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name;
+    uint64_t value = 0;
+    words >> name;
+    for (int field = 0; field < 9; ++field) words >> value;
+    if (name == device + ":") return value;
+  }
+  return 0;
+}
+
+// What a host sends is what the bound says, half of it over each of two cables.
+int fills_two_cables(const std::string& plan, double bound) {
+  constexpr uint64_t kCount = 1'000'000;
+  constexpr int kTimes = 8;
+  SharedFlag rounds;
+  const auto body = [&](Member& member) {
+    bool good = true;
+    for (int i = 0; i < kTimes; ++i) good = sums(member, kCount) && good;
+    rounds.value.fetch_add(1);
+    wait_for(rounds, 5);  // until it has been counted
+    return good;
+  };
+  return across_cables(2, plan, body, [&] {
+    wait_for(rounds, 4);
+    const auto first = static_cast<double>(sent_through(device_of(0, 0)));
+    const auto second = static_cast<double>(sent_through(device_of(0, 1)));
+    rounds.value.fetch_add(1);
+    const double wanted = bound * kTimes * kCount * sizeof(int32_t);
+    return well(
+        first + second > wanted && first + second < 1.06 * wanted && std::abs(first - second) < 0.1 * wanted,
+        plan + ": sent " + std::to_string(first) + " and " + std::to_string(second) + " of " + std::to_string(wanted));
+  });
 }
 
 }  // namespace
@@ -214,15 +320,27 @@ CASE(comm_chaos_slow_ranks_are_waited_for) {
 
 CASE(comm_chaos_ranks_that_are_cut_off_are_named) {
   for (uint32_t seed = 1; seed <= draws(); ++seed) {
-    // A process of its own, whose networks end with it.
-    const pid_t child = ::fork();
-    if (child == 0) ::_exit(pulls_the_cable(seed));
-    int status = 0;
-    CHECK(::waitpid(child, &status, 0) == child && WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77) {
-      std::cerr << "left out: no network namespaces here\n";
-      return;
-    }
-    CHECK_EQ(WEXITSTATUS(status), 0);
+    const int code = apart([&] { return pulls_the_cable(seed); });
+    if (code == kNoNetworks) return;
+    CHECK_EQ(code, 0);
+  }
+}
+
+CASE(comm_chaos_ranks_that_lose_one_of_two_devices_are_named) {
+  const auto begin = std::chrono::steady_clock::now();
+  const int code = apart(pulls_one_of_two_cables);
+  if (code == kNoNetworks) return;
+  CHECK_EQ(code, 0);
+  // Silence to notice, and as much again for a better reason to come in; a call's time is 50 seconds.
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(25));
+}
+
+CASE(comm_flows_fill_two_cables_alike) {
+  // A ring over all ranks sends 2(n-1)/n of the array from each host, one over hosts 2(N-1)/N.
+  for (const auto& [plan, bound] :
+       {std::pair("algorithm=flat", 1.5), std::pair("algorithm=hierarchical flows=2", 1.0)}) {
+    const int code = apart([&] { return fills_two_cables(plan, bound); });
+    if (code == kNoNetworks) return;
+    CHECK_EQ(code, 0);
   }
 }

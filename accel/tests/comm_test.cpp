@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "card.hpp"
 #include "check.hpp"
 #include "comm_world.hpp"
 #include "kernels.hpp"
@@ -190,6 +191,77 @@ CASE(comm_collectives_are_exact_over_every_shape_in_few_steps) {
   CHECK_EQ(World::run({.hosts = shapes.back(), .plan = mixed}, body), 0);
 }
 
+CASE(comm_collectives_are_exact_over_any_number_of_flows) {
+  // Fewer of them for some sizes, and all for what is no allreduce.
+  const auto body = [](Member& member) {
+    bool good = all_collectives(member);
+    for (const uint64_t count : {100'003, 300'007, 20'001, 300'007, 5, 100'003})
+      good = sums_exactly(member, PACELINE_COMM_F32, count) && good;
+    return good;
+  };
+  for (const char* plan :
+       {"algorithm=flat flows=1", "algorithm=hierarchical flows=3", "algorithm=flat flows=16",
+        "chunk=65536 choice=0:flat@2,40000:hierarchical/16384@1,200000:hierarchical/65536@3,1000000:flat "
+        "flows=3"})
+    CHECK_EQ(World::run({.hosts = {0, 0, 1, 1, 2}, .plan = plan}, body), 0);
+  // Said twice, in two ways.
+  const auto twice = [](uint32_t flows) {
+    paceline_comm_options options{};
+    options.size = sizeof options;
+    options.ranks = 1;
+    options.flows = flows;
+    options.name = "twice";
+    options.plan = "flows=3";
+    paceline::comm_test::SharedStore store;
+    const paceline_comm_store functions = store.functions();
+    std::array<char, 256> text{};
+    paceline_comm* comm = nullptr;
+    const int code = paceline_comm_create(&options, &functions, &comm, text.data(), text.size());
+    paceline_comm_destroy(comm);
+    return code == PACELINE_OK ? "" : std::string(text.data());
+  };
+  CHECK(twice(3).empty());
+  CHECK(twice(2) == "flows: 2 where the plan says flows=3: give one of them");
+}
+
+CASE(comm_flows_go_over_all_addresses_that_every_rank_has) {
+  const auto told = [](const std::string& words, const std::string& shape) {
+    return [=](Member& member) {
+      std::array<char, 1024> text{};
+      paceline_comm_plan(member.comm, 0, 0, text.data(), text.size());
+      const std::string plan = text.data();
+      paceline_comm_shape(member.comm, text.data(), text.size());
+      const bool none = words.empty() && plan.find('#') == std::string::npos;
+      return expect(none || (!words.empty() && plan.find(words) != std::string::npos), plan) &&
+             expect(text.data() == shape, text.data()) && all_collectives(member);
+    };
+  };
+  const auto over = [](std::vector<std::string> addresses) {
+    return Shape{.hosts = {0, 0, 1, 1}, .plan = "", .addresses = std::move(addresses)};
+  };
+  CHECK_EQ(World::run(over({"127.0.0.1,127.0.0.2", "127.0.0.3,127.0.0.4"}),
+                      told("flows=4 order=0,1,2,3 # flows go over 2 addresses of each rank, here 127.0.0.", "2,2/2")),
+           0);
+  CHECK_EQ(World::run(over({"127.0.0.1,127.0.0.2,127.0.0.5", "127.0.0.3,127.0.0.4,127.0.0.6"}),
+                      told("flows=6 order=0,1,2,3 # flows go over 3 addresses of each rank, here 127.0.0.", "2,2/3")),
+           0);
+  CHECK_EQ(World::run(over({"127.0.0.1", "127.0.0.3"}), told("", "2,2")), 0);
+  // One has fewer, or the same as another host: a bridge that every host has by that address.
+  CHECK_EQ(World::run(over({"127.0.0.9,127.0.0.1,127.0.0.2", "127.0.0.9,127.0.0.3"}), told("of ", "2,2")), 0);
+  using paceline::comm::Card;
+  const auto card = [](const char* host, const std::vector<const char*>& addresses) {
+    Card made;
+    made.host = host;
+    for (const char* address : addresses) made.endpoints.push_back({address, 1});
+    return made;
+  };
+  std::vector<Card> cards{card("a", {"172.17.0.1", "10.0.0.1", "10.1.0.1"}), card("a", {"10.0.0.1", "10.1.0.1"}),
+                          card("b", {"172.17.0.1", "10.0.0.2", "10.1.0.2", "10.2.0.2"})};
+  paceline::comm::pair_endpoints(cards);
+  for (const Card& one : cards) CHECK_EQ(one.endpoints.size(), 2U);
+  CHECK(cards[0].endpoints[0].address == "10.0.0.1" && cards[2].endpoints[1].address == "10.1.0.2");
+}
+
 CASE(comm_sums_are_the_same_bits_on_all_ranks_and_again_and_near_fp64) {
   for (const char* algorithm : {"algorithm=flat", "algorithm=hierarchical", "algorithm=doubling", "algorithm=tree"}) {
     const auto body = [](Member& member) {
@@ -244,7 +316,8 @@ CASE(comm_plans_are_read_and_refused_by_name) {
   for (const std::string text :
        {"algorithm=flat chunk=8192 order=2,0,1",
         "algorithm=hierarchical chunk=65536 choice=0:flat,4096:hierarchical/8192 memory=tcp order=0,1,2",
-        "algorithm=flat chunk=65536 choice=0:tree,4096:doubling,8192:flat"})
+        "algorithm=flat chunk=65536 choice=0:tree,4096:doubling,8192:flat",
+        "algorithm=hierarchical chunk=65536 choice=0:flat@1,4096:hierarchical/8192@3,9000:flat flows=4 memory=tcp"})
     CHECK(paceline::comm::print_plan(*parse_plan(text, 3)) == text);
   CHECK(parse_plan("", 3).has_value() && parse_plan("chunk=8192 # what=is for=readers", 3)->chunk == 8192);
   for (const char* bad : {"algorithm=star",
@@ -266,6 +339,14 @@ CASE(comm_plans_are_read_and_refused_by_name) {
                           "choice=0:hierarchical/2097152",
                           "choice=0:star",
                           "choice=0:tree/4096",
+                          "choice=0:tree@1",
+                          "choice=0:flat@0",
+                          "choice=0:flat@17",
+                          "choice=0:flat@",
+                          "choice=0:hierarchical@2",
+                          "flows=0",
+                          "flows=17",
+                          "flows=two",
                           "choice=0:hierarchical/4097"}) {
     const auto read = parse_plan(bad, 3);
     const std::string value = std::string(bad).substr(0, std::string(bad).find(','));

@@ -14,14 +14,14 @@ using paceline::comm::Way;
 using paceline::comm_test::Member;
 using paceline::comm_test::World;
 
-constexpr Way kFlat{Algorithm::kFlat, 65536};
-constexpr Way kCoarse{Algorithm::kHierarchical, 65536};
-constexpr Way kFine{Algorithm::kHierarchical, 16384};
+constexpr Way kFlat{.algorithm = Algorithm::kFlat, .chunk = 65536};
+constexpr Way kCoarse{.algorithm = Algorithm::kHierarchical, .chunk = 65536};
+constexpr Way kFine{.algorithm = Algorithm::kHierarchical, .chunk = 16384};
 constexpr std::chrono::milliseconds kPlenty{1'000'000};
 
 std::string chosen(const std::function<double(const Way&, double)>& seconds,
                    std::chrono::milliseconds budget = kPlenty) {
-  const auto choices = choose({kFlat, kCoarse, kFine}, budget, [&](const Way& way, std::uint64_t bytes) {
+  const auto choices = choose({kFlat, kCoarse, kFine}, {}, budget, [&](const Way& way, std::uint64_t bytes) {
     return std::optional<double>(seconds(way, static_cast<double>(bytes)));
   });
   return choices ? paceline::comm::print_choices(*choices) : "none";
@@ -56,9 +56,9 @@ CASE(comm_the_quickest_way_is_chosen_for_each_size) {
 }
 
 CASE(comm_ways_for_small_arrays_are_tried_with_small_ones) {
-  constexpr Way kDoubling{Algorithm::kDoubling, 65536};
+  constexpr Way kDoubling{.algorithm = Algorithm::kDoubling, .chunk = 65536};
   std::uint64_t largest = 0;
-  const auto choices = choose({kFlat, kDoubling}, kPlenty, [&](const Way& way, std::uint64_t bytes) {
+  const auto choices = choose({kFlat, kDoubling}, {}, kPlenty, [&](const Way& way, std::uint64_t bytes) {
     if (way == kDoubling) largest = std::max(largest, bytes);
     return std::optional<double>(way == kDoubling ? 1.0 : 2.0);
   });
@@ -66,10 +66,32 @@ CASE(comm_ways_for_small_arrays_are_tried_with_small_ones) {
   CHECK_EQ(largest, 256UL << 10);
   // Where there is no time for larger ones, they do not go that way either.
   const auto slow =
-      choose({kFlat, kCoarse, kDoubling}, std::chrono::milliseconds(1), [&](const Way& way, std::uint64_t) {
+      choose({kFlat, kCoarse, kDoubling}, {}, std::chrono::milliseconds(1), [&](const Way& way, std::uint64_t) {
         return std::optional<double>(way == kDoubling ? 1.0 : way == kCoarse ? 2.0 : 3.0);
       });
   CHECK(slow && paceline::comm::print_choices(*slow) == "0:doubling,8192:hierarchical/65536");
+}
+
+CASE(comm_as_many_flows_are_chosen_as_are_quickest) {
+  std::uint64_t smallest = 1UL << 30;
+  const auto chosen_over = [&](const std::function<double(std::uint32_t, std::uint64_t)>& seconds) {
+    const auto choices = choose({kFlat, kCoarse}, {2, 1}, kPlenty, [&](const Way& way, std::uint64_t bytes) {
+      if (way.flows != 0) smallest = std::min(smallest, bytes);
+      return std::optional<double>((way.algorithm == Algorithm::kFlat ? 2e-3 : 1e-3) * seconds(way.flows, bytes));
+    });
+    return choices ? paceline::comm::print_choices(*choices) : "none";
+  };
+  // One is enough up to a size where two are better, and all from another on.
+  const auto crossing = [](std::uint32_t flows, std::uint64_t bytes) {
+    if (flows == 1) return bytes < (1UL << 20) ? 1.0 : 3.0;
+    return flows == 2 ? 2.0 : bytes < (16UL << 20) ? 3.0 : 1.0;
+  };
+  CHECK(chosen_over(crossing) ==
+        "0:hierarchical/65536,131072:hierarchical/65536@1,524288:hierarchical/65536@2,8388608:hierarchical/65536");
+  CHECK_EQ(smallest, 256UL << 10);
+  // Within the noise all are used.
+  CHECK(chosen_over([](std::uint32_t flows, std::uint64_t) { return flows == 0 ? 1.0 : 0.98; }) ==
+        "0:hierarchical/65536");
 }
 
 CASE(comm_choosing_ends_with_its_budget_and_with_a_failure) {
@@ -83,7 +105,7 @@ CASE(comm_choosing_ends_with_its_budget_and_with_a_failure) {
   CHECK(spent > 0.01 && spent < 3.0);
   int calls = 0;
   const auto failing = [&](const Way&, std::uint64_t) { return ++calls < 3 ? std::optional(1.0) : std::nullopt; };
-  CHECK(!choose({kFlat, kCoarse}, kPlenty, failing).has_value() && calls == 3);
+  CHECK(!choose({kFlat, kCoarse}, {}, kPlenty, failing).has_value() && calls == 3);
 }
 
 CASE(comm_all_ranks_choose_the_same_and_know_it_again) {
@@ -98,6 +120,7 @@ CASE(comm_all_ranks_choose_the_same_and_know_it_again) {
     good = tuned(member, member.rank == 0 ? known : "0:flat") == known && good;
     for (const std::size_t count : {1, 16, 4'999, 5'001, 25'000, 300'000}) good = adds_up(member, count) && good;
     good = tuned(member, "0:hierarchical/2097152").starts_with("0:") && good;
+    good = tuned(member, "0:flat@5") != "0:flat@5" && tuned(member, "0:flat@3") == "0:flat@3" && good;
     Member again =
         paceline::comm_test::join(*member.store, {.hosts = {0, 0, 1, 1, 1}, .plan = plan.data()}, member.rank, "again");
     good = again.code == PACELINE_OK && adds_up(again, 40'000) && good;

@@ -85,6 +85,26 @@ def test_off_unless_asked_and_within_the_class(train: Train) -> None:
     assert len(said) == 2 and "arguments are not those of a tested PyTorch" in said[1], run.output
 
 
+def test_a_device_that_is_not_there_leaves_it_to_pytorch_on_all_ranks(train: Train) -> None:
+    run = train(
+        """
+        os.environ["PACELINE_SOCKET_IFNAME"] = "lo" if os.environ["RANK"] == "0" else "nosuch"
+        """
+        + BEGIN
+        + """
+        fit()
+        """
+        + END,
+        ranks=2,
+        **ASKED,
+    )
+    assert run.code == 0, run.output
+    assert "gradients are communicated by PyTorch: another rank cannot" in run.output, run.output
+    assert (
+        "gradients are communicated by PyTorch: PACELINE_SOCKET_IFNAME: 'nosuch' names no network device" in run.output
+    )
+
+
 def test_an_unmodified_program_trains_over_it(train: Train) -> None:
     run = train(
         BEGIN

@@ -96,6 +96,10 @@ inline constexpr Variable kCommunication{"PACELINE_COMMUNICATION",
 inline constexpr Variable kCommunicationPlan{
     "PACELINE_COMMUNICATION_PLAN",
     "pins how these gradients are summed: what paceline.explain() prints, e.g. algorithm=flat chunk=1048576"};
+inline constexpr Variable kSocketIfname{
+    "PACELINE_SOCKET_IFNAME",
+    "network devices that the library's communicator connects through, all of them, named as NCCL_SOCKET_IFNAME has "
+    "them; default: those that gloo and NCCL are told to use"};
 inline constexpr Variable kCommunicationCompression{"PACELINE_COMMUNICATION_COMPRESSION",
                                                     "FP16, BF16, Int8, TopK:ratio=0.01 or PowerSGD:rank=1,start=1000: "
                                                     "these gradients go in fewer bytes between hosts, where "
@@ -115,8 +119,8 @@ inline constexpr Variable kSimd{"PACELINE_SIMD",
 
 // What a person may set, in a template or around `paceline run`; all others are Paceline's own.
 inline constexpr std::array kUsers{
-    kDisable,   kLibrary,   kOptimizer, kLoader, kCommunication, kCommunicationPlan, kCommunicationCompression,
-    kPrecision, kCudaGraph, kNumerics,  kSimd};
+    kDisable,      kLibrary,   kOptimizer, kLoader,   kCommunication, kCommunicationPlan, kCommunicationCompression,
+    kSocketIfname, kPrecision, kCudaGraph, kNumerics, kSimd};
 
 constexpr bool is_users(std::string_view name) {
   for (const Variable& variable : kUsers)
@@ -166,6 +170,7 @@ inline constexpr std::array kAll{
     kCommunication,
     kCommunicationPlan,
     kCommunicationCompression,
+    kSocketIfname,
     kPrecision,
     kCudaGraph,
     kNumerics,

@@ -54,12 +54,16 @@ struct paceline_comm_options {
   uint32_t size;
   uint32_t rank;
   uint32_t ranks;
-  uint32_t flows;      /* TCP connections for each hop between hosts, 1 to 16; default 2 */
-  const char* name;    /* of this communicator; once only for each store */
-  const char* host;    /* equal for ranks that share memory; default: this boot, this network namespace */
-  const char* address; /* numeric, where peers reach this rank; default: the first address that is up */
+  uint32_t flows;   /* TCP connections for each hop between hosts, 1 to 16; default 4, or a multiple of the addresses */
+  const char* name; /* of this communicator; once only for each store */
+  const char* host; /* equal for ranks that share memory; default: this boot, this network namespace */
+  /*
+   * Numeric, where peers reach this rank; default: the first address that is up. Several, separated by commas, one for each network device
+   * that connections are to go over: the i-th of one rank speaks with the i-th of another.
+   */
+  const char* address;
   const char*
-      plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, choice=, memory=, order=. The same on all ranks */
+      plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, choice=, flows=, memory=, order=. The same on all ranks */
   int32_t silence_ms; /* a peer that says nothing for so long is lost; default 10000, at least 100 */
   int32_t timeout_ms; /* for create, and for each collective to end; default 600000 */
 };

@@ -39,6 +39,20 @@ Address abstract_address(const std::string& name) {
   return address;
 }
 
+std::string local_address(int socket) {
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) != 0) return "";
+  sockaddr_in four{};
+  sockaddr_in6 six{};
+  std::memcpy(&four, &own, sizeof four);
+  std::memcpy(&six, &own, sizeof six);
+  const void* const address = own.ss_family == AF_INET ? static_cast<const void*>(&four.sin_addr) : &six.sin6_addr;
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const char* const printed = ::inet_ntop(own.ss_family, address, text.data(), text.size());
+  return printed == nullptr ? "" : printed;
+}
+
 std::string own_address() {
   ifaddrs* list = nullptr;
   std::string found = "127.0.0.1";

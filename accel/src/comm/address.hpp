@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numeric addresses of sockets, IPv4 and IPv6.
 //
-// Ownership: values. Threads: pure but for own_address, which asks the system. Failure: length 0.
+// Ownership: values. Threads: pure but for own_address and local_address, which ask the system. Failure: length 0.
 #pragma once
 
 #include <arpa/inet.h>
@@ -24,5 +24,6 @@ struct Address {
 Address numeric_address(const std::string& text, std::uint16_t port);
 Address abstract_address(const std::string& name);  // a local socket without a file
 std::string own_address();                          // the first that is up, else loopback
+std::string local_address(int socket);              // of this side of a connection
 
 }  // namespace paceline::comm

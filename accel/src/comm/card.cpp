@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
+#include <utility>
 
 #include "address.hpp"
 #include "memory_file.hpp"
@@ -19,6 +22,8 @@ namespace {
 
 constexpr const char* kVersion = "paceline-comm 1";
 constexpr int kBacklog = 4096;
+constexpr std::size_t kMostEndpoints = 16;  // as many as there may be connections of a hop
+static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
 
 std::unexpected<Error> system_failure(const std::string& what) {
   const int error = errno;
@@ -45,9 +50,31 @@ std::string own_host() {
 
 std::string print(const Card& card) {
   std::ostringstream text;
-  text << kVersion << "\nhost=" << card.host << "\naddress=" << card.address << "\nport=" << card.port
-       << "\nnonce=" << card.nonce << "\ndoor=" << card.door << "\nagreed=" << card.agreed << "\n";
+  text << kVersion << "\nhost=" << card.host;
+  const char* between = "\naddress=";
+  for (const Endpoint& one : card.endpoints) text << std::exchange(between, ",") << one.address;
+  between = "\nport=";
+  for (const Endpoint& one : card.endpoints) text << std::exchange(between, ",") << one.port;
+  text << "\nnonce=" << card.nonce << "\ndoor=" << card.door << "\nagreed=" << card.agreed << "\n";
   return text.str();
+}
+
+std::expected<Fd, Error> listen_at(const std::string& address) {
+  const Address where = numeric_address(address, 0);
+  if (where.length == 0)
+    return std::unexpected(Error{PACELINE_EINVAL, -1, "address: '" + address + "' is no numeric IP address"});
+  Fd door(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!door || ::bind(door.get(), where.get(), where.length) != 0 || ::listen(door.get(), kBacklog) != 0)
+    return system_failure("address: cannot listen on " + address + ": give one of this host's");
+  return door;
+}
+
+// In both families at the same place.
+std::uint16_t port_of(const Fd& door) {
+  sockaddr_in6 bound{};
+  socklen_t length = sizeof bound;
+  ::getsockname(door.get(), reinterpret_cast<sockaddr*>(&bound), &length);
+  return ntohs(bound.sin6_port);
 }
 
 bool parse(const std::string& text, Card& card) {
@@ -60,12 +87,17 @@ bool parse(const std::string& text, Card& card) {
     if (equals != std::string::npos) values[line.substr(0, equals)] = line.substr(equals + 1);
   }
   card.host = values["host"];
-  card.address = values["address"];
-  card.port = static_cast<std::uint16_t>(std::strtoul(values["port"].c_str(), nullptr, 10));
+  std::istringstream addresses(values["address"]);
+  std::istringstream ports(values["port"]);
+  std::string port;
+  for (Endpoint one; std::getline(addresses, one.address, ',') && std::getline(ports, port, ',');) {
+    one.port = static_cast<std::uint16_t>(std::strtoul(port.c_str(), nullptr, 10));
+    card.endpoints.push_back(one);
+  }
   card.nonce = values["nonce"];
   card.door = values["door"];
   card.agreed = values["agreed"];
-  return card.port != 0 && card.nonce.size() == 32;
+  return !card.endpoints.empty() && card.nonce.size() == 32;
 }
 
 }  // namespace
@@ -93,33 +125,42 @@ std::expected<std::string, Error> read_key(const Store& store, const std::string
   return std::string(value.data(), size);
 }
 
-std::expected<Doors, Error> open_doors(Card& card) {
+std::expected<Doors, Error> open_doors(Card& card, const std::string& addresses) {
   if (card.host.empty()) card.host = own_host();
-  if (card.address.empty()) card.address = own_address();
   card.nonce = random_name();
   card.door = "paceline-comm-" + random_name();
   if (card.nonce.empty()) return system_failure("random bytes");
 
-  const Address where = numeric_address(card.address, 0);
-  if (where.length == 0)
-    return std::unexpected(Error{PACELINE_EINVAL, -1, "address: '" + card.address + "' is no numeric IP address"});
   Doors doors;
-  doors.tcp = Fd(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!doors.tcp || ::bind(doors.tcp.get(), where.get(), where.length) != 0 || ::listen(doors.tcp.get(), kBacklog) != 0)
-    return system_failure("address: cannot listen on " + card.address + ": give one of this host's");
-  sockaddr_storage bound{};
-  socklen_t length = sizeof bound;
-  if (::getsockname(doors.tcp.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0)
-    return system_failure("getsockname");
-  sockaddr_in four{};
-  sockaddr_in6 six{};
-  std::memcpy(&four, &bound, sizeof four);
-  std::memcpy(&six, &bound, sizeof six);
-  card.port = ntohs(bound.ss_family == AF_INET ? four.sin_port : six.sin6_port);
-
+  std::istringstream list(addresses.empty() ? own_address() : addresses);
+  for (std::string one; std::getline(list, one, ',');) {
+    auto door = listen_at(one);
+    if (!door) return std::unexpected(door.error());
+    card.endpoints.push_back({one, port_of(*door)});
+    doors.tcp.push_back(std::move(*door));
+  }
+  if (card.endpoints.empty() || card.endpoints.size() > kMostEndpoints)
+    return std::unexpected(Error{PACELINE_EINVAL, -1,
+                                 "address: '" + addresses + "': give 1 to " + std::to_string(kMostEndpoints) +
+                                     " numeric IP addresses, separated by commas"});
   doors.memory = listen_local(card.door);
   if (!doors.memory) card.door.clear();
   return doors;
+}
+
+void pair_endpoints(std::vector<Card>& cards) {
+  std::map<std::string, std::set<std::string>> hosts;  // that have an address
+  for (const Card& card : cards)
+    for (const Endpoint& one : card.endpoints) hosts[one.address].insert(card.host);
+  std::size_t least = cards.front().endpoints.size();
+  for (Card& card : cards) {
+    const Endpoint first = card.endpoints.front();
+    std::erase_if(card.endpoints, [&](const Endpoint& one) { return hosts[one.address].size() > 1; });
+    // All of them: hosts that are only called so.
+    if (card.endpoints.empty()) card.endpoints.push_back(first);
+    least = std::min(least, card.endpoints.size());
+  }
+  for (Card& card : cards) card.endpoints.resize(least);
 }
 
 std::expected<std::vector<Card>, Error> exchange(const Store& store, std::uint32_t rank, std::uint32_t ranks,

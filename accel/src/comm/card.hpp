@@ -21,17 +21,22 @@ struct Error {
   std::string text;
 };
 
-struct Card {
-  std::string host;
+// Where a rank listens: one for each network device that it is to use.
+struct Endpoint {
   std::string address;
   std::uint16_t port = 0;
+};
+
+struct Card {
+  std::string host;
+  std::vector<Endpoint> endpoints;
   std::string nonce;   // shown by who connects: it has read the store
   std::string door;    // abstract name of the socket that memory is handed over at; empty where there is none
   std::string agreed;  // what must be the same on all ranks
 };
 
 struct Doors {
-  Fd tcp;
+  std::vector<Fd> tcp;  // one for each endpoint
   Fd memory;
 };
 
@@ -40,8 +45,12 @@ struct Store {
   std::string name;
 };
 
-// Opens the sockets, the one for memory where the system has it, and fills in the card's rest; `card.host` and `card.address` may be empty: found out.
-std::expected<Doors, Error> open_doors(Card& card);
+// Opens the sockets, the one for memory where the system has it, and fills in the card's rest. `card.host` may be empty: found out.
+// `addresses`: numeric, separated by commas; none: found out.
+std::expected<Doors, Error> open_doors(Card& card, const std::string& addresses);
+// Leaves every card as many endpoints as the one that has fewest: the i-th of one rank speaks with the i-th of another. Of several, those
+// that also another host has are no way to either (the bridge of a container engine). The same on all ranks.
+void pair_endpoints(std::vector<Card>& cards);
 // One small text of a rank, by the key's last words.
 std::expected<void, Error> tell(const Store& store, const std::string& key, const std::string& text);
 std::expected<std::string, Error> read_key(const Store& store, const std::string& key, std::uint32_t rank,

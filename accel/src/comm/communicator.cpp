@@ -49,14 +49,35 @@ std::expected<Place, Error> settle(const Store& store, std::uint32_t rank, Plan&
   return place;
 }
 
+// As many over each: the slowest has its share of a stripe like the others.
+std::uint32_t flows_over(std::size_t endpoints) {
+  constexpr std::size_t kLeast = 4;  // what a network gives one connection is often less than what it has
+  return static_cast<std::uint32_t>(
+      std::min<std::size_t>((kLeast + endpoints - 1) / endpoints * endpoints, kMostFlows));
+}
+
+std::string note_of(const std::vector<Endpoint>& endpoints, std::size_t own) {
+  std::string note;
+  if (endpoints.size() > 1) {
+    note += " # flows go over " + std::to_string(endpoints.size()) + " addresses of each rank, here";
+    for (const Endpoint& one : endpoints) note += " " + one.address;
+  }
+  if (own > endpoints.size())
+    note += " # " + std::to_string(endpoints.size()) + " of " + std::to_string(own) +
+            " addresses used: others are also another host's, or a rank has fewer";
+  return note;
+}
+
 }  // namespace
 
-Communicator::Communicator(const Options& options, Plan plan, bool pinned, Topology topology, std::string note)
+Communicator::Communicator(const Options& options, Plan plan, bool pinned, Topology topology, std::size_t endpoints,
+                           std::string note)
     : options_(options),
       plan_(std::move(plan)),
       pinned_(pinned),
       note_(std::move(note)),
-      topology_(std::move(topology)) {}
+      topology_(std::move(topology)),
+      endpoints_(endpoints) {}
 
 Communicator::~Communicator() {
   if (!queue_.idle()) give_up("it left while collectives were under way");
@@ -70,19 +91,28 @@ std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(const O
   const auto deadline = Clock::now() + options.timeout;
   auto plan = parse_plan(options.plan, options.ranks);
   if (!plan) return std::unexpected(Error{PACELINE_EINVAL, -1, plan.error()});
-  Card card{.host = options.host, .address = options.address, .nonce = {}, .door = {}, .agreed = {}};
+  if (plan->flows != 0 && options.flows != 0 && plan->flows != options.flows)
+    return std::unexpected(Error{PACELINE_EINVAL, -1,
+                                 "flows: " + std::to_string(options.flows) + " where the plan says flows=" +
+                                     std::to_string(plan->flows) + ": give one of them"});
+  if (plan->flows == 0) plan->flows = options.flows;
+  Card card{.host = options.host, .endpoints = {}, .nonce = {}, .door = {}, .agreed = {}};
   card.agreed = std::to_string(options.ranks) + " ranks, " + print_plan(*plan) +
-                " flows=" + std::to_string(options.flows) + " silence_ms=" + std::to_string(options.silence.count());
-  auto doors = open_doors(card);
+                " silence_ms=" + std::to_string(options.silence.count());
+  auto doors = open_doors(card, options.address);
   if (!doors) return std::unexpected(doors.error());
   const bool pinned = plan->algorithm != Algorithm::kAuto;
   const Store named{store, options.name};
   auto cards = comm::exchange(named, options.rank, options.ranks, card, deadline);
   if (!cards) return std::unexpected(cards.error());
+  pair_endpoints(*cards);
+  const std::vector<Endpoint> endpoints = (*cards)[options.rank].endpoints;
+  if (plan->flows == 0) plan->flows = flows_over(endpoints.size());
   auto place = settle(named, options.rank, *plan, *cards, doors->memory, deadline);
   if (!place) return std::unexpected(place.error());
-  std::unique_ptr<Communicator> made(
-      new Communicator(options, std::move(*plan), pinned, std::move(place->topology), std::move(place->note)));
+  if (plan->flows != 0) place->note += note_of(endpoints, doors->tcp.size());
+  std::unique_ptr<Communicator> made(new Communicator(options, std::move(*plan), pinned, std::move(place->topology),
+                                                      endpoints.size(), std::move(place->note)));
   if (auto connected = made->connect(*cards, *doors, std::move(place->region), deadline); !connected)
     return std::unexpected(connected.error());
   std::vector<bool> near(options.ranks);
@@ -97,7 +127,7 @@ std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(const O
 std::expected<void, Error> Communicator::connect(const std::vector<Card>& cards, const Doors& doors,
                                                  std::unique_ptr<Region> region, Clock::time_point deadline) {
   const bool hierarchical = plan_.algorithm == Algorithm::kHierarchical;
-  auto wires = meet(topology_, cards, doors.tcp, options_.flows, hierarchical, deadline);
+  auto wires = meet(topology_, cards, doors.tcp, plan_.flows, hierarchical, deadline);
   if (!wires) return std::unexpected(wires.error());
   for (const auto* files : {&wires->to_next, &wires->from_previous, &wires->lane_to_next, &wires->lane_from_previous})
     for (const Fd& file : *files) descriptors_.push_back(file.get());
@@ -149,7 +179,7 @@ std::string Communicator::plan() const {
 std::string Communicator::shape() const {
   std::string text;
   for (const auto& group : topology_.groups) text += (text.empty() ? "" : ",") + std::to_string(group.size());
-  return text;
+  return endpoints_ > 1 ? text + "/" + std::to_string(endpoints_) : text;
 }
 
 Error Communicator::error() const {
@@ -243,6 +273,7 @@ int Communicator::call_now(Kind kind, std::uint64_t count, Type type, std::uint6
       .sequence = ++sequence_, .kind = kind, .type = static_cast<std::uint32_t>(type), .count = count, .root = root};
   if (ranks() == 1) return PACELINE_OK;
   if (!watch_->begin(call, Clock::now() + options_.timeout)) return PACELINE_COMM_EPEER;
+  stripe(0);
   // Nothing to move is no reason not to notice that others have.
   const bool done = count == 0 || work(call);
   watch_->end();
@@ -253,7 +284,13 @@ bool Communicator::sum_up(const Call& call, std::byte* data, std::uint64_t count
   return sum_as(way_of(plan_, count * size_of(type)), call, data, count, type);
 }
 
+void Communicator::stripe(std::uint32_t flows) {
+  for (Ring* const ring : {ring_.get(), lane_.get()})
+    if (ring != nullptr) ring->stripe(flows);
+}
+
 bool Communicator::sum_as(const Way& way, const Call& call, std::byte* data, std::uint64_t count, Type type) {
+  stripe(way.flows);
   if (way.algorithm == Algorithm::kHierarchical) return stage_->allreduce(call, type, data, count, way.chunk);
   if (way.algorithm == Algorithm::kDoubling) return sum_doubling(call, data, count, type);
   if (way.algorithm == Algorithm::kTree) return sum_tree(call, data, count, type);
@@ -267,14 +304,16 @@ int Communicator::allreduce(std::byte* data, std::uint64_t count, Type type) {
 }
 
 std::optional<std::vector<Choice>> Communicator::measure(std::chrono::milliseconds budget) {
-  std::vector<Way> candidates{{Algorithm::kFlat, plan_.chunk}};
-  candidates.push_back({Algorithm::kDoubling, plan_.chunk});
-  candidates.push_back({Algorithm::kTree, plan_.chunk});
+  std::vector<Way> candidates;
+  for (const Algorithm one : {Algorithm::kFlat, Algorithm::kDoubling, Algorithm::kTree})
+    candidates.push_back({.algorithm = one, .chunk = plan_.chunk});
   for (std::uint64_t chunk = plan_.chunk;
        stage_ != nullptr && chunk >= std::max(plan_.chunk / 16, kLeastChunk) && chunk % 64 == 0; chunk /= 4)
-    candidates.push_back({Algorithm::kHierarchical, chunk});
+    candidates.push_back({.algorithm = Algorithm::kHierarchical, .chunk = chunk});
+  std::vector<std::uint32_t> fewer;
+  for (std::uint32_t flows = plan_.flows / 2; flows > 0; flows /= 2) fewer.push_back(flows);
   std::vector<float> data(kLargestTrial / sizeof(float));
-  return choose(candidates, budget, [&](const Way& way, std::uint64_t bytes) -> std::optional<double> {
+  return choose(candidates, fewer, budget, [&](const Way& way, std::uint64_t bytes) -> std::optional<double> {
     // Small ones are over before a clock is sure of it.
     const int times = static_cast<int>(std::clamp<std::uint64_t>((256UL << 10) / bytes, 1, 6));
     if (barrier() != PACELINE_OK) return std::nullopt;
@@ -295,7 +334,7 @@ std::expected<std::string, int> Communicator::tune(const std::string& known, std
   if (ranks() == 1) return "0:flat";
   if (pinned_ && stage_ == nullptr) {
     const std::lock_guard lock(mutex_);
-    return print_choices(plan_.choices.empty() ? std::vector<Choice>{{0, {plan_.algorithm, plan_.chunk}}}
+    return print_choices(plan_.choices.empty() ? std::vector<Choice>{{0, {plan_.algorithm, plan_.chunk, 0}}}
                                                : plan_.choices);
   }
   // What rank 0 knows, all use, or all measure.
@@ -315,7 +354,7 @@ std::expected<std::string, int> Communicator::tune(const std::string& known, std
 }
 
 int Communicator::meet_all() {
-  const Way way{stage_ != nullptr ? Algorithm::kHierarchical : Algorithm::kFlat, plan_.chunk};
+  const Way way{stage_ != nullptr ? Algorithm::kHierarchical : Algorithm::kFlat, plan_.chunk, 0};
   std::int32_t one = 1;
   return call(Kind::kBarrier, 1, Type::kI32, 0,
               [&](const Call& call) { return sum_as(way, call, reinterpret_cast<std::byte*>(&one), 1, Type::kI32); });

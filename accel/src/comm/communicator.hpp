@@ -29,7 +29,7 @@ namespace paceline::comm {
 struct Options {
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
-  std::uint32_t flows = 2;
+  std::uint32_t flows = 0;  // of a plan that says nothing of them
   std::string name;
   std::string host;
   std::string address;
@@ -96,11 +96,12 @@ class Communicator {
   std::uint32_t rank() const { return topology_.rank; }
   std::uint32_t ranks() const { return topology_.ranks(); }
   std::string plan() const;
-  std::string shape() const;  // ranks of each host
+  std::string shape() const;  // ranks of each host, and behind / how many addresses they use, if several
   Error error() const;
 
  private:
-  Communicator(const Options& options, Plan plan, bool pinned, Topology topology, std::string note);
+  Communicator(const Options& options, Plan plan, bool pinned, Topology topology, std::size_t endpoints,
+               std::string note);
   std::expected<void, Error> connect(const std::vector<Card>& cards, const Doors& doors, std::unique_ptr<Region> region,
                                      Clock::time_point deadline);
   std::expected<void, Error> make_rings(Wires wires);
@@ -117,6 +118,7 @@ class Communicator {
                const std::function<bool(const Call&)>& work);
   bool sum_up(const Call& call, std::byte* data, std::uint64_t count, Type type);
   bool sum_coded(const Call& call, float* data, std::uint64_t count, const Coding& coding, float* rest);
+  void stripe(std::uint32_t flows);  // what goes around the rings next
   bool sum_as(const Way& way, const Call& call, std::byte* data, std::uint64_t count, Type type);
   std::optional<std::vector<Choice>> measure(std::chrono::milliseconds budget);
   bool scatter_columns(const Call& call, const std::byte* in, std::byte* out, std::uint64_t count, Type type);
@@ -142,6 +144,7 @@ class Communicator {
   const bool pinned_;       // the plan that was given says which way
   const std::string note_;  // who shares no memory, and why
   const Topology topology_;
+  const std::size_t endpoints_;  // of each rank
   mutable std::mutex mutex_;
   std::uint64_t sequence_ = 0;
   std::unique_ptr<Region> region_;

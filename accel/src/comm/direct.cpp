@@ -36,8 +36,8 @@ void Direct::forked() {
     for (const int file : *files) ::close(file);
   for (const auto* callers : {&callers_, &local_callers_})
     for (const Caller& caller : *callers) ::close(caller.socket.get());
-  for (const Fd* door : {&doors_.tcp, &doors_.memory})
-    if (*door) ::close(door->get());
+  for (const Fd& door : doors_.tcp) ::close(door.get());
+  if (doors_.memory) ::close(doors_.memory.get());
 }
 
 std::string Direct::note() const {
@@ -75,7 +75,9 @@ std::unique_ptr<SendLink> Direct::hand_memory(std::uint32_t peer, Channel channe
 }
 
 std::unique_ptr<SendLink> Direct::connect(std::uint32_t peer, Channel channel) {
-  Fd socket = dial(cards_[peer]);
+  // Pairs are many: each has one of the devices.
+  const std::size_t endpoint = (rank_ + peer) % cards_[peer].endpoints.size();
+  Fd socket = dial(cards_[rank_], cards_[peer], endpoint);
   int error = socket ? EINPROGRESS : errno;
   while (error == EINPROGRESS) {
     std::vector<pollfd> files{{.fd = socket.get(), .events = POLLOUT, .revents = 0}};
@@ -83,7 +85,7 @@ std::unique_ptr<SendLink> Direct::connect(std::uint32_t peer, Channel channel) {
     if (files.front().revents != 0) error = greet(socket, cards_[peer], rank_, purpose_of(channel), 0);
   }
   if (error != 0) {
-    watch_.broken(peer, std::string("cannot connect to ") + cards_[peer].address + ": " + std::strerror(error));
+    watch_.broken(peer, "cannot connect to " + cards_[peer].endpoints[endpoint].address + ": " + std::strerror(error));
     return nullptr;
   }
   to_files_.push_back(socket.get());
@@ -154,7 +156,7 @@ ReceiveLink* Direct::from(std::uint32_t peer, Channel channel) {
   while (link == nullptr) {
     // Before looking: what it has sent before it left may lie at a door.
     const bool left = watch_.left(peer);
-    answer_some(doors_.tcp, callers_);
+    for (const Fd& door : doors_.tcp) answer_some(door, callers_);
     answer_some(doors_.memory, local_callers_);
     hear_some();
     take_memory();
@@ -164,8 +166,8 @@ ReceiveLink* Direct::from(std::uint32_t peer, Channel channel) {
                   "rank " + std::to_string(peer) + " has left the communicator, and sent nothing");
       return nullptr;
     }
-    std::vector<pollfd> files{{.fd = doors_.tcp.get(), .events = POLLIN, .revents = 0},
-                              {.fd = doors_.memory.get(), .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> files{{.fd = doors_.memory.get(), .events = POLLIN, .revents = 0}};
+    for (const Fd& door : doors_.tcp) files.push_back({.fd = door.get(), .events = POLLIN, .revents = 0});
     for (const auto* callers : {&callers_, &local_callers_})
       for (const Caller& caller : *callers)
         files.push_back({.fd = caller.socket.get(), .events = POLLIN, .revents = 0});

@@ -33,13 +33,20 @@ bool is_proper(const Hello& hello, const Card& mine) {
   return hello.magic == proper.magic && std::equal(mine.nonce.begin(), mine.nonce.end(), hello.nonce.begin());
 }
 
-Fd dial(const Card& peer) {
-  const Address where = numeric_address(peer.address, peer.port);
+Fd dial(const Card& mine, const Card& peer, std::size_t endpoint) {
+  const Address where = numeric_address(peer.endpoints[endpoint].address, peer.endpoints[endpoint].port);
   errno = EINVAL;
   if (where.length == 0) return {};
   Fd socket(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return {};
   prompt(socket);
+  // With one device the system knows the way; of several, what leaves is to leave through this one.
+  const Address from = numeric_address(mine.endpoints[endpoint].address, 0);
+  if (mine.endpoints.size() > 1 && from.storage.ss_family == where.storage.ss_family) {
+    const int on = 1;  // the port is chosen by connect: it may be in use for other peers
+    ::setsockopt(socket.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+    if (::bind(socket.get(), from.get(), from.length) != 0) return {};
+  }
   if (::connect(socket.get(), where.get(), where.length) != 0 && errno != EINPROGRESS) return {};
   return socket;
 }

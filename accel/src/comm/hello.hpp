@@ -35,8 +35,8 @@ Hello hello_to(const Card& peer, std::uint32_t from, std::uint32_t purpose, std:
 // Whether it shows the nonce of `mine`.
 bool is_proper(const Hello& hello, const Card& mine);
 
-// A connection begun; writable when it is there.
-Fd dial(const Card& peer);
+// A connection begun, from this rank's endpoint of that number to the peer's; writable when it is there.
+Fd dial(const Card& mine, const Card& peer, std::size_t endpoint);
 // What has become of it; then says hello: 0, or an errno.
 int greet(const Fd& socket, const Card& peer, std::uint32_t from, std::uint32_t purpose, std::uint32_t flow);
 // The next one at the door, without waiting.

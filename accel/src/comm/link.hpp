@@ -14,6 +14,8 @@ class SendLink {
  public:
   virtual ~SendLink() = default;
   virtual bool send(const std::byte* data, std::size_t size) = 0;
+  // Between two calls, and told alike on both sides: what follows goes over so many of the link's connections; 0: over all.
+  virtual void stripe(std::uint32_t /*flows*/) {}
   // What is taken over at once, whether the peer reads or not, if it reads what was sent before the last of as much.
   virtual std::size_t holds() const { return 0; }
 };
@@ -22,6 +24,7 @@ class ReceiveLink {
  public:
   virtual ~ReceiveLink() = default;
   virtual bool receive(std::byte* data, std::size_t size) = 0;
+  virtual void stripe(std::uint32_t /*flows*/) {}
   virtual std::uint32_t peer() const = 0;
 };
 

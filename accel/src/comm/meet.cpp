@@ -18,6 +18,7 @@ struct Outgoing {
   std::uint32_t peer;
   std::uint32_t purpose;
   std::uint32_t flow;
+  std::size_t endpoint;
   Fd* place;
   Fd socket;
 };
@@ -26,11 +27,13 @@ std::string name_of_rank(std::uint32_t rank) { return "rank " + std::to_string(r
 
 class Meeting {
  public:
-  Meeting(const Topology& topology, const std::vector<Card>& cards, const Fd& door)
-      : topology_(topology), cards_(cards), door_(door) {}
+  Meeting(const Topology& topology, const std::vector<Card>& cards, const std::vector<Fd>& doors)
+      : topology_(topology), cards_(cards), doors_(doors) {}
 
+  // Flows go over the endpoints in turn, those of a host's lanes from different ones on.
   void connect_to(std::uint32_t peer, std::uint32_t purpose, std::uint32_t flow, Fd& place) {
-    outgoing_.push_back({peer, purpose, flow, &place, {}});
+    const std::uint32_t turn = flow + (purpose == kLaneRing ? topology_.local : 0);
+    outgoing_.push_back({peer, purpose, flow, turn % cards_[peer].endpoints.size(), &place, {}});
   }
   void expect_from(std::uint32_t peer, std::uint32_t purpose, std::uint32_t flow, Fd& place) {
     expected_[{peer, purpose, flow}] = &place;
@@ -40,24 +43,27 @@ class Meeting {
  private:
   bool dial(Outgoing& one);
   bool greet(Outgoing& one);
-  void accept_some();
+  void accept_some(const Fd& door);
   void hear(Caller& one);
   std::expected<void, Error> turn(const std::vector<Fd>& watched, int timeout_ms);
-  Error refused(std::uint32_t rank, const std::string& why) const {
+  Error refused(std::uint32_t rank, const std::string& why, std::size_t endpoint = 0) const {
     return {PACELINE_COMM_EPEER, static_cast<int>(rank),
-            name_of_rank(rank) + " at " + cards_[rank].address + ": " + why};
+            name_of_rank(rank) + " at " + cards_[rank].endpoints[endpoint].address + ": " + why};
+  }
+  Error unreached(const Outgoing& one) const {
+    return refused(one.peer, std::string("cannot connect: ") + std::strerror(errno), one.endpoint);
   }
 
   const Topology& topology_;
   const std::vector<Card>& cards_;
-  const Fd& door_;
+  const std::vector<Fd>& doors_;
   std::vector<Outgoing> outgoing_;
   std::vector<Caller> incoming_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, Fd*> expected_;
 };
 
 bool Meeting::dial(Outgoing& one) {
-  one.socket = comm::dial(cards_[one.peer]);
+  one.socket = comm::dial(cards_[topology_.rank], cards_[one.peer], one.endpoint);
   return static_cast<bool>(one.socket);
 }
 
@@ -68,9 +74,9 @@ bool Meeting::greet(Outgoing& one) {
   return true;
 }
 
-void Meeting::accept_some() {
+void Meeting::accept_some(const Fd& door) {
   for (;;) {
-    Fd socket = answer(door_);
+    Fd socket = answer(door);
     if (!socket) return;
     // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more come.
     if (incoming_.size() > expected_.size() + 64) incoming_.erase(incoming_.begin());
@@ -91,13 +97,15 @@ void Meeting::hear(Caller& one) {
 }
 
 std::expected<void, Error> Meeting::turn(const std::vector<Fd>& watched, int timeout_ms) {
-  std::vector<pollfd> files{{.fd = door_.get(), .events = POLLIN, .revents = 0}};
+  std::vector<pollfd> files;
+  for (const Fd& door : doors_) files.push_back({.fd = door.get(), .events = POLLIN, .revents = 0});
   for (const Outgoing& one : outgoing_) files.push_back({.fd = one.socket.get(), .events = POLLOUT, .revents = 0});
   for (const Caller& one : incoming_) files.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
   // Of those who have come already: whether they end meanwhile. poll skips what is -1.
   for (const Fd& one : watched) files.push_back({.fd = one.get(), .events = POLLRDHUP, .revents = 0});
   ::poll(files.data(), files.size(), timeout_ms);
-  const std::size_t first_incoming = 1 + outgoing_.size();
+  const std::size_t first_outgoing = doors_.size();
+  const std::size_t first_incoming = first_outgoing + outgoing_.size();
   const std::size_t first_watched = first_incoming + incoming_.size();
   for (std::size_t i = 0; i < watched.size(); ++i)
     if (files[first_watched + i].revents != 0)
@@ -105,22 +113,23 @@ std::expected<void, Error> Meeting::turn(const std::vector<Fd>& watched, int tim
   for (std::size_t i = 0; i < incoming_.size(); ++i)
     if (files[first_incoming + i].revents != 0) hear(incoming_[i]);
   for (std::size_t i = 0; i < outgoing_.size(); ++i)
-    if (files[1 + i].revents != 0 && !greet(outgoing_[i]))
-      return std::unexpected(refused(outgoing_[i].peer, std::string("cannot connect: ") + std::strerror(errno)));
+    if (files[first_outgoing + i].revents != 0 && !greet(outgoing_[i])) return std::unexpected(unreached(outgoing_[i]));
   std::erase_if(incoming_, [](const Caller& one) { return !one.socket; });
   std::erase_if(outgoing_, [](const Outgoing& one) { return !one.socket; });
-  if (files[0].revents != 0) accept_some();
+  for (std::size_t i = 0; i < doors_.size(); ++i)
+    if (files[i].revents != 0) accept_some(doors_[i]);
   return {};
 }
 
 std::expected<void, Error> Meeting::run(const std::vector<Fd>& watched, Clock::time_point deadline) {
   for (Outgoing& one : outgoing_)
-    if (!dial(one)) return std::unexpected(refused(one.peer, std::string("cannot connect: ") + std::strerror(errno)));
+    if (!dial(one)) return std::unexpected(unreached(one));
   while (!outgoing_.empty() || !expected_.empty()) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0)
       return std::unexpected(refused(outgoing_.empty() ? std::get<0>(expected_.begin()->first) : outgoing_.front().peer,
-                                     "has not connected in the time that timeout_ms allows"));
+                                     "has not connected in the time that timeout_ms allows",
+                                     outgoing_.empty() ? 0 : outgoing_.front().endpoint));
     if (auto done = turn(watched, static_cast<int>(std::min<std::int64_t>(left, 1'000'000)) + 1); !done) return done;
   }
   return {};
@@ -136,12 +145,12 @@ std::uint32_t lane_previous(const Topology& topology) {
   return topology.groups[(topology.group + topology.hosts() - 1) % topology.hosts()][topology.local];
 }
 
-std::expected<Wires, Error> meet(const Topology& topology, const std::vector<Card>& cards, const Fd& door,
+std::expected<Wires, Error> meet(const Topology& topology, const std::vector<Card>& cards, const std::vector<Fd>& doors,
                                  std::uint32_t flows, bool lanes, Clock::time_point deadline) {
   Wires wires;
   const std::uint32_t ranks = topology.ranks();
   wires.watch.resize(ranks);
-  Meeting meeting(topology, cards, door);
+  Meeting meeting(topology, cards, doors);
   for (std::uint32_t other = 0; other < ranks; ++other) {
     if (other < topology.rank) meeting.connect_to(other, kWatching, 0, wires.watch[other]);
     if (other > topology.rank) meeting.expect_from(other, kWatching, 0, wires.watch[other]);

@@ -24,7 +24,7 @@ struct Wires {
 std::uint32_t lane_next(const Topology& topology);
 std::uint32_t lane_previous(const Topology& topology);
 
-std::expected<Wires, Error> meet(const Topology& topology, const std::vector<Card>& cards, const Fd& door,
+std::expected<Wires, Error> meet(const Topology& topology, const std::vector<Card>& cards, const std::vector<Fd>& doors,
                                  std::uint32_t flows, bool lanes, Clock::time_point deadline);
 
 }  // namespace paceline::comm

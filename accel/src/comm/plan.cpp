@@ -50,6 +50,27 @@ bool parse_algorithm(const std::string& text, Algorithm& algorithm) {
 
 bool is_chunk(std::uint64_t bytes) { return bytes >= kLeastChunk && bytes <= kMostChunk && bytes % 64 == 0; }
 
+bool parse_flows(const std::string& text, std::uint32_t& flows) {
+  std::uint64_t number = 0;
+  if (!parse_number(text, number) || number < 1 || number > kMostFlows) return false;
+  flows = static_cast<std::uint32_t>(number);
+  return true;
+}
+
+// "flat", "hierarchical/262144", "flat@2"
+bool parse_way(std::string text, std::uint64_t most_chunk, Way& way) {
+  const std::size_t at = text.find('@');
+  if (at != std::string::npos && !parse_flows(text.substr(at + 1), way.flows)) return false;
+  text.resize(std::min(at, text.size()));
+  const std::size_t slash = text.find('/');
+  if (!parse_algorithm(text.substr(0, slash), way.algorithm)) return false;
+  // Between two ranks there is one connection.
+  if (at != std::string::npos && is_small(way.algorithm)) return false;
+  if (way.algorithm != Algorithm::kHierarchical) return slash == std::string::npos;
+  return slash != std::string::npos && parse_number(text.substr(slash + 1), way.chunk) && is_chunk(way.chunk) &&
+         way.chunk <= most_chunk;
+}
+
 }  // namespace
 
 std::expected<std::vector<Choice>, std::string> parse_choices(const std::string& text, std::uint64_t most_chunk) {
@@ -58,22 +79,14 @@ std::expected<std::vector<Choice>, std::string> parse_choices(const std::string&
   for (std::string one; std::getline(list, one, ',');) {
     Choice choice;
     const std::size_t colon = one.find(':');
-    const std::size_t slash = one.find('/');
-    const std::string size = one.substr(0, colon);
-    const std::string name = colon == std::string::npos ? "" : one.substr(colon + 1, slash - colon - 1);
-    const bool named = parse_number(size, choice.from) && parse_algorithm(name, choice.way.algorithm);
-    const bool hierarchical = choice.way.algorithm == Algorithm::kHierarchical;
-    bool good = named && hierarchical == (slash != std::string::npos);
-    if (good && hierarchical) {
-      good = parse_number(one.substr(slash + 1), choice.way.chunk) && is_chunk(choice.way.chunk) &&
-             choice.way.chunk <= most_chunk;
-    }
-    good = good && (choices.empty() ? choice.from == 0 : choice.from > choices.back().from);
-    if (!good)
+    const std::string way = colon == std::string::npos ? "" : one.substr(colon + 1);
+    if (!parse_number(one.substr(0, colon), choice.from) || !parse_way(way, most_chunk, choice.way) ||
+        (choices.empty() ? choice.from != 0 : choice.from <= choices.back().from))
       return std::unexpected("plan: choice=" + text + ": '" + one +
                              "': write 0:flat, 0:doubling, 0:tree or 0:hierarchical/CHUNK first, then larger sizes; "
                              "chunks are multiples of 64 from " +
-                             std::to_string(kLeastChunk) + " to chunk=" + std::to_string(most_chunk));
+                             std::to_string(kLeastChunk) + " to chunk=" + std::to_string(most_chunk) +
+                             "; flat and hierarchical may end with @FLOWS, 1 to " + std::to_string(kMostFlows));
     choices.push_back(choice);
   }
   if (choices.empty())
@@ -87,18 +100,20 @@ std::string print_choices(const std::vector<Choice>& choices) {
     text += (text.empty() ? "" : ",") + std::to_string(choice.from);
     text += std::string(":") + name_of(choice.way.algorithm);
     if (choice.way.algorithm == Algorithm::kHierarchical) text += "/" + std::to_string(choice.way.chunk);
+    if (choice.way.flows != 0) text += "@" + std::to_string(choice.way.flows);
   }
   return text;
 }
 
 bool can_go(const Plan& plan, const std::vector<Choice>& choices) {
-  return plan.algorithm == Algorithm::kHierarchical || std::ranges::none_of(choices, [](const Choice& choice) {
-           return choice.way.algorithm == Algorithm::kHierarchical;
-         });
+  return std::ranges::all_of(choices, [&](const Choice& choice) {
+    return choice.way.flows <= plan.flows &&
+           (plan.algorithm == Algorithm::kHierarchical || choice.way.algorithm != Algorithm::kHierarchical);
+  });
 }
 
 Way way_of(const Plan& plan, std::uint64_t bytes) {
-  Way way{plan.algorithm, plan.chunk};
+  Way way{plan.algorithm, plan.chunk, 0};
   for (const Choice& choice : plan.choices)
     if (choice.from <= bytes) way = choice.way;
   return way;
@@ -125,13 +140,16 @@ std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32
                                std::to_string(kLeastChunk) + " to " + std::to_string(kMostChunk));
     } else if (key == "order") {
       if (auto done = parse_order(value, ranks, plan); !done) return std::unexpected(done.error());
+    } else if (key == "flows") {
+      if (!parse_flows(value, plan.flows))
+        return std::unexpected("plan: flows=" + value + ": use 1 to " + std::to_string(kMostFlows));
     } else if (key == "memory") {
       if (value != "auto" && value != "tcp") return std::unexpected("plan: memory=" + value + ": use auto or tcp");
       plan.memory = value == "tcp" ? Memory::kTcp : Memory::kAuto;
     } else if (key == "choice") {
       choices = value;
     } else {
-      return std::unexpected("plan: " + word + ": use algorithm=, chunk=, choice=, memory= and order=");
+      return std::unexpected("plan: " + word + ": use algorithm=, chunk=, choice=, flows=, memory= and order=");
     }
   }
   // Known only now: the largest chunk.
@@ -147,6 +165,7 @@ std::string print_plan(const Plan& plan) {
   std::string text = std::string("algorithm=") + name_of(plan.algorithm);
   text += " chunk=" + std::to_string(plan.chunk);
   if (!plan.choices.empty()) text += " choice=" + print_choices(plan.choices);
+  if (plan.flows != 0) text += " flows=" + std::to_string(plan.flows);
   if (plan.memory == Memory::kTcp) text += " memory=tcp";
   if (!plan.order.empty()) text += " order=";
   for (std::size_t i = 0; i < plan.order.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(plan.order[i]);
@@ -188,6 +207,8 @@ Topology arrange(Plan& plan, const std::vector<std::string>& hosts, std::uint32_
   if (all.hosts() == 1) all.lanes = static_cast<std::uint32_t>(most);
   // With one rank in every host there is nothing to add inside.
   if (plan.algorithm == Algorithm::kAuto) plan.algorithm = most > 1 ? Algorithm::kHierarchical : Algorithm::kFlat;
+  // Within a host nothing goes by TCP.
+  if (all.hosts() == 1) plan.flows = 0;
   // What a choice may be is there only where the plan has it.
   if (!can_go(plan, plan.choices)) plan.choices.clear();
   return all;

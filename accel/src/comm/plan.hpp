@@ -23,6 +23,7 @@ enum class Memory : std::uint8_t { kAuto, kTcp };
 struct Way {
   Algorithm algorithm = Algorithm::kAuto;
   std::uint64_t chunk = 1UL << 20;  // bytes; of hierarchical allreduces
+  std::uint32_t flows = 0;          // connections of a hop that it uses, where it goes around a ring; 0: all
 
   bool operator==(const Way&) const = default;
 };
@@ -39,16 +40,18 @@ struct Plan {
   Algorithm algorithm = Algorithm::kAuto;
   std::uint64_t chunk = 1UL << 20;  // bytes, the most that choices may have
   std::vector<Choice> choices;      // ascending from 0, or empty: one way for all sizes
+  std::uint32_t flows = 0;  // TCP connections of each hop between hosts, the most that choices may have; 0: not said
   Memory memory = Memory::kAuto;
   std::vector<std::uint32_t> order;  // all ranks, or empty for the default: hosts by their first rank, ranks ascending
 };
 
 inline constexpr std::uint64_t kLeastChunk = 4096;
 inline constexpr std::uint64_t kMostChunk = 256UL << 20;
+inline constexpr std::uint32_t kMostFlows = 16;
 
 std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32_t ranks);
 std::string print_plan(const Plan& plan);
-// "0:flat,65536:hierarchical/262144"
+// "0:flat@1,65536:hierarchical/262144": behind @ the number of flows, but for all
 std::expected<std::vector<Choice>, std::string> parse_choices(const std::string& text, std::uint64_t most_chunk);
 std::string print_choices(const std::vector<Choice>& choices);
 // Whether a communicator of this plan has all of these ways.

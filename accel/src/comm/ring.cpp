@@ -60,6 +60,11 @@ Ring::Ring(std::unique_ptr<SendLink> next, std::unique_ptr<ReceiveLink> previous
       sent_(watch),
       block_(kBlockBytes) {}
 
+void Ring::stripe(std::uint32_t flows) {
+  next_->stripe(flows);
+  previous_->stripe(flows);
+}
+
 void Ring::open(std::uint64_t chunks) {
   opened_to_sender_.set(chunks);
   opened_to_receiver_.set(chunks);

@@ -1,16 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tcp_link.hpp"
 
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
-namespace paceline::comm {
+#include "address.hpp"
 
-Striped::Striped(std::vector<Fd> flows, std::uint32_t peer, Watch& watch) : peer_(peer), watch_(watch) {
+namespace paceline::comm {
+namespace {
+
+void ask_when_idle(const Fd& socket, std::chrono::milliseconds silence) {
+  const auto seconds = static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(silence).count());
+  const int idle = std::max(seconds / 2, 1);
+  const int interval = std::max(seconds / 8, 1);
+  const int times = std::max((seconds - idle) / interval, 1);
+  const int on = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
+}  // namespace
+
+Striped::Striped(std::vector<Fd> flows, std::uint32_t peer, Watch& watch)
+    : used_(flows.size()), peer_(peer), watch_(watch) {
   for (Fd& flow : flows) flows_.push_back({std::move(flow), flows_.size() * kStripe});
+}
+
+void Striped::ask_when_idle(std::chrono::milliseconds silence) const {
+  for (const Flow& flow : flows_) comm::ask_when_idle(flow.connection, silence);
+}
+
+void Striped::stripe(std::uint32_t flows) {
+  used_ = flows == 0 ? flows_.size() : std::min<std::uint64_t>(flows, flows_.size());
+  position_ = 0;
+  for (std::size_t i = 0; i < flows_.size(); ++i) flows_[i].next = i * kStripe;
 }
 
 std::size_t Striped::holds() const {
@@ -33,21 +62,23 @@ Striped::Moved Striped::move_flow(Flow& flow, std::uint64_t end, std::size_t& le
     if (moved < 0 && errno == EINTR) continue;
     if (moved < 0 && errno == EAGAIN) break;
     if (moved <= 0) {
-      watch_.broken(peer_, moved < 0 ? std::strerror(errno) : "closed by that side");
+      const std::string why = moved < 0 ? std::strerror(errno) : "closed by that side";
+      watch_.broken(peer_, why + " (from " + local_address(flow.connection.get()) + ")");
       return Moved::kBroken;
     }
     some = true;
     left -= static_cast<std::size_t>(moved);
     flow.next += static_cast<std::uint64_t>(moved);
-    if (flow.next == stripe_end) flow.next += (flows_.size() - 1) * kStripe;
+    if (flow.next == stripe_end) flow.next += (used_ - 1) * kStripe;
   }
   return some ? Moved::kSome : Moved::kBlocked;
 }
 
 bool Striped::wait(std::uint64_t end, short event) {
   std::vector<pollfd> files{{.fd = watch_.abort_fd(), .events = POLLIN, .revents = 0}};
-  for (const Flow& flow : flows_)
-    if (flow.next < end) files.push_back({.fd = flow.connection.get(), .events = event, .revents = 0});
+  for (std::size_t i = 0; i < used_; ++i)
+    if (const Flow& flow = flows_[i]; flow.next < end)
+      files.push_back({.fd = flow.connection.get(), .events = event, .revents = 0});
   using std::chrono::milliseconds;
   const auto left = std::chrono::duration_cast<milliseconds>(watch_.deadline() - Clock::now()).count();
   if (left <= 0) {
@@ -64,8 +95,8 @@ bool Striped::move(std::size_t size, short event, const Move& move_some) {
   std::size_t left = size;
   while (left > 0) {
     bool some = false;
-    for (Flow& flow : flows_) {
-      const Moved moved = move_flow(flow, end, left, move_some);
+    for (std::size_t i = 0; i < used_; ++i) {
+      const Moved moved = move_flow(flows_[i], end, left, move_some);
       if (moved == Moved::kBroken) return false;
       some = some || moved == Moved::kSome;
     }
@@ -80,6 +111,11 @@ bool TcpSender::send(const std::byte* data, std::size_t size) {
   return striped_.move(size, POLLOUT, [data](int fd, std::size_t at, std::size_t want) {
     return ::send(fd, data + at, want, MSG_DONTWAIT | MSG_NOSIGNAL);
   });
+}
+
+TcpReceiver::TcpReceiver(std::vector<Fd> flows, std::uint32_t peer, Watch& watch)
+    : striped_(std::move(flows), peer, watch) {
+  striped_.ask_when_idle(watch.silence());
 }
 
 bool TcpReceiver::receive(std::byte* data, std::size_t size) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A link over several TCP connections: byte p of the stream travels on connection (p / kStripe) mod flows, so both ends know where
-// each byte belongs and nothing is added on the wire.
+// each byte belongs and nothing is added on the wire. Each connection may have network devices of its own.
 //
-// Ownership: of the connections. Threads: one at a time. Failure: as link.hpp; a broken connection is told to the watch.
+// Ownership: of the connections. Threads: one at a time. Failure: as link.hpp; a broken connection is told to the watch. Where one
+// device of several is cut off, the peer is still heard through another: who receives asks the idle connection itself (keepalive).
 #pragma once
 
 #include <poll.h>
@@ -23,6 +24,9 @@ class Striped {
   Striped(std::vector<Fd> flows, std::uint32_t peer, Watch& watch);
   template <typename Move>
   bool move(std::size_t size, short event, const Move& move_some);
+  void stripe(std::uint32_t flows);
+  // A peer that cannot be reached ends an idle connection within `silence`, or two seconds where that is shorter.
+  void ask_when_idle(std::chrono::milliseconds silence) const;
   std::uint32_t peer() const { return peer_; }
   std::size_t holds() const;
 
@@ -37,6 +41,7 @@ class Striped {
   bool wait(std::uint64_t end, short event);
 
   std::vector<Flow> flows_;
+  std::uint64_t used_;  // the first of them
   std::uint64_t position_ = 0;
   std::uint32_t peer_;
   Watch& watch_;
@@ -46,6 +51,7 @@ class TcpSender final : public SendLink {
  public:
   TcpSender(std::vector<Fd> flows, std::uint32_t peer, Watch& watch) : striped_(std::move(flows), peer, watch) {}
   bool send(const std::byte* data, std::size_t size) override;
+  void stripe(std::uint32_t flows) override { striped_.stripe(flows); }
   std::size_t holds() const override { return striped_.holds(); }
 
  private:
@@ -54,8 +60,9 @@ class TcpSender final : public SendLink {
 
 class TcpReceiver final : public ReceiveLink {
  public:
-  TcpReceiver(std::vector<Fd> flows, std::uint32_t peer, Watch& watch) : striped_(std::move(flows), peer, watch) {}
+  TcpReceiver(std::vector<Fd> flows, std::uint32_t peer, Watch& watch);
   bool receive(std::byte* data, std::size_t size) override;
+  void stripe(std::uint32_t flows) override { striped_.stripe(flows); }
   std::uint32_t peer() const override { return striped_.peer(); }
 
  private:

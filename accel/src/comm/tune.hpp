@@ -18,8 +18,9 @@ using Trial = std::function<std::optional<double>(const Way& way, std::uint64_t 
 
 inline constexpr std::uint64_t kLargestTrial = 16UL << 20;
 
-// Ends early rather than spend more than `budget` on it; the largest size tried then stands for all above.
-std::optional<std::vector<Choice>> choose(const std::vector<Way>& candidates, std::chrono::milliseconds budget,
-                                          const Trial& trial);
+// Ends early rather than spend more than `budget` on it; the largest size tried then stands for all above. `flows`: the numbers of
+// connections, but for all, that the quickest way is tried with.
+std::optional<std::vector<Choice>> choose(const std::vector<Way>& candidates, const std::vector<std::uint32_t>& flows,
+                                          std::chrono::milliseconds budget, const Trial& trial);
 
 }  // namespace paceline::comm

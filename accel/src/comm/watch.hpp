@@ -59,6 +59,7 @@ class Watch {
 
   int abort_fd() const { return abort_.get(); }  // readable once failed
   Clock::time_point deadline() const { return deadline_; }
+  std::chrono::milliseconds silence() const { return silence_; }
   void on_change(std::function<void()> wake);  // woken by a failure, and where a rank leaves
 
   // Waits for a ring of `bell` since `seen`, at most until the call's time is over: then `rank` is late. False: failed.

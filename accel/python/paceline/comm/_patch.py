@@ -26,7 +26,7 @@ from paceline.comm._choice import tune
 from paceline.comm._communicator import Communicator
 from paceline.comm._compression import Compression, parse
 from paceline.comm._ddp import Gradients, all_say, register, timeout_of, why_not
-from paceline.comm._meeting import Members
+from paceline.comm._meeting import Members, why_no_address
 
 _OLD = {
     "module",
@@ -175,7 +175,7 @@ def _attach(model: Any, hook: Callable[..., None] | None) -> None:
     if model.process_group.size() < 2:
         _report.outcome_of(model).leave("one rank, with nobody to communicate")
         return
-    why = why_not(model) or _native.why_unavailable()
+    why = why_not(model) or _native.why_unavailable() or why_no_address()
     if hook is None:
         why = why or "a subclass that registers hooks in its own way"
     members = Members(model.process_group)
