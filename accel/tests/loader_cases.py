@@ -532,6 +532,8 @@ def difference(left: Any, right: Any) -> str:
         for of in ("dtype", "shape", "requires_grad", "layout", "_version"):
             if getattr(left, of) != getattr(right, of):
                 return f".{of}: {getattr(left, of)} and {getattr(right, of)}"
+        if left.is_pinned() != right.is_pinned():
+            return f".is_pinned(): {left.is_pinned()} and {right.is_pinned()}"
         if left.layout is not torch.strided:
             return difference(left.to_dense(), right.to_dense())
         if left.stride() != right.stride() or left.storage_offset() != right.storage_offset():

@@ -8,6 +8,8 @@ left early) is dropped, so nobody waits for it.
 The next generation's first tasks may be sent before PyTorch asks for them, as they are foreseen (_ahead.py). When it does, each is
 held against its foreseen one: as long as they are equal there is nothing to send; at the first that is not, that generation is
 dropped, workers get back the random state that they had before it, and all is sent anew.
+
+Where batches are to be pinned, all that have arrived are begun upon whenever one is asked for (_pinned.py).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from torch.utils.data._utils import worker as torch_worker
 from paceline.loader import _ahead, _batches
 from paceline.loader._held import Slots
 from paceline.loader._native import MAX_SLOTS, Region
+from paceline.loader._pinned import Landing, Pinning
 
 _HEAD = struct.Struct("<II")  # to a worker: generation, one of the following
 PLAIN, KEEP, GO_BACK = 0, 1, 2  # KEEP: note the random state; GO_BACK: take up again that of the generation before this
@@ -38,7 +41,7 @@ SLOT_BYTES = 1 << 30  # of address space; what no batch was written to takes no 
 class Exchange:
     """The maker's side, one per iterator."""
 
-    def __init__(self, workers: int, prefetch: int) -> None:
+    def __init__(self, workers: int, prefetch: int, pinning: Pinning | None = None) -> None:
         slots = min(MAX_SLOTS, prefetch + 2)  # those being filled or waiting, one in use, one not yet given up
         self.region = Region(workers, slots, SLOT_BYTES)
         self.slots = Slots(self.region)
@@ -55,6 +58,9 @@ class Exchange:
         self.comparing = False  # PyTorch asks for the first tasks of the next
         self.early: collections.deque[tuple[int, bytes]] = collections.deque()  # of the next generation
         self.ready: collections.deque[tuple[int, bytes]] = collections.deque()  # of this one, that came early
+        self.pinned = 0
+        self.pinning = pinning
+        self.landing: collections.deque[Landing] = collections.deque()  # of this one, being pinned
         self.hits = 0
         self.misses = 0
         self.misses_in_a_row = 0
@@ -70,8 +76,7 @@ class Exchange:
             if worker == 0:
                 self.generation += 1
                 self.comparing, self.filling = self.filling, False
-                while self.ready:  # of a pass that was left early
-                    self._drop(*self.ready.popleft())
+                self._forget()  # what came of a pass that was left early
                 self.early, self.ready = self.ready, self.early
             if self.comparing:
                 return  # they have it
@@ -113,8 +118,7 @@ class Exchange:
         self.misses_in_a_row += 1
         self.dropped[0] = self.generation
         self.generation += 1
-        while self.ready:
-            self._drop(*self.ready.popleft())
+        self._forget()
         for worker in range(self.workers):
             self._tell(worker, _batches.dumps(torch_worker._ResumeIteration()), GO_BACK)
         for worker, task in self.foreseen[: self.matched]:
@@ -126,37 +130,59 @@ class Exchange:
         while True:
             if self.local:
                 return self.local.popleft()
+            if self.pinning is not None:
+                self._land(self.pinning)
+            if self.landing:
+                return self.landing.popleft().arrived()
             if self.ready:
-                return self._open(*self.ready.popleft())
+                return self._open(*self.ready.popleft())[0]
             left = end - time.monotonic()
-            found = self.region.collect(max(0, int(left * 1000)))
-            if found is None:
-                # After a signal too: its handlers have run, and may have raised that a worker died.
-                if left <= 0:
-                    raise queue.Empty
-                continue
-            generation = _ANSWER.unpack_from(found[1])[0]
-            if generation == self.generation:
-                return self._open(*found)
-            if self.filling and generation == self.generation + 1:
-                self.early.append(found)
-            else:
-                self._drop(*found)
+            # Nothing after a signal too: its handlers have run, and may have raised that a worker died.
+            if not self._collect(left) and left <= 0:
+                raise queue.Empty
+
+    def _collect(self, seconds: float) -> bool:
+        """Takes in one message, if one comes."""
+        found = self.region.collect(max(0, int(seconds * 1000)))
+        if found is None:
+            return False
+        generation = _ANSWER.unpack_from(found[1])[0]
+        if generation == self.generation:
+            self.ready.append(found)
+        elif self.filling and generation == self.generation + 1:
+            self.early.append(found)
+        else:
+            self._drop(*found)
+        return True
+
+    def _land(self, pinning: Pinning) -> None:
+        while self._collect(0):
+            pass
+        while self.ready:
+            self.landing.append(pinning.begin(*self._open(*self.ready.popleft())))
+            self.pinned += 1
+
+    def _forget(self) -> None:
+        """Nobody asks for what has come of this generation."""
+        self.landing.clear()
+        while self.ready:
+            self._drop(*self.ready.popleft())
 
     def _drop(self, worker: int, message: bytes) -> None:
         slot = _ANSWER.unpack_from(message)[1]
         if slot >= 0:
             self.region.release(worker, slot)
 
-    def _open(self, worker: int, message: bytes) -> Any:
+    def _open(self, worker: int, message: bytes) -> tuple[Any, Any]:
+        """What the worker sent, and the slot that it lies in; None: none."""
         _, slot, begin, size = _ANSWER.unpack_from(message)
         if slot < 0:
             self.in_messages += 1
-            return _batches.loads(memoryview(message)[_ANSWER.size :])
+            return _batches.loads(memoryview(message)[_ANSWER.size :]), None
         self.in_slabs += 1
         buffer = self.slots.hold(worker, slot)
         data = memoryview(buffer)[begin : begin + size] if size else memoryview(message)[_ANSWER.size :]
-        return _batches.loads(data, buffer)
+        return _batches.loads(data, buffer), buffer
 
 
 class Worker:

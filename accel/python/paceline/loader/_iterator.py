@@ -11,7 +11,7 @@ from torch.utils.data import dataloader
 from torch.utils.data._utils import worker as torch_worker
 
 from paceline._inject import disabled
-from paceline.loader import _ahead, _native, _report
+from paceline.loader import _ahead, _native, _pinned, _report
 from paceline.loader._exchange import Context, Exchange
 
 Base = dataloader._MultiProcessingDataLoaderIter
@@ -63,26 +63,20 @@ def why_not(loader: Any) -> str:
         return f"its workers start by {method}, not by fork"
     if not getattr(loader, "in_order", True):
         return "in_order=False: there is no order to keep"
-    if loader.pin_memory and _pins():
-        return "pin_memory with an accelerator"
     if loader.num_workers > _native.MAX_WORKERS:
         return f"{loader.num_workers} workers, more than {_native.MAX_WORKERS}"
     if loader.prefetch_factor + 2 > _native.MAX_SLOTS:
         return f"prefetch_factor={loader.prefetch_factor}, more than {_native.MAX_SLOTS - 2}"
-    return ""
-
-
-def _pins() -> bool:
-    accelerator = getattr(torch, "accelerator", None)
-    return bool(accelerator.is_available() if accelerator is not None else torch.cuda.is_available())
+    return _pinned.why_not(loader)
 
 
 class _Seen:
-    """A loader as PyTorch's iterator sees it: with our context."""
+    """A loader as PyTorch's iterator sees it: with our context, and with nothing to pin where the exchange does it."""
 
-    def __init__(self, loader: Any, context: Context) -> None:
+    def __init__(self, loader: Any, context: Context, exchange: Exchange) -> None:
         self._loader = loader
         self.multiprocessing_context = context
+        self.pin_memory = loader.pin_memory and exchange.pinning is None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -98,7 +92,7 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
         self._account = account
         self._order = order
         context = loader.multiprocessing_context or torch.multiprocessing
-        super().__init__(_Seen(loader, Context(exchange, context)))
+        super().__init__(_Seen(loader, Context(exchange, context), exchange))
         self._profile_name = self._profile_name.replace(type(self).__name__, Base.__name__)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
@@ -143,7 +137,8 @@ def iterator(loader: Any) -> Any:
         if not why:
             account.ahead = _ahead.why_not(loader)
             order = _ahead.Order(loader) if not account.ahead else None
-            exchange = Exchange(loader.num_workers, loader.prefetch_factor)
+            pinning = _pinned.Pinning() if _pinned.wanted(loader) else None
+            exchange = Exchange(loader.num_workers, loader.prefetch_factor, pinning)
     except Exception as error:  # a loader of the program's own make may have anything in these places
         why = f"{type(error).__name__}: {error}"
     if why:

@@ -29,6 +29,7 @@ class Account:
         self.iterators = 0
         self.in_slabs = 0
         self.in_messages = 0
+        self.pinned = 0
         self.why = ""
         self.ahead = ""  # why no epoch is begun ahead
         self.hits = 0
@@ -43,9 +44,10 @@ class Account:
     def add(self, exchange: Any) -> None:
         self.in_slabs += exchange.in_slabs
         self.in_messages += exchange.in_messages
+        self.pinned += exchange.pinned
         self.hits += exchange.hits
         self.misses += exchange.misses
-        exchange.in_slabs = exchange.in_messages = exchange.hits = exchange.misses = 0
+        exchange.in_slabs = exchange.in_messages = exchange.pinned = exchange.hits = exchange.misses = 0
 
     def left(self, loader: Any, why: str) -> None:
         self.why = why
@@ -62,6 +64,7 @@ class Account:
             "iterators": self.iterators,
             "in_slabs": self.in_slabs,
             "in_messages": self.in_messages,
+            "pinned": self.pinned,
             "ahead": "off" if self.ahead else "on",
             "ahead_reason": self.ahead,
             "ahead_hits": self.hits,
@@ -78,9 +81,10 @@ def _text(told: dict[str, Any]) -> str:
     ahead = f"{told['ahead_hits']} epochs begun ahead, {told['ahead_misses']} more in vain"
     if told["ahead"] == "off":
         ahead = f"no epoch is begun ahead: {told['ahead_reason']}"
+    pinned = f", {told['pinned']} copied into pinned memory" if told["pinned"] else ""
     return (
         f"{told['iterators']} iterators brought {told['in_slabs']} batches in slabs, "
-        f"{told['in_messages']} in messages or PyTorch's way; {ahead}"
+        f"{told['in_messages']} in messages or PyTorch's way{pinned}; {ahead}"
     )
 
 
@@ -145,7 +149,7 @@ def seen() -> list[dict[str, Any]]:
         told = account.told()
         first = found.setdefault((told["name"], told["reason"], told["ahead_reason"]), told)
         if first is not told:
-            for count in ("iterators", "in_slabs", "in_messages", "ahead_hits", "ahead_misses"):
+            for count in ("iterators", "in_slabs", "in_messages", "pinned", "ahead_hits", "ahead_misses"):
                 first[count] += told[count]
     for told in found.values():
         told["text"] = _text(told)
