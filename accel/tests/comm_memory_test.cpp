@@ -131,7 +131,7 @@ CASE(comm_memory_carries_the_same_bits_as_tcp) {
       paceline_comm_destroy(other.comm);
       return seen(plan_of(member).find('#') == std::string::npos, plan_of(member)) && good;
     };
-    CHECK_EQ(World::run({.hosts = hosts, .plan = "algorithm=flat"}, body), 0);
+    CHECK_EQ(World::run({.hosts = hosts, .plan = "algorithm=flat transport=tcp"}, body), 0);
   }
 }
 

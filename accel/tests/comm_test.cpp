@@ -237,14 +237,18 @@ CASE(comm_flows_go_over_all_addresses_that_every_rank_has) {
     };
   };
   const auto over = [](std::vector<std::string> addresses) {
-    return Shape{.hosts = {0, 0, 1, 1}, .plan = "", .addresses = std::move(addresses)};
+    return Shape{.hosts = {0, 0, 1, 1}, .plan = "transport=tcp", .addresses = std::move(addresses)};
   };
-  CHECK_EQ(World::run(over({"127.0.0.1,127.0.0.2", "127.0.0.3,127.0.0.4"}),
-                      told("flows=4 order=0,1,2,3 # flows go over 2 addresses of each rank, here 127.0.0.", "2,2/2")),
-           0);
-  CHECK_EQ(World::run(over({"127.0.0.1,127.0.0.2,127.0.0.5", "127.0.0.3,127.0.0.4,127.0.0.6"}),
-                      told("flows=6 order=0,1,2,3 # flows go over 3 addresses of each rank, here 127.0.0.", "2,2/3")),
-           0);
+  CHECK_EQ(
+      World::run(
+          over({"127.0.0.1,127.0.0.2", "127.0.0.3,127.0.0.4"}),
+          told("flows=4 transport=tcp order=0,1,2,3 # flows go over 2 addresses of each rank, here 127.0.0.", "2,2/2")),
+      0);
+  CHECK_EQ(
+      World::run(
+          over({"127.0.0.1,127.0.0.2,127.0.0.5", "127.0.0.3,127.0.0.4,127.0.0.6"}),
+          told("flows=6 transport=tcp order=0,1,2,3 # flows go over 3 addresses of each rank, here 127.0.0.", "2,2/3")),
+      0);
   CHECK_EQ(World::run(over({"127.0.0.1", "127.0.0.3"}), told("", "2,2")), 0);
   // One has fewer, or the same as another host: a bridge that every host has by that address.
   CHECK_EQ(World::run(over({"127.0.0.9,127.0.0.1,127.0.0.2", "127.0.0.9,127.0.0.3"}), told("of ", "2,2")), 0);
@@ -316,6 +320,7 @@ CASE(comm_plans_are_read_and_refused_by_name) {
   for (const std::string text :
        {"algorithm=flat chunk=8192 order=2,0,1",
         "algorithm=hierarchical chunk=65536 choice=0:flat,4096:hierarchical/8192 memory=tcp order=0,1,2",
+        "algorithm=flat chunk=8192 transport=rdma", "algorithm=flat chunk=8192 memory=tcp transport=tcp order=0,1,2",
         "algorithm=flat chunk=65536 choice=0:tree,4096:doubling,8192:flat",
         "algorithm=hierarchical chunk=65536 choice=0:flat@1,4096:hierarchical/8192@3,9000:flat flows=4 memory=tcp"})
     CHECK(paceline::comm::print_plan(*parse_plan(text, 3)) == text);
@@ -331,6 +336,7 @@ CASE(comm_plans_are_read_and_refused_by_name) {
                           "speed=3",
                           "flat",
                           "memory=shm",
+                          "transport=roce",
                           "choice=",
                           "choice=flat",
                           "choice=1:flat",

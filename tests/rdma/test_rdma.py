@@ -16,6 +16,13 @@ from guest import Answer, Guest
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "bin"
 Answers = dict[str, Answer]
+# Of accel_test, over the device: what takes no faults that only a fake one makes.
+COMMUNICATOR = {
+    "bits": "comm_rdma_carries_the_same_bits_as_tcp",
+    "sizes": "comm_rdma_carries_16_mib_and_odd_sizes_above_and_below_a_slot",
+    "leaving": "comm_rdma_what_was_sent_last_arrives_when_its_sender_leaves_at_once",
+    "failures": "comm_rdma_killed_and_stopped_ranks_are_named",
+}
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +41,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     guest.add_command("pod", "PACELINE_JOB_NAME=resnet paceline-probe 2> /dev/null")
     look = "paceline-probe --output /tmp/look.json --exit-zero 2> /dev/null"
     guest.add_command("agent", f"{look}; paceline-agent --print --registrations /tmp/look.json 2> /dev/null")
+    guest.add_program(BIN / "accel_test")
+    sent = "cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"
+    for name, case in COMMUNICATOR.items():
+        guest.add_command(name, f"{sent}; PACELINE_TEST_RDMA=1 accel_test {case}; code=$?; {sent}; exit $code")
     return guest.boot()
 
 
@@ -102,3 +113,19 @@ def test_a_pod_is_told_that_nothing_is_proved_without_a_gpu(answers: Answers) ->
 def test_the_agent_would_publish_the_device(answers: Answers) -> None:
     (device,) = json.loads(answer(answers, "agent"))["rdmaDevices"]
     assert (device["name"], device["up"], device["linkLayer"]) == ("rxe0", True, "Ethernet")
+
+
+def packets(answers: Answers, name: str) -> int:
+    """What the device has sent while the command ran."""
+    lines = answer(answers, name).splitlines()
+    return int(lines[-1]) - int(lines[0])
+
+
+@pytest.mark.parametrize("name", COMMUNICATOR)
+def test_ranks_of_two_hosts_go_by_the_device(answers: Answers, name: str) -> None:
+    assert packets(answers, name) > 100
+
+
+def test_large_sums_are_carried_by_the_device_alone(answers: Answers) -> None:
+    # Two ranks send 16 MiB each, in packets of at most 1024 bytes.
+    assert packets(answers, "sizes") >= 2 * 16 * 1024

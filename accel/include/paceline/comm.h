@@ -2,7 +2,8 @@
 /*
  * Collectives between processes, in libpaceline.so: a communicator is a handle over any ranks that call create with the same
  * name; a process may be in several at once. Ranks of one host pass data through shared memory that has no name, where their system lets
- * them, ranks of different hosts through TCP. Memory of the CPU only.
+ * them, ranks of different hosts through RDMA where both have a device (rings; NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_IB_DISABLE=1 and others of NCCL's
+ * variables say which and how), else through TCP. Memory of the CPU only.
  *
  * Ownership: the caller's, who destroys it; buffers are the caller's and in use only during a call. A forked child must not use it.
  * Threads: each communicator has up to five threads of its own. One collective at a time; a second caller waits for the first,
@@ -54,7 +55,8 @@ struct paceline_comm_options {
   uint32_t size;
   uint32_t rank;
   uint32_t ranks;
-  uint32_t flows;   /* TCP connections for each hop between hosts, 1 to 16; default 4, or a multiple of the addresses */
+  uint32_t
+      flows; /* TCP connections for each hop between hosts by TCP, 1 to 16; default 4, or a multiple of the addresses */
   const char* name; /* of this communicator; once only for each store */
   const char* host; /* equal for ranks that share memory; default: this boot, this network namespace */
   /*
@@ -63,7 +65,7 @@ struct paceline_comm_options {
    */
   const char* address;
   const char*
-      plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, choice=, flows=, memory=, order=. The same on all ranks */
+      plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, choice=, flows=, memory=, transport=, order=. The same on all ranks */
   int32_t silence_ms; /* a peer that says nothing for so long is lost; default 10000, at least 100 */
   int32_t timeout_ms; /* for create, and for each collective to end; default 600000 */
 };

@@ -55,7 +55,8 @@ std::string print(const Card& card) {
   for (const Endpoint& one : card.endpoints) text << std::exchange(between, ",") << one.address;
   between = "\nport=";
   for (const Endpoint& one : card.endpoints) text << std::exchange(between, ",") << one.port;
-  text << "\nnonce=" << card.nonce << "\ndoor=" << card.door << "\nagreed=" << card.agreed << "\n";
+  text << "\nnonce=" << card.nonce << "\ndoor=" << card.door << "\nagreed=" << card.agreed << "\nrails=" << card.rails
+       << "\nno_rdma=" << card.no_rdma << "\n";
   return text.str();
 }
 
@@ -97,6 +98,8 @@ bool parse(const std::string& text, Card& card) {
   card.nonce = values["nonce"];
   card.door = values["door"];
   card.agreed = values["agreed"];
+  card.rails = static_cast<std::uint32_t>(std::strtoul(values["rails"].c_str(), nullptr, 10));
+  card.no_rdma = values["no_rdma"];
   return !card.endpoints.empty() && card.nonce.size() == 32;
 }
 

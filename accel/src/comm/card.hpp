@@ -30,9 +30,11 @@ struct Endpoint {
 struct Card {
   std::string host;
   std::vector<Endpoint> endpoints;
-  std::string nonce;   // shown by who connects: it has read the store
-  std::string door;    // abstract name of the socket that memory is handed over at; empty where there is none
-  std::string agreed;  // what must be the same on all ranks
+  std::string nonce;        // shown by who connects: it has read the store
+  std::string door;         // abstract name of the socket that memory is handed over at; empty where there is none
+  std::string agreed;       // what must be the same on all ranks
+  std::uint32_t rails = 0;  // active RDMA ports
+  std::string no_rdma;      // why there are none
 };
 
 struct Doors {

@@ -11,7 +11,6 @@
 
 #include "share.hpp"
 #include "shm_link.hpp"
-#include "tcp_link.hpp"
 #include "tune.hpp"
 
 namespace paceline::comm {
@@ -96,15 +95,17 @@ std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(const O
                                  "flows: " + std::to_string(options.flows) + " where the plan says flows=" +
                                      std::to_string(plan->flows) + ": give one of them"});
   if (plan->flows == 0) plan->flows = options.flows;
-  Card card{.host = options.host, .endpoints = {}, .nonce = {}, .door = {}, .agreed = {}};
+  Card card{.host = options.host, .endpoints = {}, .nonce = {}, .door = {}, .agreed = {}, .no_rdma = {}};
   card.agreed = std::to_string(options.ranks) + " ranks, " + print_plan(*plan) +
                 " silence_ms=" + std::to_string(options.silence.count());
+  auto rdma = open_for_card(plan->transport, card);
   auto doors = open_doors(card, options.address);
   if (!doors) return std::unexpected(doors.error());
   const bool pinned = plan->algorithm != Algorithm::kAuto;
   const Store named{store, options.name};
   auto cards = comm::exchange(named, options.rank, options.ranks, card, deadline);
   if (!cards) return std::unexpected(cards.error());
+  if (auto possible = check_transport(plan->transport, *cards); !possible) return std::unexpected(possible.error());
   pair_endpoints(*cards);
   const std::vector<Endpoint> endpoints = (*cards)[options.rank].endpoints;
   if (plan->flows == 0) plan->flows = flows_over(endpoints.size());
@@ -113,6 +114,7 @@ std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(const O
   if (plan->flows != 0) place->note += note_of(endpoints, doors->tcp.size());
   std::unique_ptr<Communicator> made(new Communicator(options, std::move(*plan), pinned, std::move(place->topology),
                                                       endpoints.size(), std::move(place->note)));
+  made->rdma_ = std::move(rdma);
   if (auto connected = made->connect(*cards, *doors, std::move(place->region), deadline); !connected)
     return std::unexpected(connected.error());
   std::vector<bool> near(options.ranks);
@@ -129,8 +131,6 @@ std::expected<void, Error> Communicator::connect(const std::vector<Card>& cards,
   const bool hierarchical = plan_.algorithm == Algorithm::kHierarchical;
   auto wires = meet(topology_, cards, doors.tcp, plan_.flows, hierarchical, deadline);
   if (!wires) return std::unexpected(wires.error());
-  for (const auto* files : {&wires->to_next, &wires->from_previous, &wires->lane_to_next, &wires->lane_from_previous})
-    for (const Fd& file : *files) descriptors_.push_back(file.get());
   watch_ = std::make_unique<Watch>(options_.rank, std::move(wires->watch), options_.silence);
   region_ = std::move(region);
   if (hierarchical && topology_.mates().size() == 1) {
@@ -138,33 +138,46 @@ std::expected<void, Error> Communicator::connect(const std::vector<Card>& cards,
     if (region_ == nullptr)
       return std::unexpected(Error{PACELINE_ESYSTEM, -1, std::string("memory for chunks: ") + std::strerror(errno)});
   }
-  return make_rings(std::move(*wires));
+  return make_rings(std::move(*wires), cards, deadline);
 }
 
-std::expected<void, Error> Communicator::make_rings(Wires wires) {
+std::expected<void, Error> Communicator::make_rings(Wires wires, const std::vector<Card>& cards,
+                                                    Clock::time_point deadline) {
   const std::uint32_t next = at(topology_.position + 1);
   const std::uint32_t previous = at(topology_.position + ranks() - 1);
+  std::array<Hop, 4> hops{{{.peer = next, .sends = true, .flows = std::move(wires.to_next)},
+                           {.peer = previous, .sends = false, .flows = std::move(wires.from_previous)},
+                           {.peer = 0, .sends = true, .flows = std::move(wires.lane_to_next)},
+                           {.peer = 0, .sends = false, .flows = std::move(wires.lane_from_previous)}}};
+  auto& [to_next, from_previous, lane_to_next, lane_from_previous] = hops;
+  if (lane_to_next.is_far()) {
+    lane_to_next.peer = comm::lane_next(topology_);
+    lane_from_previous.peer = comm::lane_previous(topology_);
+  }
+  if (auto settled = settle_hops(hops, options_.rank, cards, rdma_.get(), plan_.transport, *watch_, deadline); !settled)
+    return settled;
+  if (plan_.transport != Transport::kTcp) ways_ = describe_hops(hops, options_.rank, rdma_.get());
+  descriptors_ = files_of(hops, rdma_.get());
   if (ranks() > 1) {
     std::unique_ptr<SendLink> sender;
     std::unique_ptr<ReceiveLink> receiver;
     const auto& mates = topology_.mates();
-    if (!wires.to_next.empty()) {
-      sender = std::make_unique<TcpSender>(std::move(wires.to_next), next, *watch_);
+    if (to_next.is_far()) {
+      sender = make_sender(std::move(to_next), *watch_, options_.silence);
     } else {
       sender = std::make_unique<ShmSender>(region_->pipe(topology_.local), next, *watch_);
     }
-    if (!wires.from_previous.empty()) {
-      receiver = std::make_unique<TcpReceiver>(std::move(wires.from_previous), previous, *watch_);
+    if (from_previous.is_far()) {
+      receiver = make_receiver(std::move(from_previous), *watch_);
     } else {
       const auto place = std::find(mates.begin(), mates.end(), previous) - mates.begin();
       receiver = std::make_unique<ShmReceiver>(region_->pipe(static_cast<std::uint32_t>(place)), previous, *watch_);
     }
     ring_ = std::make_unique<Ring>(std::move(sender), std::move(receiver), *watch_);
   }
-  if (!wires.lane_to_next.empty())
-    lane_ = std::make_unique<Ring>(
-        std::make_unique<TcpSender>(std::move(wires.lane_to_next), lane_next(topology_), *watch_),
-        std::make_unique<TcpReceiver>(std::move(wires.lane_from_previous), lane_previous(topology_), *watch_), *watch_);
+  if (lane_to_next.is_far())
+    lane_ = std::make_unique<Ring>(make_sender(std::move(lane_to_next), *watch_, options_.silence),
+                                   make_receiver(std::move(lane_from_previous), *watch_), *watch_);
   if (plan_.algorithm == Algorithm::kHierarchical)
     stage_ = std::make_unique<HostStage>(topology_, *region_, lane_.get(), *watch_);
   return {};
@@ -173,7 +186,7 @@ std::expected<void, Error> Communicator::make_rings(Wires wires) {
 std::string Communicator::plan() const {
   const std::string pairs = direct_ == nullptr ? "" : direct_->note();
   const std::lock_guard lock(mutex_);
-  return print_plan(plan_) + note_ + (pairs.empty() ? "" : " # " + pairs);
+  return print_plan(plan_) + note_ + ways_ + (pairs.empty() ? "" : " # " + pairs);
 }
 
 std::string Communicator::shape() const {

@@ -15,6 +15,7 @@
 
 #include "card.hpp"
 #include "direct.hpp"
+#include "far_links.hpp"
 #include "host_stage.hpp"
 #include "meet.hpp"
 #include "plan.hpp"
@@ -104,7 +105,7 @@ class Communicator {
                std::string note);
   std::expected<void, Error> connect(const std::vector<Card>& cards, const Doors& doors, std::unique_ptr<Region> region,
                                      Clock::time_point deadline);
-  std::expected<void, Error> make_rings(Wires wires);
+  std::expected<void, Error> make_rings(Wires wires, const std::vector<Card>& cards, Clock::time_point deadline);
   int meet_all();
   template <typename Work>
   std::uint64_t start(std::uint64_t count, Type type, std::uint64_t root, const Work& work);
@@ -149,6 +150,8 @@ class Communicator {
   std::uint64_t sequence_ = 0;
   std::unique_ptr<Region> region_;
   std::unique_ptr<Watch> watch_;
+  std::unique_ptr<Rdma> rdma_;  // null where there is none
+  std::string ways_;            // of the hops between hosts, for readers of the plan
   std::unique_ptr<Ring> ring_;
   std::unique_ptr<Ring> lane_;
   std::unique_ptr<HostStage> stage_;

@@ -146,10 +146,15 @@ std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32
     } else if (key == "memory") {
       if (value != "auto" && value != "tcp") return std::unexpected("plan: memory=" + value + ": use auto or tcp");
       plan.memory = value == "tcp" ? Memory::kTcp : Memory::kAuto;
+    } else if (key == "transport") {
+      if (value != "auto" && value != "tcp" && value != "rdma")
+        return std::unexpected("plan: transport=" + value + ": use auto, tcp or rdma");
+      plan.transport = value == "tcp" ? Transport::kTcp : value == "rdma" ? Transport::kRdma : Transport::kAuto;
     } else if (key == "choice") {
       choices = value;
     } else {
-      return std::unexpected("plan: " + word + ": use algorithm=, chunk=, choice=, flows=, memory= and order=");
+      return std::unexpected("plan: " + word +
+                             ": use algorithm=, chunk=, choice=, flows=, memory=, transport= and order=");
     }
   }
   // Known only now: the largest chunk.
@@ -167,6 +172,8 @@ std::string print_plan(const Plan& plan) {
   if (!plan.choices.empty()) text += " choice=" + print_choices(plan.choices);
   if (plan.flows != 0) text += " flows=" + std::to_string(plan.flows);
   if (plan.memory == Memory::kTcp) text += " memory=tcp";
+  if (plan.transport != Transport::kAuto)
+    text += plan.transport == Transport::kTcp ? " transport=tcp" : " transport=rdma";
   if (!plan.order.empty()) text += " order=";
   for (std::size_t i = 0; i < plan.order.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(plan.order[i]);
   return text;

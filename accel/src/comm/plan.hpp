@@ -19,6 +19,8 @@ inline bool is_small(Algorithm algorithm) { return algorithm == Algorithm::kDoub
 
 // How ranks of a host pass data.
 enum class Memory : std::uint8_t { kAuto, kTcp };
+// How hosts do.
+enum class Transport : std::uint8_t { kAuto, kTcp, kRdma };
 
 struct Way {
   Algorithm algorithm = Algorithm::kAuto;
@@ -42,6 +44,7 @@ struct Plan {
   std::vector<Choice> choices;      // ascending from 0, or empty: one way for all sizes
   std::uint32_t flows = 0;  // TCP connections of each hop between hosts, the most that choices may have; 0: not said
   Memory memory = Memory::kAuto;
+  Transport transport = Transport::kAuto;
   std::vector<std::uint32_t> order;  // all ranks, or empty for the default: hosts by their first rank, ranks ascending
 };
 

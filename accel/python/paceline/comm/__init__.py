@@ -7,7 +7,7 @@
     paceline.comm.ddp_hook(model)                      # the model's gradients go this way from now on
     paceline.comm.ddp_hook(model, compression="Int8")  # the same in fewer bytes between hosts (class Lossy)
 
-Ranks of one host pass data through shared memory, hosts through TCP. A rank that dies or stops ends every wait of every other with a
+Ranks of one host pass data through shared memory, hosts through RDMA where both ends can, else through TCP. A rank that dies or stops ends every wait of every other with a
 CommError that names it. Numerics class: Reordered, for sums have another order than gloo's; bfloat16 and float16 are added in float32.
 """
 

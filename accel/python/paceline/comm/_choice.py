@@ -18,7 +18,7 @@ _known: dict[str, str] = {}
 
 def tune(communicator: Communicator) -> str:
     """All ranks call it. What the first rank knows, all use."""
-    shape = communicator.shape()
+    shape = communicator.shape() + ("-rdma" if " by RDMA " in communicator.plan() else "")
     known = ""
     if communicator.rank == 0:
         known = _known.get(shape) or _read(_file(shape))
@@ -30,7 +30,7 @@ def tune(communicator: Communicator) -> str:
 
 
 def _file(shape: str) -> Path:
-    """Of these hosts' numbers of ranks, seen from this machine: another node, or another processor, is another fabric."""
+    """Of these hosts' numbers of ranks and the way between them, seen from this machine: another node, or another processor, is another fabric."""
     node = os.environ.get("PACELINE_NODE_NAME") or socket.gethostname()
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())

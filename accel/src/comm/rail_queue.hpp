@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reliable connected queue pair over libibverbs, with its ring of registered slots. All of rdma.hpp's promises.
+//
+// Ownership: of what it has made; the port's context and domain outlive it. Threads: one at a time. Failure: broken().
+#pragma once
+
+#include "rdma.hpp"
+#include "verbs.hpp"
+
+namespace paceline::comm {
+
+struct RailPort {
+  ibv_context* context = nullptr;
+  ibv_pd* domain = nullptr;
+  std::string name;  // "mlx5_0", or "mlx5_0:2" of another port than the first
+  std::uint8_t number = 1;
+  int gid_index = -1;   // of Ethernet
+  RailAddress address;  // but for the queue pair's own
+};
+
+class VerbsQueue final : public RailQueue {
+ public:
+  static std::expected<std::unique_ptr<RailQueue>, std::string> make(const Verbs& verbs, const RdmaSettings& settings,
+                                                                     const RailPort& port, bool sends);
+  VerbsQueue(const VerbsQueue&) = delete;
+  VerbsQueue& operator=(const VerbsQueue&) = delete;
+  ~VerbsQueue() override;
+
+  RailAddress address() const override;
+  std::string connect(const RailAddress& peer) override;
+  std::byte* slot(std::uint64_t number) override { return memory_ + number % kSlots * kSlotBytes; }
+  void send(std::size_t bytes) override;
+  void receive_again() override;
+  std::uint64_t sent() const override { return sent_; }
+  std::uint64_t delivered() const override { return delivered_; }
+  std::uint64_t arrived() const override { return arrived_; }
+  std::size_t length(std::uint64_t number) const override { return lengths_[number % kSlots]; }
+  bool look() override;
+  void wait(Clock::time_point until, int abort_fd) override;
+  const std::string& broken() const override { return broken_; }
+  int file() const override { return channel_->fd; }
+
+ private:
+  VerbsQueue(const Verbs& verbs, const RdmaSettings& settings, const RailPort& port, bool sends)
+      : verbs_(verbs), settings_(settings), port_(port), sends_(sends) {}
+  std::string prepare();
+  ibv_sge piece(std::uint64_t number, std::size_t bytes);
+  void fail(const std::string& why);
+  void take(const ibv_wc& done);
+
+  const Verbs& verbs_;
+  const RdmaSettings& settings_;
+  const RailPort& port_;
+  const bool sends_;
+  std::byte* memory_ = nullptr;
+  ibv_mr* region_ = nullptr;
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* completions_ = nullptr;
+  ibv_qp* pair_ = nullptr;
+  std::uint32_t sequence_ = 0;
+  std::uint64_t sent_ = 0, delivered_ = 0, arrived_ = 0, awaited_ = 0;
+  std::array<std::uint32_t, kSlots> lengths_{};
+  std::string broken_;
+};
+
+}  // namespace paceline::comm

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which ports of which RDMA devices carry links between hosts, and by which of its addresses a port is reached: read from NCCL's own
+// variables, so that a job says it once, and from sysfs below a given root.
+//
+// Ownership: values. Threads: pure functions, but for reading files. Failure: a text that names the variable or the port, and the remedy.
+#pragma once
+
+#include <expected>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+namespace paceline::comm {
+
+struct RdmaSettings {
+  bool disabled = false;  // NCCL_IB_DISABLE
+  std::string devices;    // NCCL_IB_HCA: "mlx5_0:1,mlx5_2" by how names begin, "=…" by whole names, "^…" all but these
+  int gid_index = -1;     // NCCL_IB_GID_INDEX; -1: found by gid_index_of
+  int timeout = 18;       // NCCL_IB_TIMEOUT: an answer within 4.096 us * 2^timeout, 1.07 s
+  int retries = 7;        // NCCL_IB_RETRY_CNT
+  int service_level = 0;  // NCCL_IB_SL
+  int traffic_class = 0;  // NCCL_IB_TC
+
+  bool operator==(const RdmaSettings&) const = default;
+};
+
+// `variable`: of an environment, null where it is not set.
+std::expected<RdmaSettings, std::string> read_rdma_settings(
+    const std::function<const char*(const char* name)>& variable);
+
+bool is_wanted(const std::string& devices, const std::string& device, int port);
+
+// The first GID of an Ethernet port that is RoCE v2 with an IPv4 address. `root`: that /sys lies in.
+std::expected<int, std::string> gid_index_of(const std::filesystem::path& root, const std::string& device, int port);
+
+}  // namespace paceline::comm

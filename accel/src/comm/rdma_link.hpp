@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A link over queue pairs, one on each rail: the stream is cut into messages of at most a slot, and message i goes by rail i mod rails, so both
+// ends know where each belongs and nothing is added on the wire. A message is sent when the receiver has a slot for it, of which an empty message
+// back tells: so no rail ever finds its peer unready, and what is under way is bounded.
+//
+// Ownership: of the queue pairs. Threads: one at a time. Blocking: as RailQueue::wait. Failure: as link.hpp; a broken rail is told to the watch.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "link.hpp"
+#include "rdma.hpp"
+#include "watch.hpp"
+
+namespace paceline::comm {
+
+using Rails = std::vector<std::unique_ptr<RailQueue>>;
+
+class RdmaSender final : public SendLink {
+ public:
+  // Destroyed when all that it has sent has been delivered, or nothing has moved for `linger`.
+  RdmaSender(Rails rails, std::uint32_t peer, Watch& watch, std::chrono::milliseconds linger)
+      : rails_(std::move(rails)), peer_(peer), watch_(watch), linger_(linger) {}
+  RdmaSender(const RdmaSender&) = delete;
+  RdmaSender& operator=(const RdmaSender&) = delete;
+  ~RdmaSender() override;
+  bool send(const std::byte* data, std::size_t size) override;
+
+ private:
+  Rails rails_;
+  std::size_t next_ = 0;
+  std::uint32_t peer_;
+  Watch& watch_;
+  std::chrono::milliseconds linger_;
+};
+
+class RdmaReceiver final : public ReceiveLink {
+ public:
+  RdmaReceiver(Rails rails, std::uint32_t peer, Watch& watch);
+  bool receive(std::byte* data, std::size_t size) override;
+  std::uint32_t peer() const override { return peer_; }
+
+ private:
+  bool give_back(RailQueue& rail);
+
+  Rails rails_;
+  std::vector<std::uint64_t> taken_;  // messages, of each rail
+  std::size_t next_ = 0;
+  std::size_t offset_ = 0;  // into the next message
+  std::uint32_t peer_;
+  Watch& watch_;
+};
+
+}  // namespace paceline::comm

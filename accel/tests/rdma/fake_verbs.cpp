@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+// A libibverbs.so.1 without a device: the functions that paceline uses, over memory that the process which loads it and all that it forks share.
+// Tests load it before the library looks for the real one, and then find it under its name. Stricter than a device: a message that finds no
+// receive posted is an error of its sender at once.
+//
+// fake_verbs_set(name, value) changes this process alone: "devices" (1), "down" (1: ports are), "ethernet" (1: ports are); or by the name
+// of a step the errno that it ends with: "open_device", "reg_mr", "create_qp", "rtr". "lose" 1: what is sent goes nowhere. "break" n: all messages after
+// the nth fail. fake_verbs_sent(device) answers how many this process has sent.
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <new>
+#include <string>
+
+#undef ibv_get_device_list
+#undef ibv_query_port
+#undef ibv_reg_mr
+
+#define FAKE extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+constexpr std::size_t kEnds = 128;
+constexpr std::size_t kMessages = 16;
+constexpr std::size_t kMessageBytes = 128UL * 1024;
+constexpr std::size_t kMostDevices = 4;
+constexpr std::uint32_t kFirstNumber = 100;
+
+// Of a queue pair, as its peer sees it too.
+struct End {
+  pthread_mutex_t mutex;
+  bool used;
+  bool ready;  // to receive
+  std::uint32_t peer;
+  std::uint32_t receives;  // posted, and not used up
+  std::uint64_t came, taken;
+  std::array<std::uint32_t, kMessages> sizes;
+  std::array<std::array<char, kMessageBytes>, kMessages> messages;
+  bool armed;
+};
+
+// A rank that was killed may have held it.
+class Locked {
+ public:
+  explicit Locked(End& end) : end_(end) {
+    if (pthread_mutex_lock(&end_.mutex) == EOWNERDEAD) pthread_mutex_consistent(&end_.mutex);
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+  ~Locked() { pthread_mutex_unlock(&end_.mutex); }
+
+ private:
+  End& end_;
+};
+
+struct Shared {
+  Shared() {
+    void* const memory =
+        mmap(nullptr, kEnds * sizeof(End), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) abort();
+    ends = static_cast<End*>(memory);
+    pthread_mutexattr_t kind;
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+    for (std::size_t i = 0; i < kEnds; ++i) {
+      pthread_mutex_init(&ends[i].mutex, &kind);
+      events[i] = eventfd(0, EFD_NONBLOCK);
+    }
+  }
+  End* ends = nullptr;
+  std::array<int, kEnds> events{};
+};
+const Shared kShared;
+
+std::mutex settings_mutex;
+std::map<std::string, int> settings{{"devices", 1}};
+std::array<std::atomic<int>, kMostDevices> sent;
+
+int told(const char* name) {
+  const std::lock_guard lock(settings_mutex);
+  const auto found = settings.find(name);
+  return found == settings.end() ? 0 : found->second;
+}
+
+// Whether the test lets this step go on; else its errno.
+bool goes(const char* name) {
+  errno = told(name);
+  return errno == 0;
+}
+
+struct Device : ibv_device {};
+std::array<Device, kMostDevices> devices;
+
+struct Context : ibv_context {
+  std::size_t device;
+};
+
+struct Channel : ibv_comp_channel {
+  std::size_t end;
+};
+
+struct Queue : ibv_cq {
+  ibv_qp* pair;
+  std::deque<ibv_wc> done;
+};
+
+struct Pair : ibv_qp {
+  std::size_t end;
+  std::deque<ibv_recv_wr> receives;
+  std::deque<ibv_sge> places;
+};
+
+void ring(std::size_t end) {
+  const std::uint64_t one = 1;
+  if (kShared.ends[end].armed && write(kShared.events[end], &one, sizeof one) == sizeof one)
+    kShared.ends[end].armed = false;
+}
+
+// What becomes of a message; it is there when this returns.
+ibv_wc_status deliver(const Pair& from, const char* data, std::uint32_t size) {
+  const std::size_t device = static_cast<Context*>(from.context)->device;
+  const int number = ++sent.at(device);
+  if (told("lose") != 0) return IBV_WC_SUCCESS;
+  if (told("break") != 0 && number > told("break")) return IBV_WC_RETRY_EXC_ERR;
+  const std::size_t to = kShared.ends[from.end].peer - kFirstNumber;
+  End& end = kShared.ends[to];
+  const Locked locked(end);
+  if (!end.used || !end.ready) return IBV_WC_RETRY_EXC_ERR;
+  if (end.receives == 0 || end.came - end.taken == kMessages) return IBV_WC_RNR_RETRY_EXC_ERR;
+  --end.receives;
+  end.sizes[end.came % kMessages] = size;
+  if (size > 0) std::memcpy(end.messages[end.came % kMessages].data(), data, size);
+  ++end.came;
+  ring(to);
+  return IBV_WC_SUCCESS;
+}
+
+int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** /*bad*/) {
+  auto& pair = *static_cast<Pair*>(qp);
+  const bool empty = request->num_sge == 0;
+  const auto* data = empty ? nullptr : reinterpret_cast<const char*>(request->sg_list->addr);
+  ibv_wc done{};
+  done.wr_id = request->wr_id;
+  done.status = deliver(pair, data, empty ? 0 : request->sg_list->length);
+  static_cast<Queue*>(pair.send_cq)->done.push_back(done);
+  const Locked locked(kShared.ends[pair.end]);
+  ring(pair.end);
+  return 0;
+}
+
+int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** /*bad*/) {
+  auto& pair = *static_cast<Pair*>(qp);
+  pair.receives.push_back(*request);
+  pair.places.push_back(request->num_sge > 0 ? *request->sg_list : ibv_sge{});
+  const Locked locked(kShared.ends[pair.end]);
+  ++kShared.ends[pair.end].receives;
+  return 0;
+}
+
+int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {
+  auto& queue = *static_cast<Queue*>(cq);
+  int count = 0;
+  for (; count < most && !queue.done.empty(); ++count) {
+    wc[count] = queue.done.front();
+    queue.done.pop_front();
+  }
+  auto& pair = *static_cast<Pair*>(queue.pair);
+  End& end = kShared.ends[pair.end];
+  const Locked locked(end);
+  for (; count < most && end.taken < end.came; ++count) {
+    const std::uint32_t size = end.sizes[end.taken % kMessages];
+    wc[count] = {};
+    wc[count].wr_id = pair.receives.front().wr_id;
+    wc[count].byte_len = size;
+    wc[count].status = size <= pair.places.front().length ? IBV_WC_SUCCESS : IBV_WC_LOC_LEN_ERR;
+    if (size > 0 && wc[count].status == IBV_WC_SUCCESS)
+      std::memcpy(reinterpret_cast<void*>(pair.places.front().addr), end.messages[end.taken % kMessages].data(), size);
+    pair.receives.pop_front();
+    pair.places.pop_front();
+    ++end.taken;
+  }
+  return count;
+}
+
+int req_notify_cq(ibv_cq* cq, int /*solicited*/) {
+  const std::size_t number = static_cast<Channel*>(cq->channel)->end;
+  const Locked locked(kShared.ends[number]);
+  kShared.ends[number].armed = true;
+  return 0;
+}
+
+}  // namespace
+
+FAKE void fake_verbs_set(const char* name, int value) {
+  const std::lock_guard lock(settings_mutex);
+  settings[name] = value;
+}
+
+FAKE int fake_verbs_sent(int device) { return sent.at(static_cast<std::size_t>(device)); }
+
+FAKE ibv_device** ibv_get_device_list(int* count) {
+  *count = told("devices");
+  auto** const list = new ibv_device*[kMostDevices];
+  for (std::size_t i = 0; i < kMostDevices; ++i) {
+    list[i] = &devices.at(i);
+    std::strcpy(devices.at(i).name, ("fake" + std::to_string(i)).c_str());
+  }
+  // In no order that anybody may count on.
+  std::reverse(list, list + *count);
+  return list;
+}
+FAKE void ibv_free_device_list(ibv_device** list) { delete[] list; }
+FAKE const char* ibv_get_device_name(ibv_device* device) { return device->name; }
+FAKE int ibv_fork_init() { return 0; }
+FAKE ibv_context* ibv_open_device(ibv_device* device) {
+  if (!goes("open_device")) return nullptr;
+  auto* const context = new Context{};
+  context->device = static_cast<std::size_t>(static_cast<Device*>(device) - devices.data());
+  context->cmd_fd = context->async_fd = -1;
+  context->ops.post_send = post_send;
+  context->ops.post_recv = post_recv;
+  context->ops.poll_cq = poll_cq;
+  context->ops.req_notify_cq = req_notify_cq;
+  return context;
+}
+FAKE int ibv_close_device(ibv_context* context) {
+  delete static_cast<Context*>(context);
+  return 0;
+}
+FAKE int ibv_query_device(ibv_context* /*context*/, ibv_device_attr* attributes) {
+  *attributes = {};
+  attributes->phys_port_cnt = 1;
+  return 0;
+}
+FAKE int ibv_query_port(ibv_context* /*context*/, std::uint8_t /*port*/, _compat_ibv_port_attr* place) {
+  auto* const attributes = reinterpret_cast<ibv_port_attr*>(place);
+  attributes->state = told("down") != 0 ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
+  attributes->link_layer = told("ethernet") != 0 ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
+  attributes->active_mtu = IBV_MTU_4096;
+  attributes->lid = 1;
+  return 0;
+}
+FAKE int ibv_query_gid(ibv_context* /*context*/, std::uint8_t /*port*/, int index, ibv_gid* gid) {
+  std::memset(gid, index, sizeof *gid);
+  return 0;
+}
+FAKE ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  auto* const domain = new ibv_pd{};
+  domain->context = context;
+  return domain;
+}
+FAKE int ibv_dealloc_pd(ibv_pd* domain) {
+  delete domain;
+  return 0;
+}
+FAKE ibv_mr* ibv_reg_mr(ibv_pd* domain, void* /*address*/, std::size_t /*length*/, int /*access*/) {
+  if (!goes("reg_mr")) return nullptr;
+  auto* const region = new ibv_mr{};
+  region->context = domain->context;
+  return region;
+}
+FAKE int ibv_dereg_mr(ibv_mr* region) {
+  delete region;
+  return 0;
+}
+FAKE ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+  for (std::size_t i = 0; i < kEnds; ++i) {
+    End& end = kShared.ends[i];
+    const Locked locked(end);
+    if (end.used) continue;
+    end.used = true;
+    end.ready = end.armed = false;
+    end.receives = 0;
+    end.came = end.taken = 0;
+    auto* const channel = new Channel{};
+    channel->context = context;
+    channel->fd = kShared.events[i];
+    channel->end = i;
+    return channel;
+  }
+  errno = ENOSPC;
+  return nullptr;
+}
+FAKE int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
+  auto* const ours = static_cast<Channel*>(channel);
+  const Locked locked(kShared.ends[ours->end]);
+  kShared.ends[ours->end].used = false;
+  std::uint64_t rings = 0;
+  if (read(ours->fd, &rings, sizeof rings) < 0) errno = 0;
+  delete ours;
+  return 0;
+}
+FAKE ibv_cq* ibv_create_cq(ibv_context* context, int /*entries*/, void* /*own*/, ibv_comp_channel* channel,
+                           int /*vector*/) {
+  auto* const queue = new Queue{};
+  queue->context = context;
+  queue->channel = channel;
+  return queue;
+}
+FAKE int ibv_destroy_cq(ibv_cq* queue) {
+  delete static_cast<Queue*>(queue);
+  return 0;
+}
+FAKE int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** /*queue*/, void** /*own*/) {
+  std::uint64_t rings = 0;
+  return read(channel->fd, &rings, sizeof rings) == sizeof rings ? 0 : -1;
+}
+FAKE void ibv_ack_cq_events(ibv_cq* /*queue*/, unsigned /*count*/) {}
+FAKE ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
+  if (!goes("create_qp")) return nullptr;
+  auto* const pair = new Pair{};
+  pair->context = domain->context;
+  pair->send_cq = wanted->send_cq;
+  pair->recv_cq = wanted->recv_cq;
+  pair->end = static_cast<Channel*>(wanted->send_cq->channel)->end;
+  pair->qp_num = kFirstNumber + static_cast<std::uint32_t>(pair->end);
+  static_cast<Queue*>(wanted->send_cq)->pair = pair;
+  return pair;
+}
+FAKE int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/) {
+  End& end = kShared.ends[static_cast<Pair*>(qp)->end];
+  if (attributes->qp_state == IBV_QPS_RTR) {
+    if (!goes("rtr")) return errno;
+    const Locked locked(end);
+    end.peer = attributes->dest_qp_num;
+    end.ready = true;
+  }
+  return 0;
+}
+FAKE int ibv_destroy_qp(ibv_qp* qp) {
+  auto* const pair = static_cast<Pair*>(qp);
+  {
+    const Locked locked(kShared.ends[pair->end]);
+    kShared.ends[pair->end].ready = false;
+  }
+  delete pair;
+  return 0;
+}
+FAKE const char* ibv_wc_status_str(ibv_wc_status status) {
+  return status == IBV_WC_RNR_RETRY_EXC_ERR ? "RNR retry counter exceeded" : "transport retry counter exceeded";
+}
