@@ -13,6 +13,8 @@
 namespace paceline::comm {
 namespace {
 
+constexpr std::uint64_t kAligned = 64;
+
 void ask_when_idle(const Fd& socket, std::chrono::milliseconds silence) {
   const auto seconds = static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(silence).count());
   const int idle = std::max(seconds / 2, 1);
@@ -27,9 +29,9 @@ void ask_when_idle(const Fd& socket, std::chrono::milliseconds silence) {
 
 }  // namespace
 
-Striped::Striped(std::vector<Fd> flows, std::uint32_t peer, Watch& watch)
-    : used_(flows.size()), peer_(peer), watch_(watch) {
-  for (Fd& flow : flows) flows_.push_back({std::move(flow), flows_.size() * kStripe});
+Striped::Striped(std::vector<Fd> flows, std::uint32_t peer, Watch& watch) : peer_(peer), watch_(watch) {
+  for (Fd& flow : flows) flows_.push_back({std::move(flow), 0});
+  stripe(0);
 }
 
 void Striped::ask_when_idle(std::chrono::milliseconds silence) const {
@@ -38,8 +40,9 @@ void Striped::ask_when_idle(std::chrono::milliseconds silence) const {
 
 void Striped::stripe(std::uint32_t flows) {
   used_ = flows == 0 ? flows_.size() : std::min<std::uint64_t>(flows, flows_.size());
+  stripe_ = std::max(kAllStripes / used_ / kAligned * kAligned, kLeastStripe);
   position_ = 0;
-  for (std::size_t i = 0; i < flows_.size(); ++i) flows_[i].next = i * kStripe;
+  for (std::size_t i = 0; i < flows_.size(); ++i) flows_[i].next = i * stripe_;
 }
 
 std::size_t Striped::holds() const {
@@ -56,7 +59,7 @@ template <typename Move>
 Striped::Moved Striped::move_flow(Flow& flow, std::uint64_t end, std::size_t& left, const Move& move_some) {
   bool some = false;
   while (flow.next < end) {
-    const std::uint64_t stripe_end = (flow.next / kStripe + 1) * kStripe;
+    const std::uint64_t stripe_end = (flow.next / stripe_ + 1) * stripe_;
     const std::size_t want = std::min(stripe_end, end) - flow.next;
     const ssize_t moved = move_some(flow.connection.get(), flow.next - position_, want);
     if (moved < 0 && errno == EINTR) continue;
@@ -69,7 +72,7 @@ Striped::Moved Striped::move_flow(Flow& flow, std::uint64_t end, std::size_t& le
     some = true;
     left -= static_cast<std::size_t>(moved);
     flow.next += static_cast<std::uint64_t>(moved);
-    if (flow.next == stripe_end) flow.next += (used_ - 1) * kStripe;
+    if (flow.next == stripe_end) flow.next += (used_ - 1) * stripe_;
   }
   return some ? Moved::kSome : Moved::kBlocked;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link over several TCP connections: byte p of the stream travels on connection (p / kStripe) mod flows, so both ends know where
+// A link over several TCP connections: byte p of the stream travels on connection (p / stripe) mod flows, so both ends know where
 // each byte belongs and nothing is added on the wire. Each connection may have network devices of its own.
 //
 // Ownership: of the connections. Threads: one at a time. Failure: as link.hpp; a broken connection is told to the watch. Where one
@@ -16,7 +16,10 @@
 
 namespace paceline::comm {
 
-inline constexpr std::uint64_t kStripe = 64UL * 1024;
+// A stripe of each flow: what is sent at once arrives on all of them at the same pace, so that what is first is there first, and a ring
+// passes it on. Smaller ones than the least cost too many system calls.
+inline constexpr std::uint64_t kAllStripes = 64UL * 1024;
+inline constexpr std::uint64_t kLeastStripe = 8UL * 1024;
 
 // What sending and receiving share: which connection has which bytes still to move.
 class Striped {
@@ -41,7 +44,8 @@ class Striped {
   bool wait(std::uint64_t end, short event);
 
   std::vector<Flow> flows_;
-  std::uint64_t used_;  // the first of them
+  std::uint64_t used_ = 0;    // the first of them
+  std::uint64_t stripe_ = 0;  // bytes
   std::uint64_t position_ = 0;
   std::uint32_t peer_;
   Watch& watch_;
