@@ -18,8 +18,8 @@ MIB = 1 << 20
 
 
 def local(fabric: Fabric, ranks: int, sizes: list[int], rounds: int) -> None:
-    words = ("--sizes", ",".join(map(str, sizes)), "--rounds", str(rounds), "--megabits", str(PLENTY), "--local")
-    told = run_ranks(fabric, ranks, "rank.py", *words)
+    words = ("--sizes", ",".join(map(str, sizes)), "--rounds", str(rounds), "--megabits", str(PLENTY))
+    told = run_ranks(fabric, ranks, "rank.py", *words, "--contenders", ",".join(CONTENDERS))
     rows = [one["rows"] for one in told]
     print(f"1 host x {ranks} ranks on {os.cpu_count()} processors, {rounds} rounds, load {os.getloadavg()[0]:.1f}")
     print(f"chosen: {told[0]['choice']}")

@@ -47,9 +47,10 @@ def folder_store(folder: Path) -> Store:
 
 
 class Communicator:
-    def __init__(self, store: Store, name: str, rank: int, ranks: int, plan: str) -> None:
+    def __init__(self, store: Store, name: str, rank: int, ranks: int, plan: str, address: str) -> None:
+        where = address.encode() or None
         options = Options(
-            ctypes.sizeof(Options), rank, ranks, 0, name.encode(), None, None, plan.encode(), 30_000, 120_000
+            ctypes.sizeof(Options), rank, ranks, 0, name.encode(), None, where, plan.encode(), 30_000, 120_000
         )
         self.handle = ctypes.c_void_p()
         self._rests: dict[tuple[int, int], ctypes.Array[ctypes.c_float]] = {}

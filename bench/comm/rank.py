@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import resource
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +15,26 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from native import Communicator, folder_store
+from paceline.comm._meeting import addresses_of
 
 CODECS = {"fp16": 1, "bf16": 2, "int8": 3}
 SMALL = ("doubling", "tree")  # for arrays of so many bytes at most
 LARGEST_SMALL = 256 << 10
-Run = Callable[[torch.Tensor], None]
+# Contenders that are a communicator of ours each, and its plan. Ranks of a host by TCP as well know no hierarchy.
+PLANS = {
+    "chosen": "",
+    "hierarchical": "algorithm=hierarchical",
+    "one-rail": "algorithm=hierarchical",
+    "flat": "algorithm=flat",
+    "tcp": "algorithm=flat memory=tcp",
+    "doubling": "algorithm=doubling",
+    "tree": "algorithm=tree",
+}
+Run = Callable[[torch.Tensor], object]
+
+
+def summing(communicator: Communicator) -> Run:
+    return lambda data: communicator.allreduce(data.data_ptr(), data.numel())
 
 
 def swapping(communicator: Communicator, ranks: int) -> Run:
@@ -38,13 +54,23 @@ def coded(communicator: Communicator, codec: int) -> Run:
     return lambda data: communicator.allreduce_coded(data.data_ptr(), data.numel(), codec)
 
 
-def sent_bytes(device: str) -> int:
-    """What this network namespace has sent through a device."""
-    for line in Path("/proc/self/net/dev").read_text().splitlines():
-        name, _, rest = line.partition(":")
-        if name.strip() == device:
-            return int(rest.split()[8])
-    raise RuntimeError(f"no device {device} in this namespace")
+def open_mpi() -> Run:
+    import mpi4py
+
+    mpi4py.rc.threads = False
+    from mpi4py import MPI
+
+    def run(data: torch.Tensor) -> None:
+        memory = MPI.memory.fromaddress(data.data_ptr(), 4 * data.numel())
+        MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, [memory, data.numel(), MPI.FLOAT])
+
+    return run
+
+
+def sent_bytes() -> list[int]:
+    """What this network namespace has sent through each of its cables."""
+    lines = [line.partition(":") for line in Path("/proc/self/net/dev").read_text().splitlines()]
+    return [int(rest.split()[8]) for name, _, rest in sorted(lines) if name.strip().startswith("wire")]
 
 
 def processor_seconds() -> float:
@@ -54,66 +80,68 @@ def processor_seconds() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--rank", type=int, default=os.environ.get("OMPI_COMM_WORLD_RANK"))
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--sizes", required=True, help="bytes, separated by commas")
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--megabits", type=float, required=True)
-    parser.add_argument("--local", action="store_true", help="all ranks are on one host: other contenders")
-    parser.add_argument("--compressed", default="", help="codecs, separated by commas")
+    parser.add_argument(
+        "--seconds", type=float, default=0.5, help="of wire in each round, that small sizes fill by repeating"
+    )
+    parser.add_argument("--contenders", required=True, help="separated by commas")
     told = parser.parse_args()
     torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "wire"
+    os.environ["GLOO_SOCKET_IFNAME"] = ",".join(sorted(name for _, name in socket.if_nameindex() if "wire" in name))
     dist.init_process_group("gloo", init_method=f"file://{told.folder}/gloo", rank=told.rank, world_size=told.ranks)
     store = folder_store(told.folder)
-    ours = {
-        algorithm: Communicator(store, algorithm, told.rank, told.ranks, f"algorithm={algorithm}")
-        for algorithm in ("hierarchical", "flat")
-    }
-    ours["chosen"] = Communicator(store, "chosen", told.rank, told.ranks, "")
-    # Ranks of a host by TCP as well, which knows no hierarchy.
-    ours["tcp"] = Communicator(store, "tcp", told.rank, told.ranks, "algorithm=flat memory=tcp")
-    choice = ours["chosen"].tune()
-    contenders: dict[str, Run] = {
-        "chosen": lambda data: ours["chosen"].allreduce(data.data_ptr(), data.numel()),
-        "hierarchical": lambda data: ours["hierarchical"].allreduce(data.data_ptr(), data.numel()),
-        "flat": lambda data: ours["flat"].allreduce(data.data_ptr(), data.numel()),
-        "tcp": lambda data: ours["tcp"].allreduce(data.data_ptr(), data.numel()),
-        "gloo": lambda data: dist.all_reduce(data),
-    }
-    if told.local:
-        for name in SMALL:
-            ours[name] = Communicator(store, name, told.rank, told.ranks, f"algorithm={name}")
-        contenders["doubling"] = lambda data: ours["doubling"].allreduce(data.data_ptr(), data.numel())
-        contenders["tree"] = lambda data: ours["tree"].allreduce(data.data_ptr(), data.numel())
-        contenders["alltoall"] = swapping(ours["flat"], told.ranks)
-        contenders["alltoall-tcp"] = swapping(ours["tcp"], told.ranks)
-    for name in filter(None, told.compressed.split(",")):
-        contenders[name] = coded(ours["hierarchical"], CODECS[name])
+    wires = addresses_of("wire")
+    made: dict[str, Communicator] = {}
+
+    def ours(name: str) -> Communicator:
+        if name not in made:
+            address = ",".join(wires[:1] if name == "one-rail" else wires)
+            made[name] = Communicator(store, name, told.rank, told.ranks, PLANS[name], address)
+        return made[name]
+
+    def contender(name: str) -> Run:
+        if name in PLANS:
+            return summing(ours(name))
+        if name in CODECS:
+            return coded(ours("hierarchical"), CODECS[name])
+        if name == "openmpi":
+            return open_mpi()
+        if name == "gloo":
+            return lambda data: dist.all_reduce(data)
+        return swapping(ours({"alltoall": "flat", "alltoall-tcp": "tcp"}[name]), told.ranks)
+
+    contenders = {name: contender(name) for name in told.contenders.split(",")}
+    choice = made["chosen"].tune() if "chosen" in made else ""
+    between = ours("flat")
     results = []
     for size in map(int, told.sizes.split(",")):
         data = torch.empty(size // 4)
-        # Half a second's worth of wire, so that small messages are more than noise.
-        repeats = max(1, min(50, int(told.megabits * 1e6 / 8 * 0.5 / max(size, 1))))
+        # So that small messages are more than noise.
+        repeats = max(1, min(50, int(told.megabits * 1e6 / 8 * told.seconds / max(size, 1))))
         for round_number in range(-1, told.rounds):  # the first warms up
             for name, run in contenders.items():
                 if name in SMALL and size > LARGEST_SMALL:
                     continue
                 data.fill_(told.rank + 1.0)
-                ours["flat"].barrier()
-                sent, used, begin = sent_bytes("wire"), processor_seconds(), time.monotonic()
-                run(data)
-                for _ in range(repeats - 1):
+                between.barrier()
+                sent, used, begin = sent_bytes(), processor_seconds(), time.monotonic()
+                for _ in range(repeats):
                     run(data)
                 # Until all have it: the slowest rank's time is everyone's.
-                ours["flat"].barrier()
+                between.barrier()
                 seconds = (time.monotonic() - begin) / repeats
+                rails = [(after - before) / repeats for before, after in zip(sent, sent_bytes(), strict=True)]
                 row = {
                     "contender": name,
                     "size": size,
                     "seconds": seconds,
-                    "sent": (sent_bytes("wire") - sent) / repeats,
+                    "sent": sum(rails),
+                    "rails": rails,
                     "processor": (processor_seconds() - used) / repeats,
                 }
                 wanted = told.ranks * (told.ranks + 1) / 2
@@ -126,7 +154,7 @@ def main() -> None:
                 if round_number >= 0:
                     results.append(row)
     (told.folder / f"rank-{told.rank}.json").write_text(json.dumps({"choice": choice, "rows": results}))
-    for communicator in ours.values():
+    for communicator in made.values():
         communicator.close()
     dist.destroy_process_group()
 

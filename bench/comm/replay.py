@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True, help="that computing a step takes here")
     told = parser.parse_args()
     torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "wire"
+    os.environ["GLOO_SOCKET_IFNAME"] = "wire0"
     patience = timedelta(minutes=10)
     dist.init_process_group(
         "gloo", init_method=f"file://{told.folder}/gloo", rank=told.rank, world_size=told.ranks, timeout=patience
@@ -67,8 +67,8 @@ def main() -> None:
         "gloo": gloo,
         "flat": lambda _, bucket: (None, flat.allreduce_start(bucket).wait),
         "hierarchical": lambda _, bucket: (None, inside.allreduce_start(bucket).wait),
-        "fp16": lambda number, bucket: half[number].start(inside, bucket),
-        "powersgd": lambda number, bucket: power[number].start(inside, bucket),
+        "fp16": lambda number, bucket: half[number].start(inside, bucket, 0),
+        "powersgd": lambda number, bucket: power[number].start(inside, bucket, 0),
     }
 
     def step(start: Start | None) -> float:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import os
 import statistics
+from typing import Any
 
 from fabric import Fabric, run_ranks
 from models import MODELS
+from rate import bound_bytes, holds
 
 PUBLISHED_MEGABITS = 25_000
 PUBLISHED = (
@@ -22,26 +24,40 @@ PUBLISHED = (
 
 def replay(fabric: Fabric, ranks: int, megabits: float, rounds: int, name: str, shrink: int) -> None:
     model = MODELS[name]()
-    # Bytes and rate are smaller, each by its own factor: so is the time that stands for computing.
-    seconds = model.seconds() * PUBLISHED_MEGABITS / megabits / shrink
-    fabric.rate(megabits)
-    words = ("--rounds", rounds, "--model", name, "--shrink", shrink, "--seconds", seconds)
-    told = run_ranks(fabric, ranks, "replay.py", *map(str, words))
-    # Each rank waits for all: any one's times are everyone's.
-    steps: dict[str, list[float]] = told[0]["seconds"]
+
+    def replayed(megabits: float, rounds: int) -> tuple[float, dict[str, Any]]:
+        # Bytes and rate are smaller, each by its own factor: so is the time that stands for computing.
+        seconds = model.seconds() * PUBLISHED_MEGABITS / megabits / shrink
+        fabric.rate(megabits)
+        words = ("--rounds", rounds, "--model", name, "--shrink", shrink, "--seconds", seconds)
+        # Each rank waits for all: any one's times are everyone's.
+        return seconds, run_ranks(fabric, ranks, "replay.py", *map(str, words))[0]
+
+    seconds, told = replayed(megabits, rounds)
+    _, half = replayed(megabits / 2, 1)
+    steps: dict[str, list[float]] = told["seconds"]
     medians = {contender: statistics.median(times) for contender, times in steps.items()}
     hosts = len(fabric.hosts)
-    size = sum(told[0]["buckets"])
-    wire = 2 * (hosts - 1) / hosts * size * 8 / (megabits * 1e6)
+    size = sum(told["buckets"])
+    wire = bound_bytes(hosts, size) * 8 / (megabits * 1e6)
     print(
         f"{hosts} hosts x {ranks} ranks, {megabits:g} Mbit/s, {rounds} rounds, load {os.getloadavg()[0]:.1f}: {name}, batch "
-        f"{model.batch}, gradients of {model.bytes() / 1e6:.1f} MB shrunk {shrink} times, {len(told[0]['buckets'])} buckets; "
+        f"{model.batch}, gradients of {model.bytes() / 1e6:.1f} MB shrunk {shrink} times, {len(told['buckets'])} buckets; "
         f"computing {seconds:.2f} s a step (computed, not recorded), the wire's bound {wire:.2f} s"
     )
     for contender, median in medians.items():
         over = f", {steps_per_second(medians, contender):+.0%} steps a second of gloo's" if contender != "gloo" else ""
         print(f"{contender:12}  step {median:.3f} s{over}")
     print(PUBLISHED)
+    slower = {
+        contender: statistics.median(half["seconds"][contender]) / median for contender, median in medians.items()
+    }
+    valid = all(holds(1, times) for times in slower.values())
+    print(
+        "at half the rate, with computing twice as long, "
+        + ", ".join(f"{contender} {times:.2f}" for contender, times in slower.items())
+        + f" times as long: {'wire and timers were' if valid else 'not only wire and timers were'} measured"
+    )
     ratios = {
         contender: round(statistics.median(g / o for g, o in zip(steps["gloo"], steps[contender], strict=True)), 3)
         for contender in medians
@@ -57,6 +73,8 @@ def replay(fabric: Fabric, ranks: int, megabits: float, rounds: int, name: str, 
         "compute_over_wire": round(seconds / wire, 3),
         "ratio": ratios["hierarchical"],
         "gloo_over": ratios,
+        "half_rate": {contender: round(times, 3) for contender, times in slower.items()},
+        "valid": valid,
         "step_ms": {contender: round(median * 1e3, 1) for contender, median in medians.items()},
     }
     print(json.dumps(answer))
