@@ -29,20 +29,25 @@ Sample = TypeVar("Sample", covariant=True)
 class DataLoader(torch.utils.data.DataLoader[Sample]):
     """torch.utils.data.DataLoader with torch's arguments, and `ahead`: whether persistent workers begin the next epoch while this one
     ends. By default where it is proven to change nothing; True says that a sample depends on its index and on the generators of
-    torch, random and NumPy alone, and that making it changes nothing else that another one depends on."""
+    torch, random and NumPy alone, and that making it changes nothing else that another one depends on.
 
-    def __init__(self, *args: Any, ahead: bool | None = None, **options: Any) -> None:
+    `device_copies=True`, with pin_memory, begins to copy the next batch to the GPU where the program has been seen to do so itself, and
+    hands that copy to its `.to(device)` or `.cuda()`. It says that the program writes to a batch in no way that PyTorch cannot see
+    (through `.numpy()` or a pointer) before it copies it."""
+
+    def __init__(self, *args: Any, ahead: bool | None = None, device_copies: bool = False, **options: Any) -> None:
         super().__init__(*args, **options)
         self._paceline_ahead = ahead
+        self._paceline_device_copies = device_copies
 
     def _get_iterator(self) -> Any:
         ours = _iterator.iterator(self)
         return super()._get_iterator() if ours is None else ours
 
 
-def accelerate(loader: Any, ahead: bool | None = None) -> Any:
-    """The same loader, accelerated from its next iteration on. One whose class makes iterators of its own is left as it is. `ahead` is
-    that of DataLoader."""
+def accelerate(loader: Any, ahead: bool | None = None, device_copies: bool | None = None) -> Any:
+    """The same loader, accelerated from its next iteration on. One whose class makes iterators of its own is left as it is. `ahead` and
+    `device_copies` are those of DataLoader; None leaves them as they are."""
     if type(loader)._get_iterator not in (torch.utils.data.DataLoader._get_iterator, DataLoader._get_iterator):
         _report.account_of(loader).left(loader, f"{type(loader).__qualname__} makes its own iterators")
     else:
@@ -50,6 +55,8 @@ def accelerate(loader: Any, ahead: bool | None = None) -> Any:
         loader._paceline_loader = True
         if ahead is not None:
             loader._paceline_ahead = ahead
+        if device_copies is not None:
+            loader._paceline_device_copies = device_copies
         if not _report.switch.startswith(_patch.ON):
             _report.switch = _patch.GIVEN
         _report.account_of(loader).why = _iterator.why_not(loader)

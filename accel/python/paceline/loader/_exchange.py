@@ -26,6 +26,7 @@ from typing import Any, Callable
 from torch.utils.data._utils import worker as torch_worker
 
 from paceline.loader import _ahead, _batches
+from paceline.loader._device import Copies
 from paceline.loader._held import Slots
 from paceline.loader._native import MAX_SLOTS, Region
 from paceline.loader._pinned import Landing, Pinning
@@ -59,6 +60,7 @@ class Exchange:
         self.early: collections.deque[tuple[int, bytes]] = collections.deque()  # of the next generation
         self.ready: collections.deque[tuple[int, bytes]] = collections.deque()  # of this one, that came early
         self.pinned = 0
+        self.copies: Copies | None = None  # of batches on the device
         self.pinning = pinning
         self.landing: collections.deque[Landing] = collections.deque()  # of this one, being pinned
         self.hits = 0
@@ -167,6 +169,11 @@ class Exchange:
         self.landing.clear()
         while self.ready:
             self._drop(*self.ready.popleft())
+
+    def landed(self, number: int) -> Any:
+        """The batch of this number where it waits here, pinned; else None."""
+        looks = (landing.look(number) for landing in self.landing)
+        return next((batch for batch in looks if batch is not None), None)
 
     def _drop(self, worker: int, message: bytes) -> None:
         slot = _ANSWER.unpack_from(message)[1]

@@ -11,7 +11,7 @@ from torch.utils.data import dataloader
 from torch.utils.data._utils import worker as torch_worker
 
 from paceline._inject import disabled
-from paceline.loader import _ahead, _native, _pinned, _report
+from paceline.loader import _ahead, _device, _native, _pinned, _report
 from paceline.loader._exchange import Context, Exchange
 
 Base = dataloader._MultiProcessingDataLoaderIter
@@ -26,6 +26,7 @@ TESTED: list[tuple[Any, list[tuple[str, ...]]]] = [
     (Base._reset, [("self", "loader", "first_iter")]),
     (Base._try_put_index, [("self",)]),
     (Base._next_index, [("self",)]),
+    (Base._process_data, [("self", "data"), ("self", "data", "worker_idx")]),
     (Base._shutdown_workers, [("self",)]),
     (dataloader.DataLoader._get_iterator, [("self",)]),
     (
@@ -123,10 +124,26 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
             self._account.ahead = f"{type(error).__name__}: {error}"
         self._order = None
 
+    def _process_data(self, data: Any, *worker: Any) -> Any:
+        batch = super()._process_data(data, *worker)
+        if self._exchange.copies is not None:
+            self._exchange.copies.delivered(batch, self._upcoming())
+        return batch
+
+    def _upcoming(self) -> Any:
+        """The batch that PyTorch hands out next, if it has come; else None."""
+        kept = self._task_info.get(self._rcvd_idx, ())
+        return kept[1] if len(kept) == 2 else self._exchange.landed(self._rcvd_idx)
+
     def _shutdown_workers(self) -> None:
         super()._shutdown_workers()
         self._account.add(self._exchange)
         self._exchange.region.retire()
+
+
+def _why_no_copies(loader: Any) -> str:
+    """Empty where batches may be copied to the device before the program asks for it."""
+    return _device.why_not() if _pinned.wanted(loader) else "pin_memory is not set, or there is no accelerator"
 
 
 def iterator(loader: Any) -> Any:
@@ -139,6 +156,9 @@ def iterator(loader: Any) -> Any:
             order = _ahead.Order(loader) if not account.ahead else None
             pinning = _pinned.Pinning() if _pinned.wanted(loader) else None
             exchange = Exchange(loader.num_workers, loader.prefetch_factor, pinning)
+            if getattr(loader, "_paceline_device_copies", False):
+                account.copies = _why_no_copies(loader)
+                exchange.copies = None if account.copies else _device.Copies()
     except Exception as error:  # a loader of the program's own make may have anything in these places
         why = f"{type(error).__name__}: {error}"
     if why:

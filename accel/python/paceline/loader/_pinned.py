@@ -77,6 +77,12 @@ class Landing:
     def __init__(self, pinning: Pinning, value: Any, slot: Any, copy: int) -> None:
         self._pinning, self._value, self._slot, self._copy = pinning, value, slot, copy
 
+    def look(self, number: int) -> Any:
+        """The batch of this number, if it is that and has arrived; it stays here."""
+        if self._value[0] != number or not self._pinning.done(self._copy):
+            return None
+        return self._value[1]
+
     def arrived(self) -> Any:
         self._pinning.wait(self._copy)
         value, self._value, self._slot = self._value, None, None
@@ -123,6 +129,9 @@ class Pinning:
             raise RuntimeError(f"paceline.loader: a batch cannot be copied (code {code})")
         return target
 
+    def done(self, copy: int) -> bool:
+        return bool(_functions().wait(self._handle, copy, 0) == 0)
+
     def wait(self, copy: int | None = None) -> None:
         """For this copy and all before it; for all without one."""
         copy = self._last.value if copy is None else copy
@@ -153,7 +162,7 @@ class _Copies(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
     def _is_ours(self, tensor: Any) -> bool:
-        return type(tensor) is torch.Tensor and self._begin <= tensor.data_ptr() < self._end and _dense(tensor)
+        return type(tensor) is torch.Tensor and self._begin <= tensor.data_ptr() < self._end and dense(tensor)
 
 
 def _plain(batch: Any) -> bool:
@@ -166,7 +175,8 @@ def _plain(batch: Any) -> bool:
     return kind in (torch.Tensor, str, bytes, int, float, bool, type(None))
 
 
-def _dense(tensor: torch.Tensor) -> bool:
+def dense(tensor: torch.Tensor) -> bool:
+    """Whether its bytes are one piece."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     return tensor.is_contiguous() or (
         tensor.dim() in formats and tensor.is_contiguous(memory_format=formats[tensor.dim()])

@@ -30,6 +30,9 @@ class Account:
         self.in_slabs = 0
         self.in_messages = 0
         self.pinned = 0
+        self.copies = ""  # why no batch is copied to the device before the program asks
+        self.copied = 0
+        self.copied_in_vain = 0
         self.why = ""
         self.ahead = ""  # why no epoch is begun ahead
         self.hits = 0
@@ -45,6 +48,11 @@ class Account:
         self.in_slabs += exchange.in_slabs
         self.in_messages += exchange.in_messages
         self.pinned += exchange.pinned
+        if exchange.copies is not None:
+            self.copied += exchange.copies.hits
+            self.copied_in_vain += exchange.copies.misses
+            self.copies = exchange.copies.why
+            exchange.copies.hits = exchange.copies.misses = 0
         self.hits += exchange.hits
         self.misses += exchange.misses
         exchange.in_slabs = exchange.in_messages = exchange.pinned = exchange.hits = exchange.misses = 0
@@ -65,6 +73,9 @@ class Account:
             "in_slabs": self.in_slabs,
             "in_messages": self.in_messages,
             "pinned": self.pinned,
+            "copied": self.copied,
+            "copied_in_vain": self.copied_in_vain,
+            "copies_reason": self.copies,
             "ahead": "off" if self.ahead else "on",
             "ahead_reason": self.ahead,
             "ahead_hits": self.hits,
@@ -82,9 +93,14 @@ def _text(told: dict[str, Any]) -> str:
     if told["ahead"] == "off":
         ahead = f"no epoch is begun ahead: {told['ahead_reason']}"
     pinned = f", {told['pinned']} copied into pinned memory" if told["pinned"] else ""
+    copies = ""
+    if told["copied"] or told["copied_in_vain"]:
+        copies = f"; {told['copied']} tensors were copied to the device early, {told['copied_in_vain']} more in vain"
+    if told["copies_reason"]:
+        copies += f"; no early copies to the device: {told['copies_reason']}"
     return (
         f"{told['iterators']} iterators brought {told['in_slabs']} batches in slabs, "
-        f"{told['in_messages']} in messages or PyTorch's way{pinned}; {ahead}"
+        f"{told['in_messages']} in messages or PyTorch's way{pinned}; {ahead}{copies}"
     )
 
 
@@ -147,9 +163,18 @@ def seen() -> list[dict[str, Any]]:
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     for account in _all:
         told = account.told()
-        first = found.setdefault((told["name"], told["reason"], told["ahead_reason"]), told)
+        first = found.setdefault((told["name"], told["reason"], told["ahead_reason"], told["copies_reason"]), told)
         if first is not told:
-            for count in ("iterators", "in_slabs", "in_messages", "pinned", "ahead_hits", "ahead_misses"):
+            for count in (
+                "iterators",
+                "in_slabs",
+                "in_messages",
+                "pinned",
+                "copied",
+                "copied_in_vain",
+                "ahead_hits",
+                "ahead_misses",
+            ):
                 first[count] += told[count]
     for told in found.values():
         told["text"] = _text(told)
