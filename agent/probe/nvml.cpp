@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdint>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "agent/probe/nvml_abi.hpp"
@@ -108,6 +111,29 @@ class Nvml final : public GpuLibrary {
     return uuid.data();
   }
 
+  /// By the counters that NVLink 1 to 4 have, else by the fields of NVLink 5; absent where neither is told.
+  std::optional<std::uint64_t> errors_of(Device device, unsigned int link) const {
+    std::optional<std::uint64_t> sum;
+    for (int kind = 0; call_.link_errors != nullptr && kind < nvml::kLinkErrorKinds; ++kind) {
+      unsigned long long errors = 0;
+      if (call_.link_errors(device, link, kind, &errors) == kSuccess) sum = sum.value_or(0) + errors;
+    }
+    if (sum || call_.fields == nullptr) return sum;
+    std::array<nvml::FieldValue, std::size(nvml::kLinkErrorFields)> fields{};
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      fields[i].field = nvml::kLinkErrorFields[i];
+      fields[i].scope = link;
+    }
+    if (call_.fields(device, static_cast<int>(fields.size()), fields.data()) != kSuccess) return sum;
+    for (const auto& field : fields) {
+      if (field.result != kSuccess) continue;
+      if (field.type == nvml::kUnsignedInt) sum = sum.value_or(0) + field.value.word;
+      if (field.type == nvml::kUnsignedLong || field.type == nvml::kUnsignedLongLong)
+        sum = sum.value_or(0) + field.value.number;
+    }
+    return sum;
+  }
+
   void read_links(Device device, Gpu& gpu) const {
     if (call_.link_state == nullptr || call_.link_remote == nullptr) return;
     for (int link = 0; link < nvml::kMaxLinks; ++link) {
@@ -122,11 +148,7 @@ class Nvml final : public GpuLibrary {
         continue;
       }
       NvLink found{link, active != 0, NvLinkRemote::kUnknown, {}};
-      for (int kind = 0; call_.link_errors != nullptr && kind < nvml::kLinkErrorKinds; ++kind) {
-        unsigned long long errors = 0;
-        if (call_.link_errors(device, number, kind, &errors) == kSuccess)
-          found.errors = found.errors.value_or(0) + errors;
-      }
+      found.errors = errors_of(device, number);
       nvml::PciInfo remote{};
       int type = -1;
       if (found.active && call_.link_remote(device, number, &remote) == kSuccess) {

@@ -35,9 +35,31 @@ struct FabricInfo {
 };
 static_assert(sizeof(FabricInfo) == 36);
 
+/// nvmlFieldValue_t
+struct FieldValue {
+  unsigned int field = 0;
+  unsigned int scope = 0;  // of an NVLink's field: which link
+  long long timestamp = 0;
+  long long latency = 0;
+  int type = 0;
+  Return result = 0;
+  union {
+    double real;
+    unsigned int word;
+    unsigned long long number = 0;
+  } value;
+};
+static_assert(sizeof(FieldValue) == 40);
+constexpr int kUnsignedInt = 1;       // NVML_VALUE_TYPE_UNSIGNED_INT
+constexpr int kUnsignedLong = 2;      // NVML_VALUE_TYPE_UNSIGNED_LONG
+constexpr int kUnsignedLongLong = 3;  // NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+
 constexpr int kMaxLinks = 36;
 constexpr unsigned int kP2pSupported = 0;  // NVML_NVLINK_CAP_P2P_SUPPORTED
 constexpr int kLinkErrorKinds = 4;         // NVML_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC_FLIT, _CRC_DATA
+/// NVML_FI_DEV_NVLINK_COUNT_*: of NVLink 5, which has no counters of the kinds above. MALFORMED_PACKET, BUFFER_OVERRUN, RCV, RCV_REMOTE, RCV_GENERAL,
+/// LOCAL_LINK_INTEGRITY, LINK_RECOVERY_FAILED. Not what forward error correction mends: that is not zero on a healthy link.
+constexpr unsigned int kLinkErrorFields[] = {206, 207, 208, 209, 210, 211, 214};
 constexpr int kRemoteGpu = 0;
 constexpr int kRemoteSwitch = 2;
 constexpr unsigned char kFabricCompleted = 3;
@@ -59,6 +81,7 @@ struct Functions {
   Return (*link_remote)(Device, unsigned int, PciInfo*) = nullptr;
   Return (*link_remote_type)(Device, unsigned int, int*) = nullptr;
   Return (*link_errors)(Device, unsigned int, int, unsigned long long*) = nullptr;
+  Return (*fields)(Device, int, FieldValue*) = nullptr;
   Return (*fabric)(Device, FabricInfo*) = nullptr;
   Return (*c2c)(Device, unsigned int*) = nullptr;
   Return (*mig_mode)(Device, unsigned int*, unsigned int*) = nullptr;
@@ -79,6 +102,7 @@ struct Functions {
     find(link_remote, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
     find(link_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType");
     find(link_errors, "nvmlDeviceGetNvLinkErrorCounter");
+    find(fields, "nvmlDeviceGetFieldValues");
     find(fabric, "nvmlDeviceGetGpuFabricInfoV");
     find(c2c, "nvmlDeviceGetC2cModeInfoV");
     find(mig_mode, "nvmlDeviceGetMigMode");

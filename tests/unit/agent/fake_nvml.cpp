@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library with NVML's symbols, loaded by the real dlopen path in tests. FAKE_NVML_GPUS is how many GPUs of the DGX-like fixture it shows,
 // FAKE_NVML_FAIL names a call that fails, FAKE_NVML_BUSY the address of a GPU that works, FAKE_NVML_ERRORS how many errors of each kind an NVLink has (unset:
-// there are no NVLinks).
+// there are no NVLinks), FAKE_NVML_FIELDS that they are of NVLink 5, whose errors are fields.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -23,6 +23,12 @@ struct Pci {
   char legacy[16];
   unsigned int domain, bus, device, id, subsystem;
   char bus_id[32];
+};
+struct Field {
+  unsigned int id, link;
+  long long timestamp, latency;
+  int type, result;
+  unsigned long long number;
 };
 }  // namespace
 
@@ -73,8 +79,19 @@ int nvmlDeviceGetNvLinkState(void*, unsigned int link, int* active) {
 }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(void*, unsigned int, Pci*) { return 3; }
 int nvmlDeviceGetNvLinkErrorCounter(void*, unsigned int, int kind, unsigned long long* errors) {
-  if (kind == 3) return 3;  // not every board counts every kind
+  if (kind == 3 || std::getenv("FAKE_NVML_FIELDS") != nullptr) return 3;  // not every board counts every kind
   *errors = static_cast<unsigned long long>(std::atoi(std::getenv("FAKE_NVML_ERRORS")));
+  return 0;
+}
+int nvmlDeviceGetFieldValues(void*, int count, Field* fields) {
+  for (Field* field = fields; field < fields + count; ++field) {
+    // One is of no known type, one is not told, the rest are of three types.
+    field->type = field->id == 206 ? 99 : field->id == 208 ? 1 : field->id == 209 ? 2 : 3;
+    field->result = field->id == 207 || field->link > 1 ? 3 : 0;
+    field->number = static_cast<unsigned long long>(std::atoi(std::getenv("FAKE_NVML_ERRORS")));
+    // What is behind a shorter number is anything.
+    if (field->type == 1) field->number |= 0xdeadULL << 32U;
+  }
   return 0;
 }
 int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** device) {

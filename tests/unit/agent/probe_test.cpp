@@ -129,9 +129,14 @@ TEST(GpuProbe, AddsTheErrorsOfALinkThatTheLibraryCounts) {
   EXPECT_TRUE(library->devices()->front().nvlinks.empty());
   ::setenv("FAKE_NVML_ERRORS", "5", 1);
   const auto links = library->devices()->front().nvlinks;
+  ::setenv("FAKE_NVML_FIELDS", "1", 1);
+  const auto fifth = library->devices()->front().nvlinks;
+  ::unsetenv("FAKE_NVML_FIELDS");
   ::unsetenv("FAKE_NVML_ERRORS");
   ASSERT_EQ(links.size(), 2U);
   EXPECT_EQ(links[1].errors, 15U);
+  ASSERT_EQ(fifth.size(), 2U);
+  EXPECT_EQ(fifth[1].errors, 25U);
 }
 
 TEST(GpuProbe, NamesAGpuThatFellOffTheBus) {
