@@ -2,6 +2,7 @@
 // What a dashboard of ours is, from the types that Grafana publishes. `dashboards/check` appends the JSON and compiles the whole.
 import type { Dashboard, DataQuery, Panel, VariableModel } from '@grafana/schema';
 import type * as stat from '@grafana/schema/dist/esm/raw/composable/stat/panelcfg/x/StatPanelCfg_types.gen';
+import type * as table from '@grafana/schema/dist/esm/raw/composable/table/panelcfg/x/TablePanelCfg_types.gen';
 import type * as timeseries from '@grafana/schema/dist/esm/raw/composable/timeseries/panelcfg/x/TimeSeriesPanelCfg_types.gen';
 
 // JSON holds the values of Grafana's string enumerations, not their names.
@@ -13,6 +14,7 @@ interface PrometheusQuery extends DataQuery {
   legendFormat?: string;
   range?: boolean;
   instant?: boolean;
+  format?: 'time_series' | 'table';
   editorMode?: 'code' | 'builder';
 }
 
@@ -30,7 +32,7 @@ type Checked = Plain<
   Omit<Dashboard, 'panels' | 'templating' | 'annotations'> & {
     templating: { list: VariableModel[] };
     annotations: { list: (NonNullable<NonNullable<Dashboard['annotations']>['list']>[number] & { expr?: string; titleFormat?: string })[] };
-    panels: (Of<'timeseries', timeseries.Options, timeseries.FieldConfig> | Of<'stat', stat.Options, never>)[];
+    panels: (Of<'timeseries', timeseries.Options, timeseries.FieldConfig> | Of<'stat', stat.Options, never> | Of<'table', table.Options, table.FieldConfig>)[];
   }
 >;
 

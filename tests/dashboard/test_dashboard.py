@@ -6,7 +6,6 @@ What is not run here: Grafana itself, which is in no package source we use. Its 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -22,11 +21,11 @@ from typing import Any
 
 import pytest
 import yaml
+from panels import ROOT, finite, load, queries
 from ports import free_port
 from prometheus import Prometheus
 
-ROOT = Path(__file__).resolve().parents[2]
-DASHBOARD = json.loads((ROOT / "dashboards" / "paceline-training.json").read_text())
+DASHBOARD = load("paceline-training")
 BUILD = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
 JOB = ROOT / "examples" / "digits-ddp.yaml"
 # Long enough that a rank can be killed in the middle and the gang trains on for many scrapes.
@@ -66,10 +65,6 @@ class Run:
 
     def series(self, expression: str) -> list[dict[str, Any]]:
         return self.prometheus.range(self.fill(expression), self.start, self.end)
-
-
-def finite(series: dict[str, Any]) -> list[float]:
-    return [float(value) for _, value in series["values"] if math.isfinite(float(value))]
 
 
 def descendants(root: int) -> list[int]:
@@ -208,17 +203,7 @@ def stack_and_step(run: Run) -> list[tuple[float, float]]:
     ]
 
 
-def queries() -> list[tuple[str, str]]:
-    found = []
-    for panel in DASHBOARD["panels"]:
-        for target in panel["targets"]:
-            found.append((f"{panel['title']} {target['refId']}", target["expr"]))
-    for note in DASHBOARD["annotations"]["list"]:
-        found.append((f"annotation {note['name']}", note["expr"]))
-    return found
-
-
-@pytest.mark.parametrize(("name", "expression"), queries(), ids=[name for name, _ in queries()])
+@pytest.mark.parametrize(("name", "expression"), queries(DASHBOARD), ids=[name for name, _ in queries(DASHBOARD)])
 def test_query_returns_data(run: Run, name: str, expression: str) -> None:
     series = run.series(expression)
     assert series, f"{name}: no series for {run.fill(expression)}"
@@ -262,9 +247,11 @@ def test_json_fits_grafanas_schema() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_panels_do_not_overlap_and_have_names_of_their_own() -> None:
+@pytest.mark.parametrize("name", ["paceline-training", "paceline-nodes"])
+def test_panels_do_not_overlap_and_have_names_of_their_own(name: str) -> None:
+    dashboard = load(name)
     cells: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
+    for panel in dashboard["panels"]:
         grid = panel["gridPos"]
         mine = {
             (x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])
@@ -272,5 +259,5 @@ def test_panels_do_not_overlap_and_have_names_of_their_own() -> None:
         assert not mine & cells, panel["title"]
         assert grid["x"] + grid["w"] <= 24
         cells |= mine
-    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(ids) == len(set(ids))
