@@ -25,6 +25,8 @@ struct CollectLimits {
   std::size_t waiting_of_pod = 512;
   /// Records beyond this are counted as dropped, unread.
   double records_per_second = 20000;
+  /// As much as so many pods may have is for all of a node; where there are more, each has an equal share.
+  double full_quotas = 8;
 
   std::size_t clients_of_slot = 4;
   double connections_per_second = 1;

@@ -123,7 +123,10 @@ void PodBook::place(Entry& entry) const {
 }
 
 std::uint64_t PodBook::may_read(Entry& entry) {
-  return static_cast<std::uint64_t>(std::max(0.0, entry.records.level(clock_.steady())));
+  const SteadyTime now = clock_.steady();
+  const double share = limits_.full_quotas / static_cast<double>(std::max<std::size_t>(1, live()));
+  entry.records.allow(limits_.records_per_second * std::min(1.0, share), now);
+  return static_cast<std::uint64_t>(std::max(0.0, entry.records.level(now)));
 }
 
 void PodBook::poll() {

@@ -20,6 +20,11 @@ class TokenBucket {
     at_ = now;
     return tokens_;
   }
+  /// From now on this rate, and at most a second's worth of it at once.
+  void allow(double per_second, SteadyTime now) {
+    level(now);
+    per_second_ = burst_ = per_second;
+  }
   bool take(SteadyTime now, double tokens = 1) {
     if (level(now) < tokens) return false;
     tokens_ -= tokens;

@@ -272,6 +272,28 @@ TEST_F(HostileClientTest, APodsRecordsAreReadToItsQuotaAndTheRestIsCounted) {
   expect_good_goes_on();
 }
 
+/// A node whose pods together may have what one alone would.
+class CrowdedNodeTest : public HostileClientTest {
+ protected:
+  CrowdedNodeTest() : HostileClientTest(crowded()) {}
+  static CollectLimits crowded() {
+    CollectLimits limits;
+    limits.full_quotas = 1;
+    return limits;
+  }
+};
+
+TEST_F(CrowdedNodeTest, PodsShareANodesQuotaEqually) {
+  TestRing ring(PACELINE_RING_CAPACITY_MAX);
+  const auto stranger = admitted();
+  ASSERT_TRUE(stranger->send(ring_frame(0), {ring.fd()}));
+  for (std::uint64_t i = 0; i < PACELINE_RING_CAPACITY_MAX; ++i) ring.publish(step(i));
+  collector_->pump();
+  EXPECT_EQ(steps("evil"), limits_.records_per_second / 2);
+  EXPECT_EQ(dropped("evil"), PACELINE_RING_CAPACITY_MAX - limits_.records_per_second / 2);
+  expect_good_goes_on();
+}
+
 TEST_F(HostileClientTest, RanksBeyondAPodsOwnAreSharedAndAPodsOwnAreSure) {
   // Passthrough: how many ranks there will be is not known.
   const auto stranger = admitted(1 << 24);
