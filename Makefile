@@ -35,9 +35,9 @@ bench-comm: ## allreduces, and steps of a model replayed, of 4 hosts x 8 ranks o
 	bench/comm/run --hosts 4 --ranks 8
 	bench/comm/run --hosts 4 --ranks 8 --choice --rounds 10
 	bench/comm/run --hosts 2 --ranks 2 --rails 2
-	bench/comm/run --hosts 4 --ranks 8 --replay resnet50 --rounds 3
-	bench/comm/run --hosts 4 --ranks 8 --replay vgg16 --shrink 16 --rounds 3
-	bench/comm/run --hosts 4 --ranks 8 --replay bert-base --shrink 16 --rounds 3
+	bench/comm/run --hosts 4 --ranks 8 --replay resnet50 --shrink 16 --rounds 3
+	bench/comm/run --hosts 4 --ranks 8 --replay vgg16 --shrink 32 --rounds 3
+	bench/comm/run --hosts 4 --ranks 8 --replay bert-base --shrink 32 --rounds 3
 
 bench-agent: ## what the agent costs its node: probe, processor time, memory, a soak; RECORDS=N of the soak
 	scripts/build release

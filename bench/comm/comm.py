@@ -21,7 +21,7 @@ from choosing import choosing
 from fabric import NETWORKS, Fabric, run_ranks
 from local import local
 from models import MODELS
-from rate import bound_bytes, calibrated, holds
+from rate import COMPARED, bound_bytes, calibrated, judged
 from replayed import replay
 
 CONTENDERS = ("chosen", "hierarchical", "flat", "tcp", "gloo")
@@ -146,7 +146,7 @@ def main() -> None:
             replay(fabric, told.ranks, megabits, told.rounds, told.replay, told.shrink)
             return
         choice, rows = measure(fabric, told.ranks, megabits, sizes, told.rounds, contenders)
-        _, half = measure(fabric, told.ranks, megabits / 2, sizes[-1:], 2, ("hierarchical",))
+        _, half = measure(fabric, told.ranks, megabits / 2, sizes[-1:], 2, COMPARED)
     finally:
         fabric.down()
 
@@ -168,11 +168,12 @@ def main() -> None:
     largest = sizes[-1]
     seconds = {name: pick(rows[0], name, largest, "seconds") for name in contenders}
     ours = seconds["hierarchical"]
-    slower = statistics.median(pick(half[0], "hierarchical", largest, "seconds")) / statistics.median(ours)
-    valid = holds(1, slower)
-    print(
-        f"at half the rate hierarchical takes {slower:.2f} times as long: {'the wire was' if valid else 'not only the wire was'} measured"
-    )
+    slower = {
+        name: round(statistics.median(pick(half[0], name, largest, "seconds")) / statistics.median(seconds[name]), 3)
+        for name in COMPARED
+    }
+    valid, verdict = judged(slower)
+    print(verdict)
 
     def over(name: str) -> float:
         """Each round against its neighbour in time."""
@@ -189,7 +190,7 @@ def main() -> None:
                 "bytes": largest,
                 "ratio": over("gloo"),
                 "over_hierarchical": {name: over(name) for name in contenders if name != "hierarchical"},
-                "half_rate": round(slower, 3),
+                "half_rate": slower,
                 "choice": choice,
                 # Of each size: what was chosen against the quicker of the two, both by their medians.
                 "chosen_over_best": {

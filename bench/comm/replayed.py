@@ -14,7 +14,7 @@ from typing import Any
 
 from fabric import Fabric, run_ranks
 from models import MODELS
-from rate import bound_bytes, holds
+from rate import bound_bytes, judged
 
 PUBLISHED_MEGABITS = 25_000
 PUBLISHED = (
@@ -50,14 +50,11 @@ def replay(fabric: Fabric, ranks: int, megabits: float, rounds: int, name: str, 
         print(f"{contender:12}  step {median:.3f} s{over}")
     print(PUBLISHED)
     slower = {
-        contender: statistics.median(half["seconds"][contender]) / median for contender, median in medians.items()
+        contender: round(statistics.median(half["seconds"][contender]) / median, 3)
+        for contender, median in medians.items()
     }
-    valid = all(holds(1, times) for times in slower.values())
-    print(
-        "at half the rate, with computing twice as long, "
-        + ", ".join(f"{contender} {times:.2f}" for contender, times in slower.items())
-        + f" times as long: {'wire and timers were' if valid else 'not only wire and timers were'} measured"
-    )
+    valid, verdict = judged(slower)
+    print(f"computing twice as long, {verdict}")
     ratios = {
         contender: round(statistics.median(g / o for g, o in zip(steps["gloo"], steps[contender], strict=True)), 3)
         for contender in medians
@@ -73,7 +70,7 @@ def replay(fabric: Fabric, ranks: int, megabits: float, rounds: int, name: str, 
         "compute_over_wire": round(seconds / wire, 3),
         "ratio": ratios["hierarchical"],
         "gloo_over": ratios,
-        "half_rate": {contender: round(times, 3) for contender, times in slower.items()},
+        "half_rate": slower,
         "valid": valid,
         "step_ms": {contender: round(median * 1e3, 1) for contender, median in medians.items()},
     }
