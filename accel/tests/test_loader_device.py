@@ -231,6 +231,13 @@ def test_another_stream_and_a_captured_one_get_torchs_copy(cuda: FakeCuda) -> No
 
 
 @new
+def test_what_requires_a_gradient_is_copied_by_torch_alone(cuda: FakeCuda) -> None:
+    pinned = torch.empty_strided((2, 3), (3, 1), pin_memory=True)
+    found = list(_device.tensors_of([pinned, pinned.detach().requires_grad_()]))
+    assert len(found) == 1 and found[0] is pinned
+
+
+@new
 def test_inference_mode_gives_inference_tensors(cuda: FakeCuda) -> None:
     made = pairs()
     for number, (pixels, _) in enumerate(settled(made)):

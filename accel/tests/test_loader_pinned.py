@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
@@ -193,6 +194,19 @@ def test_what_cannot_be_pinned_fails_as_it_does_in_torch() -> None:
         said.append(str(error.value).splitlines()[0])
         assert (next(iterator) == 2).all()
     assert said[0] == said[1] == "Caught ValueError in pin memory thread for device 0."
+
+
+def test_memory_of_a_batch_that_fails_in_the_middle_stays_until_it_is_asked_for() -> None:
+    pinning = _pinned.Pinning()
+    slot = (ctypes.c_ubyte * (1 << 20))()
+    rows = torch.frombuffer(slot, dtype=torch.float32)
+    landing = pinning.begin((0, [rows, rows[:1].expand(8)]), slot)
+    targets = [weakref.ref(target) for target in landing._memory[1]]
+    gc.collect()
+    assert len(targets) == 1 and targets[0]() is not None, "its copy may not be done yet"
+    with pytest.raises(RuntimeError, match="in pin memory thread"):
+        landing.arrived()[1].reraise()
+    assert targets[0]() is None
 
 
 def test_a_pass_that_is_left_early_leaves_nothing_behind() -> None:

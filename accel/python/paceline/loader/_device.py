@@ -172,7 +172,8 @@ def _ordinary() -> bool:
 def tensors_of(batch: Any) -> Iterator[torch.Tensor]:
     """Those that may be copied ahead, in an order that batches of one structure share."""
     if type(batch) is torch.Tensor:
-        if batch.is_pinned() and dense(batch) and not batch.is_inference():
+        # A copy of one that requires a gradient belongs to its graph.
+        if batch.is_pinned() and dense(batch) and not batch.is_inference() and not batch.requires_grad:
             yield batch
     elif isinstance(batch, (list, tuple)):
         for part in batch:

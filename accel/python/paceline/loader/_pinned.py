@@ -74,8 +74,8 @@ def why_not(loader: Any) -> str:
 class Landing:
     """A batch on its way. Its slot, and the memory that it is copied to, stay until it has arrived."""
 
-    def __init__(self, pinning: Pinning, value: Any, slot: Any, copy: int) -> None:
-        self._pinning, self._value, self._slot, self._copy = pinning, value, slot, copy
+    def __init__(self, pinning: Pinning, value: Any, memory: Any, copy: int) -> None:
+        self._pinning, self._value, self._memory, self._copy = pinning, value, memory, copy
 
     def look(self, number: int) -> Any:
         """The batch of this number, if it is that and has arrived; it stays here."""
@@ -85,7 +85,7 @@ class Landing:
 
     def arrived(self) -> Any:
         self._pinning.wait(self._copy)
-        value, self._value, self._slot = self._value, None, None
+        value, self._value, self._memory = self._value, None, None
         return value
 
     def __del__(self) -> None:
@@ -112,13 +112,14 @@ class Pinning:
     def begin(self, value: tuple[Any, Any], slot: Any) -> Landing:
         """`value` is what a worker sent: number and batch; its tensors may lie in `slot`, a ctypes array or None."""
         number, batch = value
+        targets: list[torch.Tensor] = []  # also of a batch that fails in the middle
         if not isinstance(batch, ExceptionWrapper):
             try:
-                with _Copies(self, slot, not _plain(batch)):
+                with _Copies(self, slot, targets, not _plain(batch)):
                     batch = torch_pin.pin_memory(batch)
             except Exception:
                 batch = ExceptionWrapper(where=f"in pin memory thread for device {torch.cuda.current_device()}")
-        return Landing(self, (number, batch), slot, self._last.value)
+        return Landing(self, (number, batch), (slot, targets), self._last.value)
 
     def copy(self, source: torch.Tensor) -> torch.Tensor:
         """A pinned tensor that will have the same bytes. Dense tensors only."""
@@ -147,15 +148,16 @@ class Pinning:
 class _Copies(TorchFunctionMode):
     """In its thread, tensors of the slot are pinned by the copier; `at_once`: and are there when they are handed out."""
 
-    def __init__(self, pinning: Pinning, slot: Any, at_once: bool) -> None:
+    def __init__(self, pinning: Pinning, slot: Any, targets: list[torch.Tensor], at_once: bool) -> None:
         super().__init__()
-        self._pinning, self._at_once = pinning, at_once
+        self._pinning, self._targets, self._at_once = pinning, targets, at_once
         self._begin = ctypes.addressof(slot) if slot is not None else 0
         self._end = self._begin + (ctypes.sizeof(slot) if slot is not None else 0)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is torch.Tensor.pin_memory and self._is_ours(args[0]):
             pinned = self._pinning.copy(args[0])
+            self._targets.append(pinned)
             if self._at_once:
                 self._pinning.wait()
             return pinned
