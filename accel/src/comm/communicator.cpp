@@ -114,7 +114,8 @@ std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(const O
   if (plan->flows != 0) place->note += note_of(endpoints, doors->tcp.size());
   std::unique_ptr<Communicator> made(new Communicator(options, std::move(*plan), pinned, std::move(place->topology),
                                                       endpoints.size(), std::move(place->note)));
-  made->rdma_ = std::move(rdma);
+  // Ranks of one host have no use for open devices.
+  if (made->topology_.hosts() > 1) made->rdma_ = std::move(rdma);
   if (auto connected = made->connect(*cards, *doors, std::move(place->region), deadline); !connected)
     return std::unexpected(connected.error());
   std::vector<bool> near(options.ranks);

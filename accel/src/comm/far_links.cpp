@@ -56,7 +56,7 @@ std::expected<void, Error> settle_hops(std::span<Hop> hops, std::uint32_t rank, 
                                        Clock::time_point deadline) {
   std::vector<std::expected<void, Error>> results(hops.size());
   // One after another a whole ring of ranks would wait for each other.
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < hops.size(); ++i) {
     Hop& hop = hops[i];
     if (!hop.is_far()) continue;
@@ -71,7 +71,7 @@ std::expected<void, Error> settle_hops(std::span<Hop> hops, std::uint32_t rank, 
       }
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  threads.clear();  // joins them
   for (std::size_t i = 0; i < hops.size(); ++i) {
     if (!results[i]) return results[i];
     if (transport == Transport::kRdma && hops[i].is_far() && hops[i].agreed.rails.empty())
