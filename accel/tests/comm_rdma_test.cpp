@@ -48,7 +48,11 @@ class Devices {
   void set(const char* name, int value) const {
     reinterpret_cast<void (*)(const char*, int)>(::dlsym(library_, "fake_verbs_set"))(name, value);
   }
-  int sent(int device) const { return reinterpret_cast<int (*)(int)>(::dlsym(library_, "fake_verbs_sent"))(device); }
+  // Of this process; 0 where they are real.
+  int sent(int device) const {
+    if (!are_fake()) return 0;
+    return reinterpret_cast<int (*)(int)>(::dlsym(library_, "fake_verbs_sent"))(device);
+  }
 
  private:
   void* library_ = nullptr;
@@ -180,6 +184,73 @@ CASE(comm_rdma_carries_16_mib_and_odd_sizes_above_and_below_a_slot) {
   CHECK_EQ(World::run(shape, body), 0);
 }
 
+CASE(comm_rdma_carries_what_goes_from_rank_to_rank) {
+  const Devices devices;
+  if (!devices) return;
+  // Small arrays, pieces for all, and what two ranks do alone: more and less than a slot of theirs.
+  const auto body = [&](Member& member) {
+    const int before = devices.sent(0);
+    bool good = agrees_with_tcp(member, {.hosts = {0, 1, 2}, .plan = "algorithm=doubling"}, {1, 4099, 40'001});
+    for (const uint64_t count : {1, 8192, 100'003}) {
+      std::vector<int32_t> pieces(count * member.ranks);
+      std::vector<int32_t> swapped(pieces.size());
+      for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i] = static_cast<int32_t>(member.rank * 1000 + i / count);
+      good =
+          paceline_comm_alltoall(member.comm, pieces.data(), swapped.data(), count, PACELINE_COMM_I32) == PACELINE_OK &&
+          good;
+      for (std::size_t i = 0; i < swapped.size(); ++i)
+        good = swapped[i] == static_cast<int32_t>(i / count * 1000 + member.rank) && good;
+      const uint32_t next = (member.rank + 1) % member.ranks;
+      const uint32_t previous = (member.rank + member.ranks - 1) % member.ranks;
+      good = paceline_comm_exchange(member.comm, pieces.data(), count, next, swapped.data(), count, previous,
+                                    PACELINE_COMM_I32) == PACELINE_OK &&
+             swapped[count - 1] == static_cast<int32_t>(previous * 1000) && good;
+    }
+    good = told(plan_text(member).find(" by TCP") == std::string::npos, plan_text(member)) && good;
+    // As many messages as all of that takes by RDMA alone; the rings have no part in it.
+    const int more = devices.sent(0) - before;
+    return told(!devices.are_fake() || more > 150, std::to_string(more) + " messages") && good;
+  };
+  CHECK_EQ(World::run({.hosts = {0, 1, 2}, .plan = "algorithm=doubling transport=rdma"}, body), 0);
+}
+
+CASE(comm_rdma_a_peer_that_left_or_does_not_come_is_named_by_two_alone) {
+  const Devices devices;
+  if (!devices) return;
+  const auto body = [](Member& member) {
+    std::vector<float> data(400'000, 1.0F);
+    bool good = true;
+    // Once each way, so that the link is there; then the peer leaves in the middle of the next.
+    if (member.rank == 0) {
+      good = paceline_comm_send(member.comm, data.data(), 10, PACELINE_COMM_F32, 1) == PACELINE_OK;
+      good = paceline_comm_send(member.comm, data.data(), data.size(), PACELINE_COMM_F32, 1) == PACELINE_COMM_EPEER &&
+             good;
+      int32_t named = -1;
+      const std::string why = member.why(&named);
+      return told(good && named == 1 && why.find("rank 1") != std::string::npos, why);
+    }
+    return paceline_comm_receive(member.comm, data.data(), 10, PACELINE_COMM_F32, 0) == PACELINE_OK;
+  };
+  CHECK_EQ(World::run({.hosts = {0, 1}, .plan = kFlatRdma}, body), 0);
+  const auto waits = [](Member& member) {
+    if (member.rank == 1) {
+      // Lives, and speaks with nobody.
+      char value = 0;
+      uint64_t size = 0;
+      paceline::comm_test::SharedStore::get(member.store, "done", &value, 1, &size, 20'000);
+      return true;
+    }
+    float number = 0;
+    const int code = paceline_comm_send(member.comm, &number, 1, PACELINE_COMM_F32, 1);
+    paceline::comm_test::SharedStore::set(member.store, "done", "x", 1);
+    int32_t named = -1;
+    const std::string why = member.why(&named);
+    return told(code == PACELINE_COMM_EPEER && named == 1 && why.find("has not done its part of") != std::string::npos,
+                why);
+  };
+  CHECK_EQ(World::run({.hosts = {0, 1}, .plan = kFlatRdma, .timeout_ms = 3000}, waits), 0);
+}
+
 CASE(comm_rdma_what_was_sent_last_arrives_when_its_sender_leaves_at_once) {
   const Devices devices;
   if (!devices) return;
@@ -188,7 +259,10 @@ CASE(comm_rdma_what_was_sent_last_arrives_when_its_sender_leaves_at_once) {
     const int code = paceline_comm_broadcast(member.comm, data.data(), data.size(), PACELINE_COMM_I32, 0);
     return code == PACELINE_OK && data.front() == 7 && data.back() == 7;
   };
-  for (int round = 0; round < 5; ++round) CHECK_EQ(World::run({.hosts = {0, 1, 2}, .plan = kFlatRdma}, body), 0);
+  // Around the ring, and from one to another.
+  for (int round = 0; round < 4; ++round)
+    for (const std::string& plan : {kFlatRdma, std::string("algorithm=tree transport=rdma")})
+      CHECK_EQ(World::run({.hosts = {0, 1, 2}, .plan = plan}, body), 0);
 }
 
 CASE(comm_rdma_killed_and_stopped_ranks_are_named) {
@@ -256,7 +330,27 @@ CASE(comm_rdma_that_cannot_be_is_replaced_by_tcp_and_said) {
 CASE(comm_rdma_through_which_nothing_comes_is_replaced_by_tcp) {
   const Devices devices;
   if (!devices.are_fake()) return;
-  CHECK_EQ(run_without(devices, [&] { devices.set("lose", 1); }, "nothing came through RDMA in 5 s"), 0);
+  CHECK_EQ(run_without(devices, [&] { devices.set("lose", 1); }, "nothing came through fake0 in 5 s"), 0);
+}
+
+CASE(comm_rdma_of_a_pair_that_cannot_be_is_replaced_by_tcp_and_said) {
+  const Devices devices;
+  if (!devices.are_fake()) return;
+  for (const char* plan : {"algorithm=flat", "algorithm=flat transport=rdma"}) {
+    const bool pinned = std::string(plan).find("rdma") != std::string::npos;
+    const auto body = [&](Member& member) {
+      // When the ring has its queue pairs: what pairs would have is refused.
+      if (member.rank == 1) devices.set("reg_mr", ENOMEM);
+      int32_t number = member.rank == 0 ? 7 : 0;
+      const int code = member.rank == 0 ? paceline_comm_send(member.comm, &number, 1, PACELINE_COMM_I32, 1)
+                                        : paceline_comm_receive(member.comm, &number, 1, PACELINE_COMM_I32, 0);
+      const std::string why = "fake0: cannot register 262144 bytes: Cannot allocate memory";
+      if (pinned) return told(code == PACELINE_COMM_EPEER && member.why().find(why) != std::string::npos, member.why());
+      return told(code == PACELINE_OK && number == 7, member.why()) && says(member, " by RDMA fake0") &&
+             says(member, "# rank 0 sends to rank 1 by TCP: ") && says(member, why);
+    };
+    CHECK_EQ(World::run({.hosts = {0, 1}, .plan = plan}, body), 0);
+  }
 }
 
 CASE(comm_rdma_goes_by_as_many_rails_as_both_ends_have) {

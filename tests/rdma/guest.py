@@ -19,7 +19,7 @@ from pathlib import Path
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "paceline"
 # crc32_generic is asked for by name when the device is added: no list of dependencies has it.
 MODULES = ["crc32_generic", "veth", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
-BOOT_LIMIT_S = 300
+BOOT_LIMIT_S = 600
 INIT = """#!/bin/busybox sh
 # By path: the shell would take its own, smaller ip.
 /bin/busybox mkdir -p /proc /sys /dev /tmp /run

@@ -20,6 +20,8 @@ Answers = dict[str, Answer]
 COMMUNICATOR = {
     "bits": "comm_rdma_carries_the_same_bits_as_tcp",
     "sizes": "comm_rdma_carries_16_mib_and_odd_sizes_above_and_below_a_slot",
+    "pairs": "comm_rdma_carries_what_goes_from_rank_to_rank",
+    "alone": "comm_rdma_a_peer_that_left_or_does_not_come_is_named_by_two_alone",
     "leaving": "comm_rdma_what_was_sent_last_arrives_when_its_sender_leaves_at_once",
     "failures": "comm_rdma_killed_and_stopped_ranks_are_named",
 }

@@ -27,12 +27,12 @@ static_assert(sizeof(Word) == 256 + sizeof(RailAddress) * kMostRails);
 
 class Agreement {
  public:
-  Agreement(const Fd& connection, std::uint32_t peer, bool sends, Watch& watch, Clock::time_point deadline)
-      : connection_(connection), peer_(peer), sends_(sends), watch_(watch), deadline_(deadline) {}
-  std::expected<Agreed, Error> run(const Rdma& rdma);
+  Agreement(const Fd& connection, std::uint32_t peer, const Attempt& wanted, Watch& watch, Clock::time_point deadline)
+      : connection_(connection), peer_(peer), wanted_(wanted), watch_(watch), deadline_(deadline) {}
+  std::expected<Agreed, Error> run();
 
  private:
-  void prepare(const Rdma& rdma);
+  void prepare();
   void connect();
   void attempt();
   bool attempt(RailQueue& rail, Clock::time_point until);
@@ -47,7 +47,7 @@ class Agreement {
 
   const Fd& connection_;
   const std::uint32_t peer_;
-  const bool sends_;
+  const Attempt& wanted_;
   Watch& watch_;
   const Clock::time_point deadline_;
   Agreed agreed_;
@@ -99,17 +99,16 @@ std::expected<void, Error> Agreement::swap() {
   return {};
 }
 
-void Agreement::prepare(const Rdma& rdma) {
-  for (std::size_t rail = 0; rail < rdma.rails(); ++rail) {
-    auto made = rdma.make_queue(rail, sends_);
+void Agreement::prepare() {
+  for (const std::size_t rail : wanted_.rails) {
+    auto made = wanted_.rdma.make_queue(rail, wanted_.sends, wanted_.slot_bytes);
     if (!made) return refuse(made.error());
     agreed_.rails.push_back(std::move(*made));
   }
 }
 
 void Agreement::connect() {
-  agreed_.rails.resize(std::min<std::size_t>(agreed_.rails.size(), theirs_.rails));
-  if (agreed_.rails.empty()) refuse("no rails");
+  if (agreed_.rails.size() != theirs_.rails) return refuse(who() + " has another number of rails");
   for (std::size_t rail = 0; rail < agreed_.rails.size(); ++rail)
     if (const std::string why = agreed_.rails[rail]->connect(theirs_.addresses[rail]); !why.empty()) return refuse(why);
 }
@@ -124,20 +123,22 @@ bool Agreement::attempt(RailQueue& rail, Clock::time_point until) {
 // The sender's empty messages are answered as all messages are: with a free slot.
 void Agreement::attempt() {
   const auto until = std::min(deadline_, Clock::now() + kTrial);
-  if (sends_)
+  if (wanted_.sends)
     for (const auto& rail : agreed_.rails) rail->send(0);
-  for (const auto& rail : agreed_.rails) {
+  for (std::size_t i = 0; i < agreed_.rails.size(); ++i) {
+    const auto& rail = agreed_.rails[i];
     if (!attempt(*rail, until))
-      return refuse(rail->broken().empty() ? "nothing came through RDMA in " + std::to_string(kTrial.count()) + " s"
-                                           : rail->broken());
-    if (sends_) continue;
+      return refuse(!rail->broken().empty() ? rail->broken()
+                                            : "nothing came through " + wanted_.rdma.name(wanted_.rails[i]) + " in " +
+                                                  std::to_string(kTrial.count()) + " s");
+    if (wanted_.sends) continue;
     rail->receive_again();
     rail->send(0);
   }
 }
 
-std::expected<Agreed, Error> Agreement::run(const Rdma& rdma) {
-  prepare(rdma);
+std::expected<Agreed, Error> Agreement::run() {
+  prepare();
   auto done = swap();
   if (done && !refused()) {
     connect();
@@ -154,9 +155,9 @@ std::expected<Agreed, Error> Agreement::run(const Rdma& rdma) {
 
 }  // namespace
 
-std::expected<Agreed, Error> agree(const Fd& connection, std::uint32_t peer, bool sends, const Rdma& rdma, Watch& watch,
+std::expected<Agreed, Error> agree(const Fd& connection, std::uint32_t peer, const Attempt& wanted, Watch& watch,
                                    Clock::time_point deadline) {
-  return Agreement(connection, peer, sends, watch, deadline).run(rdma);
+  return Agreement(connection, peer, wanted, watch, deadline).run();
 }
 
 }  // namespace paceline::comm

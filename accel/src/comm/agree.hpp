@@ -9,6 +9,7 @@
 
 #include <expected>
 #include <string>
+#include <vector>
 
 #include "card.hpp"
 #include "rdma_link.hpp"
@@ -20,8 +21,15 @@ struct Agreed {
   std::string refusal;  // why by TCP
 };
 
-// `sends`: this end of the link does.
-std::expected<Agreed, Error> agree(const Fd& connection, std::uint32_t peer, bool sends, const Rdma& rdma, Watch& watch,
+// What both ends try, the same from their cards.
+struct Attempt {
+  const Rdma& rdma;
+  std::vector<std::size_t> rails;
+  std::size_t slot_bytes;
+  bool sends;  // this end of the link
+};
+
+std::expected<Agreed, Error> agree(const Fd& connection, std::uint32_t peer, const Attempt& wanted, Watch& watch,
                                    Clock::time_point deadline);
 
 }  // namespace paceline::comm

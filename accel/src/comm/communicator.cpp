@@ -120,8 +120,9 @@ std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(const O
     return std::unexpected(connected.error());
   std::vector<bool> near(options.ranks);
   for (const std::uint32_t mate : made->topology_.mates()) near[mate] = mate != options.rank;
+  const Direct::Far far{.rdma = made->rdma_.get(), .transport = made->plan_.transport};
   made->direct_ =
-      std::make_unique<Direct>(options.rank, std::move(*cards), std::move(*doors), std::move(near), *made->watch_);
+      std::make_unique<Direct>(options.rank, std::move(*cards), std::move(*doors), std::move(near), far, *made->watch_);
   // Over the rings: others may not be where they answer for anything else.
   if (made->meet_all() != PACELINE_OK) return std::unexpected(made->error());
   return made;
@@ -164,7 +165,7 @@ std::expected<void, Error> Communicator::make_rings(Wires wires, const std::vect
     std::unique_ptr<ReceiveLink> receiver;
     const auto& mates = topology_.mates();
     if (to_next.is_far()) {
-      sender = make_sender(std::move(to_next), *watch_, options_.silence);
+      sender = make_sender(std::move(to_next), *watch_);
     } else {
       sender = std::make_unique<ShmSender>(region_->pipe(topology_.local), next, *watch_);
     }
@@ -177,7 +178,7 @@ std::expected<void, Error> Communicator::make_rings(Wires wires, const std::vect
     ring_ = std::make_unique<Ring>(std::move(sender), std::move(receiver), *watch_);
   }
   if (lane_to_next.is_far())
-    lane_ = std::make_unique<Ring>(make_sender(std::move(lane_to_next), *watch_, options_.silence),
+    lane_ = std::make_unique<Ring>(make_sender(std::move(lane_to_next), *watch_),
                                    make_receiver(std::move(lane_from_previous), *watch_), *watch_);
   if (plan_.algorithm == Algorithm::kHierarchical)
     stage_ = std::make_unique<HostStage>(topology_, *region_, lane_.get(), *watch_);

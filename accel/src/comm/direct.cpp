@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "far_links.hpp"
 #include "shm_link.hpp"
 #include "tcp_link.hpp"
 
@@ -25,8 +26,14 @@ std::uint32_t purpose_of(Channel channel) { return channel == Channel::kPair ? k
 
 }  // namespace
 
-Direct::Direct(std::uint32_t rank, std::vector<Card> cards, Doors doors, std::vector<bool> near, Watch& watch)
-    : rank_(rank), cards_(std::move(cards)), doors_(std::move(doors)), near_(std::move(near)), watch_(watch) {
+Direct::Direct(std::uint32_t rank, std::vector<Card> cards, Doors doors, std::vector<bool> near, const Far& far,
+               Watch& watch)
+    : rank_(rank),
+      cards_(std::move(cards)),
+      doors_(std::move(doors)),
+      near_(std::move(near)),
+      far_(far),
+      watch_(watch) {
   for (Senders& links : to_) links.resize(cards_.size());
   for (Receivers& links : from_) links.resize(cards_.size());
 }
@@ -68,10 +75,30 @@ std::unique_ptr<SendLink> Direct::hand_memory(std::uint32_t peer, Channel channe
   if (memory != nullptr && send_file(socket, file, &hello, sizeof hello))
     return std::make_unique<ShmSender>(std::move(memory), peer, watch_);
   const std::string why = std::strerror(errno);
-  const std::lock_guard lock(mutex_);
-  if (note_.empty())
-    note_ = "rank " + std::to_string(rank_) + " sends to rank " + std::to_string(peer) + " by TCP: " + why;
+  tell_first("rank " + std::to_string(rank_) + " sends to rank " + std::to_string(peer) + " by TCP: " + why);
   return nullptr;
+}
+
+void Direct::tell_first(const std::string& note) {
+  const std::lock_guard lock(mutex_);
+  if (note_.empty()) note_ = note;
+}
+
+bool Direct::may_try(std::uint32_t peer) const {
+  return far_.rdma != nullptr && why_no_rdma(cards_, rank_, peer).empty();
+}
+
+PairTerms Direct::terms_with(std::uint32_t peer, bool sends) {
+  const std::uint32_t from = sends ? rank_ : peer;
+  const std::uint32_t to = sends ? peer : rank_;
+  return {.rank = rank_,
+          .peer = peer,
+          .rdma = far_.rdma,
+          .rail = (rank_ + peer) % std::min(cards_[rank_].rails, cards_[peer].rails),
+          .transport = far_.transport,
+          .by_tcp = [this, from, to](const std::string& why) {
+            tell_first("rank " + std::to_string(from) + " sends to rank " + std::to_string(to) + " by TCP: " + why);
+          }};
 }
 
 std::unique_ptr<SendLink> Direct::connect(std::uint32_t peer, Channel channel) {
@@ -89,6 +116,7 @@ std::unique_ptr<SendLink> Direct::connect(std::uint32_t peer, Channel channel) {
     return nullptr;
   }
   to_files_.push_back(socket.get());
+  if (may_try(peer)) return std::make_unique<PairSender>(std::move(socket), terms_with(peer, true), watch_);
   return std::make_unique<TcpSender>(alone(std::move(socket)), peer, watch_);
 }
 
@@ -126,7 +154,11 @@ void Direct::hear_some() {
     auto* const link = heard == Heard::kAll ? expected(hello) : nullptr;
     if (link == nullptr) continue;
     from_files_.push_back(socket.get());
-    *link = std::make_unique<TcpReceiver>(alone(std::move(socket)), hello.from, watch_);
+    if (may_try(hello.from)) {
+      *link = std::make_unique<PairReceiver>(std::move(socket), terms_with(hello.from, false), watch_);
+    } else {
+      *link = std::make_unique<TcpReceiver>(alone(std::move(socket)), hello.from, watch_);
+    }
   }
   std::erase_if(callers_, [](const Caller& caller) { return !caller.socket; });
 }

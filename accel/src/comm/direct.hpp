@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Links between any two ranks, for what goes from one to one: made when first needed, in each direction one, and another for what all ranks
 // do together, so that neither gets into the other's way. Ranks that share memory have a pipe in a memory file of their own, which the sender
-// makes and hands over at the door that the receiver's card names; others, and those that are refused it, a TCP connection. Who comes early
-// is kept.
+// makes and hands over at the door that the receiver's card names; others, and those that are refused it, a TCP connection, over which those of
+// different hosts agree on RDMA. Who comes early is kept.
 //
 // Ownership: of the links and the doors. Threads: one for `to`, one for `from`; note and forked any. Blocking: on poll, until the watch's
 // deadline. Failure: null, and the watch knows why.
@@ -16,6 +16,7 @@
 #include "card.hpp"
 #include "hello.hpp"
 #include "link.hpp"
+#include "pair_link.hpp"
 #include "watch.hpp"
 
 struct pollfd;
@@ -26,18 +27,28 @@ enum class Channel : std::uint8_t { kPair, kTogether };
 
 class Direct {
  public:
+  // What it takes for RDMA: null where this rank has none.
+  struct Far {
+    const Rdma* rdma;
+    Transport transport;
+  };
   // `near`: of each rank, whether it shares memory with this one.
-  Direct(std::uint32_t rank, std::vector<Card> cards, Doors doors, std::vector<bool> near, Watch& watch);
+  Direct(std::uint32_t rank, std::vector<Card> cards, Doors doors, std::vector<bool> near, const Far& far,
+         Watch& watch);
   SendLink* to(std::uint32_t peer, Channel channel);
   ReceiveLink* from(std::uint32_t peer, Channel channel);
   void forked();             // in a child: only closes
-  std::string note() const;  // why the first of the near ones got no memory; mostly empty
+  std::string note() const;  // why the first one goes by TCP that could have gone otherwise; mostly empty
 
  private:
   using Senders = std::vector<std::unique_ptr<SendLink>>;
   using Receivers = std::vector<std::unique_ptr<ReceiveLink>>;
 
   std::unique_ptr<SendLink> hand_memory(std::uint32_t peer, Channel channel);
+  // Of a rank with which there may be RDMA.
+  bool may_try(std::uint32_t peer) const;
+  PairTerms terms_with(std::uint32_t peer, bool sends);
+  void tell_first(const std::string& note);
   std::unique_ptr<SendLink> connect(std::uint32_t peer, Channel channel);
   bool await(std::vector<pollfd>& files, std::uint32_t peer);
   void answer_some(const Fd& door, std::vector<Caller>& callers);
@@ -49,6 +60,7 @@ class Direct {
   const std::vector<Card> cards_;
   Doors doors_;
   const std::vector<bool> near_;
+  const Far far_;
   Watch& watch_;
   std::array<Senders, 2> to_;
   std::array<Receivers, 2> from_;

@@ -14,14 +14,13 @@ namespace {
 
 std::string rank_name(std::uint32_t rank) { return "rank " + std::to_string(rank); }
 
-// Empty where the two may try.
-std::string why_not(const Card& mine, const Card& theirs, std::uint32_t peer) {
-  if (mine.rails == 0) return mine.no_rdma;
-  if (theirs.rails == 0) return rank_name(peer) + ": " + theirs.no_rdma;
-  return mine.host == theirs.host ? "both are on one host" : "";
-}
-
 }  // namespace
+
+std::string why_no_rdma(const std::vector<Card>& cards, std::uint32_t rank, std::uint32_t peer) {
+  if (cards[rank].rails == 0) return cards[rank].no_rdma;
+  if (cards[peer].rails == 0) return rank_name(peer) + ": " + cards[peer].no_rdma;
+  return cards[rank].host == cards[peer].host ? "both are on one host" : "";
+}
 
 std::unique_ptr<Rdma> open_for_card(Transport transport, Card& card) {
   if (transport == Transport::kTcp) {
@@ -60,10 +59,13 @@ std::expected<void, Error> settle_hops(std::span<Hop> hops, std::uint32_t rank, 
   for (std::size_t i = 0; i < hops.size(); ++i) {
     Hop& hop = hops[i];
     if (!hop.is_far()) continue;
-    hop.agreed.refusal = why_not(cards[rank], cards[hop.peer], hop.peer);
+    hop.agreed.refusal = why_no_rdma(cards, rank, hop.peer);
     if (!hop.agreed.refusal.empty()) continue;
-    threads.emplace_back([&hop, &result = results[i], rdma, &watch, deadline] {
-      auto agreed = agree(hop.flows.front(), hop.peer, hop.sends, *rdma, watch, deadline);
+    Attempt wanted{.rdma = *rdma, .rails = {}, .slot_bytes = kSlotBytes, .sends = hop.sends};
+    for (std::size_t rail = 0; rail < std::min(cards[rank].rails, cards[hop.peer].rails); ++rail)
+      wanted.rails.push_back(rail);
+    threads.emplace_back([&hop, &result = results[i], wanted = std::move(wanted), &watch, deadline] {
+      auto agreed = agree(hop.flows.front(), hop.peer, wanted, watch, deadline);
       if (agreed) {
         hop.agreed = std::move(*agreed);
       } else {
@@ -110,14 +112,15 @@ std::vector<int> files_of(std::span<const Hop> hops, const Rdma* rdma) {
   return files;
 }
 
-std::unique_ptr<SendLink> make_sender(Hop&& hop, Watch& watch, std::chrono::milliseconds linger) {
+std::unique_ptr<SendLink> make_sender(Hop&& hop, Watch& watch) {
   if (!hop.agreed.rails.empty())
-    return std::make_unique<RdmaSender>(std::move(hop.agreed.rails), hop.peer, watch, linger);
+    return std::make_unique<RdmaSender>(std::move(hop.agreed.rails), Between::kAll, hop.peer, watch);
   return std::make_unique<TcpSender>(std::move(hop.flows), hop.peer, watch);
 }
 
 std::unique_ptr<ReceiveLink> make_receiver(Hop&& hop, Watch& watch) {
-  if (!hop.agreed.rails.empty()) return std::make_unique<RdmaReceiver>(std::move(hop.agreed.rails), hop.peer, watch);
+  if (!hop.agreed.rails.empty())
+    return std::make_unique<RdmaReceiver>(std::move(hop.agreed.rails), Between::kAll, hop.peer, watch);
   return std::make_unique<TcpReceiver>(std::move(hop.flows), hop.peer, watch);
 }
 

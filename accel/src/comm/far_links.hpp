@@ -27,6 +27,9 @@ struct Hop {
   bool is_far() const { return !flows.empty(); }
 };
 
+// Empty where the two may try RDMA.
+std::string why_no_rdma(const std::vector<Card>& cards, std::uint32_t rank, std::uint32_t peer);
+
 // What this process has, or an empty pointer and why: both of its card.
 std::unique_ptr<Rdma> open_for_card(Transport transport, Card& card);
 // Where the plan wants RDMA and a rank has none: that rank.
@@ -41,8 +44,7 @@ std::string describe_hops(std::span<const Hop> hops, std::uint32_t rank, const R
 // What a forked child closes.
 std::vector<int> files_of(std::span<const Hop> hops, const Rdma* rdma);
 
-// `linger`: see RdmaSender.
-std::unique_ptr<SendLink> make_sender(Hop&& hop, Watch& watch, std::chrono::milliseconds linger);
+std::unique_ptr<SendLink> make_sender(Hop&& hop, Watch& watch);
 std::unique_ptr<ReceiveLink> make_receiver(Hop&& hop, Watch& watch);
 
 }  // namespace paceline::comm

@@ -16,6 +16,8 @@ class SendLink {
   virtual bool send(const std::byte* data, std::size_t size) = 0;
   // Between two calls, and told alike on both sides: what follows goes over so many of the link's connections; 0: over all.
   virtual void stripe(std::uint32_t /*flows*/) {}
+  // After the last of a call: until nothing of it can be lost without anybody's notice. What a system keeps sending by itself needs none.
+  virtual bool flush() { return true; }
   // What is taken over at once, whether the peer reads or not, if it reads what was sent before the last of as much.
   virtual std::size_t holds() const { return 0; }
 };

@@ -34,7 +34,7 @@ bool Communicator::send_to(std::uint32_t peer, const Call& call, const std::byte
   if (link == nullptr) return false;
   const Notice notice{.call = call, .count = count};
   return link->send(reinterpret_cast<const std::byte*>(&notice), sizeof notice) &&
-         (count == 0 || link->send(data, count * size_of(Type{call.type})));
+         (count == 0 || link->send(data, count * size_of(Type{call.type}))) && link->flush();
 }
 
 bool Communicator::receive_from(std::uint32_t peer, const Call& call, std::byte* data, std::uint64_t count) {

@@ -15,7 +15,6 @@
 namespace paceline::comm {
 namespace {
 
-constexpr std::size_t kRingBytes = kSlots * kSlotBytes;
 // What waking up costs; longer would take the processor from a rank that has work.
 constexpr std::chrono::microseconds kLooking{10};
 constexpr std::uint8_t kForever = 7;      // retries where no receive is ready: credits see to it that one is
@@ -36,20 +35,21 @@ std::string out_of_memory(const std::string& what, int error) {
 
 std::expected<std::unique_ptr<RailQueue>, std::string> VerbsQueue::make(const Verbs& verbs,
                                                                         const RdmaSettings& settings,
-                                                                        const RailPort& port, bool sends) {
-  std::unique_ptr<VerbsQueue> made(new VerbsQueue(verbs, settings, port, sends));
+                                                                        const RailPort& port, bool sends,
+                                                                        std::size_t slot_bytes) {
+  std::unique_ptr<VerbsQueue> made(new VerbsQueue(verbs, settings, port, sends, slot_bytes));
   if (const std::string why = made->prepare(); !why.empty()) return std::unexpected(port.name + ": " + why);
   return made;
 }
 
 std::string VerbsQueue::prepare() {
-  void* const memory = ::mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const memory = ::mmap(nullptr, ring_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return refused("memory", errno);
   memory_ = static_cast<std::byte*>(memory);
   // Or a page that a forked child makes this process copy would no longer be the device's.
-  ::madvise(memory, kRingBytes, MADV_DONTFORK);
-  region_ = verbs_.reg_mr(port_.domain, memory, kRingBytes, IBV_ACCESS_LOCAL_WRITE);
-  if (region_ == nullptr) return out_of_memory("cannot register " + std::to_string(kRingBytes) + " bytes", errno);
+  ::madvise(memory, ring_bytes(), MADV_DONTFORK);
+  region_ = verbs_.reg_mr(port_.domain, memory, ring_bytes(), IBV_ACCESS_LOCAL_WRITE);
+  if (region_ == nullptr) return out_of_memory("cannot register " + std::to_string(ring_bytes()) + " bytes", errno);
   channel_ = verbs_.create_comp_channel(port_.context);
   if (channel_ == nullptr) return refused("ibv_create_comp_channel", errno);
   ::fcntl(channel_->fd, F_SETFL, ::fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
@@ -78,7 +78,7 @@ VerbsQueue::~VerbsQueue() {
   if (completions_ != nullptr) verbs_.destroy_cq(completions_);
   if (channel_ != nullptr) verbs_.destroy_comp_channel(channel_);
   if (region_ != nullptr) verbs_.dereg_mr(region_);
-  if (memory_ != nullptr) ::munmap(memory_, kRingBytes);
+  if (memory_ != nullptr) ::munmap(memory_, ring_bytes());
 }
 
 RailAddress VerbsQueue::address() const {
@@ -151,7 +151,7 @@ void VerbsQueue::send(std::size_t bytes) {
 }
 
 void VerbsQueue::receive_again() {
-  ibv_sge data = piece(awaited_, kSlotBytes);
+  ibv_sge data = piece(awaited_, slot_bytes_);
   ibv_recv_wr request{};
   ibv_recv_wr* bad = nullptr;
   request.wr_id = kReceiving;

@@ -21,14 +21,16 @@ struct RailPort {
 class VerbsQueue final : public RailQueue {
  public:
   static std::expected<std::unique_ptr<RailQueue>, std::string> make(const Verbs& verbs, const RdmaSettings& settings,
-                                                                     const RailPort& port, bool sends);
+                                                                     const RailPort& port, bool sends,
+                                                                     std::size_t slot_bytes);
   VerbsQueue(const VerbsQueue&) = delete;
   VerbsQueue& operator=(const VerbsQueue&) = delete;
   ~VerbsQueue() override;
 
   RailAddress address() const override;
   std::string connect(const RailAddress& peer) override;
-  std::byte* slot(std::uint64_t number) override { return memory_ + number % kSlots * kSlotBytes; }
+  std::byte* slot(std::uint64_t number) override { return memory_ + number % kSlots * slot_bytes_; }
+  std::size_t slot_bytes() const override { return slot_bytes_; }
   void send(std::size_t bytes) override;
   void receive_again() override;
   std::uint64_t sent() const override { return sent_; }
@@ -41,8 +43,9 @@ class VerbsQueue final : public RailQueue {
   int file() const override { return channel_->fd; }
 
  private:
-  VerbsQueue(const Verbs& verbs, const RdmaSettings& settings, const RailPort& port, bool sends)
-      : verbs_(verbs), settings_(settings), port_(port), sends_(sends) {}
+  VerbsQueue(const Verbs& verbs, const RdmaSettings& settings, const RailPort& port, bool sends, std::size_t slot_bytes)
+      : verbs_(verbs), settings_(settings), port_(port), sends_(sends), slot_bytes_(slot_bytes) {}
+  std::size_t ring_bytes() const { return kSlots * slot_bytes_; }
   std::string prepare();
   ibv_sge piece(std::uint64_t number, std::size_t bytes);
   void fail(const std::string& why);
@@ -52,6 +55,7 @@ class VerbsQueue final : public RailQueue {
   const RdmaSettings& settings_;
   const RailPort& port_;
   const bool sends_;
+  const std::size_t slot_bytes_;
   std::byte* memory_ = nullptr;
   ibv_mr* region_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;

@@ -42,8 +42,9 @@ class VerbsRails final : public Rdma {
 
   std::size_t rails() const override { return ports_.size(); }
   std::string name(std::size_t rail) const override { return ports_[rail].name; }
-  std::expected<std::unique_ptr<RailQueue>, std::string> make_queue(std::size_t rail, bool sends) const override {
-    return VerbsQueue::make(verbs_, settings_, ports_[rail], sends);
+  std::expected<std::unique_ptr<RailQueue>, std::string> make_queue(std::size_t rail, bool sends,
+                                                                    std::size_t slot_bytes) const override {
+    return VerbsQueue::make(verbs_, settings_, ports_[rail], sends, slot_bytes);
   }
   std::vector<int> files() const override {
     std::vector<int> all;

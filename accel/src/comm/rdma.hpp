@@ -22,9 +22,11 @@
 namespace paceline::comm {
 
 inline constexpr std::size_t kMostRails = 16;
-// A ring of 1 MiB: what one rail of 400 Gbit/s carries in 20 us, a long way's round trip.
 inline constexpr std::uint32_t kSlots = 8;
+// A ring of 1 MiB: what one rail of 400 Gbit/s carries in 20 us, a long way's round trip. Of links that are few.
 inline constexpr std::size_t kSlotBytes = 128UL * 1024;
+// As much as a pipe of two ranks has: links of pairs are many.
+inline constexpr std::size_t kPairSlotBytes = 32UL * 1024;
 
 // What the other end of a queue pair must know. As it goes over the wire.
 struct RailAddress {
@@ -45,6 +47,7 @@ class RailQueue {
   // All slots, or places for credits, are ready to receive before the peer hears of it. Empty, or why not.
   virtual std::string connect(const RailAddress& peer) = 0;
 
+  virtual std::size_t slot_bytes() const = 0;
   virtual std::byte* slot(std::uint64_t number) = 0;
   // Message number sent() out of its slot; 0 bytes: an empty one.
   virtual void send(std::size_t bytes) = 0;
@@ -71,7 +74,8 @@ class Rdma {
   virtual std::size_t rails() const = 0;
   virtual std::string name(std::size_t rail) const = 0;
   // `sends`: which way the messages go.
-  virtual std::expected<std::unique_ptr<RailQueue>, std::string> make_queue(std::size_t rail, bool sends) const = 0;
+  virtual std::expected<std::unique_ptr<RailQueue>, std::string> make_queue(std::size_t rail, bool sends,
+                                                                            std::size_t slot_bytes) const = 0;
   virtual std::vector<int> files() const = 0;  // for a forked child to close
 };
 

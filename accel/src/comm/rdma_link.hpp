@@ -6,7 +6,6 @@
 // Ownership: of the queue pairs. Threads: one at a time. Blocking: as RailQueue::wait. Failure: as link.hpp; a broken rail is told to the watch.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -17,28 +16,29 @@
 namespace paceline::comm {
 
 using Rails = std::vector<std::unique_ptr<RailQueue>>;
+// Whose call a link serves. Of two alone, nobody else judges a peer that has said goodbye.
+enum class Between : std::uint8_t { kAll, kTwo };
 
 class RdmaSender final : public SendLink {
  public:
-  // Destroyed when all that it has sent has been delivered, or nothing has moved for `linger`.
-  RdmaSender(Rails rails, std::uint32_t peer, Watch& watch, std::chrono::milliseconds linger)
-      : rails_(std::move(rails)), peer_(peer), watch_(watch), linger_(linger) {}
-  RdmaSender(const RdmaSender&) = delete;
-  RdmaSender& operator=(const RdmaSender&) = delete;
-  ~RdmaSender() override;
+  RdmaSender(Rails rails, Between between, std::uint32_t peer, Watch& watch)
+      : rails_(std::move(rails)), between_(between), peer_(peer), watch_(watch) {}
+  // Until it is delivered: a queue pair that ends takes with it what it has not sent, and one that fails tells nobody but who asks it.
+  bool flush() override;
   bool send(const std::byte* data, std::size_t size) override;
+  std::size_t holds() const override { return kSlots / 2 * rails_.front()->slot_bytes(); }
 
  private:
   Rails rails_;
+  Between between_;
   std::size_t next_ = 0;
   std::uint32_t peer_;
   Watch& watch_;
-  std::chrono::milliseconds linger_;
 };
 
 class RdmaReceiver final : public ReceiveLink {
  public:
-  RdmaReceiver(Rails rails, std::uint32_t peer, Watch& watch);
+  RdmaReceiver(Rails rails, Between between, std::uint32_t peer, Watch& watch);
   bool receive(std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return peer_; }
 
@@ -46,6 +46,7 @@ class RdmaReceiver final : public ReceiveLink {
   bool give_back(RailQueue& rail);
 
   Rails rails_;
+  Between between_;
   std::vector<std::uint64_t> taken_;  // messages, of each rail
   std::size_t next_ = 0;
   std::size_t offset_ = 0;  // into the next message

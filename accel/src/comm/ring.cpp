@@ -97,7 +97,7 @@ bool Ring::send_all(const Call& call, const std::vector<Step>& steps, const Hook
     ++done;
     if (hooks.sent) hooks.sent(done);
   }
-  return true;
+  return next_->flush();
 }
 
 void Ring::take_coded(const Step& step, std::size_t at, std::size_t size) {

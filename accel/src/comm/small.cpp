@@ -33,7 +33,7 @@ bool Communicator::say(std::uint32_t position, const Call& call, const std::byte
   said_.resize(sizeof call + bytes);
   std::memcpy(said_.data(), &call, sizeof call);
   if (bytes > 0) std::memcpy(said_.data() + sizeof call, data, bytes);
-  return link->send(said_.data(), said_.size());
+  return link->send(said_.data(), said_.size()) && link->flush();
 }
 
 bool Communicator::hear(std::uint32_t position, std::byte* data, std::uint64_t bytes) {

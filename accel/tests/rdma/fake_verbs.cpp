@@ -7,7 +7,6 @@
 // of a step the errno that it ends with: "open_device", "reg_mr", "create_qp", "rtr". "lose" 1: what is sent goes nowhere. "break" n: all messages after
 // the nth fail. fake_verbs_sent(device) answers how many this process has sent.
 #include <infiniband/verbs.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,7 +20,6 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <new>
 #include <string>
 
 #undef ibv_get_device_list
@@ -38,47 +36,24 @@ constexpr std::size_t kMessageBytes = 128UL * 1024;
 constexpr std::size_t kMostDevices = 4;
 constexpr std::uint32_t kFirstNumber = 100;
 
-// Of a queue pair, as its peer sees it too.
+// Of a queue pair: what comes in is written by its peer alone and read by its owner. Without locks, which a stopped rank would hold.
 struct End {
-  pthread_mutex_t mutex;
-  bool used;
-  bool ready;  // to receive
-  std::uint32_t peer;
-  std::uint32_t receives;  // posted, and not used up
-  std::uint64_t came, taken;
+  std::atomic<bool> used;
+  std::atomic<bool> ready;  // to receive
+  std::atomic<bool> armed;
+  std::atomic<std::uint64_t> receives, came, taken;  // counts of those posted, and of messages
+  std::uint32_t peer;                                // its owner's
   std::array<std::uint32_t, kMessages> sizes;
   std::array<std::array<char, kMessageBytes>, kMessages> messages;
-  bool armed;
-};
-
-// A rank that was killed may have held it.
-class Locked {
- public:
-  explicit Locked(End& end) : end_(end) {
-    if (pthread_mutex_lock(&end_.mutex) == EOWNERDEAD) pthread_mutex_consistent(&end_.mutex);
-  }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-  ~Locked() { pthread_mutex_unlock(&end_.mutex); }
-
- private:
-  End& end_;
 };
 
 struct Shared {
   Shared() {
     void* const memory =
         mmap(nullptr, kEnds * sizeof(End), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) abort();
+    if (memory == MAP_FAILED) std::abort();
     ends = static_cast<End*>(memory);
-    pthread_mutexattr_t kind;
-    pthread_mutexattr_init(&kind);
-    pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
-    for (std::size_t i = 0; i < kEnds; ++i) {
-      pthread_mutex_init(&ends[i].mutex, &kind);
-      events[i] = eventfd(0, EFD_NONBLOCK);
-    }
+    for (int& event : events) event = eventfd(0, EFD_NONBLOCK);
   }
   End* ends = nullptr;
   std::array<int, kEnds> events{};
@@ -125,8 +100,7 @@ struct Pair : ibv_qp {
 
 void ring(std::size_t end) {
   const std::uint64_t one = 1;
-  if (kShared.ends[end].armed && write(kShared.events[end], &one, sizeof one) == sizeof one)
-    kShared.ends[end].armed = false;
+  if (kShared.ends[end].armed.exchange(false) && write(kShared.events[end], &one, sizeof one) < 0) std::abort();
 }
 
 // What becomes of a message; it is there when this returns.
@@ -137,13 +111,12 @@ ibv_wc_status deliver(const Pair& from, const char* data, std::uint32_t size) {
   if (told("break") != 0 && number > told("break")) return IBV_WC_RETRY_EXC_ERR;
   const std::size_t to = kShared.ends[from.end].peer - kFirstNumber;
   End& end = kShared.ends[to];
-  const Locked locked(end);
-  if (!end.used || !end.ready) return IBV_WC_RETRY_EXC_ERR;
-  if (end.receives == 0 || end.came - end.taken == kMessages) return IBV_WC_RNR_RETRY_EXC_ERR;
-  --end.receives;
-  end.sizes[end.came % kMessages] = size;
-  if (size > 0) std::memcpy(end.messages[end.came % kMessages].data(), data, size);
-  ++end.came;
+  if (!end.ready) return IBV_WC_RETRY_EXC_ERR;
+  const std::uint64_t next = end.came;
+  if (next == end.receives || next - end.taken == kMessages) return IBV_WC_RNR_RETRY_EXC_ERR;
+  end.sizes[next % kMessages] = size;
+  if (size > 0) std::memcpy(end.messages[next % kMessages].data(), data, size);
+  end.came = next + 1;
   ring(to);
   return IBV_WC_SUCCESS;
 }
@@ -156,7 +129,6 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** /*bad*/) {
   done.wr_id = request->wr_id;
   done.status = deliver(pair, data, empty ? 0 : request->sg_list->length);
   static_cast<Queue*>(pair.send_cq)->done.push_back(done);
-  const Locked locked(kShared.ends[pair.end]);
   ring(pair.end);
   return 0;
 }
@@ -165,7 +137,6 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** /*bad*/) {
   auto& pair = *static_cast<Pair*>(qp);
   pair.receives.push_back(*request);
   pair.places.push_back(request->num_sge > 0 ? *request->sg_list : ibv_sge{});
-  const Locked locked(kShared.ends[pair.end]);
   ++kShared.ends[pair.end].receives;
   return 0;
 }
@@ -179,7 +150,6 @@ int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {
   }
   auto& pair = *static_cast<Pair*>(queue.pair);
   End& end = kShared.ends[pair.end];
-  const Locked locked(end);
   for (; count < most && end.taken < end.came; ++count) {
     const std::uint32_t size = end.sizes[end.taken % kMessages];
     wc[count] = {};
@@ -196,9 +166,7 @@ int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {
 }
 
 int req_notify_cq(ibv_cq* cq, int /*solicited*/) {
-  const std::size_t number = static_cast<Channel*>(cq->channel)->end;
-  const Locked locked(kShared.ends[number]);
-  kShared.ends[number].armed = true;
+  kShared.ends[static_cast<Channel*>(cq->channel)->end].armed = true;
   return 0;
 }
 
@@ -279,12 +247,9 @@ FAKE int ibv_dereg_mr(ibv_mr* region) {
 FAKE ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   for (std::size_t i = 0; i < kEnds; ++i) {
     End& end = kShared.ends[i];
-    const Locked locked(end);
-    if (end.used) continue;
-    end.used = true;
+    if (end.used.exchange(true)) continue;
     end.ready = end.armed = false;
-    end.receives = 0;
-    end.came = end.taken = 0;
+    end.receives = end.came = end.taken = 0;
     auto* const channel = new Channel{};
     channel->context = context;
     channel->fd = kShared.events[i];
@@ -296,10 +261,9 @@ FAKE ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
 }
 FAKE int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
   auto* const ours = static_cast<Channel*>(channel);
-  const Locked locked(kShared.ends[ours->end]);
-  kShared.ends[ours->end].used = false;
   std::uint64_t rings = 0;
   if (read(ours->fd, &rings, sizeof rings) < 0) errno = 0;
+  kShared.ends[ours->end].used = false;
   delete ours;
   return 0;
 }
@@ -334,7 +298,6 @@ FAKE int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/) {
   End& end = kShared.ends[static_cast<Pair*>(qp)->end];
   if (attributes->qp_state == IBV_QPS_RTR) {
     if (!goes("rtr")) return errno;
-    const Locked locked(end);
     end.peer = attributes->dest_qp_num;
     end.ready = true;
   }
@@ -342,10 +305,7 @@ FAKE int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/) {
 }
 FAKE int ibv_destroy_qp(ibv_qp* qp) {
   auto* const pair = static_cast<Pair*>(qp);
-  {
-    const Locked locked(kShared.ends[pair->end]);
-    kShared.ends[pair->end].ready = false;
-  }
+  kShared.ends[pair->end].ready = false;
   delete pair;
   return 0;
 }
