@@ -304,6 +304,24 @@ CASE(comm_rdma_a_broken_rail_is_named_with_its_reason) {
   CHECK_EQ(world.finish(), 0);
 }
 
+CASE(comm_rdma_a_last_message_that_is_lost_is_noticed_by_who_sent_it) {
+  const Devices devices;
+  if (!devices.are_fake()) return;
+  const auto body = [&](Member& member) {
+    std::array<int32_t, 10> data{};
+    const auto once = [&] {
+      return member.rank == 0 ? paceline_comm_send(member.comm, data.data(), data.size(), PACELINE_COMM_I32, 1)
+                              : paceline_comm_receive(member.comm, data.data(), data.size(), PACELINE_COMM_I32, 0);
+    };
+    if (once() != PACELINE_OK) return false;
+    // What is sent arrives, but for the second of two messages.
+    if (member.rank == 0) devices.set("break", devices.sent(0) + 1);
+    return told(once() == PACELINE_COMM_EPEER && member.why().find("retry counter exceeded") != std::string::npos,
+                member.why());
+  };
+  CHECK_EQ(World::run({.hosts = {0, 1}, .plan = kFlatRdma, .silence_ms = 2000}, body), 0);
+}
+
 CASE(comm_rdma_that_cannot_be_is_replaced_by_tcp_and_said) {
   const Devices devices;
   if (!devices.are_fake()) return;
