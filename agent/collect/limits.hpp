@@ -25,7 +25,7 @@ struct CollectLimits {
   std::size_t waiting_of_pod = 512;
   /// Records beyond this are counted as dropped, unread.
   double records_per_second = 20000;
-  /// As much as so many pods may have is for all of a node; where there are more, each has an equal share.
+  /// All pods of a node together may have as much as so many may alone; where there are more, each has an equal share.
   double full_quotas = 8;
 
   std::size_t clients_of_slot = 4;

@@ -20,7 +20,7 @@ class TokenBucket {
     at_ = now;
     return tokens_;
   }
-  /// From now on this rate, and at most a second's worth of it at once.
+  /// This rate from now on, and at most a second's worth of it at once.
   void allow(double per_second, SteadyTime now) {
     level(now);
     per_second_ = burst_ = per_second;
