@@ -433,6 +433,18 @@ def test_a_rank_is_reached_through_the_devices_that_are_named(train: Train) -> N
             assert "PACELINE_SOCKET_IFNAME: 'wlan'" in str(error) and "docker0" in str(error), error
         else:
             raise AssertionError("not refused")
+        # What one variable of NCCL's excludes leaves more devices than a card has room for.
+        _meeting._devices = lambda: [(f"net{i}", f"192.0.2.{i}", False) for i in range(40)]
+        assert reached(nccl="^lo").count(",") == 15
+        def refuse():
+            raise OSError("no sockets")
+        _meeting._devices = refuse
+        assert reached(gloo="eth0") == "192.0.2.9" and _meeting.why_no_address() == ""
+        os.environ["PACELINE_SOCKET_IFNAME"] = "eth"
+        assert "cannot be listed here: no sockets" in _meeting.why_no_address()
+        from paceline.comm import _choice
+        names = {_choice._file(shape).name for shape in ("4," * 300 + "4", "4," * 300 + "4-rdma", "4," * 300 + "4/2", "4,4", "4,4-rdma")}
+        assert len(names) == 5 and max(map(len, names)) < 200, names
         # For real, of two addresses that are this host's.
         _meeting._devices = lambda: [("a", f"127.0.0.{2 + rank}", False), ("b", f"127.0.1.{2 + rank}", False)]
         reached(paceline="a,b")

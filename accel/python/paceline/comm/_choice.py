@@ -36,7 +36,11 @@ def _file(shape: str) -> Path:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     except RuntimeError:  # a user without a home
         folder = Path(os.devnull)
-    name = f"{node}-{os.cpu_count()}-{shape}" if len(shape) < 100 else f"{node}-{os.cpu_count()}-{shape.count(',') + 1}"
+    way = shape.lstrip("0123456789,")
+    hosts = shape[: len(shape) - len(way)]
+    if len(hosts) >= 100:  # a file's name has 255
+        hosts = f"{hosts.count(',') + 1}"
+    name = f"{node}-{os.cpu_count()}-{hosts}{way}"
     return folder / "paceline" / "comm" / f"{name.replace('/', '_')}.choice"
 
 

@@ -257,7 +257,7 @@ class Communicator:
         return text.value.decode()
 
     def shape(self) -> str:
-        """How many ranks each host has: "4,4"."""
+        """How many ranks each host has, and on how many network devices, where on several: "4,4", "4,4/2"."""
         text = ctypes.create_string_buffer(16384)
         self._check(_native.functions().shape(self._open(), text, len(text)))
         return text.value.decode()

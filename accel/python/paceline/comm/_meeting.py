@@ -20,6 +20,7 @@ from paceline.comm import _native
 
 SIOCGIFFLAGS, SIOCGIFADDR = 0x8913, 0x8915
 IFF_UP, IFF_LOOPBACK = 0x1, 0x8
+MOST_ADDRESSES = 16  # that a card holds
 
 
 class Members:
@@ -65,9 +66,12 @@ def own_address() -> str:
             )
         return ",".join(found)
     gloo, nccl = os.environ.get("GLOO_SOCKET_IFNAME", ""), os.environ.get("NCCL_SOCKET_IFNAME", "")
-    # The launcher sets both to the pod's own device, so a program's own list may be either.
-    found = max(addresses_of("=" + gloo), addresses_of(nccl), key=len)
-    return ",".join(found) or os.environ.get("PACELINE_POD_IP", "")
+    found = []
+    with contextlib.suppress(OSError):  # a sandbox that tells no devices
+        # The launcher sets both to the pod's own device, so a program's own list may be either.
+        found = max(addresses_of("=" + gloo), addresses_of(nccl), key=len)
+    # "^lo", as many set it for NCCL, may name more than a rank has use for.
+    return ",".join(found[:MOST_ADDRESSES]) or os.environ.get("PACELINE_POD_IP", "")
 
 
 def why_no_address() -> str:
@@ -76,6 +80,8 @@ def why_no_address() -> str:
         own_address()
     except ValueError as error:
         return str(error)
+    except OSError as error:
+        return f"PACELINE_SOCKET_IFNAME: the network devices cannot be listed here: {error}"
     return ""
 
 
