@@ -296,7 +296,7 @@ def test_an_unmodified_program_is_compressed_if_the_job_asks(train: Train) -> No
     assert run.code == 0, run.output
     for line in (
         "paceline: AIAK_POWERSGD_COMPRESSION: taken for PACELINE_COMMUNICATION=Auto, "
-        "PACELINE_COMMUNICATION_COMPRESSION=PowerSGD:rank=2,start=1000, PACELINE_NUMERICS=Lossy; flat or hierarchical is measured",
+        "PACELINE_COMMUNICATION_COMPRESSION=PowerSGD:rank=2,start=1000, PACELINE_NUMERICS=Lossy; flat or hierarchical is chosen",
         "paceline: AIAK_HIERARCHICAL_ALLREDUCE: taken for PACELINE_COMMUNICATION=Auto; flat",
         "paceline: gradients are not compressed: Int8:start=2 is of class Lossy, and PACELINE_NUMERICS is Reordered",
         "paceline: gradients are not compressed: FP16:start=2 is of class Lossy, and PACELINE_NUMERICS is Reordered",

@@ -7,6 +7,8 @@
     paceline.comm.ddp_hook(model)                      # the model's gradients go this way from now on
     paceline.comm.ddp_hook(model, compression="Int8")  # the same in fewer bytes between hosts (class Lossy)
 
+Gradients on a GPU in a group of NCCL go by way of hosts over PyTorch's own process groups (FP16 and BF16 between hosts), without a communicator.
+
 Ranks of one host pass data through shared memory, hosts through RDMA where both ends can, else through TCP. A rank that dies or stops ends every wait of every other with a
 CommError that names it. Numerics class: Reordered, for sums have another order than gloo's; bfloat16 and float16 are added in float32.
 """

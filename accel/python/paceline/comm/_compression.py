@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Callable, Union
+from typing import TYPE_CHECKING, Any, Callable, Union
 
 import torch
 
@@ -23,6 +23,9 @@ from paceline._inject import say
 from paceline.comm._communicator import CODECS, Communicator
 from paceline.comm._dgc import Deep, Momentum
 from paceline.comm._power import Power
+
+if TYPE_CHECKING:
+    from paceline.comm._hierarchy import Hierarchy
 
 Tensor = torch.Tensor
 Wait = Callable[[], Any]
@@ -120,7 +123,7 @@ def _at_least(key: str, value: int, least: int) -> int:
 class Compressor:
     """Of one model: what has been lost of each of its buckets so far."""
 
-    def __init__(self, how: Compression, communicator: Communicator) -> None:
+    def __init__(self, how: Compression, communicator: Communicator | Hierarchy) -> None:
         self.how = how
         self.communicator = communicator
         self._buckets: dict[int, tuple[tuple[torch.Size, ...], Rest | Power]] = {}
@@ -160,7 +163,7 @@ class Compressor:
             made = Power(shapes, self.how.rank, self.how.seed + index, self.communicator.ranks)
         else:
             kept = 2 if isinstance(self.how, Deep) else 1
-            made = Rest(self.how, self.communicator.rest_count(buffer.numel()) * kept)
+            made = Rest(self.how, buffer.new_zeros(self.communicator.rest_count(buffer.numel()) * kept))
         loaded = self._loaded.pop(index, None)
         if loaded is not None:
             if [list(shape) for shape in shapes] == loaded["shapes"]:
@@ -212,11 +215,11 @@ class Compressor:
 class Rest:
     """Of one bucket: what this rank's part of its host's sum has lost."""
 
-    def __init__(self, how: Codec | Deep, count: int) -> None:
+    def __init__(self, how: Codec | Deep, nothing: Tensor) -> None:
         self._how = how
-        self._rest = torch.zeros(count)
+        self._rest = nothing
 
-    def start(self, communicator: Communicator, buffer: Tensor, passes: int) -> tuple[Wait | None, Wait]:
+    def start(self, communicator: Communicator | Hierarchy, buffer: Tensor, passes: int) -> tuple[Wait | None, Wait]:
         if isinstance(self._how, Deep):
             codec, keep = CODECS["DGC"], self._how.keep(passes)
         else:

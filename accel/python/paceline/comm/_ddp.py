@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedDataParallel's gradients over a communicator: a communication hook of PyTorch's own interface.
+"""DistributedDataParallel's gradients over a communicator, or those on a GPU by way of hosts (_hierarchy): a communication hook of PyTorch's own interface.
 
 The hook scales a bucket as the reducer would have, starts its sum on the communicator's thread, and returns at once a future. Who
 completes it is the thread that will wait for it: the hook has the autograd engine call `Gradients.complete` at the end of backward.
@@ -16,19 +16,22 @@ import os
 import weakref
 import zlib
 from datetime import timedelta
-from typing import Any, Callable
+from typing import Any, Callable, Union
 
 import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
-from paceline.comm import _report
+from paceline.comm import _hierarchy, _report
 from paceline.comm._choice import tune
 from paceline.comm._communicator import DTYPES, SILENCE, TIMEOUT, Communicator
 from paceline.comm._compression import Compression, Compressor, parse
+from paceline.comm._hierarchy import Hierarchy
+from paceline.comm._layout import Card, Layout, exchange, own_host
+from paceline.comm._meeting import Members
 
 Tensor = torch.Tensor
-
+Sums = Union[Communicator, Hierarchy]
 
 _gradients: weakref.WeakKeyDictionary[Any, Gradients] = weakref.WeakKeyDictionary()
 
@@ -40,12 +43,15 @@ def ddp_hook(
     silence: timedelta = SILENCE,
     compression: Compression | str = "Disabled",
     host: str = "",
-) -> Communicator:
-    """Registers the hook with a DistributedDataParallel model whose parameters are on the CPU, before its first backward, and
-    returns the communicator that it uses. All ranks of the model's process group call it, for their models in the same order.
+) -> Sums:
+    """Registers the hook with a DistributedDataParallel model whose parameters are on the CPU in a group of gloo, or on one GPU in a group of NCCL, before its
+    first backward, and returns what its sums go over. All ranks of the model's process group call it, for their models in the same order.
 
-    `compression` is lossy and off by default: "FP16", "BF16", "Int8", "TopK:ratio=0.01", "PowerSGD:rank=1", DGC(optimizer) or OneBit(optimizer). `host`
-    names the ranks that share memory; by default those of this machine and network namespace.
+    `compression` is lossy and off by default: "FP16", "BF16", "Int8", "TopK:ratio=0.01", "PowerSGD:rank=1", DGC(optimizer) or OneBit(optimizer);
+    on a GPU "FP16" or "BF16". `host` names the ranks that share memory; by default those of this machine and network namespace, on a GPU also NCCL_HOSTID.
+
+    On a GPU sums go inside a host, between hosts and inside again, over sub-groups of PyTorch's own that all ranks of the job make here: it takes several hosts
+    of as many ranks each, two or more. `plan` and `silence` are of the CPU's.
 
     A ValueError says why a model cannot have it. A rank that is lost raises CommError out of backward on all others."""
     why = why_not(model)
@@ -55,6 +61,10 @@ def ddp_hook(
         why = why or f"compression is of class Lossy, and the job's PACELINE_NUMERICS is {job}"
     if why:
         raise ValueError(f"paceline.comm.ddp_hook: {why}")
+    if _hierarchy.carries(model):
+        hierarchy = _by_hosts(model, plan, how, host)
+        register(model, hierarchy, how, model.register_comm_hook)
+        return hierarchy
     communicator = Communicator(model.process_group, plan=plan, timeout=timeout_of(model), silence=silence, host=host)
     if not all_say(communicator, str(how)):
         communicator.close()
@@ -67,9 +77,25 @@ def ddp_hook(
     return communicator
 
 
-def register(
-    model: Any, communicator: Communicator, how: Compression | None, hook: Callable[[Any, Any], Any]
-) -> Gradients:
+def _by_hosts(model: Any, plan: str, how: Compression | None, host: str) -> Hierarchy:
+    members, timeout = Members(model.process_group), timeout_of(model)
+    why = f"plan is {plan!r}: on a GPU there is none to choose" if plan else ""
+    why = why or _hierarchy.why_not_coded(how) or _hierarchy.why_not_group(members)
+    card = Card(host or own_host(), str(how), True, why)
+    cards = exchange(members, members.next_name("hosts"), card, timeout)
+    layout = Layout.of([one.host for one in cards])
+    others = next((f"rank {rank}: {one.why}" for rank, one in enumerate(cards) if one.why), "")
+    if len({one.compression for one in cards}) > 1:
+        others = others or f"compression is {how} here and another on some rank: say the same on all"
+    why = why or others or layout.why_not()
+    if why:
+        raise ValueError(f"paceline.comm.ddp_hook: {why}")
+    hierarchy = Hierarchy(members, layout, device_of(model), timeout)
+    hierarchy.prove()
+    return hierarchy
+
+
+def register(model: Any, communicator: Sums, how: Compression | None, hook: Callable[[Any, Any], Any]) -> Gradients:
     gradients = Gradients(model, communicator, how)
     hook(None, gradients.hook())
     _gradients[model] = gradients
@@ -108,22 +134,36 @@ def why_not(model: Any) -> str:
             return f"DistributedDataParallel with {option.strip('_')}"
     if getattr(model, "_delay_all_reduce_params", None):
         return "DistributedDataParallel with delay_all_reduce_named_params"
-    devices = {p.device.type for p in model.module.parameters() if p.requires_grad}
-    if devices != {"cpu"}:
-        return f"parameters on {', '.join(sorted(devices)) or 'no device'}, not on the CPU alone"
-    backend = str(dist.get_backend(model.process_group))
-    if backend != "gloo" and "cpu:gloo" not in backend:
-        return f"a process group of {backend}, not gloo"
+    devices = {p.device for p in model.module.parameters() if p.requires_grad}
+    kinds = {device.type for device in devices}
+    if len(devices) != 1 or not kinds <= set(_hierarchy.BACKENDS):
+        return f"parameters on {', '.join(sorted(map(str, devices))) or 'no device'}, not on the CPU or one GPU alone"
+    kind, backend = kinds.pop(), _backends_of(model.process_group)
+    wanted = _hierarchy.BACKENDS[kind]
+    if backend != wanted and f"{kind}:{wanted}" not in backend:
+        return f"a process group of {backend}, not {wanted}"
     if model.process_group.size() < 2:
         return "one rank, with nobody to communicate"
     return ""
+
+
+def _backends_of(group: Any) -> str:
+    """As "gloo", or for each kind of device, "cpu:gloo,cuda:nccl"."""
+    told = getattr(dist, "get_backend_config", dist.get_backend)(group)
+    return str(told)
+
+
+def device_of(model: Any) -> torch.device:
+    """Of a model that `why_not` has nothing against."""
+    device: torch.device = next(p.device for p in model.module.parameters() if p.requires_grad)
+    return device
 
 
 def timeout_of(model: Any) -> timedelta:
     """That of the process group, which the program may have set."""
     group = model.process_group
     try:
-        backend = group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
+        backend = group._get_backend(device_of(model)) if hasattr(group, "_get_backend") else group
         return max(backend.options._timeout, timedelta(seconds=1))
     except (AttributeError, RuntimeError):
         return TIMEOUT
@@ -132,7 +172,7 @@ def timeout_of(model: Any) -> timedelta:
 class Gradients:
     """Of one model: the buckets under way, and how they end."""
 
-    def __init__(self, model: Any, communicator: Communicator, how: Compression | None = None) -> None:
+    def __init__(self, model: Any, communicator: Sums, how: Compression | None = None) -> None:
         self._model = weakref.ref(model)
         self.communicator = communicator
         self.compressor = None if how is None else Compressor(how, communicator)
@@ -219,7 +259,7 @@ class Gradients:
         return True
 
     def _later(self, bucket: Any, in_backward: bool, wait: Callable[[], Any], result: Tensor) -> Any:
-        future: Any = torch.futures.Future()
+        future: Any = torch.futures.Future(devices=[result.device] if result.is_cuda else [])
         self._under_way.append((future, wait, result))
         if bucket.is_last():
             if not in_backward or (self.passes == 0 and getattr(self._model(), "static_graph", False)):

@@ -6,6 +6,7 @@ PACELINE_COMMUNICATION_COMPRESSION=Int8   and PACELINE_NUMERICS=Lossy: in fewer 
 
 `__init__` and the two functions that register hooks are replaced in place. A model of float tensors on the CPU in a gloo group
 gets the hook as it is made; a hook that the program registers later takes its place. Ranks agree for each model: all, or none.
+So does a model on a GPU in a group of NCCL where the job asks for compression, or for sums by way of hosts: AIAK_HIERARCHICAL_ALLREDUCE=1.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ import torch
 import torch.distributed as dist
 
 from paceline._inject import AIAK, say
-from paceline._switch import agree, why_off
-from paceline.comm import _native, _report
+from paceline._switch import AGREEMENT_TIMEOUT, agree, why_off
+from paceline.comm import _hierarchy, _native, _report
 from paceline.comm._choice import tune
 from paceline.comm._communicator import Communicator
 from paceline.comm._compression import Compression, parse
-from paceline.comm._ddp import Gradients, all_say, register, timeout_of, why_not
+from paceline.comm._ddp import Gradients, all_say, device_of, register, timeout_of, why_not
+from paceline.comm._hierarchy import Hierarchy
+from paceline.comm._layout import Card, Layout, exchange, own_host
 from paceline.comm._meeting import Members, why_no_address
 
 _OLD = {
@@ -58,15 +61,20 @@ TESTED = [
     },
 ]
 
+# Of a GPU's bucket: below it latency counts, and NCCL's own way has less.
+LEAST_BYTES = 1 << 20
+
 _compression: Compression | None = None
+_by_hosts = False  # asked for by name
 _attached: weakref.WeakKeyDictionary[Any, Gradients] = weakref.WeakKeyDictionary()
 _undo: list[Callable[[], None]] = []
 _said: set[str] = set()
 
 
 def install() -> None:
-    global _compression
+    global _compression, _by_hosts
     _compression = None
+    _by_hosts = os.environ.get("AIAK_HIERARCHICAL_ALLREDUCE") == "1"
     _take_aiak()
     _report.switch = why_off(
         "PACELINE_COMMUNICATION", "gradients of PyTorch's DistributedDataParallel are", "sums over our communicator"
@@ -116,7 +124,7 @@ def _take_aiak() -> None:
         os.environ[name] = os.environ.get(name) or value
     if os.environ.get("RANK", "0") == "0":
         says = ", ".join(f"{name}={os.environ[name]}" for name in taken)
-        say(f"{', '.join(on)}: taken for {says}; flat or hierarchical is measured, not set")
+        say(f"{', '.join(on)}: taken for {says}; flat or hierarchical is chosen, not set")
 
 
 def uninstall() -> None:
@@ -175,6 +183,9 @@ def _attach(model: Any, hook: Callable[..., None] | None) -> None:
     if model.process_group.size() < 2:
         _report.outcome_of(model).leave("one rank, with nobody to communicate")
         return
+    if _hierarchy.carries(model):
+        _attach_by_hosts(model, hook)
+        return
     why = why_not(model) or _native.why_unavailable() or why_no_address()
     if hook is None:
         why = why or "a subclass that registers hooks in its own way"
@@ -202,6 +213,50 @@ def _attach(model: Any, hook: Callable[..., None] | None) -> None:
         _leave(model, why or "another rank could not connect")
         return
     _attached[model] = register(model, communicator, how, functools.partial(hook, model))
+
+
+def _attach_by_hosts(model: Any, hook: Callable[..., None] | None) -> None:
+    """The same of a model on a GPU."""
+    members = Members(model.process_group)
+    name = members.next_name("ddp")
+    why = why_not(model) or _hierarchy.why_not_group(members)
+    if hook is None:
+        why = why or "a subclass that registers hooks in its own way"
+    # Who comes too late for the others learns of it here, and waits for nobody.
+    if not agree(members.store, f"{name}/able", members.ranks, not why):
+        _leave(model, why or "another rank cannot")
+        return
+    how = _compression
+    if uncoded := _hierarchy.why_not_coded(how):
+        how = None
+        say(f"gradients on GPUs are not compressed: {uncoded}")
+    card = Card(own_host(), str(how), _by_hosts or how is not None)
+    cards = exchange(members, name, card, AGREEMENT_TIMEOUT)
+    if how is not None and len({one.compression for one in cards}) > 1:
+        how = None
+        say("gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is another on some rank")
+    layout = Layout.of([one.host for one in cards])
+    if not all(one.asked for one in cards):
+        why = "nobody has asked for the way by hosts, and which is quicker is not measured"
+    if why := layout.why_not() or why:
+        _leave(model, why)
+        return
+    assert hook is not None
+    hierarchy = None
+    # A collective is begun by all or by none, and used where it was right on all.
+    for step in ("made", "proved"):
+        try:
+            if hierarchy is None:
+                hierarchy = Hierarchy(members, layout, device_of(model), timeout_of(model), LEAST_BYTES)
+            else:
+                hierarchy.prove()
+        except Exception as error:
+            why = str(error)
+        if not agree(members.store, f"{name}/{step}", members.ranks, not why):
+            _leave(model, why or "another rank could not use the hosts' groups")
+            return
+    assert hierarchy is not None
+    _attached[model] = register(model, hierarchy, how, functools.partial(hook, model))
 
 
 def _leave(model: Any, why: str) -> None:
