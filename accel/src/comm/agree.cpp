@@ -43,7 +43,6 @@ class Agreement {
     if (agreed_.refusal.empty()) agreed_.refusal = why;
   }
   bool refused() const { return !agreed_.refusal.empty(); }
-  std::string who() const { return "rank " + std::to_string(peer_); }
 
   const Fd& connection_;
   const std::uint32_t peer_;
@@ -74,8 +73,9 @@ std::expected<void, Error> Agreement::read(Word& word) {
     if (watch_.failed()) return lost("");
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
     if (left <= 0)
-      return std::unexpected(Error{PACELINE_COMM_EPEER, static_cast<int>(peer_),
-                                   who() + " has not said in the time that timeout_ms allows whether it goes by RDMA"});
+      return std::unexpected(
+          Error{PACELINE_COMM_EPEER, static_cast<int>(peer_),
+                rank_name(peer_) + " has not said in the time that timeout_ms allows whether it goes by RDMA"});
     std::array<pollfd, 2> files{{{.fd = connection_.get(), .events = POLLIN, .revents = 0},
                                  {.fd = watch_.abort_fd(), .events = POLLIN, .revents = 0}}};
     ::poll(files.data(), files.size(), static_cast<int>(std::min<std::int64_t>(left, 1'000'000)) + 1);
@@ -90,12 +90,12 @@ std::expected<void, Error> Agreement::swap() {
   mine.rails = static_cast<std::uint32_t>(agreed_.rails.size());
   for (std::size_t rail = 0; rail < agreed_.rails.size(); ++rail) mine.addresses[rail] = agreed_.rails[rail]->address();
   // A connection that has carried nothing else takes so little at once.
-  if (::send(connection_.get(), &mine, sizeof mine, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof mine))
-    return lost(std::strerror(errno));
+  const ssize_t sent = ::send(connection_.get(), &mine, sizeof mine, MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(sizeof mine)) return lost(std::strerror(sent < 0 ? errno : EIO));
   if (auto done = read(theirs_); !done) return done;
   theirs_.refusal.back() = '\0';
   if (theirs_.magic != mine.magic) return lost("it speaks another protocol");
-  if (theirs_.refusal[0] != '\0') refuse(who() + ": " + theirs_.refusal.data());
+  if (theirs_.refusal[0] != '\0') refuse(rank_name(peer_) + ": " + theirs_.refusal.data());
   return {};
 }
 
@@ -108,7 +108,7 @@ void Agreement::prepare() {
 }
 
 void Agreement::connect() {
-  if (agreed_.rails.size() != theirs_.rails) return refuse(who() + " has another number of rails");
+  if (agreed_.rails.size() != theirs_.rails) return refuse(rank_name(peer_) + " has another number of rails");
   for (std::size_t rail = 0; rail < agreed_.rails.size(); ++rail)
     if (const std::string why = agreed_.rails[rail]->connect(theirs_.addresses[rail]); !why.empty()) return refuse(why);
 }

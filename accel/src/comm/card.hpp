@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <expected>
 #include <string>
 #include <vector>
@@ -26,6 +27,9 @@ struct Endpoint {
   std::string address;
   std::uint16_t port = 0;
 };
+
+// As messages name it.
+inline std::string rank_name(std::uint32_t rank) { return "rank " + std::to_string(rank); }
 
 struct Card {
   std::string host;

@@ -10,11 +10,6 @@
 #include "tcp_link.hpp"
 
 namespace paceline::comm {
-namespace {
-
-std::string rank_name(std::uint32_t rank) { return "rank " + std::to_string(rank); }
-
-}  // namespace
 
 std::string why_no_rdma(const std::vector<Card>& cards, std::uint32_t rank, std::uint32_t peer) {
   if (cards[rank].rails == 0) return cards[rank].no_rdma;

@@ -23,8 +23,6 @@ struct Outgoing {
   Fd socket;
 };
 
-std::string name_of_rank(std::uint32_t rank) { return "rank " + std::to_string(rank); }
-
 class Meeting {
  public:
   Meeting(const Topology& topology, const std::vector<Card>& cards, const std::vector<Fd>& doors)
@@ -48,7 +46,7 @@ class Meeting {
   std::expected<void, Error> turn(const std::vector<Fd>& watched, int timeout_ms);
   Error refused(std::uint32_t rank, const std::string& why, std::size_t endpoint = 0) const {
     return {PACELINE_COMM_EPEER, static_cast<int>(rank),
-            name_of_rank(rank) + " at " + cards_[rank].endpoints[endpoint].address + ": " + why};
+            rank_name(rank) + " at " + cards_[rank].endpoints[endpoint].address + ": " + why};
   }
   Error unreached(const Outgoing& one) const {
     return refused(one.peer, std::string("cannot connect: ") + std::strerror(errno), one.endpoint);
