@@ -72,6 +72,18 @@ CASE(comm_ways_for_small_arrays_are_tried_with_small_ones) {
   CHECK(slow && paceline::comm::print_choices(*slow) == "0:doubling,8192:hierarchical/65536");
 }
 
+CASE(comm_a_chunk_that_holds_the_whole_array_is_no_way_of_its_own) {
+  std::uint64_t smallest = 1UL << 30;
+  const auto finer = [&](const Way& way, double bytes) {
+    if (way == kFine) smallest = std::min(smallest, static_cast<std::uint64_t>(bytes));
+    return way == kFine ? 0.5 : way == kCoarse ? 1.0 : 2.0;
+  };
+  CHECK(chosen(finer) == "0:hierarchical/65536,32768:hierarchical/16384");
+  CHECK_EQ(smallest, 65536UL);
+  // What small arrays seemed to like is not what large ones get that there was no time to try.
+  CHECK(chosen(finer, std::chrono::milliseconds(1)) == "0:hierarchical/65536");
+}
+
 CASE(comm_as_many_flows_are_chosen_as_are_quickest) {
   std::uint64_t smallest = 1UL << 30;
   const auto chosen_over = [&](const std::function<double(std::uint32_t, std::uint64_t)>& seconds) {

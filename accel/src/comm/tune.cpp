@@ -23,13 +23,20 @@ double quartile(std::vector<double> values) {
   return values[place];
 }
 
+// Chunks that hold a whole array go one way: the largest stands for them, since what is found here may have to stand for larger arrays as well.
+bool goes_as_another(const Way& way, const std::vector<Way>& ways, std::uint64_t bytes) {
+  return way.algorithm == Algorithm::kHierarchical && way.chunk >= bytes &&
+         std::ranges::any_of(
+             ways, [&](const Way& other) { return other.algorithm == way.algorithm && other.chunk > way.chunk; });
+}
+
 // Of each of `ways`, one after the other in turn, the typical time; ways that are not tried take for ever. Nothing where a trial failed.
 std::optional<std::vector<double>> times_of(const std::vector<Way>& ways, std::uint64_t bytes, const Trial& trial,
                                             double& spent) {
   std::vector<std::vector<double>> seconds(ways.size());
   for (int round = -1; round < kRounds; ++round) {  // the first warms up
     for (std::size_t i = 0; i < ways.size(); ++i) {
-      if (is_small(ways[i].algorithm) && bytes > kMostSmall) continue;
+      if ((is_small(ways[i].algorithm) && bytes > kMostSmall) || goes_as_another(ways[i], ways, bytes)) continue;
       const auto took = trial(ways[i], bytes);
       if (!took) return std::nullopt;
       spent += *took;
