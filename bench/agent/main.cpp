@@ -17,6 +17,7 @@
 #include <iostream>
 #include <memory>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -61,10 +62,8 @@ struct Options {
   double records = 1e8;
 };
 
-[[noreturn]] void give_up(const std::string& why) {
-  std::cerr << "bench: " << why << "\n";
-  std::exit(2);
-}
+/// Thrown, so that the agent ends with what started it.
+[[noreturn]] void give_up(const std::string& why) { throw std::runtime_error(why); }
 
 void eventually(const std::string& what, const std::function<bool()>& fact) {
   const auto until = std::chrono::steady_clock::now() + 60s;
@@ -285,10 +284,8 @@ Options parse(int argc, char** argv) {
 
 double rounded(double value, double parts) { return std::round(value * parts) / parts; }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const Options options = parse(argc, argv);
+/// Exit code: 0 within every bar, 1 above one.
+int measure(const Options& options) {
   const agent::NodeTree tree(kLargest);
   const agent::Scratch scratch;
   agent::make_runtime(scratch / "image", "bench");
@@ -334,4 +331,15 @@ int main(int argc, char** argv) {
                    .dump()
             << std::endl;
   return good ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return measure(parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::cerr << "bench: " << error.what() << "\n";
+    return 2;
+  }
 }
