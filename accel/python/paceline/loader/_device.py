@@ -70,9 +70,14 @@ class Cuda:
             copies = [torch.empty_strided(s.shape, s.stride(), dtype=s.dtype, device=way.device) for s in sources]
             side.wait_stream(way.stream)  # on which the memory was used before
         with torch.cuda.stream(side):
-            for copy, source in zip(copies, sources):
-                copy.data.copy_(source, non_blocking=True)  # .data: nobody has written to the copy itself
-            return copies, side.record_event()
+            try:
+                for copy, source in zip(copies, sources):
+                    copy.data.copy_(source, non_blocking=True)  # .data: nobody has written to the copy itself
+                return copies, side.record_event()
+            except BaseException:
+                for copy in copies:  # the first may be on their way
+                    self.drop(copy, way)
+                raise
 
     def hand_over(self, there: Any, way: Way) -> bool:
         """Whether the program's stream may have the copy."""
