@@ -8,9 +8,6 @@
 
 #include <cstring>
 #include <random>
-#include <vector>
-
-#include "common/telemetry/unique_fd.hpp"
 
 namespace paceline::launcher {
 namespace {
@@ -34,6 +31,47 @@ SocketAddress numeric(const std::string& address, std::uint16_t port) {
     result.size = sizeof *v6;
   }
   return result;
+}
+
+void allow_reuse(const telemetry::UniqueFd& socket) {
+  const int yes = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+}
+
+enum class Bind { kAlone, kAsServersDo };
+
+telemetry::UniqueFd bound(const std::string& address, std::uint16_t port, Bind how) {
+  const SocketAddress wanted = numeric(address, port);
+  telemetry::UniqueFd socket(::socket(wanted.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return {};
+  if (how == Bind::kAsServersDo) allow_reuse(socket);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&wanted.storage), wanted.size) != 0) return {};
+  return socket;
+}
+
+/// A socket at a port of its own that nobody has, listening or not.
+telemetry::UniqueFd draw(const std::string& address) {
+  // The one who asked listens only seconds later (rank 0 imports its framework first). So not a port as the system gives it,
+  // which may be the next connection's by then: one below the range of outgoing connections (ip_local_port_range, from 32768
+  // on most machines) and of Kubernetes' node ports (from 30000).
+  static constexpr std::uint16_t kFirst = 20000;
+  static constexpr std::uint16_t kCount = 5000;
+  static constexpr int kTries = 20;
+  std::random_device random;
+  for (int i = 0; i < kTries; ++i) {
+    auto socket = bound(address, static_cast<std::uint16_t>(kFirst + random() % kCount), Bind::kAlone);
+    if (socket.valid()) return socket;
+  }
+  return bound(address, 0, Bind::kAlone);
+}
+
+std::uint16_t port_of(const telemetry::UniqueFd& socket) {
+  SocketAddress own;
+  own.size = sizeof own.storage;
+  if (!socket.valid() || ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own.storage), &own.size) != 0)
+    return 0;
+  return ntohs(own.storage.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in*>(&own.storage)->sin_port
+                                                : reinterpret_cast<const sockaddr_in6*>(&own.storage)->sin6_port);
 }
 
 }  // namespace
@@ -62,30 +100,14 @@ std::string interface_of(const std::string& address) {
 }
 
 std::uint16_t free_port(const std::string& address, std::uint16_t preferred) {
-  // The one who asked listens only seconds later (rank 0 imports its framework first). So not a port as the system gives it,
-  // which may be the next connection's by then: one below the range of outgoing connections (ip_local_port_range, from 32768
-  // on most machines) and of Kubernetes' node ports (from 30000).
-  static constexpr std::uint16_t kFirst = 20000;
-  static constexpr std::uint16_t kCount = 5000;
-  static constexpr int kTries = 20;
-  std::vector<std::uint16_t> ports;
-  if (preferred != 0) ports.push_back(preferred);
-  std::random_device random;
-  for (int i = 0; i < kTries; ++i) ports.push_back(static_cast<std::uint16_t>(kFirst + random() % kCount));
-  ports.push_back(0);
-  for (const std::uint16_t port : ports) {
-    SocketAddress wanted = numeric(address, port);
-    const telemetry::UniqueFd fd(::socket(wanted.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const int yes = 1;
-    if (fd.valid()) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (!fd.valid() || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&wanted.storage), wanted.size) != 0) continue;
-    socklen_t size = sizeof wanted.storage;
-    if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&wanted.storage), &size) != 0) continue;
-    return ntohs(wanted.storage.ss_family == AF_INET
-                     ? reinterpret_cast<const sockaddr_in*>(&wanted.storage)->sin_port
-                     : reinterpret_cast<const sockaddr_in6*>(&wanted.storage)->sin6_port);
-  }
-  return 0;
+  // Servers listen where a closed connection has left its traces; a preferred port is asked for as they will.
+  if (preferred != 0 && bound(address, preferred, Bind::kAsServersDo).valid()) return preferred;
+  return port_of(draw(address));
+}
+
+HeldPort::HeldPort(const std::string& address) : socket_(draw(address)), port_(port_of(socket_)) {
+  // Set only now: bound as one of its own, shared with the program that it is kept for.
+  if (socket_.valid()) allow_reuse(socket_);
 }
 
 }  // namespace paceline::launcher

@@ -156,9 +156,15 @@ int run_command(const RunOptions& options) {
   machine.host_name = host.data();
   machine.token = random_hex();
   machine.cpus = static_cast<int>(process::allowed_cpus().size());
-  machine.rendezvous_port = launcher::free_port("127.0.0.1", 0);
-  for (int i = 0; i < api::replica_count(job->spec); ++i)
-    machine.http_ports.push_back(launcher::free_port("127.0.0.1", 0));
+  // Held to the end, for launchers that begin to listen later, and again where one is started anew.
+  std::vector<launcher::HeldPort> ports;
+  for (int i = 0; i < api::replica_count(job->spec) + 1; ++i) {
+    if (ports.emplace_back("127.0.0.1").port() != 0) continue;
+    std::cerr << "paceline: no TCP port of 127.0.0.1 is free\n";
+    return kExitMachine;
+  }
+  machine.rendezvous_port = ports.front().port();
+  for (std::size_t i = 1; i < ports.size(); ++i) machine.http_ports.push_back(ports[i].port());
 
   LocalPlan plan = plan_locally(*job, machine);
   if (!plan.ignored.empty()) {
