@@ -43,6 +43,12 @@ def path() -> str:
     return os.path.join(runtime, "lib", "libpaceline.so")
 
 
+def kernels_folder() -> str:
+    """Where the modules of GPU kernels lie: PACELINE_KERNELS, else kernels/ beside the library's folder."""
+    told = os.environ.get("PACELINE_KERNELS")
+    return told or os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(path()))), "kernels")
+
+
 def opened(load: Callable[[str], Any] = ctypes.CDLL) -> Any:
     """The library of this release. Functions of a CDLL give up the interpreter lock while they run, those of a PyDLL keep it.
     Raises OSError where it cannot be loaded or is of another API version."""

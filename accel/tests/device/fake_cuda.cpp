@@ -12,14 +12,14 @@
 #include <string>
 
 #include "cuda_shim.hpp"
-// After what it is compiled with.
+// After what they are compiled with.
 #include "../../src/optim/device/optim.cu"
 
 #define FAKE extern "C" __attribute__((visibility("default")))
 
 namespace {
 
-namespace device = paceline::optim::device;
+namespace optim = paceline::optim::device;
 
 struct State {
   std::ostringstream log;
@@ -43,20 +43,26 @@ int call(const char* name, const Words&... words) {
   return told == state().values.end() ? 0 : told->second;
 }
 
-using Kernel = void (*)(const device::Launch);
-
+// A kernel of any module: each has one parameter, a structure of its own, by value.
 struct Named {
   const char* name;
-  Kernel run;
+  void (*run)(const void* parameter);
 };
 
-const Named kKernels[] = {{"paceline_optim_norm", device::paceline_optim_norm},
-                          {"paceline_optim_layers", device::paceline_optim_layers},
-                          {"paceline_optim_update", device::paceline_optim_update}};
+template <typename Parameter, void (*kernel)(const Parameter)>
+constexpr Named named(const char* name) {
+  return {name, [](const void* parameter) { kernel(*static_cast<const Parameter*>(parameter)); }};
+}
+
+const Named kKernels[] = {named<optim::Launch, optim::paceline_optim_norm>("paceline_optim_norm"),
+                          named<optim::Launch, optim::paceline_optim_layers>("paceline_optim_layers"),
+                          named<optim::Launch, optim::paceline_optim_update>("paceline_optim_update")};
+
+constexpr int kThreads = 256;  // of every block of every module
 
 // Blocks in an order that no kernel may count on.
-void run_grid(Kernel kernel, unsigned blocks, unsigned threads, const device::Launch& launch) {
-  static paceline::device_test::Fibers fibers(device::kThreads);
+void run_grid(const Named& kernel, unsigned blocks, unsigned threads, const void* parameter) {
+  static paceline::device_test::Fibers fibers(kThreads);
   static std::mt19937 random(11);
   std::vector<unsigned> order(blocks);
   std::iota(order.begin(), order.end(), 0U);
@@ -66,11 +72,11 @@ void run_grid(Kernel kernel, unsigned blocks, unsigned threads, const device::La
     blockIdx.x = block;
     const bool even = fibers.run([&](int thread) {
       threadIdx.x = static_cast<unsigned>(thread);
-      kernel(launch);
+      kernel.run(parameter);
     });
     state().uneven = state().uneven || !even;
   }
-  state().uneven = state().uneven || threads != static_cast<unsigned>(device::kThreads);
+  state().uneven = state().uneven || threads != static_cast<unsigned>(kThreads);
 }
 
 }  // namespace
@@ -144,6 +150,6 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, uns
   if (answer != 0) return answer;
   if (shared != 0 || extra != nullptr) return 1;
   if (state().values["dry"] != 0) return 0;
-  run_grid(kernel.run, blocks, threads, *static_cast<const device::Launch*>(parameters[0]));
+  run_grid(kernel, blocks, threads, parameters[0]);
   return 0;
 }

@@ -10,8 +10,6 @@ import ctypes
 import functools
 import itertools
 import operator
-import os
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -67,12 +65,6 @@ def functions() -> Functions:
     return Functions()
 
 
-def modules() -> str:
-    """The folder of the kernels' modules: PACELINE_KERNELS, else kernels/ beside the library's folder."""
-    told = os.environ.get("PACELINE_KERNELS")
-    return told or str(Path(_library.path()).resolve().parent.parent / "kernels")
-
-
 @functools.cache
 def why_unavailable(index: int) -> str:
     """Empty where this device's optimizers can run in the library; else the reason."""
@@ -81,7 +73,7 @@ def why_unavailable(index: int) -> str:
         return missing
     why = ctypes.create_string_buffer(512)
     try:
-        status = functions().open(index, modules().encode(), why, len(why))
+        status = functions().open(index, _library.kernels_folder().encode(), why, len(why))
     except AttributeError as error:
         return str(error)
     return "" if status == 0 else why.value.decode(errors="replace") or f"code {status}"

@@ -2,35 +2,22 @@
 #include "device_step.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <memory>
-#include <mutex>
 #include <vector>
 
-#include "../../cuda/driver.hpp"
+#include "../../cuda/kernel_set.hpp"
 
 namespace paceline::optim::device {
 namespace {
 
 enum Function : std::size_t { kNorm, kLayers, kUpdate };
-const std::vector<std::string> kFunctions{"paceline_optim_norm", "paceline_optim_layers", "paceline_optim_update"};
 
-constexpr int kMostDevices = 64;
 constexpr std::uint64_t kAlignment = 256;
 
-struct Opened {
-  std::once_flag once;
-  std::string problem = "not opened: paceline_optim_device_open() comes first";
-  std::unique_ptr<const cuda::Kernels> kernels;
-};
-
-Opened& device_of(int device) {
-  static std::array<Opened, kMostDevices> all;
-  return all[static_cast<std::size_t>(device)];
+cuda::KernelSet& kernel_set() {
+  static cuda::KernelSet set("optim", {"paceline_optim_norm", "paceline_optim_layers", "paceline_optim_update"});
+  return set;
 }
-
-bool known_device(int device) { return device >= 0 && device < kMostDevices; }
 
 std::uint64_t aligned_up(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -90,7 +77,7 @@ std::vector<Stretch> stretches_of(std::span<const Group> groups, std::span<const
 }
 
 int check_call(const paceline_optim_device_call& call) {
-  if (call.size != sizeof call || !known_device(call.device)) return PACELINE_EINVAL;
+  if (call.size != sizeof call || !cuda::KernelSet::is_device(call.device)) return PACELINE_EINVAL;
   if ((call.group_count > 0 && call.groups == nullptr) || (call.tensor_count > 0 && call.tensors == nullptr))
     return PACELINE_EINVAL;
   if (call.tensor_count > 0 && (call.grads == nullptr || call.table == nullptr)) return PACELINE_EINVAL;
@@ -175,20 +162,7 @@ Layout::Layout(std::span<const Tensor> tensors_of_table) {
   end = sums + chunk_number * 2 * sizeof(double);
 }
 
-std::string open(int device, const std::string& folder) {
-  if (!known_device(device)) return "device " + std::to_string(device) + ": there may be 64";
-  Opened& opened = device_of(device);
-  std::call_once(opened.once, [&] {
-    auto kernels = cuda::Kernels::open(device, folder, "optim", kFunctions);
-    if (!kernels) {
-      opened.problem = kernels.error();
-      return;
-    }
-    opened.kernels = std::make_unique<const cuda::Kernels>(std::move(*kernels));
-    opened.problem.clear();
-  });
-  return opened.problem;
-}
+std::string open(int device, const std::string& folder) { return kernel_set().open(device, folder); }
 
 int make_image(std::span<const Group> groups, std::span<const Tensor> tensors, const Layout& layout, void* image) {
   if (const int wrong = check(groups, tensors, false); wrong != PACELINE_OK) return wrong;
@@ -226,14 +200,14 @@ int make_image(std::span<const Group> groups, std::span<const Tensor> tensors, c
 
 int step(const paceline_optim_device_call& call) {
   if (const int wrong = check_call(call); wrong != PACELINE_OK) return wrong;
-  const Opened& opened = device_of(call.device);
-  if (opened.kernels == nullptr) return PACELINE_EDEVICE;
+  const cuda::Kernels* const kernels = kernel_set().on(call.device);
+  if (kernels == nullptr) return PACELINE_EDEVICE;
   const std::span<const Group> groups{call.groups, call.group_count};
   const std::span<const Tensor> tensors{call.tensors, static_cast<std::size_t>(call.tensor_count)};
   if (const int wrong = check(groups, tensors, false); wrong != PACELINE_OK) return wrong;
   const Layout layout(tensors);
   if (call.table_bytes < layout.end) return PACELINE_EINVAL;
-  return Step(call, *opened.kernels, groups, tensors, layout).run();
+  return Step(call, *kernels, groups, tensors, layout).run();
 }
 
 }  // namespace paceline::optim::device

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of one source for every device of the process: each device's module is opened once, when it is first asked for, and what came of it is
+// remembered.
+//
+// Ownership: a static object of the source that launches them; kernels stay loaded to the end of the process. Threads: any; opening is serialised
+// for each device. Failure: text that says why there is nothing for a device.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "driver.hpp"
+
+namespace paceline::cuda {
+
+class KernelSet {
+ public:
+  static constexpr int kMostDevices = 64;
+  static bool is_device(int device) { return device >= 0 && device < kMostDevices; }
+
+  // `name`: of the source, as in its modules' names. `functions`: in the order that launch() counts them.
+  KernelSet(std::string name, std::vector<std::string> functions)
+      : name_(std::move(name)), functions_(std::move(functions)) {}
+  KernelSet(const KernelSet&) = delete;
+  KernelSet& operator=(const KernelSet&) = delete;
+
+  // Empty, or why there is nothing for this device. `folder` has the modules; the first one counts.
+  std::string open(int device, const std::string& folder) {
+    if (!is_device(device))
+      return "device " + std::to_string(device) + ": there may be " + std::to_string(kMostDevices);
+    Opened& opened = devices_[static_cast<std::size_t>(device)];
+    std::call_once(opened.once, [&] {
+      auto kernels = Kernels::open(device, folder, name_, functions_);
+      if (kernels) {
+        opened.kernels = std::make_unique<const Kernels>(std::move(*kernels));
+      } else {
+        opened.problem = kernels.error();
+      }
+    });
+    return opened.problem;
+  }
+
+  // Null before open() has found them.
+  [[nodiscard]] const Kernels* on(int device) const {
+    return is_device(device) ? devices_[static_cast<std::size_t>(device)].kernels.get() : nullptr;
+  }
+
+ private:
+  struct Opened {
+    std::once_flag once;
+    std::string problem;
+    std::unique_ptr<const Kernels> kernels;
+  };
+
+  const std::string name_;
+  const std::vector<std::string> functions_;
+  std::array<Opened, kMostDevices> devices_;
+};
+
+}  // namespace paceline::cuda
