@@ -397,12 +397,12 @@ def test_a_rank_is_reached_through_the_devices_that_are_named(train: Train) -> N
     run = train(
         BEGIN
         + """
-        from paceline.comm import _meeting
-        devices = _meeting._devices
+        from paceline.comm import _addresses
+        devices = _addresses._devices
         assert ("lo", "127.0.0.1", True) in devices(), devices()
         found = [("lo", "127.0.0.1", True), ("eth0", "192.0.2.1", False), ("docker0", "172.17.0.1", False),
                  ("eth1", "198.51.100.1", False), ("eth10", "203.0.113.1", False)]
-        _meeting._devices = lambda: found
+        _addresses._devices = lambda: found
         for names, wanted in (
             ("eth", ["192.0.2.1", "198.51.100.1", "203.0.113.1"]),
             ("=eth1", ["198.51.100.1"]),
@@ -415,14 +415,14 @@ def test_a_rank_is_reached_through_the_devices_that_are_named(train: Train) -> N
             ("=", []),
             ("^", []),
         ):
-            assert _meeting.addresses_of(names) == wanted, (names, _meeting.addresses_of(names))
+            assert _addresses.addresses_of(names) == wanted, (names, _addresses.addresses_of(names))
         def reached(**names):
             for name in ("PACELINE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "PACELINE_POD_IP"):
                 os.environ.pop(name, None)
                 if name.split("_")[0].lower() in names:
                     os.environ[name] = names[name.split("_")[0].lower()]
             os.environ["PACELINE_POD_IP"] = "192.0.2.9"
-            return _meeting.own_address()
+            return _addresses.own_address()
         assert reached() == reached(nccl="wlan", gloo="wlan0") == "192.0.2.9"
         assert reached(gloo="eth0", nccl="=eth0,eth1") == reached(gloo="eth0,eth1", nccl="=eth0") == "192.0.2.1,198.51.100.1"
         assert reached(gloo="eth1", nccl="=eth0") == "198.51.100.1"
@@ -434,19 +434,19 @@ def test_a_rank_is_reached_through_the_devices_that_are_named(train: Train) -> N
         else:
             raise AssertionError("not refused")
         # What one variable of NCCL's excludes leaves more devices than a card has room for.
-        _meeting._devices = lambda: [(f"net{i}", f"192.0.2.{i}", False) for i in range(40)]
+        _addresses._devices = lambda: [(f"net{i}", f"192.0.2.{i}", False) for i in range(40)]
         assert reached(nccl="^lo").count(",") == 15
         def refuse():
             raise OSError("no sockets")
-        _meeting._devices = refuse
-        assert reached(gloo="eth0") == "192.0.2.9" and _meeting.why_no_address() == ""
+        _addresses._devices = refuse
+        assert reached(gloo="eth0") == "192.0.2.9" and _addresses.why_no_address() == ""
         os.environ["PACELINE_SOCKET_IFNAME"] = "eth"
-        assert "cannot be listed here: no sockets" in _meeting.why_no_address()
+        assert "cannot be listed here: no sockets" in _addresses.why_no_address()
         from paceline.comm import _choice
         names = {_choice._file(shape).name for shape in ("4," * 300 + "4", "4," * 300 + "4-rdma", "4," * 300 + "4/2", "4,4", "4,4-rdma")}
         assert len(names) == 5 and max(map(len, names)) < 200, names
         # For real, of two addresses that are this host's.
-        _meeting._devices = lambda: [("a", f"127.0.0.{2 + rank}", False), ("b", f"127.0.1.{2 + rank}", False)]
+        _addresses._devices = lambda: [("a", f"127.0.0.{2 + rank}", False), ("b", f"127.0.1.{2 + rank}", False)]
         reached(paceline="a,b")
         with paceline.comm.Communicator(host=f"host-{rank}") as comm:
             assert f"# flows go over 2 addresses of each rank, here 127.0.0.{2 + rank} 127.0.1.{2 + rank}" in comm.plan(), comm.plan()

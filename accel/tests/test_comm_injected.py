@@ -194,12 +194,12 @@ def test_the_programs_own_hook_takes_its_place(train: Train) -> None:
             assert torch.equal(fit(way), result)
         # A model that is gone is gone, with its communicator.
         import gc
-        from paceline.comm import _communicator
+        from paceline.comm import _handle
         _patch.install()
         fit()
         del kept, model
         gc.collect()
-        assert not len(_communicator._living)
+        assert not len(_handle._living)
 """
         + END,
         ranks=2,

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from native import Communicator, folder_store
-from paceline.comm._meeting import addresses_of
+from paceline.comm._addresses import addresses_of
 
 CODECS = {"fp16": 1, "bf16": 2, "int8": 3}
 SMALL = ("doubling", "tree")  # for arrays of so many bytes at most

@@ -11,15 +11,23 @@ Gradients on a GPU in a group of NCCL go by way of hosts over PyTorch's own proc
 
 Ranks of one host pass data through shared memory, hosts through RDMA where both ends can, else through TCP. A rank that dies or stops ends every wait of every other with a
 CommError that names it. Numerics class: Reordered, for sums have another order than gloo's; bfloat16 and float16 are added in float32.
+
+Programs without PyTorch have paceline.arrays.
 """
 
 from __future__ import annotations
 
-from paceline.comm._communicator import Communicator, Started
-from paceline.comm._compression import OneBit, PowerSGD
-from paceline.comm._ddp import ddp_hook, load_state_dict, state_dict
-from paceline.comm._dgc import DGC
-from paceline.comm._native import CommError
+import importlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from paceline.comm._communicator import Communicator, Started
+    from paceline.comm._compression import OneBit, PowerSGD
+    from paceline.comm._ddp import ddp_hook, load_state_dict, state_dict
+    from paceline.comm._dgc import DGC
+    from paceline.comm._native import CommError
 
 __all__ = [
     "DGC",
@@ -32,3 +40,24 @@ __all__ = [
     "load_state_dict",
     "state_dict",
 ]
+
+_MODULES = {
+    "DGC": "_dgc",
+    "CommError": "_native",
+    "Communicator": "_communicator",
+    "OneBit": "_compression",
+    "PowerSGD": "_compression",
+    "Started": "_communicator",
+    "ddp_hook": "_ddp",
+    "load_state_dict": "_ddp",
+    "state_dict": "_ddp",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when first used: paceline.arrays shares this package, and has no PyTorch."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found

@@ -3,21 +3,17 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import os
-import weakref
 from collections.abc import Sequence
 from datetime import timedelta
-from types import TracebackType
 from typing import Any
 
 import torch
 
 from paceline._memory import mark_written
 from paceline.comm import _native
-from paceline.comm._meeting import Members, as_store, own_address
-from paceline.comm._native import CommError
+from paceline.comm._handle import SILENCE, TIMEOUT, Handle
+from paceline.comm._meeting import Members, TorchStore
 
 Tensor = torch.Tensor
 
@@ -30,10 +26,6 @@ DTYPES = {
     torch.int64: 5,
 }
 CODECS = {"FP16": 1, "BF16": 2, "Int8": 3, "TopK": 4, "OneBit": 5, "DGC": 6}
-TIMEOUT = timedelta(minutes=30)  # of PyTorch's process groups on the CPU
-SILENCE = timedelta(seconds=10)
-
-_living: weakref.WeakSet[Communicator] = weakref.WeakSet()
 
 
 class Started:
@@ -52,7 +44,7 @@ class Started:
         return self.tensor
 
 
-class Communicator:
+class Communicator(Handle):
     """All ranks of `group` (None: of all) make one, in the same order. `plan` pins what `plan()` printed; `timeout` is for each
     collective to end where all ranks live, `silence` for a rank to be taken for lost that says nothing.
 
@@ -69,37 +61,18 @@ class Communicator:
         flows: int = 0,
         host: str = "",
     ) -> None:
-        self._handle: int | None = None
         members = Members(group)
-        self.rank, self.ranks = members.rank, members.ranks
-        options = _native.Options(
-            ctypes.sizeof(_native.Options),
-            self.rank,
-            self.ranks,
-            flows,
-            (name or members.next_name("comm")).encode(),
-            host.encode() or None,
-            own_address().encode() or None,
-            plan.encode() or None,
-            _milliseconds(silence),
-            _milliseconds(timeout),
+        super().__init__(
+            TorchStore(members.store),
+            members.rank,
+            members.ranks,
+            name=name or members.next_name("comm"),
+            plan=plan,
+            timeout=timeout,
+            silence=silence,
+            flows=flows,
+            host=host,
         )
-        handle = ctypes.c_void_p()
-        text = ctypes.create_string_buffer(_native.TEXT)
-        failures: list[BaseException] = []
-        with as_store(members.store, failures) as store:
-            code = _native.functions().create(
-                ctypes.byref(options), ctypes.byref(store), ctypes.byref(handle), text, _native.TEXT
-            )
-        if code != 0:
-            why = text.value.decode(errors="replace")
-            if code == _native.EINVAL:
-                raise ValueError(f"paceline.comm: {why}")
-            raise CommError(f"paceline.comm: {why}") from (failures[0] if failures else None)
-        self._handle = handle.value
-        _living.add(self)
-
-    # -- collectives ---------------------------------------------------------------------------------------------------
 
     def allreduce(self, tensor: Tensor) -> Tensor:
         """The sum over all ranks, in place."""
@@ -154,15 +127,11 @@ class Communicator:
 
     def broadcast(self, tensor: Tensor, root: int = 0) -> Tensor:
         """What rank `root` of this communicator has."""
-        if not 0 <= root < self.ranks:
-            raise ValueError(f"paceline.comm: root is {root}: it must be 0 to {self.ranks - 1}")
+        root = self._root(root)
         handle, dtype = self._open(), _dtype(tensor, "tensor")
         self._check(_native.functions().broadcast(handle, tensor.data_ptr(), tensor.numel(), dtype, root))
         mark_written([tensor])
         return tensor
-
-    def barrier(self) -> None:
-        self._check(_native.functions().barrier(self._open()))
 
     def alltoall(
         self,
@@ -248,72 +217,7 @@ class Communicator:
         self._check(library.sparse_result(handle, all_indices.data_ptr(), sums.data_ptr(), found.value))
         return all_indices, sums
 
-    # -- about it ------------------------------------------------------------------------------------------------------
-
-    def plan(self) -> str:
-        """How allreduces go; given as `plan` to another communicator of these ranks, they go so again, to the bit."""
-        text = ctypes.create_string_buffer(16384)
-        self._check(_native.functions().plan(self._open(), 0, 0, text, len(text)))
-        return text.value.decode()
-
-    def shape(self) -> str:
-        """How many ranks each host has, and on how many network devices, where on several: "4,4", "4,4/2"."""
-        text = ctypes.create_string_buffer(16384)
-        self._check(_native.functions().shape(self._open(), text, len(text)))
-        return text.value.decode()
-
-    def tune(self, known: str = "", budget: timedelta = timedelta(seconds=1)) -> str:
-        """Measures which way of an allreduce is quickest for which sizes, for about so long, and goes that way from now on; all ranks
-        call it. `known`, of rank 0, is what an earlier call has returned: used instead of measuring if it fits."""
-        text = ctypes.create_string_buffer(_native.TEXT)
-        self._check(_native.functions().tune(self._open(), known.encode(), _milliseconds(budget), text, len(text)))
-        return text.value.decode()
-
-    def abort(self, why: str) -> None:
-        """Ends all calls, here and on all ranks, with a CommError that names this rank. From any thread."""
-        _native.functions().abort(self._open(), why.encode())
-
-    def close(self) -> None:
-        """What is under way ends with an error on all ranks; close when all have done the same."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            _living.discard(self)
-            _native.functions().destroy(handle)
-
-    def __enter__(self) -> Communicator:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            self.close()
-
     # -- within --------------------------------------------------------------------------------------------------------
-
-    def _open(self) -> int:
-        if self._handle is None:
-            raise CommError("paceline.comm: the communicator is closed, or of the process that forked this one")
-        return self._handle
-
-    def _check(self, code: int) -> None:
-        if code == _native.OK:
-            return
-        if code == _native.EINVAL:
-            raise ValueError("paceline.comm: the library refused the arguments")
-        text = ctypes.create_string_buffer(_native.TEXT)
-        rank = ctypes.c_int32(-1)
-        _native.functions().error(self._open(), text, _native.TEXT, ctypes.byref(rank))
-        why = text.value.decode(errors="replace") or f"code {code}"
-        raise CommError(f"paceline.comm: {why}", rank.value if rank.value >= 0 else None)
-
-    def _peer(self, name: str, rank: int) -> int:
-        if not 0 <= rank < self.ranks or rank == self.rank:
-            raise ValueError(f"paceline.comm: {name} is {rank}: it must be another rank, 0 to {self.ranks - 1}")
-        return rank
 
     def _counts(self, name: str, tensor: Tensor, counts: Sequence[int] | None) -> ctypes.Array[ctypes.c_uint64]:
         given = list(counts or ())
@@ -334,10 +238,6 @@ class Communicator:
         return _dtype(part, part_name)
 
 
-def _milliseconds(time: timedelta) -> int:
-    return min(int(time / timedelta(milliseconds=1)), 2**31 - 1)
-
-
 def _dtype(tensor: Tensor, name: str) -> int:
     if tensor.device.type != "cpu":
         raise ValueError(f"paceline.comm: {name} is on {tensor.device}: it must be on the CPU")
@@ -347,21 +247,3 @@ def _dtype(tensor: Tensor, name: str) -> int:
     if found is None:
         raise ValueError(f"paceline.comm: {name} is of {tensor.dtype}: it must be one of {', '.join(map(str, DTYPES))}")
     return found
-
-
-def _close_all() -> None:
-    """Before the interpreter ends: no thread of the library writes into tensors that go away."""
-    for communicator in list(_living):
-        communicator.close()
-
-
-def _drop_in_child() -> None:
-    for communicator in list(_living):
-        handle, communicator._handle = communicator._handle, None
-        if handle is not None:
-            _native.functions().forked(handle)
-    _living.clear()
-
-
-atexit.register(_close_all)
-os.register_at_fork(after_in_child=_drop_in_child)

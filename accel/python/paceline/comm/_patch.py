@@ -23,13 +23,14 @@ import torch.distributed as dist
 from paceline._inject import AIAK, say
 from paceline._switch import AGREEMENT_TIMEOUT, agree, why_off
 from paceline.comm import _hierarchy, _native, _report
+from paceline.comm._addresses import why_no_address
 from paceline.comm._choice import tune
 from paceline.comm._communicator import Communicator
 from paceline.comm._compression import Compression, parse
 from paceline.comm._ddp import Gradients, all_say, device_of, register, timeout_of, why_not
 from paceline.comm._hierarchy import Hierarchy
 from paceline.comm._layout import Card, Layout, exchange, own_host
-from paceline.comm._meeting import Members, why_no_address
+from paceline.comm._meeting import Members
 
 _OLD = {
     "module",

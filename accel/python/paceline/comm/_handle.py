@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A communicator of libpaceline.so, whatever framework the arrays are of: made, described, ended. Subclasses make the calls."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import weakref
+from collections.abc import Iterator
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from paceline.comm import _native
+from paceline.comm._addresses import own_address
+from paceline.comm._native import CommError
+
+TIMEOUT = timedelta(minutes=30)  # of PyTorch's process groups on the CPU
+SILENCE = timedelta(seconds=10)
+
+_living: weakref.WeakSet[Handle] = weakref.WeakSet()
+Self = TypeVar("Self", bound="Handle")
+
+
+class Store(Protocol):
+    """Where ranks find each other: small values that all of them see."""
+
+    def set(self, key: str, value: bytes) -> None: ...
+
+    def get(self, key: str, timeout: timedelta) -> bytes:
+        """TimeoutError where nobody has set it within this time."""
+        ...
+
+
+class Handle:
+    """Owns one communicator, and closes it. A forked child has none."""
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        ranks: int,
+        *,
+        name: str,
+        plan: str = "",
+        timeout: timedelta = TIMEOUT,
+        silence: timedelta = SILENCE,
+        flows: int = 0,
+        host: str = "",
+    ) -> None:
+        self._handle: int | None = None
+        self.rank, self.ranks = rank, ranks
+        options = _native.Options(
+            ctypes.sizeof(_native.Options),
+            rank,
+            ranks,
+            flows,
+            name.encode(),
+            host.encode() or None,
+            own_address().encode() or None,
+            plan.encode() or None,
+            _milliseconds(silence),
+            _milliseconds(timeout),
+        )
+        handle = ctypes.c_void_p()
+        text = ctypes.create_string_buffer(_native.TEXT)
+        failures: list[BaseException] = []
+        with _as_the_library_takes_it(store, failures) as taken:
+            code = _native.functions().create(
+                ctypes.byref(options), ctypes.byref(taken), ctypes.byref(handle), text, _native.TEXT
+            )
+        if code != 0:
+            why = text.value.decode(errors="replace")
+            if code == _native.EINVAL:
+                raise ValueError(f"paceline.comm: {why}")
+            raise CommError(f"paceline.comm: {why}") from (failures[0] if failures else None)
+        self._handle = handle.value
+        _living.add(self)
+
+    def barrier(self) -> None:
+        self._check(_native.functions().barrier(self._open()))
+
+    def plan(self) -> str:
+        """How allreduces go; given as `plan` to another communicator of these ranks, they go so again, to the bit."""
+        text = ctypes.create_string_buffer(16384)
+        self._check(_native.functions().plan(self._open(), 0, 0, text, len(text)))
+        return text.value.decode()
+
+    def shape(self) -> str:
+        """How many ranks each host has, and on how many network devices, where on several: "4,4", "4,4/2"."""
+        text = ctypes.create_string_buffer(16384)
+        self._check(_native.functions().shape(self._open(), text, len(text)))
+        return text.value.decode()
+
+    def tune(self, known: str = "", budget: timedelta = timedelta(seconds=1)) -> str:
+        """Measures which way of an allreduce is quickest for which sizes, for about so long, and goes that way from now on; all ranks
+        call it. `known`, of rank 0, is what an earlier call has returned: used instead of measuring if it fits."""
+        text = ctypes.create_string_buffer(_native.TEXT)
+        self._check(_native.functions().tune(self._open(), known.encode(), _milliseconds(budget), text, len(text)))
+        return text.value.decode()
+
+    def abort(self, why: str) -> None:
+        """Ends all calls, here and on all ranks, with a CommError that names this rank. From any thread."""
+        _native.functions().abort(self._open(), why.encode())
+
+    def close(self) -> None:
+        """What is under way ends with an error on all ranks; close when all have done the same."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            _living.discard(self)
+            _native.functions().destroy(handle)
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+    # -- of subclasses -------------------------------------------------------------------------------------------------
+
+    def _open(self) -> int:
+        if self._handle is None:
+            raise CommError("paceline.comm: the communicator is closed, or of the process that forked this one")
+        return self._handle
+
+    def _check(self, code: int) -> None:
+        if code == _native.OK:
+            return
+        if code == _native.EINVAL:
+            raise ValueError("paceline.comm: the library refused the arguments")
+        text = ctypes.create_string_buffer(_native.TEXT)
+        rank = ctypes.c_int32(-1)
+        _native.functions().error(self._open(), text, _native.TEXT, ctypes.byref(rank))
+        why = text.value.decode(errors="replace") or f"code {code}"
+        raise CommError(f"paceline.comm: {why}", rank.value if rank.value >= 0 else None)
+
+    def _peer(self, name: str, rank: int) -> int:
+        if not 0 <= rank < self.ranks or rank == self.rank:
+            raise ValueError(f"paceline.comm: {name} is {rank}: it must be another rank, 0 to {self.ranks - 1}")
+        return rank
+
+    def _root(self, root: int) -> int:
+        if not 0 <= root < self.ranks:
+            raise ValueError(f"paceline.comm: root is {root}: it must be 0 to {self.ranks - 1}")
+        return root
+
+
+def _milliseconds(time: timedelta) -> int:
+    return min(int(time / timedelta(milliseconds=1)), 2**31 - 1)
+
+
+@contextlib.contextmanager
+def _as_the_library_takes_it(store: Store, failures: list[BaseException]) -> Iterator[_native.Store]:
+    """What the store raises is left in `failures`."""
+
+    def put(_context: int, key: bytes, value: Any, size: int) -> int:
+        try:
+            store.set(key.decode(), ctypes.string_at(value, size))
+            return 0
+        except BaseException as error:
+            failures.append(error)
+            return -1
+
+    def take(_context: int, key: bytes, value: Any, capacity: int, size: Any, timeout_ms: int) -> int:
+        try:
+            data = bytes(store.get(key.decode(), timedelta(milliseconds=timeout_ms)))
+            if len(data) > capacity:
+                return -1
+            ctypes.memmove(value, data, len(data))
+            size[0] = len(data)
+            return 0
+        except TimeoutError:
+            return 1
+        except BaseException as error:
+            failures.append(error)
+            return -1
+
+    yield _native.Store(None, _native.SET(put), _native.GET(take))
+
+
+def _close_all() -> None:
+    """Before the interpreter ends: no thread of the library writes into arrays that go away."""
+    for handle in list(_living):
+        handle.close()
+
+
+def _drop_in_child() -> None:
+    for living in list(_living):
+        handle, living._handle = living._handle, None
+        if handle is not None:
+            _native.functions().forked(handle)
+    _living.clear()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_drop_in_child)
