@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers whose state lies in the host's memory: the GPU holds parameters and gradients alone. What ZeRO-Offload does for one process
+(https://arxiv.org/abs/2101.06840), without its delayed update: results are those of the same optimizer on the CPU, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Callable
+
+import torch
+
+from paceline.optim import _sharded
+from paceline.optim._fused import Fused
+
+Tensor = torch.Tensor
+
+
+class Offload(torch.optim.Optimizer):
+    """`kind`, one of paceline.optim's classes, over the parameters, with its arguments, made on the CPU:
+
+        optimizer = paceline.optim.Offload(paceline.optim.AdamW, model.parameters(), lr=1e-4, max_grad_norm=1.0)
+
+    A step copies gradients into pinned memory (2 bytes a value in bfloat16), updates there, and writes the parameters back in their own dtype (2
+    bytes); 16-bit parameters have float32 masters there. The host's memory: the optimizer's state, a copy of the parameters and one of the
+    gradients. What the program writes into a parameter between steps counts. Checkpoints are those of `kind`. The step waits for the gradients,
+    so it cannot be captured in a CUDA graph. Numerics class: Reordered.
+
+    ValueError: `kind` is another class. TypeError: DTensors, and pickling (save state_dict())."""
+
+    def __init__(self, kind: type, params: Iterable[Any], **options: Any) -> None:
+        if not (isinstance(kind, type) and issubclass(kind, Fused)):
+            raise ValueError(
+                f"paceline.optim.Offload: kind is {kind!r}: it must be a class of paceline.optim (AdamW, Adam, SGD, LAMB or LARS)"
+            )
+        # torch's own reading of what may be given: tensors, groups, names.
+        groups = [{**group} for group in torch.optim.Optimizer(params, {}).param_groups]
+        self._copies: dict[Tensor, Tensor] = {}
+        self._grads: dict[Tensor, Tensor] = {}
+        self._versions: dict[Tensor, int] = {}
+        self._written_back: list[Any] = []  # events behind the last step's copies
+        self._inner: Any = kind([self._on_host(group) for group in groups], **options)
+        self._whole = False
+        super().__init__(groups, self._inner.defaults)
+        self._whole = True
+
+    @property
+    def grad_norm(self) -> float | None:
+        """Of the last step with max_grad_norm, before clipping and after unscaling."""
+        return self._inner.grad_norm
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        return self._inner._step_supports_amp_scaling
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if self._whole:
+            self._inner.add_param_group(self._on_host(param_group))
+        super().add_param_group(param_group)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            self._take_options()
+            self._fetch()
+            for name in ("grad_scale", "found_inf"):  # a gradient scaler leaves them here while it calls
+                if hasattr(self, name):
+                    setattr(self._inner, name, getattr(self, name))
+            try:
+                self._inner.step()
+            finally:
+                for name in ("grad_scale", "found_inf"):
+                    self._inner.__dict__.pop(name, None)
+            self._write_back()
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        self._take_options()
+        return self._inner.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._inner.load_state_dict(state_dict)
+        for group, inner in zip(self.param_groups, self._inner.param_groups):
+            group.update({name: value for name, value in inner.items() if name != "params"})
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("paceline.optim.Offload is bound to its parameters: save state_dict() instead")
+
+    def _on_host(self, group: dict[str, Any]) -> dict[str, Any]:
+        given = group["params"]
+        copies = []
+        for parameter in [given] if isinstance(given, Tensor) else list(given):
+            if _sharded.is_one(parameter):
+                raise TypeError(
+                    "paceline.optim.Offload: a parameter is a DTensor: offload it by FSDP's own CPUOffloadPolicy"
+                )
+            self._copies[parameter] = copy = torch.empty_like(parameter, **_like_memory(parameter)).requires_grad_()
+            with torch.no_grad():
+                copy.copy_(parameter)
+            self._versions[parameter] = parameter._version
+            copies.append(copy)
+        return {**group, "params": copies}
+
+    def _take_options(self) -> None:
+        """A schedule moves those of the groups that the program sees."""
+        for group, inner in zip(self.param_groups, self._inner.param_groups):
+            inner.update({name: value for name, value in group.items() if name != "params"})
+
+    def _fetch(self) -> None:
+        """Gradients, and what the program has written into parameters, into the host's memory."""
+        for event in self._written_back:
+            event.synchronize()
+        self._written_back = []
+        devices = set()
+        for parameter, copy in self._copies.items():
+            if parameter._version != self._versions[parameter]:
+                copy.copy_(parameter, non_blocking=True)
+                self._versions[parameter] = parameter._version
+                devices.add(parameter.device)
+            grad = parameter.grad
+            if grad is None or grad.layout is not torch.strided:
+                copy.grad = grad  # a sparse one is refused by name
+                continue
+            held = self._grads.get(parameter)
+            if held is None or held.dtype is not grad.dtype:
+                self._grads[parameter] = held = torch.empty_like(copy, dtype=grad.dtype, **_like_memory(parameter))
+            held.copy_(grad, non_blocking=True)
+            copy.grad = held
+            devices.add(parameter.device)
+        for event in _recorded(devices):
+            event.synchronize()
+
+    def _write_back(self) -> None:
+        devices = set()
+        for parameter, copy in self._copies.items():
+            if copy.grad is None:
+                continue
+            parameter.copy_(copy, non_blocking=True)
+            self._versions[parameter] = parameter._version
+            devices.add(parameter.device)
+        self._written_back = _recorded(devices)
+
+
+def _like_memory(parameter: Tensor) -> dict[str, Any]:
+    return {"device": "cpu", "pin_memory": parameter.is_cuda}
+
+
+def _recorded(devices: set[torch.device]) -> list[Any]:
+    """An event on the present stream of each GPU."""
+    events = []
+    for device in devices:
+        if device.type == "cuda":
+            stream = torch.cuda.current_stream(device)
+            if torch.cuda.is_current_stream_capturing():
+                raise RuntimeError(
+                    "paceline.optim.Offload: the step waits for gradients in the host's memory, which no CUDA graph can: step outside of it"
+                )
+            events.append(stream.record_event())
+    return events
