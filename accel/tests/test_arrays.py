@@ -203,3 +203,41 @@ def test_arrays_of_pytorch_are_arrays_too(runtime: Path, tmp_path: Path) -> None
         timeout=120,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_a_job_that_tells_no_ranks_is_told_of(runtime: Path, tmp_path: Path) -> None:
+    program = """
+import paceline.arrays
+try:
+    paceline.arrays.of_job()
+except ValueError as error:
+    print(error)
+"""
+    environment = {**rings.environment(runtime, tmp_path / "no-receiver"), "RANK": "0", "WORLD_SIZE": "two"}
+    for missing, wanted in ((None, "WORLD_SIZE is 'two'"), ("RANK", "RANK is not set")):
+        environment.pop(missing, None)
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert wanted in done.stdout, done.stdout + done.stderr
+
+
+def test_a_forked_child_does_not_keep_the_stores_port(play: Play) -> None:
+    port = free_port()
+    play(
+        """
+    served = opened(store)
+    ours, childs = os.pipe()
+    if os.fork() == 0:
+        os.close(childs)
+        os.read(ours, 1)  # to the end of the parent's test
+        os._exit(0)
+    os.close(ours)
+    served.close()
+    again = opened(store)
+    again.set("key", b"value")
+    assert again.get("key", timedelta(seconds=1)) == b"value"
+    """,
+        ranks=1,
+        store=f"127.0.0.1:{port}",
+    )

@@ -2,9 +2,11 @@
 """Collectives between the ranks of programs of any framework, or of none: on arrays in the CPU's memory that speak DLPack (NumPy 1.23, JAX,
 PyTorch, Paddle, CuPy's host arrays), without a copy.
 
-    store = paceline.arrays.TcpStore("10.0.0.1:29600", serve=rank == 0)     # or FileStore("/shared/run-7")
-    with paceline.arrays.Communicator(store, rank, ranks) as communicator:
+    with paceline.arrays.of_job() as communicator:                          # of the ranks that the launcher has started
         communicator.allreduce(gradients)                                   # in place, the same bits on all ranks
+
+    store = paceline.arrays.TcpStore("10.0.0.1:29600", serve=rank == 0)     # of any; or FileStore("/shared/run-7")
+    communicator = paceline.arrays.Communicator(store, rank, ranks)
 
 What writes, writes in place: arrays that their framework takes for immutable (JAX's) are inputs, and numpy.empty_like of them outputs.
 PyTorch's programs have paceline.comm. Ways, numerics and failures are the same: see there.
@@ -12,6 +14,8 @@ PyTorch's programs have paceline.comm. Ways, numerics and failures are the same:
 
 from __future__ import annotations
 
+import functools
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +25,7 @@ from paceline.comm._handle import SILENCE, TIMEOUT, Handle, Store
 from paceline.comm._native import CommError
 from paceline.comm._stores import FileStore, TcpStore
 
-__all__ = ["CommError", "Communicator", "FileStore", "Store", "TcpStore"]
+__all__ = ["CommError", "Communicator", "FileStore", "Store", "TcpStore", "of_job"]
 
 DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3, "int32": 4, "int64": 5}
 
@@ -110,6 +114,38 @@ class Communicator(Handle):
                 f"paceline.arrays: {name} has {whole.count} elements of {whole.dtype}: it must have {self.ranks} times the "
                 f"{part.count} of {part_name}, of {part.dtype}"
             )
+
+
+def of_job(name: str = "main", **options: Any) -> Communicator:
+    """The communicator of all ranks of a job, as its launcher tells them (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). From the first call on
+    rank 0 listens at MASTER_PORT, so this is for programs whose framework does not. `options` are a Communicator's.
+
+    ValueError: a variable is missing, or is no number."""
+    rank, ranks = _number("RANK"), _number("WORLD_SIZE")
+    name = f"{name}/{os.environ.get('PACELINE_ATTEMPT', '0')}"
+    return Communicator(_store_of_job(), rank, ranks, name=name, **options)
+
+
+@functools.cache
+def _store_of_job() -> TcpStore:
+    """One for all communicators: who is done with the first may already say in it where the next one finds it."""
+    return TcpStore(f"{_told('MASTER_ADDR')}:{_number('MASTER_PORT')}", serve=_number("RANK") == 0)
+
+
+def _told(variable: str) -> str:
+    value = os.environ.get(variable, "")
+    if not value:
+        raise ValueError(
+            f"paceline.arrays: {variable} is not set: run under Paceline's launcher, or make a Communicator with a store"
+        )
+    return value
+
+
+def _number(variable: str) -> int:
+    value = _told(variable)
+    if not value.isdecimal():
+        raise ValueError(f"paceline.arrays: {variable} is '{value}': it must be a number")
+    return int(value)
 
 
 def _read(array: Any, name: str) -> Array:

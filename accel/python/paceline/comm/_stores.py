@@ -11,6 +11,7 @@ import struct
 import tempfile
 import threading
 import time
+import weakref
 from datetime import timedelta
 from pathlib import Path
 
@@ -104,6 +105,7 @@ class _Server(socketserver.ThreadingTCPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Request)
         self.values: dict[bytes, bytes] = {}
+        _serving.add(self)
         threading.Thread(target=self.serve_forever, name="paceline-store", daemon=True).start()
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -123,6 +125,19 @@ class _Request(socketserver.BaseRequestHandler):
         elif what == GET:
             found = self.server.values.get(key)
             peer.sendall(NOT_YET if found is None else FOUND + _framed(found))
+
+
+_serving: weakref.WeakSet[_Server] = weakref.WeakSet()
+
+
+def _leave_in_child() -> None:
+    """A port that a forked child kept would stay taken when its parent has ended."""
+    for server in list(_serving):
+        server.socket.close()
+    _serving.clear()
+
+
+os.register_at_fork(after_in_child=_leave_in_child)
 
 
 def _framed(data: bytes) -> bytes:
