@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin: each target is one script, which can be run by itself. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint sanitize bench bench-agent bench-comm test-rdma cluster cluster-down images
+.PHONY: help setup build demo test lint sanitize bench bench-agent bench-comm bench-loader bench-optim test-rdma cluster cluster-down images
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +38,17 @@ bench-comm: ## allreduces, and steps of a model replayed, of 4 hosts x 8 ranks o
 	bench/comm/run --hosts 4 --ranks 8 --replay resnet50 --shrink 16 --rounds 3
 	bench/comm/run --hosts 4 --ranks 8 --replay vgg16 --shrink 32 --rounds 3
 	bench/comm/run --hosts 4 --ranks 8 --replay bert-base --shrink 32 --rounds 3
+
+bench-loader: ## batches through loader workers, JPEG pictures and tar shards, each against PyTorch's and Python's own way
+	scripts/build release paceline_runtime
+	bench/loader/run
+	bench/images/run
+	bench/shards/run
+
+bench-optim: ## optimizer steps on the CPU against PyTorch's, and what a step on a GPU costs its host
+	scripts/build release paceline_runtime fake_cuda
+	bench/optim/run
+	bench/optim/run --host
 
 bench-agent: ## what the agent costs its node: probe, processor time, memory, a soak; RECORDS=N of the soak
 	scripts/build release

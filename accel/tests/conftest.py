@@ -3,9 +3,9 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from programs import fork_server, runtime, train, train_by_fork
+from programs import fake_device, fork_server, runtime, train, train_by_fork
 
-__all__ = ["fork_server", "runtime", "train", "train_by_fork"]
+__all__ = ["fake_device", "fork_server", "runtime", "train", "train_by_fork"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -72,6 +72,17 @@ def runtime() -> Path:
     return folder
 
 
+@pytest.fixture
+def fake_device(runtime: Path, tmp_path: Path) -> dict[str, str]:
+    """Where programs find a driver of a GPU that is not there (device/fake_cuda.cpp), as FAKE, and modules that it takes."""
+    driver = runtime.parent / "accel" / "tests" / "fake_cuda" / "libcuda.so.1"
+    assert driver.exists(), f"{driver} is not built: scripts/build release fake_cuda"
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "optim-cuda13-sm_90.cubin").write_text("a module that only the fake driver takes")
+    return {"FAKE": str(driver), "PACELINE_KERNELS": str(modules)}
+
+
 class Process(Protocol):
     """What subprocess.Popen and fork_server.Forked have in common."""
 

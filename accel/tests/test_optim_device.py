@@ -4,14 +4,11 @@ that are taken for a GPU's lie on the CPU. So every step can be compared, bit fo
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 import torch
-from programs import ROOT, Train
-
-FAKE = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build/release")) / "accel/tests/fake_cuda/libcuda.so.1"
+from programs import Train
 
 THEIRS = getattr(getattr(torch, "amp", None), "GradScaler", None)
 BEGIN = """
@@ -59,15 +56,9 @@ def compare(ours, theirs):
 
 
 @pytest.fixture
-def on_fake(train_by_fork: Train, tmp_path: Path) -> Train:
-    assert FAKE.exists(), f"{FAKE} is not built: scripts/build release accel_test"
-    modules = tmp_path / "modules"
-    modules.mkdir()
-    (modules / "optim-cuda13-sm_90.cubin").write_text("a module that only the fake driver takes")
-
+def on_fake(train_by_fork: Train, fake_device: dict[str, str]) -> Train:
     def run(program: str, **extra: str) -> None:
-        environment = {"FAKE": str(FAKE), "PACELINE_KERNELS": str(modules), **extra}
-        result = train_by_fork(BEGIN + program, **environment)
+        result = train_by_fork(BEGIN + program, **{**fake_device, **extra})
         assert result.code == 0, result.output
         assert "reached the end" in result.output, result.output
 
@@ -143,8 +134,25 @@ def move(params, optimizer):
     params[0].data = params[0].data.clone()
     params[0].grad = params[0].grad.clone()
 
+def move_state(params, optimizer):
+    for state in optimizer.state.values():
+        for value in state.values():
+            value.data = value.data.clone()
+
+def replace_in_the_same_place(params, optimizer):
+    for _ in range(20):  # until a new object has the old one's address
+        optimizer.state[params[1]]["exp_avg"] = None
+        optimizer.state[params[1]]["exp_avg"] = torch.full((9001,), 2.0)
+
 def fewer(params, optimizer):
     params[1].grad = None
+
+def transposed(params, optimizer):
+    params[0].grad = params[0].grad.t().contiguous().t()
+
+def lazily_negative(params, optimizer):
+    params[0].grad = torch._neg_view(params[0].grad)
+
 
 def other_dtype(params, optimizer):
     optimizer.state[params[0]]["step"] = torch.tensor(7.0)
@@ -155,11 +163,15 @@ assert len(plans) == 1
 both(2, fewer)
 assert len(plans) == 1  # a gradient less needs no other table
 assert float(one.state[ours[1]]["step"]) == 2 and float(one.state[ours[0]]["step"]) == 3
-for number, change in enumerate([write, replace_state, reload, move, other_dtype], start=3):
+for number, change in enumerate([transposed, lazily_negative], start=10):
+    both(number, change)
+    assert len(plans) == 1, change  # it is copied into its place
+changes = [write, replace_state, replace_in_the_same_place, reload, move, move_state, other_dtype]
+for number, change in enumerate(changes, start=3):
     both(number, change)
     assert len(plans) == number - 1, change
-both(9)
-assert len(plans) == 6
+both(13)
+assert len(plans) == 1 + len(changes)
 print("reached the end")
 """)
 

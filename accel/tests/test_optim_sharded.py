@@ -4,6 +4,8 @@ beside it, and checkpoints both ways. Shards are uneven, and one rank has none o
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from programs import Train
@@ -86,6 +88,103 @@ def test_a_shards_step_is_the_whole_ones(train_by_fork: Train) -> None:
         ranks=2,
         OMP_NUM_THREADS="1",
     )
+    assert run.code == 0 and run.output.count("equal") == 2, run.output
+
+
+DEVICE = """
+        import ctypes
+        fake = ctypes.CDLL(os.environ["FAKE"], mode=ctypes.RTLD_GLOBAL)
+        from paceline.optim import _device
+        from paceline.amp import LossScaler
+        _device.stream_of, _device.is_capturing = (lambda device: 77), (lambda: False)
+        def step(optimizer, on_gpu):
+            _device.KIND = "cpu" if on_gpu else "cuda"
+            optimizer.step()
+        def compare(sharded, whole, ours, theirs, exact):
+            for p, q in zip(sharded.parameters(), whole.parameters()):
+                here = p.full_tensor()
+                if exact:
+                    assert torch.equal(here, q), (here - q).abs().max()
+                else:
+                    torch.testing.assert_close(here, q, rtol=1e-5 if p.dtype is torch.float32 else 1e-2, atol=1e-6)
+                for key, value in ours.state[p].items():
+                    held = theirs.state[q][key]
+                    if isinstance(held, torch.Tensor) and held.dim():
+                        assert type(value) is DTensor and value.placements == p.placements, key
+                        assert not exact or torch.equal(value.full_tensor(), held), key
+"""
+
+
+@pytest.fixture
+def train_on_fake(train_by_fork: Train, fake_device: dict[str, str]) -> Train:
+    def train(program: str, **options: Any) -> Any:
+        return train_by_fork(SHARDED + DEVICE + program, ranks=2, OMP_NUM_THREADS="1", **fake_device, **options)
+
+    return train
+
+
+def test_a_shards_step_on_a_gpu_is_the_whole_one_on_the_cpu(train_on_fake: Train) -> None:
+    run = train_on_fake("""
+        momentum = {"lr": 0.1, "momentum": 0.9, "nesterov": True}
+        for kind, options, dtype, limit in (
+            (optim.AdamW, {"amsgrad": True}, torch.float32, None),
+            (optim.AdamW, {}, torch.bfloat16, None),
+            (optim.Adam, {"weight_decay": 0.1}, torch.float32, 0.5),
+            (optim.SGD, momentum, torch.float32, None),
+            (optim.SGD, {"lr": 0.1}, torch.bfloat16, 0.5),
+        ):
+            sharded, whole = sharded_model(dtype), whole_model(dtype)
+            ours = kind(sharded.parameters(), max_grad_norm=limit, **options)
+            theirs = kind(whole.parameters(), max_grad_norm=limit, **options)
+            for number in range(4):
+                backward(sharded, number)
+                for p, q in zip(sharded.parameters(), whole.parameters()):
+                    q.grad = p.grad.full_tensor()
+                if number == 2:  # elsewhere, as where a program has put its shards away and taken them back
+                    for state in ours.state.values():
+                        for value in state.values():
+                            (value._local_tensor if type(value) is DTensor else value).data = (
+                                value._local_tensor if type(value) is DTensor else value).data.clone()
+                plan = ours._plan
+                step(ours, True)
+                assert (ours._plan is plan) == (number in (1, 3)), (kind, number)
+                step(theirs, False)
+                assert limit is None or abs(float(ours.grad_norm) - theirs.grad_norm) < 1e-5 * theirs.grad_norm
+            outcome = _report.outcome_of(ours)
+            assert (outcome.fused, outcome.where, outcome.elsewhere) == (4, "the GPU", {}), vars(outcome)
+            compare(sharded, whole, ours, theirs, limit is None)
+        print("equal")
+        dist.destroy_process_group()
+    """)
+    assert run.code == 0 and run.output.count("equal") == 2, run.output
+
+
+def test_all_ranks_skip_where_one_has_a_gradient_that_is_not_finite(train_on_fake: Train) -> None:
+    run = train_on_fake("""
+        sharded, whole = sharded_model(), whole_model()
+        ours, theirs = optim.AdamW(sharded.parameters(), max_grad_norm=0.5), optim.AdamW(whole.parameters(), max_grad_norm=0.5)
+        scaler = LossScaler(init_scale=8.0, growth_interval=100)
+        for number in range(4):
+            backward(sharded, number)
+            for p, q in zip(sharded.parameters(), whole.parameters()):
+                q.grad = p.grad.full_tensor()
+                p.grad.to_local().mul_(scaler.get_scale())
+            if number == 1 and dist.get_rank() == 1:
+                next(sharded.parameters()).grad.to_local()[0] = float("inf")
+            before = [p.full_tensor().clone() for p in sharded.parameters()]
+            _device.KIND = "cpu"
+            scaler.scale(torch.ones(()))
+            scaler.step(ours)
+            scaler.update()
+            same = [torch.equal(p.full_tensor(), q) for p, q in zip(sharded.parameters(), before)]
+            assert all(same) if number == 1 else not any(same), (number, same)
+            if number != 1:
+                step(theirs, False)
+        assert scaler.get_scale() == 4.0 and float(ours.state[next(sharded.parameters())]["step"]) == 3
+        compare(sharded, whole, ours, theirs, False)
+        print("equal")
+        dist.destroy_process_group()
+    """)
     assert run.code == 0 and run.output.count("equal") == 2, run.output
 
 

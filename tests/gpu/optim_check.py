@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fused optimizers on a GPU: the bits of the library's own step on the CPU, torch in fp64 over many steps, steps in a CUDA graph,
-PyTorch's GradScaler, other streams. Prints a line for each check; ends with 1 if one failed, and goes on after it."""
+PyTorch's GradScaler, other streams, shards. Prints a line for each check; ends with 1 if one failed, and goes on after it."""
 
 from __future__ import annotations
 
@@ -250,6 +250,40 @@ def state_in_the_hosts_memory_is_the_processors() -> None:
                 assert torch.equal(p.cpu(), q), (dtype, number)
         assert torch.cuda.memory_allocated() == before, "the GPU holds parameters alone"
         del ours, one  # or the next round would count these, and then miss them
+
+
+@check
+def a_sharded_step_is_the_whole_ones() -> None:
+    """FSDP2's shards in a group of one rank: what a second rank adds is tested without a GPU."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cuda", (1,))
+        for limit in (None, 0.5):
+            torch.manual_seed(1)
+            sharded = torch.nn.Sequential(torch.nn.Linear(64, 129), torch.nn.Tanh(), torch.nn.Linear(129, 1))
+            whole = copy.deepcopy(sharded)
+            fully_shard(sharded.to(GPU), mesh=mesh)
+            ours = optim.AdamW(sharded.parameters(), max_grad_norm=limit)
+            theirs = optim.AdamW(whole.parameters(), max_grad_norm=limit)
+            for number in range(4):
+                sharded.zero_grad()
+                torch.manual_seed(number)
+                sharded(torch.randn(8, 64).to(GPU)).square().mean().backward()
+                for p, q in zip(sharded.parameters(), whole.parameters(), strict=True):
+                    q.grad = p.grad.full_tensor().cpu()
+                ours.step()
+                theirs.step()
+            on_the_gpu(ours)
+            for p, q in zip(sharded.parameters(), whole.parameters(), strict=True):
+                here = p.full_tensor().cpu()
+                # With a limit the gradients are divided by one number of float32, where the processor multiplies by one of float64.
+                assert torch.equal(here, q) if limit is None else torch.allclose(here, q, rtol=1e-5, atol=1e-7)
+    finally:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

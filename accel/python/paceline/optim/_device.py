@@ -8,21 +8,23 @@ from __future__ import annotations
 import array
 import ctypes
 import functools
-import itertools
 import operator
-from typing import Any
+import struct
+from dataclasses import dataclass
+from typing import Any, Callable
 
 import torch
 
 from paceline import _library
-from paceline.optim import _native, _report
+from paceline.optim import _native, _report, _sharded
 from paceline.optim._native import Group, Table, Tensor
+from paceline.optim._unchanged import Gradients, Values, places
 
 KIND = "cuda"  # the type of devices that this module serves
 SKIP_NOT_FINITE = 1
 
-# Called by map() over all tensors: most of what a step costs the host is asking each of them.
-_grad_of, _dtype_of = operator.attrgetter("grad"), operator.attrgetter("dtype")
+AddGroup = Callable[[Table, dict[str, Any]], None]
+_grad_of = operator.attrgetter("grad")
 
 
 class Call(ctypes.Structure):
@@ -91,7 +93,7 @@ def is_capturing() -> bool:
     return torch.cuda.is_current_stream_capturing()
 
 
-def why_not(group: dict[str, Any], parameter: Tensor, device: torch.device) -> str:
+def why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor, device: torch.device) -> str:
     """Empty where the library can update this parameter on this device; else why torch has to."""
     if parameter.device != device:
         return "parameters on several devices"
@@ -100,35 +102,54 @@ def why_not(group: dict[str, Any], parameter: Tensor, device: torch.device) -> s
     if group.get("dampening"):
         # Whether a buffer holds something is known on the device alone, and torch's state has no place for it.
         return "dampening on a GPU"
-    why = _native.why_not(parameter, parameter.grad, device.type)
+    why = optimizer._why_not(parameter, parameter.grad, device.type)
     if why:
         return why
-    return "" if _native.is_dense(parameter) else "a parameter with gaps in its memory"
+    return "" if _native.is_dense(_sharded.local(parameter.detach())) else "a parameter with gaps in its memory"
+
+
+@dataclass
+class Asked:
+    """What a step is asked for beside the update. All but the limit are scalars of any device, or None."""
+
+    max_grad_norm: float | None = None
+    grad_scale: Tensor | None = None  # gradients are divided by it
+    found_inf: Tensor | None = None  # not 0: nothing changes
+    found_inf_out: Tensor | None = None  # on the device: 1 if a gradient is not finite, and nothing changes then
 
 
 class Plan(Table):
     """The table of one optimizer on one device. It begins as a list of rows, as for the CPU; seal() brings it to the device."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, add_group: AddGroup) -> None:
         super().__init__()
         self.device = device
         self.index = index_of(device)
+        self.norm: Tensor | None = None  # of the last step with max_grad_norm: on the device
+        self._add_group_of = add_group
+
+    def begin(self, group: dict[str, Any]) -> None:
+        """The group of all rows added from now on. All of an optimizer's, so that a group's number is its place."""
+        self._add_group_of(self, {**group, "lr": 0.0} if self._is_here(group["lr"]) else group)
+
+    def _is_here(self, rate: Any) -> bool:
+        return isinstance(rate, Tensor) and rate.device == self.device
 
     def seal(self, optimizer: Any) -> None:
         self._state = optimizer.state
         self._sizes = [len(group["params"]) for group in optimizer.param_groups]
-        self._states = [optimizer.state[parameter] for parameter in self.written]
-        self._values = self._identities()
-        self._places = [parameter.data_ptr() for parameter in self.written]
+        self._values = Values([optimizer.state[parameter] for parameter in self.written])
+        self.sharded = any(map(_sharded.is_one, self.written))
+        parts = self._parts(self.written)
+        self._places = places(parts)
         # Of 16-bit parameters: what the program writes into one counts, and its master is made anew.
         self._halves = [parameter for parameter in self.written if parameter.dtype in _native.HALVES]
         self._versions = [parameter._version for parameter in self._halves]
         self._others = self._without_gradient(optimizer)
-        self._dtypes = [self._keep[i].dtype for i in range(0, len(self._keep), 2)]
+        self._gradients = Gradients(self._keep[::2], parts)
         self._keep = []
-        self._whole = all(parameter.is_contiguous() for parameter in self.written)
         # An empty gradient has no address, and is one all the same.
-        self._empty = [index for index, parameter in enumerate(self.written) if parameter.numel() == 0]
+        self._empty = [index for index, part in enumerate(parts) if part.numel() == 0]
         image_bytes, table_bytes = ctypes.c_uint64(), ctypes.c_uint64()
         groups = (Group * len(self._groups))(*self._groups)
         rows = self._address()
@@ -147,13 +168,17 @@ class Plan(Table):
         begin = -self._table.data_ptr() % 256
         self._table[begin : begin + image_bytes.value].copy_(self._image, non_blocking=True)
         self._stream = stream_of(self.device)
-        self.norm_out = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._norm_out = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._pointers = array.array("Q", bytes(8 * len(self)))
+        self._pack = struct.Struct(f"{len(self)}Q").pack_into
         self.call = Call(size=ctypes.sizeof(Call), device=self.index, group_count=len(groups))
         self.call.tensors, self.call.tensor_count = rows, len(self)
         self.call.table, self.call.table_bytes = self._table.data_ptr() + begin, table_bytes.value
+        self.call.grads = self._pointers.buffer_info()[0]
 
-    def _identities(self) -> list[int]:
-        return [*map(id, itertools.chain.from_iterable(map(dict.values, self._states)))]
+    def _parts(self, tensors: list[Any]) -> list[Any]:
+        """What is here of each, None staying None."""
+        return [*map(_sharded.local, tensors)] if self.sharded else tensors
 
     def _without_gradient(self, optimizer: Any) -> list[Tensor]:
         """Parameters that are not in the table, since they had no gradient when it was made."""
@@ -165,76 +190,55 @@ class Plan(Table):
         return (
             self._state is optimizer.state
             and self._sizes == [len(group["params"]) for group in optimizer.param_groups]
-            and self._values == self._identities()
-            and self._places == [*map(Tensor.data_ptr, self.written)]
+            and self._values.same()
+            and self._places == places(self._parts(self.written))
             and self._versions == [parameter._version for parameter in self._halves]
             and all(parameter.grad is None for parameter in self._others)
         )
 
-    def _are_plain(self, grads: list[Any]) -> bool:
-        """Whether all are there and lie as their parameters do."""
-        try:
-            return (
-                self._whole
-                and set(map(type, grads)) == {Tensor}
-                and [*map(_dtype_of, grads)] == self._dtypes
-                and all(map(Tensor.is_contiguous, grads))
-                and not any(map(Tensor.is_neg, grads))
-            )
-        except RuntimeError:  # a sparse one has no such thing
-            return False
-
     def gradients(self) -> list[Tensor | None] | None:
         """One for each row; None where one of them is no longer what the table was made for."""
-        grads = [*map(_grad_of, self.written)]
-        if self._are_plain(grads):
-            return grads
-        found: list[Tensor | None] = []
-        for parameter, grad, dtype in zip(self.written, grads, self._dtypes):
-            if grad is not None:
-                if type(grad) is not Tensor or grad.dtype is not dtype or grad.layout is not torch.strided:
-                    return None
-                if not (grad.is_contiguous() and parameter.is_contiguous()) or grad.is_neg():
-                    grad = _native.laid_out_as(parameter.detach(), grad)
-            found.append(grad)
-        return found
+        whole = [*map(_grad_of, self.written)]
+        if self.sharded and any(
+            grad is not None and _sharded.why_apart(p, grad) for p, grad in zip(self.written, whole)
+        ):
+            return None
+        grads = self._parts(whole)
+        return grads if self._gradients.same(grads) else self._gradients.laid_out(grads, self._parts(self.written))
 
-    def step_with(self, optimizer: Any, grads: list[Tensor | None]) -> None:
+    def step_with(self, optimizer: Any, grads: list[Tensor | None], asked: Asked) -> None:
         call = self.call
         given = [grad for grad in grads if grad is not None]
         if len(given) == len(grads):
-            places = array.array("Q", map(Tensor.data_ptr, given))
+            self._pack(self._pointers, 0, *map(Tensor.data_ptr, given))
         else:
-            places = array.array("Q", [0 if grad is None else grad.data_ptr() for grad in grads])
+            self._pack(self._pointers, 0, *[0 if grad is None else grad.data_ptr() for grad in grads])
         for index in self._empty:
-            places[index] = 0 if grads[index] is None else 1
+            self._pointers[index] = 0 if grads[index] is None else 1
         groups, rates = self._settings(optimizer)
         call.groups = ctypes.addressof(groups)
         call.group_lr = None if rates is None else rates.buffer_info()[0]
-        call.grads = places.buffer_info()[0]
         call.stream = stream_of(self.device)
         if call.stream != self._stream and self.device.type == "cuda":
             # Should the table be freed, then not before this stream's steps are done.
             self._table.record_stream(torch.cuda.current_stream(self.device))
-            self.norm_out.record_stream(torch.cuda.current_stream(self.device))
-        kept = [self._scalar(optimizer, "grad_scale"), self._scalar(optimizer, "found_inf")]
+            self._norm_out.record_stream(torch.cuda.current_stream(self.device))
+        kept = [self._scalar(asked.grad_scale), self._scalar(asked.found_inf)]
         call.grad_scale, call.found_inf = (None if one is None else one.data_ptr() for one in kept)
-        out = optimizer.found_inf_out
+        out = asked.found_inf_out
         call.flags, call.found_inf_out = (0, None) if out is None else (SKIP_NOT_FINITE, out.data_ptr())
-        limit = optimizer.max_grad_norm
+        limit = asked.max_grad_norm
         call.max_grad_norm = limit or 0.0
-        call.norm_out = None if limit is None else self.norm_out.data_ptr()
+        call.norm_out = None if limit is None else self._norm_out.data_ptr()
         _check(functions().step(ctypes.byref(call)))
-        if limit is not None:
-            optimizer.grad_norm = self.norm_out
+        self.norm = None if limit is None else self._norm_out
         if len(given) == len(grads):
             _native.mark_written(self.written)
         else:
             _native.mark_written([parameter for parameter, grad in zip(self.written, grads) if grad is not None])
         self._versions = [parameter._version for parameter in self._halves]
 
-    def _scalar(self, optimizer: Any, name: str) -> Tensor | None:
-        value = getattr(optimizer, name, None)
+    def _scalar(self, value: Tensor | None) -> Tensor | None:
         return None if value is None else value.to(device=self.device, dtype=torch.float32)
 
     def _settings(self, optimizer: Any) -> tuple[Any, array.array[int] | None]:
@@ -243,12 +247,12 @@ class Plan(Table):
         rates = array.array("Q")
         self._rates = []
         for group in optimizer.param_groups:
-            lr, on_device = group["lr"], isinstance(group["lr"], Tensor) and group["lr"].device == self.device
+            on_device = self._is_here(group["lr"])
             if on_device:
-                self._rates.append(lr.to(torch.float32))
+                self._rates.append(group["lr"].to(torch.float32))
                 group = {**group, "lr": 0.0}
             rates.append(self._rates[-1].data_ptr() if on_device else 0)
-            optimizer._add_group(table, group)
+            self._add_group_of(table, group)
         return (Group * len(table._groups))(*table._groups), rates if self._rates else None
 
 
@@ -260,11 +264,23 @@ def _check(status: int) -> None:
     _native.check(status)
 
 
+def plan_of(optimizer: Any, device: torch.device, add_group: AddGroup, add: Callable[..., None]) -> Plan:
+    """Of all parameters that have a gradient now."""
+    plan = Plan(device, add_group)
+    for group in optimizer.param_groups:
+        plan.begin(group)
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                add(plan, group, parameter)
+    plan.seal(optimizer)
+    return plan
+
+
 def _make(optimizer: Any, device: torch.device) -> Plan | None:
     outcome = _report.outcome_of(optimizer)
     why = why_unavailable(index_of(device))
     given = [(group, p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    why = why or next(filter(None, (why_not(group, p, device) for group, p in given)), "")
+    why = why or next(filter(None, (why_not(optimizer, group, p, device) for group, p in given)), "")
     if why:
         outcome.device = f"not on the GPU ({why})"
         return None
@@ -273,18 +289,25 @@ def _make(optimizer: Any, device: torch.device) -> Plan | None:
             "paceline.optim: the first step, and one after parameters, state or gradients' types have changed, cannot be captured: "
             "make one step before the capture"
         )
-    plan = Plan(device)
-    given_of = {id(p) for _, p in given}
-    for group in optimizer.param_groups:
-        # All of them, so that a group's number is its place.
-        on_device = isinstance(group["lr"], Tensor) and group["lr"].device == device
-        optimizer._add_group(plan, {**group, "lr": 0.0} if on_device else group)
-        for parameter in group["params"]:
-            if id(parameter) in given_of:
-                optimizer._add(plan, group, parameter)
-    plan.seal(optimizer)
     outcome.device = ""
-    return plan
+    return plan_of(optimizer, device, optimizer._add_group, optimizer._add)
+
+
+def _over_ranks(asked: Asked, grads: list[Any]) -> tuple[Asked, Tensor | None]:
+    """What the kernels are asked for where each rank has a part of the gradients: their norm is of all ranks, so PyTorch makes it, and
+    clipping is part of what gradients are divided by. Answers the norm too, if there is to be one; nothing waits."""
+    if asked.max_grad_norm is None and asked.found_inf_out is None:
+        return asked, None
+    norm = _sharded.squares(grads).sqrt()
+    divisor = torch.ones_like(norm) if asked.grad_scale is None else asked.grad_scale.to(norm)
+    norm = norm / divisor
+    found_inf = asked.found_inf
+    if asked.found_inf_out is not None:
+        asked.found_inf_out.copy_(~norm.isfinite())
+        found_inf = asked.found_inf_out if found_inf is None else found_inf + asked.found_inf_out
+    if asked.max_grad_norm is None:
+        return Asked(None, asked.grad_scale, found_inf), None
+    return Asked(None, divisor / (asked.max_grad_norm / (norm + 1e-6)).clamp(max=1.0), found_inf), norm
 
 
 def step(optimizer: Any) -> bool:
@@ -300,7 +323,14 @@ def step(optimizer: Any) -> bool:
             return False
         grads = plan.gradients()
         assert grads is not None
-    plan.step_with(optimizer, grads)
+    told = (getattr(optimizer, name, None) for name in ("grad_scale", "found_inf"))
+    asked = Asked(optimizer.max_grad_norm, *map(_sharded.whole, told), optimizer.found_inf_out)
+    norm = None
+    if plan.sharded:
+        asked, norm = _over_ranks(asked, [p.grad for p in plan.written if p.grad is not None])
+    plan.step_with(optimizer, grads, asked)
+    if optimizer.max_grad_norm is not None:
+        optimizer.grad_norm = plan.norm if norm is None else norm
     outcome = _report.outcome_of(optimizer)
     outcome.fused, outcome.elsewhere, outcome.where = len(plan), {}, "the GPU"
     return True

@@ -3,7 +3,7 @@
 that is here; state is kept as DTensors too, placed as its parameter, so that checkpoints are torch's. What is of a whole tensor, or of all of them,
 needs the other ranks: the norm for clipping is one allreduce of a number for each mesh, LAMB and LARS are torch's operations.
 
-Every rank of a mesh calls `norm` at the same place, whether its library can update its part or not."""
+Every rank of a mesh calls `squares` or `norm` at the same place, whether its library can update its part or not."""
 
 from __future__ import annotations
 
@@ -58,9 +58,14 @@ def why_apart(parameter: Any, grad: Any) -> str:
     return ""
 
 
-def norm(grads: list[Any]) -> float:
-    """Of all gradients of all ranks together. What several ranks hold whole counts once."""
-    squares: dict[Any, Tensor] = {}
+def whole(value: Any) -> Any:
+    """Of all ranks together; of another tensor, or None, itself."""
+    return value.full_tensor() if is_one(value) else value
+
+
+def squares(grads: list[Any]) -> Tensor:
+    """Their sum, of all gradients of all ranks together, where they are. What several ranks hold whole counts once."""
+    sums: dict[Any, Tensor] = {}
     for grad in grads:
         key: Any = None
         if is_one(grad):
@@ -70,13 +75,16 @@ def norm(grads: list[Any]) -> float:
                 )
             key = (grad.device_mesh, tuple(grad.placements))
         part = torch.linalg.vector_norm(local(grad.detach()), dtype=torch.float64).square()
-        squares[key] = squares[key] + part if key in squares else part
-    total = 0.0
-    for key, value in squares.items():
+        sums[key] = sums[key] + part if key in sums else part
+    for key, value in sums.items():
         if key is not None:
             mesh, placements = key
             for dimension, placement in enumerate(placements):
                 if placement.is_shard():
                     torch.distributed.all_reduce(value, group=mesh.get_group(dimension))
-        total += float(value)
-    return total**0.5
+    return torch.stack(list(sums.values())).sum()
+
+
+def norm(grads: list[Any]) -> float:
+    """Of all gradients of all ranks together; the host waits for it."""
+    return float(squares(grads)) ** 0.5
