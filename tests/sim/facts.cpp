@@ -64,9 +64,9 @@ PodFacts read_pod(const json& pod) {
     for (const json& variable : at(container, "env")) {
       const json& name = at(variable, "name");
       if (name == "PACELINE_ATTEMPT") facts.attempt = number_in(at(variable, "value"));
-      if (name == "PACELINE_OPTIMIZER") facts.optimizer = text(at(variable, "value"));
-      if (name == "PACELINE_COMMUNICATION_COMPRESSION") facts.compression = text(at(variable, "value"));
       if (name == "PACELINE_RESTARTS") facts.restarts = number_in(at(variable, "value"));
+      for (std::size_t i = 0; i < kFeatures.size(); ++i)
+        if (name == kFeatures[i][1]) facts.features[i] = text(at(variable, "value"));
     }
   }
   return facts;
@@ -86,8 +86,8 @@ JobFacts read_job(const json& job) {
   facts.phase = text(at(status, "phase"));
   facts.attempt = number(at(status, "attempt"));
   facts.restarts = number(at(status, "restarts"));
-  facts.optimizer = text(at(status, "acceleration", "optimizer"));
-  facts.compression = text(at(status, "acceleration", "compression"));
+  for (std::size_t i = 0; i < kFeatures.size(); ++i)
+    facts.features[i] = text(at(status, "acceleration", kFeatures[i][0]));
   for (const json& condition : at(status, "conditions")) {
     if (at(condition, "type") == "Placed") facts.stage = text(at(condition, "reason"));
   }

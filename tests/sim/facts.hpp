@@ -2,6 +2,7 @@
 // What the simulation knows of the cluster, as structs that follow every change: read from the stored documents, never parsed again. Values.
 #pragma once
 
+#include <array>
 #include <map>
 #include <set>
 #include <string>
@@ -10,6 +11,14 @@
 #include <nlohmann/json.hpp>
 
 namespace paceline::sim {
+
+/// What a gang's acceleration is made of: the field of status.acceleration, and the variable that tells a rank.
+inline constexpr std::array<std::array<const char*, 2>, 4> kFeatures = {
+    {{"optimizer", "PACELINE_OPTIMIZER"},
+     {"compression", "PACELINE_COMMUNICATION_COMPRESSION"},
+     {"precision", "PACELINE_PRECISION"},
+     {"cudaGraph", "PACELINE_CUDA_GRAPH"}}};
+using Features = std::array<std::string, kFeatures.size()>;  // each one's value; empty: not said
 
 struct PodFacts {
   std::string name;
@@ -25,11 +34,10 @@ struct PodFacts {
   bool deleting = false;
   bool trainer_ended = false;
   int cpu = 0;
-  int slots = 0;            // of paceline.dev/runtime
-  int attempt = 0;          // that its launcher was seeded with
-  int restarts = 0;         // likewise
-  std::string optimizer;    // PACELINE_OPTIMIZER
-  std::string compression;  // PACELINE_COMMUNICATION_COMPRESSION
+  int slots = 0;      // of paceline.dev/runtime
+  int attempt = 0;    // that its launcher was seeded with
+  int restarts = 0;   // likewise
+  Features features;  // of its trainer's environment
 
   bool terminal() const { return phase == "Succeeded" || phase == "Failed"; }
   bool ended() const { return terminal() || trainer_ended; }
@@ -51,8 +59,7 @@ struct JobFacts {
   int restarts = 0;
   std::vector<std::string> nodes;  // by node rank; empty: not placed
   std::vector<int> incarnations;   // by node rank
-  std::string optimizer;           // of status.acceleration
-  std::string compression;         // of status.acceleration
+  Features features;               // of status.acceleration
 
   bool finished() const { return phase == "Succeeded" || phase == "Failed"; }
 };

@@ -82,12 +82,11 @@ void Laws::created(const PodFacts& pod) {
   } else if (job->nodes[rank] != pod.pinned || job->incarnations[rank] != pod.incarnation) {
     report(Law::kOnRecord, pod.name + " is pinned to " + pod.pinned + ", on record are " + job->nodes[rank] +
                                " and incarnation " + std::to_string(job->incarnations[rank]));
-  } else if (pod.optimizer != job->optimizer) {
-    report(Law::kOnRecord, pod.name + " has the optimizer \"" + pod.optimizer + "\", on record is \"" + job->optimizer +
-                               "\" for its gang");
-  } else if (pod.compression != job->compression) {
-    report(Law::kOnRecord, pod.name + " compresses by \"" + pod.compression + "\", on record is \"" + job->compression +
-                               "\" for its gang");
+  }
+  for (std::size_t i = 0; placed && i < kFeatures.size(); ++i) {
+    if (pod.features[i] == job->features[i]) continue;
+    report(Law::kOnRecord, pod.name + " has the " + std::string(kFeatures[i][0]) + " \"" + pod.features[i] +
+                               "\", on record is \"" + job->features[i] + "\" for its gang");
   }
   if (pod.gated) {
     gated_[{pod.owner, pod.incarnation}].insert(pod.rank);

@@ -204,14 +204,15 @@ void World::collect_garbage() {
   if (orphans) cluster_.collect_garbage();
 }
 
-/// What users, hardware and the rest of the cluster do.
 /// The default RuntimeProfile says the opposite of what it said.
 void World::turn_profile() {
   profile_is_on_ = !profile_is_on_;
   const json acceleration = {{"mode", "Manual"},
                              {"numerics", "Lossy"},
                              {"optimizer", profile_is_on_ ? "Auto" : "Disabled"},
-                             {"compression", profile_is_on_ ? "Int8:start=9" : "Disabled"}};
+                             {"compression", profile_is_on_ ? "Int8:start=9" : "Disabled"},
+                             {"precision", profile_is_on_ ? "O1" : "Disabled"},
+                             {"cudaGraph", profile_is_on_ ? "Disabled" : "Auto"}};
   const json spec = {{"spec", {{"acceleration", acceleration}}}};
   if (cluster_.poke(kube::kRuntimeProfiles, "", "default", spec.dump())) return;
   json profile = {
@@ -220,6 +221,7 @@ void World::turn_profile() {
   if (!plain_->create(kube::kRuntimeProfiles, "", profile.dump())) throw std::runtime_error("cannot create a profile");
 }
 
+/// What users, hardware and the rest of the cluster do.
 void World::user_or_fate() {
   const Rates& rates = chaos_.rates;
   const auto some_pod = [this] {
