@@ -55,7 +55,7 @@ def main() -> None:
     shapes = [[shrunk(shape, told.shrink) for shape in bucket.shapes] for bucket in model.buckets()]
     buckets = [torch.empty(sum(map(math.prod, one))) for one in shapes]
     flat, inside = (Communicator(plan=f"algorithm={name}", timeout=patience) for name in ("flat", "hierarchical"))
-    half = [Rest(Codec("FP16"), inside.rest_count(bucket.numel())) for bucket in buckets]
+    half = [Rest(Codec("FP16"), torch.zeros(inside.rest_count(bucket.numel()))) for bucket in buckets]
     # A vector is no matrix: it goes as it is.
     matrices = [tuple(torch.Size(shape if shape[0] > 1 else shape[1:]) for shape in one) for one in shapes]
     power = [Power(one, 1, number, told.ranks) for number, one in enumerate(matrices)]
