@@ -233,7 +233,7 @@ def test_gradients_of_two_ranks_are_gloos_to_the_bit(train: Train) -> None:
                                           for m in (a, b) for p in m.parameters()]))
             assert torch.equal(*results), dtype
 
-        # Sparse gradients are the process group's; a reentrant checkpoint is a backward within backward.
+        # Sparse gradients, of rows that come more than once, over the communicator too; a reentrant checkpoint is a backward within backward.
         from torch.utils.checkpoint import checkpoint
         class Embeds(nn.Module):
             def __init__(self):
@@ -242,14 +242,20 @@ def test_gradients_of_two_ranks_are_gloos_to_the_bit(train: Train) -> None:
                 self.table, self.out = nn.Embedding(10, 4, sparse=True), nn.Linear(4, 1)
             def forward(self, x):
                 return self.out(self.table(x))
-        sparse = []
+        sparse, carried = [], []
+        carries = paceline.comm.Communicator.allreduce_sparse
+        def counted(self, indices, values):
+            carried.append(len(indices))
+            return carries(self, indices, values)
+        paceline.comm.Communicator.allreduce_sparse = counted
         for hook in (False, True):
             ddp = wrap(hook, Embeds())
-            for _ in range(2):
+            for step in range(2):
+                torch.manual_seed(10 * step + rank)
                 ddp.zero_grad()
-                ddp(torch.tensor([rank, 3 + rank])).sum().backward()
+                (ddp(torch.tensor([rank, 3 + rank, 3, rank])) * torch.rand(4, 1)).sum().backward()
             sparse.append(ddp.module.table.weight.grad.to_dense())
-        assert torch.equal(*sparse) and sparse[0].abs().sum() > 0
+        assert torch.equal(*sparse) and sparse[0].abs().sum() > 0 and carried == [2 + rank] * 2, carried
         class Checkpointed(Several):
             def forward(self, x, use=True):
                 x = self.first(x)

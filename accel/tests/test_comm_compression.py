@@ -159,7 +159,7 @@ def test_what_was_lost_belongs_to_a_checkpoint(train: Train) -> None:
                     raise AssertionError(key)
         # Buckets that become others: said, and begun anew.
         from paceline.comm import _ddp
-        compressor = _ddp._gradients[again].compressor
+        compressor = _ddp._gradients[again].sums.compressor
         compressor._buckets = {index: ((), state) for index, (_, state) in compressor._buckets.items()}
         agreed(steps(again, number=1))
         assert compressor.dropped > 0

@@ -16,10 +16,11 @@ with the backward.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, Callable
 
@@ -333,6 +334,35 @@ def _patch_optimizers(torch: ModuleType) -> None:
             _say_once(f"the optimizer {type(self).__name__}", error)
 
     _replace(Optimizer, name, hook_step)
+
+
+@contextlib.contextmanager
+def one_step(optimizer: Any) -> Iterator[None]:
+    """Around several calls of an optimizer's step that are one step of the training."""
+    library = trace.lib
+    if library is None:
+        yield
+        return
+    index = _indices.of(optimizer)
+    library.optimizer_enter(index)
+    try:
+        yield
+    finally:
+        library.optimizer_leave(index)
+
+
+@contextlib.contextmanager
+def exposed() -> Iterator[None]:
+    """Around a wait for communication within a step."""
+    library = trace.lib
+    if library is None:
+        yield
+        return
+    library.phase_enter(abi.COMM_EXPOSED)
+    try:
+        yield
+    finally:
+        library.phase_leave(abi.COMM_EXPOSED)
 
 
 # -- gradient scalers --------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
     communicator.alltoall(output, input)               # and others, also from one rank to another
     paceline.comm.ddp_hook(model)                      # the model's gradients go this way from now on
     paceline.comm.ddp_hook(model, compression="Int8")  # the same in fewer bytes between hosts (class Lossy)
+    paceline.comm.Gradients(model)                     # or without DistributedDataParallel
 
 Gradients on a GPU in a group of NCCL go by way of hosts over PyTorch's own process groups (FP16 and BF16 between hosts), without a communicator.
 
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
     from paceline.comm._compression import OneBit, PowerSGD
     from paceline.comm._ddp import ddp_hook, load_state_dict, state_dict
     from paceline.comm._dgc import DGC
+    from paceline.comm._engine import Gradients
     from paceline.comm._native import CommError
 
 __all__ = [
     "DGC",
     "CommError",
     "Communicator",
+    "Gradients",
     "OneBit",
     "PowerSGD",
     "Started",
@@ -45,6 +48,7 @@ _MODULES = {
     "DGC": "_dgc",
     "CommError": "_native",
     "Communicator": "_communicator",
+    "Gradients": "_engine",
     "OneBit": "_compression",
     "PowerSGD": "_compression",
     "Started": "_communicator",

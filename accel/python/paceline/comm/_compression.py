@@ -13,6 +13,7 @@ first. What is not float32, and buckets of less than 4096 values, go as they are
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Union
@@ -107,6 +108,14 @@ def parse(text: str) -> Compression | None:
         if not 1 / MILLION <= found["ratio"] <= 1:
             raise ValueError(f"compression is {text!r}: ratio must be 0.000001 to 1")
     return Codec(name, **found)
+
+
+def why_not_class(how: Compression | None) -> str:
+    """Empty where the job's numerics class allows it."""
+    job = os.environ.get("PACELINE_NUMERICS", "")
+    if how is None or job in ("", "Lossy"):
+        return ""
+    return f"compression is of class Lossy, and the job's PACELINE_NUMERICS is {job}"
 
 
 def _at_least(key: str, value: int, least: int) -> int:

@@ -12,28 +12,28 @@ within join()) the hook of the last bucket completes all of them itself; nothing
 
 from __future__ import annotations
 
-import os
 import weakref
 import zlib
 from datetime import timedelta
-from typing import Any, Callable, Union
+from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
 from paceline.comm import _hierarchy, _report
+from paceline.comm._bucket import divided
 from paceline.comm._choice import tune
-from paceline.comm._communicator import DTYPES, SILENCE, TIMEOUT, Communicator
-from paceline.comm._compression import Compression, Compressor, parse
+from paceline.comm._communicator import SILENCE, TIMEOUT, Communicator
+from paceline.comm._compression import Compression, Compressor, parse, why_not_class
 from paceline.comm._hierarchy import Hierarchy
 from paceline.comm._layout import Card, Layout, exchange, own_host
 from paceline.comm._meeting import Members
+from paceline.comm._sums import Carrier, Result, Sums
 
 Tensor = torch.Tensor
-Sums = Union[Communicator, Hierarchy]
 
-_gradients: weakref.WeakKeyDictionary[Any, Gradients] = weakref.WeakKeyDictionary()
+_gradients: weakref.WeakKeyDictionary[Any, Hooked] = weakref.WeakKeyDictionary()
 
 
 def ddp_hook(
@@ -43,7 +43,7 @@ def ddp_hook(
     silence: timedelta = SILENCE,
     compression: Compression | str = "Disabled",
     host: str = "",
-) -> Sums:
+) -> Carrier:
     """Registers the hook with a DistributedDataParallel model whose parameters are on the CPU in a group of gloo, or on one GPU in a group of NCCL, before its
     first backward, and returns what its sums go over. All ranks of the model's process group call it, for their models in the same order.
 
@@ -56,10 +56,7 @@ def ddp_hook(
     A ValueError says why a model cannot have it. A rank that is lost raises CommError out of backward on all others."""
     why = why_not(model)
     how = parse(compression) if isinstance(compression, str) else compression
-    job = os.environ.get("PACELINE_NUMERICS", "")
-    if how is not None and job not in ("", "Lossy"):
-        why = why or f"compression is of class Lossy, and the job's PACELINE_NUMERICS is {job}"
-    if why:
+    if why := why or why_not_class(how):
         raise ValueError(f"paceline.comm.ddp_hook: {why}")
     if _hierarchy.carries(model):
         hierarchy = _by_hosts(model, plan, how, host)
@@ -95,8 +92,8 @@ def _by_hosts(model: Any, plan: str, how: Compression | None, host: str) -> Hier
     return hierarchy
 
 
-def register(model: Any, communicator: Sums, how: Compression | None, hook: Callable[[Any, Any], Any]) -> Gradients:
-    gradients = Gradients(model, communicator, how)
+def register(model: Any, communicator: Carrier, how: Compression | None, hook: Callable[[Any, Any], Any]) -> Hooked:
+    gradients = Hooked(model, communicator, how)
     hook(None, gradients.hook())
     _gradients[model] = gradients
     _report.outcome_of(model).take(communicator, "" if how is None else str(how))
@@ -110,7 +107,7 @@ def all_say(communicator: Communicator, text: str) -> bool:
 
 def state_dict(model: Any) -> dict[str, Any]:
     """Of a model with compressed gradients: what has been lost so far and belongs to later steps. Each rank has its own."""
-    return _compressor(model).state_dict(_gradients[model].passes)
+    return _compressor(model).state_dict(_gradients[model].sums.passes)
 
 
 def load_state_dict(model: Any, state: dict[str, Any]) -> None:
@@ -120,9 +117,9 @@ def load_state_dict(model: Any, state: dict[str, Any]) -> None:
 
 def _compressor(model: Any) -> Compressor:
     gradients = _gradients.get(model)
-    if gradients is None or gradients.compressor is None:
+    if gradients is None or gradients.sums.compressor is None:
         raise ValueError("paceline.comm: the gradients of this model are not compressed: there is no state")
-    return gradients.compressor
+    return gradients.sums.compressor
 
 
 def why_not(model: Any) -> str:
@@ -169,18 +166,16 @@ def timeout_of(model: Any) -> timedelta:
         return TIMEOUT
 
 
-class Gradients:
-    """Of one model: the buckets under way, and how they end."""
+class Hooked:
+    """The gradients of one model: the buckets under way, and how they end."""
 
-    def __init__(self, model: Any, communicator: Sums, how: Compression | None = None) -> None:
+    def __init__(self, model: Any, communicator: Carrier, how: Compression | None = None) -> None:
         self._model = weakref.ref(model)
         self.communicator = communicator
-        self.compressor = None if how is None else Compressor(how, communicator)
-        self.passes = 0
+        self.sums = Sums(communicator, how)
         # Another way for all buckets: the program's own hook.
         self.instead: Callable[[Any], Any] | None = None
-        self._under_way: list[tuple[Any, Callable[[], Any], Tensor]] = []
-        self._turns: list[Callable[[], Any]] = []  # what has to begin when all buckets have
+        self._under_way: list[tuple[Any, Result]] = []
         self._before: dict[int, int] = {}  # where a parameter's gradient lay before backward, by the parameter's id
         ranks = communicator.ranks
         if model.gradient_as_bucket_view and ranks & (ranks - 1):
@@ -197,11 +192,10 @@ class Gradients:
 
     def complete(self) -> None:
         """Waits for all buckets under way; raises CommError, out of backward."""
-        while self._turns:
-            self._turns.pop(0)()
+        self.sums.turn()
         while self._under_way:
-            future, wait, result = self._under_way[0]
-            wait()
+            future, summed = self._under_way[0]
+            result = summed()
             del self._under_way[0]
             future.set_result(result)
 
@@ -211,44 +205,34 @@ class Gradients:
         buffer = bucket.buffer()
         in_backward = self._complete_at_the_end()
         ranks = self._divisor(in_backward)
-        if buffer.layout is torch.strided and (buffer.dtype in DTYPES or buffer.is_complex()):
-            self._scale(bucket, buffer, ranks)
-            if self.compressor is not None and self.compressor.takes(buffer, self.passes):
-                turn, wait = self.compressor.start(bucket, buffer)
-                if turn is not None:
-                    self._turns.append(turn)
-                return self._later(bucket, in_backward, wait, buffer)
-            whole = torch.view_as_real(buffer) if buffer.is_complex() else buffer
-            summed: Callable[[], Any] = self.communicator.allreduce_start(whole.view(-1)).wait
-            if self.compressor is not None:
-                summed = self.compressor.uncompressed(summed, bucket, buffer)
-            return self._later(bucket, in_backward, summed, buffer)
+        ours = self.sums.takes(buffer)
         if buffer.layout is not torch.strided:
-            # Only what is there is communicated, and the process group knows how.
-            buffer = buffer / ranks
+            buffer = divided(buffer, ranks) if ours else buffer / ranks
+        elif ours:
+            self._scale(bucket, buffer, ranks)
         else:
             buffer.div_(ranks)
-        return self._later(bucket, in_backward, self._start_in_group(buffer), buffer)
+        summed = self.sums.start(bucket, buffer) if ours else self._start_in_group(buffer)
+        return self._later(bucket, in_backward, summed, buffer)
 
     def by_group(self, bucket: Any, half: bool) -> Any:
         """As PyTorch's built-in hooks do: in the process group, in float16 if `half`."""
         buffer = bucket.buffer()
         in_backward = self._complete_at_the_end()
         sent = (buffer.to(torch.float16) if half else buffer).div_(self.communicator.ranks)
-        work = self._start_in_group(sent)
+        summed = self._start_in_group(sent)
+        return self._later(bucket, in_backward, lambda: buffer.copy_(summed()), buffer)
 
-        def wait() -> None:
-            work()
-            if sent is not buffer:
-                buffer.copy_(sent)
-
-        return self._later(bucket, in_backward, wait, buffer)
-
-    def _start_in_group(self, tensor: Tensor) -> Callable[[], Any]:
+    def _start_in_group(self, tensor: Tensor) -> Result:
         model = self._model()
         group = None if model is None else model.process_group
-        wait: Callable[[], Any] = dist.all_reduce(tensor, group=group, async_op=True).wait
-        return wait
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+
+        def summed() -> Tensor:
+            work.wait()
+            return tensor
+
+        return summed
 
     def _complete_at_the_end(self) -> bool:
         """False outside of backward. For every bucket: a backward within backward has an end of its own."""
@@ -258,13 +242,13 @@ class Gradients:
             return False
         return True
 
-    def _later(self, bucket: Any, in_backward: bool, wait: Callable[[], Any], result: Tensor) -> Any:
-        future: Any = torch.futures.Future(devices=[result.device] if result.is_cuda else [])
-        self._under_way.append((future, wait, result))
+    def _later(self, bucket: Any, in_backward: bool, summed: Result, buffer: Tensor) -> Any:
+        future: Any = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
+        self._under_way.append((future, summed))
         if bucket.is_last():
-            if not in_backward or (self.passes == 0 and getattr(self._model(), "static_graph", False)):
+            if not in_backward or (self.sums.passes == 0 and getattr(self._model(), "static_graph", False)):
                 self.complete()
-            self.passes += 1
+            self.sums.passes += 1
         return future
 
     # -- the reducer's scaling -----------------------------------------------------------------------------------------

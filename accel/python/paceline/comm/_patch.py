@@ -27,7 +27,7 @@ from paceline.comm._addresses import why_no_address
 from paceline.comm._choice import tune
 from paceline.comm._communicator import Communicator
 from paceline.comm._compression import Compression, parse
-from paceline.comm._ddp import Gradients, all_say, device_of, register, timeout_of, why_not
+from paceline.comm._ddp import Hooked, all_say, device_of, register, timeout_of, why_not
 from paceline.comm._hierarchy import Hierarchy
 from paceline.comm._layout import Card, Layout, exchange, own_host
 from paceline.comm._meeting import Members
@@ -67,7 +67,7 @@ LEAST_BYTES = 1 << 20
 
 _compression: Compression | None = None
 _by_hosts = False  # asked for by name
-_attached: weakref.WeakKeyDictionary[Any, Gradients] = weakref.WeakKeyDictionary()
+_attached: weakref.WeakKeyDictionary[Any, Hooked] = weakref.WeakKeyDictionary()
 _undo: list[Callable[[], None]] = []
 _said: set[str] = set()
 
@@ -174,7 +174,7 @@ def _patch(kind: Any) -> None:
         setattr(kind, name, replacement)
 
 
-def _stand_back(model: Any, gradients: Gradients, hook: Callable[[Any], Any]) -> None:
+def _stand_back(model: Any, gradients: Hooked, hook: Callable[[Any], Any]) -> None:
     gradients.instead = hook
     _report.outcome_of(model).leave("a hook of the program's")
 

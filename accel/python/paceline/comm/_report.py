@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Outcome:
-    """Of one DistributedDataParallel model."""
+    """Of one model."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -53,9 +53,8 @@ switch = "off (PACELINE_COMMUNICATION is not set)"  # of the patch of PyTorch's 
 def outcome_of(model: Any) -> Outcome:
     outcome = _outcomes.get(model)
     if outcome is None:
-        kind = type(model)
-        inner = type(getattr(model, "module", model))
-        outcome = _outcomes[model] = Outcome(f"{kind.__qualname__} of {inner.__qualname__}")
+        name, inner = type(model).__qualname__, getattr(model, "module", None)
+        outcome = _outcomes[model] = Outcome(name if inner is None else f"{name} of {type(inner).__qualname__}")
     return outcome
 
 
