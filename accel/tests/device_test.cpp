@@ -2,9 +2,11 @@
 // The optimizers' kernels and their host's side without a GPU: whole steps on a fake driver that runs the kernels' own source as C++
 // (device/), against paceline_optim_step, bit for bit; and the calls that the driver gets.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -509,6 +511,46 @@ CASE(device_a_reason_is_given_where_there_is_nothing_for_it) {
   world.groups[0] = group_of(PACELINE_OPTIM_SGD, 0);
   Device device(world);
   CHECK_EQ(device.step(), PACELINE_EDEVICE);
+}
+
+CASE(device_what_is_said_of_all_devices_touches_none) {
+  FakeCuda cuda;
+  const auto everywhere = [&] {
+    std::string why(200, '\0');
+    const int status = paceline_optim_device_everywhere(cuda.folder().c_str(), why.data(), why.size());
+    CHECK((status == PACELINE_OK) == (why[0] == '\0'));
+    why.resize(why.find('\0'));
+    return why;
+  };
+  CHECK(everywhere().empty());
+  CHECK(cuda.log().find("cuDevicePrimaryCtxRetain") == std::string::npos);
+  CHECK(cuda.log().find("cuDeviceGet 63") != std::string::npos);
+  cuda.forget();
+  cuda.set("devices", 2);
+  CHECK(everywhere().empty());
+  CHECK(cuda.log().find("cuDeviceGet 1") != std::string::npos && cuda.log().find("cuDeviceGet 3") == std::string::npos);
+  cuda.set("devices", 0);
+  CHECK(everywhere().starts_with("device 0: cuDeviceGet"));
+  cuda.set("devices", 1);
+  cuda.set("major", 10);
+  CHECK(everywhere().find("no module in") != std::string::npos);
+  CHECK_EQ(paceline_optim_device_everywhere(nullptr, nullptr, 0), PACELINE_EINVAL);
+}
+
+CASE(device_counts_in_the_hosts_memory_go_on_where_there_is_a_gradient) {
+  std::array<float, 3> steps{1, 2, 3};
+  std::array<float, 3> counts = steps;
+  std::array<float*, 3> places{&steps[0], &steps[1], &steps[2]};
+  const std::array<const void*, 3> grads{steps.data(), nullptr, steps.data()};
+  CHECK_EQ(paceline_optim_counts_are(places.data(), counts.data(), 3), 1);
+  CHECK_EQ(paceline_optim_count(places.data(), counts.data(), grads.data(), 3), PACELINE_OK);
+  CHECK((steps == std::array<float, 3>{2, 2, 4} && counts == steps));
+  steps[2] = 7;
+  CHECK_EQ(paceline_optim_counts_are(places.data(), counts.data(), 3), 0);
+  CHECK_EQ(paceline_optim_counts_are(places.data(), counts.data(), 2), 1);
+  CHECK_EQ(paceline_optim_counts_are(nullptr, nullptr, 0), 1);
+  CHECK_EQ(paceline_optim_counts_are(nullptr, counts.data(), 3), PACELINE_EINVAL);
+  CHECK_EQ(paceline_optim_count(places.data(), counts.data(), nullptr, 3), PACELINE_EINVAL);
 }
 
 CASE(device_a_driver_too_old_is_refused) {

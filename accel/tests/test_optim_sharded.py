@@ -117,8 +117,8 @@ DEVICE = """
 
 @pytest.fixture
 def train_on_fake(train_by_fork: Train, fake_device: dict[str, str]) -> Train:
-    def train(program: str, **options: Any) -> Any:
-        return train_by_fork(SHARDED + DEVICE + program, ranks=2, OMP_NUM_THREADS="1", **fake_device, **options)
+    def train(program: str, begin: str = "", **options: str) -> Any:
+        return train_by_fork(begin + DEVICE + SHARDED + program, ranks=2, OMP_NUM_THREADS="1", **fake_device, **options)
 
     return train
 
@@ -185,6 +185,35 @@ def test_all_ranks_skip_where_one_has_a_gradient_that_is_not_finite(train_on_fak
         print("equal")
         dist.destroy_process_group()
     """)
+    assert run.code == 0 and run.output.count("equal") == 2, run.output
+
+
+def test_torchs_own_optimizers_of_shards_where_the_job_asks(train_on_fake: Train) -> None:
+    run = train_on_fake(
+        """
+        assert torch.optim.AdamW.__module__ == "torch.optim.adamw"
+        for on_gpu in (False, True):
+            for kind, options in ((torch.optim.AdamW, {"amsgrad": True}), (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9})):
+                sharded, whole = sharded_model(), whole_model()
+                ours, theirs = kind(sharded.parameters(), **options), kind(whole.parameters(), **options)
+                for number in range(4):
+                    backward(sharded, number)
+                    for p, q in zip(sharded.parameters(), whole.parameters()):
+                        q.grad = p.grad.full_tensor()
+                    step(ours, on_gpu)
+                    step(theirs, False)
+                outcome = _report.outcome_of(ours)
+                expected = (4, "the GPU" if on_gpu else "the CPU", {})
+                assert (outcome.fused, outcome.where, outcome.elsewhere) == expected, vars(outcome)
+                compare(sharded, whole, ours, theirs, True)
+                state = ours.state[next(sharded.parameters())]
+                assert "step" not in state or (float(state["step"]) == 4 and type(state["step"]) is torch.Tensor)
+        print("equal")
+        dist.destroy_process_group()
+    """,
+        begin="        torch.cuda.is_initialized = lambda: True\n",
+        PACELINE_OPTIMIZER="Auto",
+    )
     assert run.code == 0 and run.output.count("equal") == 2, run.output
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fused optimizers on a GPU: the bits of the library's own step on the CPU, torch in fp64 over many steps, steps in a CUDA graph,
-PyTorch's GradScaler, other streams, shards. Prints a line for each check; ends with 1 if one failed, and goes on after it."""
+PyTorch's GradScaler, other streams, shards, PyTorch's own optimizers. Prints a line for each check; ends with 1 if one failed, and goes on after it."""
 
 from __future__ import annotations
 
@@ -284,6 +284,27 @@ def a_sharded_step_is_the_whole_ones() -> None:
                 assert torch.equal(here, q) if limit is None else torch.allclose(here, q, rtol=1e-5, atol=1e-7)
     finally:
         dist.destroy_process_group()
+
+
+@check
+def pytorchs_own_optimizers_updated_in_place_have_the_processors_bits() -> None:
+    from paceline.optim import _patch
+
+    for name, options in VARIANTS:
+        if not hasattr(torch.optim, name):
+            continue
+        ours, theirs = leaves(GPU), leaves("cpu")
+        pair = [getattr(torch.optim, name)(params, **options) for params in (ours, theirs)]
+        for optimizer in pair:
+            assert not _patch.accelerate(optimizer)
+        one, other = pair
+        for number in range(4):
+            for params, optimizer in ((ours, one), (theirs, other)):
+                give(params, number)
+                optimizer.step()
+        on_the_gpu(one)
+        same(one, other)
+        assert all(state["step"].device.type == "cpu" for state in one.state.values() if "step" in state)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,20 @@ extern "C" {
 PACELINE_EXPORT int paceline_optim_device_open(int32_t device, const char* folder, char* why, uint64_t why_bytes);
 
 /*
+ * 0 where the driver is there and `folder` has a module for each of its devices; else PACELINE_EDEVICE with the reason. Touches no device, so
+ * ranks may agree by it before each has one.
+ */
+PACELINE_EXPORT int paceline_optim_device_everywhere(const char* folder, char* why, uint64_t why_bytes);
+
+/*
+ * Step counts that a framework keeps in the host's memory, beside those on the device: steps[i] points to one, counts[i] is what it was.
+ * counts_are: 1 if each still is, 0 if one was changed. count: adds 1 to both where grads[i] is not null.
+ */
+PACELINE_EXPORT int paceline_optim_counts_are(const float* const* steps, const float* counts, uint64_t tensor_count);
+PACELINE_EXPORT int paceline_optim_count(float* const* steps, float* counts, const void* const* grads,
+                                         uint64_t tensor_count);
+
+/*
  * The table of these tensors, whose arrays are on the device: param, state1-3, master and step. Their gradients are not looked at.
  * PACELINE_OPTIM_FIRST says that a momentum buffer holds nothing; the table remembers when it does. *image_bytes and *table_bytes are
  * always set; `image` may be null. The table must be aligned to 256 bytes, and begin with the image.

@@ -89,6 +89,62 @@ std::string Driver::error_name(int status) const {
   return name;
 }
 
+namespace {
+
+struct FoundModule {
+  int device = 0;
+  std::string module_name;
+  std::vector<char> image;
+};
+
+// The module of this name for a device.
+std::expected<FoundModule, std::string> find_module(const Driver& cuda, int ordinal, std::string_view folder,
+                                                    std::string_view name) {
+  const auto problem = [&](const char* call, int status) {
+    return std::unexpected(std::string(call) + ": " + cuda.error_name(status));
+  };
+  FoundModule found;
+  int major = 0;
+  int minor = 0;
+  if (const int status = cuda.device_get(&found.device, ordinal); status != kSuccess)
+    return problem("cuDeviceGet", status);
+  if (const int status = cuda.device_get_attribute(&major, kCapabilityMajor, found.device); status != kSuccess)
+    return problem("cuDeviceGetAttribute", status);
+  if (const int status = cuda.device_get_attribute(&minor, kCapabilityMinor, found.device); status != kSuccess)
+    return problem("cuDeviceGetAttribute", status);
+  const std::string capability = std::to_string(major) + "." + std::to_string(minor);
+  const std::string architecture = architecture_of(major);
+  if (architecture.empty())
+    return std::unexpected("a GPU of compute capability " + capability + ": there is code for 8.x, 9.x and 10.x");
+  const int newest = std::min(cuda.version() / 1000, kNewestMajor);
+  if (newest < kOldestMajor)
+    return std::unexpected("the driver is of CUDA " + std::to_string(cuda.version() / 1000) + ": 12 is the least");
+  std::string tried;
+  for (int cuda_major = newest; cuda_major >= kOldestMajor && found.image.empty(); --cuda_major) {
+    found.module_name = std::string(name) + "-cuda" + std::to_string(cuda_major) + "-" + architecture + ".cubin";
+    found.image = read_file(std::string(folder) + "/" + found.module_name);
+    tried += (tried.empty() ? "" : ", ") + found.module_name;
+  }
+  if (found.image.empty()) return std::unexpected("no module in " + std::string(folder) + ": " + tried);
+  return found;
+}
+
+}  // namespace
+
+std::string Kernels::why_not_everywhere(std::string_view folder, std::string_view name) {
+  const auto driver = Driver::get();
+  if (!driver) return driver.error();
+  int device = 0;
+  int ordinal = 0;
+  // Beyond the last one the driver answers with an error; of none at all find_module() says it.
+  do {
+    if (const auto found = find_module(**driver, ordinal, folder, name); !found)
+      return "device " + std::to_string(ordinal) + ": " + found.error();
+    ++ordinal;
+  } while (ordinal < kMostDevices && (*driver)->device_get(&device, ordinal) == kSuccess);
+  return {};
+}
+
 std::expected<Kernels, std::string> Kernels::open(int ordinal, std::string_view folder, std::string_view name,
                                                   const std::vector<std::string>& functions) {
   const auto driver = Driver::get();
@@ -98,36 +154,16 @@ std::expected<Kernels, std::string> Kernels::open(int ordinal, std::string_view 
   const auto problem = [&](const char* call, int status) {
     return std::unexpected(std::string(call) + ": " + cuda.error_name(status));
   };
-  int device = 0;
-  int major = 0;
-  int minor = 0;
-  if (const int status = cuda.device_get(&device, ordinal); status != kSuccess) return problem("cuDeviceGet", status);
-  if (const int status = cuda.device_get_attribute(&major, kCapabilityMajor, device); status != kSuccess)
-    return problem("cuDeviceGetAttribute", status);
-  if (const int status = cuda.device_get_attribute(&minor, kCapabilityMinor, device); status != kSuccess)
-    return problem("cuDeviceGetAttribute", status);
-  const std::string capability = std::to_string(major) + "." + std::to_string(minor);
-  const std::string architecture = architecture_of(major);
-  if (architecture.empty())
-    return std::unexpected("a GPU of compute capability " + capability + ": there is code for 8.x, 9.x and 10.x");
-  const int newest = std::min(cuda.version() / 1000, kNewestMajor);
-  if (newest < kOldestMajor)
-    return std::unexpected("the driver is of CUDA " + std::to_string(cuda.version() / 1000) + ": 12 is the least");
-  std::vector<char> image;
-  std::string tried;
-  for (int cuda_major = newest; cuda_major >= kOldestMajor && image.empty(); --cuda_major) {
-    kernels.module_name_ = std::string(name) + "-cuda" + std::to_string(cuda_major) + "-" + architecture + ".cubin";
-    image = read_file(std::string(folder) + "/" + kernels.module_name_);
-    tried += (tried.empty() ? "" : ", ") + kernels.module_name_;
-  }
-  if (image.empty()) return std::unexpected("no module in " + std::string(folder) + ": " + tried);
-  if (const int status = cuda.context_retain(&kernels.context_, device); status != kSuccess)
+  auto found = find_module(cuda, ordinal, folder, name);
+  if (!found) return std::unexpected(found.error());
+  kernels.module_name_ = found->module_name;
+  if (const int status = cuda.context_retain(&kernels.context_, found->device); status != kSuccess)
     return problem("cuDevicePrimaryCtxRetain", status);
   if (const int status = cuda.context_push(kernels.context_); status != kSuccess)
     return problem("cuCtxPushCurrent", status);
   std::string wrong;
   Module module = nullptr;
-  if (const int status = cuda.module_load(&module, image.data()); status != kSuccess) {
+  if (const int status = cuda.module_load(&module, found->image.data()); status != kSuccess) {
     wrong = kernels.module_name_ + ": cuModuleLoadData: " + cuda.error_name(status);
   } else {
     for (const std::string& function : functions) {

@@ -20,6 +20,7 @@ using Function = void*;
 using Stream = void*;
 
 inline constexpr int kSuccess = 0;
+inline constexpr int kMostDevices = 64;  // of a process
 
 class Driver {
  public:
@@ -56,6 +57,9 @@ class Kernels {
   // architecture. `functions` are found in it by name.
   static std::expected<Kernels, std::string> open(int ordinal, std::string_view folder, std::string_view name,
                                                   const std::vector<std::string>& functions);
+
+  // Empty where such a module lies there for each device that the driver has; else why one has none. No device is touched.
+  static std::string why_not_everywhere(std::string_view folder, std::string_view name);
 
   // Launches by the index into the names that were opened with, in the device's primary context. Answers the driver's status.
   [[nodiscard]] int launch(std::size_t function, unsigned blocks, unsigned threads, Stream stream,

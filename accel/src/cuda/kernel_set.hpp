@@ -18,7 +18,6 @@ namespace paceline::cuda {
 
 class KernelSet {
  public:
-  static constexpr int kMostDevices = 64;
   static bool is_device(int device) { return device >= 0 && device < kMostDevices; }
 
   // `name`: of the source, as in its modules' names. `functions`: in the order that launch() counts them.
@@ -41,6 +40,11 @@ class KernelSet {
       }
     });
     return opened.problem;
+  }
+
+  // Empty, or why one of the driver's devices has no module in the folder.
+  [[nodiscard]] std::string why_not_everywhere(const std::string& folder) const {
+    return Kernels::why_not_everywhere(folder, name_);
   }
 
   // Null before open() has found them.

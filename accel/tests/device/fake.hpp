@@ -39,6 +39,9 @@ class FakeCuda {
     return why;
   }
 
+  // Where its modules lie.
+  [[nodiscard]] const std::string& folder() const { return folder_; }
+
   void set(const char* name, int value) { function<void(const char*, int)>("fake_cuda_set")(name, value); }
   void forget() { function<void()>("fake_cuda_forget")(); }
   std::string log() { return function<const char*()>("fake_cuda_log")(); }

@@ -2,7 +2,7 @@
 // A libcuda.so.1 without a GPU: the functions that paceline uses, each call written down, and kernels run by cuda_shim.hpp, whole grids
 // of them, on memory of the process. Tests load it before the library looks for the driver, and then find it under its name.
 //
-// fake_cuda_log() answers the calls so far, a line each. fake_cuda_set(name, value) sets "version", "major", "minor", or by the name of
+// fake_cuda_log() answers the calls so far, a line each. fake_cuda_set(name, value) sets "version", "major", "minor", "devices", or by the name of
 // a function what that function answers; "dry" leaves the kernels out. fake_cuda_uneven() says whether a block's threads came to different numbers of barriers.
 #include <cstdint>
 #include <cstring>
@@ -23,7 +23,7 @@ namespace optim = paceline::optim::device;
 
 struct State {
   std::ostringstream log;
-  std::map<std::string, int> values{{"version", 13000}, {"major", 9}, {"minor", 0}};
+  std::map<std::string, int> values{{"version", 13000}, {"major", 9}, {"minor", 0}, {"devices", 64}};
   int contexts = 0;
   bool uneven = false;
 };
@@ -104,7 +104,8 @@ FAKE int cuGetErrorName(int status, const char** name) {
 
 FAKE int cuDeviceGet(int* device, int ordinal) {
   *device = ordinal;
-  return call("cuDeviceGet", ordinal);
+  const int answer = call("cuDeviceGet", ordinal);
+  return answer != 0 || ordinal < state().values["devices"] ? answer : 101;
 }
 
 FAKE int cuDeviceGetAttribute(int* value, int attribute, int) {

@@ -60,6 +60,9 @@ class Functions:
             "paceline_optim_device_table", pointer, ctypes.c_uint32, pointer, size, pointer, sizes, sizes
         )
         self.step = function("paceline_optim_device_step", ctypes.POINTER(Call))
+        self.everywhere = function("paceline_optim_device_everywhere", ctypes.c_char_p, ctypes.c_char_p, size)
+        self.counts_are = function("paceline_optim_counts_are", pointer, pointer, size)
+        self.count = function("paceline_optim_count", pointer, pointer, pointer, size)
 
 
 @functools.cache
@@ -67,18 +70,29 @@ def functions() -> Functions:
     return Functions()
 
 
-@functools.cache
-def why_unavailable(index: int) -> str:
-    """Empty where this device's optimizers can run in the library; else the reason."""
+def _why(ask: Callable[..., int], *arguments: Any) -> str:
+    """What a function says that answers a reason; empty where it has none."""
     missing = _native.why_unavailable()
     if missing:
         return missing
     why = ctypes.create_string_buffer(512)
     try:
-        status = functions().open(index, _library.kernels_folder().encode(), why, len(why))
+        status = ask(*arguments, _library.kernels_folder().encode(), why, len(why))
     except AttributeError as error:
         return str(error)
     return "" if status == 0 else why.value.decode(errors="replace") or f"code {status}"
+
+
+@functools.cache
+def why_unavailable(index: int) -> str:
+    """Empty where this device's optimizers can run in the library; else the reason."""
+    return _why(lambda *arguments: functions().open(*arguments), index)
+
+
+@functools.cache
+def why_not_everywhere() -> str:
+    """Empty where every device that the driver has can; else why one cannot. No device is touched."""
+    return _why(lambda *arguments: functions().everywhere(*arguments))
 
 
 def index_of(device: torch.device) -> int:
@@ -138,7 +152,7 @@ class Plan(Table):
     def seal(self, optimizer: Any) -> None:
         self._state = optimizer.state
         self._sizes = [len(group["params"]) for group in optimizer.param_groups]
-        self._values = Values([optimizer.state[parameter] for parameter in self.written])
+        self._values = Values([optimizer.state.get(parameter, {}) for parameter in self.written])
         self.sharded = any(map(_sharded.is_one, self.written))
         parts = self._parts(self.written)
         self._places = places(parts)
@@ -264,9 +278,8 @@ def _check(status: int) -> None:
     _native.check(status)
 
 
-def plan_of(optimizer: Any, device: torch.device, add_group: AddGroup, add: Callable[..., None]) -> Plan:
-    """Of all parameters that have a gradient now."""
-    plan = Plan(device, add_group)
+def fill(plan: Plan, optimizer: Any, add: Callable[[Table, dict[str, Any], Tensor], None]) -> Plan:
+    """With all parameters that have a gradient now, and brings it to the device."""
     for group in optimizer.param_groups:
         plan.begin(group)
         for parameter in group["params"]:
@@ -290,7 +303,7 @@ def _make(optimizer: Any, device: torch.device) -> Plan | None:
             "make one step before the capture"
         )
     outcome.device = ""
-    return plan_of(optimizer, device, optimizer._add_group, optimizer._add)
+    return fill(Plan(device, optimizer._add_group), optimizer, optimizer._add)
 
 
 def _over_ranks(asked: Asked, grads: list[Any]) -> tuple[Asked, Tensor | None]:

@@ -100,12 +100,9 @@ class Fused:
                 yield group, parameter, why
 
     def _why_not(self, parameter: Tensor, grad: Tensor, device_type: str = "cpu") -> str:
-        if not _sharded.is_one(parameter):
-            return _native.why_not(parameter, grad, device_type)
-        if not self._of_elements:
+        if _sharded.is_one(parameter) and not self._of_elements:
             return "shards of tensors, whose norms are of all ranks"
-        why = _sharded.why_apart(parameter, grad)
-        return why or _native.why_not(_sharded.local(parameter.detach()), _sharded.local(grad.detach()), device_type)
+        return _native.why_not(parameter, grad, device_type)
 
     def _update(self) -> None:
         if _device.step(self):

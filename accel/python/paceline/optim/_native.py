@@ -67,7 +67,10 @@ def why_unavailable() -> str:
 
 
 def why_not(parameter: Tensor, grad: Tensor, device_type: str = "cpu") -> str:
-    """Empty where the library can update this tensor on a device of this type; else why torch has to."""
+    """Empty where the library can update this tensor, or the part of it that is here, on a device of this type; else why torch has to."""
+    if _sharded.is_one(parameter):
+        why = _sharded.why_apart(parameter, grad)
+        return why or why_not(_sharded.local(parameter.detach()), _sharded.local(grad.detach()), device_type)
     kind = type(parameter)
     if kind is not torch.nn.Parameter and kind is not Tensor:
         return f"a parameter of type {kind.__name__}"

@@ -6,8 +6,8 @@ PACELINE_OPTIMIZER=Auto   and PACELINE_NUMERICS not Bitwise: results differ from
 An optimizer given to `paceline.accelerate` is updated so in any case.
 
 `step` of the classes is replaced in place: instances, their types, state and checkpoints stay PyTorch's. A step is ours if all of
-the optimizer's parameters are float32 tensors on the CPU and no option asks for something else; otherwise the original
-runs. Only for classes whose arguments are those of a tested PyTorch.
+the optimizer's parameters are float32 tensors, or shards of such, on the CPU or on one GPU that there are kernels for, and no option asks for
+something else; otherwise the original runs. Only for classes whose arguments are those of a tested PyTorch.
 
 Ranks that train together use it all, or none (_ranks.py).
 """
@@ -24,10 +24,9 @@ import torch
 from paceline import _torch_marks
 from paceline._inject import after_import, say
 from paceline._switch import why_off
-from paceline.optim import _native, _ranks, _report
+from paceline.optim import _device, _native, _patch_device, _ranks, _report, _torch_state
 from paceline.optim._fused import Fused
 from paceline.optim._native import Table, Tensor
-from paceline.optim._torch_like import adam_group, sgd_group
 
 _ADAM = {"params", "lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "foreach", "capturable"}
 _SGD = {"params", "lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "foreach", "differentiable"}
@@ -40,7 +39,6 @@ TESTED: dict[str, list[set[str]]] = {
     "AdamW": [_ADAM, _ADAM | {"differentiable", "fused"}],
     "SGD": [_SGD, _SGD | {"fused"}],
 }
-_KEEPS_AN_EMPTY_BUFFER = int(torch.__version__.split(".")[0]) < 2  # SGD without momentum
 
 GIVEN = "on (for those given to paceline.accelerate)"
 _everywhere = False  # else only what was given to paceline.accelerate
@@ -196,10 +194,6 @@ def _is_ours(optimizer: Any) -> bool:
     return plain
 
 
-def _is_adam(optimizer: Any) -> bool:
-    return isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
-
-
 _said: set[str] = set()
 
 
@@ -209,13 +203,14 @@ def _update(optimizer: Any) -> bool:
     outcome.elsewhere = {}
     outcome.fused = 0
     found = [(group, p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    on_device = bool(found) and found[0][1].device.type == _device.KIND
     table = Table()
     try:
-        why = _native.why_unavailable() or _ranks.why_refused()
-        why = why or next(filter(None, (_why_not(optimizer, group, parameter) for group, parameter in found)), "")
+        why = _native.why_unavailable() or _ranks.why_refused(on_device)
         if not why and found:
             with torch.no_grad():
-                _fill_and_step(optimizer, table, found)
+                step = _patch_device.step if on_device else functools.partial(_on_cpu, table)
+                why = step(optimizer, found)
     except Exception as error:
         if table.done:
             raise
@@ -226,104 +221,22 @@ def _update(optimizer: Any) -> bool:
     if why:
         outcome.elsewhere[why] = len(found)
         return False
-    outcome.fused = len(found)
+    outcome.fused, outcome.where = len(found), "the GPU" if on_device else "the CPU"
     return True
 
 
-def _fill_and_step(optimizer: Any, table: Table, found: list[tuple[dict[str, Any], Tensor]]) -> None:
-    previous = None
-    buffers: list[tuple[dict[str, Any], Tensor]] = []
-    for group, parameter in found:
-        if group is not previous:
-            _add_group(optimizer, table, group)
-            previous = group
-        if _is_adam(optimizer):
-            _add_adam(optimizer, table, group, parameter)
-        else:
-            _add_sgd(optimizer, table, group, parameter, buffers)
-    table.step()
-    # Not before: a buffer that exists is no first one any more, also for torch's step.
-    for state, buffer in buffers:
-        state["momentum_buffer"] = buffer
-
-
-def _why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor) -> str:
-    for option in ("capturable", "differentiable"):
-        if group.get(option):
-            return f"{option}=True"
-    if group.get("fused"):
-        return "fused=True asks for PyTorch's own single pass"
-    if isinstance(group["lr"], Tensor) or isinstance(group["weight_decay"], Tensor):
-        return "lr or weight_decay is a tensor"
-    grad = parameter.grad
-    if grad.layout is not torch.strided:
-        return f"gradients of layout {grad.layout}"
-    why = _native.why_not(parameter, grad)
+def _on_cpu(table: Table, optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:
+    """Why the step is torch's; empty where it was made."""
+    why = next(filter(None, (_torch_state.why_not(optimizer, group, p, "cpu") for group, p in found)), "")
     if why:
         return why
-    if parameter.dtype is not torch.float32:
-        return f"{str(parameter.dtype)[6:]} parameters, whose state PyTorch keeps in that type"
-    if not _native.is_dense(parameter):
-        return "a parameter with gaps in its memory"
-    state = optimizer.state.get(parameter)
-    if not state:
-        return "" if torch.get_default_dtype() is torch.float32 else "torch's default dtype is not float32"
-    return _why_not_state(optimizer, group, parameter, state)
-
-
-def _why_not_state(optimizer: Any, group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) -> str:
-    if _is_adam(optimizer):
-        step = state.get("step")
-        if not isinstance(step, Tensor) or step.dtype is not torch.float32 or step.device.type != "cpu":
-            return "a step count that is no float32 tensor on the CPU"
-        names = ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if group["amsgrad"] else [])
-    else:
-        names = ["momentum_buffer"] if group["momentum"] and state.get("momentum_buffer") is not None else []
-    for name in names:
-        value = state.get(name)
-        if not isinstance(value, Tensor) or value.dtype is not torch.float32 or not _native.alike(parameter, value):
-            return f"{name} is not laid out as its parameter"
+    previous = None
+    made: list[_torch_state.Made] = []
+    for group, parameter in found:
+        if group is not previous:
+            _torch_state.add_group(optimizer, table, group)
+            previous = group
+        _torch_state.add(optimizer, table, group, parameter, made)
+    table.step()
+    _torch_state.keep(optimizer, made)
     return ""
-
-
-def _add_group(optimizer: Any, table: Table, group: dict[str, Any]) -> None:
-    if _is_adam(optimizer):
-        adam_group(table, group, group.get("decoupled_weight_decay", isinstance(optimizer, torch.optim.AdamW)))
-    else:
-        sgd_group(table, group)
-
-
-def _zeros(parameter: Tensor) -> Tensor:
-    return torch.zeros_like(parameter, memory_format=torch.preserve_format)
-
-
-def _add_adam(optimizer: Any, table: Table, group: dict[str, Any], parameter: Tensor) -> None:
-    """Makes the state that torch's step would make, under its keys."""
-    state = optimizer.state[parameter]
-    if not state:
-        state["step"] = torch.tensor(0.0)
-        state["exp_avg"] = _zeros(parameter)
-        state["exp_avg_sq"] = _zeros(parameter)
-        if group["amsgrad"]:
-            state["max_exp_avg_sq"] = _zeros(parameter)
-    third = state["max_exp_avg_sq"] if group["amsgrad"] else None
-    states = (state["exp_avg"], state["exp_avg_sq"], third)
-    table.add(parameter, table.base_of(parameter), parameter.grad, states, step=state["step"])
-
-
-def _add_sgd(
-    optimizer: Any, table: Table, group: dict[str, Any], parameter: Tensor, buffers: list[tuple[dict[str, Any], Tensor]]
-) -> None:
-    base = table.base_of(parameter)
-    if not group["momentum"]:
-        if _KEEPS_AN_EMPTY_BUFFER:
-            optimizer.state[parameter].setdefault("momentum_buffer", None)
-        table.add(parameter, base, parameter.grad, (None, None, None))
-        return
-    state = optimizer.state[parameter]
-    buffer = state.get("momentum_buffer")
-    flags = _native.FIRST if buffer is None else 0
-    if buffer is None:
-        buffer = _zeros(parameter)
-        buffers.append((state, buffer))
-    table.add(parameter, base, parameter.grad, (buffer, None, None), flags=flags)

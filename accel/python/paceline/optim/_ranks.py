@@ -11,8 +11,10 @@ import sys
 from datetime import timedelta
 from typing import Any, Callable
 
+import torch
+
 from paceline._inject import say
-from paceline.optim import _native
+from paceline.optim import _device, _native
 
 AGREEMENT_TIMEOUT = timedelta(seconds=60)
 
@@ -21,6 +23,7 @@ class Agreement:
     """What the ranks have agreed in the process group that is open now; None: nothing yet."""
 
     verdict: bool | None = None
+    devices = False  # on GPUs too
     groups = 0
 
 
@@ -61,7 +64,7 @@ def agree_once() -> None:
 def _agree(module: Any) -> None:
     """All ranks come here at the same time, out of the same call. The last one to arrive writes what all then read."""
     Agreement.groups += 1
-    Agreement.verdict = None
+    Agreement.verdict, Agreement.devices = None, False
     ranks = module.get_world_size()
     if ranks < 2:
         return
@@ -71,18 +74,30 @@ def _agree(module: Any) -> None:
     if why:
         store.add(f"{name}/unable", 1)
         say(f"PyTorch's optimizers are left as they are on all ranks: {why}")
+    if _why_not_on_gpus(module):
+        store.add(f"{name}/unable_on_gpus", 1)
     if store.add(f"{name}/arrived", 1) == ranks:
-        store.set(f"{name}/verdict", "no" if store.add(f"{name}/unable", 0) else "yes")
+        able = "cpu" if store.add(f"{name}/unable_on_gpus", 0) else "yes"
+        store.set(f"{name}/verdict", "no" if store.add(f"{name}/unable", 0) else able)
     try:
         store.wait([f"{name}/verdict"], AGREEMENT_TIMEOUT)
     except Exception:
         store.add(f"{name}/unable", 1)  # whoever comes later learns of it
         raise
-    Agreement.verdict = bytes(store.get(f"{name}/verdict")) == b"yes"
+    verdict = bytes(store.get(f"{name}/verdict"))
+    Agreement.verdict, Agreement.devices = verdict != b"no", verdict == b"yes"
 
 
-def why_refused() -> str:
-    """Empty where this process may use the library without leaving other ranks behind."""
+def _why_not_on_gpus(module: Any) -> str:
+    """Empty where each of this host's GPUs has kernels. Not asked of a process that has nothing to do with GPUs: the driver would be woken."""
+    backend = getattr(module, "get_backend_config", module.get_backend)()
+    if "nccl" not in str(backend) and not torch.cuda.is_initialized():
+        return f"a process group of {backend}, before the first use of a GPU"
+    return _device.why_not_everywhere()
+
+
+def why_refused(on_device: bool) -> str:
+    """Empty where this process may use the library, or its kernels on a GPU, without leaving other ranks behind."""
     distributed = sys.modules.get("torch.distributed")
     ranks = 1
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
@@ -90,8 +105,10 @@ def why_refused() -> str:
     else:
         told = os.environ.get("WORLD_SIZE", "1")
         ranks = int(told) if told.isdigit() else 1
-    if ranks < 2 or Agreement.verdict:
+    if ranks < 2 or (Agreement.verdict and (Agreement.devices or not on_device)):
         return ""
+    if Agreement.verdict:
+        return "the ranks have not all found kernels for their GPUs when their process group began"
     if Agreement.verdict is None:
         return f"{ranks} ranks without a process group to agree in"
     return "another rank cannot"

@@ -3,26 +3,57 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <string>
 
 #include "device_step.hpp"
 
 namespace optim = paceline::optim;
+
+namespace {
+
+int told(const std::string& problem, char* why, uint64_t why_bytes) {
+  if (why != nullptr && why_bytes > 0) {
+    const std::size_t length = std::min<std::size_t>(problem.size(), static_cast<std::size_t>(why_bytes) - 1);
+    std::memcpy(why, problem.data(), length);
+    why[length] = '\0';
+  }
+  return problem.empty() ? PACELINE_OK : PACELINE_EDEVICE;
+}
+
+}  // namespace
 
 extern "C" {
 
 int paceline_optim_device_open(int32_t device, const char* folder, char* why, uint64_t why_bytes) {
   if (folder == nullptr) return PACELINE_EINVAL;
   try {
-    const std::string problem = optim::device::open(device, folder);
-    if (why != nullptr && why_bytes > 0) {
-      const std::size_t length = std::min<std::size_t>(problem.size(), static_cast<std::size_t>(why_bytes) - 1);
-      std::memcpy(why, problem.data(), length);
-      why[length] = '\0';
-    }
-    return problem.empty() ? PACELINE_OK : PACELINE_EDEVICE;
+    return told(optim::device::open(device, folder), why, why_bytes);
   } catch (const std::exception&) {
     return PACELINE_ESYSTEM;
   }
+}
+
+int paceline_optim_device_everywhere(const char* folder, char* why, uint64_t why_bytes) {
+  if (folder == nullptr) return PACELINE_EINVAL;
+  try {
+    return told(optim::device::why_not_everywhere(folder), why, why_bytes);
+  } catch (const std::exception&) {
+    return PACELINE_ESYSTEM;
+  }
+}
+
+int paceline_optim_counts_are(const float* const* steps, const float* counts, uint64_t tensor_count) {
+  if (tensor_count > 0 && (steps == nullptr || counts == nullptr)) return PACELINE_EINVAL;
+  for (uint64_t i = 0; i < tensor_count; ++i)
+    if (*steps[i] != counts[i]) return 0;
+  return 1;
+}
+
+int paceline_optim_count(float* const* steps, float* counts, const void* const* grads, uint64_t tensor_count) {
+  if (tensor_count > 0 && (steps == nullptr || counts == nullptr || grads == nullptr)) return PACELINE_EINVAL;
+  for (uint64_t i = 0; i < tensor_count; ++i)
+    if (grads[i] != nullptr) *steps[i] = counts[i] += 1.0F;
+  return PACELINE_OK;
 }
 
 int paceline_optim_device_table(const struct paceline_optim_group* groups, uint32_t group_count,

@@ -164,6 +164,8 @@ Layout::Layout(std::span<const Tensor> tensors_of_table) {
 
 std::string open(int device, const std::string& folder) { return kernel_set().open(device, folder); }
 
+std::string why_not_everywhere(const std::string& folder) { return kernel_set().why_not_everywhere(folder); }
+
 int make_image(std::span<const Group> groups, std::span<const Tensor> tensors, const Layout& layout, void* image) {
   if (const int wrong = check(groups, tensors, false); wrong != PACELINE_OK) return wrong;
   if (tensors.size() > 0xffffffffU) return PACELINE_EINVAL;

@@ -28,6 +28,9 @@ struct Layout {
 // Empty, or why there is nothing for this device. Remembered.
 std::string open(int device, const std::string& folder);
 
+// Empty, or why one of the driver's devices has no kernels.
+std::string why_not_everywhere(const std::string& folder);
+
 // `image` may be null, and has layout.sums bytes.
 int make_image(std::span<const Group> groups, std::span<const Tensor> tensors, const Layout& layout, void* image);
 

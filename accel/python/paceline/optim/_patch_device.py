@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's own optimizers on a GPU, in programs that do not know Paceline: the table of _device.py over the state that torch's step would have made. That
+keeps Adam's step counts in the host's memory; the kernels count in the device's, and both go on together."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import functools
+import weakref
+from typing import Any
+
+import torch
+
+from paceline.optim import _device, _torch_state
+from paceline.optim._device import Asked, Plan, functions
+from paceline.optim._native import Table, Tensor
+
+_plans: weakref.WeakKeyDictionary[Any, _Counting] = weakref.WeakKeyDictionary()
+
+
+class _Counting(Plan):
+    """A plan whose steps are counted in the host's memory too."""
+
+    def __init__(self, optimizer: Any, device: torch.device, found: list[tuple[dict[str, Any], Tensor]]) -> None:
+        super().__init__(device, lambda table, group: _torch_state.add_group(optimizer, table, group))
+        counts = [float(optimizer.state[p].get("step", 0)) for _, p in found] if _torch_state.is_adam(optimizer) else []
+        self._counts = (ctypes.c_float * len(counts))(*counts)
+        self._counts_there = torch.tensor(counts, dtype=torch.float32).to(device)
+        self._counters = iter(self._counts_there.unbind())
+
+    def add_row(self, optimizer: Any, table: Table, group: dict[str, Any], parameter: Tensor) -> None:
+        made: list[_torch_state.Made] = []
+        _torch_state.add(optimizer, table, group, parameter, made, next(self._counters, None))
+        # Before the table is sealed, which is of the state. Should the launch be refused: without dampening a buffer of zeros is as good as none.
+        _torch_state.keep(optimizer, made)
+
+    def seal(self, optimizer: Any) -> None:
+        super().seal(optimizer)
+        counted = self.written if len(self._counts) else []
+        self._steps = array.array("Q", [optimizer.state[parameter]["step"].data_ptr() for parameter in counted])
+
+    def fits(self, optimizer: Any) -> bool:
+        if not super().fits(optimizer):
+            return False
+        return functions().counts_are(self._steps.buffer_info()[0], self._counts, len(self._steps)) == 1
+
+    def count(self) -> None:
+        """After a step: what had a gradient has one more."""
+        functions().count(self._steps.buffer_info()[0], self._counts, self.call.grads, len(self._steps))
+
+
+def step(optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:
+    """Why the step is torch's; empty where it was made. `found`: parameters that have a gradient, and their groups."""
+    if _device.is_capturing():
+        return "a CUDA graph is being captured"
+    why = next(filter(None, map(_why_not_group, optimizer.param_groups)), "")
+    if why:
+        return why
+    plan = _plans.get(optimizer)
+    grads = plan.gradients() if plan is not None and plan.fits(optimizer) else None
+    if plan is not None and grads is not None:
+        plan.step_with(optimizer, grads, Asked())
+        plan.count()
+        return ""
+    _plans.pop(optimizer, None)
+    device = found[0][1].device
+    why = _device.why_unavailable(_device.index_of(device))
+    why = why or next(filter(None, (_why_not(optimizer, group, p, device) for group, p in found)), "")
+    if why:
+        return why
+    plan = _Counting(optimizer, device, found)
+    _device.fill(plan, optimizer, functools.partial(plan.add_row, optimizer))
+    grads = plan.gradients()
+    assert grads is not None
+    plan.step_with(optimizer, grads, Asked())
+    plan.count()
+    _plans[optimizer] = plan
+    return ""
+
+
+def _why_not_group(group: dict[str, Any]) -> str:
+    return _torch_state.why_not_group(group) or ("dampening on a GPU" if group.get("dampening") else "")
+
+
+def _why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor, device: torch.device) -> str:
+    if parameter.device != device:
+        return "parameters on several devices"
+    return _torch_state.why_not(optimizer, group, parameter, device.type)

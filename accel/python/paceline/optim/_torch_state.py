@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's own Adam, AdamW and SGD as the library sees them: which of their parameters it can update, and the state that their step would have made,
+under its keys, so that checkpoints and whoever takes over stay PyTorch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from paceline.optim import _native, _sharded
+from paceline.optim._native import Table, Tensor
+from paceline.optim._torch_like import adam_group, sgd_group
+
+_KEEPS_AN_EMPTY_BUFFER = int(torch.__version__.split(".")[0]) < 2  # SGD without momentum
+
+# A parameter and its first momentum buffer, for keep(). On the CPU not before the step was made: a buffer that exists is no first one any more,
+# also for torch's step.
+Made = tuple[Tensor, Tensor]
+
+
+def is_adam(optimizer: Any) -> bool:
+    return isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
+
+
+def why_not_group(group: dict[str, Any]) -> str:
+    """Empty where no option of the group asks for torch's own code."""
+    for option in ("capturable", "differentiable"):
+        if group.get(option):
+            return f"{option}=True"
+    if group.get("fused"):
+        return "fused=True asks for PyTorch's own single pass"
+    if isinstance(group["lr"], Tensor) or isinstance(group["weight_decay"], Tensor):
+        return "lr or weight_decay is a tensor"
+    return ""
+
+
+def why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor, device_type: str) -> str:
+    """Empty where the library can update this parameter on a device of this type; else why torch has to."""
+    grad = parameter.grad
+    why = why_not_group(group)
+    if why:
+        return why
+    if grad.layout is not torch.strided:
+        return f"gradients of layout {grad.layout}"
+    why = _native.why_not(parameter, grad, device_type)
+    if why:
+        return why
+    if parameter.dtype is not torch.float32:
+        return f"{str(parameter.dtype)[6:]} parameters, whose state PyTorch keeps in that type"
+    if not _native.is_dense(_sharded.local(parameter.detach())):
+        return "a parameter with gaps in its memory"
+    state = optimizer.state.get(parameter)
+    if not state:
+        return "" if torch.get_default_dtype() is torch.float32 else "torch's default dtype is not float32"
+    return _why_not_state(optimizer, group, parameter, state)
+
+
+def _why_not_state(optimizer: Any, group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) -> str:
+    if is_adam(optimizer):
+        step = state.get("step")
+        if not isinstance(step, Tensor) or step.dtype is not torch.float32 or step.device.type != "cpu":
+            return "a step count that is no float32 tensor on the CPU"
+        names = ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if group["amsgrad"] else [])
+    else:
+        names = ["momentum_buffer"] if group["momentum"] and state.get("momentum_buffer") is not None else []
+    for name in names:
+        value = state.get(name)
+        if not isinstance(value, Tensor) or value.dtype is not torch.float32 or not _lies_as(parameter, value):
+            return f"{name} is not laid out as its parameter"
+    return ""
+
+
+def _lies_as(parameter: Tensor, value: Tensor) -> bool:
+    if _sharded.is_one(parameter) and _sharded.why_apart(parameter, value):
+        return False
+    here, other = _sharded.local(parameter.detach()), _sharded.local(value)
+    return other.device == here.device and _native.alike(here, other)
+
+
+def add_group(optimizer: Any, table: Table, group: dict[str, Any]) -> None:
+    if is_adam(optimizer):
+        adam_group(table, group, group.get("decoupled_weight_decay", isinstance(optimizer, torch.optim.AdamW)))
+    else:
+        sgd_group(table, group)
+
+
+def _zeros(parameter: Tensor) -> Tensor:
+    return torch.zeros_like(parameter, memory_format=torch.preserve_format)
+
+
+def add(
+    optimizer: Any, table: Table, group: dict[str, Any], parameter: Tensor, made: list[Made], step: Tensor | None = None
+) -> None:
+    """A row of the table, with the state that torch's step would make. `step`: counts in the place of Adam's own."""
+    base = table.base_of(parameter)
+    flags = 0
+    values: list[Any] = [None, None, None]
+    if is_adam(optimizer):
+        state = optimizer.state[parameter]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"] = _zeros(parameter)
+            state["exp_avg_sq"] = _zeros(parameter)
+            if group["amsgrad"]:
+                state["max_exp_avg_sq"] = _zeros(parameter)
+        values = [state["exp_avg"], state["exp_avg_sq"], state["max_exp_avg_sq"] if group["amsgrad"] else None]
+        step = state["step"] if step is None else step
+    elif group["momentum"]:
+        values[0] = optimizer.state[parameter].get("momentum_buffer")
+        if values[0] is None:
+            flags, values[0] = _native.FIRST, _zeros(parameter)
+            made.append((parameter, values[0]))
+    elif _KEEPS_AN_EMPTY_BUFFER:
+        optimizer.state[parameter].setdefault("momentum_buffer", None)
+    first, second, third = (None if value is None else _sharded.local(value) for value in values)
+    table.add(parameter, base, parameter.grad, (first, second, third), step=step, flags=flags)
+
+
+def keep(optimizer: Any, made: list[Made]) -> None:
+    for parameter, buffer in made:
+        optimizer.state[parameter]["momentum_buffer"] = buffer

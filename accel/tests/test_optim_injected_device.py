@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's own optimizers on a GPU in unmodified programs, without one: the driver is a fake one that runs the kernels' own source, and tensors that are
+taken for a GPU's lie on the CPU. The same optimizers updated by the library on the CPU are the oracle, to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from programs import Train
+
+NEW = int(torch.__version__.split(".")[0]) >= 2
+BEGIN = """
+import copy, ctypes, paceline
+fake = ctypes.CDLL(os.environ["FAKE"], mode=ctypes.RTLD_GLOBAL)
+fake.fake_cuda_log.restype = ctypes.c_char_p
+from paceline.optim import _device, _report
+_device.stream_of, _device.is_capturing = (lambda device: 77), (lambda: False)
+torch.set_num_threads(1)
+
+def on_gpu(yes):
+    _device.KIND = "cpu" if yes else "cuda"
+
+def launches():
+    lines = [line.split()[1] for line in fake.fake_cuda_log().decode().splitlines() if line.startswith("cuLaunch")]
+    fake.fake_cuda_forget()
+    return lines
+
+def leaves():
+    torch.manual_seed(4)
+    made = [torch.randn(shape) for shape in [(61, 37), (9001,), (0, 5), (), (3, 1)]]
+    made.append(torch.randn(2, 3, 5, 7).to(memory_format=torch.channels_last))
+    return [tensor.requires_grad_() for tensor in made]
+
+def give(params, seed):
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in params:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+def compare(one, other):
+    for p, q in zip(one.param_groups[0]["params"], other.param_groups[0]["params"]):
+        assert torch.equal(p, q), (p - q).abs().max()
+        a, b = one.state.get(p, {}), other.state.get(q, {})
+        assert list(a) == list(b), (list(a), list(b))
+        for key, value in a.items():
+            assert value is b[key] or (torch.equal(value, b[key]) and value.dtype is b[key].dtype), key
+
+def both(one, other, number, between=None):
+    for optimizer in (one, other):
+        params = optimizer.param_groups[0]["params"]
+        on_gpu(optimizer is one)
+        give(params, number)
+        if between:
+            between(params, optimizer)
+        optimizer.step()
+    compare(one, other)
+
+def told(optimizer):
+    return _report.outcome_of(optimizer).told()["text"]
+
+ADAMW = (torch.optim.AdamW, {"amsgrad": True})
+MOMENTUM = (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1})
+KINDS = [ADAMW, (torch.optim.Adam, {"weight_decay": 0.1}), (torch.optim.SGD, {"lr": 0.1}), MOMENTUM]
+"""
+
+
+@pytest.fixture
+def on_fake(train_by_fork: Train, fake_device: dict[str, str]) -> Train:
+    def run(program: str, ranks: int = 1, **extra: str) -> None:
+        environment = {**fake_device, "PACELINE_OPTIMIZER": "Auto", "OMP_NUM_THREADS": "1", **extra}
+        result = train_by_fork(BEGIN + program, ranks=ranks, **environment)
+        assert result.code == 0, result.output
+        assert result.output.count("reached the end") == ranks, result.output
+
+    return run  # type: ignore[return-value]
+
+
+def test_every_optimizer_is_the_cpus_to_the_bit(on_fake: Train) -> None:
+    on_fake("""
+for kind, options in KINDS:
+    one, other = kind(leaves(), **options), kind(leaves(), **options)
+    assert type(one) is kind
+    schedules = [torch.optim.lr_scheduler.StepLR(optimizer, 2) for optimizer in (one, other)]
+    for number in range(5):
+        both(one, other, number)
+        assert launches() == ["paceline_optim_update"], number
+        for schedule in schedules:
+            schedule.step()
+    assert told(one) == "6 tensors fused on the GPU, class Reordered", told(one)
+    assert told(other) == "6 tensors fused on the CPU, class Reordered", told(other)
+print("reached the end")
+""")
+
+
+def test_what_the_program_changes_counts(on_fake: Train) -> None:
+    on_fake("""
+def replace(params, optimizer):
+    optimizer.state[params[1]]["exp_avg"] = torch.ones(9001)
+
+def reload(params, optimizer):
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+def count(params, optimizer):
+    optimizer.state[params[0]]["step"].fill_(7.0)
+
+def move(params, optimizer):
+    params[0].data = params[0].data.clone()
+    params[0].grad = params[0].grad.clone()
+
+def fewer(params, optimizer):
+    params[1].grad = None
+
+one, other = torch.optim.Adam(leaves()), torch.optim.Adam(leaves())
+for number, change in enumerate([None, fewer, replace, reload, count, move, None]):
+    both(one, other, number, change)
+    assert len(launches()) == 1, change
+first, second = one.param_groups[0]["params"][:2]
+assert float(one.state[first]["step"]) == 10 and float(one.state[second]["step"]) == 6
+
+# One that gets its first gradient late.
+one, other = torch.optim.SGD(leaves(), lr=0.1, momentum=0.9), torch.optim.SGD(leaves(), lr=0.1, momentum=0.9)
+for number in range(4):
+    both(one, other, number, fewer if number < 2 else None)
+    assert len(launches()) == 1
+print("reached the end")
+""")
+
+
+def test_a_checkpoint_goes_to_torch_and_back(on_fake: Train) -> None:
+    on_fake("""
+from paceline.optim import _patch
+for kind, options in KINDS:
+    on_gpu(True)
+    one, theirs = kind(leaves(), **options), kind(leaves(), **options)
+    for number in range(6):
+        if number == 4:
+            theirs.load_state_dict(copy.deepcopy(one.state_dict()))
+        for optimizer in (one, theirs):
+            _device.is_capturing = lambda: optimizer is theirs  # then torch steps
+            params = optimizer.param_groups[0]["params"]
+            give(params, number)
+            optimizer.step()
+        assert len(launches()) == 1
+        for p, q in zip(one.param_groups[0]["params"], theirs.param_groups[0]["params"]):
+            assert torch.allclose(p, q, rtol=1e-5, atol=1e-6)
+        assert one.state_dict()["param_groups"] == theirs.state_dict()["param_groups"]
+    assert "a CUDA graph is being captured" in told(theirs), told(theirs)
+    _device.is_capturing = lambda: False
+    give(theirs.param_groups[0]["params"], 6)
+    theirs.step()
+    assert len(launches()) == 1
+print("reached the end")
+""")
+
+
+def test_what_asks_for_torchs_own_code_gets_it(on_fake: Train) -> None:
+    on_fake(
+        """
+on_gpu(True)
+halves = [torch.ones(3, dtype=torch.bfloat16, requires_grad=True)]
+cases = [
+    (torch.optim.SGD(leaves(), lr=0.1, momentum=0.9, dampening=0.5), "dampening on a GPU"),
+    (torch.optim.SGD(halves, lr=0.1), "bfloat16 parameters"),
+]
+"""
+        + (
+            """
+cases += [
+    (torch.optim.AdamW(leaves(), fused=True), "fused=True asks for PyTorch's own"),
+    (torch.optim.AdamW(leaves(), lr=torch.tensor(0.1)), "lr or weight_decay is a tensor"),
+]
+"""
+            if NEW
+            else ""
+        )
+        + """
+for optimizer, why in cases:
+    params = optimizer.param_groups[0]["params"]
+    for number in range(2):
+        before = [parameter.detach().clone() for parameter in params]
+        for parameter in params:
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        assert not any(a.numel() and torch.equal(a, b) for a, b in zip(before, params))
+    assert why in told(optimizer), told(optimizer)
+assert launches() == []
+# An option that is switched on later.
+optimizer = torch.optim.SGD(leaves(), lr=0.1, momentum=0.9)
+for dampening in (0, 0.5, 0):
+    optimizer.param_groups[0]["dampening"] = dampening
+    give(optimizer.param_groups[0]["params"], 1)
+    optimizer.step()
+    assert len(launches()) == (dampening == 0)
+print("reached the end")
+"""
+    )
+
+
+def test_a_refused_launch_leaves_the_step_to_torch(on_fake: Train) -> None:
+    on_fake("""
+for kind, options in (ADAMW, MOMENTUM):
+    for failing in (0, 2):
+        one, theirs = kind(leaves(), **options), kind(leaves(), **options)
+        for number in range(4):
+            for optimizer in (one, theirs):
+                on_gpu(True)
+                _device.is_capturing = lambda: optimizer is theirs
+                fake.fake_cuda_set(b"cuLaunchKernel", 1 if number == failing else 0)
+                give(optimizer.param_groups[0]["params"], number)
+                optimizer.step()
+        for p, q in zip(one.param_groups[0]["params"], theirs.param_groups[0]["params"]):
+            assert torch.allclose(p, q, rtol=1e-5, atol=1e-6), (kind, failing)
+            for key, value in theirs.state[q].items():
+                assert torch.allclose(value, one.state[p][key], rtol=1e-5, atol=1e-6), (kind, failing, key)
+print("reached the end")
+""")
+
+
+RANKS = """
+torch.cuda.is_initialized = lambda: True
+if os.environ["RANK"] == os.environ.get("WITHOUT"):
+    os.environ["PACELINE_KERNELS"] = "/nowhere"
+dist.init_process_group("gloo")
+on_gpu(True)
+optimizer = torch.optim.AdamW(leaves())
+give(optimizer.param_groups[0]["params"], 1)
+optimizer.step()
+expected = "the ranks have not all found kernels" if "WITHOUT" in os.environ else "6 tensors fused on the GPU"
+assert expected in told(optimizer), told(optimizer)
+on_gpu(False)
+give(optimizer.param_groups[0]["params"], 2)
+optimizer.step()
+assert "6 tensors fused on the CPU" in told(optimizer), told(optimizer)
+print("reached the end")
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_agree_on_their_gpus(on_fake: Train) -> None:
+    on_fake(RANKS, ranks=2)
+
+
+def test_one_rank_without_kernels_leaves_the_gpus_to_torch_on_all(on_fake: Train) -> None:
+    on_fake(RANKS, ranks=2, WITHOUT="1")
+
+
+def test_without_a_module_everything_stays_torchs(on_fake: Train, tmp_path: Path) -> None:
+    on_fake(
+        """
+on_gpu(True)
+optimizer = torch.optim.AdamW(leaves())
+give(optimizer.param_groups[0]["params"], 1)
+optimizer.step()
+assert "6 by PyTorch (no module in" in told(optimizer), told(optimizer)
+assert launches() == []
+print("reached the end")
+""",
+        PACELINE_KERNELS=str(tmp_path / "empty"),
+    )
