@@ -10,22 +10,14 @@
 #include <limits>
 #include <vector>
 
+#include "coding_formulas.hpp"
 #include "kernels.hpp"
 
 namespace paceline::comm {
 namespace {
 
-constexpr std::size_t kBlock = 1024;     // values of a half, and of 1-bit, at a time
-constexpr std::size_t kInt8Block = 256;  // values with one scale
-constexpr std::size_t kPairBytes = 8;    // index and value
-constexpr float kMostF16 = 65504.0F;
-constexpr float kMostBf16 = 3.38953139e38F;
-constexpr float kLeastScaled = 1e-30F;   // below, a scale would lose its own bits: it all stays in the rest
-constexpr float kRounder = 12582912.0F;  // 1.5 * 2^23: adding and taking it off again rounds to nearest, ties to even
-constexpr std::uint32_t kNotSign = 0x7fffffffU;
-constexpr std::uint32_t kInfinite = 0x7f800000U;
-
-std::uint32_t size_bits(float value) { return std::bit_cast<std::uint32_t>(value) & kNotSign; }
+constexpr std::size_t kBlock = 1024;   // values of a half at a time
+constexpr std::size_t kPairBytes = 8;  // index and value
 
 void put(std::byte* at, const auto& value) { std::memcpy(at, &value, sizeof value); }
 template <typename T>
@@ -54,13 +46,12 @@ void encode_halves(bool brain, const float* values, float* rest, std::byte* code
     const std::size_t n = std::min<std::uint64_t>(kBlock, count - at);
     for (std::size_t i = 0; i < n; ++i) {
       wanted[i] = values[at + i] + rest[at + i];
-      const float near = std::min(most, std::max(-most, wanted[i]));
-      cut[i] = size_bits(wanted[i]) >= kInfinite ? wanted[i] : near;
+      cut[i] = cut_to(most, wanted[i]);
     }
     narrow(cut.data(), halves.data(), static_cast<std::int64_t>(n));
     std::memcpy(coded + at * 2, halves.data(), n * 2);
     widen(halves.data(), cut.data(), static_cast<std::int64_t>(n));
-    for (std::size_t i = 0; i < n; ++i) rest[at + i] = size_bits(wanted[i]) >= kInfinite ? 0.0F : wanted[i] - cut[i];
+    for (std::size_t i = 0; i < n; ++i) rest[at + i] = left_of(wanted[i], cut[i]);
   }
 }
 
@@ -81,21 +72,15 @@ void encode_int8(const float* values, float* rest, std::byte* coded, std::uint64
   for (std::uint64_t at = 0; at < count; at += kInt8Block) {
     const std::size_t n = std::min<std::uint64_t>(kInt8Block, count - at);
     for (std::size_t i = 0; i < n; ++i) wanted[i] = values[at + i] + rest[at + i];
-    const std::uint32_t most = largest(wanted.data(), n);
-    const float size = std::bit_cast<float>(most);
-    float scale = size / 127.0F;
-    if (most >= kInfinite) scale = std::numeric_limits<float>::quiet_NaN();
-    if (size < kLeastScaled) scale = 0.0F;
-    const float factor = most >= kInfinite || size < kLeastScaled ? 0.0F : 127.0F / size;
+    const Int8Scale by = int8_scale(largest(wanted.data(), n));
     for (std::size_t i = 0; i < n; ++i) {
-      // A block that is not finite says 1 * NaN.
-      const float rounded = (wanted[i] * factor + kRounder) - kRounder;
-      small[i] = most >= kInfinite ? std::int8_t{1} : static_cast<std::int8_t>(static_cast<std::int32_t>(rounded));
-      rest[at + i] = most >= kInfinite ? 0.0F : wanted[i] - static_cast<float>(small[i]) * scale;
+      const int one = int8_of(wanted[i], by);
+      small[i] = static_cast<std::int8_t>(one);
+      rest[at + i] = int8_left(wanted[i], one, by);
     }
-    put(coded, scale);
-    std::memcpy(coded + sizeof scale, small.data(), n);
-    coded += sizeof scale + n;
+    put(coded, by.scale);
+    std::memcpy(coded + sizeof by.scale, small.data(), n);
+    coded += sizeof by.scale + n;
   }
 }
 
@@ -105,7 +90,7 @@ void decode_int8(const std::byte* coded, float* values, std::uint64_t count) {
     const std::size_t n = std::min<std::uint64_t>(kInt8Block, count - at);
     const auto scale = get<float>(coded);
     std::memcpy(small.data(), coded + sizeof scale, n);
-    for (std::size_t i = 0; i < n; ++i) values[at + i] = static_cast<float>(small[i]) * scale;
+    for (std::size_t i = 0; i < n; ++i) values[at + i] = int8_value(small[i], scale);
     coded += sizeof scale + n;
   }
 }
@@ -160,24 +145,36 @@ void add_top(std::uint32_t keep, const std::byte* coded, float* values, std::uin
   }
 }
 
-void encode_signs(const float* values, float* rest, std::byte* coded, std::uint64_t count) {
-  std::array<std::uint8_t, kBlock / 8> signs;
-  for (std::uint64_t at = 0; at < count; at += kBlock) {
-    const std::size_t n = std::min<std::uint64_t>(kBlock, count - at);
-    double sum = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-      rest[at + i] += values[at + i];
-      sum += std::fabs(rest[at + i]);
+// Of a block, in the order that coding_formulas.hpp says.
+double sum_of_sizes(const float* values, std::size_t count) {
+  double sum = 0;
+  for (std::size_t at = 0; at < count; at += kSignGroup) {
+    std::array<double, kSignLanes> lanes{};
+    const std::size_t end = std::min<std::size_t>(count, at + kSignGroup);
+    for (std::size_t begin = at; begin < end; begin += kSignLanes) {
+      const std::size_t n = std::min<std::size_t>(kSignLanes, end - begin);
+      for (std::size_t lane = 0; lane < n; ++lane) lanes[lane] += std::fabs(values[begin + lane]);
     }
-    const auto scale = static_cast<float>(sum / static_cast<double>(n));
-    const bool finite = size_bits(scale) < kInfinite;
+    for (std::size_t half = kSignLanes / 2; half > 0; half /= 2)
+      for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    sum += lanes[0];
+  }
+  return sum;
+}
+
+void encode_signs(const float* values, float* rest, std::byte* coded, std::uint64_t count) {
+  std::array<std::uint8_t, kSignBlock / 8> signs;
+  for (std::uint64_t at = 0; at < count; at += kSignBlock) {
+    const std::size_t n = std::min<std::uint64_t>(kSignBlock, count - at);
+    for (std::size_t i = 0; i < n; ++i) rest[at + i] += values[at + i];
+    const float scale = sign_scale(sum_of_sizes(rest + at, n), static_cast<int>(n));
     signs.fill(0);
     for (std::size_t i = 0; i < n; ++i) {
-      const bool negative = std::signbit(rest[at + i]);
-      signs[i / 8] = static_cast<std::uint8_t>(signs[i / 8] | (negative ? 1U << (i % 8) : 0U));
-      rest[at + i] = finite ? rest[at + i] - (negative ? -scale : scale) : 0.0F;
+      const unsigned bit = is_negative(rest[at + i]) ? 1U << (i % 8) : 0U;
+      signs[i / 8] = static_cast<std::uint8_t>(signs[i / 8] | bit);
+      rest[at + i] = sign_left(rest[at + i], scale);
     }
-    put(coded, finite ? scale : std::numeric_limits<float>::quiet_NaN());
+    put(coded, scale);
     const std::size_t bytes = (n + 7) / 8;
     std::memcpy(coded + sizeof scale, signs.data(), bytes);
     coded += sizeof scale + bytes;
@@ -185,12 +182,12 @@ void encode_signs(const float* values, float* rest, std::byte* coded, std::uint6
 }
 
 void add_signs(const std::byte* coded, float* values, std::uint64_t count) {
-  for (std::uint64_t at = 0; at < count; at += kBlock) {
-    const std::size_t n = std::min<std::uint64_t>(kBlock, count - at);
+  for (std::uint64_t at = 0; at < count; at += kSignBlock) {
+    const std::size_t n = std::min<std::uint64_t>(kSignBlock, count - at);
     const auto scale = get<float>(coded);
     coded += sizeof scale;
     for (std::size_t i = 0; i < n; ++i)
-      values[at + i] += (static_cast<unsigned>(coded[i / 8]) >> (i % 8) & 1U) != 0 ? -scale : scale;
+      values[at + i] += sign_value((static_cast<unsigned>(coded[i / 8]) >> (i % 8) & 1U) != 0, scale);
     coded += (n + 7) / 8;
   }
 }
@@ -224,7 +221,7 @@ std::size_t coded_bytes(const Coding& coding, std::uint64_t count) {
     case Codec::kInt8: return count + (count + kInt8Block - 1) / kInt8Block * sizeof(float);
     case Codec::kTopK:
     case Codec::kDgc: return count == 0 ? 0 : kept(coding.keep, count) * kPairBytes;
-    case Codec::kOneBit: return (count + 7) / 8 + (count + kBlock - 1) / kBlock * sizeof(float);
+    case Codec::kOneBit: return (count + 7) / 8 + (count + kSignBlock - 1) / kSignBlock * sizeof(float);
     case Codec::kNone: break;
   }
   return count * sizeof(float);

@@ -13,12 +13,14 @@
 
 #include "cuda_shim.hpp"
 // After what they are compiled with.
+#include "../../src/comm/coding_device/coding.cu"
 #include "../../src/optim/device/optim.cu"
 
 #define FAKE extern "C" __attribute__((visibility("default")))
 
 namespace {
 
+namespace coding = paceline::comm::coding_device;
 namespace optim = paceline::optim::device;
 
 struct State {
@@ -54,7 +56,13 @@ constexpr Named named(const char* name) {
   return {name, [](const void* parameter) { kernel(*static_cast<const Parameter*>(parameter)); }};
 }
 
-const Named kKernels[] = {named<optim::Launch, optim::paceline_optim_norm>("paceline_optim_norm"),
+const Named kKernels[] = {named<coding::Launch, coding::paceline_coding_encode_halves>("paceline_coding_encode_halves"),
+                          named<coding::Launch, coding::paceline_coding_encode_int8>("paceline_coding_encode_int8"),
+                          named<coding::Launch, coding::paceline_coding_encode_signs>("paceline_coding_encode_signs"),
+                          named<coding::Launch, coding::paceline_coding_decode_halves>("paceline_coding_decode_halves"),
+                          named<coding::Launch, coding::paceline_coding_decode_int8>("paceline_coding_decode_int8"),
+                          named<coding::Launch, coding::paceline_coding_decode_signs>("paceline_coding_decode_signs"),
+                          named<optim::Launch, optim::paceline_optim_norm>("paceline_optim_norm"),
                           named<optim::Launch, optim::paceline_optim_layers>("paceline_optim_layers"),
                           named<optim::Launch, optim::paceline_optim_update>("paceline_optim_update")};
 
