@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of DistributedDataParallel by way of hosts over NCCL's groups, against PyTorch's own: four ranks on one GPU that believe themselves on hosts of
-two. NCCL takes a second rank on a device where each has an NCCL_HOSTID of its own, and goes over sockets of loopback then: that shows what is right and says
+two, compressed between them and not; and the codes' kernels against the CPU's bytes, with their rates beside this device's copy rate. NCCL takes a second rank on a device where each has an NCCL_HOSTID of its own, and goes over sockets of loopback then: that shows what is right and says
 nothing of speed. Ends with 1 if a check failed.
 
     tests/gpu/comm_check.py [cpu]    cpu: the same over gloo, without batch norms, where there is no GPU"""
@@ -8,18 +8,20 @@ nothing of speed. Ends with 1 if a check failed.
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import socket
+import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from checks import Check, run
+from checks import Check, emit, run
 from paceline import comm
-from paceline.comm import _hierarchy
+from paceline.comm import _codes, _hierarchy
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -28,6 +30,8 @@ ON_CPU = sys.argv[1:2] == ["cpu"]
 DEVICE = torch.device("cpu" if ON_CPU else "cuda:0")
 checks: list[Check] = []
 by_name: dict[str, Callable[[int], None]] = {}
+PAIRS = ("a", "a", "b", "b")  # the host of each rank
+KINDS = {"FP16": _codes.FP16, "BF16": _codes.BF16, "Int8": _codes.INT8, "OneBit": _codes.ONE_BIT}
 
 
 def in_ranks(names: list[str]) -> None:
@@ -48,12 +52,13 @@ def in_ranks(names: list[str]) -> None:
         for rank in range(RANKS)
     ]
     said = []
+    limit_s = LIMIT_S * len(names)
     for rank in ranks:
         try:
-            said.append(rank.communicate(timeout=LIMIT_S)[0])
+            said.append(rank.communicate(timeout=limit_s)[0])
         except subprocess.TimeoutExpired:
             rank.kill()
-            said.append(rank.communicate()[0] + f"\nkilled after {LIMIT_S} s")
+            said.append(rank.communicate()[0] + f"\nkilled after {limit_s} s")
     codes = [rank.returncode for rank in ranks]
     assert codes == [0] * RANKS, f"codes {codes}\n" + "\n".join(said)
 
@@ -79,14 +84,20 @@ def model_of() -> nn.Module:
     return nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(*layers, nn.Linear(513, 1)).to(DEVICE))
 
 
-def trained(rank: int, hook: bool, compression: str = "Disabled", **options: Any) -> torch.Tensor:
-    """The parameters after some steps, one of them accumulated; the same bits on all ranks."""
+def trained(
+    rank: int, hook: bool, compression: Any = "Disabled", hosts: Sequence[str] = PAIRS, delay: int = 0, **options: Any
+) -> torch.Tensor:
+    """The parameters after some steps, one of them accumulated; the same bits on all ranks. `compression`: a text, or what makes one of the optimizer.
+    `delay`: cycles that each layer waits on the device, as many times as the rank's number says."""
     devices = None if ON_CPU else [0]
     ddp = DistributedDataParallel(model_of(), device_ids=devices, bucket_cap_mb=1, **options)
-    if hook:
-        sums = comm.ddp_hook(ddp, compression=compression, host=f"host-{rank // 2}")
-        assert sums.shape() == "2,2", sums.plan()
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+    if hook:
+        how = compression(optimizer) if callable(compression) else compression
+        sums = comm.ddp_hook(ddp, compression=how, host=hosts[rank])
+        assert isinstance(sums, _hierarchy.Hierarchy), sums
+    for layer in ddp.module if delay else ():
+        layer.register_full_backward_hook(lambda *_: torch.cuda._sleep(delay * rank))
     generator = torch.Generator().manual_seed(rank)
     for step in range(STEPS):
         batches = [torch.randn(32, 64, generator=generator).to(DEVICE) for _ in range(2)]
@@ -112,6 +123,27 @@ def gradients_by_way_of_hosts_are_pytorchs(rank: int) -> None:
 
 
 @all_ranks
+def hosts_of_different_sizes_are_pytorchs(rank: int) -> None:
+    ours, theirs = trained(rank, True, hosts=("a", "b", "b", "b")), trained(rank, False)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@all_ranks
+def every_compression_is_the_same_on_all_ranks_and_near(rank: int) -> None:
+    exact = trained(rank, False)
+    for compression, allowed in (
+        ("Int8", 1e-3),
+        ("TopK:ratio=0.5", 2e-2),
+        ("PowerSGD:rank=2,start=2", 2e-2),
+        (comm.OneBit, 5e-2),
+    ):
+        lossy = trained(rank, True, compression)
+        assert not torch.equal(lossy, exact), f"{compression}: nothing was compressed"
+        worst = float((lossy - exact).abs().max())
+        assert worst < allowed, f"{compression}: {worst} away, allowed is {allowed}"
+
+
+@all_ranks
 def halves_between_hosts_are_near(rank: int) -> None:
     exact = trained(rank, False)
     for compression, bits in (("FP16", 11), ("BF16", 8)):
@@ -125,13 +157,126 @@ if not ON_CPU:
     @all_ranks
     def the_host_waits_in_no_backward(rank: int) -> None:
         """PyTorch raises where the host would wait for the device."""
-        ddp = DistributedDataParallel(nn.Sequential(nn.Linear(64, 512), nn.Linear(512, 512)).to(DEVICE), device_ids=[0])
-        comm.ddp_hook(ddp, compression="FP16", host=f"host-{rank // 2}")
         batch = torch.randn(32, 64, device=DEVICE)
-        for step in range(STEPS):
-            torch.cuda.set_sync_debug_mode("error" if step > 2 else "default")
-            ddp(batch).sum().backward()
-        torch.cuda.set_sync_debug_mode("default")
+        for compression in ("FP16", "Int8", "TopK:ratio=0.1", "PowerSGD:rank=2,start=2", "DGC", "OneBit"):
+            model = nn.Sequential(nn.Linear(64, 512), nn.Linear(512, 512)).to(DEVICE)
+            ddp = DistributedDataParallel(model, device_ids=[0])
+            how: Any = compression
+            if compression in ("DGC", "OneBit"):
+                momentum = 0.9 if compression == "DGC" else 0.0
+                optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=momentum)
+                how = comm.DGC(optimizer, clip=1.0) if compression == "DGC" else comm.OneBit(optimizer)
+            comm.ddp_hook(ddp, compression=how, host=PAIRS[rank])
+            for step in range(STEPS):
+                torch.cuda.set_sync_debug_mode("error" if step > 2 else "default")
+                ddp(batch).sum().backward()
+            torch.cuda.set_sync_debug_mode("default")
+
+    @all_ranks
+    def ranks_that_come_at_other_times_are_pytorchs(rank: int) -> None:
+        """So that batch norms' collectives and gradients' are under way beside each other in every order."""
+        theirs = trained(rank, False)
+        for delay in (10_000, 1_000_000):
+            ours = trained(rank, True, delay=delay)
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+    @all_ranks
+    def a_captured_step_is_a_step(rank: int) -> None:
+        """Replayed, against the same steps as always: rests go on in a graph too."""
+        for compression in ("Disabled", "Int8", "PowerSGD:rank=2,start=2"):
+            steps, replays = (stepped(rank, compression, captured) for captured in (False, True))
+            torch.testing.assert_close(replays, steps, rtol=0, atol=0)
+
+    def check(function: Check) -> Check:
+        checks.append(function)
+        return function
+
+    @check
+    def kernels_make_the_cpus_codes_and_sums() -> None:
+        kernels, there = _codes.Codes(DEVICE), _codes.Codes(torch.device("cpu"))
+        assert not kernels.why_not_kernels, kernels.why_not_kernels
+        generator = torch.Generator().manual_seed(1)
+        for name, codec in KINDS.items():
+            for count in (1, 255, 1025, 100_003):
+                for arrays in (1, 3):
+                    values = torch.randn(arrays * count, generator=generator)
+                    values[: count // 4] *= 1e5
+                    late = torch.randn(arrays * count, generator=generator) / 100
+                    said = []
+                    for way, device in ((kernels, DEVICE), (there, torch.device("cpu"))):
+                        rest = late.to(device, copy=True)
+                        codes = torch.zeros(arrays * _codes.bytes_of(codec, count), dtype=torch.uint8, device=device)
+                        way.encode(codec, values.to(device), rest, codes, arrays)
+                        out = torch.ones(count, device=device)
+                        way.decode(codec, codes, out, sources=arrays, onto=True)
+                        said.append([one.cpu() for one in (codes, rest, out)])
+                    for ours, theirs in zip(*said, strict=True):
+                        assert torch.equal(ours, theirs), f"{name}, {arrays} arrays of {count}"
+
+    @check
+    def rates_of_the_kernels_beside_a_copy() -> None:
+        """Printed, and no reason to fail: other work on the device would be."""
+        count = 1 << 27
+        kernels = _codes.Codes(DEVICE)
+        assert not kernels.why_not_kernels, kernels.why_not_kernels
+        values, rest = torch.randn(count, device=DEVICE), torch.zeros(count, device=DEVICE)
+        copy = 8 * count / seconds_of(lambda: rest.copy_(values))
+        for name, codec in KINDS.items():
+            size = _codes.bytes_of(codec, count)
+            codes = torch.zeros(size, dtype=torch.uint8, device=DEVICE)
+            rest.zero_()
+            encode = (12 * count + size) / seconds_of(functools.partial(kernels.encode, codec, values, rest, codes))
+            decode = (4 * count + size) / seconds_of(functools.partial(kernels.decode, codec, codes, rest))
+            row = {"codes": name, "copy_gb_s": round(copy / 1e9), "encode_of_copy": round(encode / copy, 2)}
+            emit({**row, "decode_of_copy": round(decode / copy, 2), "goal": 0.8})
+
+
+def stepped(rank: int, compression: str, captured: bool) -> torch.Tensor:
+    """The parameters after some steps, the last of which are replays of one that was captured."""
+    warm, number = 12, 18  # DistributedDataParallel asks for 11 before a capture
+    generator = torch.Generator().manual_seed(rank)
+    batches = [torch.randn(32, 64, generator=generator).to(DEVICE) for _ in range(number)]
+    given, graph, side = batches[0].clone(), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        torch.manual_seed(5)
+        model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 256)).to(DEVICE)
+        ddp = DistributedDataParallel(model, device_ids=[0])
+        comm.ddp_hook(ddp, compression=compression, host=PAIRS[rank])
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+
+        def one_step() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            ddp(given).pow(2).mean().backward()
+            optimizer.step()
+
+        for at, batch in enumerate(batches):
+            given.copy_(batch)
+            if not captured or at < warm:
+                one_step()
+                continue
+            if at == warm:
+                side.synchronize()
+                # NCCL's watchdog asks for events meanwhile, on a thread of its own.
+                with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                    one_step()
+            graph.replay()
+        side.synchronize()
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def seconds_of(work: Callable[[], Any]) -> float:
+    """On the device, the median of several."""
+    work()
+    times = []
+    for _ in range(9):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / 1e3)
+    return statistics.median(times)
 
 
 def one_rank(names: list[str]) -> None:

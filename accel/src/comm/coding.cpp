@@ -3,11 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <vector>
 
 #include "coding_formulas.hpp"

@@ -8,7 +8,8 @@
     OneBit(optimizer)       signs; asked for by the program alone, for SGD: under Adam's moments they mean something else
 
 A bucket is compressed once `start` passes have gone as they are, at least two: DistributedDataParallel rebuilds its buckets after the
-first. What is not float32, and buckets of less than 4096 values, go as they are.
+first. Buckets of less than 4096 values go as they are, and so does what is neither float32 nor in 16 bits. Of float16 and bfloat16 the sums and rests are float32;
+FP16 and BF16 leave them as they are.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 Wait = Callable[[], Any]
 
+HALVES = (torch.float16, torch.bfloat16)
 LEAST = 4096  # values of a bucket
 FIRST_START = 2
 MILLION = 1_000_000
@@ -140,13 +142,15 @@ class Compressor:
         self._before = 0  # passes of the run that was loaded
         self._passes = 0
         self._momentum = Momentum(how.momentum) if isinstance(how, Deep) else None
+        self._in_halves = isinstance(how, Codec) and how.name in ("FP16", "BF16")
         self._across = "," in communicator.shape()  # hosts; on one there is no wire to spare
         self.dropped = 0
 
     def takes(self, buffer: Tensor, passes: int) -> bool:
         self._passes = self._before + passes
         late = passes >= FIRST_START and self._before + passes >= self.how.start
-        return self._across and late and buffer.dtype is torch.float32 and buffer.numel() >= LEAST
+        fewer = buffer.dtype is torch.float32 or (buffer.dtype in HALVES and not self._in_halves)
+        return self._across and late and fewer and buffer.numel() >= LEAST
 
     def uncompressed(self, wait: Wait, bucket: Any, buffer: Tensor) -> Wait:
         """What else is to be done to a bucket that goes as it is."""
@@ -161,18 +165,28 @@ class Compressor:
             if known is not None:
                 self._drop(index, "the model's buckets are others now")
             known = self._buckets[index] = (shapes, self._make(index, shapes, buffer))
+        wide = buffer.float()  # itself, if it is
         if isinstance(self.how, Deep):
             self.how.check()
-            self.how.clipped(buffer, self.communicator.ranks)
-        return known[1].start(self.communicator, buffer, self._passes - self.how.start)
+            self.how.clipped(wide, self.communicator.ranks)
+        turn, wait = known[1].start(self.communicator, wide, self._passes - self.how.start)
+        if wide is buffer:
+            return turn, wait
+
+        def narrowed() -> None:
+            wait()
+            buffer.copy_(wide)
+
+        return turn, narrowed
 
     def _make(self, index: int, shapes: tuple[torch.Size, ...], buffer: Tensor) -> Rest | Power:
         made: Rest | Power
         if isinstance(self.how, PowerSGD):
-            made = Power(shapes, self.how.rank, self.how.seed + index, self.communicator.ranks)
+            made = Power(shapes, self.how.rank, self.how.seed + index, self.communicator.ranks, buffer.device)
         else:
             kept = 2 if isinstance(self.how, Deep) else 1
-            made = Rest(self.how, buffer.new_zeros(self.communicator.rest_count(buffer.numel()) * kept))
+            count = self.communicator.rest_count(buffer.numel()) * kept
+            made = Rest(self.how, buffer.new_zeros(count, dtype=torch.float32))
         loaded = self._loaded.pop(index, None)
         if loaded is not None:
             if [list(shape) for shape in shapes] == loaded["shapes"]:

@@ -48,10 +48,10 @@ def ddp_hook(
     first backward, and returns what its sums go over. All ranks of the model's process group call it, for their models in the same order.
 
     `compression` is lossy and off by default: "FP16", "BF16", "Int8", "TopK:ratio=0.01", "PowerSGD:rank=1", DGC(optimizer) or OneBit(optimizer);
-    on a GPU "FP16" or "BF16". `host` names the ranks that share memory; by default those of this machine and network namespace, on a GPU also NCCL_HOSTID.
+    PowerSGD on GPUs of one kind. `host` names the ranks that share memory; by default those of this machine and network namespace, on a GPU also NCCL_HOSTID.
 
-    On a GPU sums go inside a host, between hosts and inside again, over sub-groups of PyTorch's own that all ranks of the job make here: it takes several hosts
-    of as many ranks each, two or more. `plan` and `silence` are of the CPU's.
+    On a GPU sums go inside a host, between hosts and inside again, over sub-groups of PyTorch's own that all ranks of the model's group make here: it takes several hosts,
+    one of them with several ranks. `plan` and `silence` are of the CPU's.
 
     A ValueError says why a model cannot have it. A rank that is lost raises CommError out of backward on all others."""
     why = why_not(model)
@@ -77,18 +77,19 @@ def ddp_hook(
 def _by_hosts(model: Any, plan: str, how: Compression | None, host: str) -> Hierarchy:
     members, timeout = Members(model.process_group), timeout_of(model)
     why = f"plan is {plan!r}: on a GPU there is none to choose" if plan else ""
-    why = why or _hierarchy.why_not_coded(how) or _hierarchy.why_not_group(members)
-    card = Card(host or own_host(), str(how), True, why)
+    why = why or _hierarchy.why_not_group(members)
+    compression = _hierarchy.told(how, device_of(model))
+    card = Card(host or own_host(), compression, True, why)
     cards = exchange(members, members.next_name("hosts"), card, timeout)
     layout = Layout.of([one.host for one in cards])
     others = next((f"rank {rank}: {one.why}" for rank, one in enumerate(cards) if one.why), "")
     if len({one.compression for one in cards}) > 1:
-        others = others or f"compression is {how} here and another on some rank: say the same on all"
+        others = others or f"compression is {compression} here and another on some rank: say the same on all"
     why = why or others or layout.why_not()
     if why:
         raise ValueError(f"paceline.comm.ddp_hook: {why}")
     hierarchy = Hierarchy(members, layout, device_of(model), timeout)
-    hierarchy.prove()
+    hierarchy.prove(how is not None)
     return hierarchy
 
 

@@ -53,9 +53,9 @@ class Deep:
         """A rank's own share of a bucket, which has been divided by the number of ranks: its norm is clip / √ranks at most."""
         if self.clip:
             most = self.clip * ranks**-0.5 / ranks
-            norm = float(buffer.norm())
-            if norm > most:
-                buffer.mul_(most / norm)
+            # On a GPU the host does not wait to see the norm.
+            norm = buffer.norm()
+            buffer.mul_(torch.where(norm > most, most / norm, torch.ones_like(norm)))
 
 
 def DGC(optimizer: Any, ratio: float = 0.001, warmup: int = 0, clip: float = 0.0, start: int = 2) -> Deep:
@@ -102,11 +102,11 @@ class Momentum:
             wait()
             gathered = self._gathered.get(index)
             if gathered is None or gathered.shape != buffer.shape or gathered.dtype != buffer.dtype:
-                self._gathered[index] = buffer.clone()
+                gathered = self._gathered[index] = buffer.clone()
             else:
                 buffer.copy_(gathered.mul_(self._momentum).add_(buffer))
-                if not bool(torch.isfinite(gathered).all()):
-                    del self._gathered[index]
+            # A step that is not finite is not carried on.
+            gathered.masked_fill_(~torch.isfinite(gathered).all(), 0)
 
         return waited
 

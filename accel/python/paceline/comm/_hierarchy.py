@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums by way of hosts over PyTorch's own process groups, for gradients on GPUs in groups of NCCL: a reduce-scatter inside each host, an allreduce of
-each shard between the ranks that have the same place in their hosts, an allgather inside the host.
+"""Sums by way of hosts over PyTorch's own process groups, for gradients on GPUs in groups of NCCL: a reduce-scatter inside each host, a sum of
+each shard between the ranks that own it, one of each host (_across), an allgather inside the host. There are as many shards as the smallest host has ranks; in a larger host its first
+ranks own them, and it has a reduce and a broadcast of each shard instead.
 
 There is no communicator beside PyTorch's: a second one of NCCL in the same process can deadlock with it. The sub-groups are PyTorch's too, made once by
-all ranks in the same order, tried before the first backward, and used by all models. On a device everything goes onto one stream in the program's order, so our
-collectives never run beside each other, and the host waits for nothing: who waits for a sum has the current stream wait. On the CPU, where the tests
+all ranks of the model's group in the same order, tried before the first backward, and used by all models of that group. On a device everything goes onto one stream in the program's
+order, so our collectives never run beside each other, and the host waits for nothing: who waits for a sum has the current stream wait. On the CPU, where the tests
 are, PyTorch's calls wait themselves.
 
 What a collective fails with is PyTorch's own error, and its own timeout ends it.
@@ -12,6 +13,7 @@ What a collective fails with is PyTorch's own error, and its own timeout ends it
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from datetime import timedelta
 from typing import Any, Callable
@@ -19,15 +21,15 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
+from paceline.comm._across import Lane, grain_of
 from paceline.comm._communicator import CODECS
-from paceline.comm._compression import Codec, Compression
+from paceline.comm._compression import Compression, PowerSGD
 from paceline.comm._layout import Layout
 from paceline.comm._meeting import Members
 
 Tensor = torch.Tensor
 
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
-HALVES = {CODECS["FP16"]: torch.float16, CODECS["BF16"]: torch.bfloat16}
 
 
 def carries(model: Any) -> bool:
@@ -35,17 +37,24 @@ def carries(model: Any) -> bool:
     return any(parameter.is_cuda for parameter in model.module.parameters() if parameter.requires_grad)
 
 
-def why_not_coded(how: Compression | None) -> str:
-    """Empty where gradients on GPUs can be compressed so."""
-    if how is None or (isinstance(how, Codec) and CODECS.get(how.name) in HALVES):
-        return ""
-    return f"compression is {how}: on GPUs it must be FP16 or BF16"
+def told(how: Compression | None, device: torch.device) -> str:
+    """What must be the same on all ranks. PowerSGD makes its factors orthonormal by PyTorch's sums, whose order belongs to a kind of GPU."""
+    if isinstance(how, PowerSGD) and device.type == "cuda":
+        return f"{how} on {torch.cuda.get_device_name(device)}"
+    return str(how)
 
 
 def why_not_group(members: Members) -> str:
-    """Empty where sub-groups can be made: by all ranks of the job, and so for a group of all."""
-    if members.numbers != tuple(range(dist.get_world_size())):
-        return "a process group of some of the job's ranks, whose sub-groups all would have to make"
+    """Empty where this group's sub-groups can be made."""
+    if _has_all(members):
+        return ""
+    if "use_local_synchronization" not in inspect.signature(dist.new_group).parameters:
+        return "a process group of some of the job's ranks, whose sub-groups all of them would have to make with this PyTorch"
+    if getattr(dist.distributed_c10d._get_default_group(), "bound_device_id", None) is not None:
+        return (
+            "a process group of some of the job's ranks, whose sub-groups all of them would have to make, for "
+            "init_process_group was given a device_id"
+        )
     return ""
 
 
@@ -64,7 +73,7 @@ class Begun:
 
 
 class Hierarchy:
-    """To a model's gradients what a Communicator is. All ranks of the job make one, in the same order; `prove` comes next, and then sums, the same on all ranks.
+    """To a model's gradients what a Communicator is. All ranks of `members` make one, in the same order; `prove` comes next, and then sums, the same on all ranks.
 
     Arrays of less than `least` bytes go in `members`' group as they are."""
 
@@ -76,31 +85,52 @@ class Hierarchy:
         self._layout = layout
         self._device = device
         self._least = least
-        self._inside, self._across = _sub_groups(layout, device.type, timeout)
+        host = next(number for number, ranks in enumerate(layout.hosts) if self.rank in ranks)
+        self._owners = [members.numbers[rank] for rank, _ in zip(layout.hosts[host], layout.lanes)]
+        self._even = len(layout.hosts[host]) == len(layout.lanes)
+        self._place = layout.hosts[host].index(self.rank)
+        self._inside, across = _sub_groups(members, layout, device.type, timeout)
+        self._lane = None if across is None else Lane(across, len(layout.hosts), host, device)
         self._stream = _stream_of(device)
+        self._coded = False
         # Newer PyTorch warns of the older names.
         self._scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
         self._gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
-    def prove(self) -> None:
-        """A small sum of each kind, and a look at it: NCCL connects by it, which is no work for the middle of a backward."""
+    def prove(self, coded: bool) -> None:
+        """A small sum of each kind, and a look at it: NCCL connects by it, which is no work for the middle of a backward. `coded`: sums will be."""
+        self._coded = coded
         for count in (1, 4 * self.ranks + 1):
             ones = torch.ones(count, device=self._device)
-            if not bool((self._begin(ones, self._sum).wait() == self.ranks).all()):
-                raise RuntimeError(
-                    f"a sum of ones over groups of hosts {self._layout} is {float(ones[0])}, not {self.ranks}"
-                )
+            self._look_at(self._begin(ones, self._sum), 0.0)
+        if coded:
+            rest = torch.zeros(self.rest_count(ones.numel()), device=self._device)
+            self._look_at(self.allreduce_coded_start(torch.ones_like(ones), rest, CODECS["Int8"]), 0.01)
+
+    def _look_at(self, begun: Begun, tolerance: float) -> None:
+        worst = float((begun.wait() / self.ranks - 1).abs().max())
+        if not worst <= tolerance:
+            raise RuntimeError(
+                f"a sum of ones over groups of hosts {self._layout} is off by {worst:g} of {self.ranks}, allowed is {tolerance:g}"
+            )
 
     def shape(self) -> str:
         """How many ranks each host has: "4,4"."""
         return str(self._layout)
 
     def plan(self) -> str:
-        return f"algorithm=hierarchical hosts={self._layout} # over PyTorch's groups of {BACKENDS[self._device.type]}"
+        how = f"algorithm=hierarchical hosts={self._layout} # over PyTorch's groups of {BACKENDS[self._device.type]}"
+        if not self._coded or self._lane is None:
+            return how
+        why = self._lane.codes.why_not_kernels
+        return f"{how}, codes by " + (f"PyTorch's operators ({why})" if why else "the library's kernels")
 
     def rest_count(self, count: int) -> int:
-        """How many values `allreduce_coded_start` keeps here of what an array of `count` loses: a shard's."""
-        return -(-count // len(self._layout.hosts[0]))
+        """How many values `allreduce_coded_start` keeps here of what an array of `count` loses: a shard's, of who owns one."""
+        return 0 if self._lane is None else self._shard_of(count, grain_of(len(self._layout.hosts)))
+
+    def _shard_of(self, count: int, grain: int) -> int:
+        return -(-count // (len(self._layout.lanes) * grain)) * grain
 
     def allreduce(self, tensor: Tensor) -> Tensor:
         """The sum over all ranks, wherever the tensor is; waits for it."""
@@ -113,11 +143,15 @@ class Hierarchy:
         small = tensor.numel() * tensor.element_size() < self._least
         return self._begin(tensor, self._sum_in_group if small else self._sum)
 
-    def allreduce_coded_start(self, tensor: Tensor, rest: Tensor, codec: int, _keep: int = 0) -> Begun:
-        """`allreduce_start` of float32 in 16 bits between hosts. What is lost is added to the next: in `rest`, zeros at first, `rest_count` values
-        on the tensor's device."""
-        dtype = HALVES[codec]
-        return self._begin(tensor, lambda flat: self._sum(flat, lambda shard: self._cross_in(dtype, shard, rest)))
+    def allreduce_coded_start(self, tensor: Tensor, rest: Tensor, codec: int, keep: int = 0) -> Begun:
+        """`allreduce_start` of float32 in fewer bytes between hosts, by one of CODECS; `keep`: of a million values, with TopK and DGC, and DGC's momentum. What is
+        lost is added to the next: in `rest`, zeros at first, `rest_count` values on the tensor's device, of DGC twice as many."""
+
+        def cross(lane: Lane, shard: Tensor) -> None:
+            lane.add_coded(shard, rest, codec, keep)
+
+        grain = grain_of(len(self._layout.hosts))
+        return self._begin(tensor, lambda flat: self._sum(flat, cross, grain))
 
     # -- on the stream -------------------------------------------------------------------------------------------------
 
@@ -136,50 +170,61 @@ class Hierarchy:
     def _sum_in_group(self, flat: Tensor) -> None:
         dist.all_reduce(flat, group=self._group)
 
-    def _sum(self, flat: Tensor, cross: Callable[[Tensor], None] | None = None) -> None:
+    def _sum(self, flat: Tensor, cross: Callable[[Lane, Tensor], None] = Lane.add, grain: int = 1) -> None:
         count = flat.numel()
         if count == 0:
             return
-        shard = flat.new_empty(self.rest_count(count))
+        lanes = len(self._layout.lanes)
+        size = self._shard_of(count, grain)
         whole = flat
-        if shard.numel() * len(self._layout.hosts[0]) != count:
-            whole = flat.new_zeros(shard.numel() * len(self._layout.hosts[0]))
+        if size * lanes != count:
+            whole = flat.new_zeros(size * lanes)
             whole[:count].copy_(flat)
-        self._scatter(shard, whole, group=self._inside)
-        (cross or self._cross)(shard)
-        self._gather(whole, shard, group=self._inside)
+        if self._even:
+            shard = flat.new_empty(size)
+            self._scatter(shard, whole, group=self._inside)
+            assert self._lane is not None
+            cross(self._lane, shard)
+            self._gather(whole, shard, group=self._inside)
+        else:
+            shards = whole.view(lanes, size)
+            for shard, owner in zip(shards, self._owners):
+                dist.reduce(shard, owner, group=self._inside)
+            if self._lane is not None:
+                cross(self._lane, shards[self._place])
+            for shard, owner in zip(shards, self._owners):
+                dist.broadcast(shard, owner, group=self._inside)
         if whole is not flat:
             flat.copy_(whole[:count])
-
-    def _cross(self, shard: Tensor) -> None:
-        dist.all_reduce(shard, group=self._across)
-
-    def _cross_in(self, dtype: torch.dtype, shard: Tensor, rest: Tensor) -> None:
-        shard.add_(rest)
-        # A sum of finite values stays finite, with room for the roundings on its way; what is above comes later.
-        most = torch.finfo(dtype).max / (2 * len(self._layout.hosts))
-        sent = torch.where(shard.isinf(), shard, shard.clamp(-most, most)).to(dtype)
-        torch.sub(shard, sent, out=rest)
-        rest.masked_fill_(~rest.isfinite(), 0)
-        dist.all_reduce(sent, group=self._across)
-        shard.copy_(sent)
 
 
 _made: weakref.WeakKeyDictionary[Any, dict[Any, tuple[Any, Any]]] = weakref.WeakKeyDictionary()
 _streams: dict[torch.device, Any] = {}
 
 
-def _sub_groups(layout: Layout, kind: str, timeout: timedelta) -> tuple[Any, Any]:
-    """This rank's host and its lane; made where no model on such a device has made them yet."""
+def _has_all(members: Members) -> bool:
+    return members.numbers == tuple(range(dist.get_world_size()))
+
+
+def _sub_groups(members: Members, layout: Layout, kind: str, timeout: timedelta) -> tuple[Any, Any]:
+    """This rank's host, and its lane or None; made where no model of this group on such a device has made them yet."""
     made = _made.setdefault(dist.distributed_c10d._get_default_group(), {})
-    if (layout, kind) not in made:
+    key = (members.numbers, layout, kind)
+    if key not in made:
+        # By all ranks of the job, members or not; where the job has others too, who know nothing of it, by its members alone.
+        everyone = _has_all(members)
+        options = {} if everyone else {"use_local_synchronization": True}
         mine = []
-        # Each group is made by all ranks, its members or not.
         for several in (layout.hosts, layout.lanes):
-            groups = [dist.new_group(list(ranks), timeout=timeout, backend=BACKENDS[kind]) for ranks in several]
-            mine.append(next(group for group, ranks in zip(groups, several) if dist.get_rank() in ranks))
-        made[layout, kind] = (mine[0], mine[1])
-    return made[layout, kind]
+            own = None
+            for ranks in several:
+                if everyone or members.rank in ranks:
+                    numbers = [members.numbers[rank] for rank in ranks]
+                    group = dist.new_group(numbers, timeout=timeout, backend=BACKENDS[kind], **options)
+                    own = group if members.rank in ranks else own
+            mine.append(own)
+        made[key] = (mine[0], mine[1])
+    return made[key]
 
 
 def _stream_of(device: torch.device) -> Any:

@@ -46,17 +46,14 @@ class Layout:
 
     @property
     def lanes(self) -> tuple[tuple[int, ...], ...]:
-        """The ranks of each place in a host, one of every host."""
+        """The ranks of each place that every host has, one of each host: they own a shard each."""
         return tuple(zip(*self.hosts))
 
     def why_not(self) -> str:
         """Empty where there is a way by hosts."""
-        sizes = sorted({len(ranks) for ranks in self.hosts})
         if len(self.hosts) == 1:
             return "one host, with no wire to spare"
-        if len(sizes) > 1:
-            return f"hosts of {', '.join(map(str, sizes))} ranks, and each must have as many"
-        if sizes == [1]:
+        if all(len(ranks) == 1 for ranks in self.hosts):
             return "one rank on every host, with nothing to add up inside"
         return ""
 

@@ -228,14 +228,13 @@ def _attach_by_hosts(model: Any, hook: Callable[..., None] | None) -> None:
         _leave(model, why or "another rank cannot")
         return
     how = _compression
-    if uncoded := _hierarchy.why_not_coded(how):
-        how = None
-        say(f"gradients on GPUs are not compressed: {uncoded}")
-    card = Card(own_host(), str(how), _by_hosts or how is not None)
+    card = Card(own_host(), _hierarchy.told(how, device_of(model)), _by_hosts or how is not None)
     cards = exchange(members, name, card, AGREEMENT_TIMEOUT)
     if how is not None and len({one.compression for one in cards}) > 1:
         how = None
-        say("gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is another on some rank")
+        say(
+            f"gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is {card.compression} here and another on some rank"
+        )
     layout = Layout.of([one.host for one in cards])
     if not all(one.asked for one in cards):
         why = "nobody has asked for the way by hosts, and which is quicker is not measured"
@@ -250,7 +249,7 @@ def _attach_by_hosts(model: Any, hook: Callable[..., None] | None) -> None:
             if hierarchy is None:
                 hierarchy = Hierarchy(members, layout, device_of(model), timeout_of(model), LEAST_BYTES)
             else:
-                hierarchy.prove()
+                hierarchy.prove(how is not None)
         except Exception as error:
             why = str(error)
         if not agree(members.store, f"{name}/{step}", members.ranks, not why):

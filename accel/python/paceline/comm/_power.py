@@ -4,17 +4,21 @@
 Both factors are linear in M, so the ranks' own factors are summed, and no rank needs a whole sum: P = Σ M_r Q, made orthonormal, then
 Q = Σ M_rᵀ P. Only these go over a wire, and inside a host. What P Qᵀ lacks of the sum stays with the ranks, a rank-th of it each.
 
-All ranks compute the same bits of P Qᵀ, whatever processors they have: only additions and products of single elements in a fixed order.
+All ranks compute the same bits of P Qᵀ, whatever processors they have: only additions and products of single elements in a fixed order. On GPUs the order of
+the sums that make columns orthonormal is PyTorch's, the same on GPUs of one kind.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 
 from paceline.comm import _native
 from paceline.comm._communicator import Communicator
+
+if TYPE_CHECKING:
+    from paceline.comm._hierarchy import Hierarchy
 
 Tensor = torch.Tensor
 Wait = Callable[[], Any]
@@ -23,9 +27,8 @@ WORTH = 2  # times fewer values, or a tensor goes as it is
 
 
 class Power:
-    def __init__(self, shapes: tuple[torch.Size, ...], rank: int, seed: int, ranks: int) -> None:
+    def __init__(self, shapes: tuple[torch.Size, ...], rank: int, seed: int, ranks: int, device: torch.device) -> None:
         self._ranks = ranks
-        self._seed = seed
         self._matrices: list[tuple[int, int, int]] = []  # where it begins, rows, columns
         self._whole: list[tuple[int, int]] = []  # of the others: where they begin and end
         self._rank: list[int] = []
@@ -41,15 +44,16 @@ class Power:
             else:
                 self._whole.append((at, at + size))
             at += size
-        self._rest = torch.zeros(sum(rows * columns for _, rows, columns in self._matrices))
-        self._q = self._first_guess()
-
-    def _first_guess(self) -> list[Tensor]:
-        generator = torch.Generator().manual_seed(self._seed)
+        self._rest = torch.zeros(sum(rows * columns for _, rows, columns in self._matrices), device=device)
+        generator = torch.Generator().manual_seed(seed)
         sizes = zip(self._matrices, self._rank)
-        return [orthonormal(torch.randn(columns, rank, generator=generator)) for (_, _, columns), rank in sizes]
+        self._guess = [
+            orthonormal(torch.randn(columns, rank, generator=generator)).to(device) for (_, _, columns), rank in sizes
+        ]
+        # Written in place: a captured graph reads them where they lie.
+        self._q = [guess.clone() for guess in self._guess]
 
-    def start(self, communicator: Communicator, buffer: Tensor, _passes: int) -> tuple[Wait | None, Wait]:
+    def start(self, communicator: Communicator | Hierarchy, buffer: Tensor, _passes: int) -> tuple[Wait | None, Wait]:
         flat = buffer.view(-1)
         matrices = [flat[at : at + rows * columns].view(rows, columns) for at, rows, columns in self._matrices]
         rests = [part.view_as(m) for part, m in zip(self._rest.split([m.numel() for m in matrices]), matrices)]
@@ -70,7 +74,7 @@ class Power:
                 p.append(orthonormal(summed[: matrix.shape[0] * rank].view(-1, rank)))
                 summed = summed[matrix.shape[0] * rank :]
             factors = [(m.t() @ one).flatten() for m, one in zip(matrices, p)]
-            second.append(communicator.allreduce_start(torch.cat(factors or [torch.empty(0)])))
+            second.append(communicator.allreduce_start(torch.cat(factors or [buffer.new_empty(0)])))
 
         def end() -> None:
             summed = second[0].wait()
@@ -81,11 +85,14 @@ class Power:
                 rest.copy_(matrix)
                 product(left, right, matrix)
                 rest.sub_(matrix, alpha=1 / self._ranks)
-                self._q[i] = orthonormal(right)
+                self._q[i].copy_(orthonormal(right))
             # The factors are the same on all ranks, and so is what follows from them.
-            if not all(bool(torch.isfinite(q).all()) for q in (*p, second[0].tensor)):
-                self._rest.zero_()
-                self._q = self._first_guess()
+            spoilt = ~torch.isfinite(torch.cat([second[0].tensor, *(left.flatten() for left in p)])).all()
+            # On a GPU the host does not wait to see it.
+            if spoilt.is_cuda or bool(spoilt):
+                self._rest.masked_fill_(spoilt, 0)
+                for q, guess in zip(self._q, self._guess):
+                    q.copy_(torch.where(spoilt, guess, q))
 
         return turn, end
 
@@ -100,10 +107,25 @@ class Power:
 
 def orthonormal(matrix: Tensor) -> Tensor:
     """Its columns, made orthonormal one after another, in float64; zeros stay zeros."""
+    if matrix.is_cuda:
+        return orthonormal_by_operators(matrix)
     result = matrix.clone(memory_format=torch.contiguous_format)
     if _native.functions().orthonormalize(result.data_ptr(), *result.shape) != _native.OK:
         raise MemoryError(f"paceline.comm: no memory for a matrix of {tuple(result.shape)}")
     return result
+
+
+def orthonormal_by_operators(matrix: Tensor) -> Tensor:
+    """The same where the matrix is, which the host does not wait for."""
+    result = matrix.double()
+    for k in range(result.shape[1]):
+        column, others = result[:, k], result[:, :k]
+        # Twice is enough: what rounding has left of the others is gone then.
+        for _ in range(2 if k else 0):
+            column.sub_((others * (others * column.unsqueeze(1)).sum(0)).sum(1))
+        length = column.square().sum().sqrt()
+        column.div_(torch.where(length > 0, length, torch.ones_like(length)))
+    return result.float()
 
 
 def product(left: Tensor, right: Tensor, out: Tensor) -> None:
