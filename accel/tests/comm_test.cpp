@@ -114,6 +114,24 @@ bool broadcasts_exactly(Member& member, uint32_t type, uint64_t count) {
   return good;
 }
 
+bool reduces_exactly(Member& member, uint32_t type, uint64_t count) {
+  bool good = true;
+  const auto own = encoded(type, count, [&](uint64_t i) { return small_integer(i, member.rank); });
+  const auto sum = encoded(type, count, [&](uint64_t i) {
+    int all = 0;
+    for (uint32_t rank = 0; rank < member.ranks; ++rank) all += small_integer(i, rank);
+    return all;
+  });
+  for (uint32_t root = 0; root < member.ranks; ++root) {
+    auto data = own;
+    const int code = paceline_comm_reduce(member.comm, data.data(), count, type, root);
+    good = expect(code == PACELINE_OK && data == (member.rank == root ? sum : own),
+                  "reduce to " + std::to_string(root) + " " + case_of(type, count)) &&
+           good;
+  }
+  return good;
+}
+
 // Everything, with every type and count.
 bool all_collectives(Member& member) {
   bool good = true;
@@ -125,7 +143,8 @@ bool all_collectives(Member& member) {
     for (const uint64_t count : kCounts) each(type, count);
   each(PACELINE_COMM_F32, kLargeCount);
   return broadcasts_exactly(member, PACELINE_COMM_I32, kLargeCount) &&
-         paceline_comm_barrier(member.comm) == PACELINE_OK && good;
+         reduces_exactly(member, PACELINE_COMM_I32, kLargeCount) && paceline_comm_barrier(member.comm) == PACELINE_OK &&
+         good;
 }
 
 std::vector<float> gradients(uint32_t rank, uint64_t count) {
@@ -180,7 +199,8 @@ CASE(comm_collectives_are_exact_over_every_shape_in_few_steps) {
   };
   const auto body = [&](Member& member) {
     const auto large = [&](uint64_t count) { return sums_exactly(member, PACELINE_COMM_F64, count); };
-    return sums(member) && large(100'003) && broadcasts_exactly(member, PACELINE_COMM_F64, 9001);
+    return sums(member) && large(100'003) && broadcasts_exactly(member, PACELINE_COMM_F64, 9001) &&
+           reduces_exactly(member, PACELINE_COMM_F64, 9001) && reduces_exactly(member, PACELINE_COMM_F16, 3);
   };
   const std::vector<std::vector<int>> shapes{
       {0}, {0, 1}, {0, 0, 1}, {0, 1, 1, 0, 1}, {0, 0, 0, 1, 1, 1}, {0, 1, 0, 1, 0, 1, 0}};

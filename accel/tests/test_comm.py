@@ -95,6 +95,8 @@ def test_collectives_on_tensors(train: Train) -> None:
                 mine = comm.reduce_scatter(torch.empty(2, dtype=dtype), torch.arange(6).to(dtype))
                 assert torch.equal(mine, (torch.arange(6)[2 * rank:2 * rank + 2] * 3).to(dtype))
                 assert (comm.broadcast(torch.full((3,), rank, dtype=dtype), root=2) == 2).all()
+                reduced = comm.reduce(torch.full((3,), rank + 1, dtype=dtype), root=1)
+                assert (reduced == (6 if rank == 1 else rank + 1)).all()
                 # To rank r, r + 1 elements; and to all as many.
                 mine = torch.tensor([10 * rank + r for r in range(ranks) for _ in range(r + 1)], dtype=dtype)
                 got = comm.alltoall(torch.empty(3 * (rank + 1), dtype=dtype), mine, [rank + 1] * 3, [1, 2, 3])
@@ -130,6 +132,7 @@ def test_collectives_on_tensors(train: Train) -> None:
             (lambda: comm.allreduce(torch.ones(2, dtype=torch.int8)), "torch.int8"),
             (lambda: comm.allreduce(torch.ones(2, device="meta")), "tensor is on meta"),
             (lambda: comm.broadcast(torch.ones(2), root=3), "root is 3"),
+            (lambda: comm.reduce(torch.ones(2), root=-1), "root is -1"),
             (lambda: comm.allgather(torch.ones(5), torch.ones(2)), "output has 5 elements"),
             (lambda: comm.send(torch.ones(2), to=rank), "to is "),
             (lambda: comm.receive(torch.ones(2), source=-1), "source is -1"),

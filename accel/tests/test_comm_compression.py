@@ -28,6 +28,9 @@ DIGITS = f"""
             ddp = DistributedDataParallel(make_model())
             # SGD: signs mean nothing to others.
             optimizer = torch.optim.SGD(ddp.parameters(), lr=lr, momentum=momentum)
+            if compression.startswith("OneBitAdam"):
+                optimizer = paceline.comm.OneBitAdam(ddp.parameters(), lr=lr, freeze=20)
+                compression = "Disabled" if compression.endswith("alone") else paceline.comm.OneBit(optimizer)
             if compression == "OneBit":
                 compression = paceline.comm.OneBit(optimizer)
             if compression == "DGC":
@@ -66,6 +69,8 @@ def test_the_digits_are_learned_as_well_as_without(train: Train) -> None:
         # Momentum would carry on what signs have overstated: without it, and beside 0.86 of the same steps uncompressed.
         accuracy = fit("OneBit", lr=0.4, momentum=0.0)
         assert accuracy > 0.78, accuracy
+        adam, signs = fit("OneBitAdam alone", lr=0.003), fit("OneBitAdam", lr=0.003)
+        assert adam > 0.85 and signs > adam - 0.06, (adam, signs)
 """
         + END,
         ranks=2,
@@ -111,6 +116,72 @@ def test_power_sgd_is_torchs_to_rounding(train: Train) -> None:
 """
         + END,
         ranks=4,
+    )
+    assert run.code == 0, run.output
+
+
+def test_one_bit_adam_is_adam_and_then_of_momentum(train: Train) -> None:
+    run = train(
+        BEGIN
+        + MODELS
+        + """
+        class Wide(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(3)
+                self.a, self.b, self.silent = nn.Linear(4, 256), nn.Linear(256, 64), nn.Parameter(torch.ones(5000))
+            def forward(self, x):
+                return self.b(self.a(x).relu()) + 0 * self.silent.sum()
+        def fit(make, hook, number, host="", engine=False):
+            model = Wide()
+            optimizer = make(model.parameters())
+            compression = paceline.comm.OneBit(optimizer) if hook else "Disabled"
+            options = {"compression": compression, "host": host}
+            if engine:
+                paceline.comm.Gradients(model, bucket_mb=0.04, **options)
+            else:
+                model = DistributedDataParallel(model, bucket_cap_mb=0.04)
+                if hook:
+                    paceline.comm.ddp_hook(model, **options)
+            states = []
+            for step in range(number):
+                torch.manual_seed(10 * step + rank)
+                optimizer.zero_grad()
+                x = torch.randn(16, 4)
+                (model(x) - x.sin().repeat(1, 16)).pow(2).mean().backward()
+                optimizer.step()
+                states.append(torch.cat([state["exp_avg_sq"].flatten() for state in optimizer.state.values()]))
+            return agreed(torch.cat([p.detach().flatten() for p in model.parameters()])), states
+        one_bit = lambda freeze: lambda p: paceline.comm.OneBitAdam(p, lr=0.01, weight_decay=0.1, freeze=freeze)
+        adam, _ = fit(lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1), False, 6)
+        ours, states = fit(one_bit(6), False, 8)
+        assert torch.allclose(adam, fit(one_bit(6), False, 6)[0], rtol=1e-5, atol=1e-6)
+        # Frozen: the variance stays, the steps go on.
+        assert torch.equal(states[5], states[7]) and not torch.equal(states[4], states[5]) and not torch.equal(adam, ours)
+        # On one host momentum is summed as it is; what has no variance stays.
+        for engine in (False, True):
+            same, _ = fit(one_bit(6), True, 12, engine=engine)
+            alone, _ = fit(one_bit(6), False, 12)
+            assert torch.allclose(alone, same, rtol=1e-4, atol=1e-5), (alone - same).abs().max()
+            signs, states = fit(one_bit(6), True, 12, host=f"host-{rank}", engine=engine)
+            way = alone - torch.cat([p.detach().flatten() for p in Wide().parameters()])
+            missed = float((signs - alone).norm() / way.norm())
+            assert 0.001 < missed < 0.5 and torch.equal(states[5], states[11]), missed
+        for make, said in (
+            (lambda: paceline.comm.OneBitAdam(Wide().parameters(), freeze=1), "freeze is 1"),
+            (lambda: paceline.comm.OneBitAdam(Wide().parameters(), betas=(1, 0)), "betas is (1, 0)"),
+            (lambda: paceline.comm.OneBit(paceline.comm.OneBitAdam(
+                [{"params": [nn.Parameter(torch.ones(1))]}, {"params": [nn.Parameter(torch.ones(1))], "betas": (0.5, 0.9)}])), "several betas"),
+        ):
+            try:
+                make()
+            except ValueError as error:
+                assert said in str(error), error
+            else:
+                raise AssertionError(said)
+"""
+        + END,
+        ranks=2,
     )
     assert run.code == 0, run.output
 

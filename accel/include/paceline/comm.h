@@ -88,6 +88,9 @@ PACELINE_EXPORT int paceline_comm_allgather(struct paceline_comm* comm, const vo
                                             uint32_t dtype);
 PACELINE_EXPORT int paceline_comm_broadcast(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype,
                                             uint32_t root);
+/* The sum over all ranks, in place at rank `root`; `data` of others stays as it is. */
+PACELINE_EXPORT int paceline_comm_reduce(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype,
+                                         uint32_t root);
 PACELINE_EXPORT int paceline_comm_barrier(struct paceline_comm* comm);
 /* Both have `ranks` pieces of `count`: piece r of `in` goes to rank r, piece r of `out` comes from it. They must not overlap. */
 PACELINE_EXPORT int paceline_comm_alltoall(struct paceline_comm* comm, const void* in, void* out, uint64_t count,

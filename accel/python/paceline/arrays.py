@@ -67,6 +67,12 @@ class Communicator(Handle):
         self._check(_native.functions().broadcast(self._open(), data.pointer, data.count, dtype, self._root(root)))
         return array
 
+    def reduce(self, array: Any, root: int = 0) -> Any:
+        """The sum over all ranks, in place at rank `root`; the arrays of others stay as they are."""
+        data, dtype = _written(array, "array")
+        self._check(_native.functions().reduce(self._open(), data.pointer, data.count, dtype, self._root(root)))
+        return array
+
     def reduce_scatter(self, output: Any, input: Any) -> Any:
         """`input` has a piece of the size of `output` for each rank: the sum of this rank's pieces."""
         (out, dtype), given = _written(output, "output"), _read(input, "input")

@@ -175,6 +175,14 @@ int paceline_comm_broadcast(struct paceline_comm* comm, void* data, uint64_t cou
   });
 }
 
+int paceline_comm_reduce(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t root) {
+  const bool usable =
+      (data != nullptr || count == 0) && fits(count, dtype, 1) && comm != nullptr && root < comm->it->ranks();
+  return together(comm, "reduce", usable, [&](comm_core::Communicator& it) {
+    return it.reduce(bytes_of(data), count, comm_core::Type{dtype}, root);
+  });
+}
+
 int paceline_comm_barrier(struct paceline_comm* comm) {
   return guarded(comm, true, [](comm_core::Communicator& it) { return it.barrier(); });
 }

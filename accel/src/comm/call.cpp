@@ -9,8 +9,8 @@
 namespace paceline::comm {
 
 std::string describe(const Call& call) {
-  constexpr std::array<const char*, 9> kNames{"nothing", "allreduce", "reduce-scatter",   "allgather", "broadcast",
-                                              "barrier", "alltoall",  "sparse allreduce", "sending"};
+  constexpr std::array<const char*, 10> kNames{"nothing", "allreduce", "reduce-scatter",   "allgather", "broadcast",
+                                               "barrier", "alltoall",  "sparse allreduce", "sending",   "reduce"};
   const auto kind = static_cast<std::size_t>(call.kind);
   std::string text = kind < kNames.size() ? kNames[kind] : "something unknown";
   text += " #" + std::to_string(call.sequence);
@@ -24,6 +24,7 @@ std::string describe(const Call& call) {
     if (call.root >> 40 != 0) text += " with momentum " + std::to_string(call.root >> 40) + "/1000";
   }
   if (call.kind == Kind::kBroadcast) text += " from rank " + std::to_string(call.root);
+  if (call.kind == Kind::kReduce) text += " to rank " + std::to_string(call.root);
   return text;
 }
 

@@ -18,7 +18,8 @@ enum class Kind : std::uint32_t {
   kBarrier,
   kAlltoall,
   kSparse,
-  kSend
+  kSend,
+  kReduce
 };
 
 struct Call {
@@ -27,7 +28,7 @@ struct Call {
   std::uint32_t type = 0;
   std::uint64_t count = 0;
   std::uint64_t root =
-      0;  // of a broadcast; of an allreduce, the id of its coding; of an alltoall, 1 where pieces differ
+      0;  // of a broadcast or a reduce; of an allreduce, the id of its coding; of an alltoall, 1 where pieces differ
 
   bool operator==(const Call&) const = default;
 };

@@ -447,8 +447,7 @@ int Communicator::broadcast(std::byte* data, std::uint64_t count, Type type, std
   return call(Kind::kBroadcast, count, type, root, [&](const Call& call) {
     const std::size_t bytes = count * size_of(type);
     if (is_small(way_of(plan_, bytes).algorithm)) {
-      const auto place = std::ranges::find(topology_.order, root) - topology_.order.begin();
-      return broadcast_tree(call, data, bytes, static_cast<std::uint32_t>(place));
+      return broadcast_tree(call, data, bytes, position_of(root));
     }
     const bool first = topology_.rank == root;
     const bool last = at(topology_.position + 1) == root;
@@ -461,6 +460,44 @@ int Communicator::broadcast(std::byte* data, std::uint64_t count, Type type, std
                     .own = nullptr,
                     .gate = 0};
     return ring_->run(call, type, {step});
+  });
+}
+
+std::uint32_t Communicator::position_of(std::uint32_t rank) const {
+  return static_cast<std::uint32_t>(std::ranges::find(topology_.order, rank) - topology_.order.begin());
+}
+
+// Around the ring once, from the root's next to the root; what passes through a rank needs memory.
+bool Communicator::reduce_ring(const Call& call, std::byte* data, std::uint64_t count, Type type, std::uint32_t root) {
+  const std::size_t size = size_of(type);
+  const std::uint64_t most = std::max<std::uint64_t>(1, 4 * plan_.chunk / size);
+  const bool first = at(topology_.position + ranks() - 1) == root;
+  const bool last = topology_.rank == root;
+  std::vector<std::byte> passing(first || last ? 0 : std::min(most, count) * size);
+  for (std::uint64_t begin = 0; begin < count; begin += most) {
+    const std::uint64_t bytes = std::min(most, count - begin) * size;
+    std::byte* const own = data + begin * size;
+    std::byte* const sum = first || last ? own : passing.data();
+    const Step step{.out = sum,
+                    .out_bytes = last ? 0 : bytes,
+                    .after = first ? -1 : 0,
+                    .in = sum,
+                    .over = -1,
+                    .in_bytes = first ? 0 : bytes,
+                    .own = own,
+                    .gate = 0};
+    if (!ring_->run(call, type, {step})) return false;
+  }
+  return true;
+}
+
+int Communicator::reduce(std::byte* data, std::uint64_t count, Type type, std::uint32_t root) {
+  return call(Kind::kReduce, count, type, root, [&](const Call& call) {
+    const std::size_t bytes = count * size_of(type);
+    if (!is_small(way_of(plan_, bytes).algorithm)) return reduce_ring(call, data, count, type, root);
+    if (topology_.rank == root) return reduce_tree(call, data, count, type, topology_.position);
+    std::vector<std::byte> sums(data, data + bytes);
+    return reduce_tree(call, sums.data(), count, type, position_of(root));
   });
 }
 

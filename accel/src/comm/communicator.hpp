@@ -75,6 +75,8 @@ class Communicator {
   int reduce_scatter(const std::byte* in, std::byte* out, std::uint64_t count, Type type);
   int allgather(const std::byte* in, std::byte* out, std::uint64_t count, Type type);
   int broadcast(std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
+  // At `root` in place; others' data stay as they are.
+  int reduce(std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
   int barrier();
   // `equal`: all pieces of all ranks are as large as this rank's.
   int alltoall(const Pieces<const std::byte>& in, const Pieces<std::byte>& out, Type type, bool equal);
@@ -136,7 +138,10 @@ class Communicator {
   void add_heard(Type type, std::byte* held, std::uint64_t count, bool heard_is_higher);
   bool sum_doubling(const Call& call, std::byte* data, std::uint64_t count, Type type);
   bool sum_tree(const Call& call, std::byte* data, std::uint64_t count, Type type);
-  bool reduce_tree(const Call& call, std::byte* data, std::uint64_t count, Type type);
+  // Sums are in `data` of the root, a position, and in part in others'.
+  bool reduce_tree(const Call& call, std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
+  bool reduce_ring(const Call& call, std::byte* data, std::uint64_t count, Type type, std::uint32_t root);  // a rank
+  std::uint32_t position_of(std::uint32_t rank) const;
   bool broadcast_tree(const Call& call, std::byte* data, std::uint64_t bytes, std::uint32_t root);  // a position
   std::uint32_t at(std::uint32_t position) const { return topology_.order[position % topology_.ranks()]; }
 

@@ -104,15 +104,16 @@ bool Communicator::sum_doubling(const Call& call, std::byte* data, std::uint64_t
   return !fold.folds(position) || say(position + 1, call, data, count * size);
 }
 
-// Everyone's sum, at the first of the order.
-bool Communicator::reduce_tree(const Call& call, std::byte* data, std::uint64_t count, Type type) {
+bool Communicator::reduce_tree(const Call& call, std::byte* data, std::uint64_t count, Type type, std::uint32_t root) {
   const std::uint64_t bytes = count * size_of(type);
-  const std::uint32_t position = topology_.position;
+  const std::uint32_t n = ranks();
+  // Places counted from the root's on.
+  const std::uint32_t mine = (topology_.position + n - root) % n;
   heard_.resize(bytes);
-  for (std::uint32_t mask = 1; mask < ranks(); mask *= 2) {
-    if ((position & mask) != 0) return say(position - mask, call, data, bytes);
-    if (position + mask >= ranks()) continue;
-    if (!hear(position + mask, heard_.data(), bytes)) return false;
+  for (std::uint32_t mask = 1; mask < n; mask *= 2) {
+    if ((mine & mask) != 0) return say((mine - mask + root) % n, call, data, bytes);
+    if (mine + mask >= n) continue;
+    if (!hear((mine + mask + root) % n, heard_.data(), bytes)) return false;
     add_heard(type, data, count, true);
   }
   return true;
@@ -131,7 +132,7 @@ bool Communicator::broadcast_tree(const Call& call, std::byte* data, std::uint64
 }
 
 bool Communicator::sum_tree(const Call& call, std::byte* data, std::uint64_t count, Type type) {
-  return reduce_tree(call, data, count, type) && broadcast_tree(call, data, count * size_of(type), 0);
+  return reduce_tree(call, data, count, type, 0) && broadcast_tree(call, data, count * size_of(type), 0);
 }
 
 }  // namespace paceline::comm

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from paceline.comm._dgc import DGC
     from paceline.comm._engine import Gradients
     from paceline.comm._native import CommError
+    from paceline.comm._one_bit import OneBitAdam
 
 __all__ = [
     "DGC",
@@ -37,6 +38,7 @@ __all__ = [
     "Communicator",
     "Gradients",
     "OneBit",
+    "OneBitAdam",
     "PowerSGD",
     "Started",
     "ddp_hook",
@@ -50,6 +52,7 @@ _MODULES = {
     "Communicator": "_communicator",
     "Gradients": "_engine",
     "OneBit": "_compression",
+    "OneBitAdam": "_one_bit",
     "PowerSGD": "_compression",
     "Started": "_communicator",
     "ddp_hook": "_ddp",

@@ -36,6 +36,9 @@ class Bucket:
     def parameters(self) -> list[Tensor]:
         return self._parameters
 
+    def gradients(self) -> list[Tensor]:
+        return self.views
+
     def gather(self, ranks: int) -> Tensor:
         """This rank's share of the mean, of those gradients that are there; zeros for those that are not."""
         if self.sparse:

@@ -133,6 +133,15 @@ class Communicator(Handle):
         mark_written([tensor])
         return tensor
 
+    def reduce(self, tensor: Tensor, root: int = 0) -> Tensor:
+        """The sum over all ranks, in place at rank `root` of this communicator; the tensors of others stay as they are."""
+        root = self._root(root)
+        handle, dtype = self._open(), _dtype(tensor, "tensor")
+        self._check(_native.functions().reduce(handle, tensor.data_ptr(), tensor.numel(), dtype, root))
+        if self.rank == root:
+            mark_written([tensor])
+        return tensor
+
     def alltoall(
         self,
         output: Tensor,

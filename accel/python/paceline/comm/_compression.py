@@ -5,7 +5,7 @@
     TopK:ratio=0.01         the largest values alone, one in a hundred
     PowerSGD:rank=1         matrices as products of two thin ones
     DGC(optimizer)          the largest values of what momentum has gathered, for SGD, whose momentum it takes over; by the program alone
-    OneBit(optimizer)       signs; asked for by the program alone, for SGD: under Adam's moments they mean something else
+    OneBit(optimizer)       signs; asked for by the program alone, of SGD's gradients or of OneBitAdam's momentum: under Adam's moments they mean something else
 
 A bucket is compressed once `start` passes have gone as they are, at least two: DistributedDataParallel rebuilds its buckets after the
 first. Buckets of less than 4096 values go as they are, and so does what is neither float32 nor in 16 bits. Of float16 and bfloat16 the sums and rests are float32;
@@ -24,6 +24,7 @@ import torch
 from paceline._inject import say
 from paceline.comm._communicator import CODECS, Communicator
 from paceline.comm._dgc import Deep, Momentum
+from paceline.comm._one_bit import FrozenAdam, OneBitAdam
 from paceline.comm._power import Power
 
 if TYPE_CHECKING:
@@ -62,17 +63,20 @@ class PowerSGD:
         return f"PowerSGD:rank={self.rank},start={self.start}"
 
 
-Compression = Union[Codec, Deep, PowerSGD]
+Compression = Union[Codec, Deep, FrozenAdam, PowerSGD]
 
 _SETTINGS = {"FP16": {}, "BF16": {}, "Int8": {}, "TopK": {"ratio": float}, "PowerSGD": {"rank": int}}
 
 
-def OneBit(optimizer: Any, start: int = FIRST_START) -> Codec:
-    """Signs, and their size: for SGD, whose steps are as large as its gradients. Others divide by what they have seen."""
+def OneBit(optimizer: Any, start: int = FIRST_START) -> Codec | FrozenAdam:
+    """Signs, and their size: for SGD, whose steps are as large as its gradients, and for OneBitAdam once its variance is frozen. Others divide
+    by what they have seen."""
+    if isinstance(optimizer, OneBitAdam):
+        return FrozenAdam.of(optimizer, _at_least("start", start, FIRST_START))
     inner = [kind.__name__ for kind in type(optimizer).__mro__]
     if "SGD" not in inner:
         raise ValueError(
-            f"paceline.comm.OneBit: optimizer is {type(optimizer).__qualname__}: signs alone are sound for SGD; use Int8"
+            f"paceline.comm.OneBit: optimizer is {type(optimizer).__qualname__}: signs alone are sound for SGD and OneBitAdam; use one of them, or Int8"
         )
     return Codec("OneBit", start=_at_least("start", start, FIRST_START))
 
@@ -150,10 +154,14 @@ class Compressor:
         self._passes = self._before + passes
         late = passes >= FIRST_START and self._before + passes >= self.how.start
         fewer = buffer.dtype is torch.float32 or (buffer.dtype in HALVES and not self._in_halves)
+        if isinstance(self.how, FrozenAdam):
+            fewer = buffer.dtype is torch.float32 and self.how.is_frozen()
         return self._across and late and fewer and buffer.numel() >= LEAST
 
     def uncompressed(self, wait: Wait, bucket: Any, buffer: Tensor) -> Wait:
         """What else is to be done to a bucket that goes as it is."""
+        if isinstance(self.how, FrozenAdam) and self.how.is_frozen():
+            return self.how.after(wait, bucket)
         return wait if self._momentum is None else self._momentum.after(wait, bucket.index(), buffer)
 
     def start(self, bucket: Any, buffer: Tensor) -> tuple[Wait | None, Wait]:
@@ -169,6 +177,8 @@ class Compressor:
         if isinstance(self.how, Deep):
             self.how.check()
             self.how.clipped(wide, self.communicator.ranks)
+        if isinstance(self.how, FrozenAdam):
+            self.how.gather(bucket, 1 / self.communicator.ranks)
         turn, wait = known[1].start(self.communicator, wide, self._passes - self.how.start)
         if wide is buffer:
             return turn, wait
@@ -185,8 +195,9 @@ class Compressor:
             made = Power(shapes, self.how.rank, self.how.seed + index, self.communicator.ranks, buffer.device)
         else:
             kept = 2 if isinstance(self.how, Deep) else 1
+            how = Codec("OneBit", start=self.how.start) if isinstance(self.how, FrozenAdam) else self.how
             count = self.communicator.rest_count(buffer.numel()) * kept
-            made = Rest(self.how, buffer.new_zeros(count, dtype=torch.float32))
+            made = Rest(how, buffer.new_zeros(count, dtype=torch.float32))
         loaded = self._loaded.pop(index, None)
         if loaded is not None:
             if [list(shape) for shape in shapes] == loaded["shapes"]:

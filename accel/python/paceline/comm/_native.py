@@ -69,6 +69,7 @@ class Functions:
         self.reduce_scatter = function("paceline_comm_reduce_scatter", pointer, pointer, pointer, size, number)
         self.allgather = function("paceline_comm_allgather", pointer, pointer, pointer, size, number)
         self.broadcast = function("paceline_comm_broadcast", pointer, pointer, size, number, number)
+        self.reduce = function("paceline_comm_reduce", pointer, pointer, size, number, number)
         self.barrier = function("paceline_comm_barrier", pointer)
         counts = ctypes.POINTER(size)
         self.alltoall = function("paceline_comm_alltoall", pointer, pointer, pointer, size, number)
