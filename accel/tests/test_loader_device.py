@@ -340,6 +340,64 @@ def test_compiled_code_is_as_ever(patched: None) -> None:
     assert torch.equal(compiled(tensor), tensor.double() * 2) and compiled(tensor).dtype == torch.float64
 
 
+@new
+def test_the_first_batch_of_an_epoch_that_was_begun_ahead(cuda: FakeCuda) -> None:
+    made = pairs(persistent_workers=True, ahead=True, shuffle=True)
+    orders = []
+    for epoch in range(4):
+        if epoch == 3:
+            torch.manual_seed(5)  # another order than was foreseen
+        iterator = iter(made)
+        exchange = iterator._exchange
+        order = []
+        for number in range(BATCHES):
+            last = number + 1 == BATCHES
+            following = (0, True) if last else (number + 1, False)
+            while exchange.landed(*following) is None and len(iterator._task_info.get(number + 1, ())) != 2:
+                exchange._land(exchange.pinning)
+                exchange.pinning.wait()
+            pixels, labels = next(iterator)
+            before = made_early(made)
+            assert torch.equal(pixels.to(GPU)[:, 0], labels.to(GPU).float())
+            if number == 0 and epoch:
+                assert made_early(made) - before == (2 if epoch < 3 else 0), epoch
+            order += labels.tolist()
+        assert sorted(order) == list(range(2 * BATCHES))
+        orders.append(order)
+    assert len({tuple(order) for order in orders}) == 4
+    copied, in_vain = told(made)
+    # All but the first three, the one that was foreseen wrongly, and the last, which is counted with the next.
+    assert (copied, in_vain) == (2 * (4 * BATCHES - 5), 0), (copied, in_vain)
+    dropped = len(cuda.dropped)
+    del made, iterator, exchange, pixels, labels
+    gc.collect()
+    assert len(cuda.dropped) == dropped + 2, "the copy for an epoch that does not come"
+
+
+def made_early(made: Any) -> int:
+    """Tensors that the program's calls were given early so far."""
+    return told(made)[0] + sum(leaf.hit for leaf in _device._leaves.values())
+
+
+@new
+@pytest.mark.parametrize("asked,expected", [("Auto", True), ("Disabled", False), ("", False), ("1", False)])
+def test_a_job_may_ask_for_it(
+    asked: str, expected: bool, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PACELINE_LOADER_DEVICE_COPIES", asked)
+    made = loader.accelerate(torch.utils.data.DataLoader(Pairs(), batch_size=2, num_workers=1, pin_memory=True))
+    for number, (pixels, labels) in enumerate(settled(made)):
+        assert right(number, pixels.to(GPU), labels.to(GPU))
+    assert (told(made)[0] > 0) == expected
+    assert ("must be Auto or Disabled" in capfd.readouterr().err) == (asked == "1")
+    # The program's own word counts.
+    for told_by_program in (True, False):
+        other = loader.DataLoader(Pairs(), batch_size=2, num_workers=1, pin_memory=True, device_copies=told_by_program)
+        for pixels, labels in settled(other):
+            pixels.to(GPU), labels.to(GPU)
+        assert (told(other)[0] > 0) == told_by_program
+
+
 @pytest.mark.parametrize("options,why", [({"pin_memory": False}, "pin_memory is not set"), ({}, _device.why_not())])
 def test_why_nothing_is_copied_early(options: dict[str, Any], why: str, cuda: FakeCuda) -> None:
     made = loader.accelerate(

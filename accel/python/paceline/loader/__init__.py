@@ -33,9 +33,11 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
 
     `device_copies=True`, with pin_memory, begins to copy the next batch to the GPU where the program has been seen to do so itself, and
     hands that copy to its `.to(device)` or `.cuda()`. It says that the program writes to a batch in no way that PyTorch cannot see
-    (through `.numpy()` or a pointer) before it copies it."""
+    (through `.numpy()` or a pointer) before it copies it. None: as PACELINE_LOADER_DEVICE_COPIES says, by default not."""
 
-    def __init__(self, *args: Any, ahead: bool | None = None, device_copies: bool = False, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, ahead: bool | None = None, device_copies: bool | None = None, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         self._paceline_ahead = ahead
         self._paceline_device_copies = device_copies

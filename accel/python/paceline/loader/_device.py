@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The next batch's copy on the device, begun before the program asks for it (`device_copies=True`).
+"""The next batch's copy on the device, begun before the program asks for it (`device_copies=True`, or of a job
+PACELINE_LOADER_DEVICE_COPIES=Auto: who writes it says of its programs what `device_copies=True` says).
 
 A program copies its batches itself: `pixels.to(device)`, `labels.cuda(non_blocking=True)`. Where it has done so with two batches in the
 same way, tensor by tensor, the next batch's tensors are copied on a stream of their own while the device works on the present one,
@@ -26,6 +27,7 @@ from typing import Any, Callable
 
 import torch
 
+from paceline._switch import why_off
 from paceline.loader._pinned import dense
 
 MISSES_IN_A_ROW = 2
@@ -240,6 +242,14 @@ class Copies:
 
 def _leaf_of(tensor: torch.Tensor) -> Leaf:
     return _leaves.get(id(tensor)) or Leaf(tensor)
+
+
+def asked(loader: Any) -> bool:
+    """Whether copies are to be begun ahead: as the program says for this loader, else as the job does for all."""
+    told = getattr(loader, "_paceline_device_copies", None)
+    if told is not None:
+        return bool(told)
+    return not why_off("PACELINE_LOADER_DEVICE_COPIES", "batches are copied to the device where the program says, and")
 
 
 def why_not() -> str:

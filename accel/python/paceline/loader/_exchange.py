@@ -63,6 +63,7 @@ class Exchange:
         self.copies: Copies | None = None  # of batches on the device
         self.pinning = pinning
         self.landing: collections.deque[Landing] = collections.deque()  # of this one, being pinned
+        self.early_landing: collections.deque[Landing] = collections.deque()  # of the next one
         self.hits = 0
         self.misses = 0
         self.misses_in_a_row = 0
@@ -80,6 +81,7 @@ class Exchange:
                 self.comparing, self.filling = self.filling, False
                 self._forget()  # what came of a pass that was left early
                 self.early, self.ready = self.ready, self.early
+                self.early_landing, self.landing = self.landing, self.early_landing
             if self.comparing:
                 return  # they have it
         data = _batches.dumps(value)
@@ -160,9 +162,10 @@ class Exchange:
     def _land(self, pinning: Pinning) -> None:
         while self._collect(0):
             pass
-        while self.ready:
-            self.landing.append(pinning.begin(*self._open(*self.ready.popleft())))
-            self.pinned += 1
+        for arrived, landing in ((self.ready, self.landing), (self.early, self.early_landing)):
+            while arrived:
+                landing.append(pinning.begin(*self._open(*arrived.popleft())))
+                self.pinned += 1
 
     def _forget(self) -> None:
         """Nobody asks for what has come of this generation."""
@@ -170,9 +173,9 @@ class Exchange:
         while self.ready:
             self._drop(*self.ready.popleft())
 
-    def landed(self, number: int) -> Any:
-        """The batch of this number where it waits here, pinned; else None."""
-        looks = (landing.look(number) for landing in self.landing)
+    def landed(self, number: int, of_next: bool = False) -> Any:
+        """The batch of this number, of this pass or the next, where it waits here, pinned; else None."""
+        looks = (landing.look(number) for landing in (self.early_landing if of_next else self.landing))
         return next((batch for batch in looks if batch is not None), None)
 
     def _drop(self, worker: int, message: bytes) -> None:

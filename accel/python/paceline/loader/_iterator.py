@@ -131,7 +131,9 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
         return batch
 
     def _upcoming(self) -> Any:
-        """The batch that PyTorch hands out next, if it has come; else None."""
+        """The batch that PyTorch hands out next, if it has come; after the last one of a pass the one that is foreseen. Else None."""
+        if self._rcvd_idx == self._send_idx:
+            return self._exchange.landed(0, of_next=True)
         kept = self._task_info.get(self._rcvd_idx, ())
         return kept[1] if len(kept) == 2 else self._exchange.landed(self._rcvd_idx)
 
@@ -156,7 +158,7 @@ def iterator(loader: Any) -> Any:
             order = _ahead.Order(loader) if not account.ahead else None
             pinning = _pinned.Pinning() if _pinned.wanted(loader) else None
             exchange = Exchange(loader.num_workers, loader.prefetch_factor, pinning)
-            if getattr(loader, "_paceline_device_copies", False):
+            if _device.asked(loader):
                 account.copies = _why_no_copies(loader)
                 exchange.copies = None if account.copies else _device.Copies()
     except Exception as error:  # a loader of the program's own make may have anything in these places
