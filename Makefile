@@ -32,23 +32,7 @@ bench: ## every benchmark; each ends with one line of JSON
 
 bench-comm: ## allreduces, and steps of a model replayed, of 4 hosts x 8 ranks over links of a known rate, against Gloo and Open MPI; needs root
 	scripts/build release paceline_runtime
-	bench/comm/run --hosts 4 --ranks 8
-	bench/comm/run --hosts 4 --ranks 8 --choice --rounds 10
-	bench/comm/run --hosts 2 --ranks 2 --rails 2
-	bench/comm/run --hosts 4 --ranks 8 --replay resnet50 --shrink 16 --rounds 3
-	bench/comm/run --hosts 4 --ranks 8 --replay vgg16 --shrink 32 --rounds 3
-	bench/comm/run --hosts 4 --ranks 8 --replay bert-base --shrink 32 --rounds 3
-
-bench-loader: ## batches through loader workers, JPEG pictures and tar shards, each against PyTorch's and Python's own way
-	scripts/build release paceline_runtime
-	bench/loader/run
-	bench/images/run
-	bench/shards/run
-
-bench-optim: ## optimizer steps on the CPU against PyTorch's, and what a step on a GPU costs its host
-	scripts/build release paceline_runtime fake_cuda
-	bench/optim/run
-	bench/optim/run --host
+	bench/comm/run --all
 
 bench-agent: ## what the agent costs its node: probe, processor time, memory, a soak; RECORDS=N of the soak
 	scripts/build release

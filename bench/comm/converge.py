@@ -26,19 +26,25 @@ from torch.nn.parallel import DistributedDataParallel
 
 RANKS = 4
 LENGTH, SYMBOLS = 8, 12
-# Name, rate, momentum. Signs, and momentum that masking takes away, have rates of their own: each beside the same steps uncompressed.
+STEPS = {"digits": 100, "reversing": 150}
+# Name, rate, momentum (None: Adam's), how many times the steps that sequences are reversed for. Signs, and momentum that masking takes away, have
+# rates and steps of their own: each beside the same steps uncompressed.
 RUNS = (
-    ("Disabled", 1.0, 0.9),
-    ("FP16", 1.0, 0.9),
-    ("Int8", 1.0, 0.9),
-    ("TopK:ratio=0.05", 1.0, 0.9),
-    ("PowerSGD:rank=4,start=10", 1.0, 0.9),
-    ("torch PowerSGD", 1.0, 0.9),
-    ("Disabled", 4.0, 0.5),
-    ("DGC", 4.0, 0.9),
-    ("Disabled", 4.0, 0.0),
-    ("OneBit", 4.0, 0.0),
+    ("Disabled", 0.05, 0.9, 1),
+    ("FP16", 0.05, 0.9, 1),
+    ("BF16", 0.05, 0.9, 1),
+    ("Int8", 0.05, 0.9, 1),
+    ("TopK:ratio=0.05", 0.05, 0.9, 1),
+    ("PowerSGD:rank=4,start=10", 0.05, 0.9, 1),
+    ("torch PowerSGD", 0.05, 0.9, 1),
+    ("Disabled", 0.2, 0.5, 1),
+    ("DGC", 0.2, 0.9, 1),
+    ("Disabled", 0.4, 0.0, 2),
+    ("OneBit", 0.4, 0.0, 2),
+    ("Disabled", 0.003, None, 1),
+    ("OneBit", 0.003, None, 1),
 )
+FREEZE = 50  # of OneBitAdam
 
 
 class Digits(nn.Module):
@@ -66,7 +72,7 @@ class Reverser(nn.Module):
         return self.out(self.block(self.symbols(x) + self.places)).transpose(1, 2)
 
 
-def digits(rank: int) -> tuple[nn.Module, Callable[[int], Any], Any, float, int]:
+def digits(rank: int) -> tuple[nn.Module, Callable[[int], Any], Any]:
     file = Path(__file__).parents[2] / "examples" / "digits" / "digits.csv.gz"
     with gzip.open(file, "rt") as lines:
         rows = torch.tensor([[float(value) for value in line.split(",")] for line in lines if line[0].isdigit()])
@@ -78,22 +84,28 @@ def digits(rank: int) -> tuple[nn.Module, Callable[[int], Any], Any, float, int]
         some = learned[torch.randint(len(learned), (RANKS, 12), generator=torch.Generator().manual_seed(step))[rank]]
         return images[some], labels[some]
 
-    return Digits(), batch, (images[asked], labels[asked]), 0.05, 100
+    return Digits(), batch, (images[asked], labels[asked])
 
 
-def reversing(rank: int) -> tuple[nn.Module, Callable[[int], Any], Any, float, int]:
+def reversing(rank: int) -> tuple[nn.Module, Callable[[int], Any], Any]:
     def batch(step: int, size: int = 32) -> Any:
         x = torch.randint(SYMBOLS, (size, LENGTH), generator=torch.Generator().manual_seed(step * RANKS + rank))
         return x, x.flip(1)
 
-    return Reverser(), batch, batch(-1, 500), 0.05, 150
+    return Reverser(), batch, batch(-1, 500)
 
 
-def learn(make: Callable[[int], Any], rank: int, how: str, rate: float, momentum: float) -> float:
+def learn(make: Callable[[int], Any], rank: int, how: str, rate: float, momentum: float | None, steps: int) -> float:
     torch.manual_seed(5)
-    model, batch, (asked, answers), base, steps = make(rank)
+    model, batch, (asked, answers) = make(rank)
     ddp = DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=base * rate, momentum=momentum)
+    optimizer: torch.optim.Optimizer
+    if momentum is not None:
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=momentum)
+    elif how == "Disabled":
+        optimizer = torch.optim.Adam(ddp.parameters(), lr=rate)
+    else:
+        optimizer = paceline.comm.OneBitAdam(ddp.parameters(), lr=rate, freeze=FREEZE)
     if how == "torch PowerSGD":
         state = powerSGD_hook.PowerSGDState(None, 4, start_powerSGD_iter=10)
         ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
@@ -105,7 +117,7 @@ def learn(make: Callable[[int], Any], rank: int, how: str, rate: float, momentum
             compression = paceline.comm.OneBit(optimizer)
         paceline.comm.ddp_hook(ddp, compression=compression, host=f"host-{rank // 2}")
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = base * rate * min(1, step / 20) * (1 - step / steps)
+        optimizer.param_groups[0]["lr"] = rate * min(1, step / 20) * (1 - step / steps)
         x, y = batch(step)
         optimizer.zero_grad()
         nn.functional.cross_entropy(ddp(x), y).backward()
@@ -120,10 +132,10 @@ def run(rank: int, folder: str) -> None:
     os.environ["PACELINE_NUMERICS"] = "Lossy"
     dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=RANKS)
     table = []
-    for how, rate, momentum in RUNS:
+    for how, rate, momentum, times in RUNS:
         row: dict[str, Any] = {"how": how, "rate": rate, "momentum": momentum}
-        for name, make in (("digits", digits), ("reversing", reversing)):
-            row[name] = round(learn(make, rank, how, rate, momentum), 4)
+        row["digits"] = round(learn(digits, rank, how, rate, momentum, STEPS["digits"]), 4)
+        row["reversing"] = round(learn(reversing, rank, how, rate, momentum, times * STEPS["reversing"]), 4)
         table.append(row)
         if rank == 0:
             print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)

@@ -110,4 +110,27 @@ def bert_base() -> Model:
     return Model("bert-base", 32, (embeddings, *layers, linear(width, width)))
 
 
-MODELS: dict[str, Callable[[], Model]] = {"resnet50": resnet50, "vgg16": vgg16, "bert-base": bert_base}
+def swin_t() -> Model:
+    """Pictures of 224 pixels, in windows of 7 x 7."""
+    pixels, window = 56, 49
+    layers = [convolution(3, 96, 4, pixels, norm=False), Layer(((96,), (96,)), 0.0)]
+    for stage, blocks in enumerate((2, 2, 6, 2)):
+        width, heads, tokens = 96 << stage, 3 << stage, pixels * pixels
+        norm = Layer(((width,), (width,)), 0.0)
+        for _ in range(blocks):
+            scores = Layer((((2 * 7 - 1) ** 2, heads),), 2 * tokens * window * width)
+            layers += [norm, linear(width, 3 * width, tokens), scores, linear(width, width, tokens)]
+            layers += [norm, linear(width, 4 * width, tokens), linear(4 * width, width, tokens)]
+        if stage < 3:
+            pixels //= 2
+            layers.append(Layer(((4 * width,), (4 * width,)), 0.0))
+            layers.append(Layer(((2 * width, 4 * width),), 8 * width * width * pixels * pixels))
+    return Model("swin-t", 64, (*layers, Layer(((768,), (768,)), 0.0), linear(768, 1000)))
+
+
+MODELS: dict[str, Callable[[], Model]] = {
+    "resnet50": resnet50,
+    "swin-t": swin_t,
+    "vgg16": vgg16,
+    "bert-base": bert_base,
+}

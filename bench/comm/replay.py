@@ -58,7 +58,7 @@ def main() -> None:
     half = [Rest(Codec("FP16"), torch.zeros(inside.rest_count(bucket.numel()))) for bucket in buckets]
     # A vector is no matrix: it goes as it is.
     matrices = [tuple(torch.Size(shape if shape[0] > 1 else shape[1:]) for shape in one) for one in shapes]
-    power = [Power(one, 1, number, told.ranks) for number, one in enumerate(matrices)]
+    power = [Power(one, 1, number, told.ranks, torch.device("cpu")) for number, one in enumerate(matrices)]
 
     def gloo(_number: int, bucket: torch.Tensor) -> tuple[Wait | None, Wait]:
         return None, dist.all_reduce(bucket, async_op=True).wait
