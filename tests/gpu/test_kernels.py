@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = {
     "coding": [f"paceline_coding_{way}_{code}" for way in ("decode", "encode") for code in ("halves", "int8", "signs")],
+    "comm": ["paceline_comm_sum"],
     "optim": ["paceline_optim_layers", "paceline_optim_norm", "paceline_optim_update"],
 }
 MODULES = [

@@ -1,31 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exported functions (comm.h): arguments checked, then one call. No exception leaves.
-#include <cerrno>
-#include <cstring>
-#include <limits>
-#include <new>
-#include <string>
-#include <system_error>
+#include "c_abi.hpp"
+
 #include <utility>
 
-#include "communicator.hpp"
 #include "orthonormal.hpp"
 
 namespace comm_core = paceline::comm;
-
-struct paceline_comm {
-  std::unique_ptr<comm_core::Communicator> it;
-  comm_core::Sparse sparse;  // what the last sparse allreduce has found and nobody has taken
-};
+using comm_core::copy_text;
+using comm_core::fits;
+using comm_core::guarded;
 
 namespace {
-
-void copy_text(const std::string& from, char* text, std::uint64_t capacity) {
-  if (text == nullptr || capacity == 0) return;
-  const std::size_t size = std::min<std::size_t>(from.size(), capacity - 1);
-  std::memcpy(text, from.data(), size);
-  text[size] = '\0';
-}
 
 // Empty where they can be used.
 std::string unusable(const paceline_comm_options& given, const paceline_comm_store* store) {
@@ -48,25 +34,6 @@ std::string unusable(const paceline_comm_options& given, const paceline_comm_sto
 }
 
 std::string text_or_none(const char* text) { return text == nullptr ? "" : text; }
-
-bool fits(std::uint64_t count, std::uint32_t dtype, std::uint64_t pieces) {
-  return comm_core::is_type(dtype) &&
-         count <= std::numeric_limits<std::int64_t>::max() / pieces / comm_core::size_of(comm_core::Type{dtype});
-}
-
-template <typename Work>
-int guarded(paceline_comm* comm, bool usable, const Work& work) {
-  if (comm == nullptr || !usable) return PACELINE_EINVAL;
-  try {
-    return work(*comm->it);
-  } catch (const std::bad_alloc&) {
-    errno = ENOMEM;
-    return PACELINE_ESYSTEM;
-  } catch (const std::system_error& error) {
-    errno = error.code().value();
-    return PACELINE_ESYSTEM;
-  }
-}
 
 // A call of all ranks: the others are in theirs, or will be, and would wait for this one.
 template <typename Work>

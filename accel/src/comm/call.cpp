@@ -9,8 +9,9 @@
 namespace paceline::comm {
 
 std::string describe(const Call& call) {
-  constexpr std::array<const char*, 10> kNames{"nothing", "allreduce", "reduce-scatter",   "allgather", "broadcast",
-                                               "barrier", "alltoall",  "sparse allreduce", "sending",   "reduce"};
+  constexpr std::array<const char*, 11> kNames{"nothing",   "allreduce", "reduce-scatter",    "allgather",
+                                               "broadcast", "barrier",   "alltoall",          "sparse allreduce",
+                                               "sending",   "reduce",    "allreduce on a GPU"};
   const auto kind = static_cast<std::size_t>(call.kind);
   std::string text = kind < kNames.size() ? kNames[kind] : "something unknown";
   text += " #" + std::to_string(call.sequence);

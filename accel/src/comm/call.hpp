@@ -19,7 +19,8 @@ enum class Kind : std::uint32_t {
   kAlltoall,
   kSparse,
   kSend,
-  kReduce
+  kReduce,
+  kDeviceAllreduce
 };
 
 struct Call {

@@ -226,10 +226,10 @@ int Communicator::call_all(Kind kind, std::uint64_t count, Type type, std::uint6
 }
 
 template <typename Work>
-std::uint64_t Communicator::start(std::uint64_t count, Type type, std::uint64_t root, const Work& work) {
-  return queue_.add([this, count, type, root, work]() -> int {
+std::uint64_t Communicator::start(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work) {
+  return queue_.add([this, kind, count, type, root, work]() -> int {
     try {
-      return call_now(Kind::kAllreduce, count, type, root, work);
+      return call_now(kind, count, type, root, work);
     } catch (const std::exception& error) {
       // Peers are in this call, and would wait for this rank.
       give_up(error.what());
@@ -238,13 +238,19 @@ std::uint64_t Communicator::start(std::uint64_t count, Type type, std::uint64_t 
   });
 }
 
+std::uint64_t Communicator::start_all(Kind kind, std::uint64_t count, Type type,
+                                      const std::function<bool(const Call&)>& work) {
+  return start(kind, count, type, 0, work);
+}
+
 std::uint64_t Communicator::start_allreduce(std::byte* data, std::uint64_t count, Type type) {
-  return start(count, type, 0, [this, data, count, type](const Call& call) { return sum_up(call, data, count, type); });
+  return start(Kind::kAllreduce, count, type, 0,
+               [this, data, count, type](const Call& call) { return sum_up(call, data, count, type); });
 }
 
 std::uint64_t Communicator::start_coded_allreduce(float* data, std::uint64_t count, const Coding& coding, float* rest) {
   // Also told where it makes no difference: what ranks mean to do must be the same.
-  return start(count, Type::kF32, coding.id(), [this, data, count, coding, rest](const Call& call) {
+  return start(Kind::kAllreduce, count, Type::kF32, coding.id(), [this, data, count, coding, rest](const Call& call) {
     if (topology_.hosts() == 1) return sum_up(call, reinterpret_cast<std::byte*>(data), count, Type::kF32);
     return sum_coded(call, data, count, coding, rest);
   });

@@ -13,7 +13,9 @@
 #include <optional>
 #include <string>
 
+#include "../cuda/driver.hpp"
 #include "card.hpp"
+#include "device/device_stage.hpp"
 #include "direct.hpp"
 #include "far_links.hpp"
 #include "host_stage.hpp"
@@ -63,6 +65,12 @@ struct Rows {
   std::uint64_t width;  // elements of a row, 1 or more
 };
 
+// What a communicator has of a GPU; nothing where it has none.
+struct DeviceUse {
+  std::uint64_t pool_bytes = 0;
+  cuda::Stream stream = nullptr;  // that results are written in
+};
+
 class Communicator {
  public:
   static std::expected<std::unique_ptr<Communicator>, Error> create(const Options& options,
@@ -90,6 +98,13 @@ class Communicator {
   std::uint64_t rest_count(std::uint64_t count) const;
   int wait(std::uint64_t ticket);
 
+  // Of all ranks, each with its own device. PACELINE_EDEVICE, with the first refusal of any rank, leaves the communicator as it was.
+  std::expected<void, Error> open_device(int device, const std::string& folder);
+  std::expected<std::uint64_t, int> start_device_allreduce(cuda::Address data, std::uint64_t count, Type type,
+                                                           cuda::Stream stream);
+  int wait_device(std::uint64_t ticket, cuda::Stream stream);
+  DeviceUse device_use() const;
+
   void give_up(const std::string& why);
   void forked();  // in a child: only closes
 
@@ -110,7 +125,8 @@ class Communicator {
   std::expected<void, Error> make_rings(Wires wires, const std::vector<Card>& cards, Clock::time_point deadline);
   int meet_all();
   template <typename Work>
-  std::uint64_t start(std::uint64_t count, Type type, std::uint64_t root, const Work& work);
+  std::uint64_t start(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
+  std::uint64_t start_all(Kind kind, std::uint64_t count, Type type, const std::function<bool(const Call&)>& work);
   // One call, after what was started before it.
   template <typename Work>
   int call(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
@@ -156,10 +172,11 @@ class Communicator {
   std::unique_ptr<Region> region_;
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<Rdma> rdma_;  // null where there is none
-  std::string ways_;            // of the hops between hosts, for readers of the plan
+  std::string ways_;            // of the hops between hosts, and what is used of a GPU, for readers of the plan
   std::unique_ptr<Ring> ring_;
   std::unique_ptr<Ring> lane_;
   std::unique_ptr<HostStage> stage_;
+  std::unique_ptr<device::DeviceStage> device_;
   std::vector<int> descriptors_;  // of the connections of the rings
   std::unique_ptr<Direct> direct_;
   std::vector<std::byte> said_, heard_;  // of small arrays

@@ -8,30 +8,7 @@
 namespace paceline::comm {
 
 HostStage::HostStage(const Topology& topology, Region& region, Ring* lane, Watch& watch)
-    : topology_(topology),
-      region_(region),
-      lane_(lane),
-      watch_(watch),
-      ranks_(static_cast<std::uint32_t>(topology.mates().size())),
-      adds_(topology.local < topology.lanes),
-      sent_(0) {
-  watch_.on_change([this] { mine().bell.ring(); });
-}
-
-void HostStage::ring_all() const {
-  for (std::uint32_t local = 0; local < ranks_; ++local) region_.cell(local).bell.ring();
-}
-
-// Whether the first `cells` cells have got so far.
-bool HostStage::all_reached(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count, std::uint32_t cells) {
-  for (std::uint32_t local = 0; local < cells; ++local) {
-    const std::uint32_t now = (region_.cell(local).*counter).load(std::memory_order_acquire);
-    if (static_cast<std::int32_t>(now - count) >= 0) continue;
-    waited_for_ = local;
-    return false;
-  }
-  return true;
-}
+    : Pace(topology, region, watch, Side::kProcessor), lane_(lane), sent_(0) {}
 
 Part HostStage::chunk_of(const Work& work, std::uint32_t number) const {
   const std::uint64_t begin = number * work.chunk;
@@ -44,11 +21,10 @@ std::byte* HostStage::result(const Work& work, std::uint32_t number, std::uint32
   return region_.slot(ranks_, base_ + number) + part_of(work.chunk, topology_.lanes, lane).begin * size_of(work.type);
 }
 
-bool HostStage::give(const Call& call, Work& work) {
+bool HostStage::give(Work& work) {
   if (work.given == work.chunks) return false;
   // The slot is free when the lanes have added up what was in it before.
   if (!all_reached(&Cell::added, base_ + work.given + 1 - kDepth, topology_.lanes)) return false;
-  if (work.given == 0) mine().calls[calls_ % 2] = call;
   const Part part = chunk_of(work, work.given);
   const std::size_t size = size_of(work.type);
   std::memcpy(region_.slot(topology_.local, base_ + work.given), work.data + part.begin * size, part.count * size);
@@ -98,11 +74,11 @@ bool HostStage::take(Work& work) {
 }
 
 // Does what can be done now; whether there was anything.
-bool HostStage::turn(const Call& call, Work& work) {
+bool HostStage::turn(Work& work) {
   bool some = false;
   while (take(work)) some = true;
   while (add(work)) some = true;
-  if (give(call, work)) some = true;
+  if (give(work)) some = true;
   return some;
 }
 
@@ -195,23 +171,11 @@ bool HostStage::allreduce_coded(const Call& call, const CodedRing& ring, float* 
 }
 
 bool HostStage::run(const Call& call, Work& work) {
-  bool compared = false;
-  while (work.taken < work.chunks) {
-    const std::uint32_t seen = mine().bell.count.load(std::memory_order_acquire);
-    if (watch_.failed()) break;
-    // Before anything of theirs is used.
-    if (!compared && all_reached(&Cell::given, base_ + 1, ranks_)) {
-      compared = true;
-      for (std::uint32_t local = 0; local < ranks_; ++local)
-        if (!watch_.same(topology_.mates()[local], region_.cell(local).calls[calls_ % 2])) break;
-      continue;
-    }
-    const bool some = compared ? turn(call, work) : give(call, work);
-    if (!some && !watch_.wait(mine().bell, seen, topology_.mates()[waited_for_])) break;
-  }
+  Pace::run(call, {.give = [&] { return give(work); },
+                   .turn = [&] { return turn(work); },
+                   .ended = [&] { return work.taken == work.chunks; }});
   if (lane_ != nullptr) lane_->finish();
-  base_ += work.chunks;
-  ++calls_;
+  next(work.chunks);
   return !watch_.failed();
 }
 

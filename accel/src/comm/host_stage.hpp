@@ -11,6 +11,7 @@
 
 #include "call.hpp"
 #include "coded_ring.hpp"
+#include "pace.hpp"
 #include "plan.hpp"
 #include "region.hpp"
 #include "ring.hpp"
@@ -19,7 +20,7 @@
 
 namespace paceline::comm {
 
-class HostStage {
+class HostStage : private Pace {
  public:
   // `lane` is null with one host, or where this rank has no lane.
   HostStage(const Topology& topology, Region& region, Ring* lane, Watch& watch);
@@ -50,26 +51,15 @@ class HostStage {
   void start_coded_lane(const Call& call, const Work& work);
   void start_ring(const Call& call, const Work& work, std::vector<Step> steps, std::uint64_t each);
 
-  bool give(const Call& call, Work& work);
+  bool give(Work& work);
   bool add(Work& work);
   bool take(Work& work);
-  bool turn(const Call& call, Work& work);
+  bool turn(Work& work);
   void start_lane(const Call& call, const Work& work);
   std::byte* result(const Work& work, std::uint32_t number, std::uint32_t lane) const;
   Part chunk_of(const Work& work, std::uint32_t number) const;
-  Cell& mine() const { return region_.cell(topology_.local); }
-  void ring_all() const;
-  bool all_reached(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count, std::uint32_t cells);
 
-  const Topology& topology_;
-  Region& region_;
   Ring* lane_;
-  Watch& watch_;
-  std::uint32_t ranks_;              // of this host
-  bool adds_;                        // has a shard
-  std::uint32_t base_ = 0;           // chunks of all calls before
-  std::uint32_t calls_ = 0;          // done here: for the next, all have compared the one before
-  std::uint32_t waited_for_ = 0;     // local rank that a counter was last missing from
   std::atomic<std::uint64_t> sent_;  // chunks of this call that the lane is done sending
   std::vector<std::byte> coded_;     // what goes around the lane in coded form, kDepth chunks
 };

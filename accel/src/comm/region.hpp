@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that the ranks of one host share: for each a cell of counters and a pipe to the next, and slots for the chunks of
+// The memory that the ranks of one host share: for each two cells of counters and a pipe to the next, and slots for the chunks of
 // hierarchical allreduces. An anonymous memory file, handed over by descriptor: it has no name that could be left behind.
 //
 // Ownership: of its mapping; the last one gone frees the memory. Threads and processes: what lies in it is synchronised by itself.
@@ -31,7 +31,11 @@ struct Cell {
   std::atomic<std::uint32_t> added;              // a lane: chunks whose shard has been added up, so that slots are free
   std::atomic<std::uint32_t> finished;           // a lane: chunks whose shard is the result
   std::array<Call, 2> calls;                     // alternating; written before `given` moves, read after
+  std::atomic<std::uint32_t> closed;             // 1: this rank has let go of the others' memory
 };
+
+// Each memory that allreduces go through has cells of its own.
+enum class Side : std::uint8_t { kProcessor, kDevice };
 
 struct Pipe {
   loader::RingCursors cursors;
@@ -52,7 +56,9 @@ class Region {
   static std::unique_ptr<Region> map(const Fd& file, std::uint32_t ranks, std::size_t chunk);
   static std::unique_ptr<Region> alone(std::size_t chunk);  // of one rank
 
-  Cell& cell(std::uint32_t local) const { return *reinterpret_cast<Cell*>(base_ + local * kPart); }
+  Cell& cell(std::uint32_t local, Side side) const {
+    return reinterpret_cast<Cell*>(base_ + local * kPart)[static_cast<std::size_t>(side)];
+  }
   PipeView pipe(std::uint32_t local) const {
     std::byte* const at = base_ + local * kPart + kCell;
     return {.pipe = *reinterpret_cast<Pipe*>(at), .bytes = at + kPipe};
@@ -65,7 +71,7 @@ class Region {
  private:
   static constexpr std::size_t kCell = 4096;
   static constexpr std::size_t kPipe = 4096;
-  static_assert(sizeof(Cell) <= kCell && sizeof(Pipe) <= kPipe);
+  static_assert(2 * sizeof(Cell) <= kCell && sizeof(Pipe) <= kPipe);
   static constexpr std::size_t kPart = kCell + kPipe + kPipeBytes;
 
   Region(std::unique_ptr<Mapping> mapping, std::uint32_t ranks, std::size_t chunk)

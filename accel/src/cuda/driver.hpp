@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's driver through dlopen: the few functions of libcuda.so.1 that loading a kernel module and launching it take. Nothing of CUDA
-// is linked or included, so one library runs with any driver, and without one.
+// NVIDIA's driver through dlopen: the few functions of libcuda.so.1 that loading a kernel module and launching it take, and those that processes
+// share a device's memory by. Nothing of CUDA is linked or included, so one library runs with any driver, and without one.
 // Ownership: the driver stays loaded, and the primary context of a device that was opened retained, to the end of the process: the
 // framework's context is the same one, and a module must not go while a captured graph may replay it.
 // Threads: any; opening is serialised.
 // Failure: text that says what the driver answered, or a negative PACELINE_E*. Nothing is retried.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <expected>
 #include <string>
 #include <string_view>
@@ -18,9 +20,22 @@ using Context = void*;
 using Module = void*;
 using Function = void*;
 using Stream = void*;
+using Event = void*;
+using Address = unsigned long long;  // of a device's memory, or of any that the driver knows
+
+// CUipcMemHandle: names an allocation of another process.
+struct IpcHandle {
+  std::array<char, 64> bytes;
+};
+static_assert(sizeof(IpcHandle) == 64);
 
 inline constexpr int kSuccess = 0;
-inline constexpr int kMostDevices = 64;  // of a process
+inline constexpr int kMostDevices = 64;         // of a process
+inline constexpr unsigned kNonBlocking = 1;     // CU_STREAM_NON_BLOCKING: not ordered with the default stream
+inline constexpr unsigned kDisableTiming = 2;   // CU_EVENT_DISABLE_TIMING
+inline constexpr unsigned kLazyPeerAccess = 1;  // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+inline constexpr unsigned kHostPortable = 1;    // CU_MEMHOSTALLOC_PORTABLE
+inline constexpr int kNoCapture = 0;            // CU_STREAM_CAPTURE_STATUS_NONE
 
 class Driver {
  public:
@@ -41,6 +56,26 @@ class Driver {
                 unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream, void** parameters,
                 void** extra) = nullptr;
 
+  int (*device_pci)(char* text, int size, int device) = nullptr;
+  int (*device_by_pci)(int* device, const char* text) = nullptr;
+  int (*can_access_peer)(int* can, int device, int peer) = nullptr;
+  int (*memory_allocate)(Address* address, std::size_t bytes) = nullptr;
+  int (*memory_free)(Address address) = nullptr;
+  int (*host_allocate)(void** memory, std::size_t bytes, unsigned flags) = nullptr;
+  int (*host_free)(void* memory) = nullptr;
+  int (*ipc_handle)(IpcHandle* handle, Address address) = nullptr;
+  int (*ipc_open)(Address* address, IpcHandle handle, unsigned flags) = nullptr;
+  int (*ipc_close)(Address address) = nullptr;
+  int (*copy)(Address to, Address from, std::size_t bytes, Stream stream) = nullptr;
+  int (*stream_create)(Stream* stream, unsigned flags) = nullptr;
+  int (*stream_destroy)(Stream stream) = nullptr;
+  int (*stream_wait)(Stream stream, Event event, unsigned flags) = nullptr;
+  int (*stream_capture)(Stream stream, int* status) = nullptr;
+  int (*host_call)(Stream stream, void (*function)(void* data), void* data) = nullptr;
+  int (*event_create)(Event* event, unsigned flags) = nullptr;
+  int (*event_record)(Event event, Stream stream) = nullptr;
+  int (*event_destroy)(Event event) = nullptr;
+
  private:
   std::string load();
 
@@ -48,6 +83,23 @@ class Driver {
   int (*version_get_)(int* version) = nullptr;
   int (*error_name_)(int status, const char** name) = nullptr;
   int version_ = 0;
+};
+
+// A context as this thread's current one, for as long as the object lives: what came before it is current again afterwards. Where it cannot be,
+// the calls in between say so.
+class Current {
+ public:
+  Current(const Driver& driver, Context context) : driver_(driver), pushed_(driver.context_push(context) == kSuccess) {}
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+  ~Current() {
+    Context ours = nullptr;
+    if (pushed_) driver_.context_pop(&ours);
+  }
+
+ private:
+  const Driver& driver_;
+  bool pushed_;
 };
 
 // The context of a device, and the kernels of the one module that fits it.
@@ -66,9 +118,13 @@ class Kernels {
                            void* parameter) const;
 
   [[nodiscard]] const std::string& module_name() const { return module_name_; }
+  [[nodiscard]] const Driver& driver() const { return *driver_; }
+  [[nodiscard]] int device() const { return device_; }
+  [[nodiscard]] Current current() const { return {*driver_, context_}; }
 
  private:
   const Driver* driver_ = nullptr;
+  int device_ = 0;
   Context context_ = nullptr;
   std::vector<Function> functions_;
   std::string module_name_;

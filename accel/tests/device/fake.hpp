@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -24,7 +25,8 @@ class FakeCuda {
     char folder[] = "/tmp/paceline-modules-XXXXXX";
     if (::mkdtemp(folder) == nullptr) throw std::runtime_error("no folder for modules");
     folder_ = folder;
-    for (const std::string& module : modules) std::ofstream(folder_ + "/" + module) << module.substr(6);
+    for (const std::string& module : modules)
+      std::ofstream(folder_ + "/" + module) << module.substr(module.find('-') + 1);
   }
 
   FakeCuda(const FakeCuda&) = delete;
@@ -45,6 +47,26 @@ class FakeCuda {
   void set(const char* name, int value) { function<void(const char*, int)>("fake_cuda_set")(name, value); }
   void forget() { function<void()>("fake_cuda_forget")(); }
   std::string log() { return function<const char*()>("fake_cuda_log")(); }
+  // What of the driver's is there still in this process.
+  int counts() { return function<int()>("fake_cuda_counts")(); }
+  void finish(void* stream) { function<void(void*)>("fake_cuda_finish")(stream); }
+  // A stream of the program's own, and what it is given: a write that happens in it, late.
+  void* stream() {
+    void* made = nullptr;
+    if (function<int(void**, unsigned)>("cuStreamCreate")(&made, 0) != 0) throw std::runtime_error("no stream");
+    return made;
+  }
+  // It never comes to what it is given from here on.
+  void hang(void* stream) { function<void(void*)>("fake_cuda_hang")(stream); }
+  void destroy(void* stream) { function<int(void*)>("cuStreamDestroy_v2")(stream); }
+  void write(void* stream, void* to, const std::vector<std::byte>& content) {
+    function<void(void*, void*, const void*, std::size_t)>("fake_cuda_write")(stream, to, content.data(),
+                                                                              content.size());
+  }
+  void copy(void* stream, void* to, const void* from, std::size_t bytes) {
+    function<int(unsigned long long, unsigned long long, std::size_t, void*)>("cuMemcpyAsync")(
+        reinterpret_cast<unsigned long long>(to), reinterpret_cast<unsigned long long>(from), bytes, stream);
+  }
   bool uneven() { return function<int()>("fake_cuda_uneven")() != 0; }
 
  private:

@@ -2,18 +2,35 @@
 // A libcuda.so.1 without a GPU: the functions that paceline uses, each call written down, and kernels run by cuda_shim.hpp, whole grids
 // of them, on memory of the process. Tests load it before the library looks for the driver, and then find it under its name.
 //
+// Streams that it makes have a thread each, which does what they were given one after another, each a little later: what does not wait for an event, or
+// for a call of the host, comes too early and is seen. Other streams do it at once. Memory of a device is a memory file, which processes open by its
+// handle as they do with CUDA IPC. fake_cuda_counts() says what is there still.
+//
 // fake_cuda_log() answers the calls so far, a line each. fake_cuda_set(name, value) sets "version", "major", "minor", "devices", or by the name of
 // a function what that function answers; "dry" leaves the kernels out. fake_cuda_uneven() says whether a block's threads came to different numbers of barriers.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <numeric>
+#include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "cuda_shim.hpp"
 // After what they are compiled with.
 #include "../../src/comm/coding_device/coding.cu"
+#include "../../src/comm/device/comm.cu"
 #include "../../src/optim/device/optim.cu"
 
 #define FAKE extern "C" __attribute__((visibility("default")))
@@ -22,13 +39,27 @@ namespace {
 
 namespace coding = paceline::comm::coding_device;
 namespace optim = paceline::optim::device;
+namespace comm = paceline::comm::device;
+
+struct Stream;
+
+struct Memory {
+  std::size_t bytes = 0;
+  int file = -1;  // -1: another process's
+};
 
 struct State {
+  std::recursive_mutex mutex;
   std::ostringstream log;
-  std::map<std::string, int> values{{"version", 13000}, {"major", 9}, {"minor", 0}, {"devices", 64}};
-  int contexts = 0;
+  std::map<std::string, int> values{{"version", 13000}, {"major", 9}, {"minor", 0}, {"devices", 64}, {"peers", 1}};
   bool uneven = false;
+  std::set<Stream*> streams;
+  std::map<unsigned long long, Memory> memories;
+  int events = 0;
+  int host_blocks = 0;
 };
+
+thread_local int contexts = 0;  // pushed by this thread
 
 State& state() {
   static State all;
@@ -38,6 +69,7 @@ State& state() {
 // Writes the call down, and answers what it was told to.
 template <typename... Words>
 int call(const char* name, const Words&... words) {
+  const std::lock_guard lock(state().mutex);
   state().log << name;
   ((state().log << ' ' << words), ...);
   state().log << '\n';
@@ -49,11 +81,15 @@ int call(const char* name, const Words&... words) {
 struct Named {
   const char* name;
   void (*run)(const void* parameter);
+  std::shared_ptr<const void> (*copy)(const void* parameter);  // taken at the launch, as a driver does
 };
 
 template <typename Parameter, void (*kernel)(const Parameter)>
 constexpr Named named(const char* name) {
-  return {name, [](const void* parameter) { kernel(*static_cast<const Parameter*>(parameter)); }};
+  return {name, [](const void* parameter) { kernel(*static_cast<const Parameter*>(parameter)); },
+          [](const void* parameter) -> std::shared_ptr<const void> {
+            return std::make_shared<const Parameter>(*static_cast<const Parameter*>(parameter));
+          }};
 }
 
 const Named kKernels[] = {named<coding::Launch, coding::paceline_coding_encode_halves>("paceline_coding_encode_halves"),
@@ -64,13 +100,17 @@ const Named kKernels[] = {named<coding::Launch, coding::paceline_coding_encode_h
                           named<coding::Launch, coding::paceline_coding_decode_signs>("paceline_coding_decode_signs"),
                           named<optim::Launch, optim::paceline_optim_norm>("paceline_optim_norm"),
                           named<optim::Launch, optim::paceline_optim_layers>("paceline_optim_layers"),
-                          named<optim::Launch, optim::paceline_optim_update>("paceline_optim_update")};
+                          named<optim::Launch, optim::paceline_optim_update>("paceline_optim_update"),
+                          named<comm::SumLaunch, comm::paceline_comm_sum>("paceline_comm_sum")};
 
 constexpr int kThreads = 256;  // of every block of every module
 
 // Blocks in an order that no kernel may count on.
 void run_grid(const Named& kernel, unsigned blocks, unsigned threads, const void* parameter) {
-  static paceline::device_test::Fibers fibers(kThreads);
+  // Shared memory and what a block is told are one for the process.
+  static std::mutex one_grid;
+  const std::lock_guard lock(one_grid);
+  thread_local paceline::device_test::Fibers fibers(kThreads);
   static std::mt19937 random(11);
   std::vector<unsigned> order(blocks);
   std::iota(order.begin(), order.end(), 0U);
@@ -87,15 +127,137 @@ void run_grid(const Named& kernel, unsigned blocks, unsigned threads, const void
   state().uneven = state().uneven || threads != static_cast<unsigned>(kThreads);
 }
 
+// What a stream is given, done by its thread in this order.
+struct Stream {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> work;
+  bool ending = false;
+  std::thread thread{[this] { run(); }};
+
+  void add(std::function<void()> one) {
+    const std::lock_guard lock(mutex);
+    work.push_back(std::move(one));
+    changed.notify_all();
+  }
+
+  void run() {
+    std::mt19937 random(static_cast<unsigned>(::getpid()));
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [this] { return !work.empty() || ending; });
+      if (work.empty()) return;
+      const std::function<void()> one = std::move(work.front());
+      work.pop_front();
+      lock.unlock();
+      ::usleep(random() % 300);
+      one();
+      lock.lock();
+    }
+  }
+
+  ~Stream() {
+    {
+      const std::lock_guard lock(mutex);
+      ending = true;
+    }
+    changed.notify_all();
+    thread.join();
+  }
+};
+
+// In a stream of ours, or at once.
+void in(void* stream, std::function<void()> one) {
+  {
+    const std::lock_guard lock(state().mutex);
+    auto* const ours = static_cast<Stream*>(stream);
+    if (state().streams.contains(ours)) return ours->add(std::move(one));
+  }
+  one();
+}
+
+// A record that has not happened yet is one that was counted and not reached. Streams keep what they wait for, whoever destroys it.
+struct Event {
+  std::mutex mutex;
+  std::condition_variable changed;
+  unsigned recorded = 0;
+  unsigned reached = 0;
+};
+
+unsigned long long map_memory(int file, std::size_t bytes, bool own) {
+  void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (at == MAP_FAILED) return 0;
+  const auto address = reinterpret_cast<unsigned long long>(at);
+  const std::lock_guard lock(state().mutex);
+  state().memories[address] = {bytes, own ? file : -1};
+  return address;
+}
+
+int unmap_memory(unsigned long long address, bool own) {
+  const std::lock_guard lock(state().mutex);
+  const auto found = state().memories.find(address);
+  if (found == state().memories.end() || (found->second.file >= 0) != own) return 1;
+  ::munmap(reinterpret_cast<void*>(address), found->second.bytes);
+  if (own) ::close(found->second.file);
+  state().memories.erase(found);
+  return 0;
+}
+
+// CUipcMemHandle: whose file it is.
+struct Handle {
+  int process;
+  int file;
+  std::size_t bytes;
+  char rest[48];
+};
+static_assert(sizeof(Handle) == 64);
+
 }  // namespace
 
 FAKE const char* fake_cuda_log() {
+  const std::lock_guard lock(state().mutex);
   static std::string text;
   text = state().log.str();
   return text.c_str();
 }
-FAKE void fake_cuda_forget() { state().log.str({}); }
-FAKE void fake_cuda_set(const char* name, int value) { state().values[name] = value; }
+FAKE void fake_cuda_forget() {
+  const std::lock_guard lock(state().mutex);
+  state().log.str({});
+}
+FAKE void fake_cuda_set(const char* name, int value) {
+  const std::lock_guard lock(state().mutex);
+  state().values[name] = value;
+}
+// Allocations, mappings of others', streams, events and blocks of pinned memory.
+FAKE int fake_cuda_counts() {
+  const std::lock_guard lock(state().mutex);
+  return static_cast<int>(state().memories.size() + state().streams.size()) + state().events + state().host_blocks;
+}
+// Until a stream has done what it was given so far.
+FAKE void fake_cuda_finish(void* stream) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  in(stream, [&] {
+    const std::lock_guard lock(mutex);
+    done = true;
+    changed.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return done; });
+}
+FAKE void fake_cuda_hang(void* stream) {
+  in(stream, [] {
+    for (;;) ::pause();
+  });
+}
+// Writes into memory when a stream comes to it.
+FAKE void fake_cuda_write(void* stream, void* to, const void* from, std::size_t bytes) {
+  in(stream, [=, content = std::string(static_cast<const char*>(from), bytes)] {
+    ::usleep(2000);
+    std::memcpy(to, content.data(), bytes);
+  });
+}
 FAKE int fake_cuda_uneven() { return state().uneven ? 1 : 0; }
 
 FAKE int cuInit(unsigned) { return call("cuInit"); }
@@ -127,12 +289,12 @@ FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
 }
 
 FAKE int cuCtxPushCurrent_v2(void*) {
-  ++state().contexts;
+  ++contexts;
   return 0;
 }
 
 FAKE int cuCtxPopCurrent_v2(void**) {
-  --state().contexts;
+  --contexts;
   return 0;
 }
 
@@ -155,10 +317,169 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, uns
                         unsigned shared, void* stream, void** parameters, void** extra) {
   const auto& kernel = *static_cast<const Named*>(function);
   const int answer = call("cuLaunchKernel", kernel.name, blocks, threads, "stream",
-                          reinterpret_cast<std::uintptr_t>(stream), "contexts", state().contexts);
+                          reinterpret_cast<std::uintptr_t>(stream), "contexts", contexts);
   if (answer != 0) return answer;
   if (shared != 0 || extra != nullptr) return 1;
-  if (state().values["dry"] != 0) return 0;
-  run_grid(kernel, blocks, threads, parameters[0]);
+  {
+    const std::lock_guard lock(state().mutex);
+    if (state().values["dry"] != 0) return 0;
+  }
+  in(stream, [&kernel, blocks, threads, parameter = kernel.copy(parameters[0])] {
+    run_grid(kernel, blocks, threads, parameter.get());
+  });
+  return 0;
+}
+
+FAKE int cuDeviceGetPCIBusId(char* text, int size, int device) {
+  std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0", static_cast<unsigned>(device) + 16);
+  return call("cuDeviceGetPCIBusId", device);
+}
+
+FAKE int cuDeviceGetByPCIBusId(int* device, const char* text) {
+  unsigned bus = 0;
+  if (std::sscanf(text, "0000:%02x:00.0", &bus) != 1) return 1;
+  *device = static_cast<int>(bus) - 16;
+  return call("cuDeviceGetByPCIBusId", text);
+}
+
+FAKE int cuDeviceCanAccessPeer(int* can, int device, int peer) {
+  {
+    const std::lock_guard lock(state().mutex);
+    *can = state().values["peers"];
+  }
+  return call("cuDeviceCanAccessPeer", device, peer);
+}
+
+FAKE int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
+  if (const int answer = call("cuMemAlloc", bytes); answer != 0) return answer;
+  const int file = ::memfd_create("fake-cuda", MFD_CLOEXEC);
+  if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0) return 2;
+  *address = map_memory(file, bytes, true);
+  return *address != 0 ? 0 : 2;
+}
+
+FAKE int cuMemFree_v2(unsigned long long address) {
+  call("cuMemFree");
+  return unmap_memory(address, true);
+}
+
+FAKE int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned flags) {
+  if (const int answer = call("cuMemHostAlloc", bytes, flags); answer != 0) return answer;
+  const std::lock_guard lock(state().mutex);
+  ++state().host_blocks;
+  *memory = ::operator new(bytes);
+  return 0;
+}
+
+FAKE int cuMemFreeHost(void* memory) {
+  const std::lock_guard lock(state().mutex);
+  --state().host_blocks;
+  ::operator delete(memory);
+  return 0;
+}
+
+FAKE int cuIpcGetMemHandle(Handle* handle, unsigned long long address) {
+  const std::lock_guard lock(state().mutex);
+  const auto found = state().memories.find(address);
+  if (found == state().memories.end() || found->second.file < 0) return 1;
+  *handle = {::getpid(), found->second.file, found->second.bytes, {}};
+  return call("cuIpcGetMemHandle");
+}
+
+FAKE int cuIpcOpenMemHandle_v2(unsigned long long* address, Handle handle, unsigned flags) {
+  if (const int answer = call("cuIpcOpenMemHandle", "flags", flags); answer != 0) return answer;
+  // As CUDA has it: memory of this process needs no handle.
+  if (handle.process == ::getpid()) return 201;
+  const std::string path = "/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.file);
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return 1;
+  *address = map_memory(file, handle.bytes, false);
+  ::close(file);
+  return *address != 0 ? 0 : 1;
+}
+
+FAKE int cuIpcCloseMemHandle(unsigned long long address) { return unmap_memory(address, false); }
+
+FAKE int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t bytes, void* stream) {
+  if (const int answer = call("cuMemcpyAsync", bytes); answer != 0) return answer;
+  in(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes); });
+  return 0;
+}
+
+FAKE int cuStreamCreate(void** stream, unsigned) {
+  if (const int answer = call("cuStreamCreate"); answer != 0) return answer;
+  auto* const made = new Stream;
+  const std::lock_guard lock(state().mutex);
+  state().streams.insert(made);
+  *stream = made;
+  return 0;
+}
+
+FAKE int cuStreamDestroy_v2(void* stream) {
+  auto* const ours = static_cast<Stream*>(stream);
+  {
+    const std::lock_guard lock(state().mutex);
+    if (state().streams.erase(ours) == 0) return 400;
+  }
+  delete ours;
+  return 0;
+}
+
+FAKE int cuStreamIsCapturing(void*, int* status) {
+  const std::lock_guard lock(state().mutex);
+  *status = state().values["capturing"];
+  return 0;
+}
+
+FAKE int cuLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
+  if (const int answer = call("cuLaunchHostFunc"); answer != 0) return answer;
+  in(stream, [=] { function(data); });
+  return 0;
+}
+
+FAKE int cuEventCreate(void** event, unsigned) {
+  if (const int answer = call("cuEventCreate"); answer != 0) return answer;
+  const std::lock_guard lock(state().mutex);
+  ++state().events;
+  *event = new std::shared_ptr<Event>(std::make_shared<Event>());
+  return 0;
+}
+
+FAKE int cuEventDestroy_v2(void* event) {
+  const std::lock_guard lock(state().mutex);
+  --state().events;
+  delete static_cast<std::shared_ptr<Event>*>(event);
+  return 0;
+}
+
+FAKE int cuEventRecord(void* event, void* stream) {
+  if (const int answer = call("cuEventRecord"); answer != 0) return answer;
+  const std::shared_ptr<Event> it = *static_cast<std::shared_ptr<Event>*>(event);
+  unsigned number = 0;
+  {
+    const std::lock_guard lock(it->mutex);
+    number = ++it->recorded;
+  }
+  in(stream, [it, number] {
+    const std::lock_guard lock(it->mutex);
+    it->reached = std::max(it->reached, number);
+    it->changed.notify_all();
+  });
+  return 0;
+}
+
+// For the record that was the last one when this was called.
+FAKE int cuStreamWaitEvent(void* stream, void* event, unsigned) {
+  if (const int answer = call("cuStreamWaitEvent"); answer != 0) return answer;
+  const std::shared_ptr<Event> it = *static_cast<std::shared_ptr<Event>*>(event);
+  unsigned number = 0;
+  {
+    const std::lock_guard lock(it->mutex);
+    number = it->recorded;
+  }
+  in(stream, [it, number] {
+    std::unique_lock lock(it->mutex);
+    it->changed.wait(lock, [&] { return it->reached >= number; });
+  });
   return 0;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A communicator of libpaceline.so for torch tensors on the CPU."""
+"""A communicator of libpaceline.so for torch tensors on the CPU, and for allreduces of those on a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from paceline._memory import mark_written
-from paceline.comm import _native
+from paceline.comm import _device, _native
 from paceline.comm._handle import SILENCE, TIMEOUT, Handle
 from paceline.comm._meeting import Members, TorchStore
 
@@ -26,6 +26,7 @@ DTYPES = {
     torch.int64: 5,
 }
 CODECS = {"FP16": 1, "BF16": 2, "Int8": 3, "TopK": 4, "OneBit": 5, "DGC": 6}
+CPU = torch.device("cpu")
 
 
 class Started:
@@ -44,11 +45,27 @@ class Started:
         return self.tensor
 
 
+class StartedOnDevice(Started):
+    """The same of a tensor on a GPU."""
+
+    def wait(self) -> Tensor:
+        """The tensor: what the current stream gets from here on finds the sum in it. The host waits for the other ranks and for most of the
+        moving, not for the end of it."""
+        if self._ticket:
+            ticket, stream = self._ticket, _device.stream_of(self.tensor.device)
+            self._ticket = 0
+            self._communicator._check(_device.functions().wait(self._communicator._open(), ticket, stream))
+        return self.tensor
+
+
 class Communicator(Handle):
     """All ranks of `group` (None: of all) make one, in the same order. `plan` pins what `plan()` printed; `timeout` is for each
     collective to end where all ranks live, `silence` for a rank to be taken for lost that says nothing.
 
-    Calls are made by all ranks, the same, in the same order. Tensors are contiguous and on the CPU."""
+    `device`: this rank's GPU, for allreduces of tensors on it, hierarchical and without NCCL: ranks of a host read each other's memory by CUDA
+    IPC. `device_bytes` of it are the communicator's own. RuntimeError, on all ranks alike, where one of them cannot.
+
+    Calls are made by all ranks, the same, in the same order. Tensors are contiguous and on the CPU, those of allreduces also on `device`."""
 
     def __init__(
         self,
@@ -60,7 +77,11 @@ class Communicator(Handle):
         silence: timedelta = SILENCE,
         flows: int = 0,
         host: str = "",
+        device: torch.device | int | str | None = None,
     ) -> None:
+        self.device = None if device is None else _device.of(device)
+        self.device_bytes = 0
+        self._stream = 0
         members = Members(group)
         super().__init__(
             TorchStore(members.store),
@@ -73,9 +94,18 @@ class Communicator(Handle):
             flows=flows,
             host=host,
         )
+        if self.device is not None:
+            try:
+                used = _device.opened(self._open(), self.device)
+            except BaseException:
+                self.close()
+                raise
+            self.device_bytes, self._stream = used.pool_bytes, used.stream or 0
 
     def allreduce(self, tensor: Tensor) -> Tensor:
         """The sum over all ranks, in place."""
+        if tensor.device == self.device:
+            return self._start_on_device(tensor).wait()
         handle, dtype = self._open(), _dtype(tensor, "tensor")
         self._check(_native.functions().allreduce(handle, tensor.data_ptr(), tensor.numel(), dtype))
         mark_written([tensor])
@@ -83,6 +113,8 @@ class Communicator(Handle):
 
     def allreduce_start(self, tensor: Tensor) -> Started:
         """The same, while the caller goes on: the tensor is the sum when `wait` of what it returns has returned."""
+        if tensor.device == self.device:
+            return self._start_on_device(tensor)
         handle, dtype = self._open(), _dtype(tensor, "tensor")
         ticket = ctypes.c_uint64()
         library = _native.functions()
@@ -228,6 +260,16 @@ class Communicator(Handle):
 
     # -- within --------------------------------------------------------------------------------------------------------
 
+    def _start_on_device(self, tensor: Tensor) -> Started:
+        handle, dtype = self._open(), _dtype(tensor, "tensor", tensor.device)
+        ticket = ctypes.c_uint64()
+        stream = _device.stream_of(tensor.device)
+        data = (handle, tensor.data_ptr(), tensor.numel(), dtype, stream)
+        self._check(_device.functions().allreduce_start(*data, ctypes.byref(ticket)))
+        _device.use_in(self._stream, tensor)
+        mark_written([tensor])
+        return StartedOnDevice(self, tensor, ticket.value)
+
     def _counts(self, name: str, tensor: Tensor, counts: Sequence[int] | None) -> ctypes.Array[ctypes.c_uint64]:
         given = list(counts or ())
         if len(given) != self.ranks or min(given) < 0 or sum(given) != tensor.numel():
@@ -247,9 +289,12 @@ class Communicator(Handle):
         return _dtype(part, part_name)
 
 
-def _dtype(tensor: Tensor, name: str) -> int:
-    if tensor.device.type != "cpu":
-        raise ValueError(f"paceline.comm: {name} is on {tensor.device}: it must be on the CPU")
+def _dtype(tensor: Tensor, name: str, device: torch.device = CPU) -> int:
+    if tensor.device != device:
+        raise ValueError(
+            f"paceline.comm: {name} is on {tensor.device}: it must be on the CPU; allreduces also take the GPU that the "
+            "communicator was made with (device=)"
+        )
     if tensor.layout is not torch.strided or not tensor.is_contiguous():
         raise ValueError(f"paceline.comm: {name} must be contiguous: pass {name}.contiguous()")
     found = DTYPES.get(tensor.dtype)

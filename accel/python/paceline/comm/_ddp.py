@@ -32,6 +32,7 @@ from paceline.comm._meeting import Members
 from paceline.comm._sums import Carrier, Result, Sums
 
 Tensor = torch.Tensor
+IPC = "ipc"  # the way of gradients on GPUs that NCCL has no part in
 
 _gradients: weakref.WeakKeyDictionary[Any, Hooked] = weakref.WeakKeyDictionary()
 
@@ -43,6 +44,7 @@ def ddp_hook(
     silence: timedelta = SILENCE,
     compression: Compression | str = "Disabled",
     host: str = "",
+    transport: str = "",
 ) -> Carrier:
     """Registers the hook with a DistributedDataParallel model whose parameters are on the CPU in a group of gloo, or on one GPU in a group of NCCL, before its
     first backward, and returns what its sums go over. All ranks of the model's process group call it, for their models in the same order.
@@ -53,15 +55,22 @@ def ddp_hook(
     On a GPU sums go inside a host, between hosts and inside again, over sub-groups of PyTorch's own that all ranks of the model's group make here: it takes several hosts,
     one of them with several ranks. `plan` and `silence` are of the CPU's.
 
+    `transport="ipc"`: on a GPU over a communicator of its own, without NCCL: ranks of a host read each other's memory by CUDA IPC, hosts as they do on the
+    CPU. Any hosts, one too; `plan` and `silence` count; compression does not. A RuntimeError says on all ranks whose GPU cannot.
+
     A ValueError says why a model cannot have it. A rank that is lost raises CommError out of backward on all others."""
     why = why_not(model)
     how = parse(compression) if isinstance(compression, str) else compression
+    if transport not in ("", IPC):
+        why = why or f"transport is {transport!r}: it must be {IPC!r}, or nothing"
+    if transport and not why and not _hierarchy.carries(model):
+        why = f"transport is {transport!r}, and the parameters are on the CPU"
     if why := why or why_not_class(how):
         raise ValueError(f"paceline.comm.ddp_hook: {why}")
     if _hierarchy.carries(model):
-        hierarchy = _by_hosts(model, plan, how, host)
-        register(model, hierarchy, how, model.register_comm_hook)
-        return hierarchy
+        sums = _by_ipc(model, plan, silence, how, host) if transport else _by_hosts(model, plan, how, host)
+        register(model, sums, how, model.register_comm_hook)
+        return sums
     communicator = Communicator(model.process_group, plan=plan, timeout=timeout_of(model), silence=silence, host=host)
     if not all_say(communicator, str(how)):
         communicator.close()
@@ -91,6 +100,26 @@ def _by_hosts(model: Any, plan: str, how: Compression | None, host: str) -> Hier
     hierarchy = Hierarchy(members, layout, device_of(model), timeout)
     hierarchy.prove(how is not None)
     return hierarchy
+
+
+def _by_ipc(model: Any, plan: str, silence: timedelta, how: Compression | None, host: str) -> Communicator:
+    members, timeout = Members(model.process_group), timeout_of(model)
+    why = "" if how is None else f"compression is {how}: with transport {IPC!r} there is none"
+    # Where ranks are not of one mind they would meet in different places, and wait there.
+    cards = exchange(members, members.next_name("hosts"), Card(host or own_host(), IPC, True, why), timeout)
+    others = next((f"rank {rank}: {one.why}" for rank, one in enumerate(cards) if one.why), "")
+    if any(one.compression != IPC for one in cards):
+        others = others or f"transport is {IPC!r} here and another on some rank: say the same on all"
+    if others:
+        raise ValueError(f"paceline.comm.ddp_hook: {others}")
+    return Communicator(
+        model.process_group,
+        plan=plan or "algorithm=hierarchical",
+        timeout=timeout,
+        silence=silence,
+        host=host,
+        device=device_of(model),
+    )
 
 
 def register(model: Any, communicator: Carrier, how: Compression | None, hook: Callable[[Any, Any], Any]) -> Hooked:

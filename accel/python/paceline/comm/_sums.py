@@ -31,7 +31,7 @@ class Sums:
         """Else the process group's allreduce knows how."""
         if buffer.layout is torch.strided:
             return buffer.dtype in DTYPES or buffer.is_complex()
-        if buffer.layout is not torch.sparse_coo or not isinstance(self.carrier, Communicator):
+        if buffer.layout is not torch.sparse_coo or buffer.is_cuda or not isinstance(self.carrier, Communicator):
             return False
         of_rows = buffer.sparse_dim() == 1 or buffer._nnz() == 0
         return of_rows and buffer.dtype in DTYPES and buffer.shape[1:].numel() > 0

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The communicator's calls for memory of GPUs: whether all ranks can is agreed by collectives of the processors' memory, and so is told by all alike.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "../communicator.hpp"
+#include "device_stage.hpp"
+#include "table.hpp"
+
+namespace paceline::comm {
+namespace {
+
+// A device moves a chunk in less time than its host needs to hear of it. With several hosts the rings' parts, and so the bits, hang on the size.
+constexpr std::size_t kChunksAtOnce = 4;
+
+void refuse(device::PoolCard& card, const std::string& why) { why.copy(card.refusal.data(), card.refusal.size() - 1); }
+
+std::string first_refusal(const std::vector<device::PoolCard>& cards) {
+  for (std::uint32_t rank = 0; rank < cards.size(); ++rank)
+    if (cards[rank].refusal[0] != '\0') return rank_name(rank) + ": " + cards[rank].refusal.data();
+  return {};
+}
+
+}  // namespace
+
+std::expected<void, Error> Communicator::open_device(int device, const std::string& folder) {
+  const auto refused = [](const std::string& why) { return std::unexpected(Error{PACELINE_EDEVICE, -1, why}); };
+  if (device_ != nullptr) return std::unexpected(Error{PACELINE_EINVAL, -1, "this communicator has a device already"});
+  if (stage_ == nullptr && ranks() > 1)
+    return refused("allreduces of this communicator go around one ring: GPUs need algorithm=hierarchical in the plan");
+  if (region_ == nullptr) region_ = Region::alone(0);
+  if (region_ == nullptr) return std::unexpected(Error{PACELINE_ESYSTEM, -1, "no memory for counters"});
+  const auto tell_all = [&](const device::PoolCard& card, std::vector<device::PoolCard>& all) {
+    static_assert(sizeof(device::PoolCard) % sizeof(std::int64_t) == 0);
+    return allgather(reinterpret_cast<const std::byte*>(&card), reinterpret_cast<std::byte*>(all.data()),
+                     sizeof card / sizeof(std::int64_t), Type::kI64);
+  };
+  std::vector<device::PoolCard> cards(ranks());
+  device::PoolCard card;
+  std::unique_ptr<device::Pool> pool;
+  if (topology_.mates().size() > device::kMostSources) {
+    refuse(card, "it has " + std::to_string(topology_.mates().size()) + " ranks on its host: there may be " +
+                     std::to_string(device::kMostSources));
+  } else {
+    const std::size_t chunk = plan_.chunk * (topology_.hosts() == 1 ? kChunksAtOnce : 1);
+    if (auto made = device::Pool::make(device, folder, device::DeviceStage::size_for(topology_, chunk))) {
+      pool = std::move(*made);
+      card = pool->card();
+    } else {
+      refuse(card, made.error());
+    }
+  }
+  if (tell_all(card, cards) != PACELINE_OK) return std::unexpected(error());
+  if (const std::string why = first_refusal(cards); !why.empty()) return refused(why);
+  std::vector<device::PoolCard> near;
+  for (const std::uint32_t mate : topology_.mates()) near.push_back(cards[mate]);
+  card = {};
+  if (auto mapped = pool->map(near, topology_.local); !mapped) refuse(card, mapped.error());
+  if (tell_all(card, cards) != PACELINE_OK) return std::unexpected(error());
+  if (const std::string why = first_refusal(cards); !why.empty()) {
+    pool->unmap();
+    // Nobody frees what another one still maps.
+    if (barrier() != PACELINE_OK) pool->keep_memory();
+    return refused(why);
+  }
+  const std::lock_guard lock(mutex_);
+  ways_ += " # " + std::to_string(pool->bytes()) + " bytes of the GPU " + near[topology_.local].pci.data();
+  device_ = std::make_unique<device::DeviceStage>(topology_, *region_, lane_.get(), *watch_, std::move(pool));
+  return {};
+}
+
+std::expected<std::uint64_t, int> Communicator::start_device_allreduce(cuda::Address data, std::uint64_t count,
+                                                                       Type type, cuda::Stream stream) {
+  if (device_ == nullptr || device_->is_capturing(stream)) return std::unexpected(PACELINE_EINVAL);
+  const auto event = device_->record(stream);
+  if (!event) return std::unexpected(PACELINE_EDEVICE);
+  const std::uint64_t ticket =
+      start_all(Kind::kDeviceAllreduce, count, type, [this, data, count, type, event = *event](const Call& call) {
+        return device_->allreduce(call, type, data, count, event);
+      });
+  device_->remember(ticket, *event);
+  return ticket;
+}
+
+int Communicator::wait_device(std::uint64_t ticket, cuda::Stream stream) {
+  if (device_ == nullptr || device_->is_capturing(stream)) return PACELINE_EINVAL;
+  const int code = wait(ticket);
+  const auto joined = device_->join(ticket, stream, code == PACELINE_OK);
+  if (!joined) return PACELINE_EINVAL;
+  if (code != PACELINE_OK) return code;
+  return *joined == cuda::kSuccess ? PACELINE_OK : PACELINE_EDEVICE;
+}
+
+DeviceUse Communicator::device_use() const {
+  if (device_ == nullptr) return {};
+  return {.pool_bytes = device_->pool_bytes(), .stream = device_->stream()};
+}
+
+}  // namespace paceline::comm

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device_stage.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace paceline::comm::device {
+namespace {
+
+cuda::Address address_of(const std::byte* memory) { return reinterpret_cast<cuda::Address>(memory); }
+
+}  // namespace
+
+Pool::Size DeviceStage::size_for(const Topology& topology, std::size_t chunk_bytes) {
+  constexpr std::size_t kWidest = 8;  // bytes of an element: shards are cut between elements
+  return {.chunk = chunk_bytes,
+          .shard = Pool::room_of(chunk_bytes / topology.lanes + kWidest),
+          .across_hosts = topology.has_lane()};
+}
+
+DeviceStage::DeviceStage(const Topology& topology, Region& region, Ring* lane, Watch& watch, std::unique_ptr<Pool> pool)
+    : Pace(topology, region, watch, Side::kDevice),
+      lane_(lane),
+      pool_(std::move(pool)),
+      landing_(std::make_unique<Landing>([this](const Landing::Mark& mark) { landed(mark); })),
+      marks_(std::make_unique<Landing::Mark[]>(std::size_t{kKinds} * kDepth)) {}
+
+DeviceStage::~DeviceStage() {
+  const auto deadline = Clock::now() + watch_.silence();
+  const cuda::Current current = pool_->current();
+  if (!landing_->settle(deadline)) {
+    // A stream cannot be taken back: what it uses must stay.
+    landing_->forget();
+    static_cast<void>(landing_.release());
+    static_cast<void>(marks_.release());
+    static_cast<void>(pool_.release());
+    return;
+  }
+  for (const cuda::Event event : events_) pool_->driver().event_destroy(event);
+  pool_->unmap();
+  if (!all_let_go(deadline)) pool_->keep_memory();
+}
+
+bool DeviceStage::all_let_go(Clock::time_point deadline) {
+  mine().closed.store(1, std::memory_order_release);
+  ring_all();
+  const int lost = watch_.failure().rank;
+  const auto holds = [&](std::uint32_t local) {
+    return local != topology_.local && static_cast<int>(topology_.mates()[local]) != lost &&
+           cell(local).closed.load(std::memory_order_acquire) == 0;
+  };
+  for (std::uint32_t local = 0; local < ranks_; ++local) {
+    for (;;) {
+      const std::uint32_t seen = mine().bell.count.load(std::memory_order_acquire);
+      if (!holds(local)) break;
+      const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now()).count();
+      if (left <= 0) return false;
+      mine().bell.wait(seen, left);
+    }
+  }
+  return true;
+}
+
+bool DeviceStage::good(int status, const char* call) {
+  if (status == cuda::kSuccess) return true;
+  watch_.fail(static_cast<int>(topology_.rank), "rank " + std::to_string(topology_.rank) + " gave up: " + call + ": " +
+                                                    pool_->driver().error_name(status));
+  return false;
+}
+
+bool DeviceStage::is_capturing(cuda::Stream stream) const {
+  const cuda::Current current = pool_->current();
+  int capture = cuda::kNoCapture;
+  return pool_->driver().stream_capture(stream, &capture) == cuda::kSuccess && capture != cuda::kNoCapture;
+}
+
+std::expected<cuda::Event, int> DeviceStage::record(cuda::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  const cuda::Current current = pool_->current();
+  const cuda::Driver& cuda = pool_->driver();
+  if (free_.empty()) {
+    cuda::Event made = nullptr;
+    if (const int status = cuda.event_create(&made, cuda::kDisableTiming); status != cuda::kSuccess)
+      return std::unexpected(status);
+    events_.push_back(made);
+    free_.push_back(made);
+  }
+  if (const int status = cuda.event_record(free_.back(), stream); status != cuda::kSuccess)
+    return std::unexpected(status);
+  const cuda::Event event = free_.back();
+  free_.pop_back();
+  return event;
+}
+
+void DeviceStage::remember(std::uint64_t ticket, cuda::Event event) {
+  const std::lock_guard lock(mutex_);
+  tickets_.emplace(ticket, event);
+}
+
+std::optional<int> DeviceStage::join(std::uint64_t ticket, cuda::Stream stream, bool waits) {
+  const std::lock_guard lock(mutex_);
+  const auto found = tickets_.find(ticket);
+  if (found == tickets_.end()) return std::nullopt;
+  const cuda::Event event = found->second;
+  tickets_.erase(found);
+  free_.push_back(event);
+  const cuda::Current current = pool_->current();
+  return waits ? pool_->driver().stream_wait(stream, event, 0) : cuda::kSuccess;
+}
+
+Part DeviceStage::chunk_of(const Work& work, std::uint32_t number) const {
+  const std::uint64_t begin = number * work.chunk;
+  return {.begin = begin, .count = std::min(work.chunk, work.count - begin)};
+}
+
+DeviceStage::Shard DeviceStage::shard_of(const Work& work, std::uint32_t number, std::uint32_t lane) const {
+  const Part part = part_of(chunk_of(work, number).count, topology_.lanes, lane);
+  const std::uint64_t begin = part.begin * size_of(work.type);
+  return {.begin = begin, .count = part.count, .result = pool_->result(lane, base_ + number, begin)};
+}
+
+void DeviceStage::expect(Kind kind, std::uint32_t number, Pool::Way way) {
+  // Its last use was kDepth chunks ago, and has landed: or this chunk could not have begun.
+  const std::uint32_t count = base_ + number + 1;
+  Landing::Mark& mark = marks_[std::size_t{kind} * kDepth + count % kDepth];
+  mark.kind = kind;
+  mark.number = number;
+  mark.count = count;
+  good(landing_->expect(pool_->driver(), pool_->stream(way), mark), "cuLaunchHostFunc");
+}
+
+void DeviceStage::landed(const Landing::Mark& mark) {
+  Cell& cell = mine();
+  if (mark.kind == kGiven) cell.given.store(mark.count, std::memory_order_release);
+  if (mark.kind == kTaken) cell.taken.store(mark.count, std::memory_order_release);
+  if (mark.kind == kAdded) {
+    cell.added.store(mark.count, std::memory_order_release);
+    if (lane_ != nullptr) lane_->open(mark.number + 1);
+  }
+  if (mark.kind == kRaised || (mark.kind == kAdded && lane_ == nullptr))
+    cell.finished.store(mark.count, std::memory_order_release);
+  ring_all();
+}
+
+bool DeviceStage::give(Work& work) {
+  if (work.given == work.chunks) return false;
+  // The slot is free when the lanes have added up what was in it before.
+  if (!all_reached(&Cell::added, base_ + work.given + 1 - kDepth, topology_.lanes)) return false;
+  const Part part = chunk_of(work, work.given);
+  const std::size_t size = size_of(work.type);
+  if (!good(pool_->copy(pool_->slot(topology_.local, base_ + work.given), work.data + part.begin * size,
+                        part.count * size, Pool::kMoving),
+            "cuMemcpyAsync"))
+    return false;
+  expect(kGiven, work.given, Pool::kMoving);
+  ++work.given;
+  return true;
+}
+
+bool DeviceStage::add(Work& work) {
+  if (!adds_ || work.added == work.chunks) return false;
+  // The result's slot is free when all have taken it out and the ring has passed it on.
+  if (!all_reached(&Cell::given, base_ + work.added + 1, ranks_)) return false;
+  if (!all_reached(&Cell::taken, base_ + work.added + 1 - kDepth, ranks_)) return false;
+  if (lane_ != nullptr && sent_.load(std::memory_order_acquire) + kDepth <= work.added) return false;
+  const Shard shard = shard_of(work, work.added, topology_.local);
+  std::vector<cuda::Address> sources;
+  for (std::uint32_t local = 0; local < ranks_; ++local)
+    sources.push_back(pool_->slot(local, base_ + work.added) + shard.begin);
+  if (!good(pool_->sum(work.type, shard.result, sources, shard.count), "cuLaunchKernel")) return false;
+  if (lane_ != nullptr && !good(pool_->copy(address_of(pool_->host_result(base_ + work.added)), shard.result,
+                                            shard.count * size_of(work.type), Pool::kAdding),
+                                "cuMemcpyAsync"))
+    return false;
+  expect(kAdded, work.added, Pool::kAdding);
+  ++work.added;
+  return true;
+}
+
+bool DeviceStage::take(Work& work) {
+  if (work.taken == work.chunks) return false;
+  if (!all_reached(&Cell::finished, base_ + work.taken + 1, topology_.lanes)) return false;
+  const std::size_t size = size_of(work.type);
+  const cuda::Address chunk = work.data + chunk_of(work, work.taken).begin * size;
+  for (std::uint32_t lane = 0; lane < topology_.lanes; ++lane) {
+    const Shard shard = shard_of(work, work.taken, lane);
+    if (!good(pool_->copy(chunk + shard.begin, shard.result, shard.count * size, Pool::kMoving), "cuMemcpyAsync"))
+      return false;
+  }
+  expect(kTaken, work.taken, Pool::kMoving);
+  ++work.taken;
+  return true;
+}
+
+// Does what can be done now; whether there was anything.
+bool DeviceStage::turn(Work& work) {
+  bool some = false;
+  while (take(work)) some = true;
+  while (add(work)) some = true;
+  if (give(work)) some = true;
+  return some;
+}
+
+// What the ring has finished goes back to the device; on the ring's thread.
+void DeviceStage::raise(const Work& work, std::uint32_t number) {
+  const cuda::Current current = pool_->current();
+  const Shard shard = shard_of(work, number, topology_.local);
+  if (good(pool_->copy(shard.result, address_of(pool_->host_result(base_ + number)), shard.count * size_of(work.type),
+                       Pool::kRaising),
+           "cuMemcpyAsync"))
+    expect(kRaised, number, Pool::kRaising);
+}
+
+void DeviceStage::start_lane(const Call& call, const Work& work) {
+  const std::uint32_t hosts = topology_.hosts();
+  const std::uint64_t each = 2 * (std::uint64_t{hosts} - 1);  // steps of a chunk
+  std::vector<Step> steps;
+  for (std::uint32_t number = 0; number < work.chunks; ++number)
+    add_allreduce(steps, pool_->host_result(base_ + number), shard_of(work, number, topology_.local).count,
+                  size_of(work.type), hosts, topology_.group, number + 1);
+  sent_.store(0);
+  lane_->start(call, work.type, std::move(steps),
+               {.sent =
+                    [this, each](std::uint64_t done) {
+                      if (done % each != 0) return;
+                      sent_.store(done / each, std::memory_order_release);
+                      mine().bell.ring();
+                    },
+                .received =
+                    [this, each, work](std::uint64_t done) {
+                      if (done % each == 0) raise(work, static_cast<std::uint32_t>(done / each - 1));
+                    }});
+}
+
+bool DeviceStage::allreduce(const Call& call, Type type, cuda::Address data, std::uint64_t count, cuda::Event event) {
+  const cuda::Current current = pool_->current();
+  const std::uint64_t chunk = pool_->chunk() / size_of(type);
+  Work work{.type = type,
+            .data = data,
+            .count = count,
+            .chunk = chunk,
+            .chunks = static_cast<std::uint32_t>((count + chunk - 1) / chunk)};
+  const cuda::Stream moving = pool_->stream(Pool::kMoving);
+  if (!good(pool_->driver().stream_wait(moving, event, 0), "cuStreamWaitEvent")) return false;
+  if (lane_ != nullptr) start_lane(call, work);
+  run(call, {.give = [&] { return give(work); },
+             .turn = [&] { return turn(work); },
+             .ended = [&] { return work.taken == work.chunks; }});
+  if (lane_ != nullptr) lane_->finish();
+  next(work.chunks);
+  return !watch_.failed() && good(pool_->driver().event_record(event, moving), "cuEventRecord");
+}
+
+}  // namespace paceline::comm::device

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pool.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "../../cuda/kernel_set.hpp"
+#include "table.hpp"
+
+namespace paceline::comm::device {
+namespace {
+
+enum PoolKernel : std::size_t { kSum };
+
+// Of an allocation of the driver: what processes map is whole ones.
+constexpr std::size_t kGranule = 2UL << 20;
+// Enough loads under way for the memory of another GPU, and most multiprocessors left to the model.
+constexpr unsigned kMostBlocks = 64;
+
+static_assert(kFloat32 == static_cast<Bits32>(Type::kF32) && kFloat64 == static_cast<Bits32>(Type::kF64) &&
+              kFloat16 == static_cast<Bits32>(Type::kF16) && kBfloat16 == static_cast<Bits32>(Type::kBf16) &&
+              kInt32 == static_cast<Bits32>(Type::kI32) && kInt64 == static_cast<Bits32>(Type::kI64));
+
+cuda::KernelSet& comm_kernels() {
+  static cuda::KernelSet set("comm", {"paceline_comm_sum"});
+  return set;
+}
+
+std::size_t rounded_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+
+}  // namespace
+
+std::size_t Pool::room_of(std::size_t bytes) { return rounded_up(bytes + kAlignment, 256); }
+
+std::expected<std::unique_ptr<Pool>, std::string> Pool::make(int device, const std::string& folder, const Size& size) {
+  if (const std::string why = comm_kernels().open(device, folder); !why.empty()) return std::unexpected(why);
+  std::unique_ptr<Pool> pool(new Pool(*comm_kernels().on(device), size));
+  if (const std::string why = pool->allocate(); !why.empty()) return std::unexpected(why);
+  return pool;
+}
+
+std::string Pool::allocate() {
+  const cuda::Driver& cuda = driver();
+  const cuda::Current current = kernels_.current();
+  const auto failed = [&](const char* call, int status) { return std::string(call) + ": " + cuda.error_name(status); };
+  if (const int status = cuda.device_pci(pci_.data(), static_cast<int>(pci_.size()), kernels_.device());
+      status != cuda::kSuccess)
+    return failed("cuDeviceGetPCIBusId", status);
+  for (cuda::Stream& stream : streams_)
+    if (const int status = cuda.stream_create(&stream, cuda::kNonBlocking); status != cuda::kSuccess)
+      return failed("cuStreamCreate", status);
+  const std::size_t wanted = rounded_up(kDepth * (size_.chunk + size_.shard), kGranule);
+  if (const int status = cuda.memory_allocate(&base_, wanted); status != cuda::kSuccess)
+    return failed("cuMemAlloc", status) + " of " + std::to_string(wanted) + " bytes";
+  bytes_ = wanted;
+  if (const int status = cuda.ipc_handle(&handle_, base_); status != cuda::kSuccess)
+    return failed("cuIpcGetMemHandle", status);
+  if (!size_.across_hosts) return {};
+  void* memory = nullptr;
+  if (const int status = cuda.host_allocate(&memory, kDepth * size_.shard, cuda::kHostPortable);
+      status != cuda::kSuccess)
+    return failed("cuMemHostAlloc", status) + " of " + std::to_string(kDepth * size_.shard) + " bytes";
+  host_ = static_cast<std::byte*>(memory);
+  return {};
+}
+
+Pool::~Pool() {
+  const cuda::Current current = kernels_.current();
+  unmap();
+  for (const cuda::Stream stream : streams_)
+    if (stream != nullptr) driver().stream_destroy(stream);
+  if (base_ != 0) driver().memory_free(base_);
+  if (host_ != nullptr) driver().host_free(host_);
+}
+
+PoolCard Pool::card() const { return {.memory = handle_, .pci = pci_, .refusal = {}}; }
+
+std::expected<void, std::string> Pool::map(std::span<const PoolCard> cards, std::uint32_t local) {
+  const cuda::Driver& cuda = driver();
+  const cuda::Current current = kernels_.current();
+  local_ = local;
+  for (std::uint32_t one = 0; one < cards.size(); ++one) {
+    if (one == local) {
+      mapped_.push_back(base_);
+      continue;
+    }
+    const auto refused = [&](const std::string& why) {
+      return std::unexpected("its GPU " + std::string(pci_.data()) + " cannot read memory of the GPU " +
+                             cards[one].pci.data() + ": " + why);
+    };
+    // A device that this process does not see may be a peer all the same: then the driver's answer to the handle says whether it is.
+    int peer = 0;
+    int can = 1;
+    if (cuda.device_by_pci(&peer, cards[one].pci.data()) == cuda::kSuccess && peer != kernels_.device() &&
+        cuda.can_access_peer(&can, kernels_.device(), peer) == cuda::kSuccess && can == 0)
+      return refused("they are no peers (nvidia-smi topo -p2p r shows which are)");
+    cuda::Address memory = 0;
+    if (const int status = cuda.ipc_open(&memory, cards[one].memory, cuda::kLazyPeerAccess); status != cuda::kSuccess)
+      return refused("cuIpcOpenMemHandle: " + cuda.error_name(status));
+    mapped_.push_back(memory);
+  }
+  return {};
+}
+
+void Pool::unmap() {
+  const cuda::Current current = kernels_.current();
+  for (std::uint32_t one = 0; one < mapped_.size(); ++one)
+    if (one != local_) driver().ipc_close(mapped_[one]);
+  mapped_.clear();
+}
+
+int Pool::copy(cuda::Address to, cuda::Address from, std::size_t bytes, Way way) const {
+  return bytes == 0 ? cuda::kSuccess : driver().copy(to, from, bytes, streams_[way]);
+}
+
+int Pool::sum(Type type, cuda::Address target, std::span<const cuda::Address> sources, std::uint64_t count) const {
+  if (count == 0) return cuda::kSuccess;
+  SumLaunch launch{};
+  for (std::size_t i = 0; i < sources.size(); ++i) launch.sources[i] = reinterpret_cast<const void*>(sources[i]);
+  launch.target = reinterpret_cast<void*>(target);
+  launch.count = static_cast<Int64>(count);
+  launch.source_count = static_cast<Bits32>(sources.size());
+  launch.type = static_cast<Bits32>(type);
+  const std::uint64_t vectors = (count * size_of(type) + kVector - 1) / kVector;
+  const auto blocks = static_cast<unsigned>(std::clamp<std::uint64_t>(vectors / kThreads, 1, kMostBlocks));
+  return kernels_.launch(kSum, blocks, kThreads, streams_[kAdding], &launch);
+}
+
+}  // namespace paceline::comm::device

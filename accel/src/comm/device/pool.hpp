@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank has of its GPU for allreduces: memory of a fixed size that the other ranks of its host map by CUDA IPC, theirs mapped here, pinned
+// memory that the lane across hosts sends from and receives into, and three streams. Everything is begun here and ends in its stream.
+//
+// Ownership: of all of it, freed with the object; kernels and context live as long as the process. Threads: each stream by one at a time.
+// Failure: the driver's status, or a text. Nothing waits for the device.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "../../cuda/driver.hpp"
+#include "../region.hpp"
+#include "../sum.hpp"
+
+namespace paceline::comm::device {
+
+// What a rank tells the others of its memory. A value, sent as it lies in memory.
+struct PoolCard {
+  cuda::IpcHandle memory{};
+  std::array<char, 32> pci{};       // address of its GPU
+  std::array<char, 256> refusal{};  // why it has none; empty: it has
+};
+
+class Pool {
+ public:
+  // Chunks go in and out of slots by `moving`, sums and what follows go by `adding`, what came from other hosts by `raising`.
+  enum Way : std::size_t { kMoving, kAdding, kRaising, kWays };
+
+  struct Size {
+    std::size_t chunk;  // bytes of a slot
+    std::size_t shard;  // bytes of a slot for results, which has room for those that begin at any address
+    bool across_hosts;  // this rank's results go over the host's memory
+  };
+
+  // Of device `device` of this process; `folder` has the kernels' modules.
+  static std::expected<std::unique_ptr<Pool>, std::string> make(int device, const std::string& folder,
+                                                                const Size& size);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  [[nodiscard]] PoolCard card() const;
+  // Maps the memory of the ranks of this host, in their order; `local` is this one. A text that says which cannot be read, and why.
+  std::expected<void, std::string> map(std::span<const PoolCard> cards, std::uint32_t local);
+  void unmap();
+  // Another process may still read this memory: it stays until this one ends.
+  void keep_memory() { base_ = 0; }
+
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] std::size_t chunk() const { return size_.chunk; }
+  [[nodiscard]] cuda::Stream stream(Way way) const { return streams_[way]; }
+  [[nodiscard]] const cuda::Driver& driver() const { return kernels_.driver(); }
+  [[nodiscard]] cuda::Current current() const { return kernels_.current(); }
+
+  // What rank `local` gives.
+  [[nodiscard]] cuda::Address slot(std::uint32_t local, std::uint32_t number) const {
+    return mapped_[local] + number % kDepth * size_.chunk;
+  }
+  // Where a lane's shard of the result lies that begins so many bytes into its chunk: as far from a good address as it does.
+  [[nodiscard]] cuda::Address result(std::uint32_t lane, std::uint32_t number, std::uint64_t begin) const {
+    return mapped_[lane] + kDepth * size_.chunk + number % kDepth * size_.shard + begin % kAlignment;
+  }
+  // The same in pinned memory of the host.
+  [[nodiscard]] std::byte* host_result(std::uint32_t number) const { return host_ + number % kDepth * size_.shard; }
+
+  [[nodiscard]] int copy(cuda::Address to, cuda::Address from, std::size_t bytes, Way way) const;
+  [[nodiscard]] int sum(Type type, cuda::Address target, std::span<const cuda::Address> sources,
+                        std::uint64_t count) const;
+
+  static constexpr std::size_t kAlignment = 16;
+  // Room for a shard of so many bytes that begins at any address.
+  static std::size_t room_of(std::size_t bytes);
+
+ private:
+  Pool(const cuda::Kernels& kernels, const Size& size) : kernels_(kernels), size_(size) {}
+  std::string allocate();
+
+  const cuda::Kernels& kernels_;
+  const Size size_;
+  std::size_t bytes_ = 0;
+  cuda::Address base_ = 0;
+  cuda::IpcHandle handle_{};
+  std::array<char, 32> pci_{};
+  std::byte* host_ = nullptr;
+  std::array<cuda::Stream, kWays> streams_{};
+  std::uint32_t local_ = 0;
+  std::vector<cuda::Address> mapped_;
+};
+
+}  // namespace paceline::comm::device

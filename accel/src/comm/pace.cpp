@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pace.hpp"
+
+namespace paceline::comm {
+
+Pace::Pace(const Topology& topology, Region& region, Watch& watch, Side side)
+    : topology_(topology),
+      region_(region),
+      watch_(watch),
+      ranks_(static_cast<std::uint32_t>(topology.mates().size())),
+      adds_(topology.local < topology.lanes),
+      side_(side) {
+  watch_.on_change([this] { mine().bell.ring(); });
+}
+
+void Pace::ring_all() const {
+  for (std::uint32_t local = 0; local < ranks_; ++local) cell(local).bell.ring();
+}
+
+bool Pace::all_reached(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count, std::uint32_t cells) {
+  for (std::uint32_t local = 0; local < cells; ++local) {
+    const std::uint32_t now = (cell(local).*counter).load(std::memory_order_acquire);
+    if (static_cast<std::int32_t>(now - count) >= 0) continue;
+    waited_for_ = local;
+    return false;
+  }
+  return true;
+}
+
+bool Pace::run(const Call& call, const Turns& turns) {
+  mine().calls[calls_ % 2] = call;
+  bool compared = false;
+  while (!turns.ended()) {
+    const std::uint32_t seen = mine().bell.count.load(std::memory_order_acquire);
+    if (watch_.failed()) break;
+    // Before anything of theirs is used.
+    if (!compared && all_reached(&Cell::given, base_ + 1, ranks_)) {
+      compared = true;
+      for (std::uint32_t local = 0; local < ranks_; ++local)
+        if (!watch_.same(topology_.mates()[local], cell(local).calls[calls_ % 2])) break;
+      continue;
+    }
+    const bool some = compared ? turns.turn() : turns.give();
+    if (!some && !watch_.wait(mine().bell, seen, topology_.mates()[waited_for_])) break;
+  }
+  return !watch_.failed();
+}
+
+void Pace::next(std::uint32_t chunks) {
+  base_ += chunks;
+  ++calls_;
+}
+
+}  // namespace paceline::comm

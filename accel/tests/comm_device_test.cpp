@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allreduces of memory of GPUs without a GPU: ranks as processes on a fake driver (device/) that does what streams are given late, on threads of its
+// own, and lets processes open each other's memory. Against the sums of the same communicator on processors, bit for bit.
+#include "paceline/comm_device.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "check.hpp"
+#include "comm_world.hpp"
+#include "device/fake.hpp"
+#include "kernels.hpp"
+#include "sum.hpp"
+
+namespace comm_device_cases {
+
+using paceline::comm::size_of;
+using paceline::comm::Type;
+using paceline::comm_test::Member;
+using paceline::comm_test::Shape;
+using paceline::comm_test::wait_for_all;
+using paceline::comm_test::World;
+using paceline::device_test::FakeCuda;
+
+const std::vector<std::string> kModules{"comm-cuda13-sm_90.cubin"};
+// Small chunks: of a few thousand elements there are several, and slots are used again.
+const std::string kSmall = "algorithm=hierarchical chunk=4096";
+
+bool expect(bool good, const std::string& what) {
+  if (!good) std::cerr << "failed: " << what << "\n";
+  return good;
+}
+
+std::string open_error(Member& member, const FakeCuda& cuda, int device = 0, paceline_comm_device* used = nullptr) {
+  std::array<char, 1024> why{};
+  const int code = paceline_comm_device_open(member.comm, device, cuda.folder().c_str(), used, why.data(), why.size());
+  if (code == PACELINE_OK) return "";
+  return code == PACELINE_EDEVICE ? why.data() : "code " + std::to_string(code) + ": " + why.data();
+}
+
+// Real numbers, whose sums are another in another order.
+std::vector<std::byte> numbers(uint32_t type, uint64_t count, uint32_t rank) {
+  std::mt19937 random(rank + 1);
+  std::normal_distribution<float> normal;
+  const auto& kernels = paceline::optim::best_kernels();
+  std::vector<std::byte> bytes(count * size_of(Type{type}));
+  for (uint64_t i = 0; i < count; ++i) {
+    const float single = normal(random);
+    const double wide = static_cast<double>(single) / 3;
+    const auto whole = static_cast<int32_t>(random());
+    const int64_t large = int64_t{whole} << 30;
+    uint16_t half = 0;
+    if (type == PACELINE_COMM_F16) kernels.to_f16(&single, &half, 1);
+    if (type == PACELINE_COMM_BF16) kernels.to_bf16(&single, &half, 1);
+    const void* from = type == PACELINE_COMM_F32   ? static_cast<const void*>(&single)
+                       : type == PACELINE_COMM_F64 ? static_cast<const void*>(&wide)
+                       : type == PACELINE_COMM_I32 ? static_cast<const void*>(&whole)
+                       : type == PACELINE_COMM_I64 ? static_cast<const void*>(&large)
+                                                   : static_cast<const void*>(&half);
+    std::memcpy(bytes.data() + i * size_of(Type{type}), from, size_of(Type{type}));
+  }
+  return bytes;
+}
+
+// A sum whose input comes late in a stream, and whose result is read in that stream.
+struct Sum {
+  std::vector<std::byte> given;
+  std::vector<std::byte> data;
+  std::vector<std::byte> seen;
+  uint64_t ticket = 0;
+
+  Sum(uint32_t type, uint64_t count, uint32_t rank)
+      : given(numbers(type, count, rank)), data(given.size()), seen(given.size()) {}
+
+  int start(Member& member, FakeCuda& cuda, void* stream, uint32_t type) {
+    cuda.write(stream, data.data(), given);
+    return paceline_comm_device_allreduce_start(member.comm, data.data(), data.size() / size_of(Type{type}), type,
+                                                stream, &ticket);
+  }
+  int wait(Member& member, FakeCuda& cuda, void* stream) {
+    const int code = paceline_comm_device_wait(member.comm, ticket, stream);
+    if (code == PACELINE_OK) cuda.copy(stream, seen.data(), data.data(), data.size());
+    return code;
+  }
+};
+
+// Several at once, then all of them read.
+bool sums_as_processors(Member& member, FakeCuda& cuda, const std::vector<uint32_t>& types,
+                        const std::vector<uint64_t>& counts) {
+  void* const stream = cuda.stream();
+  std::vector<Sum> sums;
+  for (const uint32_t type : types)
+    for (const uint64_t count : counts) sums.emplace_back(type, count, member.rank);
+  bool good = true;
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    good = good && sums[i].start(member, cuda, stream, types[i / counts.size()]) == PACELINE_OK;
+  for (Sum& sum : sums) good = good && sum.wait(member, cuda, stream) == PACELINE_OK;
+  cuda.finish(stream);
+  cuda.destroy(stream);
+  if (!expect(good, "start and wait")) return false;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const uint32_t type = types[i / counts.size()];
+    std::vector<std::byte> wanted = sums[i].given;
+    if (paceline_comm_allreduce(member.comm, wanted.data(), counts[i % counts.size()], type) != PACELINE_OK)
+      return false;
+    good = expect(sums[i].seen == wanted, std::string(name_of(Type{type})) + " " +
+                                              std::to_string(counts[i % counts.size()]) + " of rank " +
+                                              std::to_string(member.rank)) &&
+           good;
+  }
+  return good && expect(!cuda.uneven(), "barriers");
+}
+
+const std::vector<uint32_t> kTypes{PACELINE_COMM_F32,  PACELINE_COMM_F64, PACELINE_COMM_F16,
+                                   PACELINE_COMM_BF16, PACELINE_COMM_I32, PACELINE_COMM_I64};
+
+// Opens, does `body`, and has everything given back.
+int run_on_devices(const Shape& shape, FakeCuda& cuda, const std::function<bool(Member&)>& body) {
+  return World::run(shape, [&](Member& member) {
+    const std::string why = open_error(member, cuda);
+    const bool good = expect(why.empty(), why) && body(member);
+    paceline_comm_destroy(member.comm);
+    member.comm = nullptr;
+    return expect(cuda.counts() == 0, std::to_string(cuda.counts()) + " things of the driver are left") && good;
+  });
+}
+
+CASE(comm_device_sums_within_a_host_are_those_of_processors) {
+  FakeCuda cuda(kModules);
+  for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0}, {0, 0}, {0, 0, 0}, {0, 0, 0, 0, 0}})
+    CHECK_EQ(run_on_devices(
+                 {.hosts = hosts, .plan = kSmall}, cuda,
+                 [&](Member& member) { return sums_as_processors(member, cuda, kTypes, {0, 1, 7, 4099, 30'011}); }),
+             0);
+}
+
+CASE(comm_device_sums_across_hosts_are_those_of_processors) {
+  FakeCuda cuda(kModules);
+  for (const std::vector<int>& hosts :
+       std::vector<std::vector<int>>{{0, 1}, {0, 0, 1, 1}, {0, 1, 1, 0, 1}, {0, 0, 1, 2, 2, 1}})
+    CHECK_EQ(run_on_devices({.hosts = hosts, .plan = kSmall}, cuda,
+                            [&](Member& member) { return sums_as_processors(member, cuda, kTypes, {1, 7, 9001}); }),
+             0);
+}
+
+CASE(comm_device_pool_is_of_a_fixed_size_and_told) {
+  FakeCuda cuda(kModules);
+  CHECK_EQ(
+      World::run({.hosts = {0, 0}, .plan = ""},
+                 [&](Member& member) {
+                   paceline_comm_device used{.size = sizeof used, .reserved = 0, .pool_bytes = 0, .stream = nullptr};
+                   if (!expect(open_error(member, cuda, 0, &used).empty(), "open")) return false;
+                   std::array<char, 1024> text{};
+                   const int before = cuda.counts();
+                   const bool good = sums_as_processors(member, cuda, {PACELINE_COMM_F32}, {3'000'001});
+                   // The event that the one allreduce took.
+                   paceline_comm_plan(member.comm, 0, 0, text.data(), text.size());
+                   return good && expect(cuda.counts() == before + 1, "nothing is made as it goes") &&
+                          expect(used.pool_bytes > 0 && used.pool_bytes <= 32UL << 20, "the pool") &&
+                          expect(std::string(text.data())
+                                         .find(std::to_string(used.pool_bytes) + " bytes of the GPU 0000:10:00.0") !=
+                                     std::string::npos,
+                                 text.data()) &&
+                          expect(used.stream != nullptr, "the stream");
+                 }),
+      0);
+}
+
+// Whatever one rank's machine refuses, all are told the same, and sum on processors.
+bool refused_alike(Member& member, const std::string& why, const std::string& wanted) {
+  std::int64_t one = 1;
+  return expect(why.find(wanted) != std::string::npos, "'" + why + "' has no '" + wanted + "'") &&
+         expect(paceline_comm_allreduce(member.comm, &one, 1, PACELINE_COMM_I64) == PACELINE_OK && one == member.ranks,
+                "the communicator serves on");
+}
+
+CASE(comm_device_what_one_rank_lacks_all_ranks_are_told) {
+  FakeCuda cuda(kModules);
+  const auto refused = [&](const std::string& wanted, const std::function<int(Member&)>& spoil) {
+    CHECK_EQ(World::run({.hosts = {0, 0, 0}, .plan = ""},
+                        [&](Member& member) {
+                          const int device = spoil(member);
+                          const bool good = refused_alike(member, open_error(member, cuda, device), wanted);
+                          return expect(cuda.counts() == 0, "something of the driver is left") && good;
+                        }),
+             0);
+  };
+  refused("rank 1: no module in ", [&](Member& member) {
+    if (member.rank == 1) cuda.set("major", 8);
+    return 0;
+  });
+  refused("rank 2: cuMemAlloc: ", [&](Member& member) {
+    if (member.rank == 2) cuda.set("cuMemAlloc", 2);
+    return 0;
+  });
+  refused("rank 0: its GPU 0000:10:00.0 cannot read memory of the GPU 0000:11:00.0: they are no peers",
+          [&](Member& member) {
+            cuda.set("peers", 0);
+            return static_cast<int>(member.rank);
+          });
+  refused(
+      "rank 1: its GPU 0000:10:00.0 cannot read memory of the GPU 0000:10:00.0: cuIpcOpenMemHandle: "
+      "CUDA_ERROR_INVALID_VALUE",
+      [&](Member& member) {
+        if (member.rank == 1) cuda.set("cuIpcOpenMemHandle", 1);
+        return 0;
+      });
+}
+
+CASE(comm_device_ranks_may_be_on_peers) {
+  FakeCuda cuda(kModules);
+  CHECK_EQ(World::run({.hosts = {0, 0}, .plan = kSmall},
+                      [&](Member& member) {
+                        const std::string why = open_error(member, cuda, static_cast<int>(member.rank));
+                        return expect(why.empty(), why) &&
+                               sums_as_processors(member, cuda, {PACELINE_COMM_F32}, {4099});
+                      }),
+           0);
+}
+
+CASE(comm_device_a_plan_without_hosts_is_refused) {
+  FakeCuda cuda(kModules);
+  CHECK_EQ(World::run({.hosts = {0, 0}, .plan = "algorithm=flat"},
+                      [&](Member& member) {
+                        return refused_alike(member, open_error(member, cuda), "algorithm=hierarchical");
+                      }),
+           0);
+}
+
+CASE(comm_device_calls_that_make_no_sense_are_refused) {
+  FakeCuda cuda(kModules);
+  CHECK_EQ(World::run({.hosts = {0, 0}, .plan = kSmall},
+                      [&](Member& member) {
+                        float data = 1;
+                        uint64_t ticket = 0;
+                        const auto start = [&](uint32_t type) {
+                          return paceline_comm_device_allreduce_start(member.comm, &data, 1, type, nullptr, &ticket);
+                        };
+                        bool good = expect(start(PACELINE_COMM_F32) == PACELINE_EINVAL, "before open") &&
+                                    expect(open_error(member, cuda).empty(), "open") &&
+                                    expect(open_error(member, cuda).find("already") != std::string::npos, "twice") &&
+                                    expect(start(6) == PACELINE_EINVAL, "no type");
+                        cuda.set("capturing", 1);
+                        good = expect(start(PACELINE_COMM_F32) == PACELINE_EINVAL, "captured") && good;
+                        cuda.set("capturing", 0);
+                        good = expect(start(PACELINE_COMM_F32) == PACELINE_OK, "start") && good;
+                        cuda.set("capturing", 1);
+                        good = expect(paceline_comm_device_wait(member.comm, ticket, nullptr) == PACELINE_EINVAL,
+                                      "captured wait") &&
+                               good;
+                        cuda.set("capturing", 0);
+                        return expect(paceline_comm_device_wait(member.comm, ticket, nullptr) == PACELINE_OK, "wait") &&
+                               expect(data == 2, "the sum") &&
+                               expect(paceline_comm_device_wait(member.comm, ticket, nullptr) == PACELINE_EINVAL,
+                                      "a second wait") &&
+                               good;
+                      }),
+           0);
+}
+
+// Until the communicator's thread has given its device something that it is to be told of.
+void begun(FakeCuda& cuda) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (cuda.log().find("cuLaunchHostFunc") == std::string::npos && std::chrono::steady_clock::now() < until)
+    ::usleep(500);
+}
+
+bool fails_by(Member& member, int code, int32_t culprit, const std::string& words) {
+  int32_t named = -1;
+  const std::string why = member.why(&named);
+  return expect(code == PACELINE_COMM_EPEER, "code " + std::to_string(code)) &&
+         expect(named == culprit && why.find(words) != std::string::npos, why);
+}
+
+CASE(comm_device_a_killed_rank_is_named_and_survivors_let_go) {
+  FakeCuda cuda(kModules);
+  World world;
+  world.start({.hosts = {0, 0, 0}, .plan = kSmall, .silence_ms = 5000}, [&](Member& member) {
+    paceline_comm_device used{.size = sizeof used, .reserved = 0, .pool_bytes = 0, .stream = nullptr};
+    if (!expect(open_error(member, cuda, 0, &used).empty(), "open")) return false;
+    wait_for_all(member);
+    void* const stream = cuda.stream();
+    if (!sums_as_processors(member, cuda, {PACELINE_COMM_F32}, {4099})) return false;
+    cuda.forget();
+    Sum sum(PACELINE_COMM_F32, 100'003, member.rank);
+    const int started = sum.start(member, cuda, stream, PACELINE_COMM_F32);
+    if (member.rank == 1) {
+      // In the middle: of its chunks some are given, and no more.
+      cuda.hang(used.stream);
+      begun(cuda);
+      ::raise(SIGKILL);
+    }
+    const int code = sum.wait(member, cuda, stream);
+    const bool good = expect(started == PACELINE_OK, "start") && fails_by(member, code, 1, "rank 1");
+    paceline_comm_destroy(member.comm);
+    member.comm = nullptr;
+    cuda.destroy(stream);
+    return expect(cuda.counts() == 0, std::to_string(cuda.counts()) + " things of the driver are left") && good;
+  });
+  CHECK_EQ(world.finish(), 1);  // the killed one
+}
+
+CASE(comm_device_a_device_that_refuses_ends_the_call_by_its_ranks_name) {
+  FakeCuda cuda(kModules);
+  CHECK_EQ(World::run({.hosts = {0, 0, 1, 1}, .plan = kSmall},
+                      [&](Member& member) {
+                        if (!expect(open_error(member, cuda).empty(), "open")) return false;
+                        void* const stream = cuda.stream();
+                        if (member.rank == 2) cuda.set("cuLaunchKernel", 1);
+                        Sum sum(PACELINE_COMM_F32, 30'011, member.rank);
+                        const int started = sum.start(member, cuda, stream, PACELINE_COMM_F32);
+                        const int code = sum.wait(member, cuda, stream);
+                        cuda.destroy(stream);
+                        return expect(started == PACELINE_OK, "start") &&
+                               fails_by(member, code, 2, "rank 2 gave up: cuLaunchKernel: CUDA_ERROR_INVALID_VALUE");
+                      }),
+           0);
+}
+
+CASE(comm_device_a_rank_that_sums_on_its_processor_instead_is_named) {
+  FakeCuda cuda(kModules);
+  CHECK_EQ(World::run({.hosts = {0, 0}, .plan = kSmall, .silence_ms = 2000},
+                      [&](Member& member) {
+                        if (!expect(open_error(member, cuda).empty(), "open")) return false;
+                        float data = 1;
+                        uint64_t ticket = 0;
+                        int code = PACELINE_OK;
+                        if (member.rank == 0) {
+                          code = paceline_comm_allreduce(member.comm, &data, 1, PACELINE_COMM_F32);
+                        } else {
+                          paceline_comm_device_allreduce_start(member.comm, &data, 1, PACELINE_COMM_F32, nullptr,
+                                                               &ticket);
+                          code = paceline_comm_device_wait(member.comm, ticket, nullptr);
+                        }
+                        return expect(code == PACELINE_COMM_EPEER, "a difference") &&
+                               expect(member.why().find("allreduce on a GPU #") != std::string::npos, member.why());
+                      }),
+           0);
+}
+
+// A stream that does not come to its end cannot be taken back: the end of a communicator does not wait for it for ever.
+CASE(comm_device_a_stream_that_hangs_does_not_hold_up_the_end) {
+  FakeCuda cuda(kModules);
+  World world;
+  world.start({.hosts = {0, 0}, .plan = kSmall, .silence_ms = 500}, [&](Member& member) {
+    if (!expect(open_error(member, cuda).empty(), "open")) return false;
+    wait_for_all(member);
+    void* const stream = cuda.stream();
+    if (member.rank == 0) cuda.hang(stream);
+    Sum sum(PACELINE_COMM_F32, 4099, member.rank);
+    sum.start(member, cuda, stream, PACELINE_COMM_F32);
+    if (member.rank == 0) {
+      begun(cuda);
+      paceline_comm_abort(member.comm, "the test says so");
+    }
+    const int code = sum.wait(member, cuda, stream);
+    const bool good = fails_by(member, code, 0, "the test says so");
+    const auto begin = std::chrono::steady_clock::now();
+    paceline_comm_destroy(member.comm);
+    member.comm = nullptr;
+    return expect(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20), "it took long") && good &&
+           expect(member.rank != 0 || cuda.counts() > 1, "what the stream uses stays");
+  });
+  CHECK_EQ(world.finish(), 0);
+}
+
+}  // namespace comm_device_cases

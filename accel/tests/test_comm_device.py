@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""paceline.comm on a GPU, without one: the driver is a fake one (device/fake_cuda.cpp), and tensors that are taken for a GPU's lie on the CPU."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from programs import ROOT, Train
+
+FAKE = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build/release")) / "accel/tests/fake_cuda/libcuda.so.1"
+
+BEGIN = """
+import ctypes
+fake = ctypes.CDLL(os.environ["FAKE"], mode=ctypes.RTLD_GLOBAL)
+import paceline.comm
+from paceline.comm import _device
+_device.KIND = "cpu"
+used = []
+_device.stream_of = lambda device: 0
+_device.use_in = lambda stream, tensor: used.append((stream, tensor))
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+
+def refused(error, words, call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except error as why:
+        assert words in str(why), why
+    else:
+        raise AssertionError("nothing was refused")
+"""
+END = """
+dist.destroy_process_group()
+print("reached the end")
+"""
+
+
+@pytest.fixture
+def on_fake(train_by_fork: Train, tmp_path: Path) -> Train:
+    assert FAKE.exists(), f"{FAKE} is not built: scripts/build release accel_test"
+    (tmp_path / "comm-cuda13-sm_90.cubin").write_text("a module that only the fake driver takes")
+
+    def run(program: str, **extra: str) -> None:
+        environment = {"FAKE": str(FAKE), "PACELINE_KERNELS": str(tmp_path), **extra}
+        result = train_by_fork(BEGIN + program + END, ranks=3, **environment)
+        assert result.code == 0, result.output
+        assert result.output.count("reached the end") == 3, result.output
+
+    return run  # type: ignore[return-value]
+
+
+def test_allreduces_of_every_type_are_those_of_tensors_on_the_cpu(on_fake: Train) -> None:
+    on_fake("""
+with paceline.comm.Communicator(device="cpu") as ours, paceline.comm.Communicator() as theirs:
+    assert 0 < ours.device_bytes <= 64 << 20 and f"# {ours.device_bytes} bytes of the GPU" in ours.plan()
+    assert theirs.device is None and theirs.device_bytes == 0
+    started = []
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64):
+        for count in (0, 1, 4099):
+            torch.manual_seed(rank)
+            tensor = (torch.randn(count) * 100).to(dtype)
+            version = tensor._version
+            one = ours.allreduce_start(tensor.clone())
+            assert one.tensor._version > 0
+            started.append((one, theirs.allreduce(tensor)))
+    for one, wanted in started:
+        assert torch.equal(one.wait(), wanted), wanted.dtype
+        assert one.wait() is one.tensor  # again, to no effect
+    assert torch.equal(ours.allreduce(torch.full((5,), 1.0)), torch.full((5,), 3.0))
+    # Its own stream may write into them until then, whoever frees them.
+    assert len(used) == len(started) + 1 and len({stream for stream, _ in used}) == 1 and used[0][0] != 0
+    ours.broadcast(torch.zeros(3))
+    refused(ValueError, "contiguous", ours.allreduce, torch.zeros(4, 4).t())
+assert fake.fake_cuda_counts() == 0
+""")
+
+
+def test_what_one_rank_lacks_every_rank_is_told(on_fake: Train) -> None:
+    on_fake("""
+if rank == 1:
+    fake.fake_cuda_set(b"cuMemAlloc", 2)
+refused(RuntimeError, "rank 1: cuMemAlloc", paceline.comm.Communicator, device="cpu")
+assert fake.fake_cuda_counts() == 0
+refused(ValueError, "device is meta", paceline.comm.Communicator, device="meta")
+""")
+
+
+def test_gradients_by_this_way_are_those_of_the_cpu(on_fake: Train) -> None:
+    on_fake("""
+from paceline.comm import _hierarchy
+from torch.nn.parallel import DistributedDataParallel
+
+def gradients(**options):
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Linear(16, 257), nn.ReLU(), nn.Linear(257, 257), nn.ReLU(), nn.Linear(257, 1))
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.1)
+    sums = paceline.comm.ddp_hook(ddp, **options)
+    for step in range(3):
+        torch.manual_seed(100 * step + rank)
+        ddp.zero_grad()
+        ddp(torch.randn(8, 16)).pow(2).mean().backward()
+    return sums, torch.cat([p.grad.flatten() for p in ddp.parameters()])
+
+theirs, wanted = gradients(plan="algorithm=hierarchical")
+refused(ValueError, "the parameters are on the CPU", gradients, transport="ipc")
+_hierarchy.carries = lambda model: True
+ours, found = gradients(transport="ipc")
+assert len(used) > 3 and ours.device_bytes > 0
+assert torch.equal(found, wanted)
+refused(ValueError, "it must be 'ipc'", gradients, transport="nccl")
+refused(ValueError, "rank 1: compression is FP16", gradients, transport="ipc", compression="FP16" if rank == 1 else "Disabled")
+refused(ValueError, "on some rank", gradients, transport="" if rank == 0 else "ipc")
+ours.close(), theirs.close()
+""")
