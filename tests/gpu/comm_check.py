@@ -7,12 +7,8 @@ nothing of speed. Ends with 1 if a check failed.
 
 from __future__ import annotations
 
-import datetime
 import functools
-import os
-import socket
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,57 +18,15 @@ import torch.distributed as dist
 from checks import Check, emit, run
 from paceline import comm
 from paceline.comm import _codes, _hierarchy
+from ranks import Ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 RANKS, STEPS, LIMIT_S = 4, 5, 75
-ON_CPU = sys.argv[1:2] == ["cpu"]
-DEVICE = torch.device("cpu" if ON_CPU else "cuda:0")
-checks: list[Check] = []
-by_name: dict[str, Callable[[int], None]] = {}
+together = Ranks(__file__, RANKS, LIMIT_S)
+checks, all_ranks, ON_CPU, DEVICE = together.checks, together.check, together.on_cpu, together.device
 PAIRS = ("a", "a", "b", "b")  # the host of each rank
 KINDS = {"FP16": _codes.FP16, "BF16": _codes.BF16, "Int8": _codes.INT8, "OneBit": _codes.ONE_BIT}
-
-
-def in_ranks(names: list[str]) -> None:
-    """Runs these checks, one after another, in processes of their own, one for each rank."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(RANKS)}
-    environment |= {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, __file__, DEVICE.type, *names],
-            env={**environment, "RANK": str(rank), "NCCL_HOSTID": f"host-of-{rank}"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(RANKS)
-    ]
-    said = []
-    limit_s = LIMIT_S * len(names)
-    for rank in ranks:
-        try:
-            said.append(rank.communicate(timeout=limit_s)[0])
-        except subprocess.TimeoutExpired:
-            rank.kill()
-            said.append(rank.communicate()[0] + f"\nkilled after {limit_s} s")
-    codes = [rank.returncode for rank in ranks]
-    assert codes == [0] * RANKS, f"codes {codes}\n" + "\n".join(said)
-
-
-def all_ranks(function: Callable[[int], None]) -> Callable[[int], None]:
-    """A check that all ranks run, each with its rank."""
-
-    def check() -> None:
-        in_ranks([function.__name__])
-
-    check.__name__ = function.__name__
-    by_name[function.__name__] = function
-    checks.append(check)
-    return function
 
 
 def model_of() -> nn.Module:
@@ -279,22 +233,12 @@ def seconds_of(work: Callable[[], Any]) -> float:
     return statistics.median(times)
 
 
-def one_rank(names: list[str]) -> None:
-    if ON_CPU:
-        _hierarchy.carries = lambda model: True
-        torch.set_num_threads(1)
-    else:
-        torch.cuda.set_device(DEVICE)
-    dist.init_process_group("gloo" if ON_CPU else "nccl", timeout=datetime.timedelta(seconds=LIMIT_S))
-    for name in names:
-        by_name[name](dist.get_rank())
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        one_rank(sys.argv[2:])
+        if ON_CPU:
+            _hierarchy.carries = lambda model: True
+        together.take_part(sys.argv[2:], "gloo" if ON_CPU else "nccl")
     elif ON_CPU:
-        in_ranks(list(by_name))
+        together.run(together.names)
     else:
         sys.exit(run(checks))

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Allreduces of a communicator's own on a GPU, by CUDA IPC: four ranks on one GPU against the sums of processors, to the bit; in one host and as 2 x 2
+hosts; beside a captured graph; with a rank that is killed; and their time beside that of NCCL. Ends with 1 if a check failed.
+
+On one device NCCL goes over sockets, so `ratio` (NCCL's time over ours) says nothing of GPUs with NVLink. `floor_ms` is what the bytes alone take at the
+rate of a copy on this device, measured here: all four ranks share its memory.
+
+    tests/gpu/comm_device_check.py"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from checks import emit, run
+from paceline import comm
+from ranks import Ranks
+
+RANKS, LIMIT_S = 4, 75
+together = Ranks(__file__, RANKS, LIMIT_S)
+DEVICE = together.device
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
+# What a rank reads and writes of its array's bytes: a copy in, the sum of a shard out of all ranks' slots, a copy out.
+TRAFFIC = 2 + (RANKS + 1) / RANKS + 2
+
+
+def communicator(hosts: int, rank: int) -> comm.Communicator:
+    host = f"host-{rank * hosts // RANKS}"
+    return comm.Communicator(host=host, plan="algorithm=hierarchical", device=DEVICE, timeout=timedelta(seconds=30))
+
+
+def sums_as_on_the_cpu(ours: comm.Communicator, rank: int, counts: tuple[int, ...]) -> None:
+    stream = torch.cuda.Stream(DEVICE)
+    with torch.cuda.stream(stream):
+        for dtype in DTYPES:
+            for count in counts:
+                generator = torch.Generator().manual_seed(rank)
+                given = (torch.randn(count, generator=generator) * 1000).to(dtype)
+                tensor = given.to(DEVICE, non_blocking=True)
+                torch.cuda._sleep(5_000_000)  # the input comes late: what does not wait for it sums something else
+                tensor.add_(1).sub_(1)
+                wanted = ours.allreduce((given + 1).sub_(1))
+                found = ours.allreduce(tensor).clone()  # read in the stream, without a wait of the host
+                assert torch.equal(found.cpu(), wanted), (dtype, count)
+
+
+@together.check
+def sums_in_a_host_have_the_processors_bits(rank: int) -> None:
+    with communicator(1, rank) as ours:
+        sums_as_on_the_cpu(ours, rank, (0, 1, 7, 4099, 5_000_011))
+
+
+@together.check
+def sums_between_hosts_have_the_processors_bits(rank: int) -> None:
+    with communicator(2, rank) as ours:
+        sums_as_on_the_cpu(ours, rank, (1, 7, 4099, 3_000_017))
+
+
+@together.check
+def many_at_once_beside_computing(rank: int) -> None:
+    """Started one after another while the device computes, and read in the end."""
+    with communicator(1, rank) as ours:
+        weights = torch.randn(2048, 2048, device=DEVICE)
+        started = []
+        for number in range(40):
+            weights = torch.tanh(weights @ weights)
+            started.append(ours.allreduce_start(torch.full((100_003 + number,), float(number + rank), device=DEVICE)))
+        for number, one in enumerate(started):
+            wanted = float(sum(number + other for other in range(RANKS)))
+            assert bool((one.wait() == wanted).all()), number
+
+
+@together.check
+def a_graph_is_captured_and_replayed_beside_it(rank: int) -> None:
+    with communicator(1, rank) as ours:
+        source = torch.ones(1_000_003, device=DEVICE)
+        result = torch.zeros_like(source)
+        torch.cuda.synchronize()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(DEVICE)
+        # Moves while the other stream is being captured, in the mode that forbids most to all threads.
+        under_way = ours.allreduce_start(torch.full((20_000_003,), float(rank), device=DEVICE))
+        with torch.cuda.graph(graph, stream=stream):
+            result.copy_(source * 2)
+            try:
+                ours.allreduce_start(result)
+            except ValueError as why:
+                assert "captured" in str(why), why
+            else:
+                raise AssertionError("a captured allreduce was not refused")
+        assert bool((under_way.wait() == 6.0).all())
+        for number in range(5):
+            source.fill_(float(number))
+            graph.replay()
+            assert bool((ours.allreduce(result.clone()) == 8.0 * number).all())
+
+
+@together.check
+def its_memory_is_given_back(rank: int) -> None:
+    with communicator(1, rank) as ours:
+        ours.barrier()
+        torch.cuda.synchronize()
+        before = torch.cuda.mem_get_info(DEVICE)[0]
+        assert ours.device_bytes > 0
+        ours.barrier()
+    dist.barrier()
+    torch.cuda.synchronize()
+    freed = torch.cuda.mem_get_info(DEVICE)[0] - before
+    assert freed >= ours.device_bytes * RANKS // 2, f"{freed} bytes of {RANKS} pools of {ours.device_bytes}"
+
+
+@functools.partial(together.check, killed=(1,))
+def a_killed_rank_is_named_and_the_others_end(rank: int) -> None:
+    ours = communicator(1, rank)
+    data = torch.ones(50_000_003, device=DEVICE)
+    ours.allreduce(data)
+    ours.barrier()
+    started = ours.allreduce_start(data)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        for _ in range(100):
+            started.wait()
+            started = ours.allreduce_start(data)
+    except comm.CommError as error:
+        assert error.rank == 1, error
+    else:
+        raise AssertionError("a dead rank was summed")
+    ours.close()
+    assert time.monotonic() - began < 40
+    # The device serves on.
+    assert float(torch.ones(1000, device=DEVICE).sum()) == 1000
+
+
+def milliseconds(work: Callable[[], object], times: int = 15) -> float:
+    """The lower quartile of calls, each until its stream has come to its end; all ranks begin together."""
+    taken = []
+    for _ in range(times):
+        dist.barrier()
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        taken.append((time.perf_counter() - began) * 1000)
+    return statistics.quantiles(taken, n=4)[0]
+
+
+def copy_rate() -> float:
+    """Bytes a second that a copy reads and writes, this rank's alone."""
+    source = torch.empty(256 << 20, dtype=torch.uint8, device=DEVICE)
+    target = torch.empty_like(source)
+    target.copy_(source)
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(20):
+        target.copy_(source)
+    torch.cuda.synchronize()
+    return 40 * source.numel() / (time.perf_counter() - began)
+
+
+@together.check
+def times_beside_nccl(rank: int) -> None:
+    rate = torch.tensor(copy_rate() if rank == 0 else 0.0, device=DEVICE)
+    dist.all_reduce(rate)
+    for hosts in (1, 2):
+        with communicator(hosts, rank) as ours:
+            for mib in (1, 16, 128):
+                data = torch.ones(mib << 18, device=DEVICE)
+                by_us = milliseconds(lambda data=data: ours.allreduce(data.fill_(1.0)))
+                by_nccl = milliseconds(lambda data=data: dist.all_reduce(data.fill_(1.0)))
+                if rank == 0:
+                    row = {"allreduce": f"{RANKS} ranks on one GPU, as {hosts} hosts", "mib": mib}
+                    row |= {"ms": round(by_us, 3), "nccl_by_sockets_ms": round(by_nccl, 3)}
+                    row |= {"ratio": round(by_nccl / by_us, 2)}
+                    row |= {"floor_ms": round(RANKS * TRAFFIC * (mib << 20) / float(rate) * 1000, 3)}
+                    emit(row)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        together.take_part(sys.argv[2:], "nccl")
+    else:
+        sys.exit(run(together.checks))

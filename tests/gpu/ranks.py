@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that several ranks run together, each in a process of its own, all on one device. NCCL takes a second rank on a device where each has an
+NCCL_HOSTID of its own, and goes over sockets of loopback then: that shows what is right and says nothing of NCCL's speed."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from checks import Check
+
+
+class Ranks:
+    """The ranks of a program, which is run again for each: with the type of its device and the names of the checks. Each check has `limit_s`."""
+
+    def __init__(self, program: str, ranks: int, limit_s: int) -> None:
+        self.checks: list[Check] = []
+        self._program, self._ranks, self._limit_s = program, ranks, limit_s
+        self._by_name: dict[str, Callable[[int], None]] = {}
+        self.on_cpu = sys.argv[1:2] == ["cpu"]
+        self.device = torch.device("cpu" if self.on_cpu else "cuda:0")
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._by_name)
+
+    def check(self, function: Callable[[int], None], killed: tuple[int, ...] = ()) -> Callable[[int], None]:
+        """A check that all ranks run, each with its rank. Those in `killed` end by SIGKILL, all others with 0."""
+
+        def run_it() -> None:
+            self.run([function.__name__], killed)
+
+        run_it.__name__ = function.__name__
+        self._by_name[function.__name__] = function
+        self.checks.append(run_it)
+        return function
+
+    def run(self, names: list[str], killed: tuple[int, ...] = ()) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(self._ranks)}
+        environment |= {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, self._program, self.device.type, *names],
+                env={**environment, "RANK": str(rank), "NCCL_HOSTID": f"host-of-{rank}"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for rank in range(self._ranks)
+        ]
+        said = []
+        limit_s = self._limit_s * len(names)
+        for rank in ranks:
+            try:
+                said.append(rank.communicate(timeout=limit_s)[0])
+            except subprocess.TimeoutExpired:
+                rank.kill()
+                said.append(rank.communicate()[0] + f"\nkilled after {limit_s} s")
+        codes = [rank.returncode for rank in ranks]
+        wanted = [-9 if rank in killed else 0 for rank in range(self._ranks)]
+        assert codes == wanted, f"codes {codes}\n" + "\n".join(said)
+
+    def take_part(self, names: list[str], backend: str) -> None:
+        """As one of the ranks."""
+        if self.on_cpu:
+            torch.set_num_threads(1)
+        else:
+            torch.cuda.set_device(self.device)
+        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=self._limit_s))
+        for name in names:
+            self._by_name[name](dist.get_rank())
+        dist.destroy_process_group()
