@@ -341,6 +341,43 @@ def test_steps_with_overlap_are_those_without(train: Train) -> None:
     assert run.code == 0, run.output
 
 
+def test_the_quickest_size_of_buckets_is_found_by_all(train: Train) -> None:
+    run = train(
+        BEGIN
+        + ENGINE
+        + """
+        from paceline.comm import _bucket_size
+        _bucket_size.CANDIDATES = (25.0, 0.04, 0.1)
+        expected = agreed(steps(wrap(False), number=26))
+        for overlap in (False, True):
+            model = Several()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            gradients = paceline.comm.Gradients(model, bucket_mb="auto", overlap=optimizer if overlap else None)
+            # For rank 1 alone 0.04 would be quicker than 0.1.
+            seen, tried, now = [], [], [0.0]
+            def clock():
+                now[0] += {0.04: 2.0, 0.1: 1.0 + 1.5 * rank}.get(round(gradients.bucket_mb, 2), 3.0)
+                return now[0]
+            _bucket_size.time = type("Clock", (), {"monotonic": staticmethod(clock)})
+            for step in range(26):
+                torch.manual_seed(100 * step + rank)
+                optimizer.zero_grad(set_to_none=True)
+                model(torch.randn(8, 4), True).pow(2).mean().backward()
+                tried.append(round(gradients.bucket_mb, 2))
+                seen += [p.grad.clone().flatten() for p in model.parameters()]
+                optimizer.step()
+            # Sizes change between passes, and no gradient with them.
+            assert torch.equal(agreed(torch.cat(seen)), expected)
+            assert tried == [0.04] * 7 + [0.1] * 6 + [25.0] * 6 + [0.1] * 7, tried
+        refused(lambda: paceline.comm.Gradients(Several(), bucket_mb="auto", compression="FP16"), "'auto' with compression")
+        refused(lambda: paceline.comm.Gradients(Several(), bucket_mb="large"), "bucket_mb is 'large'")
+"""
+        + END,
+        ranks=2,
+    )
+    assert run.code == 0, run.output
+
+
 def test_what_it_cannot_is_refused_on_all_ranks(train: Train) -> None:
     run = train(
         BEGIN

@@ -24,6 +24,7 @@ from torch.autograd import Variable
 
 from paceline.comm import _report
 from paceline.comm._bucket import FIRST_BYTES, Bucket, cut
+from paceline.comm._bucket_size import BucketSize
 from paceline.comm._choice import tune
 from paceline.comm._communicator import DTYPES, SILENCE, TIMEOUT, Communicator
 from paceline.comm._compression import Compression, Compressor, parse, why_not_class
@@ -41,7 +42,7 @@ class Gradients:
     backward() each `.grad` is the mean of all ranks', as DistributedDataParallel has it, and lies in the engine's memory: the next
     backward writes there, so a program that keeps gradients keeps clones. Numerics class Reordered.
 
-    bucket_mb       MiB of gradients in one allreduce
+    bucket_mb       MiB of gradients in one allreduce, or "auto": the quickest of a few, which are measured in the first passes
     compression     as ddp_hook's; class Lossy
     find_unused     some steps have no gradient of some parameters: one small allreduce more in each step. Otherwise that is an error
     overlap         an optimizer of torch.optim whose step updates each bucket's parameters as its sum comes. Until then whatever reads a
@@ -54,7 +55,7 @@ class Gradients:
         self,
         model: nn.Module | Iterable[Tensor],
         *,
-        bucket_mb: float = 25.0,
+        bucket_mb: float | str = 25.0,
         compression: Compression | str = "Disabled",
         find_unused: bool = False,
         overlap: Any = None,
@@ -67,8 +68,10 @@ class Gradients:
     ) -> None:
         how = parse(compression) if isinstance(compression, str) else compression
         why = why_not_class(how)
-        if not bucket_mb > 0:
-            why = f"bucket_mb is {bucket_mb}: it must be more than 0"
+        if bucket_mb != "auto" and not (isinstance(bucket_mb, (int, float)) and bucket_mb > 0):
+            why = f"bucket_mb is {bucket_mb!r}: it must be more than 0, or 'auto'"
+        if bucket_mb == "auto" and how is not None:
+            why = "bucket_mb is 'auto' with compression: what is lost belongs to a bucket; say how large they are"
         if overlap is not None and find_unused:
             why = "overlap and find_unused: which gradients there are is known when all sums have come; use one of them"
         named = _named(model)
@@ -76,7 +79,9 @@ class Gradients:
             raise ValueError(f"paceline.comm.Gradients: {why}")
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
-        self._most = bucket_mb * (1 << 20)
+        whole = sum(parameter.numel() * parameter.element_size() for parameter in self._parameters)
+        self._trial = BucketSize(whole) if bucket_mb == "auto" else None
+        self._most = self._trial.most if self._trial is not None else float(bucket_mb) * (1 << 20)
         self._find_unused = find_unused
         self._sparse = _made_sparse(model, self._parameters)
         self._stepwise = None if overlap is None else Stepwise(overlap, self)
@@ -100,6 +105,7 @@ class Gradients:
         self._any_used: Tensor | None = None  # on how many ranks, by find_unused
         self._awaited: dict[Tensor, Awaited] = {}
         everyone = list(range(len(self._parameters)))
+        self._order: list[int] = []  # of all ranks, once it is known
         self._set_buckets(cut(self._parameters, everyone, self._sparse, math.inf, math.inf))
         self._nodes: list[Any] = []
         self._handles: list[Any] = []
@@ -126,6 +132,11 @@ class Gradients:
         while self.under_way:
             self.next_bucket()
         self._left = False
+
+    @property
+    def bucket_mb(self) -> float:
+        """MiB of gradients in one allreduce, now."""
+        return self._most / (1 << 20)
 
     def state_dict(self) -> dict[str, Any]:
         """With compression: what has been lost so far and belongs to later steps. Each rank has its own."""
@@ -160,6 +171,20 @@ class Gradients:
         self._bucket_of = {number: bucket for bucket in buckets for number in bucket.numbers}
         self._begun = 0
 
+    def _cut_again(self) -> None:
+        self._set_buckets(cut(self._parameters, self._order, self._sparse, min(FIRST_BYTES, self._most), self._most))
+
+    def _begin_pass(self) -> None:
+        if self._trial is None or not self._order:
+            return
+        if self._trial.next(self.communicator):
+            self._most = self._trial.most
+            self._cut_again()
+        if self._trial.chosen:
+            self._trial = None
+        else:
+            self._trial.begin()
+
     def _watch(self, number: int) -> None:
         parameter = self._parameters[number]
 
@@ -191,8 +216,10 @@ class Gradients:
             )
         if number not in self._sparse and self._parameters[number].grad.layout is not torch.strided:
             self._refuse(f"the gradient of {self._names[number]} is sparse: pass the module instead of its parameters")
-        if self._find_unused and not self._came:
-            Variable._execution_engine.queue_callback(self._end_backward)
+        if not self._came:
+            self._begin_pass()
+            if self._find_unused:
+                Variable._execution_engine.queue_callback(self._end_backward)
         self._came[number] = None
         self._bucket_of[number].missing -= 1
         while self._begun < len(self._buckets) and self._buckets[self._begun].missing == 0:
@@ -245,6 +272,8 @@ class Gradients:
                 continue
             if self._any_used is None or self._any_used[number] > 0:
                 parameter.grad = view
+        if self._trial is not None and self._order and not self.under_way and self._begun in (0, len(self._buckets)):
+            self._trial.end()
         return bucket
 
     def _end_pass(self) -> None:
@@ -258,8 +287,8 @@ class Gradients:
         if self._sums.passes == 1:
             never = set(range(len(self._names))).difference(order)
             told = torch.tensor(order + sorted(never, reverse=True))
-            order = self.communicator.broadcast(told).tolist()
-            self._set_buckets(cut(self._parameters, order, self._sparse, min(FIRST_BYTES, self._most), self._most))
+            self._order = self.communicator.broadcast(told).tolist()
+            self._cut_again()
 
     def _absent(self) -> str:
         names = [name for number, name in enumerate(self._names) if number not in self._came]
