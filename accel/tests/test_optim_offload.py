@@ -95,6 +95,22 @@ def test_checkpoints_are_those_of_the_optimizer_both_ways() -> None:
     assert equal(ours, theirs)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_pytorch_does_not_see_written_counts_when_it_is_told(dtype: torch.dtype) -> None:
+    leaf = torch.zeros(100, dtype=dtype).requires_grad_()
+    leaf.grad = torch.ones_like(leaf)
+    optimizer = optim.Offload(optim.SGD, [leaf], lr=0.5)
+    optimizer.step()
+    assert torch.equal(leaf.detach(), torch.full_like(leaf, -0.5))
+    leaf.data = torch.full_like(leaf, 4)  # another place: seen
+    optimizer.step()
+    assert torch.equal(leaf.detach(), torch.full_like(leaf, 3.5))
+    leaf.data.mul_(2)
+    optimizer.refresh()
+    optimizer.step()
+    assert torch.equal(leaf.detach(), torch.full_like(leaf, 6.5))
+
+
 def test_groups_can_be_added() -> None:
     ours, theirs = leaves(torch.float32), leaves(torch.float32)
     optimizers = [optim.Offload(optim.SGD, ours[:1], lr=0.1), optim.SGD(theirs[:1], lr=0.1)]

@@ -22,10 +22,11 @@ class Offload(torch.optim.Optimizer):
 
     A step copies gradients into pinned memory (2 bytes a value in bfloat16), updates there, and writes the parameters back in their own dtype (2
     bytes); 16-bit parameters have float32 masters there. The host's memory: the optimizer's state, a copy of the parameters and one of the
-    gradients. What the program writes into a parameter between steps counts. Checkpoints are those of `kind`. The step waits for the gradients,
+    gradients. What the program writes into a parameter between steps counts where PyTorch sees it; after writing through `.data` or a pointer, call
+    refresh(). Checkpoints are those of `kind`. The step waits for the gradients,
     so it cannot be captured in a CUDA graph. Numerics class: Reordered.
 
-    ValueError: `kind` is another class. TypeError: DTensors, and pickling (save state_dict())."""
+    ValueError: `kind` is another class. TypeError: DTensors, and pickling (save state_dict()). RuntimeError: sparse gradients."""
 
     def __init__(self, kind: type, params: Iterable[Any], **options: Any) -> None:
         if not (isinstance(kind, type) and issubclass(kind, Fused)):
@@ -36,7 +37,7 @@ class Offload(torch.optim.Optimizer):
         groups = [{**group} for group in torch.optim.Optimizer(params, {}).param_groups]
         self._copies: dict[Tensor, Tensor] = {}
         self._grads: dict[Tensor, Tensor] = {}
-        self._versions: dict[Tensor, int] = {}
+        self._seen: dict[Tensor, tuple[int, int]] = {}  # version and place of what the copy was made of
         self._written_back: list[Any] = []  # events behind the last step's copies
         self._inner: Any = kind([self._on_host(group) for group in groups], **options)
         self._whole = False
@@ -62,6 +63,7 @@ class Offload(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._refuse_sparse()
         with torch.no_grad():
             self._take_options()
             self._fetch()
@@ -75,6 +77,10 @@ class Offload(torch.optim.Optimizer):
                     self._inner.__dict__.pop(name, None)
             self._write_back()
         return loss
+
+    def refresh(self) -> None:
+        """The next step begins with the parameters as they are now, whoever wrote into them."""
+        self._seen.clear()
 
     def state_dict(self) -> dict[str, Any]:
         self._take_options()
@@ -99,9 +105,18 @@ class Offload(torch.optim.Optimizer):
             self._copies[parameter] = copy = torch.empty_like(parameter, **_like_memory(parameter)).requires_grad_()
             with torch.no_grad():
                 copy.copy_(parameter)
-            self._versions[parameter] = parameter._version
+            self._seen[parameter] = _state_of(parameter)
             copies.append(copy)
         return {**group, "params": copies}
+
+    def _refuse_sparse(self) -> None:
+        for index, group in enumerate(self.param_groups):
+            for position, parameter in enumerate(group["params"]):
+                if parameter.grad is not None and parameter.grad.layout is not torch.strided:
+                    raise RuntimeError(
+                        f"paceline.optim.Offload: parameter {position} of group {index} has a gradient of layout {parameter.grad.layout}. "
+                        "Give it a dense one (sparse=False in nn.Embedding), or its own torch.optim.SparseAdam"
+                    )
 
     def _take_options(self) -> None:
         """A schedule moves those of the groups that the program sees."""
@@ -115,13 +130,13 @@ class Offload(torch.optim.Optimizer):
         self._written_back = []
         devices = set()
         for parameter, copy in self._copies.items():
-            if parameter._version != self._versions[parameter]:
+            if self._seen.get(parameter) != _state_of(parameter):
                 copy.copy_(parameter, non_blocking=True)
-                self._versions[parameter] = parameter._version
+                self._seen[parameter] = _state_of(parameter)
                 devices.add(parameter.device)
             grad = parameter.grad
-            if grad is None or grad.layout is not torch.strided:
-                copy.grad = grad  # a sparse one is refused by name
+            if grad is None:
+                copy.grad = None
                 continue
             held = self._grads.get(parameter)
             if held is None or held.dtype is not grad.dtype:
@@ -138,9 +153,13 @@ class Offload(torch.optim.Optimizer):
             if copy.grad is None:
                 continue
             parameter.copy_(copy, non_blocking=True)
-            self._versions[parameter] = parameter._version
+            self._seen[parameter] = _state_of(parameter)
             devices.add(parameter.device)
         self._written_back = _recorded(devices)
+
+
+def _state_of(parameter: Tensor) -> tuple[int, int]:
+    return parameter._version, parameter.data_ptr()
 
 
 def _like_memory(parameter: Tensor) -> dict[str, Any]:
