@@ -90,6 +90,10 @@ inline constexpr Variable kOptimizer{
 inline constexpr Variable kLoader{
     "PACELINE_LOADER",
     "Auto: workers of PyTorch's DataLoader write into shared slabs; Disabled (default): as they are"};
+inline constexpr Variable kLoaderDeviceCopies{
+    "PACELINE_LOADER_DEVICE_COPIES",
+    "Auto: the next batch is copied to the GPU before the program asks, which must write to batches in no way that "
+    "PyTorch cannot see; Disabled (default): only where the program says so of a loader"};
 inline constexpr Variable kCommunication{"PACELINE_COMMUNICATION",
                                          "Auto: gradients of PyTorch's DistributedDataParallel on the CPU go over the "
                                          "library's communicator; Disabled (default): gloo"};
@@ -118,9 +122,19 @@ inline constexpr Variable kSimd{"PACELINE_SIMD",
                                 "scalar or avx2: a lesser instruction set than the processor's best; the same results"};
 
 // What a person may set, in a template or around `paceline run`; all others are Paceline's own.
-inline constexpr std::array kUsers{
-    kDisable,      kLibrary,   kOptimizer, kLoader,   kCommunication, kCommunicationPlan, kCommunicationCompression,
-    kSocketIfname, kPrecision, kCudaGraph, kNumerics, kSimd};
+inline constexpr std::array kUsers{kDisable,
+                                   kLibrary,
+                                   kOptimizer,
+                                   kLoader,
+                                   kLoaderDeviceCopies,
+                                   kCommunication,
+                                   kCommunicationPlan,
+                                   kCommunicationCompression,
+                                   kSocketIfname,
+                                   kPrecision,
+                                   kCudaGraph,
+                                   kNumerics,
+                                   kSimd};
 
 constexpr bool is_users(std::string_view name) {
   for (const Variable& variable : kUsers)
@@ -167,6 +181,7 @@ inline constexpr std::array kAll{
     kLibrary,
     kOptimizer,
     kLoader,
+    kLoaderDeviceCopies,
     kCommunication,
     kCommunicationPlan,
     kCommunicationCompression,
