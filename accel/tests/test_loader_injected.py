@@ -63,6 +63,10 @@ def test_waiting_for_data_is_told(train: Train) -> None:
             loss_of(model, batch).backward()
             optimizer.step()
         assert type(batches).__module__ == "paceline.loader._iterator"
+        import paceline
+        told = paceline.explain(as_dict=True)["loader"]["seen"][0]
+        assert told["batches"] == 8 and 0.02 < told["median_wait_seconds"] <= told["p95_wait_seconds"], told
+        assert "; the program waited for 8 batches, median " in told["text"], told
         """,
         PACELINE_LOADER="Auto",
     )

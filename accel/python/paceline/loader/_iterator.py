@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ TESTED: list[tuple[Any, list[tuple[str, ...]]]] = [
     (Base._reset, [("self", "loader", "first_iter")]),
     (Base._try_put_index, [("self",)]),
     (Base._next_index, [("self",)]),
+    (Base._next_data, [("self",)]),
     (Base._process_data, [("self", "data"), ("self", "data", "worker_idx")]),
     (Base._shutdown_workers, [("self",)]),
     (dataloader.DataLoader._get_iterator, [("self",)]),
@@ -123,6 +125,12 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
         except Exception as error:
             self._account.ahead = f"{type(error).__name__}: {error}"
         self._order = None
+
+    def _next_data(self) -> Any:
+        began = time.perf_counter()
+        batch = super()._next_data()
+        self._account.waited(time.perf_counter() - began)
+        return batch
 
     def _process_data(self, data: Any, *worker: Any) -> Any:
         batch = super()._process_data(data, *worker)

@@ -5,12 +5,14 @@ those that have gone too."""
 from __future__ import annotations
 
 import collections
+import itertools
 import os
 import weakref
 from typing import Any
 
 from paceline._inject import say
 
+WAITS = 4096  # of a loader's last batches
 switch = "off (PACELINE_LOADER is not set)"
 _said: set[str] = set()
 
@@ -37,6 +39,8 @@ class Account:
         self.ahead = ""  # why no epoch is begun ahead
         self.hits = 0
         self.misses = 0
+        self.batches = 0
+        self.waits: collections.deque[float] = collections.deque(maxlen=WAITS)  # seconds
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()  # exchanges of iterators that have not ended
 
     def began(self, exchange: Any) -> None:
@@ -56,6 +60,11 @@ class Account:
         self.hits += exchange.hits
         self.misses += exchange.misses
         exchange.in_slabs = exchange.in_messages = exchange.pinned = exchange.hits = exchange.misses = 0
+
+    def waited(self, seconds: float) -> None:
+        """The program has asked for a batch, and had it after so long."""
+        self.batches += 1
+        self.waits.append(seconds)
 
     def left(self, loader: Any, why: str) -> None:
         self.why = why
@@ -80,10 +89,21 @@ class Account:
             "ahead_reason": self.ahead,
             "ahead_hits": self.hits,
             "ahead_misses": self.misses,
+            **_measured([self]),
         }
 
     def line(self) -> str:
         return f"  {self.name}: {_text(self.told())}"
+
+
+def _measured(accounts: list[Account]) -> dict[str, Any]:
+    """How long the program has waited for batches: of the last of each account."""
+    waits = sorted(itertools.chain.from_iterable(account.waits for account in accounts))
+    return {
+        "batches": sum(account.batches for account in accounts),
+        "median_wait_seconds": waits[len(waits) // 2] if waits else None,
+        "p95_wait_seconds": waits[len(waits) * 95 // 100] if waits else None,
+    }
 
 
 def _text(told: dict[str, Any]) -> str:
@@ -98,9 +118,15 @@ def _text(told: dict[str, Any]) -> str:
         copies = f"; {told['copied']} tensors were copied to the device early, {told['copied_in_vain']} more in vain"
     if told["copies_reason"]:
         copies += f"; no early copies to the device: {told['copies_reason']}"
+    waits = ""
+    if told["batches"]:
+        median, p95 = told["median_wait_seconds"] * 1e3, told["p95_wait_seconds"] * 1e3
+        waits = (
+            f"; the program waited for {told['batches']} batches, median {median:.2f} ms, 95th percentile {p95:.2f} ms"
+        )
     return (
         f"{told['iterators']} iterators brought {told['in_slabs']} batches in slabs, "
-        f"{told['in_messages']} in messages or PyTorch's way{pinned}; {ahead}{copies}"
+        f"{told['in_messages']} in messages or PyTorch's way{pinned}{waits}; {ahead}{copies}"
     )
 
 
@@ -161,9 +187,12 @@ def account_of(loader: Any) -> Account:
 def seen() -> list[dict[str, Any]]:
     """Loaders of one dataset class that fared alike are told of as one: programs make a loader for every epoch."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
+    alike: dict[tuple[str, ...], list[Account]] = {}
     for account in _all:
         told = account.told()
-        first = found.setdefault((told["name"], told["reason"], told["ahead_reason"], told["copies_reason"]), told)
+        key = (told["name"], told["reason"], told["ahead_reason"], told["copies_reason"])
+        alike.setdefault(key, []).append(account)
+        first = found.setdefault(key, told)
         if first is not told:
             for count in (
                 "iterators",
@@ -176,7 +205,8 @@ def seen() -> list[dict[str, Any]]:
                 "ahead_misses",
             ):
                 first[count] += told[count]
-    for told in found.values():
+    for key, told in found.items():
+        told.update(_measured(alike[key]))
         told["text"] = _text(told)
     return [*found.values(), *(images.told() for images in _images)]
 

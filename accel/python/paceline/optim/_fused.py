@@ -5,6 +5,7 @@ clipping folded into the update, master weights, and a state_dict that goes both
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from typing import Any, Callable
 
@@ -55,8 +56,10 @@ class Fused:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        began = time.perf_counter()
         with torch.no_grad():
             self._update()
+        _report.outcome_of(self).stepped(time.perf_counter() - began)
         return loss
 
     def scaled_step(self, scaler: Any) -> Any:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 import weakref
 from typing import Any, Callable
 
@@ -199,6 +200,7 @@ _said: set[str] = set()
 
 def _update(optimizer: Any) -> bool:
     """Whether the step was made. Whatever goes wrong before it leaves it to torch."""
+    began = time.perf_counter()
     outcome = _report.outcome_of(optimizer)
     outcome.elsewhere = {}
     outcome.fused = 0
@@ -222,6 +224,7 @@ def _update(optimizer: Any) -> bool:
         outcome.elsewhere[why] = len(found)
         return False
     outcome.fused, outcome.where = len(found), "the GPU" if on_device else "the CPU"
+    outcome.stepped(time.perf_counter() - began)
     return True
 
 

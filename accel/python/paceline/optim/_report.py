@@ -5,12 +5,15 @@ that have gone too."""
 from __future__ import annotations
 
 import collections
+import statistics
 import weakref
 from typing import Any
 
+TIMES = 1024  # of an optimizer's last steps
+
 
 class Outcome:
-    """Of one optimizer's last step."""
+    """Of one optimizer's last step, and how long its steps took."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -19,12 +22,26 @@ class Outcome:
         self.device = ""  # why a GPU's parameters are not the library's
         self.elsewhere: dict[str, int] = {}
         self.never = ""  # why none of its steps can be ours
+        self.steps = 0  # by the library, some of the tensors at least
+        self._times: collections.deque[float] = collections.deque(maxlen=TIMES)
+
+    def stepped(self, seconds: float) -> None:
+        """A step has taken so long: on the CPU the update, on a GPU what the host did for it."""
+        if self.fused:
+            self.steps += 1
+            self._times.append(seconds)
+
+    def _measured(self) -> str:
+        host = " of the host" if self.where == "the GPU" else ""
+        return f"{self.steps} steps by the library, median {statistics.median(self._times) * 1e3:.3f} ms{host}"
 
     def told(self) -> dict[str, Any]:
         parts = [f"{self.fused} tensors fused on {self.where}, class Reordered"] if self.fused else []
         parts += [f"{count} by PyTorch ({why})" for why, count in sorted(self.elsewhere.items())]
         if self.device and self.elsewhere:
             parts.append(self.device)
+        if self.steps:
+            parts.append(self._measured())
         if self.never:
             parts = [f"PyTorch's own ({self.never})"]
         reasons = [self.never] if self.never else sorted(self.elsewhere)
@@ -34,6 +51,8 @@ class Outcome:
             "reason": "; ".join(reasons) if reasons or self.fused else "no step yet",
             "fused_tensors": self.fused,
             "other_tensors": sum(self.elsewhere.values()),
+            "steps": self.steps,
+            "median_step_seconds": statistics.median(self._times) if self._times else None,
             "text": "; ".join(parts) or "no step yet",
         }
 
