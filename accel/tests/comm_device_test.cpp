@@ -244,6 +244,9 @@ CASE(comm_device_calls_that_make_no_sense_are_refused) {
                         cuda.set("capturing", 1);
                         good = expect(start(PACELINE_COMM_F32) == PACELINE_EINVAL, "captured") && good;
                         cuda.set("capturing", 0);
+                        cuda.set("cuStreamIsCapturing", 906);  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+                        good = expect(start(PACELINE_COMM_F32) == PACELINE_EINVAL, "another is captured") && good;
+                        cuda.set("cuStreamIsCapturing", 0);
                         good = expect(start(PACELINE_COMM_F32) == PACELINE_OK, "start") && good;
                         cuda.set("capturing", 1);
                         good = expect(paceline_comm_device_wait(member.comm, ticket, nullptr) == PACELINE_EINVAL,

@@ -115,3 +115,26 @@ refused(ValueError, "rank 1: compression is FP16", gradients, transport="ipc", c
 refused(ValueError, "on some rank", gradients, transport="" if rank == 0 else "ipc")
 ours.close(), theirs.close()
 """)
+
+
+def test_what_a_program_leaves_open_is_closed_in_one_order(on_fake: Train) -> None:
+    """Each waits for the other ranks to close theirs: in different orders all would wait for as long as for a silent peer."""
+    on_fake("""
+import atexit, random
+from datetime import timedelta
+from paceline.comm import _handle
+
+class Shuffled(list):
+    def __iter__(self):
+        return iter(random.sample(list(super().__iter__()), len(self)))
+
+left = Shuffled(paceline.comm.Communicator(device="cpu", silence=timedelta(seconds=40)) for _ in range(4))
+_handle._living = left
+_handle._living.discard = lambda one: None
+random.seed(rank)
+dist.barrier()
+began = time.monotonic()
+_handle._close_all()
+assert time.monotonic() - began < 30
+assert fake.fake_cuda_counts() == 0
+""")

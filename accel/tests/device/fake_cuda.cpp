@@ -428,7 +428,7 @@ FAKE int cuStreamDestroy_v2(void* stream) {
 FAKE int cuStreamIsCapturing(void*, int* status) {
   const std::lock_guard lock(state().mutex);
   *status = state().values["capturing"];
-  return 0;
+  return call("cuStreamIsCapturing");
 }
 
 FAKE int cuLaunchHostFunc(void* stream, void (*function)(void*), void* data) {

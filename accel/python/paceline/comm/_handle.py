@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import itertools
 import os
 import weakref
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ TIMEOUT = timedelta(minutes=30)  # of PyTorch's process groups on the CPU
 SILENCE = timedelta(seconds=10)
 
 _living: weakref.WeakSet[Handle] = weakref.WeakSet()
+_numbers = itertools.count()
 Self = TypeVar("Self", bound="Handle")
 
 
@@ -77,6 +79,7 @@ class Handle:
                 raise ValueError(f"paceline.comm: {why}")
             raise CommError(f"paceline.comm: {why}") from (failures[0] if failures else None)
         self._handle = handle.value
+        self._number = next(_numbers)
         _living.add(self)
 
     def barrier(self) -> None:
@@ -187,8 +190,9 @@ def _as_the_library_takes_it(store: Store, failures: list[BaseException]) -> Ite
 
 
 def _close_all() -> None:
-    """Before the interpreter ends: no thread of the library writes into arrays that go away."""
-    for handle in list(_living):
+    """Before the interpreter ends: no thread of the library writes into arrays that go away. In the order in which they were made, which is that of all
+    ranks: one with memory of a GPU waits until the others have closed theirs."""
+    for handle in sorted(_living, key=lambda one: one._number):
         handle.close()
 
 

@@ -71,7 +71,8 @@ bool DeviceStage::good(int status, const char* call) {
 bool DeviceStage::is_capturing(cuda::Stream stream) const {
   const cuda::Current current = pool_->current();
   int capture = cuda::kNoCapture;
-  return pool_->driver().stream_capture(stream, &capture) == cuda::kSuccess && capture != cuda::kNoCapture;
+  // The default stream answers with an error while another one is being captured that waits for it.
+  return pool_->driver().stream_capture(stream, &capture) != cuda::kSuccess || capture != cuda::kNoCapture;
 }
 
 std::expected<cuda::Event, int> DeviceStage::record(cuda::Stream stream) {
@@ -149,10 +150,10 @@ bool DeviceStage::give(Work& work) {
   const Part part = chunk_of(work, work.given);
   const std::size_t size = size_of(work.type);
   if (!good(pool_->copy(pool_->slot(topology_.local, base_ + work.given), work.data + part.begin * size,
-                        part.count * size, Pool::kMoving),
+                        part.count * size, Pool::kGiving),
             "cuMemcpyAsync"))
     return false;
-  expect(kGiven, work.given, Pool::kMoving);
+  expect(kGiven, work.given, Pool::kGiving);
   ++work.given;
   return true;
 }
@@ -184,10 +185,10 @@ bool DeviceStage::take(Work& work) {
   const cuda::Address chunk = work.data + chunk_of(work, work.taken).begin * size;
   for (std::uint32_t lane = 0; lane < topology_.lanes; ++lane) {
     const Shard shard = shard_of(work, work.taken, lane);
-    if (!good(pool_->copy(chunk + shard.begin, shard.result, shard.count * size, Pool::kMoving), "cuMemcpyAsync"))
+    if (!good(pool_->copy(chunk + shard.begin, shard.result, shard.count * size, Pool::kTaking), "cuMemcpyAsync"))
       return false;
   }
-  expect(kTaken, work.taken, Pool::kMoving);
+  expect(kTaken, work.taken, Pool::kTaking);
   ++work.taken;
   return true;
 }
@@ -240,15 +241,15 @@ bool DeviceStage::allreduce(const Call& call, Type type, cuda::Address data, std
             .count = count,
             .chunk = chunk,
             .chunks = static_cast<std::uint32_t>((count + chunk - 1) / chunk)};
-  const cuda::Stream moving = pool_->stream(Pool::kMoving);
-  if (!good(pool_->driver().stream_wait(moving, event, 0), "cuStreamWaitEvent")) return false;
+  if (!good(pool_->driver().stream_wait(pool_->stream(Pool::kGiving), event, 0), "cuStreamWaitEvent")) return false;
   if (lane_ != nullptr) start_lane(call, work);
   run(call, {.give = [&] { return give(work); },
              .turn = [&] { return turn(work); },
              .ended = [&] { return work.taken == work.chunks; }});
   if (lane_ != nullptr) lane_->finish();
   next(work.chunks);
-  return !watch_.failed() && good(pool_->driver().event_record(event, moving), "cuEventRecord");
+  // What is taken out has been given by all ranks, this one too: nothing else is left to wait for.
+  return !watch_.failed() && good(pool_->driver().event_record(event, pool_->stream(Pool::kTaking)), "cuEventRecord");
 }
 
 }  // namespace paceline::comm::device

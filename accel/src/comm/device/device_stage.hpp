@@ -47,7 +47,7 @@ class DeviceStage : private Pace {
 
   [[nodiscard]] bool is_capturing(cuda::Stream stream) const;
   [[nodiscard]] std::size_t pool_bytes() const { return pool_->bytes(); }
-  [[nodiscard]] cuda::Stream stream() const { return pool_->stream(Pool::kMoving); }
+  [[nodiscard]] cuda::Stream stream() const { return pool_->stream(Pool::kTaking); }
 
  private:
   enum Kind : std::uint32_t { kGiven, kAdded, kRaised, kTaken, kKinds };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rank has of its GPU for allreduces: memory of a fixed size that the other ranks of its host map by CUDA IPC, theirs mapped here, pinned
-// memory that the lane across hosts sends from and receives into, and three streams. Everything is begun here and ends in its stream.
+// memory that the lane across hosts sends from and receives into, and four streams. Everything is begun here and ends in its stream.
 //
 // Ownership: of all of it, freed with the object; kernels and context live as long as the process. Threads: each stream by one at a time.
 // Failure: the driver's status, or a text. Nothing waits for the device.
@@ -30,8 +30,8 @@ struct PoolCard {
 
 class Pool {
  public:
-  // Chunks go in and out of slots by `moving`, sums and what follows go by `adding`, what came from other hosts by `raising`.
-  enum Way : std::size_t { kMoving, kAdding, kRaising, kWays };
+  // Chunks go into slots by `giving` and out of them by `taking`, sums and what follows go by `adding`, what came from other hosts by `raising`.
+  enum Way : std::size_t { kGiving, kAdding, kRaising, kTaking, kWays };
 
   struct Size {
     std::size_t chunk;  // bytes of a slot
