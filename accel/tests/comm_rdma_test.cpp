@@ -48,6 +48,11 @@ class Devices {
   void set(const char* name, int value) const {
     reinterpret_cast<void (*)(const char*, int)>(::dlsym(library_, "fake_verbs_set"))(name, value);
   }
+  // Of all processes: what a device might have dropped; 0 where they are real.
+  int dropped() const {
+    if (!are_fake()) return 0;
+    return reinterpret_cast<int (*)()>(::dlsym(library_, "fake_verbs_dropped"))();
+  }
   // Of this process; 0 where they are real.
   int sent(int device) const {
     if (!are_fake()) return 0;
@@ -259,10 +264,12 @@ CASE(comm_rdma_what_was_sent_last_arrives_when_its_sender_leaves_at_once) {
     const int code = paceline_comm_broadcast(member.comm, data.data(), data.size(), PACELINE_COMM_I32, 0);
     return code == PACELINE_OK && data.front() == 7 && data.back() == 7;
   };
+  const int before = devices.dropped();
   // Around the ring, and from one to another.
   for (int round = 0; round < 4; ++round)
     for (const std::string& plan : {kFlatRdma, std::string("algorithm=tree transport=rdma")})
       CHECK_EQ(World::run({.hosts = {0, 1, 2}, .plan = plan}, body), 0);
+  CHECK_EQ(devices.dropped() - before, 0);
 }
 
 CASE(comm_rdma_killed_and_stopped_ranks_are_named) {

@@ -62,6 +62,8 @@ std::unexpected<Error> Agreement::lost(const std::string& why) {
 std::expected<void, Error> Agreement::read(Word& word) {
   std::size_t got = 0;
   while (got < sizeof word) {
+    // Asked first: a peer that has said its word, refused and left since is none that was lost.
+    const bool failed = watch_.failed();
     const ssize_t some =
         ::recv(connection_.get(), reinterpret_cast<std::byte*>(&word) + got, sizeof word - got, MSG_DONTWAIT);
     if (some > 0) {
@@ -70,7 +72,7 @@ std::expected<void, Error> Agreement::read(Word& word) {
     }
     if (some == 0) return lost("closed by that side");
     if (errno != EAGAIN && errno != EINTR) return lost(std::strerror(errno));
-    if (watch_.failed()) return lost("");
+    if (failed) return lost("");
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
     if (left <= 0)
       return std::unexpected(

@@ -5,7 +5,8 @@
 //
 // fake_verbs_set(name, value) changes this process alone: "devices" (1), "down" (1: ports are), "ethernet" (1: ports are); or by the name
 // of a step the errno that it ends with: "open_device", "reg_mr", "create_qp", "rtr". "lose" 1: what is sent goes nowhere. "break" n: all messages after
-// the nth fail. fake_verbs_sent(device) answers how many this process has sent.
+// the nth fail. fake_verbs_sent(device) answers how many this process has sent; fake_verbs_dropped() how many messages with data all processes
+// have posted on queue pairs that they ended before they were told what became of them: a device may drop such.
 #include <infiniband/verbs.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -53,9 +54,13 @@ struct Shared {
         mmap(nullptr, kEnds * sizeof(End), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) std::abort();
     ends = static_cast<End*>(memory);
+    dropped = static_cast<std::atomic<int>*>(
+        mmap(nullptr, sizeof *dropped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    if (dropped == MAP_FAILED) std::abort();
     for (int& event : events) event = eventfd(0, EFD_NONBLOCK);
   }
   End* ends = nullptr;
+  std::atomic<int>* dropped = nullptr;
   std::array<int, kEnds> events{};
 };
 const Shared kShared;
@@ -96,6 +101,7 @@ struct Pair : ibv_qp {
   std::size_t end;
   std::deque<ibv_recv_wr> receives;
   std::deque<ibv_sge> places;
+  int untold = 0;  // messages with data of whose end the owner has not been told
 };
 
 void ring(std::size_t end) {
@@ -127,6 +133,8 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** /*bad*/) {
   const auto* data = empty ? nullptr : reinterpret_cast<const char*>(request->sg_list->addr);
   ibv_wc done{};
   done.wr_id = request->wr_id;
+  done.byte_len = empty ? 0 : request->sg_list->length;
+  pair.untold += empty ? 0 : 1;
   done.status = deliver(pair, data, empty ? 0 : request->sg_list->length);
   static_cast<Queue*>(pair.send_cq)->done.push_back(done);
   ring(pair.end);
@@ -143,12 +151,13 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** /*bad*/) {
 
 int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {
   auto& queue = *static_cast<Queue*>(cq);
+  auto& pair = *static_cast<Pair*>(queue.pair);
   int count = 0;
   for (; count < most && !queue.done.empty(); ++count) {
     wc[count] = queue.done.front();
     queue.done.pop_front();
+    if (wc[count].byte_len > 0) --pair.untold;
   }
-  auto& pair = *static_cast<Pair*>(queue.pair);
   End& end = kShared.ends[pair.end];
   for (; count < most && end.taken < end.came; ++count) {
     const std::uint32_t size = end.sizes[end.taken % kMessages];
@@ -176,6 +185,8 @@ FAKE void fake_verbs_set(const char* name, int value) {
   const std::lock_guard lock(settings_mutex);
   settings[name] = value;
 }
+
+FAKE int fake_verbs_dropped() { return *kShared.dropped; }
 
 FAKE int fake_verbs_sent(int device) { return sent.at(static_cast<std::size_t>(device)); }
 
@@ -306,6 +317,7 @@ FAKE int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/) {
 FAKE int ibv_destroy_qp(ibv_qp* qp) {
   auto* const pair = static_cast<Pair*>(qp);
   kShared.ends[pair->end].ready = false;
+  *kShared.dropped += pair->untold;
   delete pair;
   return 0;
 }
