@@ -50,11 +50,11 @@ class Lane:
         hosts, mine = self._hosts, self._place
         values, rests = shard.view(hosts, -1), rest.view(hosts, -1)
         size = bytes_of(codec, values.shape[1])
-        sent = torch.zeros(hosts, size, dtype=torch.uint8, device=shard.device)
+        sent = torch.empty(hosts, size, dtype=torch.uint8, device=shard.device)
         others = [slice(*ends) for ends in ((0, mine), (mine + 1, hosts)) if ends[0] < ends[1]]
         for some in others:
             arrays = some.stop - some.start
-            self.codes.encode(codec, values[some].flatten(), rests[some].view(-1), sent[some].view(-1), arrays)
+            self.codes.encode(codec, values[some].view(-1), rests[some].view(-1), sent[some].view(-1), arrays)
         got = torch.empty_like(sent)
         dist.all_to_all_single(got, sent, group=self._group)
         for some in others:
