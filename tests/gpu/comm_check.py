@@ -7,6 +7,7 @@ nothing of speed. Ends with 1 if a check failed.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import statistics
 import sys
@@ -18,6 +19,8 @@ import torch.distributed as dist
 from checks import Check, emit, run
 from paceline import comm
 from paceline.comm import _codes, _hierarchy
+from paceline.comm._layout import Layout
+from paceline.comm._meeting import Members
 from ranks import Ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -80,6 +83,19 @@ def gradients_by_way_of_hosts_are_pytorchs(rank: int) -> None:
 def hosts_of_different_sizes_are_pytorchs(rank: int) -> None:
     ours, theirs = trained(rank, True, hosts=("a", "b", "b", "b")), trained(rank, False)
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@all_ranks
+def the_quicker_way_is_found(rank: int) -> None:
+    timeout = datetime.timedelta(seconds=LIMIT_S)
+    sums = _hierarchy.Hierarchy(Members(), Layout.of(list(PAIRS)), DEVICE, timeout, measured=True)
+    sums.prove(False)
+    for _ in range(12):
+        begun = sums.allreduce_start(torch.full((1 << 20,), rank + 1.0, device=DEVICE))
+        assert bool((begun.wait() == 10).all())
+    assert "measured: 4096 KiB" in sums.plan(), sums.plan()
+    if rank == 0 and not ON_CPU:
+        emit({"sums": sums.plan()})
 
 
 @all_ranks

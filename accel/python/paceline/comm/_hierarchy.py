@@ -25,6 +25,7 @@ from paceline.comm._across import Lane, grain_of
 from paceline.comm._communicator import CODECS
 from paceline.comm._compression import Compression, PowerSGD
 from paceline.comm._layout import Layout
+from paceline.comm._measured import Measured
 from paceline.comm._meeting import Members
 
 Tensor = torch.Tensor
@@ -75,10 +76,16 @@ class Begun:
 class Hierarchy:
     """To a model's gradients what a Communicator is. All ranks of `members` make one, in the same order; `prove` comes next, and then sums, the same on all ranks.
 
-    Arrays of less than `least` bytes go in `members`' group as they are."""
+    Arrays of less than `least` bytes go in `members`' group as they are, and if `measured` larger ones too where that is quicker: the first of each size tell."""
 
     def __init__(
-        self, members: Members, layout: Layout, device: torch.device, timeout: timedelta, least: int = 0
+        self,
+        members: Members,
+        layout: Layout,
+        device: torch.device,
+        timeout: timedelta,
+        least: int = 0,
+        measured: bool = False,
     ) -> None:
         self.rank, self.ranks = members.rank, members.ranks
         self._group = members.group
@@ -93,6 +100,7 @@ class Hierarchy:
         self._lane = None if across is None else Lane(across, len(layout.hosts), host, device)
         self._stream = _stream_of(device)
         self._coded = False
+        self._measured = Measured(("flat", "by hosts"), members.group) if measured else None
         # Newer PyTorch warns of the older names.
         self._scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
         self._gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -120,6 +128,8 @@ class Hierarchy:
 
     def plan(self) -> str:
         how = f"algorithm=hierarchical hosts={self._layout} # over PyTorch's groups of {BACKENDS[self._device.type]}"
+        if self._measured is not None and self._measured.told():
+            how += f", measured: {self._measured.told()}"
         if not self._coded or self._lane is None:
             return how
         why = self._lane.codes.why_not_kernels
@@ -140,8 +150,9 @@ class Hierarchy:
 
     def allreduce_start(self, tensor: Tensor) -> Begun:
         """The sum over all ranks of a contiguous tensor, in place: the same bits on all."""
-        small = tensor.numel() * tensor.element_size() < self._least
-        return self._begin(tensor, self._sum_in_group if small else self._sum)
+        if tensor.numel() * tensor.element_size() < self._least:
+            return self._begin(tensor, self._sum_in_group)
+        return self._begin(tensor, self._sum if self._measured is None else self._sum_measured)
 
     def allreduce_coded_start(self, tensor: Tensor, rest: Tensor, codec: int, keep: int = 0) -> Begun:
         """`allreduce_start` of float32 in fewer bytes between hosts, by one of CODECS; `keep`: of a million values, with TopK and DGC, and DGC's momentum. What is
@@ -166,6 +177,10 @@ class Hierarchy:
             event = self._stream.record_event()
         tensor.record_stream(self._stream)
         return Begun(tensor, event)
+
+    def _sum_measured(self, flat: Tensor) -> None:
+        assert self._measured is not None
+        self._measured.sum(flat, (self._sum_in_group, self._sum))
 
     def _sum_in_group(self, flat: Tensor) -> None:
         dist.all_reduce(flat, group=self._group)

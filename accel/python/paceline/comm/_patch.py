@@ -247,7 +247,8 @@ def _attach_by_hosts(model: Any, hook: Callable[..., None] | None) -> None:
     for step in ("made", "proved"):
         try:
             if hierarchy is None:
-                hierarchy = Hierarchy(members, layout, device_of(model), timeout_of(model), LEAST_BYTES)
+                timeout = timeout_of(model)
+                hierarchy = Hierarchy(members, layout, device_of(model), timeout, LEAST_BYTES, measured=how is None)
             else:
                 hierarchy.prove(how is not None)
         except Exception as error:
