@@ -287,6 +287,36 @@ def test_momentum_is_gathered_by_who_owns_a_shard(train_by_fork: Train) -> None:
     assert run.code == 0, run.output
 
 
+def test_updates_of_1_bit_adam_go_by_hosts(train_by_fork: Train) -> None:
+    """In signs once the variance is frozen, and late rather than never."""
+    run = train_by_fork(
+        BEGIN
+        + MODELS
+        + FORCED
+        + LOST
+        + """
+        def moved(compressed):
+            model = Many(5000)
+            optimizer = paceline.comm.OneBitAdam(model.parameters(), lr=0.01, freeze=3)
+            ddp = by_hosts(model, paceline.comm.OneBit(optimizer) if compressed else "Disabled")
+            torch.manual_seed(rank)
+            x = torch.randn(5000)
+            for number in range(30):
+                step(ddp, x + torch.randn(5000) / 10)
+                optimizer.step()
+                if compressed:
+                    assert bool(paceline.comm.state_dict(ddp)["buckets"]) == (number >= 3), number
+            return agreed(model.weight.detach().clone())
+        exact, coded = moved(False), moved(True)
+        assert not torch.equal(exact, coded)
+        assert (exact - coded).abs().mean() < exact.abs().mean() / 4, ((exact - coded).abs().mean(), exact.abs().mean())
+"""
+        + END,
+        ranks=4,
+    )
+    assert run.code == 0, run.output
+
+
 def test_power_sgd_is_that_of_the_communicator(train_by_fork: Train) -> None:
     """Made orthonormal by PyTorch's operators, as on a GPU, against the library's own; and a step that is not finite ends with that step."""
     run = train_by_fork(

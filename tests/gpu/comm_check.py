@@ -128,19 +128,23 @@ if not ON_CPU:
     def the_host_waits_in_no_backward(rank: int) -> None:
         """PyTorch raises where the host would wait for the device."""
         batch = torch.randn(32, 64, device=DEVICE)
-        for compression in ("FP16", "Int8", "TopK:ratio=0.1", "PowerSGD:rank=2,start=2", "DGC", "OneBit"):
+        for compression in ("FP16", "Int8", "TopK:ratio=0.1", "PowerSGD:rank=2,start=2", "DGC", "OneBit", "OneBitAdam"):
             model = nn.Sequential(nn.Linear(64, 512), nn.Linear(512, 512)).to(DEVICE)
             ddp = DistributedDataParallel(model, device_ids=[0])
+            optimizer: Any = torch.optim.SGD(ddp.parameters(), lr=0.01, momentum=0.9 if compression == "DGC" else 0.0)
+            if compression == "OneBitAdam":
+                optimizer = comm.OneBitAdam(ddp.parameters(), freeze=2)
             how: Any = compression
-            if compression in ("DGC", "OneBit"):
-                momentum = 0.9 if compression == "DGC" else 0.0
-                optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=momentum)
-                how = comm.DGC(optimizer, clip=1.0) if compression == "DGC" else comm.OneBit(optimizer)
+            if compression == "DGC":
+                how = comm.DGC(optimizer, clip=1.0)
+            elif compression.startswith("OneBit"):
+                how = comm.OneBit(optimizer)
             comm.ddp_hook(ddp, compression=how, host=PAIRS[rank])
             for step in range(STEPS):
                 torch.cuda.set_sync_debug_mode("error" if step > 2 else "default")
                 ddp(batch).sum().backward()
-            torch.cuda.set_sync_debug_mode("default")
+                torch.cuda.set_sync_debug_mode("default")
+                optimizer.step()
 
     @all_ranks
     def ranks_that_come_at_other_times_are_pytorchs(rank: int) -> None:
