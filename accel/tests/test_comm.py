@@ -273,7 +273,11 @@ def test_gradients_of_two_ranks_are_gloos_to_the_bit(train: Train) -> None:
         late = wrap(True, process_group=group)
         steps(late)
         dist.destroy_process_group(group)
-        print(sorted(set(line for line in paceline.explain().splitlines() if "DistributedDataParallel of Several" in line)))
+        lines = [line for line in paceline.explain().splitlines() if "DistributedDataParallel of Several" in line]
+        print(sorted(set(line.partition("; gradients were waited for ")[0] for line in lines)))
+        told = paceline.explain(as_dict=True)["communication"]["seen"]
+        waits = [(one["passes"], one["median_wait_seconds"]) for one in told if one["state"] == "on"]
+        assert waits and all(passes in (2, 3) and 0 < wait < 60 for passes, wait in waits), waits
 """
         + END,
         ranks=2,

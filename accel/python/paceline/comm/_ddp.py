@@ -126,7 +126,7 @@ def register(model: Any, communicator: Carrier, how: Compression | None, hook: C
     gradients = Hooked(model, communicator, how)
     hook(None, gradients.hook())
     _gradients[model] = gradients
-    _report.outcome_of(model).take(communicator, "" if how is None else str(how))
+    _report.outcome_of(model).take(communicator, gradients.sums, "" if how is None else str(how))
     return gradients
 
 
@@ -278,7 +278,7 @@ class Hooked:
         if bucket.is_last():
             if not in_backward or (self.sums.passes == 0 and getattr(self._model(), "static_graph", False)):
                 self.complete()
-            self.sums.passes += 1
+            self.sums.end_pass()
         return future
 
     # -- the reducer's scaling -----------------------------------------------------------------------------------------

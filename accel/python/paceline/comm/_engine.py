@@ -114,7 +114,7 @@ class Gradients:
         if self._stepwise is not None:
             self._stepwise.install()
         if isinstance(model, nn.Module):
-            _report.outcome_of(model).take(self.communicator, "" if how is None else str(how))
+            _report.outcome_of(model).take(self.communicator, self._sums, "" if how is None else str(how))
 
     # -- what a program calls ------------------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class Gradients:
         return bucket
 
     def _end_pass(self) -> None:
-        self._sums.passes += 1
+        self._sums.end_pass()
         order = list(self._came)
         self._came.clear()
         self._used.clear()

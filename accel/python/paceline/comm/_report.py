@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import statistics
 import weakref
 from typing import Any
 
@@ -13,11 +14,13 @@ class Outcome:
     def __init__(self, name: str) -> None:
         self.name = name
         self.communicator: weakref.ref[Any] | None = None
+        self.sums: weakref.ref[Any] | None = None
         self.compression = ""
         self.why = "no hook was registered"
 
-    def take(self, communicator: Any, compression: str = "") -> None:
+    def take(self, communicator: Any, sums: Any, compression: str = "") -> None:
         self.communicator = weakref.ref(communicator)
+        self.sums = weakref.ref(sums)
         self.compression = compression
 
     def leave(self, why: str) -> None:
@@ -33,16 +36,28 @@ class Outcome:
         except RuntimeError as error:
             plan = str(error)
         numerics = f"class Lossy, compression {self.compression}" if self.compression else "class Reordered"
-        text = f"{communicator.ranks} ranks, {numerics}, {plan}"
+        waits = self._waits()
+        median = statistics.median(waits) if waits else None
+        waited = (
+            f"; gradients were waited for {median * 1e3:.2f} ms, the median of {len(waits)} passes" if waits else ""
+        )
+        text = f"{communicator.ranks} ranks, {numerics}, {plan}{waited}"
         answer = {
             "name": self.name,
             "state": "on",
             "reason": "",
             "ranks": communicator.ranks,
             "plan": plan,
+            "passes": len(waits),
+            "median_wait_seconds": median,
             "text": text,
         }
         return {**answer, "compression": self.compression or "Disabled"}
+
+    def _waits(self) -> list[float]:
+        """Of the last passes. None where the device waits in the host's place."""
+        sums = self.sums() if self.sums is not None else None
+        return [] if sums is None or not sums.host_waits else list(sums.waits)
 
 
 _outcomes: weakref.WeakKeyDictionary[Any, Outcome] = weakref.WeakKeyDictionary()

@@ -6,6 +6,8 @@ Who cuts the buckets, DistributedDataParallel (_ddp) or the engine (_engine), ha
 
 from __future__ import annotations
 
+import collections
+import time
 from typing import Any, Callable, Union
 
 import torch
@@ -17,6 +19,7 @@ from paceline.comm._hierarchy import Hierarchy
 
 Tensor = torch.Tensor
 Carrier = Union[Communicator, Hierarchy]
+WAITS = 4096  # of a model's last passes
 Result = Callable[[], Tensor]  # waits for a sum, and answers it
 
 
@@ -24,7 +27,12 @@ class Sums:
     def __init__(self, carrier: Carrier, how: Compression | None) -> None:
         self.carrier = carrier
         self.compressor = None if how is None else Compressor(how, carrier)
+        self.host_waits = isinstance(carrier, Communicator)
         self.passes = 0
+        self.waits: collections.deque[float] = collections.deque(
+            maxlen=WAITS
+        )  # seconds of each pass in which this process waited for sums
+        self._waiting = 0.0
         self._turns: list[Callable[[], Any]] = []
 
     def takes(self, buffer: Tensor) -> bool:
@@ -51,15 +59,24 @@ class Sums:
                 wait = self.compressor.uncompressed(wait, bucket, buffer)
 
         def summed() -> Tensor:
+            began = time.perf_counter()
             wait()
+            self._waiting += time.perf_counter() - began
             return buffer
 
         return summed
 
     def turn(self) -> None:
         """When all buckets of a pass have begun, on all ranks."""
+        began = time.perf_counter()
         while self._turns:
             self._turns.pop(0)()
+        self._waiting += time.perf_counter() - began
+
+    def end_pass(self) -> None:
+        self.passes += 1
+        self.waits.append(self._waiting)
+        self._waiting = 0.0
 
     def _start_sparse(self, buffer: Tensor) -> Result:
         """A sum of rows blocks: in its turn, so that no hook does."""
