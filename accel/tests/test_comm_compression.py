@@ -120,6 +120,40 @@ def test_power_sgd_is_torchs_to_rounding(train: Train) -> None:
     assert run.code == 0, run.output
 
 
+def test_one_bit_adams_steps_stay_as_large_where_gradients_are_rare(train: Train) -> None:
+    """Of gradients that are all alike each update of Adam's is the learning rate, whatever number of them its variance has seen."""
+    run = train(
+        """
+        import paceline.comm
+        for restored in (False, True):
+            often, rare, late = parameters = [nn.Parameter(torch.zeros(1)) for _ in range(3)]
+            make = lambda: paceline.comm.OneBitAdam(parameters, lr=1.0, eps=0.0, freeze=20)
+            optimizer = make()
+            for step in range(120):
+                before = [float(p.detach()) for p in parameters]
+                often.grad = torch.ones(1)
+                rare.grad = torch.ones(1) if step >= 19 else None
+                late.grad = torch.ones(1) if step >= 20 else None
+                if restored and step % 40 == 30:
+                    kept, optimizer = optimizer.state_dict(), make()
+                    optimizer.load_state_dict(kept)
+                optimizer.step()
+                moved = [was - float(p.detach()) for was, p in zip(before, parameters)]
+                wanted = [1.0, float(step >= 19), 0.0]
+                assert all(abs(one - other) < 1e-3 for one, other in zip(moved, wanted)), (step, moved)
+        assert [optimizer.state[p]["variance_steps"] for p in parameters] == [20, 1, 0]
+        assert all(torch.isfinite(state["exp_avg"]).all() for state in optimizer.state.values())
+        # A checkpoint of a version that did not count.
+        kept = optimizer.state_dict()
+        for state in kept["state"].values():
+            del state["variance_steps"]
+        optimizer.load_state_dict(kept)
+        assert [optimizer.state[p]["variance_steps"] for p in parameters] == [20, 20, 20]
+"""
+    )
+    assert run.code == 0, run.output
+
+
 def test_one_bit_adam_is_adam_and_then_of_momentum(train: Train) -> None:
     run = train(
         BEGIN

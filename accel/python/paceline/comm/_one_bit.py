@@ -24,7 +24,7 @@ class OneBitAdam(torch.optim.Optimizer):
     """AdamW, whose variance stays what it is once `freeze` steps have been made. By itself it compresses nothing:
     `paceline.comm.OneBit(optimizer)` is the compression, from that step on.
 
-    State of each parameter as torch.optim.Adam's: step, exp_avg, exp_avg_sq. A value without any variance then, for it never had a gradient,
+    State of each parameter as torch.optim.Adam's: step, exp_avg, exp_avg_sq; and variance_steps, how many gradients are in exp_avg_sq. A value without any variance then, for it never had a gradient,
     does not move any more. Compressed, `.grad` is the update itself from then on, before the learning rate: it is no use to clip it by norm."""
 
     def __init__(
@@ -49,6 +49,13 @@ class OneBitAdam(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "freeze": freeze})
         self.sums_are_updates = False  # what `.grad` has at the next step
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for kept in (self.state[parameter] for parameter in group["params"] if parameter in self.state):
+                # Not in checkpoints of earlier versions: as of a parameter that was in every step.
+                kept.setdefault("variance_steps", int(min(float(kept["step"]), group["freeze"])))
+
     def is_frozen(self) -> bool:
         """Whether the next step leaves the variance as it is: the same on all ranks."""
         freeze = self.param_groups[0]["freeze"]
@@ -69,18 +76,20 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @staticmethod
     def scale_of(state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        """What momentum is divided by."""
-        seen = 1 - group["betas"][1] ** min(float(state["step"]), group["freeze"])
+        """What momentum is divided by. Without any variance, eps."""
+        seen = 1 - group["betas"][1] ** max(state["variance_steps"], 1)
         return (state["exp_avg_sq"] / seen).sqrt_().add_(group["eps"])
 
     def _update(self, parameter: Tensor, group: dict[str, Any], frozen: bool) -> None:
         state, grad, (beta1, beta2) = self.state[parameter], parameter.grad, group["betas"]
         if not state:
             state.update(step=torch.tensor(0.0), exp_avg=torch.zeros_like(grad), exp_avg_sq=torch.zeros_like(grad))
+            state["variance_steps"] = 0
         state["step"] += 1
         momentum, variance, steps = state["exp_avg"], state["exp_avg_sq"], float(state["step"])
         if not frozen:
             variance.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+            state["variance_steps"] += 1
         scale = self.scale_of(state, group)
         if frozen and self.sums_are_updates:
             update = grad
