@@ -371,6 +371,7 @@ def test_compression_is_asked_for_or_refused(train: Train) -> None:
             (lambda: paceline.comm.state_dict(wrap(True)), "not compressed"),
             # All ranks alike.
             (lambda: paceline.comm.ddp_hook(wrap(False), compression="Int8" if rank else "FP16"), "say the same on all"),
+            (lambda: paceline.comm.ddp_hook(wrap(False), plan="" if rank else "algorithm=auto"), "say the same on all"),
         ):
             try:
                 wrong()

@@ -307,11 +307,41 @@ def test_steps_with_overlap_are_those_without(train: Train) -> None:
             model(torch.randn(8, 4), True).pow(2).mean().backward()
             model.first.bias.grad = None
             optimizer.step()
+        def replaced(model, optimizer, gradients):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4), True).pow(2).mean().backward()
+            # Of the first bucket and of the last.
+            model.last.bias.grad = torch.zeros(1)
+            model.first.weight.grad = torch.full((64, 4), 0.5)
+            optimizer.step()
+            assert model.last.bias.grad.tolist() == [0] and (model.first.weight.grad == 0.5).all()
         sgd = functools.partial(torch.optim.SGD, lr=0.05, momentum=0.9)
         for make in (sgd, functools.partial(torch.optim.AdamW, lr=0.01), functools.partial(torch.optim.RMSprop, lr=0.01)):
             assert torch.equal(fit(make, False), fit(make, True)), make
-        for body in (clipped, accumulated, skipped, closed, frozen):
+        for body in (clipped, accumulated, skipped, closed, frozen, replaced):
             assert torch.equal(fit(sgd, False, body), fit(sgd, True, body)), body
+
+        # Who watches steps sees whole ones, of one optimizer or of all.
+        def watched(calls, hook):
+            model = Several()
+            optimizer = sgd(model.parameters())
+            gradients = paceline.comm.Gradients(model, bucket_mb=0.04, overlap=optimizer)
+            before = model.first.weight.detach().clone()
+            handle = hook(optimizer)
+            for step in range(3):
+                optimizer.zero_grad()
+                model(torch.randn(8, 4), True).pow(2).mean().backward()
+                optimizer.step()
+                assert len(calls) == step + 1 and all(p.grad is not None for p in model.parameters()), calls
+            handle.remove()
+        if torch.__version__ > "2":
+            from torch.optim import optimizer as all_of_them
+            for when in ("pre", "post"):
+                calls = []
+                watched(calls, lambda optimizer: getattr(optimizer, f"register_step_{when}_hook")(lambda *_: calls.append(when)))
+                calls = []
+                of_all = getattr(all_of_them, f"register_optimizer_step_{when}_hook")
+                watched(calls, lambda optimizer: of_all(lambda *_: calls.append(when)))
 
         # Whatever reads a gradient sees the sum.
         model = Several()
@@ -391,6 +421,14 @@ def test_what_it_cannot_is_refused_on_all_ranks(train: Train) -> None:
         refused(lambda: Gradients([torch.ones(2, requires_grad=True) * 2]), "no leaf")
         refused(lambda: Gradients([torch.ones(2 + rank, requires_grad=True)]), "differ between ranks")
         refused(lambda: Gradients(Several(), bucket_mb=1 + rank), "differ between ranks")
+        refused(lambda: Gradients(Several(), plan="" if rank else "algorithm=auto"), "differ between ranks")
+        own = None if rank else paceline.comm.Communicator()
+        refused(lambda: Gradients(Several(), communicator=own), "differ between ranks")
+        # Those that refused have closed what they made, and nothing of the program's.
+        from paceline.comm import _handle
+        assert list(_handle._living) == [own] * (rank == 0), list(_handle._living)
+        if own is not None:
+            own.close()
         # Without the word that a step may leave out parameters.
         model = Several()
         gradients = Gradients(model)
@@ -412,6 +450,11 @@ def test_what_it_cannot_is_refused_on_all_ranks(train: Train) -> None:
                 model(torch.randn(8, 4), True).sum().backward()
             except paceline.comm.CommError as error:
                 assert rank != 1 and error.rank == 1, (rank, str(error))
+                # Nothing is left of the engine, even so.
+                refused(gradients.close, "rank 1", paceline.comm.CommError)
+                model.zero_grad()
+                model(torch.full((8, 4), rank + 1.0), True).sum().backward()
+                assert not gradients._handles and gradients.communicator not in _handle._living and not gradients.under_way
                 print("told by", rank, flush=True)
                 os._exit(0)
 """
@@ -422,3 +465,38 @@ def test_what_it_cannot_is_refused_on_all_ranks(train: Train) -> None:
         "told by 0",
         "told by 2",
     ], run.output
+
+
+def test_a_step_is_the_programs_again_when_a_rank_is_lost(train: Train) -> None:
+    run = train(
+        BEGIN
+        + ENGINE
+        + """
+        model = Several()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        gradients = paceline.comm.Gradients(model, bucket_mb=0.04, overlap=optimizer)
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 4), True).sum()
+            if rank == 1 and step == 2:
+                os._exit(3)
+            loss.backward()
+            if step < 2:
+                optimizer.step()
+        refused(gradients.close, "rank 1", paceline.comm.CommError)
+        before = model.first.weight.detach().clone()
+        assert "step" not in optimizer.__dict__ or optimizer.step.__func__ is type(optimizer).step
+        # No sum came: nothing is updated by a rank's own part of it.
+        assert model.first.weight.grad is None
+        optimizer.step()
+        assert torch.equal(before, model.first.weight)
+        loss = model(torch.ones(8, 4), True).sum()
+        loss.backward()
+        optimizer.step()
+        assert not torch.equal(before, model.first.weight)
+        print("on by itself", flush=True)
+        os._exit(0)
+""",
+        ranks=2,
+    )
+    assert run.code == 3 and "on by itself" in run.output, run.output

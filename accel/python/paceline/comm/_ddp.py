@@ -72,13 +72,16 @@ def ddp_hook(
         register(model, sums, how, model.register_comm_hook)
         return sums
     communicator = Communicator(model.process_group, plan=plan, timeout=timeout_of(model), silence=silence, host=host)
-    if not all_say(communicator, str(how)):
+    try:
+        if not all_say(communicator, f"{how} {plan}"):
+            raise ValueError(
+                f"paceline.comm.ddp_hook: compression is {how} and plan {plan!r} here, and other on some rank: say the same on all"
+            )
+        if not plan:
+            tune(communicator)
+    except BaseException:
         communicator.close()
-        raise ValueError(
-            f"paceline.comm.ddp_hook: compression is {how} here and another on some rank: say the same on all"
-        )
-    if not plan:
-        tune(communicator)
+        raise
     register(model, communicator, how, model.register_comm_hook)
     return communicator
 

@@ -88,14 +88,13 @@ class Gradients:
         self._own = communicator is None
         self.communicator = communicator or Communicator(group, plan=plan, silence=silence, timeout=timeout, host=host)
         shapes = [(name, tuple(parameter.shape), parameter.dtype) for name, parameter in named]
-        if not all_say(self.communicator, f"{shapes} {how} {bucket_mb} {find_unused} {overlap is None}"):
-            raise ValueError(
-                "paceline.comm.Gradients: parameters or options differ between ranks: pass the same on all, in the same order"
-            )
-        if self._own and not plan:
-            tune(self.communicator)
-        for tensor in _whole(model, self._parameters):
-            _from_rank_0(self.communicator, tensor)
+        options = f"{shapes} {how} {bucket_mb} {find_unused} {overlap is None} {self._own} {plan}"
+        try:
+            self._begin_alike(options, self._own and not plan, _whole(model, self._parameters))
+        except BaseException:
+            if self._own:
+                self.communicator.close()
+            raise
         self._sums = Sums(self.communicator, how)
         self.under_way: deque[tuple[Bucket, Result]] = deque()
         self._syncing = True
@@ -147,17 +146,39 @@ class Gradients:
         self._compressor().load_state_dict(state)
 
     def close(self) -> None:
-        """By all ranks: waits for what is under way. Gradients are each rank's own from then on."""
-        self.synchronize()
+        """By all ranks: waits for what is under way. Gradients are each rank's own from then on. Where a rank is lost meanwhile the hooks are
+        gone too when this raises CommError, and gradients whose sums did not come are None."""
+        try:
+            self.synchronize()
+            if self._own:
+                self.communicator.barrier()
+        finally:
+            self._let_go()
+            if self._own:
+                self.communicator.close()
+
+    def _let_go(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
         self._nodes.clear()
         if self._stepwise is not None:
             self._stepwise.uninstall()
-        if self._own:
-            self.communicator.barrier()
-            self.communicator.close()
+        for parameter, awaited in self._awaited.items():
+            if parameter.grad is awaited:
+                parameter.grad = None
+        self._awaited.clear()
+        self.under_way.clear()
+
+    def _begin_alike(self, options: str, untuned: bool, tensors: list[Tensor]) -> None:
+        if not all_say(self.communicator, options):
+            raise ValueError(
+                "paceline.comm.Gradients: parameters or options differ between ranks: pass the same on all, in the same order"
+            )
+        if untuned:
+            tune(self.communicator)
+        for tensor in tensors:
+            _from_rank_0(self.communicator, tensor)
 
     def _compressor(self) -> Compressor:
         if self._sums.compressor is None:
@@ -261,14 +282,20 @@ class Gradients:
         while any(one is bucket for one, _ in self.under_way):
             self.next_bucket()
 
+    def is_replaced(self, parameter: Tensor) -> bool:
+        """Whether its gradient is another than the one whose sum is under way."""
+        awaited = self._awaited.get(parameter)
+        return awaited is not None and parameter.grad is not awaited
+
     def next_bucket(self) -> Bucket:
         """Waits for the next sum. Who has taken away a gradient meanwhile does not get it back."""
         bucket, summed = self.under_way[0]
         result = summed()
         self.under_way.popleft()
         for number, parameter, view in zip(bucket.numbers, bucket.parameters(), bucket.views or [result]):
-            awaited = self._awaited.pop(parameter, None)
-            if awaited is not None and parameter.grad is not awaited:
+            replaced = self.is_replaced(parameter)
+            self._awaited.pop(parameter, None)
+            if replaced:
                 continue
             if self._any_used is None or self._any_used[number] > 0:
                 parameter.grad = view

@@ -11,6 +11,7 @@ import types
 from typing import TYPE_CHECKING, Any, Callable
 
 import torch
+from torch.optim import optimizer as torch_optimizer
 
 from paceline._torch_marks import exposed, one_step
 
@@ -88,8 +89,7 @@ class Stepwise:
                 return loss
 
             return self._step(summed)
-        hooks = (getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post"))
-        if any(hooks) or not gradients.under_way:
+        if _has_step_hooks(optimizer) or not gradients.under_way:
             gradients.synchronize()
             return self._step()
         with one_step(optimizer):
@@ -100,15 +100,17 @@ class Stepwise:
         """Whoever has no gradient is left alone by a step: so each bucket has its turn while the others have none."""
         gradients = self._gradients
         kept = {p: p.grad for group in self._optimizer.param_groups for p in group["params"] if p.grad is not None}
+        on_their_way = {p for bucket, _ in gradients.under_way for p in bucket.parameters()}
+        # What the program has put in the place of a gradient stays, as without overlap.
+        waiting = {p for p in on_their_way if p in kept and not gradients.is_replaced(p)}
         try:
             for parameter in kept:
                 parameter.grad = None
-            on_their_way = {p for bucket, _ in gradients.under_way for p in bucket.parameters()}
-            self._update({p: grad for p, grad in kept.items() if p not in on_their_way})
+            self._update({p: grad for p, grad in kept.items() if p not in waiting})
             while gradients.under_way:
                 with exposed():
                     bucket = gradients.next_bucket()
-                come = {p: view for p, view in zip(bucket.parameters(), bucket.views) if p in kept}
+                come = {p: view for p, view in zip(bucket.parameters(), bucket.views) if p in waiting}
                 kept.update(come)
                 self._update(come)
         finally:
@@ -123,3 +125,10 @@ class Stepwise:
         self._step()
         for parameter in grads:
             parameter.grad = None
+
+
+def _has_step_hooks(optimizer: Any) -> bool:
+    """Whether the program watches whole steps: of this optimizer, or of all (PyTorch 2; 1.13 has none)."""
+    own = (getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post"))
+    of_all = (getattr(torch_optimizer, f"_global_optimizer_{when}_hooks", None) for when in ("pre", "post"))
+    return any(own) or any(of_all)
