@@ -153,9 +153,22 @@ def transposed(params, optimizer):
 def lazily_negative(params, optimizer):
     params[0].grad = torch._neg_view(params[0].grad)
 
-
 def other_dtype(params, optimizer):
     optimizer.state[params[0]]["step"] = torch.tensor(7.0)
+
+def other_parameter(params, optimizer):  # the old one still has its gradient
+    other = torch.full((9001,), 0.5, dtype=params[1].dtype, requires_grad=True)
+    other.grad = torch.ones_like(other)
+    optimizer.param_groups[0]["params"][1] = other
+
+def clear(params, optimizer):
+    optimizer.state.clear()
+
+def forget(params, optimizer):
+    del optimizer.state[params[0]]
+
+def begin_anew(params, optimizer):
+    optimizer.state[params[0]] = {}
 
 both(0)
 both(1)
@@ -167,11 +180,32 @@ for number, change in enumerate([transposed, lazily_negative], start=10):
     both(number, change)
     assert len(plans) == 1, change  # it is copied into its place
 changes = [write, replace_state, replace_in_the_same_place, reload, move, move_state, other_dtype]
+changes += [other_parameter, clear, forget, begin_anew]
 for number, change in enumerate(changes, start=3):
     both(number, change)
     assert len(plans) == number - 1, change
-both(13)
+both(20)
 assert len(plans) == 1 + len(changes)
+print("reached the end")
+""")
+
+
+def test_an_optimizer_and_its_state_go_when_the_program_lets_them(on_fake: Train) -> None:
+    on_fake("""
+import gc, weakref
+params = leaves()
+optimizer = optim.AdamW(params)
+on_gpu(True)
+give(params, 0)
+optimizer.step()
+assert optimizer._plan is not None
+gc.disable()
+state = weakref.ref(optimizer.state[params[0]]["exp_avg"])
+optimizer.state.clear()
+assert state() is None
+gone = weakref.ref(optimizer), weakref.ref(params[0])
+del optimizer, params
+assert [one() for one in gone] == [None, None]
 print("reached the end")
 """)
 

@@ -112,6 +112,24 @@ def move(params, optimizer):
 def fewer(params, optimizer):
     params[1].grad = None
 
+def other_parameter(params, optimizer):  # the old one still has its gradient
+    params[1] = torch.full((9001,), 0.5, requires_grad=True)
+    params[1].grad = torch.ones(9001)
+
+def clear(params, optimizer):
+    optimizer.state.clear()
+
+def forget(params, optimizer):
+    del optimizer.state[params[0]]
+
+def begin_anew(params, optimizer):
+    optimizer.state[params[0]] = {}
+
+one, other = torch.optim.Adam(leaves()), torch.optim.Adam(leaves())
+for number, change in enumerate([other_parameter, None, clear, None, forget, None, begin_anew, None]):
+    both(one, other, number, change)
+    assert len(launches()) == 1, change
+
 one, other = torch.optim.Adam(leaves()), torch.optim.Adam(leaves())
 for number, change in enumerate([None, fewer, replace, reload, count, move, None]):
     both(one, other, number, change)
@@ -124,6 +142,36 @@ one, other = torch.optim.SGD(leaves(), lr=0.1, momentum=0.9), torch.optim.SGD(le
 for number in range(4):
     both(one, other, number, fewer if number < 2 else None)
     assert len(launches()) == 1
+print("reached the end")
+""")
+
+
+def test_an_optimizer_goes_when_the_program_lets_it(on_fake: Train) -> None:
+    on_fake("""
+import gc, weakref
+
+class Whole(torch.optim.AdamW):
+    def __getstate__(self):
+        return self.__dict__
+
+for hooked in (False, True):
+    on_gpu(True)
+    params = leaves()
+    optimizer = Whole(params)
+    give(params, 0)
+    if hooked:  # a step within backward, as programs make it, or their statistics
+        params[0].register_hook(lambda grad, optimizer=optimizer: None)
+    optimizer.step()
+    assert told(optimizer).startswith("6 tensors fused on the GPU"), told(optimizer)
+    if not hooked:
+        one, other = optimizer, copy.deepcopy(optimizer)
+        both(one, other, 1)
+        both(one, other, 2)
+        del one, other
+    gone = weakref.ref(optimizer), weakref.ref(params[1])
+    del optimizer, params
+    gc.collect()
+    assert [one() for one in gone] == [None, None], hooked
 print("reached the end")
 """)
 

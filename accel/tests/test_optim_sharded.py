@@ -91,6 +91,39 @@ def test_a_shards_step_is_the_whole_ones(train_by_fork: Train) -> None:
     assert run.code == 0 and run.output.count("equal") == 2, run.output
 
 
+def test_the_norm_of_parameters_that_fsdp_and_tensor_parallelism_shard(train_by_fork: Train) -> None:
+    run = train_by_fork(
+        SHARDED
+        + """
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
+        def even_model():
+            torch.manual_seed(1)
+            return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+        model, whole = even_model(), even_model()
+        parallelize_module(model, mesh["model"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        fully_shard(model, mesh=mesh["data"])
+        assert "_StridedShard" in {type(one).__name__ for one in model[0].weight.placements}, model[0].weight.placements
+        ours, theirs = (optim.AdamW(one.parameters(), max_grad_norm=0.5) for one in (model, whole))
+        generator = torch.Generator().manual_seed(1)
+        for number in range(3):
+            inputs = torch.randn(6, 4, generator=generator)
+            for one in (model, whole):
+                one.zero_grad()
+                (one(inputs).square().mean() * 9).backward()
+            ours.step()
+            theirs.step()
+            assert abs(ours.grad_norm - theirs.grad_norm) < 1e-5 * theirs.grad_norm, (ours.grad_norm, theirs.grad_norm)
+            close(model, whole)
+        print("equal")
+        dist.destroy_process_group()
+        """,
+        ranks=4,
+        OMP_NUM_THREADS="1",
+    )
+    assert run.code == 0 and run.output.count("equal") == 4, run.output
+
+
 DEVICE = """
         import ctypes
         fake = ctypes.CDLL(os.environ["FAKE"], mode=ctypes.RTLD_GLOBAL)

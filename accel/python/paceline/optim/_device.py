@@ -23,7 +23,9 @@ from paceline.optim._unchanged import Gradients, Values, places
 KIND = "cuda"  # the type of devices that this module serves
 SKIP_NOT_FINITE = 1
 
-AddGroup = Callable[[Table, dict[str, Any]], None]
+AddGroup = Callable[
+    [Any, Table, dict[str, Any]], None
+]  # of an optimizer, which its plan does not hold: it would keep itself alive
 _grad_of = operator.attrgetter("grad")
 
 
@@ -142,17 +144,16 @@ class Plan(Table):
         self.norm: Tensor | None = None  # of the last step with max_grad_norm: on the device
         self._add_group_of = add_group
 
-    def begin(self, group: dict[str, Any]) -> None:
+    def begin(self, optimizer: Any, group: dict[str, Any]) -> None:
         """The group of all rows added from now on. All of an optimizer's, so that a group's number is its place."""
-        self._add_group_of(self, {**group, "lr": 0.0} if self._is_here(group["lr"]) else group)
+        self._add_group_of(optimizer, self, {**group, "lr": 0.0} if self._is_here(group["lr"]) else group)
 
     def _is_here(self, rate: Any) -> bool:
         return isinstance(rate, Tensor) and rate.device == self.device
 
     def seal(self, optimizer: Any) -> None:
-        self._state = optimizer.state
-        self._sizes = [len(group["params"]) for group in optimizer.param_groups]
-        self._values = Values([optimizer.state.get(parameter, {}) for parameter in self.written])
+        self._values = Values(optimizer.state)
+        self._parameters = _ids(optimizer)
         self.sharded = any(map(_sharded.is_one, self.written))
         parts = self._parts(self.written)
         self._places = places(parts)
@@ -202,9 +203,8 @@ class Plan(Table):
     def fits(self, optimizer: Any) -> bool:
         """Whether every tensor is still the one that the table points to."""
         return (
-            self._state is optimizer.state
-            and self._sizes == [len(group["params"]) for group in optimizer.param_groups]
-            and self._values.same()
+            self._parameters == _ids(optimizer)
+            and self._values.same(optimizer.state)
             and self._places == places(self._parts(self.written))
             and self._versions == [parameter._version for parameter in self._halves]
             and all(parameter.grad is None for parameter in self._others)
@@ -266,8 +266,13 @@ class Plan(Table):
                 self._rates.append(group["lr"].to(torch.float32))
                 group = {**group, "lr": 0.0}
             rates.append(self._rates[-1].data_ptr() if on_device else 0)
-            self._add_group_of(table, group)
+            self._add_group_of(optimizer, table, group)
         return (Group * len(table._groups))(*table._groups), rates if self._rates else None
+
+
+def _ids(optimizer: Any) -> list[list[int]]:
+    """Of each group's parameters. A plan keeps all of its own alive, so that none of these is another's later."""
+    return [[*map(id, group["params"])] for group in optimizer.param_groups]
 
 
 def _check(status: int) -> None:
@@ -281,7 +286,7 @@ def _check(status: int) -> None:
 def fill(plan: Plan, optimizer: Any, add: Callable[[Table, dict[str, Any], Tensor], None]) -> Plan:
     """With all parameters that have a gradient now, and brings it to the device."""
     for group in optimizer.param_groups:
-        plan.begin(group)
+        plan.begin(optimizer, group)
         for parameter in group["params"]:
             if parameter.grad is not None:
                 add(plan, group, parameter)
@@ -303,7 +308,7 @@ def _make(optimizer: Any, device: torch.device) -> Plan | None:
             "make one step before the capture"
         )
     outcome.device = ""
-    return fill(Plan(device, optimizer._add_group), optimizer, optimizer._add)
+    return fill(Plan(device, type(optimizer)._add_group), optimizer, optimizer._add)
 
 
 def _over_ranks(asked: Asked, grads: list[Any]) -> tuple[Asked, Tensor | None]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import array
 import ctypes
 import functools
-import weakref
 from typing import Any
 
 import torch
@@ -16,14 +15,12 @@ from paceline.optim import _device, _torch_state
 from paceline.optim._device import Asked, Plan, functions
 from paceline.optim._native import Table, Tensor
 
-_plans: weakref.WeakKeyDictionary[Any, _Counting] = weakref.WeakKeyDictionary()
-
 
 class _Counting(Plan):
     """A plan whose steps are counted in the host's memory too."""
 
     def __init__(self, optimizer: Any, device: torch.device, found: list[tuple[dict[str, Any], Tensor]]) -> None:
-        super().__init__(device, lambda table, group: _torch_state.add_group(optimizer, table, group))
+        super().__init__(device, _torch_state.add_group)
         counts = [float(optimizer.state[p].get("step", 0)) for _, p in found] if _torch_state.is_adam(optimizer) else []
         self._counts = (ctypes.c_float * len(counts))(*counts)
         self._counts_there = torch.tensor(counts, dtype=torch.float32).to(device)
@@ -34,6 +31,10 @@ class _Counting(Plan):
         _torch_state.add(optimizer, table, group, parameter, made, next(self._counters, None))
         # Before the table is sealed, which is of the state. Should the launch be refused: without dampening a buffer of zeros is as good as none.
         _torch_state.keep(optimizer, made)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Of addresses, so a copy of an optimizer, or one in a file, has none."""
+        return type(None), ()
 
     def seal(self, optimizer: Any) -> None:
         super().seal(optimizer)
@@ -57,13 +58,14 @@ def step(optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:
     why = next(filter(None, map(_why_not_group, optimizer.param_groups)), "")
     if why:
         return why
-    plan = _plans.get(optimizer)
+    # Kept by the optimizer itself: a table of all would keep alive what parameters' hooks hold, which may be the optimizer.
+    plan: _Counting | None = getattr(optimizer, "_paceline_plan", None)
     grads = plan.gradients() if plan is not None and plan.fits(optimizer) else None
     if plan is not None and grads is not None:
         plan.step_with(optimizer, grads, Asked())
         plan.count()
         return ""
-    _plans.pop(optimizer, None)
+    optimizer._paceline_plan = plan = None
     device = found[0][1].device
     why = _device.why_unavailable(_device.index_of(device))
     why = why or next(filter(None, (_why_not(optimizer, group, p, device) for group, p in found)), "")
@@ -75,7 +77,7 @@ def step(optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:
     assert grads is not None
     plan.step_with(optimizer, grads, Asked())
     plan.count()
-    _plans[optimizer] = plan
+    optimizer._paceline_plan = plan
     return ""
 
 

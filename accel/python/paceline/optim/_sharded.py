@@ -80,7 +80,8 @@ def squares(grads: list[Any]) -> Tensor:
         if key is not None:
             mesh, placements = key
             for dimension, placement in enumerate(placements):
-                if placement.is_shard():
+                # FSDP2 places what tensor parallelism has sharded as strided shards, which are no `is_shard()`.
+                if not placement.is_replicate():
                     torch.distributed.all_reduce(value, group=mesh.get_group(dimension))
     return torch.stack(list(sums.values())).sum()
 

@@ -8,7 +8,7 @@ import functools
 import itertools
 import operator
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -35,16 +35,21 @@ def _storages_are_kept() -> bool:
         return False
 
 
+def _values_of(state: Mapping[Any, Any]) -> Iterator[Any]:
+    # Beside the dicts of parameters a program may keep things of its own there.
+    return itertools.chain.from_iterable([held.values() for held in state.values() if isinstance(held, dict)])
+
+
 def _place_or_id(value: Any) -> int:
     return _sharded.local(value).data_ptr() if isinstance(value, Tensor) else id(value)
 
 
 class Values:
-    """The values of dicts of state. Holds no tensor of them: where a program takes its state elsewhere, the memory is free at once."""
+    """The values of an optimizer's state. Holds neither them nor the dicts that they are in: where a program takes its state elsewhere, the memory
+    is free at once."""
 
-    def __init__(self, states: list[dict[str, Any]]) -> None:
-        self._views = [state.values() for state in states]
-        tensors = [value for value in itertools.chain.from_iterable(self._views) if isinstance(value, Tensor)]
+    def __init__(self, state: Mapping[Any, Any]) -> None:
+        tensors = [value for value in _values_of(state) if isinstance(value, Tensor)]
         # What has an id or an address may have taken it from one that died; and a tensor's memory may be exchanged under it: then the
         # memory that it had is freed, unless it is a part of another tensor's.
         whole = _storages_are_kept() and not any(_sharded.is_one(one) or one._is_view() for one in tensors)
@@ -52,13 +57,14 @@ class Values:
         storages = [one.untyped_storage() for one in tensors] if whole else []
         self._died: list[Any] = []
         self._alive = [weakref.ref(one, self._died.append) for one in (*tensors, *storages)]
-        self._told = self._now()
+        self._told = self._now(state)
 
-    def same(self) -> bool:
-        return not self._died and self._now() == self._told
+    def same(self, state: Mapping[Any, Any]) -> bool:
+        """Whether the state has the same values for the same keys, which the caller keeps alive."""
+        return not self._died and self._now(state) == self._told
 
-    def _now(self) -> list[int]:
-        return [*map(self._tell, itertools.chain.from_iterable(self._views))]
+    def _now(self, state: Mapping[Any, Any]) -> list[int]:
+        return [*map(id, state), *map(self._tell, _values_of(state))]
 
 
 class Gradients:
