@@ -257,3 +257,19 @@ def test_a_foreseen_epoch_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> No
     list(batches._in_epoch(2))
     batches.set_epoch(3)
     assert list(batches) not in (first, second) and planned == [0, 1, 2, 3]
+
+
+@pytest.mark.skipif(not hasattr(torch, "set_default_device"), reason="a PyTorch without a default device")
+def test_the_default_device_counts_for_nothing(tmp_path: Path) -> None:
+    numpy.save(tmp_path / "rows.npy", numpy.arange(40, dtype=numpy.int64))
+    lengths = lengths_like_texts(40)
+
+    def made() -> tuple[list[list[int]], list[int], dict[str, float]]:
+        sampler = TokenBatches(lengths=lengths, max_tokens=1024, seed=1)
+        sampler.load_state_dict(sampler.state_dict(1))
+        rows = RecordShards([tmp_path / "rows.npy"])
+        return list(sampler), [int(rows[at]) for at in range(len(rows))], sampler.balance()
+
+    expected = made()
+    with torch.device("meta"):
+        assert made() == expected

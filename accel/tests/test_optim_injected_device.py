@@ -266,6 +266,67 @@ print("reached the end")
 """)
 
 
+def test_what_fails_after_a_launch_is_not_stepped_again_by_torch(on_fake: Train) -> None:
+    on_fake("""
+from paceline.optim import _native
+def fail(*_):
+    raise RuntimeError("no room")
+def many():
+    return [torch.zeros(2, requires_grad=True) for _ in range(900)]  # three launches
+
+mark = _native.mark_written
+for broken, message in (("mark", "no room"), ("launch", "some tensors were updated")):
+    params = many()
+    optimizer = torch.optim.SGD(params, lr=1.0, momentum=0.9)
+    for number in range(4):
+        on_gpu(True)
+        for parameter in params:
+            parameter.grad = torch.ones(2)
+        if number in (0, 2):
+            _native.mark_written = fail if broken == "mark" else mark
+            fake.fake_cuda_set(b"refused launch", 2 if broken == "launch" else 0)
+            before = [parameter.detach().clone() for parameter in params]
+            try:
+                optimizer.step()
+            except RuntimeError as error:
+                assert message in str(error), error
+            else:
+                raise AssertionError("torch stepped again")
+            updated = sum(not torch.equal(one, other) for one, other in zip(before, params))
+            assert updated == (900 if broken == "mark" else 400), updated
+            if number == 0:
+                assert params[0].tolist() == [-1.0, -1.0], params[0]
+            _native.mark_written = mark
+        else:
+            optimizer.step()
+    # What fails before a launch is torch's still.
+    optimizer._paceline_plan._pack = fail
+    before = params[0].detach().clone()
+    optimizer.step()
+    assert not torch.equal(before, params[0]) and "RuntimeError: no room" in told(optimizer), told(optimizer)
+print("reached the end")
+""")
+
+
+def test_the_default_device_counts_for_nothing(on_fake: Train) -> None:
+    on_fake("""
+if hasattr(torch, "set_default_device"):
+    pairs = [(kind(leaves(), **options), kind(leaves(), **options)) for kind, options in KINDS]
+    own = [paceline.optim.AdamW(leaves()), paceline.optim.AdamW(leaves())]
+    for number in range(3):
+        for one, other in [*pairs, own]:
+            for optimizer in (one, other):
+                on_gpu(optimizer is one)
+                give(optimizer.param_groups[0]["params"], number)
+                torch.set_default_device("meta")
+                optimizer.step()
+                torch.set_default_device("cpu")
+            assert len(launches()) == 1, (type(one), told(one))
+            compare(one, other)
+print("reached the end")
+""")
+
+
 RANKS = """
 torch.cuda.is_initialized = lambda: True
 if os.environ["RANK"] == os.environ.get("WITHOUT"):
@@ -292,6 +353,33 @@ def test_ranks_agree_on_their_gpus(on_fake: Train) -> None:
 
 def test_one_rank_without_kernels_leaves_the_gpus_to_torch_on_all(on_fake: Train) -> None:
     on_fake(RANKS, ranks=2, WITHOUT="1")
+
+
+def test_a_rank_whose_module_does_not_load_says_so_once(on_fake: Train) -> None:
+    on_fake(
+        """
+import contextlib, io
+torch.cuda.is_initialized = lambda: True
+dist.init_process_group("gloo")
+on_gpu(True)
+broken = os.environ["RANK"] == "1"
+if broken:
+    fake.fake_cuda_set(b"cuModuleLoadData", 200)
+err = io.StringIO()
+with contextlib.redirect_stderr(err):
+    for optimizer in (torch.optim.AdamW(leaves()), torch.optim.SGD(leaves(), lr=0.1)):
+        for number in range(2):
+            give(optimizer.param_groups[0]["params"], number)
+            optimizer.step()
+        assert ("6 by PyTorch" if broken else "6 tensors fused on the GPU") in told(optimizer), told(optimizer)
+said = err.getvalue()
+assert said.count("PyTorch's own step runs on this rank, and the library's on others") == broken, said
+assert not broken or "CUDA_ERROR_INVALID_IMAGE" in said, said
+print("reached the end")
+dist.destroy_process_group()
+""",
+        ranks=2,
+    )
 
 
 def test_without_a_module_everything_stays_torchs(on_fake: Train, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@
  * Threads: any thread; calls with one table must be ordered by their stream, as its contents are.
  * Streams: everything is launched on the caller's stream. Nothing waits, nothing is copied and the default stream is not used.
  * Graphs: a step may be captured. lr, grad_scale and found_inf are read from the device's memory then; everything else is as it was.
- * Failure: 0 or a negative PACELINE_E*. PACELINE_EINVAL: nothing was launched. PACELINE_EDEVICE: the driver refused a launch; where it
- *   was the first one of a process, nothing was updated, and later ones mean that the device is lost.
+ * Failure: 0 or a negative PACELINE_E*. PACELINE_EINVAL: nothing was launched. PACELINE_EDEVICE: the driver refused a launch, and
+ *   no tensor is updated. PACELINE_EPARTIAL: it refused a later one, and tensors of those before it are updated.
  */
 #ifndef PACELINE_OPTIM_DEVICE_H_
 #define PACELINE_OPTIM_DEVICE_H_

@@ -42,7 +42,8 @@ enum paceline_error {
   PACELINE_EDISABLED = -5, /* PACELINE_DISABLE=1 */
   PACELINE_EORDER = -6,    /* a leave without its enter, or nested too deeply */
   PACELINE_ETHREAD = -7,   /* not the training thread: not counted */
-  PACELINE_EDEVICE = -8    /* the accelerator's driver refused, or is not there */
+  PACELINE_EDEVICE = -8,   /* the accelerator's driver refused, or is not there */
+  PACELINE_EPARTIAL = -9   /* it refused when a part was done */
 };
 
 /* What the caller knows of itself; `size` is sizeof(struct paceline_options). Strings are copied. */

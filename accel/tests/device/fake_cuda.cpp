@@ -7,7 +7,7 @@
 // handle as they do with CUDA IPC. fake_cuda_counts() says what is there still.
 //
 // fake_cuda_log() answers the calls so far, a line each. fake_cuda_set(name, value) sets "version", "major", "minor", "devices", or by the name of
-// a function what that function answers; "dry" leaves the kernels out. fake_cuda_uneven() says whether a block's threads came to different numbers of barriers.
+// a function what that function answers; "refused launch" n: the n-th launch from now on fails; "dry" leaves the kernels out. fake_cuda_uneven() says whether a block's threads came to different numbers of barriers.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -319,6 +319,10 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, uns
   const int answer = call("cuLaunchKernel", kernel.name, blocks, threads, "stream",
                           reinterpret_cast<std::uintptr_t>(stream), "contexts", contexts);
   if (answer != 0) return answer;
+  {
+    const std::lock_guard lock(state().mutex);
+    if (int& left = state().values["refused launch"]; left > 0 && --left == 0) return 1;
+  }
   if (shared != 0 || extra != nullptr) return 1;
   {
     const std::lock_guard lock(state().mutex);

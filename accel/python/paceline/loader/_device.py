@@ -249,6 +249,12 @@ def asked(loader: Any) -> bool:
     told = getattr(loader, "_paceline_device_copies", None)
     if told is not None:
         return bool(told)
+    return _asked_of_all()
+
+
+@functools.cache
+def _asked_of_all() -> bool:
+    """What the job says. Asked once, so that a wrong value is told once."""
     return not why_off("PACELINE_LOADER_DEVICE_COPIES", "batches are copied to the device where the program says, and")
 
 

@@ -218,7 +218,7 @@ class ImageShards(IterableDataset[Any]):
         shape = (count, 3, self._style.height, self._style.width)
         dtype = torch.float32 if self._style.flags & native.FLOATS else torch.uint8
         if self._pin:
-            return torch.empty(shape, dtype=dtype, pin_memory=True)
+            return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=True)
         size = count * 3 * self._style.height * self._style.width * (4 if dtype == torch.float32 else 1)
         return torch.frombuffer(memory.take(size), dtype=dtype).view(shape)
 
@@ -235,7 +235,9 @@ class ImageShards(IterableDataset[Any]):
                 while len(ahead) <= self._prefetch and (following := next(batches, None)) is not None:
                     end, samples = following
                     images = self._room(memory, len(samples))
-                    numbers = None if self._target is None else torch.empty(len(samples), dtype=torch.int64)
+                    numbers = (
+                        None if self._target is None else torch.empty(len(samples), dtype=torch.int64, device="cpu")
+                    )
                     size = images.numel() * images.element_size()
                     where = None if numbers is None else numbers.data_ptr()
                     ahead.append((pictures.begin(epoch, samples, images.data_ptr(), size, where), end, images, numbers))

@@ -104,6 +104,6 @@ class RecordShards(Ordered):
     def _sample(self, at: int) -> Any:
         sample = {}
         for number, (name, dtype, shape, size) in enumerate(self._columns):
-            sample[name] = row = torch.empty(shape, dtype=dtype)
+            sample[name] = row = torch.empty(shape, dtype=dtype, device="cpu")
             self._read(at, number, row.data_ptr(), size)
         return sample[""] if list(sample) == [""] else sample

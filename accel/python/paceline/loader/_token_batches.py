@@ -159,7 +159,7 @@ class TokenBatches(Sampler[Any]):
 
     def _sequence(self) -> torch.Tensor:
         count = len(self._lengths)
-        sequence = torch.empty(count, dtype=torch.int64)
+        sequence = torch.empty(count, dtype=torch.int64, device="cpu")
         if self._shards is not None:
             self._shards._places(
                 self._order, 0, count, ctypes.cast(sequence.data_ptr(), ctypes.POINTER(ctypes.c_uint64))
@@ -175,7 +175,7 @@ class TokenBatches(Sampler[Any]):
         # Of samples of average length; not from the tokens alone, or max_samples would make pools of more steps.
         in_batch = min(batching.max_tokens * len(self._lengths) // max(self._sum, 1), batching.max_samples)
         batching.pool = max(1, min(self._pool * ranks * in_batch, 1 << 62))
-        samples, ends = (torch.empty(len(sequence) + ranks, dtype=torch.int64) for _ in range(2))
+        samples, ends = (torch.empty(len(sequence) + ranks, dtype=torch.int64, device="cpu") for _ in range(2))
         batches, lengths = ctypes.c_uint64(), self._lengths
         given = (lengths.data_ptr(), len(lengths), sequence.data_ptr(), len(sequence))
         made = (samples.data_ptr(), ends.data_ptr(), ctypes.byref(batches))
@@ -191,7 +191,7 @@ class TokenBatches(Sampler[Any]):
             sequence = self._sequence()
             for firsts in self._past:
                 before = self._planned(sequence, len(firsts))
-                had = torch.zeros(len(self._lengths), dtype=torch.bool)
+                had = torch.zeros(len(self._lengths), dtype=torch.bool, device="cpu")
                 for rank, first in enumerate(firsts):
                     if first > before.steps:
                         raise ValueError(
@@ -218,8 +218,8 @@ class TokenBatches(Sampler[Any]):
         if plan.steps == 0:
             return {"waiting": 0.0, "padding": 0.0}
         lengths = self._lengths[plan.samples].double()
-        begins = torch.cat([torch.zeros(1, dtype=torch.int64), plan.ends[:-1]])
-        sums = torch.cat([torch.zeros(1, dtype=torch.float64), lengths.cumsum(0)])
+        begins = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), plan.ends[:-1]])
+        sums = torch.cat([torch.zeros(1, dtype=torch.float64, device="cpu"), lengths.cumsum(0)])
         tokens = sums[plan.ends] - sums[begins]
         costs = tokens
         if self._batching.flags & PADDED:
@@ -269,7 +269,7 @@ def _checked(lengths: Any, max_tokens: int) -> torch.Tensor:
     if isinstance(lengths, array.array):
         lengths = lengths.tolist()
     try:
-        found = torch.as_tensor(lengths)
+        found = lengths if isinstance(lengths, torch.Tensor) else torch.as_tensor(lengths, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"lengths is {type(lengths).__qualname__}: it must be a list of whole numbers") from error
     if len(found.shape) == 1 and found.numel() == 0:

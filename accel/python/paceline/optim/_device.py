@@ -22,10 +22,10 @@ from paceline.optim._unchanged import Gradients, Values, places
 
 KIND = "cuda"  # the type of devices that this module serves
 SKIP_NOT_FINITE = 1
+_REFUSED, _PARTIAL = -8, -9
 
-AddGroup = Callable[
-    [Any, Table, dict[str, Any]], None
-]  # of an optimizer, which its plan does not hold: it would keep itself alive
+# Of an optimizer, which its plan does not hold: they would keep each other alive.
+AddGroup = Callable[[Any, Table, dict[str, Any]], None]
 _grad_of = operator.attrgetter("grad")
 
 
@@ -176,7 +176,7 @@ class Plan(Table):
         fill(0)
         on_device = self.device.type == "cuda"
         # Kept as long as the table: the copy may be captured, and a graph reads it again at each replay.
-        self._image = torch.empty(image_bytes.value, dtype=torch.uint8, pin_memory=on_device)
+        self._image = torch.empty(image_bytes.value, dtype=torch.uint8, device="cpu", pin_memory=on_device)
         fill(self._image.data_ptr())
         # With room for an aligned beginning, whoever allocates.
         self._table = torch.empty(table_bytes.value + 256, dtype=torch.uint8, device=self.device)
@@ -221,6 +221,7 @@ class Plan(Table):
         return grads if self._gradients.same(grads) else self._gradients.laid_out(grads, self._parts(self.written))
 
     def step_with(self, optimizer: Any, grads: list[Tensor | None], asked: Asked) -> None:
+        self.done = False
         call = self.call
         given = [grad for grad in grads if grad is not None]
         if len(given) == len(grads):
@@ -244,7 +245,9 @@ class Plan(Table):
         limit = asked.max_grad_norm
         call.max_grad_norm = limit or 0.0
         call.norm_out = None if limit is None else self._norm_out.data_ptr()
-        _check(functions().step(ctypes.byref(call)))
+        status = functions().step(ctypes.byref(call))
+        self.done = status in (0, _PARTIAL)
+        _check(status)
         self.norm = None if limit is None else self._norm_out
         if len(given) == len(grads):
             _native.mark_written(self.written)
@@ -276,9 +279,10 @@ def _ids(optimizer: Any) -> list[list[int]]:
 
 
 def _check(status: int) -> None:
-    if status == -8:
+    if status in (_REFUSED, _PARTIAL):
+        updated = "some" if status == _PARTIAL else "no"
         raise RuntimeError(
-            "paceline.optim: the driver refused to launch an optimizer's kernel; the device's state is lost"
+            f"paceline.optim: the driver refused to launch an optimizer's kernel; {updated} tensors were updated"
         )
     _native.check(status)
 

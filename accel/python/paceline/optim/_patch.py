@@ -211,8 +211,7 @@ def _update(optimizer: Any) -> bool:
         why = _native.why_unavailable() or _ranks.why_refused(on_device)
         if not why and found:
             with torch.no_grad():
-                step = _patch_device.step if on_device else functools.partial(_on_cpu, table)
-                why = step(optimizer, found)
+                why = (_patch_device.step if on_device else _on_cpu)(table, optimizer, found)
     except Exception as error:
         if table.done:
             raise

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from paceline.optim import _device, _torch_state
+from paceline.optim import _device, _ranks, _torch_state
 from paceline.optim._device import Asked, Plan, functions
 from paceline.optim._native import Table, Tensor
 
@@ -23,7 +23,7 @@ class _Counting(Plan):
         super().__init__(device, _torch_state.add_group)
         counts = [float(optimizer.state[p].get("step", 0)) for _, p in found] if _torch_state.is_adam(optimizer) else []
         self._counts = (ctypes.c_float * len(counts))(*counts)
-        self._counts_there = torch.tensor(counts, dtype=torch.float32).to(device)
+        self._counts_there = torch.tensor(counts, dtype=torch.float32, device=device)
         self._counters = iter(self._counts_there.unbind())
 
     def add_row(self, optimizer: Any, table: Table, group: dict[str, Any], parameter: Tensor) -> None:
@@ -51,8 +51,9 @@ class _Counting(Plan):
         functions().count(self._steps.buffer_info()[0], self._counts, self.call.grads, len(self._steps))
 
 
-def step(optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:
-    """Why the step is torch's; empty where it was made. `found`: parameters that have a gradient, and their groups."""
+def step(table: Table, optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:
+    """Why the step is torch's; empty where it was made. `found`: parameters that have a gradient, and their groups. `table.done`, should it raise:
+    something was updated."""
     if _device.is_capturing():
         return "a CUDA graph is being captured"
     why = next(filter(None, map(_why_not_group, optimizer.param_groups)), "")
@@ -62,12 +63,13 @@ def step(optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:
     plan: _Counting | None = getattr(optimizer, "_paceline_plan", None)
     grads = plan.gradients() if plan is not None and plan.fits(optimizer) else None
     if plan is not None and grads is not None:
-        plan.step_with(optimizer, grads, Asked())
-        plan.count()
+        _launch(table, plan, optimizer, grads)
         return ""
     optimizer._paceline_plan = plan = None
     device = found[0][1].device
     why = _device.why_unavailable(_device.index_of(device))
+    if why and _ranks.Agreement.devices:
+        _ranks.alone(why)
     why = why or next(filter(None, (_why_not(optimizer, group, p, device) for group, p in found)), "")
     if why:
         return why
@@ -75,10 +77,20 @@ def step(optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:
     _device.fill(plan, optimizer, functools.partial(plan.add_row, optimizer))
     grads = plan.gradients()
     assert grads is not None
-    plan.step_with(optimizer, grads, Asked())
-    plan.count()
+    _launch(table, plan, optimizer, grads)
     optimizer._paceline_plan = plan
     return ""
+
+
+def _launch(table: Table, plan: _Counting, optimizer: Any, grads: list[Tensor | None]) -> None:
+    try:
+        plan.step_with(optimizer, grads, Asked())
+        plan.count()
+    except BaseException:
+        optimizer._paceline_plan = None  # its counts may be ahead of the host's
+        raise
+    finally:
+        table.done = plan.done
 
 
 def _why_not_group(group: dict[str, Any]) -> str:

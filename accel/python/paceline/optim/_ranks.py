@@ -96,6 +96,15 @@ def _why_not_on_gpus(module: Any) -> str:
     return _device.why_not_everywhere()
 
 
+@functools.cache
+def alone(why: str) -> None:
+    """Says, once, that this rank's GPU is updated by PyTorch though the ranks have agreed on the library: they were asked for the driver and files alone."""
+    say(
+        f"PyTorch's own step runs on this rank, and the library's on others, so their parameters drift apart by rounding: {why}. "
+        "Mend it, or set PACELINE_OPTIMIZER=Disabled on all ranks"
+    )
+
+
 def why_refused(on_device: bool) -> str:
     """Empty where this process may use the library, or its kernels on a GPU, without leaving other ranks behind."""
     distributed = sys.modules.get("torch.distributed")

@@ -99,7 +99,7 @@ def add(
     if is_adam(optimizer):
         state = optimizer.state[parameter]
         if not state:
-            state["step"] = torch.tensor(0.0)
+            state["step"] = torch.tensor(0.0, device="cpu")  # whatever the default device is, as torch's
             state["exp_avg"] = _zeros(parameter)
             state["exp_avg_sq"] = _zeros(parameter)
             if group["amsgrad"]:

@@ -28,7 +28,7 @@ def places(tensors: Iterable[Any]) -> list[int]:
 def _storages_are_kept() -> bool:
     """Whether the object that stands for a storage lives as long as its memory does, so that it can tell of its end (PyTorch 2)."""
     try:
-        one = torch.ones(2)
+        one = torch.ones(2, device="cpu")
         kept = weakref.ref(one.untyped_storage())
         return kept() is not None
     except (AttributeError, TypeError):
@@ -123,11 +123,13 @@ def _made(examples: list[Tensor]) -> Any:
 def _guards_are_known() -> bool:
     """PyTorch's guards are its own affair: used where they tell apart what has to be told apart."""
     try:
-        one = torch.ones(3, 2)
+        one = torch.ones(3, 2, device="cpu")
         guard = _made([one])
         others = [one.double(), one.t().contiguous().t(), one[:, :1], torch._neg_view(one), one.to_sparse(), None]
         others += [torch.nn.Parameter(one), torch.ones(3, 2, device="meta")]
-        return _passes(guard, [torch.zeros(3, 2)]) and not any(_passes(guard, [other]) for other in others)
+        return _passes(guard, [torch.zeros(3, 2, device="cpu")]) and not any(
+            _passes(guard, [other]) for other in others
+        )
     except Exception:
         return False
 

@@ -138,8 +138,10 @@ class Step {
     }
     std::copy_n(call_.grads + stretch.first_tensor, stretch.tensor_count, launch_.grads);
     const auto blocks = static_cast<unsigned>(std::max<Int64>(1, stretch.chunk_count));
-    const int status = kernels_.launch(function, blocks, kThreads, call_.stream, &launch_);
-    return status == cuda::kSuccess ? PACELINE_OK : PACELINE_EDEVICE;
+    if (kernels_.launch(function, blocks, kThreads, call_.stream, &launch_) != cuda::kSuccess)
+      return begun_ ? PACELINE_EPARTIAL : PACELINE_EDEVICE;
+    begun_ = begun_ || function != kNorm;
+    return PACELINE_OK;
   }
 
   const paceline_optim_device_call& call_;
@@ -148,6 +150,7 @@ class Step {
   std::span<const Tensor> tensors_;
   std::vector<Stretch> stretches_;
   Launch launch_{};
+  bool begun_ = false;  // something that writes to the tensors was launched
 };
 
 }  // namespace
