@@ -7,6 +7,7 @@ import functools
 from pathlib import Path
 
 import pytest
+import torch
 from programs import Train
 from test_comm import BEGIN, END, MODELS
 
@@ -175,6 +176,42 @@ def test_ranks_begin_alike_and_have_the_bits_of_the_hook(train: Train) -> None:
 """
         + END,
         ranks=3,
+    )
+    assert run.code == 0, run.output
+
+
+@pytest.mark.skipif(not hasattr(torch, "set_default_device"), reason="came with PyTorch 2.0")
+def test_a_default_device_is_the_programs_affair(train: Train) -> None:
+    """What the engine and the hook make for themselves lies where their parameters do, whatever a program's own tensors lie on."""
+    run = train(
+        BEGIN
+        + ENGINE
+        + """
+        def bits(default):
+            torch.manual_seed(4)
+            table = nn.Embedding(50, 64, sparse=True)
+            models = [Several(), Several(), nn.Sequential(table, nn.Linear(64, 64))]
+            ddps = [DistributedDataParallel(model, bucket_cap_mb=0.04) for model in models[:1]]
+            if default:
+                torch.set_default_device(default)
+            try:
+                paceline.comm.ddp_hook(ddps[0], compression="PowerSGD:rank=2,start=2", host=f"host{rank}")
+                made = [*ddps, *(paceline.comm.Gradients(model, bucket_mb=0.04, find_unused=True) for model in models[1:])]
+                for step in range(4):
+                    inputs = torch.arange(32.0, device="cpu").view(8, 4) * (rank + step)
+                    for model in (ddps[0], models[1]):
+                        model(inputs, True).pow(2).mean().backward()
+                    models[2](torch.arange(4, device="cpu") * (rank + 1)).sum().backward()
+                for one in made[1:]:
+                    one.close()
+            finally:
+                torch.set_default_device("cpu")
+            return [parameter.grad.to_dense() for model in models for parameter in model.parameters()]
+        for one, other in zip(bits(None), bits("meta")):
+            assert torch.equal(one, other) and one.device.type == "cpu"
+"""
+        + END,
+        ranks=2,
     )
     assert run.code == 0, run.output
 

@@ -273,7 +273,7 @@ class LossScaler(_Theirs):  # type: ignore[misc, valid-type]
 def _on_cpu_too() -> bool:
     """Whether this PyTorch's own operations for scaling run on the CPU: since 2.3."""
     try:
-        values = torch.ones(()), torch.zeros((), dtype=torch.int32), torch.zeros(())
+        values = (torch.zeros((), dtype=dtype, device="cpu") for dtype in (torch.float32, torch.int32, torch.float32))
         torch._amp_update_scale_(*values, 2.0, 0.5, 1)  # type: ignore[attr-defined]
     except (NotImplementedError, RuntimeError):
         return False

@@ -24,7 +24,7 @@ class Bucket:
         self._index = index
         self._parameters = parameters
         sizes = [0 if sparse else parameter.numel() for parameter in parameters]
-        self.buffer = torch.zeros(sum(sizes), dtype=parameters[0].dtype)
+        self.buffer = torch.zeros(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device)
         # Strided as the parameters are, where those lie dense.
         strides = [torch.empty_like(parameter, device="meta").stride() for parameter in parameters]
         shaped = zip(self.buffer.split(sizes), parameters, strides)
@@ -59,8 +59,8 @@ def of_rows(indices: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
 
 
 def no_rows(like: Tensor) -> Tensor:
-    values = torch.empty(0, *like.shape[1:], dtype=like.dtype)
-    return of_rows(torch.empty(0, dtype=torch.int64), values, like.shape)
+    values = torch.empty(0, *like.shape[1:], dtype=like.dtype, device=like.device)
+    return of_rows(torch.empty(0, dtype=torch.int64, device=like.device), values, like.shape)
 
 
 def divided(rows: Tensor, ranks: int) -> Tensor:

@@ -52,6 +52,6 @@ class BucketSize:
             return True
         tried = list(self._seconds)
         quartiles = [sorted(seconds[1:])[len(seconds) // 4] for seconds in self._seconds.values()]
-        means = communicator.allreduce(torch.tensor(quartiles, dtype=torch.float64))
+        means = communicator.allreduce(torch.tensor(quartiles, dtype=torch.float64, device="cpu"))
         self.most = tried[int(means.argmin())]
         return self.most != before

@@ -253,8 +253,8 @@ class Communicator(Handle):
         library = _native.functions()
         data = (indices.data_ptr(), values.data_ptr(), count, shape.numel(), dtype)
         self._check(library.allreduce_sparse(handle, *data, ctypes.byref(found)))
-        all_indices = torch.empty(found.value, dtype=torch.int64)
-        sums = torch.empty((found.value, *shape), dtype=values.dtype)
+        all_indices = torch.empty(found.value, dtype=torch.int64, device="cpu")
+        sums = torch.empty((found.value, *shape), dtype=values.dtype, device="cpu")
         self._check(library.sparse_result(handle, all_indices.data_ptr(), sums.data_ptr(), found.value))
         return all_indices, sums
 

@@ -134,7 +134,7 @@ def register(model: Any, communicator: Carrier, how: Compression | None, hook: C
 
 
 def all_say(communicator: Communicator, text: str) -> bool:
-    mine = torch.tensor([zlib.crc32(text.encode())])
+    mine = torch.tensor([zlib.crc32(text.encode())], device="cpu")
     return bool((communicator.allgather(mine.new_empty(communicator.ranks), mine) == mine).all())
 
 
@@ -292,7 +292,7 @@ class Hooked:
         config = getattr(model, "_join_config", None)
         if config is None or not config.enable or getattr(model, "_divide_by_initial_world_size", True):
             return self.communicator.ranks
-        training = torch.tensor([int(in_backward)], dtype=torch.int32)
+        training = torch.tensor([int(in_backward)], dtype=torch.int32, device="cpu")
         return max(1, int(self.communicator.allreduce(training)))
 
     def _scale(self, bucket: Any, buffer: Tensor, ranks: int) -> None:

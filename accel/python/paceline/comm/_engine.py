@@ -261,7 +261,9 @@ class Gradients:
                 self._start_next()
         self._sums.turn()
         if self._find_unused and self._came:
-            used = torch.tensor([int(number in self._used) for number in range(len(self._names))], dtype=torch.int32)
+            used = torch.tensor(
+                [int(number in self._used) for number in range(len(self._names))], dtype=torch.int32, device="cpu"
+            )
             self._any_used = self.communicator.allreduce(used)
         if self._stepwise is None or self._sparse or self._sums.passes == 0:
             self.synchronize()
@@ -313,7 +315,7 @@ class Gradients:
             bucket.missing = len(bucket.numbers)
         if self._sums.passes == 1:
             never = set(range(len(self._names))).difference(order)
-            told = torch.tensor(order + sorted(never, reverse=True))
+            told = torch.tensor(order + sorted(never, reverse=True), device="cpu")
             self._order = self.communicator.broadcast(told).tolist()
             self._cut_again()
 
@@ -365,7 +367,7 @@ def _whole(model: Any, parameters: list[Tensor]) -> list[Tensor]:
 def _from_rank_0(communicator: Communicator, tensor: Tensor) -> None:
     """Its bytes, of whatever type."""
     own = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    words = torch.zeros((own.numel() + 3) // 4, dtype=torch.int32)
+    words = torch.zeros((own.numel() + 3) // 4, dtype=torch.int32, device="cpu")
     sent = words.view(torch.uint8)[: own.numel()]
     sent.copy_(own)
     communicator.broadcast(words)

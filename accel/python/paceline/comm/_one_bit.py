@@ -83,7 +83,9 @@ class OneBitAdam(torch.optim.Optimizer):
     def _update(self, parameter: Tensor, group: dict[str, Any], frozen: bool) -> None:
         state, grad, (beta1, beta2) = self.state[parameter], parameter.grad, group["betas"]
         if not state:
-            state.update(step=torch.tensor(0.0), exp_avg=torch.zeros_like(grad), exp_avg_sq=torch.zeros_like(grad))
+            state.update(
+                step=torch.tensor(0.0, device="cpu"), exp_avg=torch.zeros_like(grad), exp_avg_sq=torch.zeros_like(grad)
+            )
             state["variance_steps"] = 0
         state["step"] += 1
         momentum, variance, steps = state["exp_avg"], state["exp_avg_sq"], float(state["step"])

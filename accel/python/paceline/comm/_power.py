@@ -48,7 +48,8 @@ class Power:
         generator = torch.Generator().manual_seed(seed)
         sizes = zip(self._matrices, self._rank)
         self._guess = [
-            orthonormal(torch.randn(columns, rank, generator=generator)).to(device) for (_, _, columns), rank in sizes
+            orthonormal(torch.randn(columns, rank, generator=generator, device="cpu")).to(device)
+            for (_, _, columns), rank in sizes
         ]
         # Written in place: a captured graph reads them where they lie.
         self._q = [guess.clone() for guess in self._guess]
