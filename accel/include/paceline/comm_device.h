@@ -41,7 +41,7 @@ PACELINE_EXPORT int paceline_comm_device_open(struct paceline_comm* comm, int32_
 
 /*
  * Starts the sum over all ranks, in place, of `count` elements at `data` in the device's memory. It begins when `stream` (CUstream, 0: the default
- * one) has come to here. `data` is in use until what `wait` has a stream wait for. PACELINE_EINVAL also before open, and on a stream
+ * one) has come to here. `data` is in use until what `wait` has a stream wait for, or where it fails until the communicator is destroyed. PACELINE_EINVAL also before open, and on a stream
  * that is being captured into a graph: other ranks cannot be waited for by a replay.
  */
 PACELINE_EXPORT int paceline_comm_device_allreduce_start(struct paceline_comm* comm, void* data, uint64_t count,

@@ -255,7 +255,7 @@ FAKE void fake_cuda_hang(void* stream) {
 FAKE void fake_cuda_write(void* stream, void* to, const void* from, std::size_t bytes) {
   in(stream, [=, content = std::string(static_cast<const char*>(from), bytes)] {
     ::usleep(2000);
-    std::memcpy(to, content.data(), bytes);
+    if (bytes > 0) std::memcpy(to, content.data(), bytes);
   });
 }
 FAKE int fake_cuda_uneven() { return state().uneven ? 1 : 0; }
