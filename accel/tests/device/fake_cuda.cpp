@@ -406,7 +406,8 @@ FAKE int cuIpcCloseMemHandle(unsigned long long address) { return unmap_memory(a
 
 FAKE int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t bytes, void* stream) {
   if (const int answer = call("cuMemcpyAsync", bytes); answer != 0) return answer;
-  in(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes); });
+  if (bytes > 0)
+    in(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes); });
   return 0;
 }
 
