@@ -108,7 +108,7 @@ theirs, wanted = gradients(plan="algorithm=hierarchical")
 refused(ValueError, "the parameters are on the CPU", gradients, transport="ipc")
 _hierarchy.carries = lambda model: True
 ours, found = gradients(transport="ipc")
-assert len(used) > 3 and ours.device_bytes > 0
+assert len(used) >= 3 and ours.device_bytes > 0  # a bucket of each step; PyTorch 1.13 makes but one
 assert torch.equal(found, wanted)
 refused(ValueError, "it must be 'ipc'", gradients, transport="nccl")
 refused(ValueError, "rank 1: compression is FP16", gradients, transport="ipc", compression="FP16" if rank == 1 else "Disabled")
