@@ -19,7 +19,9 @@ from paceline.comm import _device
 _device.KIND = "cpu"
 used = []
 _device.stream_of = lambda device: 0
-_device.use_in = lambda stream, tensor: used.append((stream, tensor))
+_device.use_in = lambda stream, tensor: used.append((stream, tensor.data_ptr()))
+waited = []
+_device.wait_for = lambda stream, device: waited.append(stream)
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -68,13 +70,67 @@ with paceline.comm.Communicator(device="cpu") as ours, paceline.comm.Communicato
             started.append((one, theirs.allreduce(tensor)))
     for one, wanted in started:
         assert torch.equal(one.wait(), wanted), wanted.dtype
-        assert one.wait() is one.tensor  # again, to no effect
+        assert not waited
+        assert one.wait() is one.tensor  # in what may be another stream by now
+        assert waited.pop() == ours._stream
     assert torch.equal(ours.allreduce(torch.full((5,), 1.0)), torch.full((5,), 3.0))
     # Its own stream may write into them until then, whoever frees them.
     assert len(used) == len(started) + 1 and len({stream for stream, _ in used}) == 1 and used[0][0] != 0
     ours.broadcast(torch.zeros(3))
     refused(ValueError, "contiguous", ours.allreduce, torch.zeros(4, 4).t())
-assert fake.fake_cuda_counts() == 0
+""")
+
+
+def test_the_stream_that_tensors_are_known_to_outlives_the_communicator(on_fake: Train) -> None:
+    """PyTorch records an event in it when they are freed. The next communicator has it again."""
+    on_fake("""
+tensor = torch.ones(4099)
+for _ in range(3):
+    with paceline.comm.Communicator(device="cpu") as ours:
+        ours.allreduce(tensor)
+    assert fake.fake_cuda_counts() == 1  # the stream
+assert len(used) == 3 and len({stream for stream, _ in used}) == 1
+""")
+
+
+def test_a_sum_that_nobody_waits_for_keeps_its_tensor(on_fake: Train) -> None:
+    on_fake("""
+import weakref
+kept = {}
+ours = paceline.comm.Communicator(device="cpu")
+theirs = paceline.comm.Communicator()
+for communicator in (ours, theirs):
+    tensor = torch.ones(4099)
+    kept[communicator] = weakref.ref(tensor)
+    communicator.allreduce_start(tensor)
+    del tensor
+    assert kept[communicator]() is not None
+    for _ in range(2):
+        communicator.allreduce_start(torch.ones(5)).wait()
+    assert [len(held) for held in communicator._held.values()] == [1]  # of those that were waited for, none
+    dist.barrier()
+    communicator.close()
+    assert kept[communicator]() is None
+coded = paceline.comm.Communicator()
+coded.allreduce_coded_start(torch.ones(4099), torch.zeros(coded.rest_count(4099)), 3)
+assert [len(held) for held in coded._held.values()] == [2]
+dist.barrier()
+coded.close()
+""")
+
+
+def test_a_wait_that_failed_fails_again(on_fake: Train) -> None:
+    on_fake("""
+ours = paceline.comm.Communicator(device="cpu")
+dist.barrier()
+if rank == 1:
+    ours.abort("the test says so")
+refused(paceline.comm.CommError, "the test says so", lambda: ours.allreduce(torch.ones(5)))
+started = ours.allreduce_start(torch.ones(5))
+for _ in range(2):
+    refused(paceline.comm.CommError, "the test says so", started.wait)
+assert not waited
+ours.close()
 """)
 
 
@@ -83,7 +139,7 @@ def test_what_one_rank_lacks_every_rank_is_told(on_fake: Train) -> None:
 if rank == 1:
     fake.fake_cuda_set(b"cuMemAlloc", 2)
 refused(RuntimeError, "rank 1: cuMemAlloc", paceline.comm.Communicator, device="cpu")
-assert fake.fake_cuda_counts() == 0
+assert fake.fake_cuda_counts() == 1
 refused(ValueError, "device is meta", paceline.comm.Communicator, device="meta")
 """)
 
@@ -136,5 +192,5 @@ dist.barrier()
 began = time.monotonic()
 _handle._close_all()
 assert time.monotonic() - began < 30
-assert fake.fake_cuda_counts() == 0
+assert fake.fake_cuda_counts() == len(left)  # the stream of each
 """)

@@ -173,7 +173,8 @@ bool HostStage::allreduce_coded(const Call& call, const CodedRing& ring, float* 
 bool HostStage::run(const Call& call, Work& work) {
   Pace::run(call, {.give = [&] { return give(work); },
                    .turn = [&] { return turn(work); },
-                   .ended = [&] { return work.taken == work.chunks; }});
+                   .ended = [&] { return work.taken == work.chunks; },
+                   .quiet = nullptr});
   if (lane_ != nullptr) lane_->finish();
   next(work.chunks);
   return !watch_.failed();

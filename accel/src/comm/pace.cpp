@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pace.hpp"
 
+#include <chrono>
+
 namespace paceline::comm {
+namespace {
+
+constexpr std::chrono::seconds kQuiet{1};
+
+}  // namespace
 
 Pace::Pace(const Topology& topology, Region& region, Watch& watch, Side side)
     : topology_(topology),
@@ -41,7 +48,9 @@ bool Pace::run(const Call& call, const Turns& turns) {
       continue;
     }
     const bool some = compared ? turns.turn() : turns.give();
-    if (!some && !watch_.wait(mine().bell, seen, topology_.mates()[waited_for_])) break;
+    if (some) continue;
+    if (!watch_.wait(mine().bell, seen, topology_.mates()[waited_for_], kQuiet)) break;
+    if (turns.quiet && mine().bell.count.load(std::memory_order_acquire) == seen && !turns.quiet()) break;
   }
   return !watch_.failed();
 }

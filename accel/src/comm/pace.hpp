@@ -28,6 +28,7 @@ class Pace {
     std::function<bool()> give;  // the first one after this rank's call has been told
     std::function<bool()> turn;  // whatever can be done now, giving included
     std::function<bool()> ended;
+    std::function<bool()> quiet;  // nobody has rung for a while; false ends the call. May be empty
   };
 
   Pace(const Topology& topology, Region& region, Watch& watch, Side side);

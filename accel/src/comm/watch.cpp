@@ -170,14 +170,14 @@ bool Watch::same(std::uint32_t rank, const Call& theirs, const Call& mine) {
   return false;
 }
 
-bool Watch::wait(loader::Doorbell& bell, std::uint32_t seen, std::uint32_t rank) {
+bool Watch::wait(loader::Doorbell& bell, std::uint32_t seen, std::uint32_t rank, std::chrono::nanoseconds most) {
   if (failed()) return false;
-  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline_ - Clock::now()).count();
-  if (left <= 0) {
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline_ - Clock::now());
+  if (left.count() <= 0) {
     late(rank);
     return false;
   }
-  bell.wait(seen, left);
+  bell.wait(seen, std::min(left, most).count());
   return !failed();
 }
 

@@ -62,8 +62,9 @@ class Watch {
   std::chrono::milliseconds silence() const { return silence_; }
   void on_change(std::function<void()> wake);  // woken by a failure, and where a rank leaves
 
-  // Waits for a ring of `bell` since `seen`, at most until the call's time is over: then `rank` is late. False: failed.
-  bool wait(loader::Doorbell& bell, std::uint32_t seen, std::uint32_t rank);
+  // Waits for a ring of `bell` since `seen`, for `most`, and at most until the call's time is over: then `rank` is late. False: failed.
+  bool wait(loader::Doorbell& bell, std::uint32_t seen, std::uint32_t rank,
+            std::chrono::nanoseconds most = std::chrono::nanoseconds::max());
 
  private:
   struct Peer;

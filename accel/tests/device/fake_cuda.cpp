@@ -268,7 +268,10 @@ FAKE int cuDriverGetVersion(int* version) {
 }
 
 FAKE int cuGetErrorName(int status, const char** name) {
-  *name = status == 1 ? "CUDA_ERROR_INVALID_VALUE" : status == 200 ? "CUDA_ERROR_INVALID_IMAGE" : nullptr;
+  *name = status == 1     ? "CUDA_ERROR_INVALID_VALUE"
+          : status == 200 ? "CUDA_ERROR_INVALID_IMAGE"
+          : status == 719 ? "CUDA_ERROR_LAUNCH_FAILED"
+                          : nullptr;
   return *name != nullptr ? 0 : 1;
 }
 

@@ -30,18 +30,17 @@ CPU = torch.device("cpu")
 
 
 class Started:
-    """An allreduce that goes on by itself. Holds its tensors alive."""
+    """An allreduce that goes on by itself. Its communicator holds the tensors alive until the wait for it, or until its own end."""
 
-    def __init__(self, communicator: Communicator, tensor: Tensor, ticket: int, rest: Tensor | None = None) -> None:
+    def __init__(self, communicator: Communicator, tensor: Tensor, ticket: int) -> None:
         self._communicator = communicator
         self._ticket = ticket
-        self._rest = rest
         self.tensor = tensor
 
     def wait(self) -> Tensor:
         """The tensor, when it is the sum."""
-        library = _native.functions()
-        self._communicator._check(library.wait(self._communicator._open(), self._ticket))
+        self._communicator._check(_native.functions().wait(self._communicator._open(), self._ticket))
+        self._communicator._let_go(self._ticket)
         return self.tensor
 
 
@@ -50,11 +49,14 @@ class StartedOnDevice(Started):
 
     def wait(self) -> Tensor:
         """The tensor: what the current stream gets from here on finds the sum in it. The host waits for the other ranks and for most of the
-        moving, not for the end of it."""
+        moving, not for the end of it. Again, in another stream too: to the same effect."""
+        stream = _device.stream_of(self.tensor.device)
         if self._ticket:
-            ticket, stream = self._ticket, _device.stream_of(self.tensor.device)
+            self._communicator._check(_device.functions().wait(self._communicator._open(), self._ticket, stream))
+            self._communicator._let_go(self._ticket)
             self._ticket = 0
-            self._communicator._check(_device.functions().wait(self._communicator._open(), ticket, stream))
+        else:
+            _device.wait_for(self._communicator._stream, self.tensor.device)
         return self.tensor
 
 
@@ -82,6 +84,8 @@ class Communicator(Handle):
         self.device = None if device is None else _device.of(device)
         self.device_bytes = 0
         self._stream = 0
+        # Of sums under way, by ticket: nobody else may hold them any more.
+        self._held: dict[int, tuple[Tensor, ...]] = {}
         members = Members(group)
         super().__init__(
             TorchStore(members.store),
@@ -119,6 +123,7 @@ class Communicator(Handle):
         ticket = ctypes.c_uint64()
         library = _native.functions()
         self._check(library.allreduce_start(handle, tensor.data_ptr(), tensor.numel(), dtype, ctypes.byref(ticket)))
+        self._held[ticket.value] = (tensor,)
         mark_written([tensor])
         return Started(self, tensor, ticket.value)
 
@@ -138,8 +143,9 @@ class Communicator(Handle):
         started = _native.functions().allreduce_coded_start
         data = (handle, tensor.data_ptr(), tensor.numel(), codec, keep, rest.data_ptr(), rest.numel())
         self._check(started(*data, ctypes.byref(ticket)))
+        self._held[ticket.value] = (tensor, rest)
         mark_written([tensor])
-        return Started(self, tensor, ticket.value, rest)
+        return Started(self, tensor, ticket.value)
 
     def reduce_scatter(self, output: Tensor, input: Tensor) -> Tensor:
         """`input` has a piece of the size of `output` for each rank: the sum of this rank's pieces."""
@@ -258,7 +264,14 @@ class Communicator(Handle):
         self._check(library.sparse_result(handle, all_indices.data_ptr(), sums.data_ptr(), found.value))
         return all_indices, sums
 
+    def close(self) -> None:
+        super().close()
+        self._held.clear()  # nothing writes into them any more
+
     # -- within --------------------------------------------------------------------------------------------------------
+
+    def _let_go(self, ticket: int) -> None:
+        self._held.pop(ticket, None)
 
     def _start_on_device(self, tensor: Tensor) -> Started:
         handle, dtype = self._open(), _dtype(tensor, "tensor", tensor.device)
@@ -266,6 +279,7 @@ class Communicator(Handle):
         stream = _device.stream_of(tensor.device)
         data = (handle, tensor.data_ptr(), tensor.numel(), dtype, stream)
         self._check(_device.functions().allreduce_start(*data, ctypes.byref(ticket)))
+        self._held[ticket.value] = (tensor,)
         _device.use_in(self._stream, tensor)
         mark_written([tensor])
         return StartedOnDevice(self, tensor, ticket.value)

@@ -83,3 +83,8 @@ def stream_of(device: torch.device) -> int:
 def use_in(stream: int, tensor: torch.Tensor) -> None:
     """Whoever frees the tensor, its memory is not given to another one before this stream has come to what it was given by then."""
     tensor.record_stream(torch.cuda.ExternalStream(stream, device=tensor.device))
+
+
+def wait_for(stream: int, device: torch.device) -> None:
+    """What the current stream gets from here on comes after all that this one has been given so far."""
+    torch.cuda.current_stream(device).wait_stream(torch.cuda.ExternalStream(stream, device=device))

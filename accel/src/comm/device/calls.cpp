@@ -87,8 +87,8 @@ int Communicator::wait_device(std::uint64_t ticket, cuda::Stream stream) {
   if (device_ == nullptr || device_->is_capturing(stream)) return PACELINE_EINVAL;
   const int code = wait(ticket);
   const auto joined = device_->join(ticket, stream, code == PACELINE_OK);
-  if (!joined) return PACELINE_EINVAL;
   if (code != PACELINE_OK) return code;
+  if (!joined) return PACELINE_EINVAL;
   return *joined == cuda::kSuccess ? PACELINE_OK : PACELINE_EDEVICE;
 }
 

@@ -68,6 +68,15 @@ bool DeviceStage::good(int status, const char* call) {
   return false;
 }
 
+bool DeviceStage::answers() {
+  // An error of the device is the answer to every call; this one may be made while a stream is being captured, unlike cuStreamQuery.
+  const auto event = record(stream());
+  if (!event) return good(event.error(), "cuEventRecord");
+  const std::lock_guard lock(mutex_);
+  free_.push_back(*event);
+  return true;
+}
+
 bool DeviceStage::is_capturing(cuda::Stream stream) const {
   const cuda::Current current = pool_->current();
   int capture = cuda::kNoCapture;
@@ -245,7 +254,8 @@ bool DeviceStage::allreduce(const Call& call, Type type, cuda::Address data, std
   if (lane_ != nullptr) start_lane(call, work);
   run(call, {.give = [&] { return give(work); },
              .turn = [&] { return turn(work); },
-             .ended = [&] { return work.taken == work.chunks; }});
+             .ended = [&] { return work.taken == work.chunks; },
+             .quiet = [&] { return answers(); }});
   if (lane_ != nullptr) lane_->finish();
   next(work.chunks);
   // What is taken out has been given by all ranks, this one too: nothing else is left to wait for.

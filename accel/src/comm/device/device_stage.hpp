@@ -80,6 +80,8 @@ class DeviceStage : private Pace {
   void expect(Kind kind, std::uint32_t number, Pool::Way way);
   // Tells that this rank has let go of the others' memory, and waits until they have of its.
   bool all_let_go(Clock::time_point deadline);
+  // Asks the device, when it has told nothing for a while: after an error of it, streams call nothing of the host any more.
+  bool answers();
   // Where the driver refuses, this rank gives up.
   bool good(int status, const char* call);
 

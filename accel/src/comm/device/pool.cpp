@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "../../cuda/kernel_set.hpp"
 #include "table.hpp"
@@ -26,6 +29,36 @@ cuda::KernelSet& comm_kernels() {
   return set;
 }
 
+// Streams that results were written in, of each device, which no pool has now. They are never destroyed: a framework was told that tensors are used in
+// them, and records an event in them when such a tensor is freed, however long after the pool.
+class IdleStreams {
+ public:
+  // Of the process, and there until its very end.
+  static IdleStreams& get() {
+    static auto& all = *new IdleStreams;
+    return all;
+  }
+
+  // Null where there is none.
+  cuda::Stream take(int device) {
+    const std::lock_guard lock(mutex_);
+    std::vector<cuda::Stream>& idle = by_device_[device];
+    if (idle.empty()) return nullptr;
+    const cuda::Stream stream = idle.back();
+    idle.pop_back();
+    return stream;
+  }
+
+  void give_back(int device, cuda::Stream stream) {
+    const std::lock_guard lock(mutex_);
+    by_device_[device].push_back(stream);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::vector<cuda::Stream>> by_device_;
+};
+
 std::size_t rounded_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
 }  // namespace
@@ -46,9 +79,12 @@ std::string Pool::allocate() {
   if (const int status = cuda.device_pci(pci_.data(), static_cast<int>(pci_.size()), kernels_.device());
       status != cuda::kSuccess)
     return failed("cuDeviceGetPCIBusId", status);
-  for (cuda::Stream& stream : streams_)
+  streams_[kTaking] = IdleStreams::get().take(kernels_.device());
+  for (cuda::Stream& stream : streams_) {
+    if (stream != nullptr) continue;
     if (const int status = cuda.stream_create(&stream, cuda::kNonBlocking); status != cuda::kSuccess)
       return failed("cuStreamCreate", status);
+  }
   const std::size_t wanted = rounded_up(kDepth * (size_.chunk + size_.shard), kGranule);
   if (const int status = cuda.memory_allocate(&base_, wanted); status != cuda::kSuccess)
     return failed("cuMemAlloc", status) + " of " + std::to_string(wanted) + " bytes";
@@ -67,6 +103,8 @@ std::string Pool::allocate() {
 Pool::~Pool() {
   const cuda::Current current = kernels_.current();
   unmap();
+  const cuda::Stream known = std::exchange(streams_[kTaking], nullptr);
+  if (known != nullptr) IdleStreams::get().give_back(kernels_.device(), known);
   for (const cuda::Stream stream : streams_)
     if (stream != nullptr) driver().stream_destroy(stream);
   if (base_ != 0) driver().memory_free(base_);

@@ -2,7 +2,8 @@
 // What a rank has of its GPU for allreduces: memory of a fixed size that the other ranks of its host map by CUDA IPC, theirs mapped here, pinned
 // memory that the lane across hosts sends from and receives into, and four streams. Everything is begun here and ends in its stream.
 //
-// Ownership: of all of it, freed with the object; kernels and context live as long as the process. Threads: each stream by one at a time.
+// Ownership: of all of it, freed with the object, but the stream that results are written in: the next pool of the device has it, and it lives as long
+// as the process, as kernels and context do. Threads: each stream by one at a time.
 // Failure: the driver's status, or a text. Nothing waits for the device.
 #pragma once
 
