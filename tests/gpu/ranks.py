@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import torch
@@ -17,7 +18,8 @@ from checks import Check
 
 
 class Ranks:
-    """The ranks of a program, which is run again for each: with the type of its device and the names of the checks. Each check has `limit_s`."""
+    """The ranks of a program, which is run again for each: with the type of its device and the names of the checks. Each check has
+    `limit_s`, in which all ranks end; PyTorch's collectives have half of it, so that a rank that waits can still say for whom."""
 
     def __init__(self, program: str, ranks: int, limit_s: int) -> None:
         self.checks: list[Check] = []
@@ -59,11 +61,13 @@ class Ranks:
         ]
         said = []
         limit_s = self._limit_s * len(names)
-        for rank in ranks:
+        end = time.monotonic() + limit_s
+        for number, rank in enumerate(ranks):
             try:
-                said.append(rank.communicate(timeout=limit_s)[0])
+                said.append(rank.communicate(timeout=max(0.1, end - time.monotonic()))[0])
             except subprocess.TimeoutExpired:
-                rank.kill()
+                for late in ranks[number:]:
+                    late.kill()
                 said.append(rank.communicate()[0] + f"\nkilled after {limit_s} s")
         codes = [rank.returncode for rank in ranks]
         wanted = [-9 if rank in killed else 0 for rank in range(self._ranks)]
@@ -75,7 +79,7 @@ class Ranks:
             torch.set_num_threads(1)
         else:
             torch.cuda.set_device(self.device)
-        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=self._limit_s))
+        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=self._limit_s // 2))
         for name in names:
             self._by_name[name](dist.get_rank())
         dist.destroy_process_group()
