@@ -24,7 +24,8 @@ PROGRAM = """
 #include <unistd.h>
 static const char* get(const char* name) { const char* value = getenv(name); return value ? value : "-"; }
 int main(void) {
-  char line[512];
+  static char said[4096], line[512];
+  setvbuf(stdout, said, _IOFBF, sizeof said);  /* all of it at once, or nothing: musl writes the first line by itself */
   int musl = 0, glibc = 0;
   FILE* maps = fopen("/proc/self/maps", "r");
   while (maps && fgets(line, sizeof line, maps)) {
