@@ -70,11 +70,8 @@ bool DeviceStage::good(int status, const char* call) {
 
 bool DeviceStage::answers() {
   // An error of the device is the answer to every call; this one may be made while a stream is being captured, unlike cuStreamQuery.
-  const auto event = record(stream());
-  if (!event) return good(event.error(), "cuEventRecord");
-  const std::lock_guard lock(mutex_);
-  free_.push_back(*event);
-  return true;
+  const cuda::Current current = pool_->current();
+  return good(pool_->ask(), "cuEventRecord");
 }
 
 bool DeviceStage::is_capturing(cuda::Stream stream) const {

@@ -85,6 +85,8 @@ std::string Pool::allocate() {
     if (const int status = cuda.stream_create(&stream, cuda::kNonBlocking); status != cuda::kSuccess)
       return failed("cuStreamCreate", status);
   }
+  if (const int status = cuda.event_create(&question_, cuda::kDisableTiming); status != cuda::kSuccess)
+    return failed("cuEventCreate", status);
   const std::size_t wanted = rounded_up(kDepth * (size_.chunk + size_.shard), kGranule);
   if (const int status = cuda.memory_allocate(&base_, wanted); status != cuda::kSuccess)
     return failed("cuMemAlloc", status) + " of " + std::to_string(wanted) + " bytes";
@@ -107,6 +109,7 @@ Pool::~Pool() {
   if (known != nullptr) IdleStreams::get().give_back(kernels_.device(), known);
   for (const cuda::Stream stream : streams_)
     if (stream != nullptr) driver().stream_destroy(stream);
+  if (question_ != nullptr) driver().event_destroy(question_);
   if (base_ != 0) driver().memory_free(base_);
   if (host_ != nullptr) driver().host_free(host_);
 }

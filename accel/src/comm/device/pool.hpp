@@ -71,6 +71,8 @@ class Pool {
   // The same in pinned memory of the host.
   [[nodiscard]] std::byte* host_result(std::uint32_t number) const { return host_ + number % kDepth * size_.shard; }
 
+  // What the device says when it is given something that is nothing.
+  [[nodiscard]] int ask() const { return driver().event_record(question_, streams_[kTaking]); }
   [[nodiscard]] int copy(cuda::Address to, cuda::Address from, std::size_t bytes, Way way) const;
   [[nodiscard]] int sum(Type type, cuda::Address target, std::span<const cuda::Address> sources,
                         std::uint64_t count) const;
@@ -91,6 +93,7 @@ class Pool {
   std::array<char, 32> pci_{};
   std::byte* host_ = nullptr;
   std::array<cuda::Stream, kWays> streams_{};
+  cuda::Event question_ = nullptr;
   std::uint32_t local_ = 0;
   std::vector<cuda::Address> mapped_;
 };
