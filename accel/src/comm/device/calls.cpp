@@ -6,6 +6,7 @@
 
 #include "../communicator.hpp"
 #include "device_stage.hpp"
+#include "pinned_lane.hpp"
 #include "table.hpp"
 
 namespace paceline::comm {
@@ -66,7 +67,9 @@ std::expected<void, Error> Communicator::open_device(int device, const std::stri
   }
   const std::lock_guard lock(mutex_);
   ways_ += " # " + std::to_string(pool->bytes()) + " bytes of the GPU " + near[topology_.local].pci.data();
-  device_ = std::make_unique<device::DeviceStage>(topology_, *region_, lane_.get(), *watch_, std::move(pool));
+  std::unique_ptr<device::Lane> lane;
+  if (lane_ != nullptr) lane = std::make_unique<device::PinnedLane>(*pool, *lane_, topology_.hosts(), topology_.group);
+  device_ = std::make_unique<device::DeviceStage>(topology_, *region_, *watch_, std::move(pool), std::move(lane));
   return {};
 }
 

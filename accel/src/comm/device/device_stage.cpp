@@ -5,11 +5,6 @@
 #include <utility>
 
 namespace paceline::comm::device {
-namespace {
-
-cuda::Address address_of(const std::byte* memory) { return reinterpret_cast<cuda::Address>(memory); }
-
-}  // namespace
 
 Pool::Size DeviceStage::size_for(const Topology& topology, std::size_t chunk_bytes) {
   constexpr std::size_t kWidest = 8;  // bytes of an element: shards are cut between elements
@@ -18,10 +13,11 @@ Pool::Size DeviceStage::size_for(const Topology& topology, std::size_t chunk_byt
           .across_hosts = topology.has_lane()};
 }
 
-DeviceStage::DeviceStage(const Topology& topology, Region& region, Ring* lane, Watch& watch, std::unique_ptr<Pool> pool)
+DeviceStage::DeviceStage(const Topology& topology, Region& region, Watch& watch, std::unique_ptr<Pool> pool,
+                         std::unique_ptr<Lane> lane)
     : Pace(topology, region, watch, Side::kDevice),
-      lane_(lane),
       pool_(std::move(pool)),
+      lane_(std::move(lane)),
       landing_(std::make_unique<Landing>([this](const Landing::Mark& mark) { landed(mark); })),
       marks_(std::make_unique<Landing::Mark[]>(std::size_t{kKinds} * kDepth)) {}
 
@@ -120,7 +116,7 @@ Part DeviceStage::chunk_of(const Work& work, std::uint32_t number) const {
   return {.begin = begin, .count = std::min(work.chunk, work.count - begin)};
 }
 
-DeviceStage::Shard DeviceStage::shard_of(const Work& work, std::uint32_t number, std::uint32_t lane) const {
+Shard DeviceStage::shard_of(const Work& work, std::uint32_t number, std::uint32_t lane) const {
   const Part part = part_of(chunk_of(work, number).count, topology_.lanes, lane);
   const std::uint64_t begin = part.begin * size_of(work.type);
   return {.begin = begin, .count = part.count, .result = pool_->result(lane, base_ + number, begin)};
@@ -144,8 +140,13 @@ void DeviceStage::landed(const Landing::Mark& mark) {
     cell.added.store(mark.count, std::memory_order_release);
     if (lane_ != nullptr) lane_->open(mark.number + 1);
   }
-  if (mark.kind == kRaised || (mark.kind == kAdded && lane_ == nullptr))
-    cell.finished.store(mark.count, std::memory_order_release);
+  if (mark.kind == kAdded && lane_ == nullptr) cell.finished.store(mark.count, std::memory_order_release);
+  if (mark.kind == kRaised) lane_->landed(mark.number);
+  ring_all();
+}
+
+void DeviceStage::finished(std::uint32_t chunks) {
+  mine().finished.store(chunks, std::memory_order_release);
   ring_all();
 }
 
@@ -166,19 +167,16 @@ bool DeviceStage::give(Work& work) {
 
 bool DeviceStage::add(Work& work) {
   if (!adds_ || work.added == work.chunks) return false;
-  // The result's slot is free when all have taken it out and the ring has passed it on.
+  // The result's slot is free when all have taken it out and the lane has passed it on.
   if (!all_reached(&Cell::given, base_ + work.added + 1, ranks_)) return false;
   if (!all_reached(&Cell::taken, base_ + work.added + 1 - kDepth, ranks_)) return false;
-  if (lane_ != nullptr && sent_.load(std::memory_order_acquire) + kDepth <= work.added) return false;
+  if (lane_ != nullptr && !lane_->ready(work.added)) return false;
   const Shard shard = shard_of(work, work.added, topology_.local);
   std::vector<cuda::Address> sources;
   for (std::uint32_t local = 0; local < ranks_; ++local)
     sources.push_back(pool_->slot(local, base_ + work.added) + shard.begin);
-  if (!good(pool_->sum(work.type, shard.result, sources, shard.count), "cuLaunchKernel")) return false;
-  if (lane_ != nullptr && !good(pool_->copy(address_of(pool_->host_result(base_ + work.added)), shard.result,
-                                            shard.count * size_of(work.type), Pool::kAdding),
-                                "cuMemcpyAsync"))
-    return false;
+  if (!good(pool_->sum(work.type, shard.result, sources, shard.count, Pool::kAdding), "cuLaunchKernel")) return false;
+  if (lane_ != nullptr && !lane_->lower(work.added)) return false;
   expect(kAdded, work.added, Pool::kAdding);
   ++work.added;
   return true;
@@ -208,37 +206,6 @@ bool DeviceStage::turn(Work& work) {
   return some;
 }
 
-// What the ring has finished goes back to the device; on the ring's thread.
-void DeviceStage::raise(const Work& work, std::uint32_t number) {
-  const cuda::Current current = pool_->current();
-  const Shard shard = shard_of(work, number, topology_.local);
-  if (good(pool_->copy(shard.result, address_of(pool_->host_result(base_ + number)), shard.count * size_of(work.type),
-                       Pool::kRaising),
-           "cuMemcpyAsync"))
-    expect(kRaised, number, Pool::kRaising);
-}
-
-void DeviceStage::start_lane(const Call& call, const Work& work) {
-  const std::uint32_t hosts = topology_.hosts();
-  const std::uint64_t each = 2 * (std::uint64_t{hosts} - 1);  // steps of a chunk
-  std::vector<Step> steps;
-  for (std::uint32_t number = 0; number < work.chunks; ++number)
-    add_allreduce(steps, pool_->host_result(base_ + number), shard_of(work, number, topology_.local).count,
-                  size_of(work.type), hosts, topology_.group, number + 1);
-  sent_.store(0);
-  lane_->start(call, work.type, std::move(steps),
-               {.sent =
-                    [this, each](std::uint64_t done) {
-                      if (done % each != 0) return;
-                      sent_.store(done / each, std::memory_order_release);
-                      mine().bell.ring();
-                    },
-                .received =
-                    [this, each, work](std::uint64_t done) {
-                      if (done % each == 0) raise(work, static_cast<std::uint32_t>(done / each - 1));
-                    }});
-}
-
 bool DeviceStage::allreduce(const Call& call, Type type, cuda::Address data, std::uint64_t count, cuda::Event event) {
   const cuda::Current current = pool_->current();
   const std::uint64_t chunk = pool_->chunk() / size_of(type);
@@ -248,7 +215,13 @@ bool DeviceStage::allreduce(const Call& call, Type type, cuda::Address data, std
             .chunk = chunk,
             .chunks = static_cast<std::uint32_t>((count + chunk - 1) / chunk)};
   if (!good(pool_->driver().stream_wait(pool_->stream(Pool::kGiving), event, 0), "cuStreamWaitEvent")) return false;
-  if (lane_ != nullptr) start_lane(call, work);
+  if (lane_ != nullptr)
+    lane_->start(*this,
+                 {.call = call,
+                  .type = type,
+                  .base = base_,
+                  .chunks = work.chunks,
+                  .shard = [this, &work](std::uint32_t number) { return shard_of(work, number, topology_.local); }});
   run(call, {.give = [&] { return give(work); },
              .turn = [&] { return turn(work); },
              .ended = [&] { return work.taken == work.chunks; },

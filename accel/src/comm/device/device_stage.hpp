@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A hierarchical allreduce of memory of GPUs: every rank copies its chunks into slots of its own GPU, each lane adds up its shard of them out of all
-// ranks' memory and, where there are several hosts, sends it around its ring through pinned memory; every rank copies the results out of the lanes'.
+// ranks' memory and, where there are several hosts, sums it over them (lane.hpp); every rank copies the results out of the lanes'.
 //
 // The host paces it: what needs another rank's work is begun after that rank has told, through memory that the host shares, that its device is done.
 // So neither a kernel nor a stream ever waits for another process, which could die or be held up by a kernel of NCCL that waits for this one.
 //
-// Ownership: of the pool; region, watch and ring outlive it, and the watch's thread ends before it. Threads: allreduces one at a time; record and
+// Ownership: of the pool and the lane; region and watch outlive it, and the watch's thread ends before it. Threads: allreduces one at a time; record and
 // join any. Failure: false, the watch knows why; for record and join the driver's status.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <expected>
 #include <map>
@@ -21,17 +20,19 @@
 #include "../pace.hpp"
 #include "../ring.hpp"
 #include "landing.hpp"
+#include "lane.hpp"
 #include "pool.hpp"
 
 namespace paceline::comm::device {
 
-class DeviceStage : private Pace {
+class DeviceStage : private Pace, private Lane::Stage {
  public:
   // Memory for these ranks and chunks of at most so many bytes.
   static Pool::Size size_for(const Topology& topology, std::size_t chunk_bytes);
 
   // `lane` is null with one host, or where this rank has no lane. The pool is mapped.
-  DeviceStage(const Topology& topology, Region& region, Ring* lane, Watch& watch, std::unique_ptr<Pool> pool);
+  DeviceStage(const Topology& topology, Region& region, Watch& watch, std::unique_ptr<Pool> pool,
+              std::unique_ptr<Lane> lane);
   // When the device is done, and the others have let go of this rank's memory, both waited for as long as a silent peer would be. What is in use
   // then stays until the process ends.
   ~DeviceStage();
@@ -60,19 +61,13 @@ class DeviceStage : private Pace {
     std::uint32_t chunks;
     std::uint32_t given = 0, added = 0, taken = 0;
   };
-  // A lane's part of a chunk.
-  struct Shard {
-    std::uint64_t begin;  // bytes from the chunk's beginning
-    std::uint64_t count;  // elements
-    cuda::Address result;
-  };
-
   bool give(Work& work);
   bool add(Work& work);
   bool take(Work& work);
   bool turn(Work& work);
-  void start_lane(const Call& call, const Work& work);
-  void raise(const Work& work, std::uint32_t number);
+  void expect_raised(std::uint32_t number) override { expect(kRaised, number, Pool::kRaising); }
+  void finished(std::uint32_t chunks) override;
+  void ring() override { mine().bell.ring(); }
   void landed(const Landing::Mark& mark);
   Part chunk_of(const Work& work, std::uint32_t number) const;
   Shard shard_of(const Work& work, std::uint32_t number, std::uint32_t lane) const;
@@ -82,16 +77,14 @@ class DeviceStage : private Pace {
   bool all_let_go(Clock::time_point deadline);
   // Asks the device, when it has told nothing for a while: after an error of it, streams call nothing of the host any more.
   bool answers();
-  // Where the driver refuses, this rank gives up.
-  bool good(int status, const char* call);
+  bool good(int status, const char* call) override;
 
-  Ring* lane_;
   std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Lane> lane_;
   std::unique_ptr<Landing> landing_;
   std::unique_ptr<Landing::Mark[]> marks_;
-  std::atomic<std::uint64_t> sent_{0};  // chunks of this call that the lane is done sending
-  std::mutex mutex_;                    // of what follows
-  std::vector<cuda::Event> events_;     // all
+  std::mutex mutex_;                 // of what follows
+  std::vector<cuda::Event> events_;  // all
   std::vector<cuda::Event> free_;
   std::map<std::uint64_t, cuda::Event> tickets_;
 };

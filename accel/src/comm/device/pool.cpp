@@ -154,7 +154,8 @@ int Pool::copy(cuda::Address to, cuda::Address from, std::size_t bytes, Way way)
   return bytes == 0 ? cuda::kSuccess : driver().copy(to, from, bytes, streams_[way]);
 }
 
-int Pool::sum(Type type, cuda::Address target, std::span<const cuda::Address> sources, std::uint64_t count) const {
+int Pool::sum(Type type, cuda::Address target, std::span<const cuda::Address> sources, std::uint64_t count,
+              Way way) const {
   if (count == 0) return cuda::kSuccess;
   SumLaunch launch{};
   for (std::size_t i = 0; i < sources.size(); ++i) launch.sources[i] = reinterpret_cast<const void*>(sources[i]);
@@ -164,7 +165,7 @@ int Pool::sum(Type type, cuda::Address target, std::span<const cuda::Address> so
   launch.type = static_cast<Bits32>(type);
   const std::uint64_t vectors = (count * size_of(type) + kVector - 1) / kVector;
   const auto blocks = static_cast<unsigned>(std::clamp<std::uint64_t>(vectors / kThreads, 1, kMostBlocks));
-  return kernels_.launch(kSum, blocks, kThreads, streams_[kAdding], &launch);
+  return kernels_.launch(kSum, blocks, kThreads, streams_[way], &launch);
 }
 
 }  // namespace paceline::comm::device

@@ -74,8 +74,8 @@ class Pool {
   // What the device says when it is given something that is nothing.
   [[nodiscard]] int ask() const { return driver().event_record(question_, streams_[kTaking]); }
   [[nodiscard]] int copy(cuda::Address to, cuda::Address from, std::size_t bytes, Way way) const;
-  [[nodiscard]] int sum(Type type, cuda::Address target, std::span<const cuda::Address> sources,
-                        std::uint64_t count) const;
+  [[nodiscard]] int sum(Type type, cuda::Address target, std::span<const cuda::Address> sources, std::uint64_t count,
+                        Way way) const;
 
   static constexpr std::size_t kAlignment = 16;
   // Room for a shard of so many bytes that begins at any address.
