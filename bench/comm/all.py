@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that is measured of the communicator between hosts, one part after another: allreduces, what is chosen, several devices, models replayed.
+"""All that is measured of the communicator between hosts, one part after another.
 
-Each part is a run of its own, whose output is shown as it comes; one that fails is named in the end, and the others go on. Ends with busbw over
-size, a line for each part, and one line of JSON: its ratio is that of the first part, Gloo's time over ours of the largest array.
+Allreduces, what is chosen, several devices, a model trained, models replayed. Each part is a run of its own, whose output is shown as it
+comes; one that fails is named in the end, and the others go on. Ends with busbw over size, a line for each part, and one line of JSON: its
+ratio is that of the first part, Gloo's time over ours of the largest array.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def parts(hosts: int, ranks: int, mib: int, rounds: int | None) -> dict[str, lis
         "allreduce": words(5, *here, "--mib", mib),
         "choice": words(10, *here, "--choice", "--mib", mib),
         "rails": words(5, "--hosts", 2, "--ranks", 2, "--rails", 2, "--mib", mib),
+        "train": words(5, "--hosts", 2, "--ranks", 2, "--train"),
     }
     for model, shrink in SHRINK.items():
         found[model] = words(3, *here, "--replay", model, "--shrink", shrink)
