@@ -3,65 +3,12 @@
 // own, and lets processes open each other's memory. Against the sums of the same communicator on processors, bit for bit.
 #include "paceline/comm_device.h"
 
-#include <algorithm>
-#include <cmath>
-#include <random>
-
 #include "check.hpp"
-#include "comm_world.hpp"
-#include "device/fake.hpp"
-#include "kernels.hpp"
-#include "sum.hpp"
+#include "comm_device_world.hpp"
 
 namespace comm_device_cases {
 
-using paceline::comm::size_of;
-using paceline::comm::Type;
-using paceline::comm_test::Member;
-using paceline::comm_test::Shape;
-using paceline::comm_test::wait_for_all;
-using paceline::comm_test::World;
-using paceline::device_test::FakeCuda;
-
-const std::vector<std::string> kModules{"comm-cuda13-sm_90.cubin"};
-// Small chunks: of a few thousand elements there are several, and slots are used again.
-const std::string kSmall = "algorithm=hierarchical chunk=4096";
-
-bool expect(bool good, const std::string& what) {
-  if (!good) std::cerr << "failed: " << what << "\n";
-  return good;
-}
-
-std::string open_error(Member& member, const FakeCuda& cuda, int device = 0, paceline_comm_device* used = nullptr) {
-  std::array<char, 1024> why{};
-  const int code = paceline_comm_device_open(member.comm, device, cuda.folder().c_str(), used, why.data(), why.size());
-  if (code == PACELINE_OK) return "";
-  return code == PACELINE_EDEVICE ? why.data() : "code " + std::to_string(code) + ": " + why.data();
-}
-
-// Real numbers, whose sums are another in another order.
-std::vector<std::byte> numbers(uint32_t type, uint64_t count, uint32_t rank) {
-  std::mt19937 random(rank + 1);
-  std::normal_distribution<float> normal;
-  const auto& kernels = paceline::optim::best_kernels();
-  std::vector<std::byte> bytes(count * size_of(Type{type}));
-  for (uint64_t i = 0; i < count; ++i) {
-    const float single = normal(random);
-    const double wide = static_cast<double>(single) / 3;
-    const auto whole = static_cast<int32_t>(random());
-    const int64_t large = int64_t{whole} << 30;
-    uint16_t half = 0;
-    if (type == PACELINE_COMM_F16) kernels.to_f16(&single, &half, 1);
-    if (type == PACELINE_COMM_BF16) kernels.to_bf16(&single, &half, 1);
-    const void* from = type == PACELINE_COMM_F32   ? static_cast<const void*>(&single)
-                       : type == PACELINE_COMM_F64 ? static_cast<const void*>(&wide)
-                       : type == PACELINE_COMM_I32 ? static_cast<const void*>(&whole)
-                       : type == PACELINE_COMM_I64 ? static_cast<const void*>(&large)
-                                                   : static_cast<const void*>(&half);
-    std::memcpy(bytes.data() + i * size_of(Type{type}), from, size_of(Type{type}));
-  }
-  return bytes;
-}
+using namespace paceline::comm_device_test;
 
 // A sum whose input comes late in a stream, and whose result is read in that stream.
 struct Sum {
@@ -110,25 +57,6 @@ bool sums_as_processors(Member& member, FakeCuda& cuda, const std::vector<uint32
            good;
   }
   return good && expect(!cuda.uneven(), "barriers");
-}
-
-// The stream that results were written in stays.
-constexpr int kKnownStreams = 1;
-
-bool all_given_back(FakeCuda& cuda) { return cuda.counts() == kKnownStreams; }
-
-const std::vector<uint32_t> kTypes{PACELINE_COMM_F32,  PACELINE_COMM_F64, PACELINE_COMM_F16,
-                                   PACELINE_COMM_BF16, PACELINE_COMM_I32, PACELINE_COMM_I64};
-
-// Opens, does `body`, and has everything given back.
-int run_on_devices(const Shape& shape, FakeCuda& cuda, const std::function<bool(Member&)>& body) {
-  return World::run(shape, [&](Member& member) {
-    const std::string why = open_error(member, cuda);
-    const bool good = expect(why.empty(), why) && body(member);
-    paceline_comm_destroy(member.comm);
-    member.comm = nullptr;
-    return expect(all_given_back(cuda), std::to_string(cuda.counts()) + " things of the driver are left") && good;
-  });
 }
 
 CASE(comm_device_sums_within_a_host_are_those_of_processors) {
@@ -265,20 +193,6 @@ CASE(comm_device_calls_that_make_no_sense_are_refused) {
                                good;
                       }),
            0);
-}
-
-// Until the communicator's thread has given its device something that it is to be told of.
-void begun(FakeCuda& cuda) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (cuda.log().find("cuLaunchHostFunc") == std::string::npos && std::chrono::steady_clock::now() < until)
-    ::usleep(500);
-}
-
-bool fails_by(Member& member, int code, int32_t culprit, const std::string& words) {
-  int32_t named = -1;
-  const std::string why = member.why(&named);
-  return expect(code == PACELINE_COMM_EPEER, "code " + std::to_string(code)) &&
-         expect(named == culprit && why.find(words) != std::string::npos, why);
 }
 
 CASE(comm_device_a_killed_rank_is_named_and_survivors_let_go) {

@@ -3,7 +3,7 @@
  * Collectives between processes, in libpaceline.so: a communicator is a handle over any ranks that call create with the same
  * name; a process may be in several at once. Ranks of one host pass data through shared memory that has no name, where their system lets
  * them, ranks of different hosts through RDMA where both have a device (NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_IB_DISABLE=1 and others of NCCL's
- * variables say which and how), else through TCP. Memory of the CPU; comm_device.h has allreduces of that of GPUs.
+ * variables say which and how), else through TCP. Memory of the CPU; comm_device.h has most of them for that of GPUs.
  *
  * Ownership: the caller's, who destroys it; buffers are the caller's and in use only during a call. A forked child must not use it.
  * Threads: each communicator has up to five threads of its own. One collective at a time; a second caller waits for the first,

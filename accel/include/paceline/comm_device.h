@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Allreduces of memory of NVIDIA's GPUs by a communicator of comm.h, hierarchical and without NCCL: inside a host ranks read each other's memory by
- * CUDA IPC, on one GPU or on peers; between hosts each lane goes through pinned memory and the communicator's rings (TCP or RDMA).
+ * Collectives of memory of NVIDIA's GPUs by a communicator of comm.h, without NCCL: inside a host ranks read each other's memory by CUDA IPC, on one
+ * GPU or on peers; between hosts what they sum up and move goes through pinned memory and the communicator's rings (TCP or RDMA).
  *
  * Ownership: the caller's buffers and streams. The communicator has a pool of a fixed size on the device, made by open and freed by destroy,
  *   and streams of its own. Destroy waits until the other ranks of the host have destroyed theirs, at most as long as for a silent peer; where one
  *   has not, or a stream does not come to its end, what they use stays until the process ends.
- * Threads and order: as for comm.h; device allreduces are queued with the others that were started.
+ * Threads and order: as for comm.h; calls are queued with the others that were started.
  * Blocking: no kernel and no stream waits for another process, or for the host. So `wait` blocks the host: until all ranks have started theirs and
  *   the device has moved all chunks but the last few, never longer than comm.h says. What follows on the caller's stream waits on the device.
  * Numerics: as for a hierarchical allreduce of comm.h: inside a host ranks are added in their order, halves in fp32 and rounded once; with several
- *   hosts chunks are of the same size, so the bits are the same as those of the same plan on processors.
+ *   hosts chunks are of the same size, so the bits are the same as those of the same plan on processors. A reduce has the bits of an allreduce, a
+ *   reduce-scatter those that it has on processors, but that ranks of one host add halves in fp32 and round once.
  * Failure: PACELINE_OK or a negative code, as comm.h has it; PACELINE_EDEVICE where the driver refuses. A rank whose device refuses in the
- *   middle of an allreduce gives up, by name, on all ranks.
+ *   middle of a call gives up, by name, on all ranks.
  */
 #ifndef PACELINE_COMM_DEVICE_H_
 #define PACELINE_COMM_DEVICE_H_
@@ -46,7 +47,20 @@ PACELINE_EXPORT int paceline_comm_device_open(struct paceline_comm* comm, int32_
  */
 PACELINE_EXPORT int paceline_comm_device_allreduce_start(struct paceline_comm* comm, void* data, uint64_t count,
                                                          uint32_t dtype, void* stream, uint64_t* ticket);
-/* Once for a ticket: what `stream` gets from here on waits for the sum. */
+/* The same of the collectives that comm.h has by these names, with their arguments. All buffers are in use as `data` is. */
+PACELINE_EXPORT int paceline_comm_device_reduce_scatter_start(struct paceline_comm* comm, const void* in, void* out,
+                                                              uint64_t count, uint32_t dtype, void* stream,
+                                                              uint64_t* ticket);
+PACELINE_EXPORT int paceline_comm_device_allgather_start(struct paceline_comm* comm, const void* in, void* out,
+                                                         uint64_t count, uint32_t dtype, void* stream,
+                                                         uint64_t* ticket);
+PACELINE_EXPORT int paceline_comm_device_broadcast_start(struct paceline_comm* comm, void* data, uint64_t count,
+                                                         uint32_t dtype, uint32_t root, void* stream, uint64_t* ticket);
+PACELINE_EXPORT int paceline_comm_device_reduce_start(struct paceline_comm* comm, void* data, uint64_t count,
+                                                      uint32_t dtype, uint32_t root, void* stream, uint64_t* ticket);
+PACELINE_EXPORT int paceline_comm_device_alltoall_start(struct paceline_comm* comm, const void* in, void* out,
+                                                        uint64_t count, uint32_t dtype, void* stream, uint64_t* ticket);
+/* Once for a ticket: what `stream` gets from here on waits for the result. */
 PACELINE_EXPORT int paceline_comm_device_wait(struct paceline_comm* comm, uint64_t ticket, void* stream);
 
 #ifdef __cplusplus

@@ -9,11 +9,12 @@
 namespace paceline::comm {
 
 std::string describe(const Call& call) {
-  constexpr std::array<const char*, 11> kNames{"nothing",   "allreduce", "reduce-scatter",    "allgather",
-                                               "broadcast", "barrier",   "alltoall",          "sparse allreduce",
-                                               "sending",   "reduce",    "allreduce on a GPU"};
-  const auto kind = static_cast<std::size_t>(call.kind);
-  std::string text = kind < kNames.size() ? kNames[kind] : "something unknown";
+  constexpr std::array<const char*, 10> kNames{"nothing", "allreduce", "reduce-scatter",   "allgather", "broadcast",
+                                               "barrier", "alltoall",  "sparse allreduce", "sending",   "reduce"};
+  const Kind kind = off_device(call.kind);
+  const auto name = static_cast<std::size_t>(kind);
+  std::string text = name < kNames.size() ? kNames[name] : "something unknown";
+  if (is_on_device(call.kind)) text += " on a GPU";
   text += " #" + std::to_string(call.sequence);
   if (call.kind == Kind::kBarrier || call.kind == Kind::kNone) return text;
   if (call.kind == Kind::kAlltoall && call.root != 0) return text + " of pieces that differ";
@@ -24,8 +25,8 @@ std::string describe(const Call& call) {
       text += " of " + std::to_string(keep) + " in a million";
     if (call.root >> 40 != 0) text += " with momentum " + std::to_string(call.root >> 40) + "/1000";
   }
-  if (call.kind == Kind::kBroadcast) text += " from rank " + std::to_string(call.root);
-  if (call.kind == Kind::kReduce) text += " to rank " + std::to_string(call.root);
+  if (kind == Kind::kBroadcast) text += " from rank " + std::to_string(call.root);
+  if (kind == Kind::kReduce) text += " to rank " + std::to_string(call.root);
   return text;
 }
 

@@ -238,9 +238,9 @@ std::uint64_t Communicator::start(Kind kind, std::uint64_t count, Type type, std
   });
 }
 
-std::uint64_t Communicator::start_all(Kind kind, std::uint64_t count, Type type,
+std::uint64_t Communicator::start_all(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
                                       const std::function<bool(const Call&)>& work) {
-  return start(kind, count, type, 0, work);
+  return start(kind, count, type, root, work);
 }
 
 std::uint64_t Communicator::start_allreduce(std::byte* data, std::uint64_t count, Type type) {
@@ -440,33 +440,39 @@ bool Communicator::gather_parts(const Call& call, std::byte* out, const std::vec
   return ring_->run(call, Type::kI32, steps);
 }
 
+bool Communicator::gather_pieces(const Call& call, std::byte* out, std::uint64_t count, Type type) {
+  std::vector<std::uint64_t> ends(ranks() + 1);
+  for (std::uint32_t rank = 0; rank <= ranks(); ++rank) ends[rank] = rank * count * size_of(type);
+  return gather_parts(call, out, ends);
+}
+
 int Communicator::allgather(const std::byte* in, std::byte* out, std::uint64_t count, Type type) {
   const std::size_t bytes = count * size_of(type);
   std::byte* const place = out + topology_.rank * bytes;
   if (bytes > 0 && in != place) std::memmove(place, in, bytes);
-  std::vector<std::uint64_t> ends(ranks() + 1);
-  for (std::uint32_t rank = 0; rank <= ranks(); ++rank) ends[rank] = rank * bytes;
-  return call(Kind::kAllgather, count, type, 0, [&](const Call& call) { return gather_parts(call, out, ends); });
+  return call(Kind::kAllgather, count, type, 0,
+              [&](const Call& call) { return gather_pieces(call, out, count, type); });
+}
+
+bool Communicator::pass_on(const Call& call, std::byte* data, std::uint64_t count, Type type, std::uint32_t root) {
+  const std::size_t bytes = count * size_of(type);
+  if (is_small(way_of(plan_, bytes).algorithm)) return broadcast_tree(call, data, bytes, position_of(root));
+  const bool first = topology_.rank == root;
+  const bool last = at(topology_.position + 1) == root;
+  const Step step{.out = data,
+                  .out_bytes = last ? 0 : bytes,
+                  .after = first ? -1 : 0,
+                  .in = data,
+                  .over = -1,
+                  .in_bytes = first ? 0 : bytes,
+                  .own = nullptr,
+                  .gate = 0};
+  return ring_->run(call, type, {step});
 }
 
 int Communicator::broadcast(std::byte* data, std::uint64_t count, Type type, std::uint32_t root) {
-  return call(Kind::kBroadcast, count, type, root, [&](const Call& call) {
-    const std::size_t bytes = count * size_of(type);
-    if (is_small(way_of(plan_, bytes).algorithm)) {
-      return broadcast_tree(call, data, bytes, position_of(root));
-    }
-    const bool first = topology_.rank == root;
-    const bool last = at(topology_.position + 1) == root;
-    const Step step{.out = data,
-                    .out_bytes = last ? 0 : bytes,
-                    .after = first ? -1 : 0,
-                    .in = data,
-                    .over = -1,
-                    .in_bytes = first ? 0 : bytes,
-                    .own = nullptr,
-                    .gate = 0};
-    return ring_->run(call, type, {step});
-  });
+  return call(Kind::kBroadcast, count, type, root,
+              [&](const Call& call) { return pass_on(call, data, count, type, root); });
 }
 
 std::uint32_t Communicator::position_of(std::uint32_t rank) const {

@@ -100,8 +100,9 @@ class Communicator {
 
   // Of all ranks, each with its own device. PACELINE_EDEVICE, with the first refusal of any rank, leaves the communicator as it was.
   std::expected<void, Error> open_device(int device, const std::string& folder);
-  std::expected<std::uint64_t, int> start_device_allreduce(cuda::Address data, std::uint64_t count, Type type,
-                                                           cuda::Stream stream);
+  // `kind` as of processors' memory; `root` of a broadcast or a reduce. A sum in place has its data as input and output.
+  std::expected<std::uint64_t, int> start_on_device(Kind kind, const device::Arrays& arrays, std::uint32_t root,
+                                                    cuda::Stream stream);
   int wait_device(std::uint64_t ticket, cuda::Stream stream);
   DeviceUse device_use() const;
 
@@ -126,7 +127,8 @@ class Communicator {
   int meet_all();
   template <typename Work>
   std::uint64_t start(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
-  std::uint64_t start_all(Kind kind, std::uint64_t count, Type type, const std::function<bool(const Call&)>& work);
+  std::uint64_t start_all(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
+                          const std::function<bool(const Call&)>& work);
   // One call, after what was started before it.
   template <typename Work>
   int call(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
@@ -135,12 +137,16 @@ class Communicator {
   int call_now(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
   int call_all(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
                const std::function<bool(const Call&)>& work);
+  bool do_on_device(const Call& call, const device::Arrays& arrays, cuda::Event event);
   bool sum_up(const Call& call, std::byte* data, std::uint64_t count, Type type);
   bool sum_coded(const Call& call, float* data, std::uint64_t count, const Coding& coding, float* rest);
   void stripe(std::uint32_t flows);  // what goes around the rings next
   bool sum_as(const Way& way, const Call& call, std::byte* data, std::uint64_t count, Type type);
   std::optional<std::vector<Choice>> measure(std::chrono::milliseconds budget);
   bool scatter_columns(const Call& call, const std::byte* in, std::byte* out, std::uint64_t count, Type type);
+  bool pass_on(const Call& call, std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
+  bool gather_pieces(const Call& call, std::byte* out, std::uint64_t count, Type type);
+  bool swap_equal(const Call& call, const std::byte* in, std::byte* out, std::uint64_t count);
   // Rank r's part is from ends[r] to ends[r + 1], in bytes; this rank's is there.
   bool gather_parts(const Call& call, std::byte* out, const std::vector<std::uint64_t>& ends);
   bool gather_rows(const Call& call, const Rows& own, Type type, Sparse& result);

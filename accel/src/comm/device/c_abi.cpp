@@ -6,6 +6,36 @@
 
 namespace comm_core = paceline::comm;
 
+namespace {
+
+struct Given {
+  const void* in;
+  void* out;
+  uint64_t count;
+  uint64_t pieces;  // of an array, at most
+  uint32_t root;
+};
+
+int start(paceline_comm* comm, comm_core::Kind kind, const Given& given, uint32_t dtype, void* stream,
+          uint64_t* ticket) {
+  const bool usable = ticket != nullptr && ((given.in != nullptr && given.out != nullptr) || given.count == 0) &&
+                      comm_core::fits(given.count, dtype, given.pieces) && comm != nullptr &&
+                      given.root < comm->it->ranks();
+  return comm_core::guarded(comm, usable, [&](comm_core::Communicator& it) {
+    const auto started = it.start_on_device(kind,
+                                            {.type = comm_core::Type{dtype},
+                                             .in = reinterpret_cast<paceline::cuda::Address>(given.in),
+                                             .out = reinterpret_cast<paceline::cuda::Address>(given.out),
+                                             .count = given.count},
+                                            given.root, stream);
+    if (!started) return started.error();
+    *ticket = *started;
+    return PACELINE_OK + 0;
+  });
+}
+
+}  // namespace
+
 extern "C" {
 
 int paceline_comm_device_open(struct paceline_comm* comm, int32_t device, const char* folder,
@@ -25,14 +55,41 @@ int paceline_comm_device_open(struct paceline_comm* comm, int32_t device, const 
 
 int paceline_comm_device_allreduce_start(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype,
                                          void* stream, uint64_t* ticket) {
-  const bool usable = ticket != nullptr && (data != nullptr || count == 0) && comm_core::fits(count, dtype, 1);
-  return comm_core::guarded(comm, usable, [&](comm_core::Communicator& it) {
-    const auto started = it.start_device_allreduce(reinterpret_cast<paceline::cuda::Address>(data), count,
-                                                   comm_core::Type{dtype}, stream);
-    if (!started) return started.error();
-    *ticket = *started;
-    return PACELINE_OK + 0;
-  });
+  return start(comm, comm_core::Kind::kAllreduce, {.in = data, .out = data, .count = count, .pieces = 1, .root = 0},
+               dtype, stream, ticket);
+}
+
+int paceline_comm_device_reduce_scatter_start(struct paceline_comm* comm, const void* in, void* out, uint64_t count,
+                                              uint32_t dtype, void* stream, uint64_t* ticket) {
+  return start(comm, comm_core::Kind::kReduceScatter,
+               {.in = in, .out = out, .count = count, .pieces = PACELINE_COMM_MAX_RANKS, .root = 0}, dtype, stream,
+               ticket);
+}
+
+int paceline_comm_device_allgather_start(struct paceline_comm* comm, const void* in, void* out, uint64_t count,
+                                         uint32_t dtype, void* stream, uint64_t* ticket) {
+  return start(comm, comm_core::Kind::kAllgather,
+               {.in = in, .out = out, .count = count, .pieces = PACELINE_COMM_MAX_RANKS, .root = 0}, dtype, stream,
+               ticket);
+}
+
+int paceline_comm_device_broadcast_start(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype,
+                                         uint32_t root, void* stream, uint64_t* ticket) {
+  return start(comm, comm_core::Kind::kBroadcast, {.in = data, .out = data, .count = count, .pieces = 1, .root = root},
+               dtype, stream, ticket);
+}
+
+int paceline_comm_device_reduce_start(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype,
+                                      uint32_t root, void* stream, uint64_t* ticket) {
+  return start(comm, comm_core::Kind::kReduce, {.in = data, .out = data, .count = count, .pieces = 1, .root = root},
+               dtype, stream, ticket);
+}
+
+int paceline_comm_device_alltoall_start(struct paceline_comm* comm, const void* in, void* out, uint64_t count,
+                                        uint32_t dtype, void* stream, uint64_t* ticket) {
+  return start(comm, comm_core::Kind::kAlltoall,
+               {.in = in, .out = out, .count = count, .pieces = PACELINE_COMM_MAX_RANKS, .root = 0}, dtype, stream,
+               ticket);
 }
 
 int paceline_comm_device_wait(struct paceline_comm* comm, uint64_t ticket, void* stream) {

@@ -73,15 +73,55 @@ std::expected<void, Error> Communicator::open_device(int device, const std::stri
   return {};
 }
 
-std::expected<std::uint64_t, int> Communicator::start_device_allreduce(cuda::Address data, std::uint64_t count,
-                                                                       Type type, cuda::Stream stream) {
+bool Communicator::do_on_device(const Call& call, const device::Arrays& arrays, cuda::Event event) {
+  const Type type = arrays.type;
+  const auto root = static_cast<std::uint32_t>(call.root);
+  const device::Moves moves(topology_, device_->pool());
+  switch (off_device(call.kind)) {
+    case Kind::kBroadcast:
+      return device_->move(call,
+                           moves.broadcast(arrays, root,
+                                           [&](std::byte*, std::byte* data, std::uint64_t count) {
+                                             return pass_on(call, data, count, type, root);
+                                           }),
+                           event);
+    case Kind::kAllgather:
+      return device_->move(
+          call,
+          moves.allgather(arrays, [&](std::byte*, std::byte* out,
+                                      std::uint64_t count) { return gather_pieces(call, out, count, type); }),
+          event);
+    case Kind::kReduceScatter:
+      return device_->move(call,
+                           moves.reduce_scatter(arrays,
+                                                [&](const std::byte* in, std::byte* out, std::uint64_t count) {
+                                                  return scatter_columns(call, in, out, count, type);
+                                                }),
+                           event);
+    case Kind::kAlltoall:
+      return device_->move(
+          call,
+          moves.alltoall(arrays, [&](const std::byte* in, std::byte* out,
+                                     std::uint64_t count) { return swap_equal(call, in, out, count); }),
+          event);
+    case Kind::kReduce: return device_->allreduce(call, type, arrays.out, arrays.count, event, topology_.rank == root);
+    default: return device_->allreduce(call, type, arrays.out, arrays.count, event, true);
+  }
+}
+
+std::expected<std::uint64_t, int> Communicator::start_on_device(Kind kind, const device::Arrays& arrays,
+                                                                std::uint32_t root, cuda::Stream stream) {
   if (device_ == nullptr || device_->is_capturing(stream)) return std::unexpected(PACELINE_EINVAL);
+  // Alone, what is given is all that there is to take.
+  if (ranks() == 1 && arrays.in != arrays.out && arrays.count > 0 &&
+      device_->copy({.to = arrays.out, .from = arrays.in, .bytes = arrays.count * size_of(arrays.type)}, stream) !=
+          cuda::kSuccess)
+    return std::unexpected(PACELINE_EDEVICE);
   const auto event = device_->record(stream);
   if (!event) return std::unexpected(PACELINE_EDEVICE);
   const std::uint64_t ticket =
-      start_all(Kind::kDeviceAllreduce, count, type, [this, data, count, type, event = *event](const Call& call) {
-        return device_->allreduce(call, type, data, count, event);
-      });
+      start_all(on_device(kind), arrays.count, arrays.type, root,
+                [this, arrays, event = *event](const Call& call) { return do_on_device(call, arrays, event); });
   device_->remember(ticket, *event);
   return ticket;
 }

@@ -10,7 +10,8 @@ Pool::Size DeviceStage::size_for(const Topology& topology, std::size_t chunk_byt
   constexpr std::size_t kWidest = 8;  // bytes of an element: shards are cut between elements
   return {.chunk = chunk_bytes,
           .shard = Pool::room_of(chunk_bytes / topology.lanes + kWidest),
-          .across_hosts = topology.has_lane()};
+          .across_hosts = topology.has_lane(),
+          .staging = Moves::staging_bytes(topology, chunk_bytes)};
 }
 
 DeviceStage::DeviceStage(const Topology& topology, Region& region, Watch& watch, std::unique_ptr<Pool> pool,
@@ -136,6 +137,11 @@ void DeviceStage::landed(const Landing::Mark& mark) {
   Cell& cell = mine();
   if (mark.kind == kGiven) cell.given.store(mark.count, std::memory_order_release);
   if (mark.kind == kTaken) cell.taken.store(mark.count, std::memory_order_release);
+  if (mark.kind == kMoved) {
+    // Slots and results are free alike, for an allreduce that comes next too: its lanes are those who read slots, all ranks of a single host.
+    for (auto* const counter : {&cell.taken, &cell.added, &cell.finished})
+      counter->store(mark.count, std::memory_order_release);
+  }
   if (mark.kind == kAdded) {
     cell.added.store(mark.count, std::memory_order_release);
     if (lane_ != nullptr) lane_->open(mark.number + 1);
@@ -187,7 +193,7 @@ bool DeviceStage::take(Work& work) {
   if (!all_reached(&Cell::finished, base_ + work.taken + 1, topology_.lanes)) return false;
   const std::size_t size = size_of(work.type);
   const cuda::Address chunk = work.data + chunk_of(work, work.taken).begin * size;
-  for (std::uint32_t lane = 0; lane < topology_.lanes; ++lane) {
+  for (std::uint32_t lane = 0; work.takes && lane < topology_.lanes; ++lane) {
     const Shard shard = shard_of(work, work.taken, lane);
     if (!good(pool_->copy(chunk + shard.begin, shard.result, shard.count * size, Pool::kTaking), "cuMemcpyAsync"))
       return false;
@@ -206,10 +212,12 @@ bool DeviceStage::turn(Work& work) {
   return some;
 }
 
-bool DeviceStage::allreduce(const Call& call, Type type, cuda::Address data, std::uint64_t count, cuda::Event event) {
+bool DeviceStage::allreduce(const Call& call, Type type, cuda::Address data, std::uint64_t count, cuda::Event event,
+                            bool takes) {
   const cuda::Current current = pool_->current();
   const std::uint64_t chunk = pool_->chunk() / size_of(type);
   Work work{.type = type,
+            .takes = takes,
             .data = data,
             .count = count,
             .chunk = chunk,
@@ -230,6 +238,67 @@ bool DeviceStage::allreduce(const Call& call, Type type, cuda::Address data, std
   next(work.chunks);
   // What is taken out has been given by all ranks, this one too: nothing else is left to wait for.
   return !watch_.failed() && good(pool_->driver().event_record(event, pool_->stream(Pool::kTaking)), "cuEventRecord");
+}
+
+bool DeviceStage::copy_all(const std::vector<Copy>& copies, Pool::Way way) {
+  return std::ranges::all_of(
+      copies, [&](const Copy& one) { return good(pool_->copy(one.to, one.from, one.bytes, way), "cuMemcpyAsync"); });
+}
+
+bool DeviceStage::give(const Move& move, std::uint32_t number) {
+  // The slot, and the result of the same number, are free when all have taken what was there before.
+  if (!all_reached(&Cell::taken, base_ + number + 1 - kDepth, ranks_)) return false;
+  if (!copy_all(move.give(number, base_ + number), Pool::kGiving)) return false;
+  // Also where there is nothing to give: outputs are free when the caller's stream has come to the call.
+  expect(kGiven, number, Pool::kGiving);
+  return true;
+}
+
+bool DeviceStage::take(const Move& move, std::uint32_t number) {
+  if (!all_reached(&Cell::given, base_ + number + 1, ranks_)) return false;
+  if (move.meet && !move.meet(number, base_ + number)) return false;
+  const Taking taking = move.take(number, base_ + number);
+  if (taking.sum &&
+      !good(pool_->sum(taking.sum->type, taking.sum->target, taking.sum->sources, taking.sum->count, Pool::kTaking),
+            "cuLaunchKernel"))
+    return false;
+  if (!copy_all(taking.copies, Pool::kTaking)) return false;
+  expect(kMoved, number, Pool::kTaking);
+  return true;
+}
+
+bool DeviceStage::move(const Call& call, const Move& move, cuda::Event event) {
+  const cuda::Current current = pool_->current();
+  if (!good(pool_->driver().stream_wait(pool_->stream(Pool::kGiving), event, 0), "cuStreamWaitEvent")) return false;
+  std::uint32_t given = 0;
+  std::uint32_t taken = 0;
+  const auto give_some = [&] {
+    if (given == move.chunks || !give(move, given)) return false;
+    ++given;
+    return true;
+  };
+  run(call, {.give = give_some,
+             .turn =
+                 [&] {
+                   // What is met for may be long: before that all is given that can be.
+                   bool some = false;
+                   while (give_some()) some = true;
+                   if (taken == move.chunks || !take(move, taken)) return some;
+                   ++taken;
+                   return true;
+                 },
+             .ended = [&] { return taken == move.chunks; },
+             .quiet = [&] { return answers(); }});
+  next(move.chunks);
+  const cuda::Driver& cuda = pool_->driver();
+  // A sum that comes next tells of its chunks in another stream, and with the same counters.
+  return !watch_.failed() && good(cuda.event_record(event, pool_->stream(Pool::kTaking)), "cuEventRecord") &&
+         good(cuda.stream_wait(pool_->stream(Pool::kAdding), event, 0), "cuStreamWaitEvent");
+}
+
+int DeviceStage::copy(const Copy& copy, cuda::Stream stream) const {
+  const cuda::Current current = pool_->current();
+  return pool_->driver().copy(copy.to, copy.from, copy.bytes, stream);
 }
 
 }  // namespace paceline::comm::device

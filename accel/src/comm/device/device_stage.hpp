@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hierarchical allreduce of memory of GPUs: every rank copies its chunks into slots of its own GPU, each lane adds up its shard of them out of all
-// ranks' memory and, where there are several hosts, sums it over them (lane.hpp); every rank copies the results out of the lanes'.
+// Collectives of memory of GPUs: the moves of moves.hpp, and a hierarchical allreduce. For that every rank copies its chunks into slots of its own GPU,
+// each lane adds up its shard of them out of all ranks' memory and, where there are several hosts, sums it over them (lane.hpp); every rank copies the
+// results out of the lanes'.
 //
 // The host paces it: what needs another rank's work is begun after that rank has told, through memory that the host shares, that its device is done.
 // So neither a kernel nor a stream ever waits for another process, which could die or be held up by a kernel of NCCL that waits for this one.
@@ -21,11 +22,12 @@
 #include "../ring.hpp"
 #include "landing.hpp"
 #include "lane.hpp"
+#include "moves.hpp"
 #include "pool.hpp"
 
 namespace paceline::comm::device {
 
-class DeviceStage : private Pace, private Lane::Stage {
+class DeviceStage final : private Pace, private Lane::Stage {
  public:
   // Memory for these ranks and chunks of at most so many bytes.
   static Pool::Size size_for(const Topology& topology, std::size_t chunk_bytes);
@@ -41,20 +43,27 @@ class DeviceStage : private Pace, private Lane::Stage {
   std::expected<cuda::Event, int> record(cuda::Stream stream);
   void remember(std::uint64_t ticket, cuda::Event event);
   // Begins when `event` has happened, and has it recorded anew behind the result. Returns when all has been given to the device.
-  bool allreduce(const Call& call, Type type, cuda::Address data, std::uint64_t count, cuda::Event event);
+  // `takes`: whether this rank is to have the result.
+  bool allreduce(const Call& call, Type type, cuda::Address data, std::uint64_t count, cuda::Event event, bool takes);
+  // The same of what a move says.
+  bool move(const Call& call, const Move& move, cuda::Event event);
+  // In the caller's own stream.
+  int copy(const Copy& copy, cuda::Stream stream) const;
   // Has `stream` wait for the ticket's event, which is free for another ticket then; it only becomes that where `waits` is false. The driver's status;
   // none where the ticket has no event.
   std::optional<int> join(std::uint64_t ticket, cuda::Stream stream, bool waits);
 
   [[nodiscard]] bool is_capturing(cuda::Stream stream) const;
+  [[nodiscard]] const Pool& pool() const { return *pool_; }
   [[nodiscard]] std::size_t pool_bytes() const { return pool_->bytes(); }
   [[nodiscard]] cuda::Stream stream() const { return pool_->stream(Pool::kTaking); }
 
  private:
-  enum Kind : std::uint32_t { kGiven, kAdded, kRaised, kTaken, kKinds };
+  enum Kind : std::uint32_t { kGiven, kAdded, kRaised, kTaken, kMoved, kKinds };
 
   struct Work {
     Type type;
+    bool takes;
     cuda::Address data;
     std::uint64_t count;
     std::uint64_t chunk;  // elements
@@ -65,6 +74,9 @@ class DeviceStage : private Pace, private Lane::Stage {
   bool add(Work& work);
   bool take(Work& work);
   bool turn(Work& work);
+  bool copy_all(const std::vector<Copy>& copies, Pool::Way way);
+  bool give(const Move& move, std::uint32_t number);
+  bool take(const Move& move, std::uint32_t number);
   void expect_raised(std::uint32_t number) override { expect(kRaised, number, Pool::kRaising); }
   void finished(std::uint32_t chunks) override;
   void ring() override { mine().bell.ring(); }

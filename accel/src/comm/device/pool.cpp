@@ -93,12 +93,17 @@ std::string Pool::allocate() {
   bytes_ = wanted;
   if (const int status = cuda.ipc_handle(&handle_, base_); status != cuda::kSuccess)
     return failed("cuIpcGetMemHandle", status);
-  if (!size_.across_hosts) return {};
-  void* memory = nullptr;
-  if (const int status = cuda.host_allocate(&memory, kDepth * size_.shard, cuda::kHostPortable);
-      status != cuda::kSuccess)
-    return failed("cuMemHostAlloc", status) + " of " + std::to_string(kDepth * size_.shard) + " bytes";
-  host_ = static_cast<std::byte*>(memory);
+  if (const std::string why = allocate_on_host(host_, size_.across_hosts ? kDepth * size_.shard : 0); !why.empty())
+    return why;
+  return allocate_on_host(staging_, kDepth * size_.staging);
+}
+
+std::string Pool::allocate_on_host(std::byte*& memory, std::size_t bytes) {
+  if (bytes == 0) return {};
+  void* made = nullptr;
+  if (const int status = driver().host_allocate(&made, bytes, cuda::kHostPortable); status != cuda::kSuccess)
+    return "cuMemHostAlloc: " + driver().error_name(status) + " of " + std::to_string(bytes) + " bytes";
+  memory = static_cast<std::byte*>(made);
   return {};
 }
 
@@ -111,7 +116,8 @@ Pool::~Pool() {
     if (stream != nullptr) driver().stream_destroy(stream);
   if (question_ != nullptr) driver().event_destroy(question_);
   if (base_ != 0) driver().memory_free(base_);
-  if (host_ != nullptr) driver().host_free(host_);
+  for (std::byte* const memory : {host_, staging_})
+    if (memory != nullptr) driver().host_free(memory);
 }
 
 PoolCard Pool::card() const { return {.memory = handle_, .pci = pci_, .refusal = {}}; }

@@ -35,9 +35,10 @@ class Pool {
   enum Way : std::size_t { kGiving, kAdding, kRaising, kTaking, kWays };
 
   struct Size {
-    std::size_t chunk;  // bytes of a slot
-    std::size_t shard;  // bytes of a slot for results, which has room for those that begin at any address
-    bool across_hosts;  // this rank's results go over the host's memory
+    std::size_t chunk;    // bytes of a slot
+    std::size_t shard;    // bytes of a slot for results, which has room for those that begin at any address
+    bool across_hosts;    // this rank's results go over the host's memory
+    std::size_t staging;  // bytes of a slot of the host's memory, for what goes by it both ways; 0: none
   };
 
   // Of device `device` of this process; `folder` has the kernels' modules.
@@ -71,6 +72,10 @@ class Pool {
   // The same in pinned memory of the host.
   [[nodiscard]] std::byte* host_result(std::uint32_t number) const { return host_ + number % kDepth * size_.shard; }
 
+  // Pinned memory of this rank alone.
+  [[nodiscard]] std::byte* staging(std::uint32_t number) const { return staging_ + number % kDepth * size_.staging; }
+  [[nodiscard]] std::size_t staging_bytes() const { return size_.staging; }
+
   // What the device says when it is given something that is nothing.
   [[nodiscard]] int ask() const { return driver().event_record(question_, streams_[kTaking]); }
   [[nodiscard]] int copy(cuda::Address to, cuda::Address from, std::size_t bytes, Way way) const;
@@ -84,6 +89,7 @@ class Pool {
  private:
   Pool(const cuda::Kernels& kernels, const Size& size) : kernels_(kernels), size_(size) {}
   std::string allocate();
+  std::string allocate_on_host(std::byte*& memory, std::size_t bytes);
 
   const cuda::Kernels& kernels_;
   const Size size_;
@@ -92,6 +98,7 @@ class Pool {
   cuda::IpcHandle handle_{};
   std::array<char, 32> pci_{};
   std::byte* host_ = nullptr;
+  std::byte* staging_ = nullptr;
   std::array<cuda::Stream, kWays> streams_{};
   cuda::Event question_ = nullptr;
   std::uint32_t local_ = 0;
