@@ -81,6 +81,53 @@ with paceline.comm.Communicator(device="cpu") as ours, paceline.comm.Communicato
 """)
 
 
+def test_other_collectives_are_those_of_tensors_on_the_cpu(on_fake: Train) -> None:
+    on_fake("""
+with paceline.comm.Communicator(device="cpu") as ours, paceline.comm.Communicator() as theirs:
+    calls = 0
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64):
+        for count in (0, 1, 4099):
+            torch.manual_seed(rank)
+            whole, piece = ((torch.randn(size) * 10).to(dtype) for size in (count * ranks, count))
+            for call, output, input in (
+                ("allgather", torch.zeros_like(whole), piece),
+                ("alltoall", torch.zeros_like(whole), whole),
+                ("reduce_scatter", torch.zeros_like(piece), whole.round()),  # halves of whole numbers have one sum
+            ):
+                found = getattr(ours, call)(output, input)
+                assert found is output and output._version > 0
+                assert torch.equal(found, getattr(theirs, call)(torch.zeros_like(output), input)), (call, dtype, count)
+            for root in range(ranks):
+                assert torch.equal(ours.broadcast(piece.clone(), root), theirs.broadcast(piece.clone(), root))
+                total = theirs.allreduce(piece.round())
+                wanted = total if rank == root else piece.round()
+                assert torch.equal(ours.reduce(piece.round(), root), wanted), (dtype, count, root)
+            calls += 3 * 2 + ranks * 2
+    assert len(used) == calls and len({stream for stream, _ in used}) == 1 and used[0][0] == ours._stream
+    assert not ours._held
+    assert torch.equal(ours.alltoall(torch.zeros(3), torch.ones(3), [1, 1, 1], [1, 1, 1]), torch.ones(3))  # on the processor
+    refused(ValueError, "root is 3", ours.broadcast, torch.zeros(3), 3)
+    refused(ValueError, "it must have 3 times", ours.allgather, torch.zeros(5), torch.zeros(2))
+    refused(ValueError, "input is on meta: it must be on cpu", ours.allgather, torch.zeros(6), torch.zeros(2, device="meta"))
+    refused(ValueError, "a multiple of 3", ours.alltoall, torch.zeros(5), torch.zeros(5))
+""")
+
+
+def test_a_collective_that_failed_keeps_its_tensors(on_fake: Train) -> None:
+    """Others may still read what was given, and copies into the output may be under way."""
+    on_fake("""
+ours = paceline.comm.Communicator(device="cpu")
+dist.barrier()
+if rank == 1:
+    ours.abort("the test says so")
+output, input = torch.zeros(15), torch.ones(5)
+refused(paceline.comm.CommError, "the test says so", lambda: ours.allgather(output, input))
+assert [[id(one) for one in held] for held in ours._held.values()] == [[id(output), id(input)]]
+ours.close()
+assert not ours._held
+""")
+
+
 def test_the_stream_that_tensors_are_known_to_outlives_the_communicator(on_fake: Train) -> None:
     """PyTorch records an event in it when they are freed. The next communicator has it again."""
     on_fake("""

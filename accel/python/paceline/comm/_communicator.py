@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A communicator of libpaceline.so for torch tensors on the CPU, and for allreduces of those on a GPU."""
+"""A communicator of libpaceline.so for torch tensors on the CPU and, where it is made for one, on a GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 
 class Started:
-    """An allreduce that goes on by itself. Its communicator holds the tensors alive until the wait for it, or until its own end."""
+    """A call that goes on by itself. Its communicator holds the tensors alive until the wait for it, or until its own end."""
 
     def __init__(self, communicator: Communicator, tensor: Tensor, ticket: int) -> None:
         self._communicator = communicator
@@ -38,7 +38,7 @@ class Started:
         self.tensor = tensor
 
     def wait(self) -> Tensor:
-        """The tensor, when it is the sum."""
+        """The tensor, when it is the result."""
         self._communicator._check(_native.functions().wait(self._communicator._open(), self._ticket))
         self._communicator._let_go(self._ticket)
         return self.tensor
@@ -48,7 +48,7 @@ class StartedOnDevice(Started):
     """The same of a tensor on a GPU."""
 
     def wait(self) -> Tensor:
-        """The tensor: what the current stream gets from here on finds the sum in it. The host waits for the other ranks and for most of the
+        """The tensor: what the current stream gets from here on finds the result in it. The host waits for the other ranks and for most of the
         moving, not for the end of it. Again, in another stream too: to the same effect."""
         stream = _device.stream_of(self.tensor.device)
         if self._ticket:
@@ -64,10 +64,11 @@ class Communicator(Handle):
     """All ranks of `group` (None: of all) make one, in the same order. `plan` pins what `plan()` printed; `timeout` is for each
     collective to end where all ranks live, `silence` for a rank to be taken for lost that says nothing.
 
-    `device`: this rank's GPU, for allreduces of tensors on it, hierarchical and without NCCL: ranks of a host read each other's memory by CUDA
-    IPC. `device_bytes` of it are the communicator's own. RuntimeError, on all ranks alike, where one of them cannot.
+    `device`: this rank's GPU, for collectives of tensors on it, without NCCL: ranks of a host read each other's memory by CUDA IPC.
+    `device_bytes` of it are the communicator's own. RuntimeError, on all ranks alike, where one of them cannot.
 
-    Calls are made by all ranks, the same, in the same order. Tensors are contiguous and on the CPU, those of allreduces also on `device`."""
+    Calls are made by all ranks, the same, in the same order. Tensors are contiguous and on the CPU, or all of a call on `device`: what the current
+    stream gets after the call finds the result. Pieces of different sizes, rows, and what goes from one rank to another are of the CPU alone."""
 
     def __init__(
         self,
@@ -108,17 +109,18 @@ class Communicator(Handle):
 
     def allreduce(self, tensor: Tensor) -> Tensor:
         """The sum over all ranks, in place."""
-        if tensor.device == self.device:
-            return self._start_on_device(tensor).wait()
-        handle, dtype = self._open(), _dtype(tensor, "tensor")
-        self._check(_native.functions().allreduce(handle, tensor.data_ptr(), tensor.numel(), dtype))
+        dtype = _dtype(tensor, "tensor", self._place(tensor))
+        self._call("allreduce", (tensor,), tensor.data_ptr(), tensor.numel(), dtype)
         mark_written([tensor])
         return tensor
 
     def allreduce_start(self, tensor: Tensor) -> Started:
         """The same, while the caller goes on: the tensor is the sum when `wait` of what it returns has returned."""
         if tensor.device == self.device:
-            return self._start_on_device(tensor)
+            dtype = _dtype(tensor, "tensor", tensor.device)
+            started = self._start_on_device("allreduce", (tensor,), tensor.data_ptr(), tensor.numel(), dtype)
+            mark_written([tensor])
+            return started
         handle, dtype = self._open(), _dtype(tensor, "tensor")
         ticket = ctypes.c_uint64()
         library = _native.functions()
@@ -149,33 +151,32 @@ class Communicator(Handle):
 
     def reduce_scatter(self, output: Tensor, input: Tensor) -> Tensor:
         """`input` has a piece of the size of `output` for each rank: the sum of this rank's pieces."""
-        handle, dtype = self._open(), self._pieces("input", input, "output", output)
-        library = _native.functions()
-        self._check(library.reduce_scatter(handle, input.data_ptr(), output.data_ptr(), output.numel(), dtype))
+        dtype = self._pieces("input", input, "output", output)
+        data = (input.data_ptr(), output.data_ptr(), output.numel(), dtype)
+        self._call("reduce_scatter", (output, input), *data)
         mark_written([output])
         return output
 
     def allgather(self, output: Tensor, input: Tensor) -> Tensor:
         """The `input` of all ranks, one behind the other."""
-        handle, dtype = self._open(), self._pieces("output", output, "input", input)
-        library = _native.functions()
-        self._check(library.allgather(handle, input.data_ptr(), output.data_ptr(), input.numel(), dtype))
+        dtype = self._pieces("output", output, "input", input)
+        self._call("allgather", (output, input), input.data_ptr(), output.data_ptr(), input.numel(), dtype)
         mark_written([output])
         return output
 
     def broadcast(self, tensor: Tensor, root: int = 0) -> Tensor:
         """What rank `root` of this communicator has."""
         root = self._root(root)
-        handle, dtype = self._open(), _dtype(tensor, "tensor")
-        self._check(_native.functions().broadcast(handle, tensor.data_ptr(), tensor.numel(), dtype, root))
+        dtype = _dtype(tensor, "tensor", self._place(tensor))
+        self._call("broadcast", (tensor,), tensor.data_ptr(), tensor.numel(), dtype, root)
         mark_written([tensor])
         return tensor
 
     def reduce(self, tensor: Tensor, root: int = 0) -> Tensor:
         """The sum over all ranks, in place at rank `root` of this communicator; the tensors of others stay as they are."""
         root = self._root(root)
-        handle, dtype = self._open(), _dtype(tensor, "tensor")
-        self._check(_native.functions().reduce(handle, tensor.data_ptr(), tensor.numel(), dtype, root))
+        dtype = _dtype(tensor, "tensor", self._place(tensor))
+        self._call("reduce", (tensor,), tensor.data_ptr(), tensor.numel(), dtype, root)
         if self.rank == root:
             mark_written([tensor])
         return tensor
@@ -188,20 +189,21 @@ class Communicator(Handle):
         input_counts: Sequence[int] | None = None,
     ) -> Tensor:
         """Piece r of `input` goes to rank r, piece r of `output` comes from it: as many equal ones as there are ranks, or `counts` elements
-        each. They share no memory."""
-        handle, dtype = self._open(), _dtype(output, "output")
-        if _dtype(input, "input") != dtype:
+        each, which tensors on the CPU alone may have. They share no memory."""
+        equal = output_counts is None and input_counts is None
+        place = self._place(output) if equal else CPU
+        dtype = _dtype(output, "output", place)
+        if _dtype(input, "input", place) != dtype:
             raise ValueError(f"paceline.comm: input is of {input.dtype} and output of {output.dtype}")
-        library = _native.functions()
         data = (input.data_ptr(), output.data_ptr())
-        if output_counts is None and input_counts is None:
+        if equal:
             count, more = divmod(input.numel(), self.ranks)
             if more or output.numel() != input.numel():
                 raise ValueError(
                     f"paceline.comm: input has {input.numel()} elements and output {output.numel()}: they must have as many, a "
                     f"multiple of {self.ranks}; or pass output_counts and input_counts"
                 )
-            self._check(library.alltoall(handle, *data, count, dtype))
+            self._call("alltoall", (output, input), *data, count, dtype)
         else:
             try:
                 sent = self._counts("input", input, input_counts)
@@ -214,7 +216,8 @@ class Communicator(Handle):
                 # Counts are each rank's own: others may have right ones, and would wait for this one.
                 self.abort(f"alltoall: {error}")
                 raise
-            self._check(library.alltoallv(handle, data[0], sent, data[1], received, dtype))
+            library = _native.functions()
+            self._check(library.alltoallv(self._open(), data[0], sent, data[1], received, dtype))
         mark_written([output])
         return output
 
@@ -273,16 +276,27 @@ class Communicator(Handle):
     def _let_go(self, ticket: int) -> None:
         self._held.pop(ticket, None)
 
-    def _start_on_device(self, tensor: Tensor) -> Started:
-        handle, dtype = self._open(), _dtype(tensor, "tensor", tensor.device)
+    def _place(self, tensor: Tensor) -> torch.device:
+        """Where all tensors of a call must be that this one is of."""
+        return tensor.device if tensor.device == self.device else CPU
+
+    def _call(self, name: str, tensors: tuple[Tensor, ...], *arguments: int) -> None:
+        """The library's function of this name for where the tensors are: the same arguments, and the stream."""
+        if tensors[0].device == self.device:
+            self._start_on_device(name, tensors, *arguments).wait()
+        else:
+            self._check(getattr(_native.functions(), name)(self._open(), *arguments))
+
+    def _start_on_device(self, name: str, tensors: tuple[Tensor, ...], *arguments: int) -> Started:
+        """The first of the tensors is the result."""
+        handle, stream = self._open(), _device.stream_of(tensors[0].device)
         ticket = ctypes.c_uint64()
-        stream = _device.stream_of(tensor.device)
-        data = (handle, tensor.data_ptr(), tensor.numel(), dtype, stream)
-        self._check(_device.functions().allreduce_start(*data, ctypes.byref(ticket)))
-        self._held[ticket.value] = (tensor,)
-        _device.use_in(self._stream, tensor)
-        mark_written([tensor])
-        return StartedOnDevice(self, tensor, ticket.value)
+        start = getattr(_device.functions(), f"{name}_start")
+        self._check(start(handle, *arguments, stream, ctypes.byref(ticket)))
+        self._held[ticket.value] = tensors
+        for tensor in tensors:
+            _device.use_in(self._stream, tensor)
+        return StartedOnDevice(self, tensors[0], ticket.value)
 
     def _counts(self, name: str, tensor: Tensor, counts: Sequence[int] | None) -> ctypes.Array[ctypes.c_uint64]:
         given = list(counts or ())
@@ -299,15 +313,16 @@ class Communicator(Handle):
                 f"paceline.comm: {name} has {whole.numel()} elements of {whole.dtype}: it must have {self.ranks} times the "
                 f"{part.numel()} of {part_name}, of {part.dtype}"
             )
-        _dtype(whole, name)
-        return _dtype(part, part_name)
+        place = self._place(whole)
+        _dtype(whole, name, place)
+        return _dtype(part, part_name, place)
 
 
 def _dtype(tensor: Tensor, name: str, device: torch.device = CPU) -> int:
     if tensor.device != device:
         raise ValueError(
-            f"paceline.comm: {name} is on {tensor.device}: it must be on the CPU; allreduces also take the GPU that the "
-            "communicator was made with (device=)"
+            f"paceline.comm: {name} is on {tensor.device}: it must be on {device}; allreduce, reduce_scatter, allgather, broadcast, "
+            "reduce, and alltoall of equal pieces take tensors that are all on the GPU which the communicator was made with (device=)"
         )
     if tensor.layout is not torch.strided or not tensor.is_contiguous():
         raise ValueError(f"paceline.comm: {name} must be contiguous: pass {name}.contiguous()")

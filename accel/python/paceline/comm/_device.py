@@ -38,9 +38,15 @@ class Functions:
             ctypes.c_char_p,
             size,
         )
-        self.allreduce_start = function(
-            "paceline_comm_device_allreduce_start", pointer, pointer, size, number, pointer, ctypes.POINTER(size)
-        )
+        # Behind all arguments of their own: the stream, and where the ticket goes.
+        last = (pointer, ctypes.POINTER(size))
+        one, two = (pointer, pointer, size, number), (pointer, pointer, pointer, size, number)
+        self.allreduce_start = function("paceline_comm_device_allreduce_start", *one, *last)
+        self.broadcast_start = function("paceline_comm_device_broadcast_start", *one, number, *last)
+        self.reduce_start = function("paceline_comm_device_reduce_start", *one, number, *last)
+        self.reduce_scatter_start = function("paceline_comm_device_reduce_scatter_start", *two, *last)
+        self.allgather_start = function("paceline_comm_device_allgather_start", *two, *last)
+        self.alltoall_start = function("paceline_comm_device_alltoall_start", *two, *last)
         self.wait = function("paceline_comm_device_wait", pointer, size, pointer)
 
 
@@ -75,7 +81,7 @@ def stream_of(device: torch.device) -> int:
     """The stream that this thread computes in. Raises ValueError where it is being captured into a graph."""
     if torch.cuda.is_current_stream_capturing():
         raise ValueError(
-            "paceline.comm: the current stream is being captured: a graph cannot wait for other ranks; allreduce before or after it"
+            "paceline.comm: the current stream is being captured: a graph cannot wait for other ranks; make the call before or after it"
         )
     return torch.cuda.current_stream(device).cuda_stream
 
