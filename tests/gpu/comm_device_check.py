@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Allreduces of a communicator's own on a GPU, by CUDA IPC: four ranks on one GPU against the sums of processors, to the bit; in one host and as 2 x 2
+"""Collectives of a communicator's own on a GPU, by CUDA IPC: four ranks on one GPU against those of processors, to the bit; in one host and as 2 x 2
 hosts; beside a captured graph; with a rank that is killed; and their time beside that of NCCL. Ends with 1 if a check failed.
 
 On one device NCCL goes over sockets, so `ratio` (NCCL's time over ours) says nothing of GPUs with NVLink. `floor_ms` is what the bytes alone take at the
@@ -33,6 +33,22 @@ DEVICE = together.device
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 # What a rank reads and writes of its array's bytes: a copy in, the sum of a shard out of all ranks' slots, a copy out.
 TRAFFIC = 2 + (RANKS + 1) / RANKS + 2
+# Of the other collectives: the pieces of their outputs and inputs, and what all ranks of a host read and write, in pieces.
+PIECES = {
+    "allgather": (RANKS, 1),
+    "reduce_scatter": (1, RANKS),
+    "alltoall": (RANKS, RANKS),
+    "broadcast": (1, 1),
+    "reduce": (1, 1),
+}
+MOVED = {
+    "allgather": RANKS * (2 + 2 * RANKS),
+    "reduce_scatter": RANKS * (2 * RANKS + RANKS + 1),
+    "alltoall": RANKS * 4 * RANKS,
+    "broadcast": 2 * RANKS,
+    "reduce": 2 * RANKS + RANKS + 1 + 2,
+}
+ROOT = 1  # of broadcasts and reduces
 
 
 def communicator(hosts: int, rank: int) -> comm.Communicator:
@@ -67,6 +83,70 @@ def sums_in_a_host_have_the_processors_bits(rank: int) -> None:
 def sums_between_hosts_have_the_processors_bits(rank: int) -> None:
     with communicator(2, rank) as ours:
         sums_as_on_the_cpu(ours, rank, (1, 7, 4099, 3_000_017))
+
+
+def by_us(ours: comm.Communicator, name: str, output: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+    return getattr(ours, name)(output, ROOT if name in ("broadcast", "reduce") else given)
+
+
+def call(ours: comm.Communicator, name: str, output: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+    if name in ("broadcast", "reduce"):
+        output.copy_(given)
+    return by_us(ours, name, output, given)
+
+
+def wanted_of(ours: comm.Communicator, name: str, output: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+    if name == "reduce":  # has the bits of an allreduce
+        total = ours.allreduce(given.clone())
+        return total if ours.rank == ROOT else given
+    return call(ours, name, output, given)
+
+
+def moves_as_on_the_cpu(ours: comm.Communicator, rank: int, counts: tuple[int, ...]) -> None:
+    stream = torch.cuda.Stream(DEVICE)
+    with torch.cuda.stream(stream):
+        for name, (outputs, inputs) in PIECES.items():
+            for dtype in DTYPES:
+                for count in counts:
+                    generator = torch.Generator().manual_seed(rank)
+                    given = torch.randn(count * inputs, generator=generator) * 10
+                    # Of whole numbers halves have one sum, however often they are rounded.
+                    given = (given if dtype.itemsize > 2 else given.round()).to(dtype)
+                    wanted = wanted_of(ours, name, torch.zeros(count * outputs, dtype=dtype), given)
+                    late = torch.zeros(given.shape, dtype=dtype, device=DEVICE)
+                    output = torch.empty(count * outputs + 1, dtype=dtype, device=DEVICE)[1:]  # at no good address
+                    torch.cuda._sleep(5_000_000)  # the input comes late, and the output is in use until then
+                    late.copy_(given)
+                    output.fill_(99)
+                    found = call(ours, name, output, late).clone()  # read in the stream, without a wait of the host
+                    assert torch.equal(found.cpu(), wanted), (name, dtype, count)
+
+
+@together.check
+def other_collectives_in_a_host_have_the_processors_bits(rank: int) -> None:
+    with communicator(1, rank) as ours:
+        moves_as_on_the_cpu(ours, rank, (0, 1, 4099, 1_000_003))
+
+
+@together.check
+def other_collectives_between_hosts_have_the_processors_bits(rank: int) -> None:
+    with communicator(2, rank) as ours:
+        moves_as_on_the_cpu(ours, rank, (1, 4099, 500_003))
+
+
+@together.check
+def calls_follow_each_other_without_a_pause(rank: int) -> None:
+    """Through the same slots, each reading what the one before has written."""
+    with communicator(1, rank) as ours:
+        whole = torch.zeros(RANKS * 3_000_000, device=DEVICE)
+        piece = torch.zeros(3_000_000, device=DEVICE)
+        for number in range(10):
+            piece.fill_(float(number + rank))
+            ours.allgather(whole, piece)
+            ours.allreduce(whole)
+            ours.reduce_scatter(piece, whole)
+            ours.broadcast(piece, number % RANKS)
+            assert bool((piece == float((number + number % RANKS) * RANKS * RANKS)).all()), number
 
 
 @together.check
@@ -237,6 +317,42 @@ def times_beside_nccl(rank: int) -> None:
                     row |= {"ms": round(by_us, 3), "nccl_by_sockets_ms": round(by_nccl, 3)}
                     row |= {"ratio": round(by_nccl / by_us, 2)}
                     row |= {"floor_ms": round(RANKS * TRAFFIC * (mib << 20) / float(rate) * 1000, 3)}
+                    emit(row)
+
+
+def by_nccl(name: str, output: torch.Tensor, given: torch.Tensor) -> None:
+    if name == "allgather":
+        dist.all_gather_into_tensor(output, given)
+    elif name == "reduce_scatter":
+        dist.reduce_scatter_tensor(output, given)
+    elif name == "alltoall":
+        dist.all_to_all_single(output, given)
+    elif name == "broadcast":
+        dist.broadcast(output, ROOT)
+    else:
+        dist.reduce(output, ROOT)
+
+
+@together.check
+def times_of_other_collectives_beside_nccl(rank: int) -> None:
+    rate = torch.tensor(copy_rate() if rank == 0 else 0.0, device=DEVICE)
+    dist.all_reduce(rate)
+    sizes = {1: 15, 16: 5}  # MiB of a piece, and times of each
+    nccl = {}
+    arrays = {}
+    for name, (outputs, inputs) in PIECES.items():
+        for mib, times in sizes.items():
+            arrays[name, mib] = [torch.ones(pieces * mib << 18, device=DEVICE) for pieces in (outputs, inputs)]
+            nccl[name, mib] = milliseconds(functools.partial(by_nccl, name, *arrays[name, mib]), times)
+    for hosts in (1, 2):
+        with communicator(hosts, rank) as ours:
+            for (name, mib), data in arrays.items():
+                taken = milliseconds(functools.partial(by_us, ours, name, *data), sizes[mib])
+                row = {name: f"{RANKS} ranks on one GPU, as {hosts} hosts", "piece_mib": mib, "ms": round(taken, 3)}
+                row |= {"nccl_by_sockets_ms": round(nccl[name, mib], 3), "ratio": round(nccl[name, mib] / taken, 2)}
+                if hosts == 1:
+                    row["floor_ms"] = round(MOVED[name] * (mib << 20) / float(rate) * 1000, 3)
+                if rank == 0:
                     emit(row)
 
 
