@@ -170,6 +170,20 @@ CASE(comm_ranks_with_different_plans_do_not_start) {
   CHECK_EQ(world.finish(), 0);
 }
 
+CASE(comm_a_rank_that_is_refused_holds_up_nobody) {
+  World world;
+  for (uint32_t rank = 0; rank < 3; ++rank)
+    world.spawn([&, rank] {
+      const Member member = join(world.store(), {.hosts = {0, 0, 1}, .plan = rank == 1 ? "chunk=1" : ""}, rank);
+      const int expected = rank == 1 ? PACELINE_EINVAL : PACELINE_COMM_EPEER;
+      const std::string words = rank == 1 ? "plan: chunk=1: " : "rank 1 does not come: plan: chunk=1: ";
+      const bool good = member.code == expected && member.error.starts_with(words);
+      if (!good) std::cerr << "rank " << rank << " saw code " << member.code << ": " << member.error << "\n";
+      return good;
+    });
+  CHECK_EQ(world.finish(), 0);
+}
+
 CASE(comm_a_rank_that_never_comes_is_named) {
   World world;
   const auto begin = std::chrono::steady_clock::now();

@@ -99,10 +99,61 @@ def test_a_device_that_is_not_there_leaves_it_to_pytorch_on_all_ranks(train: Tra
         **ASKED,
     )
     assert run.code == 0, run.output
-    assert "gradients are communicated by PyTorch: another rank cannot" in run.output, run.output
-    assert (
-        "gradients are communicated by PyTorch: PACELINE_SOCKET_IFNAME: 'nosuch' names no network device" in run.output
+    said = "gradients are communicated by PyTorch: "
+    why = "PACELINE_SOCKET_IFNAME: 'nosuch' names no network device"
+    assert f"{said}rank 1 cannot: {why}" in run.output and f"{said}{why}" in run.output, run.output
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ("chunk=1048576", ["PLAN is 'chunk=1048576' here and another", "PLAN is '' here and another"]),
+        ("algorithm=tree", ["rank 1 was given '2 ranks, algorithm=auto", "rank 0 was given '2 ranks, algorithm=tree"]),
+        ("chunk=1", ["paceline.comm: plan: chunk=1: use bytes", "rank 0 does not come: plan: chunk=1: use bytes"]),
+    ],
+)
+def test_a_plan_that_is_another_on_one_rank_leaves_it_to_pytorch_on_all(
+    train: Train, plan: str, said: list[str]
+) -> None:
+    run = train(
+        BEGIN
+        + """
+        if rank == 0:
+            os.environ["PACELINE_COMMUNICATION_PLAN"] = os.environ["PLAN"]
+        begun = time.monotonic()
+        fit()
+        assert time.monotonic() - begun < 50, "somebody has waited for an agreement"
+"""
+        + END,
+        ranks=2,
+        PLAN=plan,
+        **ASKED,
     )
+    assert run.code == 0, run.output
+    assert run.output.count("gradients are communicated by PyTorch: ") == 2, run.output
+    assert all(one in run.output for one in said), run.output
+
+
+def test_a_rank_that_was_not_asked_is_named(train: Train) -> None:
+    run = train(
+        """
+        from datetime import timedelta
+        from paceline import _switch
+        _switch.AGREEMENT_TIMEOUT = timedelta(seconds=3)
+        if os.environ["RANK"] == "1":
+            from paceline.comm import _patch
+            _patch.uninstall()
+        """
+        + BEGIN
+        + """
+        fit()
+        """
+        + END,
+        ranks=3,
+        **ASKED,
+    )
+    assert run.code == 0, run.output
+    assert run.output.count("TimeoutError: rank 1 has not come within 3 s: give all ranks the same PACELINE_") == 2
 
 
 def test_an_unmodified_program_trains_over_it(train: Train) -> None:
@@ -227,9 +278,10 @@ def test_one_rank_that_cannot_leaves_it_to_pytorch_on_all(train: Train) -> None:
         **ASKED,
     )
     assert run.code == 0, run.output
-    assert run.output.count("DistributedDataParallel of Sequential: by PyTorch (another rank cannot)") == 4, run.output
+    why = "rank 1 cannot: OSError: /nowhere.so"
+    assert run.output.count(f"DistributedDataParallel of Sequential: by PyTorch ({why}") == 4, run.output
     # Each rank says it once.
-    assert run.output.count("paceline: gradients are communicated by PyTorch: another rank cannot\n") == 2, run.output
+    assert run.output.count(f"paceline: gradients are communicated by PyTorch: {why}") == 2, run.output
     assert run.output.count("paceline: gradients are communicated by PyTorch: OSError: /nowhere.so") == 1, run.output
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -31,15 +32,43 @@ def why_off(variable: str, what: str, reordered: str = "") -> str:
     return ""
 
 
-def agree(store: Any, name: str, ranks: int, able: bool) -> bool:
-    """Whether all ranks are able. The last one to arrive writes what all then read."""
-    if not able:
+def agree(store: Any, name: str, rank: int, ranks: int, why: str) -> str:
+    """Empty where all ranks are able; else why not, with the number of a rank that is not. `why`: the same of this rank. Raises TimeoutError,
+    which names them, where others do not come."""
+    refuse(store, name, f"rank {rank} cannot: {why}" if why else "")
+    if arrive(store, name, rank) == ranks:
+        told = store.get(f"{name}/why") if store.add(f"{name}/unable", 0) else b"yes"
+        store.set(f"{name}/verdict", bytes(told).decode())
+    try:
+        verdict = await_verdict(store, name, ranks)
+    except Exception:
+        refuse(store, name, f"rank {rank} has come too early")
+        raise
+    return "" if verdict == "yes" else why or verdict
+
+
+def refuse(store: Any, name: str, why: str) -> None:
+    """Whoever comes later learns of it; nothing where `why` is empty."""
+    if why:
+        store.set(f"{name}/why", why)
         store.add(f"{name}/unable", 1)
-    if store.add(f"{name}/arrived", 1) == ranks:
-        store.set(f"{name}/verdict", "no" if store.add(f"{name}/unable", 0) else "yes")
+
+
+def arrive(store: Any, name: str, rank: int) -> int:
+    """How many have, this one included."""
+    store.add(f"{name}/arrived/{rank}", 1)
+    return int(store.add(f"{name}/arrived", 1))
+
+
+def await_verdict(store: Any, name: str, ranks: int) -> str:
+    began = time.monotonic()
     try:
         store.wait([f"{name}/verdict"], AGREEMENT_TIMEOUT)
-    except Exception:
-        store.add(f"{name}/unable", 1)  # whoever comes later learns of it
-        raise
-    return bytes(store.get(f"{name}/verdict")) == b"yes"
+    except RuntimeError:  # the stores have no exception of their own for a time that is over
+        if time.monotonic() - began < AGREEMENT_TIMEOUT / timedelta(seconds=1):
+            raise
+        absent = [str(rank) for rank in range(ranks) if store.add(f"{name}/arrived/{rank}", 0) == 0]
+        raise TimeoutError(
+            f"rank {', '.join(absent)} has not come within {AGREEMENT_TIMEOUT.seconds} s: give all ranks the same PACELINE_ variables"
+        ) from None
+    return bytes(store.get(f"{name}/verdict")).decode()

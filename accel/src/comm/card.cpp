@@ -50,7 +50,7 @@ std::string own_host() {
 
 std::string print(const Card& card) {
   std::ostringstream text;
-  text << kVersion << "\nhost=" << card.host;
+  text << kVersion << "\nrefusal=" << card.refusal << "\nhost=" << card.host;
   const char* between = "\naddress=";
   for (const Endpoint& one : card.endpoints) text << std::exchange(between, ",") << one.address;
   between = "\nport=";
@@ -100,7 +100,8 @@ bool parse(const std::string& text, Card& card) {
   card.agreed = values["agreed"];
   card.rails = static_cast<std::uint32_t>(std::strtoul(values["rails"].c_str(), nullptr, 10));
   card.no_rdma = values["no_rdma"];
-  return !card.endpoints.empty() && card.nonce.size() == 32;
+  card.refusal = values["refusal"];
+  return !card.refusal.empty() || (!card.endpoints.empty() && card.nonce.size() == 32);
 }
 
 }  // namespace
@@ -166,6 +167,12 @@ void pair_endpoints(std::vector<Card>& cards) {
   for (Card& card : cards) card.endpoints.resize(least);
 }
 
+void refuse(const Store& store, std::uint32_t rank, const std::string& why) {
+  Card card;
+  card.refusal = why;
+  static_cast<void>(tell(store, std::to_string(rank), print(card)));
+}
+
 std::expected<std::vector<Card>, Error> exchange(const Store& store, std::uint32_t rank, std::uint32_t ranks,
                                                  const Card& card, Clock::time_point deadline) {
   if (auto told = tell(store, std::to_string(rank), print(card)); !told) return std::unexpected(told.error());
@@ -177,6 +184,9 @@ std::expected<std::vector<Card>, Error> exchange(const Store& store, std::uint32
     if (!parse(*read, cards[other]))
       return std::unexpected(
           Error{PACELINE_COMM_EPEER, static_cast<int>(other), who + " has another version of this library"});
+    if (!cards[other].refusal.empty())
+      return std::unexpected(
+          Error{PACELINE_COMM_EPEER, static_cast<int>(other), who + " does not come: " + cards[other].refusal});
     if (cards[other].agreed != card.agreed)
       return std::unexpected(Error{PACELINE_COMM_EPEER, static_cast<int>(other),
                                    who + " was given '" + cards[other].agreed + "' where rank " + std::to_string(rank) +

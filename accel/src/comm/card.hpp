@@ -39,6 +39,7 @@ struct Card {
   std::string agreed;       // what must be the same on all ranks
   std::uint32_t rails = 0;  // active RDMA ports
   std::string no_rdma;      // why there are none
+  std::string refusal;      // why this rank does not come; nothing else counts then
 };
 
 struct Doors {
@@ -61,6 +62,8 @@ void pair_endpoints(std::vector<Card>& cards);
 std::expected<void, Error> tell(const Store& store, const std::string& key, const std::string& text);
 std::expected<std::string, Error> read_key(const Store& store, const std::string& key, std::uint32_t rank,
                                            Clock::time_point deadline);
+// For a rank that does not come: the others would wait for its card. What the store says to that is no matter any more.
+void refuse(const Store& store, std::uint32_t rank, const std::string& why);
 // Tells this rank's card and reads those of all.
 std::expected<std::vector<Card>, Error> exchange(const Store& store, std::uint32_t rank, std::uint32_t ranks,
                                                  const Card& card, Clock::time_point deadline);

@@ -48,6 +48,17 @@ std::expected<Place, Error> settle(const Store& store, std::uint32_t rank, Plan&
   return place;
 }
 
+std::expected<Plan, Error> planned(const Options& options) {
+  auto plan = parse_plan(options.plan, options.ranks);
+  if (!plan) return std::unexpected(Error{PACELINE_EINVAL, -1, plan.error()});
+  if (plan->flows != 0 && options.flows != 0 && plan->flows != options.flows)
+    return std::unexpected(Error{PACELINE_EINVAL, -1,
+                                 "flows: " + std::to_string(options.flows) + " where the plan says flows=" +
+                                     std::to_string(plan->flows) + ": give one of them"});
+  if (plan->flows == 0) plan->flows = options.flows;
+  return std::move(*plan);
+}
+
 // As many over each: the slowest has its share of a stripe like the others.
 std::uint32_t flows_over(std::size_t endpoints) {
   constexpr std::size_t kLeast = 4;  // what a network gives one connection is often less than what it has
@@ -88,21 +99,21 @@ Communicator::~Communicator() {
 std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(const Options& options,
                                                                          const paceline_comm_store& store) {
   const auto deadline = Clock::now() + options.timeout;
-  auto plan = parse_plan(options.plan, options.ranks);
-  if (!plan) return std::unexpected(Error{PACELINE_EINVAL, -1, plan.error()});
-  if (plan->flows != 0 && options.flows != 0 && plan->flows != options.flows)
-    return std::unexpected(Error{PACELINE_EINVAL, -1,
-                                 "flows: " + std::to_string(options.flows) + " where the plan says flows=" +
-                                     std::to_string(plan->flows) + ": give one of them"});
-  if (plan->flows == 0) plan->flows = options.flows;
-  Card card{.host = options.host, .endpoints = {}, .nonce = {}, .door = {}, .agreed = {}, .no_rdma = {}};
+  const Store named{store, options.name};
+  const auto refuse = [&](Error why) {
+    comm::refuse(named, options.rank, why.text);
+    return std::unexpected(std::move(why));
+  };
+  auto plan = planned(options);
+  if (!plan) return refuse(plan.error());
+  Card card;
+  card.host = options.host;
   card.agreed = std::to_string(options.ranks) + " ranks, " + print_plan(*plan) +
                 " silence_ms=" + std::to_string(options.silence.count());
   auto rdma = open_for_card(plan->transport, card);
   auto doors = open_doors(card, options.address);
-  if (!doors) return std::unexpected(doors.error());
+  if (!doors) return refuse(doors.error());
   const bool pinned = plan->algorithm != Algorithm::kAuto;
-  const Store named{store, options.name};
   auto cards = comm::exchange(named, options.rank, options.ranks, card, deadline);
   if (!cards) return std::unexpected(cards.error());
   if (auto possible = check_transport(plan->transport, *cards); !possible) return std::unexpected(possible.error());

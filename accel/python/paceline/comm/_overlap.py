@@ -59,8 +59,8 @@ class Stepwise:
         kind = type(optimizer)
         if kind not in [getattr(torch.optim, name, None) for name in SEPARATE]:
             raise ValueError(
-                f"paceline.comm.Gradients: overlap is a {kind.__qualname__}: its step may need all gradients at once; use one of "
-                f"torch.optim's {', '.join(SEPARATE)}, or no overlap"
+                f"paceline.comm.Gradients: overlap is a {kind.__qualname__} of {kind.__module__.partition('._')[0]}: its step may need all "
+                f"gradients at once; use one of torch.optim's {', '.join(SEPARATE)} (paceline.accelerate has Adam, AdamW and SGD run fused), or no overlap"
             )
         self._optimizer = optimizer
         self._gradients = gradients

@@ -192,8 +192,8 @@ def _attach(model: Any, hook: Callable[..., None] | None) -> None:
         why = why or "a subclass that registers hooks in its own way"
     members = Members(model.process_group)
     name = members.next_name("ddp")
-    if not agree(members.store, f"{name}/able", members.ranks, not why):
-        _leave(model, why or "another rank cannot")
+    if refused := agree(members.store, f"{name}/able", members.rank, members.ranks, why):
+        _leave(model, refused)
         return
     assert hook is not None
     communicator = None
@@ -201,6 +201,11 @@ def _attach(model: Any, hook: Callable[..., None] | None) -> None:
     how = _compression
     try:
         communicator = Communicator(model.process_group, name=name, timeout=timeout_of(model), plan=plan)
+        # Plans that mean the same are connected; only one that says nothing is measured, by all.
+        if not all_say(communicator, plan):
+            raise ValueError(
+                f"PACELINE_COMMUNICATION_PLAN is {plan!r} here and another on some rank: say the same on all"
+            )
         if not all_say(communicator, str(how)):
             how = None
             say("gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is another on some rank")
@@ -208,11 +213,12 @@ def _attach(model: Any, hook: Callable[..., None] | None) -> None:
             tune(communicator)
     except Exception as error:
         communicator = None
-        why = str(error)
+        why = str(error) or type(error).__name__
     # Who is connected learns whether all are.
-    if not agree(members.store, f"{name}/connected", members.ranks, communicator is not None):
-        _leave(model, why or "another rank could not connect")
+    if refused := agree(members.store, f"{name}/connected", members.rank, members.ranks, why):
+        _leave(model, refused)
         return
+    assert communicator is not None
     _attached[model] = register(model, communicator, how, functools.partial(hook, model))
 
 
@@ -224,8 +230,8 @@ def _attach_by_hosts(model: Any, hook: Callable[..., None] | None) -> None:
     if hook is None:
         why = why or "a subclass that registers hooks in its own way"
     # Who comes too late for the others learns of it here, and waits for nobody.
-    if not agree(members.store, f"{name}/able", members.ranks, not why):
-        _leave(model, why or "another rank cannot")
+    if refused := agree(members.store, f"{name}/able", members.rank, members.ranks, why):
+        _leave(model, refused)
         return
     how = _compression
     card = Card(own_host(), _hierarchy.told(how, device_of(model)), _by_hosts or how is not None)
@@ -252,9 +258,9 @@ def _attach_by_hosts(model: Any, hook: Callable[..., None] | None) -> None:
             else:
                 hierarchy.prove(how is not None)
         except Exception as error:
-            why = str(error)
-        if not agree(members.store, f"{name}/{step}", members.ranks, not why):
-            _leave(model, why or "another rank could not use the hosts' groups")
+            why = str(error) or type(error).__name__
+        if refused := agree(members.store, f"{name}/{step}", members.rank, members.ranks, why):
+            _leave(model, refused)
             return
     assert hierarchy is not None
     _attached[model] = register(model, hierarchy, how, functools.partial(hook, model))

@@ -8,15 +8,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from datetime import timedelta
 from typing import Any, Callable
 
 import torch
 
 from paceline._inject import say
+from paceline._switch import arrive, await_verdict
 from paceline.optim import _device, _native
-
-AGREEMENT_TIMEOUT = timedelta(seconds=60)
 
 
 class Agreement:
@@ -76,16 +74,15 @@ def _agree(module: Any) -> None:
         say(f"PyTorch's optimizers are left as they are on all ranks: {why}")
     if _why_not_on_gpus(module):
         store.add(f"{name}/unable_on_gpus", 1)
-    if store.add(f"{name}/arrived", 1) == ranks:
+    if arrive(store, name, module.get_rank()) == ranks:
         able = "cpu" if store.add(f"{name}/unable_on_gpus", 0) else "yes"
         store.set(f"{name}/verdict", "no" if store.add(f"{name}/unable", 0) else able)
     try:
-        store.wait([f"{name}/verdict"], AGREEMENT_TIMEOUT)
+        verdict = await_verdict(store, name, ranks)
     except Exception:
         store.add(f"{name}/unable", 1)  # whoever comes later learns of it
         raise
-    verdict = bytes(store.get(f"{name}/verdict"))
-    Agreement.verdict, Agreement.devices = verdict != b"no", verdict == b"yes"
+    Agreement.verdict, Agreement.devices = verdict != "no", verdict == "yes"
 
 
 def _why_not_on_gpus(module: Any) -> str:
