@@ -170,6 +170,14 @@ def forget(params, optimizer):
 def begin_anew(params, optimizer):
     optimizer.state[params[0]] = {}
 
+def keep_beside(params, optimizer):  # what is no dict is the program's own, and may change as it likes
+    optimizer.state["seen"] = [number]
+
+def exchange_what_lives(params, optimizer):
+    old.append(optimizer.state[params[0]]["exp_avg"])
+    optimizer.state[params[0]]["exp_avg"] = old[-1].clone().mul_(2)
+
+old = []
 both(0)
 both(1)
 assert len(plans) == 1
@@ -180,12 +188,79 @@ for number, change in enumerate([transposed, lazily_negative], start=10):
     both(number, change)
     assert len(plans) == 1, change  # it is copied into its place
 changes = [write, replace_state, replace_in_the_same_place, reload, move, move_state, other_dtype]
-changes += [other_parameter, clear, forget, begin_anew]
+changes += [other_parameter, clear, forget, begin_anew, keep_beside, exchange_what_lives]
 for number, change in enumerate(changes, start=3):
     both(number, change)
     assert len(plans) == number - 1, change
-both(20)
+for number in (20, 21):
+    both(number, lambda params, optimizer: optimizer.state["seen"].append(number))
 assert len(plans) == 1 + len(changes)
+print("reached the end")
+""")
+
+
+def test_what_groups_ask_is_read_as_it_is_now(on_fake: Train) -> None:
+    on_fake("""
+ours, theirs = leaves(), leaves()
+one, other = (optim.AdamW([{"params": p[:2]}, {"params": p[2:], "betas": [0.9, 0.99]}]) for p in (ours, theirs))
+
+def flat(optimizer):
+    params = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return type("Whole", (), {"param_groups": [{"params": params}], "state": optimizer.state, "_plan": optimizer._plan})
+
+def ask(**values):
+    def change(first, second):
+        second.update(values)
+    return change
+
+def betas_in_place(first, second):
+    second["betas"][0] = 0.5
+
+def other_object_at_the_same_place(first, second):
+    for value in (0.3, 0.7):
+        first["weight_decay"] = value * float(len(second))
+
+here = torch.tensor(0.125)
+changes = [None, ask(lr=0.5), ask(weight_decay=0.25), betas_in_place, ask(betas=(0.8, 0.9)), ask(lr=here), lambda *_: here.fill_(0.25), ask(lr=0.75),
+           ask(lr=here), ask(lr=0.5, maximize=True), other_object_at_the_same_place, ask(eps=1.0), None]
+for number, change in enumerate(changes):
+    for params, optimizer in ((ours, one), (theirs, other)):
+        on_gpu(optimizer is one)
+        give(params, number)
+        if change and not (change is changes[6] and optimizer is other):
+            change(*optimizer.param_groups)
+        optimizer.step()
+    compare(flat(one), flat(other))
+    if number == 0:
+        plan = one._plan
+assert one._plan is plan
+print("reached the end")
+""")
+
+
+def test_many_are_asked_at_once_as_each_is_by_itself(on_fake: Train) -> None:
+    on_fake("""
+from paceline.optim import _bulk
+
+if sys.implementation.name == "cpython":
+    assert _bulk.identities is _bulk._read_from_tuple
+assert (_bulk._exchange() is not None) == hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+for objects in ((), (None, 1.5, "x"), tuple(leaves())):
+    assert _bulk.identities(objects) == _bulk._asked_each(objects) == b"".join(id(one).to_bytes(8, sys.byteorder) for one in objects)
+tensors = leaves(torch.bfloat16) + [one[1:] for one in leaves() if one.dim() == 1]
+for exchange in (_bulk._exchange, lambda: None):
+    _bulk._exchange = exchange
+    places = _bulk.Places(len(tensors))
+    for _ in range(2):
+        places.read(tensors)
+        assert places.now.tolist() == [one.data_ptr() for one in tensors] and 0 in places.now
+        tensors[0].data = tensors[0].data.clone()
+    try:
+        _bulk.Places(1).read([torch.ones(3).to_sparse()])
+    except RuntimeError:
+        pass
+    else:
+        raise AssertionError("a tensor without memory of its own has a place")
 print("reached the end")
 """)
 

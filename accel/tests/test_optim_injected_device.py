@@ -300,7 +300,7 @@ for broken, message in (("mark", "no room"), ("launch", "some tensors were updat
         else:
             optimizer.step()
     # What fails before a launch is torch's still.
-    optimizer._paceline_plan._pack = fail
+    optimizer._paceline_plan._settings.read = fail
     before = params[0].detach().clone()
     optimizer.step()
     assert not torch.equal(before, params[0]) and "RuntimeError: no room" in told(optimizer), told(optimizer)

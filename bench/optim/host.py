@@ -59,6 +59,9 @@ def main() -> None:
     parser.add_argument("--driver", required=True, help="the tests' libcuda.so.1")
     parser.add_argument("--rounds", type=int, default=400)
     parser.add_argument("--warm-up", type=int, default=20)
+    parser.add_argument(
+        "--warm", action="store_true", help="each by itself, so that it finds the caches as it left them"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     random.seed(1)
@@ -76,11 +79,12 @@ def main() -> None:
             "torch foreach": Contender(lambda parameters: adamw(parameters, foreach=True)),
         }
         names = list(contenders)
-        for _ in range(options.rounds + options.warm_up):
-            random.shuffle(names)  # each finds the caches as another one left them
-            for name in names:
-                contenders[name].step()
-            fake.fake_cuda_forget()
+        for turn in [[name] for name in names] if options.warm else [names]:
+            for _ in range(options.rounds + options.warm_up):
+                random.shuffle(turn)  # each finds the caches as another one left them
+                for name in turn:
+                    contenders[name].step()
+                fake.fake_cuda_forget()
     medians = {name: one.median_us(options.warm_up) for name, one in contenders.items()}
     for name, median in medians.items():
         print(f"  {name:16} {median:8.0f} us of the host for {TENSORS} tensors")
@@ -91,6 +95,7 @@ def main() -> None:
                 "ratio": round(medians["torch fused"] / medians["ours"], 3),
                 "host_us": {name: round(median, 1) for name, median in medians.items()},
                 "tensors": TENSORS,
+                "caches": "warm" if options.warm else "as other steps leave them",
                 "pytorch": torch.__version__,
                 "load": round(os.getloadavg()[0], 2),
             }

@@ -52,6 +52,14 @@ PACELINE_EXPORT int paceline_optim_device_table(const struct paceline_optim_grou
                                                 const struct paceline_optim_tensor* tensors, uint64_t tensor_count,
                                                 void* image, uint64_t* image_bytes, uint64_t* table_bytes);
 
+/*
+ * Where tensors of a framework begin in memory, many in one call: places[i] of objects[i], a Python object. `exchange` is the table of functions that
+ * the framework's tensors have as __dlpack_c_exchange_api__ (DLPack 1.3, DLPackExchangeAPI); nothing waits. The caller holds Python's lock, and the
+ * objects. PACELINE_EINVAL: a table of another version, or without a function for this. PACELINE_ESYSTEM: the framework has refused an
+ * object, and an exception of Python's says why; places before it are set.
+ */
+PACELINE_EXPORT int paceline_optim_places(const void* exchange, void* const* objects, uint64_t count, uint64_t* places);
+
 #define PACELINE_OPTIM_SKIP_NOT_FINITE 1u /* a step with a gradient that is not finite changes nothing */
 
 struct paceline_optim_device_call {

@@ -5,11 +5,9 @@ nothing waits, and nothing is copied between host and device."""
 
 from __future__ import annotations
 
-import array
 import ctypes
 import functools
 import operator
-import struct
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -17,16 +15,17 @@ import torch
 
 from paceline import _library
 from paceline.optim import _native, _report, _sharded
+from paceline.optim._bulk import Places, identities
 from paceline.optim._native import Group, Table, Tensor
-from paceline.optim._unchanged import Gradients, Values, places
+from paceline.optim._settings import AddGroup, Settings
+from paceline.optim._unchanged import Gradients, Values
 
 KIND = "cuda"  # the type of devices that this module serves
 SKIP_NOT_FINITE = 1
 _REFUSED, _PARTIAL = -8, -9
 
-# Of an optimizer, which its plan does not hold: they would keep each other alive.
-AddGroup = Callable[[Any, Table, dict[str, Any]], None]
 _grad_of = operator.attrgetter("grad")
+_version_of = operator.attrgetter("_version")
 
 
 class Call(ctypes.Structure):
@@ -142,24 +141,25 @@ class Plan(Table):
         self.device = device
         self.index = index_of(device)
         self.norm: Tensor | None = None  # of the last step with max_grad_norm: on the device
-        self._add_group_of = add_group
+        self.all_given = (
+            False  # each of the gradients asked for last was there, and like the one that the table was made for
+        )
+        self._settings = Settings(device, add_group)
 
     def begin(self, optimizer: Any, group: dict[str, Any]) -> None:
         """The group of all rows added from now on. All of an optimizer's, so that a group's number is its place."""
-        self._add_group_of(optimizer, self, {**group, "lr": 0.0} if self._is_here(group["lr"]) else group)
-
-    def _is_here(self, rate: Any) -> bool:
-        return isinstance(rate, Tensor) and rate.device == self.device
+        self._settings.add(optimizer, self, group)
 
     def seal(self, optimizer: Any) -> None:
         self._values = Values(optimizer.state)
         self._parameters = _ids(optimizer)
         self.sharded = any(map(_sharded.is_one, self.written))
         parts = self._parts(self.written)
-        self._places = places(parts)
+        self._places, self._places_now = Places(len(parts)), Places(len(parts))
+        self._places.read(parts)
         # Of 16-bit parameters: what the program writes into one counts, and its master is made anew.
         self._halves = [parameter for parameter in self.written if parameter.dtype in _native.HALVES]
-        self._versions = [parameter._version for parameter in self._halves]
+        self._versions = [*map(_version_of, self._halves)]
         self._others = self._without_gradient(optimizer)
         self._gradients = Gradients(self._keep[::2], parts)
         self._keep = []
@@ -184,16 +184,19 @@ class Plan(Table):
         self._table[begin : begin + image_bytes.value].copy_(self._image, non_blocking=True)
         self._stream = stream_of(self.device)
         self._norm_out = torch.zeros((), dtype=torch.float64, device=self.device)
-        self._pointers = array.array("Q", bytes(8 * len(self)))
-        self._pack = struct.Struct(f"{len(self)}Q").pack_into
+        self._pointers = Places(len(self))
         self.call = Call(size=ctypes.sizeof(Call), device=self.index, group_count=len(groups))
         self.call.tensors, self.call.tensor_count = rows, len(self)
         self.call.table, self.call.table_bytes = self._table.data_ptr() + begin, table_bytes.value
-        self.call.grads = self._pointers.buffer_info()[0]
+        self.call.grads = self._pointers.address
+        self._asked: tuple[float | None, tuple[int, ...]] | None = None
 
     def _parts(self, tensors: list[Any]) -> list[Any]:
         """What is here of each, None staying None."""
-        return [*map(_sharded.local, tensors)] if self.sharded else tensors
+        if not self.sharded:
+            return tensors
+        with torch.no_grad():
+            return [*map(_sharded.local, tensors)]
 
     def _without_gradient(self, optimizer: Any) -> list[Tensor]:
         """Parameters that are not in the table, since they had no gradient when it was made."""
@@ -205,10 +208,14 @@ class Plan(Table):
         return (
             self._parameters == _ids(optimizer)
             and self._values.same(optimizer.state)
-            and self._places == places(self._parts(self.written))
-            and self._versions == [parameter._version for parameter in self._halves]
+            and self._lie_where_they_did()
+            and self._versions == [*map(_version_of, self._halves)]
             and all(parameter.grad is None for parameter in self._others)
         )
+
+    def _lie_where_they_did(self) -> bool:
+        self._places_now.read(self._parts(self.written))
+        return self._places_now.now == self._places.now
 
     def gradients(self) -> list[Tensor | None] | None:
         """One for each row; None where one of them is no longer what the table was made for."""
@@ -218,64 +225,52 @@ class Plan(Table):
         ):
             return None
         grads = self._parts(whole)
-        return grads if self._gradients.same(grads) else self._gradients.laid_out(grads, self._parts(self.written))
+        self.all_given = self._gradients.same(grads)
+        return grads if self.all_given else self._gradients.laid_out(grads, self._parts(self.written))
 
     def step_with(self, optimizer: Any, grads: list[Tensor | None], asked: Asked) -> None:
         self.done = False
         call = self.call
-        given = [grad for grad in grads if grad is not None]
-        if len(given) == len(grads):
-            self._pack(self._pointers, 0, *map(Tensor.data_ptr, given))
+        if self.all_given:
+            stepping = self.written
+            self._pointers.read(grads)
         else:
-            self._pack(self._pointers, 0, *[0 if grad is None else grad.data_ptr() for grad in grads])
+            stepping = [parameter for parameter, grad in zip(self.written, grads) if grad is not None]
+            self._pointers.set([0 if grad is None else grad.data_ptr() for grad in grads])
         for index in self._empty:
-            self._pointers[index] = 0 if grads[index] is None else 1
-        groups, rates = self._settings(optimizer)
-        call.groups = ctypes.addressof(groups)
-        call.group_lr = None if rates is None else rates.buffer_info()[0]
-        call.stream = stream_of(self.device)
-        if call.stream != self._stream and self.device.type == "cuda":
+            self._pointers.now[index] = 0 if grads[index] is None else 1
+        stream = stream_of(self.device)
+        if stream != self._stream and self.device.type == "cuda":
             # Should the table be freed, then not before this stream's steps are done.
             self._table.record_stream(torch.cuda.current_stream(self.device))
             self._norm_out.record_stream(torch.cuda.current_stream(self.device))
-        kept = [self._scalar(asked.grad_scale), self._scalar(asked.found_inf)]
-        call.grad_scale, call.found_inf = (None if one is None else one.data_ptr() for one in kept)
-        out = asked.found_inf_out
-        call.flags, call.found_inf_out = (0, None) if out is None else (SKIP_NOT_FINITE, out.data_ptr())
+        scale, found_inf = self._scalar(asked.grad_scale), self._scalar(asked.found_inf)
         limit = asked.max_grad_norm
-        call.max_grad_norm = limit or 0.0
-        call.norm_out = None if limit is None else self._norm_out.data_ptr()
+        pointers = (*self._settings.read(optimizer), stream, *map(_place_of, (scale, found_inf, asked.found_inf_out)))
+        if (limit, pointers) != self._asked:  # else it stands in the call
+            self._asked = limit, pointers
+            call.groups, call.group_lr, call.stream, call.grad_scale, call.found_inf, call.found_inf_out = pointers
+            call.flags = SKIP_NOT_FINITE if call.found_inf_out else 0
+            call.max_grad_norm = limit or 0.0
+            call.norm_out = None if limit is None else self._norm_out.data_ptr()
         status = functions().step(ctypes.byref(call))
         self.done = status in (0, _PARTIAL)
         _check(status)
         self.norm = None if limit is None else self._norm_out
-        if len(given) == len(grads):
-            _native.mark_written(self.written)
-        else:
-            _native.mark_written([parameter for parameter, grad in zip(self.written, grads) if grad is not None])
-        self._versions = [parameter._version for parameter in self._halves]
+        _native.mark_written(stepping)
+        self._versions = [*map(_version_of, self._halves)]
 
     def _scalar(self, value: Tensor | None) -> Tensor | None:
         return None if value is None else value.to(device=self.device, dtype=torch.float32)
 
-    def _settings(self, optimizer: Any) -> tuple[Any, array.array[int] | None]:
-        """Groups as they are now; and where their learning rates are on the device, if one is."""
-        table = Table()
-        rates = array.array("Q")
-        self._rates = []
-        for group in optimizer.param_groups:
-            on_device = self._is_here(group["lr"])
-            if on_device:
-                self._rates.append(group["lr"].to(torch.float32))
-                group = {**group, "lr": 0.0}
-            rates.append(self._rates[-1].data_ptr() if on_device else 0)
-            self._add_group_of(optimizer, table, group)
-        return (Group * len(table._groups))(*table._groups), rates if self._rates else None
+
+def _place_of(scalar: Tensor | None) -> int:
+    return 0 if scalar is None else scalar.data_ptr()
 
 
-def _ids(optimizer: Any) -> list[list[int]]:
+def _ids(optimizer: Any) -> list[bytes]:
     """Of each group's parameters. A plan keeps all of its own alive, so that none of these is another's later."""
-    return [[*map(id, group["params"])] for group in optimizer.param_groups]
+    return [identities(tuple(group["params"])) for group in optimizer.param_groups]
 
 
 def _check(status: int) -> None:
@@ -332,24 +327,34 @@ def _over_ranks(asked: Asked, grads: list[Any]) -> tuple[Asked, Tensor | None]:
     return Asked(None, divisor / (asked.max_grad_norm / (norm + 1e-6)).clamp(max=1.0), found_inf), norm
 
 
+def _asked_of(optimizer: Any) -> Asked:
+    scale, found_inf = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
+    if scale is not None or found_inf is not None:
+        scale, found_inf = _sharded.whole(scale), _sharded.whole(found_inf)
+    return Asked(optimizer.max_grad_norm, scale, found_inf, optimizer.found_inf_out)
+
+
 def step(optimizer: Any) -> bool:
-    """Whether the step was made here: all parameters with a gradient are on one GPU, and the library's to update."""
-    first = next((p for group in optimizer.param_groups for p in group["params"] if p.grad is not None), None)
-    if first is None or first.device.type != KIND:
-        return False
+    """Whether the step was made here: all parameters with a gradient are on one GPU, and the library's to update. Where every tensor is what it was in
+    the last step, with as few calls as that can be known by."""
     plan = optimizer._plan
     grads = plan.gradients() if plan is not None and plan.fits(optimizer) else None
     if grads is None:
-        plan = optimizer._plan = _make(optimizer, first.device)
+        first = next((p for group in optimizer.param_groups for p in group["params"] if p.grad is not None), None)
+        if first is None or first.device.type != KIND:
+            return False
+        with torch.no_grad():
+            plan = optimizer._plan = _make(optimizer, first.device)
         if plan is None:
             return False
         grads = plan.gradients()
         assert grads is not None
-    told = (getattr(optimizer, name, None) for name in ("grad_scale", "found_inf"))
-    asked = Asked(optimizer.max_grad_norm, *map(_sharded.whole, told), optimizer.found_inf_out)
-    norm = None
+    elif not plan.all_given and not any(grad is not None for grad in grads):
+        return False
+    asked, norm = _asked_of(optimizer), None
     if plan.sharded:
-        asked, norm = _over_ranks(asked, [p.grad for p in plan.written if p.grad is not None])
+        with torch.no_grad():
+            asked, norm = _over_ranks(asked, [p.grad for p in plan.written if p.grad is not None])
     plan.step_with(optimizer, grads, asked)
     if optimizer.max_grad_norm is not None:
         optimizer.grad_norm = plan.norm if norm is None else norm

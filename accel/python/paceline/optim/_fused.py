@@ -57,8 +57,9 @@ class Fused:
             with torch.enable_grad():
                 loss = closure()
         began = time.perf_counter()
-        with torch.no_grad():
-            self._update()
+        if not _device.step(self):
+            with torch.no_grad():
+                self._update()
         _report.outcome_of(self).stepped(time.perf_counter() - began)
         return loss
 
@@ -108,8 +109,6 @@ class Fused:
         return _native.why_not(parameter, grad, device_type)
 
     def _update(self) -> None:
-        if _device.step(self):
-            return
         if self.found_inf_out is not None and any(
             p.grad is not None for group in self.param_groups for p in group["params"]
         ):

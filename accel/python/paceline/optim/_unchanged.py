@@ -5,23 +5,21 @@ step costs its host, so each question is asked of all tensors in one call. In do
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import operator
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
 from paceline.optim import _native, _sharded
+from paceline.optim._bulk import identities
 
 Tensor = torch.Tensor
 
 _dtype_of = operator.attrgetter("dtype")
-
-
-def places(tensors: Iterable[Any]) -> list[int]:
-    return [*map(Tensor.data_ptr, tensors)]
 
 
 @functools.cache
@@ -53,7 +51,11 @@ class Values:
         # What has an id or an address may have taken it from one that died; and a tensor's memory may be exchanged under it: then the
         # memory that it had is freed, unless it is a part of another tensor's.
         whole = _storages_are_kept() and not any(_sharded.is_one(one) or one._is_view() for one in tensors)
-        self._tell = id if whole else _place_or_id
+        self._now = _identities_of
+        if not whole:
+            self._now = _places_and_ids_of
+        elif all(type(held) is dict for held in state.values()):
+            self._now = _identities_of_dicts
         storages = [one.untyped_storage() for one in tensors] if whole else []
         self._died: list[Any] = []
         self._alive = [weakref.ref(one, self._died.append) for one in (*tensors, *storages)]
@@ -63,8 +65,18 @@ class Values:
         """Whether the state has the same values for the same keys, which the caller keeps alive."""
         return not self._died and self._now(state) == self._told
 
-    def _now(self, state: Mapping[Any, Any]) -> list[int]:
-        return [*map(id, state), *map(self._tell, _values_of(state))]
+
+def _identities_of(state: Mapping[Any, Any]) -> bytes:
+    return identities((*state, *_values_of(state)))
+
+
+def _identities_of_dicts(state: Mapping[Any, Any]) -> bytes:
+    """The same where the state holds dicts alone, whose values the garbage collector knows all at once."""
+    return identities((*state, *gc.get_referents(*state.values())))
+
+
+def _places_and_ids_of(state: Mapping[Any, Any]) -> list[int]:
+    return [*map(id, state), *map(_place_or_id, _values_of(state))]
 
 
 class Gradients:
@@ -88,7 +100,8 @@ class Gradients:
                 if type(grad) is not Tensor or grad.dtype is not dtype or grad.layout is not torch.strided:
                     return None
                 if not (grad.is_contiguous() and parameter.is_contiguous()) or grad.is_neg():
-                    grad = _native.laid_out_as(parameter.detach(), grad)
+                    with torch.no_grad():
+                        grad = _native.laid_out_as(parameter.detach(), grad)
             found.append(grad)
         return found
 

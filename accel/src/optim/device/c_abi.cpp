@@ -6,6 +6,7 @@
 #include <string>
 
 #include "device_step.hpp"
+#include "exchange.hpp"
 
 namespace optim = paceline::optim;
 
@@ -53,6 +54,18 @@ int paceline_optim_count(float* const* steps, float* counts, const void* const* 
   if (tensor_count > 0 && (steps == nullptr || counts == nullptr || grads == nullptr)) return PACELINE_EINVAL;
   for (uint64_t i = 0; i < tensor_count; ++i)
     if (grads[i] != nullptr) *steps[i] = counts[i] += 1.0F;
+  return PACELINE_OK;
+}
+
+int paceline_optim_places(const void* exchange, void* const* objects, uint64_t count, uint64_t* places) {
+  if (exchange == nullptr || (count > 0 && (objects == nullptr || places == nullptr))) return PACELINE_EINVAL;
+  const auto* const table = static_cast<const optim::device::Exchange*>(exchange);
+  if (table->major != 1 || table->tensor_of == nullptr) return PACELINE_EINVAL;
+  for (uint64_t i = 0; i < count; ++i) {
+    optim::device::ExchangedTensor tensor;
+    if (table->tensor_of(objects[i], &tensor) != 0) return PACELINE_ESYSTEM;
+    places[i] = reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.byte_offset;
+  }
   return PACELINE_OK;
 }
 

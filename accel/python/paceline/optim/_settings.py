@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an optimizer's groups ask of a step, as the library reads it. It is made anew where the program has changed a group since: beside parameters and
+learning rates they hold numbers and their like, so that another value is another object. Learning rates are read before every step, as schedules change
+them."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import operator
+from typing import Any, Callable
+
+import torch
+
+from paceline.optim._bulk import identities
+from paceline.optim._native import Group, Table, Tensor
+
+# Of an optimizer, which its plan does not hold: they would keep each other alive.
+AddGroup = Callable[[Any, Table, dict[str, Any]], None]
+
+_FIXED = (bool, int, float, str, type(None))
+
+
+def _is_fixed(value: Any) -> bool:
+    """Whether it cannot be changed in place."""
+    return type(value) in _FIXED or (type(value) is tuple and all(map(_is_fixed, value)))
+
+
+class _Known:
+    """A group as it was when it was read."""
+
+    def __init__(self, group: dict[str, Any]) -> None:
+        names = [name for name in group if name != "lr"]
+        self._size = len(group)
+        self._values_of = operator.itemgetter("params", *names)  # at least two names, so that it answers a tuple
+        self._values = self._values_of(group)  # held, so that no others get their ids
+        self._told = identities(self._values)
+        fixed = all(_is_fixed(group[name]) for name in names if name != "params")
+        self._is_fixed = fixed and type(group["lr"]) is float
+
+    def is_same(self, group: dict[str, Any]) -> bool:
+        """Whether nothing but the learning rate is another, which is a plain number as it was."""
+        return (
+            self._is_fixed
+            and type(group["lr"]) is float
+            and len(group) == self._size
+            and identities(self._values_of(group)) == self._told
+        )
+
+
+class Settings:
+    """The groups of one optimizer whose parameters are on this device."""
+
+    def __init__(self, device: torch.device, add_group: AddGroup) -> None:
+        self._device = device
+        self._add_group_of = add_group
+        self._known: list[_Known] = []
+        self._rows: Any = ()
+        self._on_device: list[Tensor] = []  # learning rates that the kernels read there
+        self._rates = array.array("Q")
+
+    def add(self, optimizer: Any, table: Table, group: dict[str, Any]) -> None:
+        self._add_group_of(optimizer, table, {**group, "lr": 0.0} if self._is_here(group["lr"]) else group)
+
+    def _is_here(self, rate: Any) -> bool:
+        return isinstance(rate, Tensor) and rate.device == self._device
+
+    def read(self, optimizer: Any) -> tuple[int, int]:
+        """Where the groups are, as they are now (paceline_optim_group); and where the addresses of their learning rates on the device, 0 if none is
+        there. Valid until the next call."""
+        groups = optimizer.param_groups
+        try:
+            same = len(groups) == len(self._known) and all(map(_Known.is_same, self._known, groups))
+        except KeyError:
+            same = False
+        if same:
+            for row, group in zip(self._rows, groups):
+                row.lr = group["lr"]
+        else:
+            self._make(optimizer)
+        return ctypes.addressof(self._rows), self._rates.buffer_info()[0] if self._on_device else 0
+
+    def _make(self, optimizer: Any) -> None:
+        table = Table()
+        self._on_device = []
+        self._rates = array.array("Q")
+        for group in optimizer.param_groups:
+            rate = group["lr"]
+            if self._is_here(rate):
+                self._on_device.append(rate.to(torch.float32))
+            self._rates.append(self._on_device[-1].data_ptr() if self._is_here(rate) else 0)
+            self.add(optimizer, table, group)
+        self._rows = (Group * len(table._groups))(*table._groups)
+        self._known = [*map(_Known, optimizer.param_groups)]
