@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collectives of memory of GPUs that are no allreduces, as comm_device_test.cpp runs those: late streams, processes that open each other's memory.
 // Against the same collectives of processors.
+#include <numeric>
+
 #include "check.hpp"
 #include "comm_device_world.hpp"
 
@@ -22,8 +24,9 @@ using paceline::comm_test::wait_for_all;
 using paceline::comm_test::World;
 using paceline::device_test::FakeCuda;
 
-enum class Kind { kBroadcast, kAllgather, kReduceScatter, kAlltoall, kReduce, kAllreduce };
-constexpr std::array kKinds{Kind::kBroadcast, Kind::kAllgather, Kind::kReduceScatter, Kind::kAlltoall, Kind::kReduce};
+enum class Kind { kBroadcast, kAllgather, kReduceScatter, kAlltoall, kAlltoallv, kReduce, kAllreduce };
+constexpr std::array kKinds{Kind::kBroadcast, Kind::kAllgather, Kind::kReduceScatter,
+                            Kind::kAlltoall,  Kind::kAlltoallv, Kind::kReduce};
 
 bool in_place(Kind kind) { return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kAllreduce; }
 uint64_t pieces_in(Kind kind, uint32_t ranks) {
@@ -42,12 +45,37 @@ struct What {
   bool inside = false;  // an allgather whose input is a piece of its output
 };
 
+// Of pieces that differ, some of nothing: how much rank `from` has for rank `to`.
+uint64_t share(const What& what, uint32_t from, uint32_t to) { return (5 * from + 3 * to + 1) % 4 * what.count / 2; }
+
+std::vector<uint64_t> shares(const Member& member, const What& what, bool given) {
+  std::vector<uint64_t> counts;
+  for (uint32_t one = 0; one < member.ranks; ++one)
+    counts.push_back(given ? share(what, member.rank, one) : share(what, one, member.rank));
+  return counts;
+}
+
+// Elements of an array of a rank.
+uint64_t size_in(const Member& member, const What& what) {
+  const std::vector<uint64_t> counts = shares(member, what, true);
+  return what.kind == Kind::kAlltoallv ? std::accumulate(counts.begin(), counts.end(), uint64_t{0})
+                                       : what.count * pieces_in(what.kind, member.ranks);
+}
+uint64_t size_out(const Member& member, const What& what) {
+  const std::vector<uint64_t> counts = shares(member, what, false);
+  return what.kind == Kind::kAlltoallv ? std::accumulate(counts.begin(), counts.end(), uint64_t{0})
+                                       : what.count * pieces_out(what.kind, member.ranks);
+}
+
 int by_processors(Member& member, const What& what, const void* in, void* out) {
   switch (what.kind) {
     case Kind::kBroadcast: return paceline_comm_broadcast(member.comm, out, what.count, what.type, what.root);
     case Kind::kAllgather: return paceline_comm_allgather(member.comm, in, out, what.count, what.type);
     case Kind::kReduceScatter: return paceline_comm_reduce_scatter(member.comm, in, out, what.count, what.type);
     case Kind::kAlltoall: return paceline_comm_alltoall(member.comm, in, out, what.count, what.type);
+    case Kind::kAlltoallv:
+      return paceline_comm_alltoallv(member.comm, in, shares(member, what, true).data(), out,
+                                     shares(member, what, false).data(), what.type);
     default: return paceline_comm_allreduce(member.comm, out, what.count, what.type);
   }
 }
@@ -61,6 +89,9 @@ int by_devices(Member& member, const What& what, const void* in, void* out, void
     case Kind::kReduceScatter:
       return paceline_comm_device_reduce_scatter_start(comm, in, out, count, type, stream, ticket);
     case Kind::kAlltoall: return paceline_comm_device_alltoall_start(comm, in, out, count, type, stream, ticket);
+    case Kind::kAlltoallv:
+      return paceline_comm_device_alltoallv_start(comm, in, shares(member, what, true).data(), out,
+                                                  shares(member, what, false).data(), type, stream, ticket);
     case Kind::kReduce: return paceline_comm_device_reduce_start(comm, out, count, type, root, stream, ticket);
     default: return paceline_comm_device_allreduce_start(comm, out, count, type, stream, ticket);
   }
@@ -86,8 +117,8 @@ struct Moved {
 
   Moved(const Member& member, const What& one)
       : what(one),
-        given(numbers(one.type, one.count * pieces_in(one.kind, member.ranks), member.rank)),
-        before(numbers(one.type, one.count * pieces_out(one.kind, member.ranks), member.rank + 100)),
+        given(numbers(one.type, size_in(member, one), member.rank)),
+        before(numbers(one.type, size_out(member, one), member.rank + 100)),
         input(given.size()),
         output(before.size() + one.shift * size_of(Type{one.type})),
         seen(before.size()) {
@@ -270,6 +301,33 @@ CASE(comm_device_moves_that_differ_are_named) {
     differ(hosts, {.kind = Kind::kAllgather, .type = PACELINE_COMM_F32, .count = 9},
            {.kind = Kind::kAllgather, .type = PACELINE_COMM_F32, .count = 8}, "allgather on a GPU #");
   }
+}
+
+CASE(comm_device_pieces_that_two_ranks_mean_differently_are_named) {
+  FakeCuda cuda(kModules);
+  for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 0, 0}, {0, 1, 1}})
+    CHECK_EQ(
+        World::run({.hosts = hosts, .plan = kSmall, .silence_ms = 2000},
+                   [&](Member& member) {
+                     if (!expect(open_error(member, cuda).empty(), "open")) return false;
+                     std::vector<float> in(9), out(9);
+                     const std::vector<uint64_t> given(3, 3);
+                     std::vector<uint64_t> taken(3, 3);
+                     const auto start = [&](void* to) {
+                       uint64_t ticket = 0;
+                       const int code = paceline_comm_device_alltoallv_start(
+                           member.comm, in.data(), given.data(), to, taken.data(), PACELINE_COMM_F32, nullptr, &ticket);
+                       return code == PACELINE_OK ? paceline_comm_device_wait(member.comm, ticket, nullptr) : code;
+                     };
+                     bool good = expect(start(nullptr) == PACELINE_EINVAL, "nothing to take into");
+                     taken[member.rank] = 2;
+                     good = expect(start(out.data()) == PACELINE_EINVAL, "of this rank itself") && good;
+                     taken[member.rank] = 3;
+                     if (member.rank == 2) taken[1] = 2;
+                     return fails_by(member, start(out.data()), 1, "rank 1 sends 3 fp32 to rank 2, which receives 2") &&
+                            good;
+                   }),
+        0);
 }
 
 CASE(comm_device_moves_end_where_a_rank_is_killed) {

@@ -103,9 +103,12 @@ with paceline.comm.Communicator(device="cpu") as ours, paceline.comm.Communicato
                 wanted = total if rank == root else piece.round()
                 assert torch.equal(ours.reduce(piece.round(), root), wanted), (dtype, count, root)
             calls += 3 * 2 + ranks * 2
+        rows = [rank + one for one in range(ranks)]  # of nothing too
+        sent, received = torch.arange(float(sum(rows))), torch.zeros(sum(rows))
+        assert torch.equal(ours.alltoall(received, sent, rows, rows), theirs.alltoall(received.clone(), sent, rows, rows))
+        calls += 2
     assert len(used) == calls and len({stream for stream, _ in used}) == 1 and used[0][0] == ours._stream
     assert not ours._held
-    assert torch.equal(ours.alltoall(torch.zeros(3), torch.ones(3), [1, 1, 1], [1, 1, 1]), torch.ones(3))  # on the processor
     refused(ValueError, "root is 3", ours.broadcast, torch.zeros(3), 3)
     refused(ValueError, "it must have 3 times", ours.allgather, torch.zeros(5), torch.zeros(2))
     refused(ValueError, "input is on meta: it must be on cpu", ours.allgather, torch.zeros(6), torch.zeros(2, device="meta"))

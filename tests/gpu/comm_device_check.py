@@ -135,6 +135,20 @@ def other_collectives_between_hosts_have_the_processors_bits(rank: int) -> None:
 
 
 @together.check
+def pieces_that_differ_have_the_processors_bits(rank: int) -> None:
+    def share(source: int, to: int) -> int:
+        return (5 * source + 3 * to + 1) % 4 * 700_001  # of nothing too
+
+    sent, received = [share(rank, one) for one in range(RANKS)], [share(one, rank) for one in range(RANKS)]
+    for hosts in (1, 2):
+        with communicator(hosts, rank) as ours:
+            given = torch.randn(sum(sent), generator=torch.Generator().manual_seed(rank))
+            wanted = ours.alltoall(torch.zeros(sum(received)), given, received, sent)
+            found = ours.alltoall(torch.zeros(sum(received), device=DEVICE), given.to(DEVICE), received, sent)
+            assert torch.equal(found.cpu(), wanted), hosts
+
+
+@together.check
 def calls_follow_each_other_without_a_pause(rank: int) -> None:
     """Through the same slots, each reading what the one before has written."""
     with communicator(1, rank) as ours:

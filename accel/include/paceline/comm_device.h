@@ -60,6 +60,10 @@ PACELINE_EXPORT int paceline_comm_device_reduce_start(struct paceline_comm* comm
                                                       uint32_t dtype, uint32_t root, void* stream, uint64_t* ticket);
 PACELINE_EXPORT int paceline_comm_device_alltoall_start(struct paceline_comm* comm, const void* in, void* out,
                                                         uint64_t count, uint32_t dtype, void* stream, uint64_t* ticket);
+PACELINE_EXPORT int paceline_comm_device_alltoallv_start(struct paceline_comm* comm, const void* in,
+                                                         const uint64_t* in_counts, void* out,
+                                                         const uint64_t* out_counts, uint32_t dtype, void* stream,
+                                                         uint64_t* ticket);
 /* Once for a ticket: what `stream` gets from here on waits for the result. */
 PACELINE_EXPORT int paceline_comm_device_wait(struct paceline_comm* comm, uint64_t ticket, void* stream);
 

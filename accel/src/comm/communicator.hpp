@@ -103,6 +103,8 @@ class Communicator {
   // `kind` as of processors' memory; `root` of a broadcast or a reduce. A sum in place has its data as input and output.
   std::expected<std::uint64_t, int> start_on_device(Kind kind, const device::Arrays& arrays, std::uint32_t root,
                                                     cuda::Stream stream);
+  // Pieces as alltoall has them.
+  std::expected<std::uint64_t, int> start_swap_on_device(const device::Swap& swap, bool equal, cuda::Stream stream);
   int wait_device(std::uint64_t ticket, cuda::Stream stream);
   DeviceUse device_use() const;
 
@@ -137,6 +139,13 @@ class Communicator {
   int call_now(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
   int call_all(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
                const std::function<bool(const Call&)>& work);
+  // `alone`: all that there is to do where there is but one rank.
+  std::expected<std::uint64_t, int> start_in(cuda::Stream stream, Kind kind, std::uint64_t count, Type type,
+                                             std::uint64_t root, const device::Copy& alone,
+                                             const std::function<bool(const Call&, cuda::Event)>& work);
+  bool swap_on_device(const Call& call, device::Swap swap, cuda::Event event);
+  // Finds the most elements that any rank has for any other. False where two ranks do not mean the same.
+  bool tell_counts(const Call& call, device::Swap& swap);
   bool do_on_device(const Call& call, const device::Arrays& arrays, cuda::Event event);
   bool sum_up(const Call& call, std::byte* data, std::uint64_t count, Type type);
   bool sum_coded(const Call& call, float* data, std::uint64_t count, const Coding& coding, float* rest);
@@ -146,12 +155,13 @@ class Communicator {
   bool scatter_columns(const Call& call, const std::byte* in, std::byte* out, std::uint64_t count, Type type);
   bool pass_on(const Call& call, std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
   bool gather_pieces(const Call& call, std::byte* out, std::uint64_t count, Type type);
-  bool swap_equal(const Call& call, const std::byte* in, std::byte* out, std::uint64_t count);
   // Rank r's part is from ends[r] to ends[r + 1], in bytes; this rank's is there.
   bool gather_parts(const Call& call, std::byte* out, const std::vector<std::uint64_t>& ends);
   bool gather_rows(const Call& call, const Rows& own, Type type, Sparse& result);
   bool send_to(std::uint32_t peer, const Call& call, const std::byte* data, std::uint64_t count);
   bool receive_from(std::uint32_t peer, const Call& call, std::byte* data, std::uint64_t count);
+  // The piece that this rank has for itself.
+  void keep_own(const Pieces<const std::byte>& in, const Pieces<std::byte>& out, Type type) const;
   bool swap_all(const Call& call, const Pieces<const std::byte>& in, const Pieces<std::byte>& out);
   bool say(std::uint32_t position, const Call& call, const std::byte* data, std::uint64_t bytes);
   bool hear(std::uint32_t position, std::byte* data, std::uint64_t bytes);

@@ -75,23 +75,17 @@ bool Communicator::swap_all(const Call& call, const Pieces<const std::byte>& in,
   return !watch_->failed();
 }
 
-bool Communicator::swap_equal(const Call& call, const std::byte* in, std::byte* out, std::uint64_t count) {
-  const std::vector<std::uint64_t> counts(ranks(), count);
-  std::vector<std::uint64_t> begins(ranks());
-  for (std::uint32_t one = 0; one < ranks(); ++one) begins[one] = one * count;
-  const std::size_t own = begins[topology_.rank] * size_of(Type{call.type});
-  std::memcpy(out + own, in + own, count * size_of(Type{call.type}));
-  return swap_all(call, {.data = in, .begins = begins, .counts = counts},
-                  {.data = out, .begins = begins, .counts = counts});
-}
-
-int Communicator::alltoall(const Pieces<const std::byte>& in, const Pieces<std::byte>& out, Type type, bool equal) {
+void Communicator::keep_own(const Pieces<const std::byte>& in, const Pieces<std::byte>& out, Type type) const {
   const std::size_t size = size_of(type);
   const std::uint32_t rank = topology_.rank;
   if (in.counts[rank] > 0)
     std::memcpy(out.data + out.begins[rank] * size, in.data + in.begins[rank] * size, in.counts[rank] * size);
+}
+
+int Communicator::alltoall(const Pieces<const std::byte>& in, const Pieces<std::byte>& out, Type type, bool equal) {
+  keep_own(in, out, type);
   // Of pieces that differ no rank knows all: each pair compares its own.
-  return call_all(Kind::kAlltoall, equal ? in.counts[rank] : 1, type, equal ? 0 : 1,
+  return call_all(Kind::kAlltoall, equal ? in.counts[topology_.rank] : 1, type, equal ? 0 : 1,
                   [&](const Call& call) { return swap_all(call, in, out); });
 }
 

@@ -68,7 +68,7 @@ class Communicator(Handle):
     `device_bytes` of it are the communicator's own. RuntimeError, on all ranks alike, where one of them cannot.
 
     Calls are made by all ranks, the same, in the same order. Tensors are contiguous and on the CPU, or all of a call on `device`: what the current
-    stream gets after the call finds the result. Pieces of different sizes, rows, and what goes from one rank to another are of the CPU alone."""
+    stream gets after the call finds the result. Sparse rows, and what goes from one rank to another, are of the CPU alone."""
 
     def __init__(
         self,
@@ -189,14 +189,13 @@ class Communicator(Handle):
         input_counts: Sequence[int] | None = None,
     ) -> Tensor:
         """Piece r of `input` goes to rank r, piece r of `output` comes from it: as many equal ones as there are ranks, or `counts` elements
-        each, which tensors on the CPU alone may have. They share no memory."""
-        equal = output_counts is None and input_counts is None
-        place = self._place(output) if equal else CPU
+        each. They share no memory."""
+        place = self._place(output)
         dtype = _dtype(output, "output", place)
         if _dtype(input, "input", place) != dtype:
             raise ValueError(f"paceline.comm: input is of {input.dtype} and output of {output.dtype}")
         data = (input.data_ptr(), output.data_ptr())
-        if equal:
+        if output_counts is None and input_counts is None:
             count, more = divmod(input.numel(), self.ranks)
             if more or output.numel() != input.numel():
                 raise ValueError(
@@ -216,8 +215,7 @@ class Communicator(Handle):
                 # Counts are each rank's own: others may have right ones, and would wait for this one.
                 self.abort(f"alltoall: {error}")
                 raise
-            library = _native.functions()
-            self._check(library.alltoallv(self._open(), data[0], sent, data[1], received, dtype))
+            self._call("alltoallv", (output, input), data[0], sent, data[1], received, dtype)
         mark_written([output])
         return output
 
@@ -280,14 +278,14 @@ class Communicator(Handle):
         """Where all tensors of a call must be that this one is of."""
         return tensor.device if tensor.device == self.device else CPU
 
-    def _call(self, name: str, tensors: tuple[Tensor, ...], *arguments: int) -> None:
+    def _call(self, name: str, tensors: tuple[Tensor, ...], *arguments: Any) -> None:
         """The library's function of this name for where the tensors are: the same arguments, and the stream."""
         if tensors[0].device == self.device:
             self._start_on_device(name, tensors, *arguments).wait()
         else:
             self._check(getattr(_native.functions(), name)(self._open(), *arguments))
 
-    def _start_on_device(self, name: str, tensors: tuple[Tensor, ...], *arguments: int) -> Started:
+    def _start_on_device(self, name: str, tensors: tuple[Tensor, ...], *arguments: Any) -> Started:
         """The first of the tensors is the result."""
         handle, stream = self._open(), _device.stream_of(tensors[0].device)
         ticket = ctypes.c_uint64()
@@ -322,7 +320,7 @@ def _dtype(tensor: Tensor, name: str, device: torch.device = CPU) -> int:
     if tensor.device != device:
         raise ValueError(
             f"paceline.comm: {name} is on {tensor.device}: it must be on {device}; allreduce, reduce_scatter, allgather, broadcast, "
-            "reduce, and alltoall of equal pieces take tensors that are all on the GPU which the communicator was made with (device=)"
+            "reduce and alltoall take tensors that are all on the GPU which the communicator was made with (device=)"
         )
     if tensor.layout is not torch.strided or not tensor.is_contiguous():
         raise ValueError(f"paceline.comm: {name} must be contiguous: pass {name}.contiguous()")

@@ -47,6 +47,10 @@ class Functions:
         self.reduce_scatter_start = function("paceline_comm_device_reduce_scatter_start", *two, *last)
         self.allgather_start = function("paceline_comm_device_allgather_start", *two, *last)
         self.alltoall_start = function("paceline_comm_device_alltoall_start", *two, *last)
+        counts = ctypes.POINTER(size)
+        self.alltoallv_start = function(
+            "paceline_comm_device_alltoallv_start", pointer, pointer, counts, pointer, counts, number, *last
+        )
         self.wait = function("paceline_comm_device_wait", pointer, size, pointer)
 
 

@@ -98,30 +98,74 @@ bool Communicator::do_on_device(const Call& call, const device::Arrays& arrays, 
                                                   return scatter_columns(call, in, out, count, type);
                                                 }),
                            event);
-    case Kind::kAlltoall:
-      return device_->move(
-          call,
-          moves.alltoall(arrays, [&](const std::byte* in, std::byte* out,
-                                     std::uint64_t count) { return swap_equal(call, in, out, count); }),
-          event);
     case Kind::kReduce: return device_->allreduce(call, type, arrays.out, arrays.count, event, topology_.rank == root);
     default: return device_->allreduce(call, type, arrays.out, arrays.count, event, true);
   }
 }
 
+bool Communicator::tell_counts(const Call& call, device::Swap& swap) {
+  const std::uint32_t n = ranks();
+  std::vector<std::uint64_t> counts(std::size_t{n} * n);  // row r: what rank r gives to each
+  std::ranges::transform(swap.given, counts.begin() + std::ptrdiff_t{topology_.rank} * n, &Part::count);
+  if (!gather_pieces(call, reinterpret_cast<std::byte*>(counts.data()), n, Type::kI64)) return false;
+  for (std::uint32_t one = 0; one < n; ++one) {
+    const std::uint64_t told = counts[std::size_t{one} * n + topology_.rank];
+    if (told == swap.taken[one].count) continue;
+    watch_->fail(static_cast<int>(one), rank_name(one) + " sends " + std::to_string(told) + " " + name_of(swap.type) +
+                                            " to " + rank_name(topology_.rank) + ", which receives " +
+                                            std::to_string(swap.taken[one].count));
+    return false;
+  }
+  swap.most = *std::ranges::max_element(counts);
+  return true;
+}
+
+bool Communicator::swap_on_device(const Call& call, device::Swap swap, cuda::Event event) {
+  const bool differ = call.root != 0;
+  if (differ && !tell_counts(call, swap)) return false;
+  if (swap.most == 0) return true;
+  const device::Moves moves(topology_, device_->pool());
+  const auto meet = [&](const std::byte* in, std::byte* out, const std::vector<Part>& given,
+                        const std::vector<Part>& taken) {
+    Pieces<const std::byte> from{.data = in, .begins = {}, .counts = {}};
+    Pieces<std::byte> to{.data = out, .begins = {}, .counts = {}};
+    for (std::uint32_t one = 0; one < ranks(); ++one) {
+      from.begins.push_back(given[one].begin);
+      from.counts.push_back(given[one].count);
+      to.begins.push_back(taken[one].begin);
+      to.counts.push_back(taken[one].count);
+    }
+    keep_own(from, to, swap.type);
+    return swap_all(call, from, to);
+  };
+  return device_->move(call, moves.alltoall(swap, meet), event);
+}
+
 std::expected<std::uint64_t, int> Communicator::start_on_device(Kind kind, const device::Arrays& arrays,
                                                                 std::uint32_t root, cuda::Stream stream) {
+  return start_in(stream, kind, arrays.count, arrays.type, root,
+                  {.to = arrays.out, .from = arrays.in, .bytes = arrays.count * size_of(arrays.type)},
+                  [this, arrays](const Call& call, cuda::Event event) { return do_on_device(call, arrays, event); });
+}
+
+std::expected<std::uint64_t, int> Communicator::start_swap_on_device(const device::Swap& swap, bool equal,
+                                                                     cuda::Stream stream) {
+  const std::uint64_t own = swap.given[topology_.rank].count;
+  return start_in(stream, Kind::kAlltoall, equal ? own : 1, swap.type, equal ? 0 : 1,
+                  {.to = swap.out, .from = swap.in, .bytes = own * size_of(swap.type)},
+                  [this, swap](const Call& call, cuda::Event event) { return swap_on_device(call, swap, event); });
+}
+
+std::expected<std::uint64_t, int> Communicator::start_in(cuda::Stream stream, Kind kind, std::uint64_t count, Type type,
+                                                         std::uint64_t root, const device::Copy& alone,
+                                                         const std::function<bool(const Call&, cuda::Event)>& work) {
   if (device_ == nullptr || device_->is_capturing(stream)) return std::unexpected(PACELINE_EINVAL);
-  // Alone, what is given is all that there is to take.
-  if (ranks() == 1 && arrays.in != arrays.out && arrays.count > 0 &&
-      device_->copy({.to = arrays.out, .from = arrays.in, .bytes = arrays.count * size_of(arrays.type)}, stream) !=
-          cuda::kSuccess)
+  if (ranks() == 1 && alone.to != alone.from && alone.bytes > 0 && device_->copy(alone, stream) != cuda::kSuccess)
     return std::unexpected(PACELINE_EDEVICE);
   const auto event = device_->record(stream);
   if (!event) return std::unexpected(PACELINE_EDEVICE);
-  const std::uint64_t ticket =
-      start_all(on_device(kind), arrays.count, arrays.type, root,
-                [this, arrays, event = *event](const Call& call) { return do_on_device(call, arrays, event); });
+  const std::uint64_t ticket = start_all(on_device(kind), count, type, root,
+                                         [work, event = *event](const Call& call) { return work(call, event); });
   device_->remember(ticket, *event);
   return ticket;
 }

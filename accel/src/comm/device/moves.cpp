@@ -122,13 +122,54 @@ Move Moves::allgather(const Arrays& arrays, const Meet& meet) const {
   return move(cut, 1, ranks, near, meet);
 }
 
-Move Moves::alltoall(const Arrays& arrays, const Meet& meet) const {
+// Each rank has room for as much of every piece, whatever it is: where another one's lies is known without its counts.
+Move Moves::alltoall(const Swap& swap, const MeetSwap& meet) const {
   const std::uint32_t ranks = topology_.ranks();
-  const Cut cut = this->cut(arrays, ranks, {.pieces = 2 * std::uint64_t{ranks}, .in = 0, .out = ranks});
-  const auto near = [this, cut](std::uint32_t chunk, std::uint32_t slot) {
-    return from_all(cut, chunk, slot, topology_.rank);
+  const std::size_t size = size_of(swap.type);
+  const std::uint64_t columns = (far() ? pool_.staging_bytes() / 2 : pool_.chunk()) / ranks / size;
+  // A chunk's part of a piece, and where it is in a slot.
+  const auto part = [columns](const Part& piece, std::uint32_t chunk) {
+    const std::uint64_t begin = std::min(chunk * columns, piece.count);
+    return Part{.begin = piece.begin + begin, .count = std::min(columns, piece.count - begin)};
   };
-  return move(cut, ranks, ranks, near, meet);
+  const auto place = [columns, size](std::uint64_t piece) { return piece * columns * size; };
+  Move move{.chunks = static_cast<std::uint32_t>((swap.most + columns - 1) / columns),
+            .give = nullptr,
+            .meet = nullptr,
+            .take = nullptr};
+  move.give = [=, this](std::uint32_t chunk, std::uint32_t slot) {
+    std::vector<Copy> copies;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      const Part given = part(swap.given[rank], chunk);
+      copies.push_back(
+          {.to = own(slot) + place(rank), .from = swap.in + given.begin * size, .bytes = given.count * size});
+    }
+    return copies;
+  };
+  move.take = [=, this](std::uint32_t chunk, std::uint32_t slot) {
+    Taking taking;
+    for (std::uint32_t step = 1; step <= ranks; ++step) {
+      const std::uint32_t one = (topology_.position + step) % ranks;  // with one host, its place among the mates
+      const std::uint32_t rank = topology_.order[one];
+      const Part taken = part(swap.taken[rank], chunk);
+      taking.copies.push_back(
+          {.to = swap.out + taken.begin * size,
+           .from = far() ? own(slot) + place(ranks + rank) : pool_.slot(one, slot) + place(topology_.rank),
+           .bytes = taken.count * size});
+    }
+    return taking;
+  };
+  if (!far()) return move;
+  move.meet = [=, this](std::uint32_t chunk, std::uint32_t slot) {
+    std::vector<Part> given;
+    std::vector<Part> taken;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      given.push_back({.begin = rank * columns, .count = part(swap.given[rank], chunk).count});
+      taken.push_back({.begin = rank * columns, .count = part(swap.taken[rank], chunk).count});
+    }
+    return meet(pool_.staging(slot), pool_.staging(slot) + place(ranks), given, taken);
+  };
+  return move;
 }
 
 Move Moves::reduce_scatter(const Arrays& arrays, const Meet& meet) const {

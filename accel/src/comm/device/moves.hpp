@@ -26,6 +26,16 @@ struct Arrays {
   std::uint64_t count;
 };
 
+// An alltoall's: the piece for each rank, and of each, in elements.
+struct Swap {
+  Type type;
+  cuda::Address in;
+  cuda::Address out;
+  std::vector<Part> given;
+  std::vector<Part> taken;
+  std::uint64_t most;  // elements of any piece of any rank
+};
+
 struct Copy {
   cuda::Address to;
   cuda::Address from;
@@ -58,6 +68,9 @@ class Moves {
  public:
   // A collective of processors on `count` elements of each piece, in pinned memory; false where it has failed.
   using Meet = std::function<bool(std::byte* in, std::byte* out, std::uint64_t count)>;
+  // The same of pieces that may differ.
+  using MeetSwap = std::function<bool(std::byte* in, std::byte* out, const std::vector<Part>& given,
+                                      const std::vector<Part>& taken)>;
 
   // Bytes of pinned memory for each chunk under way: enough that every rank's piece has an element of any type, in and out.
   static std::size_t staging_bytes(const Topology& topology, std::size_t chunk_bytes);
@@ -68,7 +81,7 @@ class Moves {
   Move broadcast(const Arrays& arrays, std::uint32_t root, const Meet& meet) const;
   Move allgather(const Arrays& arrays, const Meet& meet) const;
   Move reduce_scatter(const Arrays& arrays, const Meet& meet) const;
-  Move alltoall(const Arrays& arrays, const Meet& meet) const;
+  Move alltoall(const Swap& swap, const MeetSwap& meet) const;
 
  private:
   class Cut;
