@@ -449,6 +449,6 @@ def test_an_unmodified_program_is_compressed_if_the_job_asks(train: Train) -> No
         "paceline: gradients are not compressed: Int8:start=2 is of class Lossy, and PACELINE_NUMERICS is Reordered",
         "paceline: gradients are not compressed: FP16:start=2 is of class Lossy, and PACELINE_NUMERICS is Reordered",
         "paceline: gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION: compression is 'zip': it must be Disabled or one of",
-        "paceline: gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is another on some rank",
+        "paceline: gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is FP16:start=2 here and another on some rank",
     ):
         assert line in run.output, run.output

@@ -305,6 +305,7 @@ def test_batches_that_are_kept_stay_as_they_are(tmp_path: Path) -> None:
         ({"filter": "nearest"}, "filter is 'nearest'"),
         ({"crop": "center", "resize": 20}, "resize is 20"),
         ({"scale": (0.5, 0.1)}, "scale must be"),
+        ({"size": (32,)}, r"size is \(32,\): it must be a number, or height and width"),
         ({"ratio": (0, 1)}, "ratio must be"),
         ({"mean": (0, 0, 0)}, "std None"),
         ({"mean": (0, 0, 0), "std": (1, 0, 1)}, "std not zero"),

@@ -101,6 +101,8 @@ def test_what_is_no_shard_is_named(tmp_path: Path) -> None:
     for bad, why in ((cut, "cut off"), (packed, "compressed"), (tmp_path / "none.tar", "No such file")):
         with pytest.raises(OSError, match=f"{bad.name}: .*{why}"):
             TarShards([good, bad, good])
+    with pytest.raises(ValueError, match="paths is empty: "):
+        TarShards(sorted(tmp_path.glob("no-such-*.tar")))
     with pytest.raises(TypeError, match="list of paths"):
         TarShards(str(good))
 
@@ -251,4 +253,4 @@ def test_states_that_are_not_of_one_pass_are_refused(tmp_path: Path) -> None:
 )
 def test_wrong_arguments_are_named(tmp_path: Path, options: dict[str, int], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        ShardSampler(TarShards([]), **options)  # type: ignore[arg-type]
+        ShardSampler(TarShards([write(tmp_path / "shard.tar", NAMES)]), **options)  # type: ignore[arg-type]

@@ -207,8 +207,10 @@ def _attach(model: Any, hook: Callable[..., None] | None) -> None:
                 f"PACELINE_COMMUNICATION_PLAN is {plan!r} here and another on some rank: say the same on all"
             )
         if not all_say(communicator, str(how)):
+            say(
+                f"gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is {how} here and another on some rank"
+            )
             how = None
-            say("gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is another on some rank")
         if not plan:
             tune(communicator)
     except Exception as error:

@@ -142,7 +142,10 @@ class ImageShards(IterableDataset[Any]):
             raise ValueError(f"mean is {mean!r} and std {std!r}: they must be three numbers each, or neither be given")
         if isinstance(images, str) or not images:
             raise ValueError(f"images is {images!r}: it must be a list of extensions")
-        height, width = (size, size) if isinstance(size, int) else size
+        sides = (size, size) if isinstance(size, int) else tuple(size)
+        if len(sides) != 2:
+            raise ValueError(f"size is {size!r}: it must be a number, or height and width")
+        height, width = sides
         self._sampler = ShardSampler(
             self._shards, shuffle=shuffle, seed=seed, rank=rank, ranks=ranks, window=window, drop_last=drop_last
         )

@@ -39,6 +39,8 @@ class Ordered(Dataset[Any]):
         if isinstance(paths, (str, bytes, os.PathLike)):
             raise TypeError(f"paths is {paths!r}: it must be a list of paths, in the order that all ranks have")
         self._paths = [os.fspath(each) for each in paths]
+        if not self._paths:
+            raise ValueError("paths is empty: pass one file at least; a pattern may have matched none")
         self._functions, self._handle = functions, ctypes.c_void_p()
         names = (ctypes.c_char_p * len(self._paths))(*(os.fsencode(each) for each in self._paths))
         why = ctypes.create_string_buffer(WHY)
