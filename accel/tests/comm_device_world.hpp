@@ -88,6 +88,55 @@ inline bool fails_by(Member& member, int code, int32_t culprit, const std::strin
          expect(named == culprit && why.find(words) != std::string::npos, why);
 }
 
+// A sum whose input comes late in a stream, and whose result is read in that stream.
+struct Sum {
+  std::vector<std::byte> given;
+  std::vector<std::byte> data;
+  std::vector<std::byte> seen;
+  uint64_t ticket = 0;
+
+  Sum(uint32_t type, uint64_t count, uint32_t rank)
+      : given(numbers(type, count, rank)), data(given.size()), seen(given.size()) {}
+
+  int start(Member& member, FakeCuda& cuda, void* stream, uint32_t type) {
+    cuda.write(stream, data.data(), given);
+    return paceline_comm_device_allreduce_start(member.comm, data.data(), data.size() / size_of(Type{type}), type,
+                                                stream, &ticket);
+  }
+  int wait(Member& member, FakeCuda& cuda, void* stream) {
+    const int code = paceline_comm_device_wait(member.comm, ticket, stream);
+    if (code == PACELINE_OK) cuda.copy(stream, seen.data(), data.data(), data.size());
+    return code;
+  }
+};
+
+// Several at once, then all of them read.
+inline bool sums_as_processors(Member& member, FakeCuda& cuda, const std::vector<uint32_t>& types,
+                               const std::vector<uint64_t>& counts) {
+  void* const stream = cuda.stream();
+  std::vector<Sum> sums;
+  for (const uint32_t type : types)
+    for (const uint64_t count : counts) sums.emplace_back(type, count, member.rank);
+  bool good = true;
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    good = good && sums[i].start(member, cuda, stream, types[i / counts.size()]) == PACELINE_OK;
+  for (Sum& sum : sums) good = good && sum.wait(member, cuda, stream) == PACELINE_OK;
+  cuda.finish(stream);
+  cuda.destroy(stream);
+  if (!expect(good, "start and wait")) return false;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const uint32_t type = types[i / counts.size()];
+    std::vector<std::byte> wanted = sums[i].given;
+    if (paceline_comm_allreduce(member.comm, wanted.data(), counts[i % counts.size()], type) != PACELINE_OK)
+      return false;
+    good = expect(sums[i].seen == wanted, std::string(name_of(Type{type})) + " " +
+                                              std::to_string(counts[i % counts.size()]) + " of rank " +
+                                              std::to_string(member.rank)) &&
+           good;
+  }
+  return good && expect(!cuda.uneven(), "barriers");
+}
+
 // Until the communicator's thread has given its device something that it is to be told of.
 inline void begun(FakeCuda& cuda) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);

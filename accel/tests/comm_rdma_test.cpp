@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RDMA between hosts: the bits are TCP's, a lost rank or rail is named, and where it cannot be, TCP takes its place and the plan says why. Over
 // devices that are not there (rdma/fake_verbs.cpp); with PACELINE_TEST_RDMA in the environment, what needs no faults over this machine's own.
-#include <dlfcn.h>
-
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +9,7 @@
 
 #include "check.hpp"
 #include "comm_world.hpp"
+#include "rdma/fake.hpp"
 #include "rdma_choice.hpp"
 
 namespace {
@@ -19,6 +18,7 @@ using paceline::comm::gid_index_of;
 using paceline::comm::is_wanted;
 using paceline::comm::RdmaSettings;
 using paceline::comm::read_rdma_settings;
+using paceline::comm_test::Devices;
 using paceline::comm_test::join;
 using paceline::comm_test::Member;
 using paceline::comm_test::Shape;
@@ -26,42 +26,10 @@ using paceline::comm_test::SharedFlag;
 using paceline::comm_test::wait_for_all;
 using paceline::comm_test::World;
 
-bool is_real() { return std::getenv("PACELINE_TEST_RDMA") != nullptr; }
-
 bool told(bool good, const std::string& what) {
   if (!good) std::cerr << "wrong: " << what << "\n";
   return good;
 }
-
-// The library under whose name it is found from now on, by ranks that are forked.
-class Devices {
- public:
-  Devices() {
-#ifdef PACELINE_FAKE_VERBS
-    if (!is_real()) library_ = ::dlopen(PACELINE_FAKE_VERBS, RTLD_NOW | RTLD_GLOBAL);
-#endif
-  }
-  // Whether there is anything to test with: this library may have been built without RDMA.
-  explicit operator bool() const { return library_ != nullptr || is_real(); }
-  bool are_fake() const { return library_ != nullptr; }
-
-  void set(const char* name, int value) const {
-    reinterpret_cast<void (*)(const char*, int)>(::dlsym(library_, "fake_verbs_set"))(name, value);
-  }
-  // Of all processes: what a device might have dropped; 0 where they are real.
-  int dropped() const {
-    if (!are_fake()) return 0;
-    return reinterpret_cast<int (*)()>(::dlsym(library_, "fake_verbs_dropped"))();
-  }
-  // Of this process; 0 where they are real.
-  int sent(int device) const {
-    if (!are_fake()) return 0;
-    return reinterpret_cast<int (*)(int)>(::dlsym(library_, "fake_verbs_sent"))(device);
-  }
-
- private:
-  void* library_ = nullptr;
-};
 
 std::string plan_text(const Member& member) {
   std::array<char, 2048> plan{};

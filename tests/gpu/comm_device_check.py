@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Collectives of a communicator's own on a GPU, by CUDA IPC: four ranks on one GPU against those of processors, to the bit; in one host and as 2 x 2
-hosts; beside a captured graph; with a rank that is killed; and their time beside that of NCCL. Ends with 1 if a check failed.
+hosts; beside a captured graph; with a rank that is killed; and their time beside that of NCCL. Where the machine has an active RDMA port, 2 x 2 hosts also by
+GPUDirect RDMA, and its time beside that of the way through the host's memory; else a row says that this was not checked. Ends with 1 if a check failed.
 
 On one device NCCL goes over sockets, so `ratio` (NCCL's time over ours) says nothing of GPUs with NVLink. `floor_ms` is what the bytes alone take at the
 rate of a copy on this device, measured here: all four ranks share its memory.
@@ -51,11 +52,10 @@ MOVED = {
 ROOT = 1  # of broadcasts and reduces
 
 
-def communicator(hosts: int, rank: int) -> comm.Communicator:
+def communicator(hosts: int, rank: int, options: str = "") -> comm.Communicator:
     host = f"host-{rank * hosts // RANKS}"
-    return comm.Communicator(
-        host=host, plan="algorithm=hierarchical", device=DEVICE, timeout=timedelta(seconds=LIMIT_S // 2)
-    )
+    plan = f"algorithm=hierarchical {options}".strip()
+    return comm.Communicator(host=host, plan=plan, device=DEVICE, timeout=timedelta(seconds=LIMIT_S // 2))
 
 
 def sums_as_on_the_cpu(ours: comm.Communicator, rank: int, counts: tuple[int, ...]) -> None:
@@ -368,6 +368,34 @@ def times_of_other_collectives_beside_nccl(rank: int) -> None:
                     row["floor_ms"] = round(MOVED[name] * (mib << 20) / float(rate) * 1000, 3)
                 if rank == 0:
                     emit(row)
+
+
+@together.check
+def gpudirect_has_the_processors_bits(rank: int) -> None:
+    """Two hosts on this machine, that speak by its RDMA device. Once NCCL has begun without."""
+    dist.barrier()
+    del os.environ["NCCL_IB_DISABLE"]
+    with communicator(2, rank) as ours, communicator(2, rank, "gpudirect=off") as other:
+        notes = [note.strip() for note in ours.plan().split("#")[1:]]
+        directly = [note for note in notes if "by GPUDirect" in note]
+        if not directly:
+            if rank == 0:
+                emit({"gpudirect": "not checked", "why": [note for note in notes if "GPUs' lanes" in note]})
+            return
+        sums_as_on_the_cpu(ours, rank, (1, 7, 4099, 3_000_017))
+        data = torch.ones(16 << 18, device=DEVICE)
+        ms = {
+            way: milliseconds(lambda it=it: it.allreduce(data.fill_(1.0)), 15)
+            for way, it in (("direct", ours), ("host", other))
+        }
+        if rank == 0:
+            row = {
+                "gpudirect": directly[0],
+                "mib": 16,
+                "ms": round(ms["direct"], 3),
+                "through_the_hosts_memory_ms": round(ms["host"], 3),
+            }
+            emit(row | {"ratio": round(ms["host"] / ms["direct"], 2)})
 
 
 if __name__ == "__main__":

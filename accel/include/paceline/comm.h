@@ -65,7 +65,7 @@ struct paceline_comm_options {
    */
   const char* address;
   const char*
-      plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, choice=, flows=, memory=, transport=, order=. The same on all ranks */
+      plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, choice=, flows=, memory=, transport=, gpudirect=, order=. The same on all ranks */
   int32_t silence_ms; /* a peer that says nothing for so long is lost; default 10000, at least 100 */
   int32_t timeout_ms; /* for create, and for each collective to end; default 600000 */
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Collectives of memory of NVIDIA's GPUs by a communicator of comm.h, without NCCL: inside a host ranks read each other's memory by CUDA IPC, on one
- * GPU or on peers; between hosts what they sum up and move goes through pinned memory and the communicator's rings (TCP or RDMA).
+ * GPU or on peers; between hosts what they sum up goes by GPUDirect RDMA where all ranks have seen that work, and that and all else through pinned
+ * memory and the communicator's rings (TCP or RDMA). paceline_comm_plan says which.
  *
  * Ownership: the caller's buffers and streams. The communicator has a pool of a fixed size on the device, made by open and freed by destroy,
  *   and streams of its own. Destroy waits until the other ranks of the host have destroyed theirs, at most as long as for a silent peer; where one

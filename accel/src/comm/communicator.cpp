@@ -127,6 +127,7 @@ std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(const O
                                                       endpoints.size(), std::move(place->note)));
   // Ranks of one host have no use for open devices.
   if (made->topology_.hosts() > 1) made->rdma_ = std::move(rdma);
+  made->no_rdma_ = card.no_rdma;
   if (auto connected = made->connect(*cards, *doors, std::move(place->region), deadline); !connected)
     return std::unexpected(connected.error());
   std::vector<bool> near(options.ranks);

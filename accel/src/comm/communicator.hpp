@@ -29,6 +29,10 @@
 
 namespace paceline::comm {
 
+namespace device {
+class DirectLane;
+}
+
 struct Options {
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
@@ -127,6 +131,10 @@ class Communicator {
                                      Clock::time_point deadline);
   std::expected<void, Error> make_rings(Wires wires, const std::vector<Card>& cards, Clock::time_point deadline);
   int meet_all();
+  // Null where this rank has no lane.
+  std::expected<std::unique_ptr<device::Lane>, Error> make_device_lane(device::Pool& pool);
+  // Also null where a rank refuses: by its name and why in `refusal`, which is empty before.
+  std::expected<std::unique_ptr<device::DirectLane>, Error> make_direct_lane(device::Pool& pool, std::string& refusal);
   template <typename Work>
   std::uint64_t start(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
   std::uint64_t start_all(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
@@ -188,6 +196,7 @@ class Communicator {
   std::unique_ptr<Region> region_;
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<Rdma> rdma_;  // null where there is none
+  std::string no_rdma_;         // why
   std::string ways_;            // of the hops between hosts, and what is used of a GPU, for readers of the plan
   std::unique_ptr<Ring> ring_;
   std::unique_ptr<Ring> lane_;

@@ -150,11 +150,14 @@ std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32
       if (value != "auto" && value != "tcp" && value != "rdma")
         return std::unexpected("plan: transport=" + value + ": use auto, tcp or rdma");
       plan.transport = value == "tcp" ? Transport::kTcp : value == "rdma" ? Transport::kRdma : Transport::kAuto;
+    } else if (key == "gpudirect") {
+      if (value != "auto" && value != "off") return std::unexpected("plan: gpudirect=" + value + ": use auto or off");
+      plan.gpudirect = value == "auto";
     } else if (key == "choice") {
       choices = value;
     } else {
       return std::unexpected("plan: " + word +
-                             ": use algorithm=, chunk=, choice=, flows=, memory=, transport= and order=");
+                             ": use algorithm=, chunk=, choice=, flows=, memory=, transport=, gpudirect= and order=");
     }
   }
   // Known only now: the largest chunk.
@@ -174,6 +177,7 @@ std::string print_plan(const Plan& plan) {
   if (plan.memory == Memory::kTcp) text += " memory=tcp";
   if (plan.transport != Transport::kAuto)
     text += plan.transport == Transport::kTcp ? " transport=tcp" : " transport=rdma";
+  if (!plan.gpudirect) text += " gpudirect=off";
   if (!plan.order.empty()) text += " order=";
   for (std::size_t i = 0; i < plan.order.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(plan.order[i]);
   return text;

@@ -45,6 +45,7 @@ struct Plan {
   std::uint32_t flows = 0;  // TCP connections of each hop between hosts, the most that choices may have; 0: not said
   Memory memory = Memory::kAuto;
   Transport transport = Transport::kAuto;
+  bool gpudirect = true;             // where it can be
   std::vector<std::uint32_t> order;  // all ranks, or empty for the default: hosts by their first rank, ranks ascending
 };
 

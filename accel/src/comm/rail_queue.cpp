@@ -4,32 +4,17 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 namespace paceline::comm {
 namespace {
 
 // What waking up costs; longer would take the processor from a rank that has work.
 constexpr std::chrono::microseconds kLooking{10};
-constexpr std::uint8_t kForever = 7;      // retries where no receive is ready: credits see to it that one is
-constexpr std::uint8_t kReadyAgain = 12;  // 0.64 ms until such a retry
-
 constexpr std::uint64_t kSending = 1;
 constexpr std::uint64_t kReceiving = 2;
-
-// Registered memory counts as locked.
-std::string out_of_memory(const std::string& what, int error) {
-  std::string text = refused(what, error);
-  rlimit limit{};
-  if (error != ENOMEM || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return text;
-  return text + ": this process may lock " + std::to_string(limit.rlim_cur / 1024) + " KiB; raise ulimit -l";
-}
 
 }  // namespace
 
@@ -55,75 +40,20 @@ std::string VerbsQueue::prepare() {
   ::fcntl(channel_->fd, F_SETFL, ::fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
   completions_ = verbs_.create_cq(port_.context, static_cast<int>(2 * kSlots), nullptr, channel_, 0);
   if (completions_ == nullptr) return out_of_memory("ibv_create_cq", errno);
-  ibv_qp_init_attr wanted{};
-  wanted.send_cq = wanted.recv_cq = completions_;
-  wanted.cap = {
-      .max_send_wr = kSlots, .max_recv_wr = kSlots, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
-  wanted.qp_type = IBV_QPT_RC;
-  wanted.sq_sig_all = 1;
-  pair_ = verbs_.create_qp(port_.domain, &wanted);
-  if (pair_ == nullptr) return out_of_memory("ibv_create_qp", errno);
-  ::syscall(SYS_getrandom, &sequence_, sizeof sequence_, 0);
-  sequence_ &= 0xffffffU;
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_INIT;
-  attributes.port_num = port_.number;
-  const int error =
-      verbs_.modify_qp(pair_, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-  return error == 0 ? "" : refused("ibv_modify_qp to INIT", error);
+  return pair_.make(completions_, kSlots);
 }
 
 VerbsQueue::~VerbsQueue() {
-  if (pair_ != nullptr) verbs_.destroy_qp(pair_);
+  pair_.end();
   if (completions_ != nullptr) verbs_.destroy_cq(completions_);
   if (channel_ != nullptr) verbs_.destroy_comp_channel(channel_);
   if (region_ != nullptr) verbs_.dereg_mr(region_);
   if (memory_ != nullptr) ::munmap(memory_, ring_bytes());
 }
 
-RailAddress VerbsQueue::address() const {
-  RailAddress address = port_.address;
-  address.number = pair_->qp_num;
-  address.sequence = sequence_;
-  return address;
-}
-
 std::string VerbsQueue::connect(const RailAddress& peer) {
-  if (peer.ethernet != port_.address.ethernet)
-    return port_.name + " is " + (port_.address.ethernet != 0 ? "Ethernet" : "InfiniBand") + ", the peer's port is not";
   while (awaited_ < kSlots && broken_.empty()) receive_again();
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_RTR;
-  attributes.path_mtu = static_cast<ibv_mtu>(std::min(peer.mtu, port_.address.mtu));
-  attributes.dest_qp_num = peer.number;
-  attributes.rq_psn = peer.sequence;
-  attributes.max_dest_rd_atomic = 1;
-  attributes.min_rnr_timer = kReadyAgain;
-  attributes.ah_attr.port_num = port_.number;
-  attributes.ah_attr.dlid = peer.lid;
-  attributes.ah_attr.sl = static_cast<std::uint8_t>(settings_.service_level);
-  if (peer.ethernet != 0) {
-    attributes.ah_attr.is_global = 1;
-    std::memcpy(&attributes.ah_attr.grh.dgid, peer.gid.data(), peer.gid.size());
-    attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(port_.gid_index);
-    attributes.ah_attr.grh.hop_limit = 255;
-    attributes.ah_attr.grh.traffic_class = static_cast<std::uint8_t>(settings_.traffic_class);
-  }
-  int error = verbs_.modify_qp(pair_, &attributes,
-                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-  if (error != 0) return port_.name + ": " + refused("no way to the peer's port: ibv_modify_qp to RTR", error);
-  attributes = {};
-  attributes.qp_state = IBV_QPS_RTS;
-  attributes.timeout = static_cast<std::uint8_t>(settings_.timeout);
-  attributes.retry_cnt = static_cast<std::uint8_t>(settings_.retries);
-  attributes.rnr_retry = kForever;
-  attributes.sq_psn = sequence_;
-  attributes.max_rd_atomic = 1;
-  error = verbs_.modify_qp(
-      pair_, &attributes,
-      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-  if (error != 0) return port_.name + ": " + refused("ibv_modify_qp to RTS", error);
+  if (std::string why = pair_.connect(peer); !why.empty()) return why;
   return broken_;
 }
 
@@ -138,27 +68,14 @@ ibv_sge VerbsQueue::piece(std::uint64_t number, std::size_t bytes) {
 }
 
 void VerbsQueue::send(std::size_t bytes) {
-  ibv_sge data = piece(sent_, bytes);
-  ibv_send_wr request{};
-  ibv_send_wr* bad = nullptr;
-  request.wr_id = kSending;
-  request.opcode = IBV_WR_SEND;
-  request.sg_list = &data;
-  request.num_sge = bytes > 0 ? 1 : 0;
-  if (const int error = ::ibv_post_send(pair_, &request, &bad); error != 0)
-    return fail(refused("ibv_post_send", error));
+  if (const std::string why = pair_.send(kSending, piece(sent_, bytes)); !why.empty()) return fail(why);
   ++sent_;
 }
 
 void VerbsQueue::receive_again() {
-  ibv_sge data = piece(awaited_, slot_bytes_);
-  ibv_recv_wr request{};
-  ibv_recv_wr* bad = nullptr;
-  request.wr_id = kReceiving;
-  request.sg_list = &data;
-  request.num_sge = sends_ ? 0 : 1;
-  if (const int error = ::ibv_post_recv(pair_, &request, &bad); error != 0)
-    return fail(refused("ibv_post_recv", error));
+  // A credit has no slot.
+  const std::size_t bytes = sends_ ? 0 : slot_bytes_;
+  if (const std::string why = pair_.receive(kReceiving, piece(awaited_, bytes)); !why.empty()) return fail(why);
   ++awaited_;
 }
 

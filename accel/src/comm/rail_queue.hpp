@@ -4,19 +4,9 @@
 // Ownership: of what it has made; the port's context and domain outlive it. Threads: one at a time. Failure: broken().
 #pragma once
 
-#include "rdma.hpp"
-#include "verbs.hpp"
+#include "queue_pair.hpp"
 
 namespace paceline::comm {
-
-struct RailPort {
-  ibv_context* context = nullptr;
-  ibv_pd* domain = nullptr;
-  std::string name;  // "mlx5_0", or "mlx5_0:2" of another port than the first
-  std::uint8_t number = 1;
-  int gid_index = -1;   // of Ethernet
-  RailAddress address;  // but for the queue pair's own
-};
 
 class VerbsQueue final : public RailQueue {
  public:
@@ -27,7 +17,7 @@ class VerbsQueue final : public RailQueue {
   VerbsQueue& operator=(const VerbsQueue&) = delete;
   ~VerbsQueue() override;
 
-  RailAddress address() const override;
+  RailAddress address() const override { return pair_.address(); }
   std::string connect(const RailAddress& peer) override;
   std::byte* slot(std::uint64_t number) override { return memory_ + number % kSlots * slot_bytes_; }
   std::size_t slot_bytes() const override { return slot_bytes_; }
@@ -44,7 +34,7 @@ class VerbsQueue final : public RailQueue {
 
  private:
   VerbsQueue(const Verbs& verbs, const RdmaSettings& settings, const RailPort& port, bool sends, std::size_t slot_bytes)
-      : verbs_(verbs), settings_(settings), port_(port), sends_(sends), slot_bytes_(slot_bytes) {}
+      : verbs_(verbs), port_(port), sends_(sends), slot_bytes_(slot_bytes), pair_(verbs, settings, port) {}
   std::size_t ring_bytes() const { return kSlots * slot_bytes_; }
   std::string prepare();
   ibv_sge piece(std::uint64_t number, std::size_t bytes);
@@ -52,7 +42,6 @@ class VerbsQueue final : public RailQueue {
   void take(const ibv_wc& done);
 
   const Verbs& verbs_;
-  const RdmaSettings& settings_;
   const RailPort& port_;
   const bool sends_;
   const std::size_t slot_bytes_;
@@ -60,8 +49,7 @@ class VerbsQueue final : public RailQueue {
   ibv_mr* region_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
   ibv_cq* completions_ = nullptr;
-  ibv_qp* pair_ = nullptr;
-  std::uint32_t sequence_ = 0;
+  QueuePair pair_;
   std::uint64_t sent_ = 0, delivered_ = 0, arrived_ = 0, awaited_ = 0;
   std::array<std::uint32_t, kSlots> lengths_{};
   std::string broken_;

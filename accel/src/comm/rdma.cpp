@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rail_queue.hpp"
+#include "verbs_messages.hpp"
 
 namespace paceline::comm {
 namespace {
@@ -46,6 +47,13 @@ class VerbsRails final : public Rdma {
                                                                     std::size_t slot_bytes) const override {
     return VerbsQueue::make(verbs_, settings_, ports_[rail], sends, slot_bytes);
   }
+  std::expected<std::unique_ptr<Messages>, std::string> make_messages(std::size_t rail,
+                                                                      std::span<const DeviceRange> ranges,
+                                                                      std::size_t pairs,
+                                                                      std::uint32_t depth) const override {
+    return VerbsMessages::make(verbs_, settings_, ports_[rail], ranges, pairs, depth);
+  }
+  std::string no_gpudirect() const override { return settings_.no_gpudirect; }
   std::vector<int> files() const override {
     std::vector<int> all;
     for (const OpenDevice& device : devices_)

@@ -13,9 +13,12 @@
 #include <expected>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "messages.hpp"
+#include "rail_address.hpp"
 #include "rdma_choice.hpp"
 #include "watch.hpp"
 
@@ -27,18 +30,6 @@ inline constexpr std::uint32_t kSlots = 8;
 inline constexpr std::size_t kSlotBytes = 128UL * 1024;
 // As much as a pipe of two ranks has: links of pairs are many.
 inline constexpr std::size_t kPairSlotBytes = 32UL * 1024;
-
-// What the other end of a queue pair must know. As it goes over the wire.
-struct RailAddress {
-  std::uint32_t number = 0;    // of the queue pair
-  std::uint32_t sequence = 0;  // of its first packet
-  std::array<std::uint8_t, 16> gid{};
-  std::uint16_t lid = 0;
-  std::uint8_t mtu = 0;       // 1 is 256 bytes, 5 is 4096
-  std::uint8_t ethernet = 0;  // reached by GID, else by LID
-  std::uint32_t zero = 0;
-};
-static_assert(sizeof(RailAddress) == 32);
 
 class RailQueue {
  public:
@@ -76,6 +67,13 @@ class Rdma {
   // `sends`: which way the messages go.
   virtual std::expected<std::unique_ptr<RailQueue>, std::string> make_queue(std::size_t rail, bool sends,
                                                                             std::size_t slot_bytes) const = 0;
+  // Between so many pairs of ranks, with at most `depth` messages of each under way each way.
+  virtual std::expected<std::unique_ptr<Messages>, std::string> make_messages(std::size_t rail,
+                                                                              std::span<const DeviceRange> ranges,
+                                                                              std::size_t pairs,
+                                                                              std::uint32_t depth) const = 0;
+  // Why memory of GPUs is not to be read and written by it; empty: it may be.
+  virtual std::string no_gpudirect() const = 0;
   virtual std::vector<int> files() const = 0;  // for a forked child to close
 };
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rdma_choice.hpp"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string_view>
 
@@ -50,6 +53,8 @@ std::expected<RdmaSettings, std::string> read_rdma_settings(
   if (!wrong.empty()) return std::unexpected(wrong);
   settings.disabled = disabled == 1;
   settings.devices = text("NCCL_IB_HCA");
+  if (const std::string level = text("NCCL_NET_GDR_LEVEL"); level == "LOC" || level == "0")
+    settings.no_gpudirect = "NCCL_NET_GDR_LEVEL=" + level;
   return settings;
 }
 
@@ -69,6 +74,27 @@ bool is_wanted(const std::string& devices, const std::string& device, int port) 
     named = named || (!name.empty() && fits && same_port);
   }
   return named != others;
+}
+
+std::vector<std::size_t> nearest_rails(const std::filesystem::path& root, const std::string& pci,
+                                       const std::vector<std::string>& names, std::size_t most) {
+  // The driver writes the address in capitals, the system does not.
+  std::string address = pci;
+  std::ranges::transform(address, address.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto real = [](const std::filesystem::path& link) {
+    std::error_code unknown;
+    return std::filesystem::canonical(link, unknown);
+  };
+  const std::filesystem::path gpu = real(root / "sys/bus/pci/devices" / address);
+  std::vector<std::ptrdiff_t> shared;
+  for (const std::string& name : names) {
+    const auto device = real(root / "sys/class/infiniband" / name.substr(0, name.find(':')) / "device");
+    shared.push_back(std::distance(gpu.begin(), std::ranges::mismatch(gpu, device).in1));
+  }
+  std::vector<std::size_t> rails;
+  for (std::size_t rail = 0; rail < names.size() && rails.size() < most; ++rail)
+    if (shared[rail] == std::ranges::max(shared)) rails.push_back(rail);
+  return rails;
 }
 
 std::expected<int, std::string> gid_index_of(const std::filesystem::path& root, const std::string& device, int port) {

@@ -5,10 +5,12 @@
 // Ownership: values. Threads: pure functions, but for reading files. Failure: a text that names the variable or the port, and the remedy.
 #pragma once
 
+#include <cstddef>
 #include <expected>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace paceline::comm {
 
@@ -20,6 +22,7 @@ struct RdmaSettings {
   int retries = 7;        // NCCL_IB_RETRY_CNT
   int service_level = 0;  // NCCL_IB_SL
   int traffic_class = 0;  // NCCL_IB_TC
+  std::string no_gpudirect{};  // NCCL_NET_GDR_LEVEL where that is LOC or 0: never; other levels say nothing here
 
   bool operator==(const RdmaSettings&) const = default;
 };
@@ -29,6 +32,11 @@ std::expected<RdmaSettings, std::string> read_rdma_settings(
     const std::function<const char*(const char* name)>& variable);
 
 bool is_wanted(const std::string& devices, const std::string& device, int port);
+
+// Of these rails, the `most` that have the longest way in common with a PCI device ("0000:19:00.0") in the tree of PCI bridges; in their order, and
+// all alike where the tree is not known. `names`: "mlx5_0", or "mlx5_0:2" of another port. `root`: that /sys lies in.
+std::vector<std::size_t> nearest_rails(const std::filesystem::path& root, const std::string& pci,
+                                       const std::vector<std::string>& names, std::size_t most);
 
 // The first GID of an Ethernet port that is RoCE v2 with an IPv4 address. `root`: that /sys lies in.
 std::expected<int, std::string> gid_index_of(const std::filesystem::path& root, const std::string& device, int port);

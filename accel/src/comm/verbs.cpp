@@ -2,13 +2,22 @@
 #include "verbs.hpp"
 
 #include <dlfcn.h>
+#include <sys/resource.h>
 
+#include <cerrno>
 #include <cstring>
 #include <type_traits>
 
 namespace paceline::comm {
 
 std::string refused(const std::string& what, int error) { return what + ": " + std::strerror(error); }
+
+std::string out_of_memory(const std::string& what, int error) {
+  std::string text = refused(what, error);
+  rlimit limit{};
+  if (error != ENOMEM || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return text;
+  return text + ": this process may lock " + std::to_string(limit.rlim_cur / 1024) + " KiB; raise ulimit -l";
+}
 
 std::expected<Verbs, std::string> Verbs::load() {
   void* const library = ::dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -47,6 +56,7 @@ std::expected<Verbs, std::string> Verbs::load() {
   find(verbs.destroy_qp, "ibv_destroy_qp");
   find(verbs.wc_status_str, "ibv_wc_status_str");
   if (!missing.empty()) return std::unexpected("libibverbs has no " + missing);
+  find(verbs.reg_dmabuf_mr, "ibv_reg_dmabuf_mr");
   return verbs;
 }
 

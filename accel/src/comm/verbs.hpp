@@ -7,6 +7,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <expected>
 #include <string>
 
@@ -27,6 +29,9 @@ struct Verbs {
   decltype(&::ibv_alloc_pd) alloc_pd = nullptr;
   decltype(&::ibv_dealloc_pd) dealloc_pd = nullptr;
   ibv_mr* (*reg_mr)(ibv_pd* domain, void* address, std::size_t length, int access) = nullptr;
+  // Null where the library is older than dma-buf (rdma-core 34).
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd* domain, std::uint64_t offset, std::size_t length, std::uint64_t address, int file,
+                           int access) = nullptr;
   decltype(&::ibv_dereg_mr) dereg_mr = nullptr;
   decltype(&::ibv_create_comp_channel) create_comp_channel = nullptr;
   decltype(&::ibv_destroy_comp_channel) destroy_comp_channel = nullptr;
@@ -42,5 +47,7 @@ struct Verbs {
 
 // "ibv_reg_mr: Cannot allocate memory".
 std::string refused(const std::string& what, int error);
+// The same where memory that a device uses counts as locked: with the limit, if that may be it.
+std::string out_of_memory(const std::string& what, int error);
 
 }  // namespace paceline::comm

@@ -85,7 +85,10 @@ std::string Driver::load() {
   find(event_create, "cuEventCreate");
   find(event_record, "cuEventRecord");
   find(event_destroy, "cuEventDestroy_v2");
+  find(capture_mode, "cuThreadExchangeStreamCaptureMode");
   if (!missing.empty()) return "libcuda.so.1 has no " + missing;
+  find(range_handle, "cuMemGetHandleForAddressRange");
+  find(flush_rdma_writes, "cuFlushGPUDirectRDMAWrites");
   if (const int status = init_(0); status != kSuccess) return "cuInit: " + error_name(status);
   if (const int status = version_get_(&version_); status != kSuccess)
     return "cuDriverGetVersion: " + error_name(status);

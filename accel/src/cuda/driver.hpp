@@ -37,6 +37,19 @@ inline constexpr unsigned kLazyPeerAccess = 1;  // CU_IPC_MEM_LAZY_ENABLE_PEER_A
 inline constexpr unsigned kHostPortable = 1;    // CU_MEMHOSTALLOC_PORTABLE
 inline constexpr int kNoCapture = 0;            // CU_STREAM_CAPTURE_STATUS_NONE
 
+// CUdevice_attribute, of what other devices write into a GPU's memory.
+inline constexpr int kRdmaSupported = 116;      // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED
+inline constexpr int kRdmaFlushOptions = 117;   // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
+inline constexpr int kRdmaWriteOrdering = 118;  // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING
+inline constexpr int kDmaBufSupported = 124;    // CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
+inline constexpr int kFlushByHost = 1;          // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST
+inline constexpr int kFlushCurrent = 0;         // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX
+inline constexpr int kDmaBuf = 1;               // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+inline constexpr int kRelaxedCapture = 2;       // CU_STREAM_CAPTURE_MODE_RELAXED
+// Who sees them in order: CU_GPU_DIRECT_RDMA_WRITES_ORDERING_…, and CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_….
+inline constexpr int kToOwner = 100;
+inline constexpr int kToAllDevices = 200;
+
 class Driver {
  public:
   // The process's driver; opened once, and a failure is remembered.
@@ -75,6 +88,11 @@ class Driver {
   int (*event_create)(Event* event, unsigned flags) = nullptr;
   int (*event_record)(Event event, Stream stream) = nullptr;
   int (*event_destroy)(Event event) = nullptr;
+  int (*capture_mode)(int* mode) = nullptr;  // of this thread, exchanged
+
+  // Null where the driver is older.
+  int (*range_handle)(void* handle, Address address, std::size_t bytes, int type, unsigned long long flags) = nullptr;
+  int (*flush_rdma_writes)(int target, int scope) = nullptr;
 
  private:
   std::string load();

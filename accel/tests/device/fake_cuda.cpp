@@ -4,9 +4,10 @@
 //
 // Streams that it makes have a thread each, which does what they were given one after another, each a little later: what does not wait for an event, or
 // for a call of the host, comes too early and is seen. Other streams do it at once. Memory of a device is a memory file, which processes open by its
-// handle as they do with CUDA IPC. fake_cuda_counts() says what is there still.
+// handle as they do with CUDA IPC, and RDMA devices (rdma/fake_verbs.cpp) by a descriptor; what such a device writes is seen after a flush, unless "write
+// ordering" says otherwise. fake_cuda_counts() says what is there still.
 //
-// fake_cuda_log() answers the calls so far, a line each. fake_cuda_set(name, value) sets "version", "major", "minor", "devices", or by the name of
+// fake_cuda_log() answers the calls so far, a line each. fake_cuda_set(name, value) sets "version", "major", "minor", "devices", "rdma supported", "flush options", "write ordering", "dma-buf supported", or by the name of
 // a function what that function answers; "refused launch" n: the n-th launch from now on fails; "dry" leaves the kernels out. fake_cuda_uneven() says whether a block's threads came to different numbers of barriers.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -26,6 +27,8 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "cuda_shim.hpp"
 // After what they are compiled with.
@@ -51,7 +54,11 @@ struct Memory {
 struct State {
   std::recursive_mutex mutex;
   std::ostringstream log;
-  std::map<std::string, int> values{{"version", 13000}, {"major", 9}, {"minor", 0}, {"devices", 64}, {"peers", 1}};
+  std::map<std::string, int> values{{"version", 13000},   {"major", 9},          {"minor", 0},
+                                    {"devices", 64},      {"peers", 1},          {"rdma supported", 1},
+                                    {"flush options", 1}, {"write ordering", 0}, {"dma-buf supported", 1}};
+  // What an RDMA device has written, and nobody has flushed.
+  std::vector<std::pair<void*, std::string>> written;
   bool uneven = false;
   std::set<Stream*> streams;
   std::map<unsigned long long, Memory> memories;
@@ -282,7 +289,12 @@ FAKE int cuDeviceGet(int* device, int ordinal) {
 }
 
 FAKE int cuDeviceGetAttribute(int* value, int attribute, int) {
-  *value = attribute == 75 ? state().values["major"] : attribute == 76 ? state().values["minor"] : -1;
+  static const std::map<int, const char*> names{{75, "major"},           {76, "minor"},
+                                                {116, "rdma supported"}, {117, "flush options"},
+                                                {118, "write ordering"}, {124, "dma-buf supported"}};
+  const std::lock_guard lock(state().mutex);
+  const auto name = names.find(attribute);
+  *value = name == names.end() ? -1 : state().values[name->second];
   return 0;
 }
 
@@ -368,6 +380,48 @@ FAKE int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
 FAKE int cuMemFree_v2(unsigned long long address) {
   call("cuMemFree");
   return unmap_memory(address, true);
+}
+
+FAKE int cuMemGetHandleForAddressRange(void* handle, unsigned long long address, std::size_t bytes, int type,
+                                       unsigned long long) {
+  if (const int answer = call("cuMemGetHandleForAddressRange", bytes, type); answer != 0) return answer;
+  const std::lock_guard lock(state().mutex);
+  const auto found = state().memories.find(address);
+  if (found == state().memories.end() || found->second.file < 0 || found->second.bytes != bytes) return 1;
+  *static_cast<int*>(handle) = ::fcntl(found->second.file, F_DUPFD_CLOEXEC, 0);
+  return 0;
+}
+
+FAKE int cuFlushGPUDirectRDMAWrites(int target, int scope) {
+  if (const int answer = call("cuFlushGPUDirectRDMAWrites", target, scope, "contexts", contexts); answer != 0)
+    return answer;
+  const std::lock_guard lock(state().mutex);
+  for (const auto& [to, content] : state().written) std::memcpy(to, content.data(), content.size());
+  state().written.clear();
+  return 0;
+}
+
+FAKE int cuThreadExchangeStreamCaptureMode(int* mode) {
+  thread_local int own = 0;
+  std::swap(*mode, own);
+  return call("cuThreadExchangeStreamCaptureMode", own);
+}
+
+// Whether it is memory of a device of this process.
+FAKE int fake_cuda_has(unsigned long long address) {
+  const std::lock_guard lock(state().mutex);
+  const auto after = state().memories.upper_bound(address);
+  return after != state().memories.begin() && address < std::prev(after)->first + std::prev(after)->second.bytes;
+}
+
+// As an RDMA device does.
+FAKE void fake_cuda_rdma_write(void* to, const void* from, std::size_t bytes) {
+  const std::lock_guard lock(state().mutex);
+  if (state().values["write ordering"] > 0) {
+    std::memcpy(to, from, bytes);
+  } else {
+    state().written.emplace_back(to, std::string(static_cast<const char*>(from), bytes));
+  }
 }
 
 FAKE int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned flags) {

@@ -4,12 +4,16 @@
 // receive posted is an error of its sender at once.
 //
 // fake_verbs_set(name, value) changes this process alone: "devices" (1), "down" (1: ports are), "ethernet" (1: ports are); or by the name
-// of a step the errno that it ends with: "open_device", "reg_mr", "create_qp", "rtr". "lose" 1: what is sent goes nowhere. "break" n: all messages after
+// of a step the errno that it ends with: "open_device", "reg_mr", "reg_dmabuf_mr", "peer memory" (ibv_reg_mr of what is a GPU's by the fake driver of
+// device/fake_cuda.cpp), "create_qp", "rtr". "lose" 1: what is sent goes nowhere. Of a GPU's memory "lose gpu" 1: what is sent
+// out of it goes nowhere; "garble" 1: what goes into it does not come out there. "break" n: all messages after
 // the nth fail. fake_verbs_sent(device) answers how many this process has sent; fake_verbs_dropped() how many messages with data all processes
 // have posted on queue pairs that they ended before they were told what became of them: a device may drop such.
+#include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +26,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #undef ibv_get_device_list
 #undef ibv_query_port
@@ -31,7 +36,8 @@
 
 namespace {
 
-constexpr std::size_t kEnds = 128;
+constexpr std::size_t kEnds = 256;
+constexpr std::size_t kChannels = 128;
 constexpr std::size_t kMessages = 16;
 constexpr std::size_t kMessageBytes = 128UL * 1024;
 constexpr std::size_t kMostDevices = 4;
@@ -41,27 +47,34 @@ constexpr std::uint32_t kFirstNumber = 100;
 struct End {
   std::atomic<bool> used;
   std::atomic<bool> ready;  // to receive
-  std::atomic<bool> armed;
+  std::size_t channel;
   std::atomic<std::uint64_t> receives, came, taken;  // counts of those posted, and of messages
   std::uint32_t peer;                                // its owner's
   std::array<std::uint32_t, kMessages> sizes;
   std::array<std::array<char, kMessageBytes>, kMessages> messages;
 };
 
+struct Listener {
+  std::atomic<bool> used;
+  std::atomic<bool> armed;
+};
+
+template <typename T>
+T* share(std::size_t count) {
+  void* const memory =
+      mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) std::abort();
+  return static_cast<T*>(memory);
+}
+
 struct Shared {
   Shared() {
-    void* const memory =
-        mmap(nullptr, kEnds * sizeof(End), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) std::abort();
-    ends = static_cast<End*>(memory);
-    dropped = static_cast<std::atomic<int>*>(
-        mmap(nullptr, sizeof *dropped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    if (dropped == MAP_FAILED) std::abort();
     for (int& event : events) event = eventfd(0, EFD_NONBLOCK);
   }
-  End* ends = nullptr;
-  std::atomic<int>* dropped = nullptr;
-  std::array<int, kEnds> events{};
+  End* ends = share<End>(kEnds);
+  Listener* listeners = share<Listener>(kChannels);
+  std::atomic<int>* dropped = share<std::atomic<int>>(1);
+  std::array<int, kChannels> events{};
 };
 const Shared kShared;
 
@@ -89,13 +102,51 @@ struct Context : ibv_context {
 };
 
 struct Channel : ibv_comp_channel {
-  std::size_t end;
+  std::size_t number;
 };
 
+struct Pair;
 struct Queue : ibv_cq {
-  ibv_qp* pair;
+  std::vector<Pair*> pairs;
   std::deque<ibv_wc> done;
 };
+
+struct Region {
+  std::uint64_t begin;
+  std::size_t bytes;
+  bool of_gpu;
+};
+std::mutex regions_mutex;
+std::map<std::uint32_t, Region> regions;  // by key
+
+ibv_mr* add_region(ibv_pd* domain, const Region& region) {
+  const std::lock_guard lock(regions_mutex);
+  static std::uint32_t next = 7;
+  auto* const made = new ibv_mr{};
+  made->context = domain->context;
+  made->lkey = ++next;
+  regions[next] = region;
+  return made;
+}
+
+// Null where the piece is not of the memory that its key is for.
+const Region* region_of(const ibv_sge& piece) {
+  const std::lock_guard lock(regions_mutex);
+  const auto found = regions.find(piece.lkey);
+  const bool fits = found != regions.end() && found->second.begin <= piece.addr &&
+                    piece.addr + piece.length <= found->second.begin + found->second.bytes;
+  return fits ? &found->second : nullptr;
+}
+
+template <typename Function>
+Function* of_fake_cuda(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+bool is_of_gpu(const void* address) {
+  const auto has = of_fake_cuda<int(unsigned long long)>("fake_cuda_has");
+  return has != nullptr && has(reinterpret_cast<std::uintptr_t>(address)) != 0;
+}
 
 struct Pair : ibv_qp {
   std::size_t end;
@@ -106,7 +157,9 @@ struct Pair : ibv_qp {
 
 void ring(std::size_t end) {
   const std::uint64_t one = 1;
-  if (kShared.ends[end].armed.exchange(false) && write(kShared.events[end], &one, sizeof one) < 0) std::abort();
+  const std::size_t channel = kShared.ends[end].channel;
+  if (kShared.listeners[channel].armed.exchange(false) && write(kShared.events[channel], &one, sizeof one) < 0)
+    std::abort();
 }
 
 // What becomes of a message; it is there when this returns.
@@ -134,8 +187,15 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** /*bad*/) {
   ibv_wc done{};
   done.wr_id = request->wr_id;
   done.byte_len = empty ? 0 : request->sg_list->length;
+  done.qp_num = pair.qp_num;
+  done.opcode = IBV_WC_SEND;
   pair.untold += empty ? 0 : 1;
-  done.status = deliver(pair, data, empty ? 0 : request->sg_list->length);
+  const Region* const region = empty ? nullptr : region_of(*request->sg_list);
+  if (!empty && region == nullptr) {
+    done.status = IBV_WC_LOC_PROT_ERR;
+  } else if (told("lose gpu") == 0 || empty || !region->of_gpu) {
+    done.status = deliver(pair, data, done.byte_len);
+  }
   static_cast<Queue*>(pair.send_cq)->done.push_back(done);
   ring(pair.end);
   return 0;
@@ -149,33 +209,51 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** /*bad*/) {
   return 0;
 }
 
+// What has come for a pair, into the memory that it was to come into.
+void receive(Pair& pair, ibv_wc& wc) {
+  End& end = kShared.ends[pair.end];
+  const std::uint32_t size = end.sizes[end.taken % kMessages];
+  const ibv_sge place = pair.places.front();
+  const char* const data = end.messages[end.taken % kMessages].data();
+  wc = {};
+  wc.wr_id = pair.receives.front().wr_id;
+  wc.qp_num = pair.qp_num;
+  wc.opcode = IBV_WC_RECV;
+  wc.byte_len = size;
+  const Region* const region = size == 0 ? nullptr : region_of(place);
+  if (size > place.length) {
+    wc.status = IBV_WC_LOC_LEN_ERR;
+  } else if (size > 0 && region == nullptr) {
+    wc.status = IBV_WC_LOC_PROT_ERR;
+  } else if (size > 0 && !region->of_gpu) {
+    std::memcpy(reinterpret_cast<void*>(place.addr), data, size);
+  } else if (size > 0 && told("garble") == 0) {
+    of_fake_cuda<void(void*, const void*, std::size_t)>("fake_cuda_rdma_write")(reinterpret_cast<void*>(place.addr),
+                                                                                data, size);
+  }
+  pair.receives.pop_front();
+  pair.places.pop_front();
+  ++end.taken;
+}
+
 int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {
   auto& queue = *static_cast<Queue*>(cq);
-  auto& pair = *static_cast<Pair*>(queue.pair);
   int count = 0;
   for (; count < most && !queue.done.empty(); ++count) {
     wc[count] = queue.done.front();
     queue.done.pop_front();
-    if (wc[count].byte_len > 0) --pair.untold;
+    for (Pair* const pair : queue.pairs)
+      if (pair->qp_num == wc[count].qp_num && wc[count].byte_len > 0) --pair->untold;
   }
-  End& end = kShared.ends[pair.end];
-  for (; count < most && end.taken < end.came; ++count) {
-    const std::uint32_t size = end.sizes[end.taken % kMessages];
-    wc[count] = {};
-    wc[count].wr_id = pair.receives.front().wr_id;
-    wc[count].byte_len = size;
-    wc[count].status = size <= pair.places.front().length ? IBV_WC_SUCCESS : IBV_WC_LOC_LEN_ERR;
-    if (size > 0 && wc[count].status == IBV_WC_SUCCESS)
-      std::memcpy(reinterpret_cast<void*>(pair.places.front().addr), end.messages[end.taken % kMessages].data(), size);
-    pair.receives.pop_front();
-    pair.places.pop_front();
-    ++end.taken;
+  for (Pair* const pair : queue.pairs) {
+    End& end = kShared.ends[pair->end];
+    for (; count < most && end.taken < end.came; ++count) receive(*pair, wc[count]);
   }
   return count;
 }
 
 int req_notify_cq(ibv_cq* cq, int /*solicited*/) {
-  kShared.ends[static_cast<Channel*>(cq->channel)->end].armed = true;
+  kShared.listeners[static_cast<Channel*>(cq->channel)->number].armed = true;
   return 0;
 }
 
@@ -245,26 +323,41 @@ FAKE int ibv_dealloc_pd(ibv_pd* domain) {
   delete domain;
   return 0;
 }
-FAKE ibv_mr* ibv_reg_mr(ibv_pd* domain, void* /*address*/, std::size_t /*length*/, int /*access*/) {
-  if (!goes("reg_mr")) return nullptr;
-  auto* const region = new ibv_mr{};
-  region->context = domain->context;
-  return region;
+FAKE ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t length, int /*access*/) {
+  const bool of_gpu = is_of_gpu(address);
+  if (!goes(of_gpu ? "peer memory" : "reg_mr")) return nullptr;
+  return add_region(domain, {reinterpret_cast<std::uintptr_t>(address), length, of_gpu});
+}
+FAKE ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t length, std::uint64_t address,
+                               int file, int /*access*/) {
+  if (!goes("reg_dmabuf_mr")) return nullptr;
+  struct stat state{};
+  if (fstat(file, &state) != 0) return nullptr;
+  if (offset + length > static_cast<std::uint64_t>(state.st_size)) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  return add_region(domain, {address, length, true});
 }
 FAKE int ibv_dereg_mr(ibv_mr* region) {
+  const std::lock_guard lock(regions_mutex);
+  regions.erase(region->lkey);
   delete region;
   return 0;
 }
+// Of this process.
+FAKE int fake_verbs_registered() {
+  const std::lock_guard lock(regions_mutex);
+  return static_cast<int>(regions.size());
+}
 FAKE ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
-  for (std::size_t i = 0; i < kEnds; ++i) {
-    End& end = kShared.ends[i];
-    if (end.used.exchange(true)) continue;
-    end.ready = end.armed = false;
-    end.receives = end.came = end.taken = 0;
+  for (std::size_t i = 0; i < kChannels; ++i) {
+    if (kShared.listeners[i].used.exchange(true)) continue;
+    kShared.listeners[i].armed = false;
     auto* const channel = new Channel{};
     channel->context = context;
     channel->fd = kShared.events[i];
-    channel->end = i;
+    channel->number = i;
     return channel;
   }
   errno = ENOSPC;
@@ -274,7 +367,7 @@ FAKE int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
   auto* const ours = static_cast<Channel*>(channel);
   std::uint64_t rings = 0;
   if (read(ours->fd, &rings, sizeof rings) < 0) errno = 0;
-  kShared.ends[ours->end].used = false;
+  kShared.listeners[ours->number].used = false;
   delete ours;
   return 0;
 }
@@ -296,14 +389,23 @@ FAKE int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** /*queue*/, void** 
 FAKE void ibv_ack_cq_events(ibv_cq* /*queue*/, unsigned /*count*/) {}
 FAKE ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
   if (!goes("create_qp")) return nullptr;
-  auto* const pair = new Pair{};
-  pair->context = domain->context;
-  pair->send_cq = wanted->send_cq;
-  pair->recv_cq = wanted->recv_cq;
-  pair->end = static_cast<Channel*>(wanted->send_cq->channel)->end;
-  pair->qp_num = kFirstNumber + static_cast<std::uint32_t>(pair->end);
-  static_cast<Queue*>(wanted->send_cq)->pair = pair;
-  return pair;
+  auto* const queue = static_cast<Queue*>(wanted->send_cq);
+  for (std::size_t i = 0; i < kEnds; ++i) {
+    End& end = kShared.ends[i];
+    if (end.used.exchange(true)) continue;
+    end.ready = false;
+    end.channel = static_cast<Channel*>(queue->channel)->number;
+    end.receives = end.came = end.taken = 0;
+    auto* const pair = new Pair{};
+    pair->context = domain->context;
+    pair->send_cq = pair->recv_cq = queue;
+    pair->end = i;
+    pair->qp_num = kFirstNumber + static_cast<std::uint32_t>(i);
+    queue->pairs.push_back(pair);
+    return pair;
+  }
+  errno = ENOSPC;
+  return nullptr;
 }
 FAKE int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/) {
   End& end = kShared.ends[static_cast<Pair*>(qp)->end];
@@ -317,10 +419,17 @@ FAKE int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/) {
 FAKE int ibv_destroy_qp(ibv_qp* qp) {
   auto* const pair = static_cast<Pair*>(qp);
   kShared.ends[pair->end].ready = false;
+  kShared.ends[pair->end].used = false;
   *kShared.dropped += pair->untold;
+  std::erase(static_cast<Queue*>(pair->send_cq)->pairs, pair);
   delete pair;
   return 0;
 }
 FAKE const char* ibv_wc_status_str(ibv_wc_status status) {
-  return status == IBV_WC_RNR_RETRY_EXC_ERR ? "RNR retry counter exceeded" : "transport retry counter exceeded";
+  switch (status) {
+    case IBV_WC_RNR_RETRY_EXC_ERR: return "RNR retry counter exceeded";
+    case IBV_WC_LOC_LEN_ERR: return "local length error";
+    case IBV_WC_LOC_PROT_ERR: return "local protection error";
+    default: return "transport retry counter exceeded";
+  }
 }

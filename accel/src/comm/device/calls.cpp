@@ -6,7 +6,6 @@
 
 #include "../communicator.hpp"
 #include "device_stage.hpp"
-#include "pinned_lane.hpp"
 #include "table.hpp"
 
 namespace paceline::comm {
@@ -65,11 +64,15 @@ std::expected<void, Error> Communicator::open_device(int device, const std::stri
     if (barrier() != PACELINE_OK) pool->keep_memory();
     return refused(why);
   }
+  auto lane = make_device_lane(*pool);
+  if (!lane) {
+    pool->keep_memory();
+    return std::unexpected(lane.error());
+  }
   const std::lock_guard lock(mutex_);
-  ways_ += " # " + std::to_string(pool->bytes()) + " bytes of the GPU " + near[topology_.local].pci.data();
-  std::unique_ptr<device::Lane> lane;
-  if (lane_ != nullptr) lane = std::make_unique<device::PinnedLane>(*pool, *lane_, topology_.hosts(), topology_.group);
-  device_ = std::make_unique<device::DeviceStage>(topology_, *region_, *watch_, std::move(pool), std::move(lane));
+  const std::size_t bytes = pool->bytes() + (*lane == nullptr ? 0 : (*lane)->bytes());
+  ways_ += " # " + std::to_string(bytes) + " bytes of the GPU " + near[topology_.local].pci.data();
+  device_ = std::make_unique<device::DeviceStage>(topology_, *region_, *watch_, std::move(pool), std::move(*lane));
   return {};
 }
 

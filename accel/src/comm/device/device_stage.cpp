@@ -31,6 +31,7 @@ DeviceStage::~DeviceStage() {
     static_cast<void>(landing_.release());
     static_cast<void>(marks_.release());
     static_cast<void>(pool_.release());
+    if (lane_ != nullptr) lane_->keep_memory();
     return;
   }
   for (const cuda::Event event : events_) pool_->driver().event_destroy(event);

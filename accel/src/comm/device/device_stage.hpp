@@ -55,7 +55,7 @@ class DeviceStage final : private Pace, private Lane::Stage {
 
   [[nodiscard]] bool is_capturing(cuda::Stream stream) const;
   [[nodiscard]] const Pool& pool() const { return *pool_; }
-  [[nodiscard]] std::size_t pool_bytes() const { return pool_->bytes(); }
+  [[nodiscard]] std::size_t pool_bytes() const { return pool_->bytes() + (lane_ == nullptr ? 0 : lane_->bytes()); }
   [[nodiscard]] cuda::Stream stream() const { return pool_->stream(Pool::kTaking); }
 
  private:

@@ -6,8 +6,10 @@
 // by the driver's, which may not call the driver. Failure: told to the stage or the watch; `finish` returns all the same.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "../../cuda/driver.hpp"
 #include "../call.hpp"
@@ -60,6 +62,13 @@ class Lane {
   virtual void landed(std::uint32_t number) = 0;
   // Until all that was started has been sent and received, or the communicator has failed.
   virtual void finish() = 0;
+
+  // What it has of the device's memory besides the pool.
+  [[nodiscard]] virtual std::size_t bytes() const { return 0; }
+  // Its streams have not come to their end: that memory stays until the process ends.
+  virtual void keep_memory() {}
+  // What a forked child closes.
+  [[nodiscard]] virtual std::vector<int> files() const { return {}; }
 };
 
 }  // namespace paceline::comm::device

@@ -15,7 +15,6 @@ namespace {
 
 enum PoolKernel : std::size_t { kSum };
 
-// Of an allocation of the driver: what processes map is whole ones.
 constexpr std::size_t kGranule = 2UL << 20;
 // Enough loads under way for the memory of another GPU, and most multiprocessors left to the model.
 constexpr unsigned kMostBlocks = 64;
@@ -65,6 +64,8 @@ std::size_t rounded_up(std::size_t bytes, std::size_t to) { return (bytes + to -
 
 std::size_t Pool::room_of(std::size_t bytes) { return rounded_up(bytes + kAlignment, 256); }
 
+std::size_t Pool::allocated(std::size_t bytes) { return rounded_up(bytes, kGranule); }
+
 std::expected<std::unique_ptr<Pool>, std::string> Pool::make(int device, const std::string& folder, const Size& size) {
   if (const std::string why = comm_kernels().open(device, folder); !why.empty()) return std::unexpected(why);
   std::unique_ptr<Pool> pool(new Pool(*comm_kernels().on(device), size));
@@ -87,7 +88,7 @@ std::string Pool::allocate() {
   }
   if (const int status = cuda.event_create(&question_, cuda::kDisableTiming); status != cuda::kSuccess)
     return failed("cuEventCreate", status);
-  const std::size_t wanted = rounded_up(kDepth * (size_.chunk + size_.shard), kGranule);
+  const std::size_t wanted = allocated(kDepth * (size_.chunk + size_.shard));
   if (const int status = cuda.memory_allocate(&base_, wanted); status != cuda::kSuccess)
     return failed("cuMemAlloc", status) + " of " + std::to_string(wanted) + " bytes";
   bytes_ = wanted;
@@ -116,8 +117,13 @@ Pool::~Pool() {
     if (stream != nullptr) driver().stream_destroy(stream);
   if (question_ != nullptr) driver().event_destroy(question_);
   if (base_ != 0) driver().memory_free(base_);
-  for (std::byte* const memory : {host_, staging_})
-    if (memory != nullptr) driver().host_free(memory);
+  free_host_results();
+  if (staging_ != nullptr) driver().host_free(staging_);
+}
+
+void Pool::free_host_results() {
+  const cuda::Current current = kernels_.current();
+  if (host_ != nullptr) driver().host_free(std::exchange(host_, nullptr));
 }
 
 PoolCard Pool::card() const { return {.memory = handle_, .pci = pci_, .refusal = {}}; }

@@ -57,6 +57,10 @@ class Pool {
 
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] std::size_t chunk() const { return size_.chunk; }
+  [[nodiscard]] std::size_t shard() const { return size_.shard; }
+  [[nodiscard]] cuda::Address base() const { return base_; }
+  [[nodiscard]] int device() const { return kernels_.device(); }
+  [[nodiscard]] const char* pci() const { return pci_.data(); }
   [[nodiscard]] cuda::Stream stream(Way way) const { return streams_[way]; }
   [[nodiscard]] const cuda::Driver& driver() const { return kernels_.driver(); }
   [[nodiscard]] cuda::Current current() const { return kernels_.current(); }
@@ -69,12 +73,15 @@ class Pool {
   [[nodiscard]] cuda::Address result(std::uint32_t lane, std::uint32_t number, std::uint64_t begin) const {
     return mapped_[lane] + kDepth * size_.chunk + number % kDepth * size_.shard + begin % kAlignment;
   }
-  // The same in pinned memory of the host.
+  // The same in pinned memory of the host, as far as it is there.
   [[nodiscard]] std::byte* host_result(std::uint32_t number) const { return host_ + number % kDepth * size_.shard; }
 
   // Pinned memory of this rank alone.
   [[nodiscard]] std::byte* staging(std::uint32_t number) const { return staging_ + number % kDepth * size_.staging; }
   [[nodiscard]] std::size_t staging_bytes() const { return size_.staging; }
+
+  // Nothing goes that way after all.
+  void free_host_results();
 
   // What the device says when it is given something that is nothing.
   [[nodiscard]] int ask() const { return driver().event_record(question_, streams_[kTaking]); }
@@ -85,6 +92,8 @@ class Pool {
   static constexpr std::size_t kAlignment = 16;
   // Room for a shard of so many bytes that begins at any address.
   static std::size_t room_of(std::size_t bytes);
+  // Of whole allocations of the driver, which is what processes and devices map.
+  static std::size_t allocated(std::size_t bytes);
 
  private:
   Pool(const cuda::Kernels& kernels, const Size& size) : kernels_(kernels), size_(size) {}

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "direct_lane.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace paceline::comm::device {
+namespace {
+
+constexpr std::size_t kWidest = 8;                 // bytes of an element
+constexpr std::chrono::microseconds kLooking{10};  // as rail_queue.cpp has it
+constexpr std::chrono::milliseconds kLookForThoseWhoLeft{500};
+
+}  // namespace
+
+std::expected<std::unique_ptr<DirectLane>, std::string> DirectLane::make(Pool& pool, Terms terms) {
+  if (const std::string why = terms.rdma.no_gpudirect(); !why.empty()) return std::unexpected(why);
+  if (terms.ranks.size() > kMostDirectHosts)
+    return std::unexpected("there are " + std::to_string(terms.ranks.size()) + " hosts: GPUDirect goes between " +
+                           std::to_string(kMostDirectHosts));
+  const cuda::Current current = pool.current();
+  auto writes = RdmaWrites::of(pool.driver(), pool.device(), terms.alone ? cuda::kToOwner : cuda::kToAllDevices);
+  if (!writes) return std::unexpected(writes.error());
+  std::unique_ptr<DirectLane> made(new DirectLane(pool, std::move(terms), *writes));
+  if (const std::string why = made->prepare(); !why.empty()) return std::unexpected(why);
+  return made;
+}
+
+std::string DirectLane::prepare() {
+  for (std::uint32_t i = 1; i < hosts(); ++i) peers_.push_back({.host = (terms_.position + i) % hosts()});
+  wake_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!wake_) return std::string("eventfd: ") + std::strerror(errno);
+  slot_bytes_ = Pool::room_of(pool_.shard() / hosts() + kWidest);
+  const std::size_t wanted = Pool::allocated(kDepth * peers_.size() * slot_bytes_);
+  if (const int status = pool_.driver().memory_allocate(&inbox_, wanted); status != cuda::kSuccess)
+    return "cuMemAlloc: " + pool_.driver().error_name(status) + " of " + std::to_string(wanted) + " bytes";
+  inbox_bytes_ = wanted;
+  std::array<Fd, 2> files;
+  const std::array<DeviceRange, 2> ranges{writes_.range_of(pool_.base(), pool_.bytes(), files[0]),
+                                          writes_.range_of(inbox_, inbox_bytes_, files[1])};
+  std::vector<std::string> names;
+  for (std::size_t rail = 0; rail < terms_.rdma.rails(); ++rail) names.push_back(terms_.rdma.name(rail));
+  rail_numbers_ = nearest_rails("/", pool_.pci(), names, kMostDirectRails);
+  for (const std::size_t rail : rail_numbers_) {
+    auto made = terms_.rdma.make_messages(rail, ranges, kPhases * peers_.size(), kDepth);
+    if (!made) return made.error();
+    rails_.push_back(std::move(*made));
+  }
+  return "";
+}
+
+DirectLane::~DirectLane() {
+  // Before the memory that they write to.
+  rails_.clear();
+  const cuda::Current current = pool_.current();
+  if (inbox_ != 0) pool_.driver().memory_free(inbox_);
+}
+
+PeerAddresses DirectLane::addresses(std::uint32_t host) const {
+  const std::size_t peer = (host + hosts() - terms_.position - 1) % hosts();
+  PeerAddresses all{};
+  for (std::size_t rail = 0; rail < rails_.size(); ++rail)
+    for (const Phase phase : {kParts, kSums}) all[rail][phase] = rails_[rail]->address(pair_of(peer, phase));
+  return all;
+}
+
+std::string DirectLane::connect(std::size_t rails, std::span<const PeerAddresses> peers) {
+  rails_.resize(std::min(rails, rails_.size()));
+  rail_numbers_.resize(rails_.size());
+  for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
+    for (std::uint64_t chunk = 0; chunk < kDepth; ++chunk)
+      rails_[chunk % rails_.size()]->receive(pair_of(peer, kParts), inbox(peer, chunk), slot_bytes_);
+    for (std::size_t rail = 0; rail < rails_.size(); ++rail)
+      for (const Phase phase : {kParts, kSums})
+        if (std::string why = rails_[rail]->connect(pair_of(peer, phase), peers[peers_[peer].host][rail][phase]);
+            !why.empty())
+          return why;
+  }
+  for (const auto& rail : rails_)
+    if (rail->fault()) return rail->fault()->why;
+  return "";
+}
+
+std::string DirectLane::names() const {
+  std::string text;
+  for (const std::size_t rail : rail_numbers_) text += (text.empty() ? "" : "+") + terms_.rdma.name(rail);
+  return text;
+}
+
+std::vector<int> DirectLane::files() const {
+  std::vector<int> all{wake_.get()};
+  for (const auto& rail : rails_) all.push_back(rail->file());
+  return all;
+}
+
+void DirectLane::wake() const {
+  const std::uint64_t one = 1;
+  // It is full only where nobody has looked for 2^64 - 1 of them.
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+}
+
+void DirectLane::open(std::uint32_t chunks) {
+  opened_.store(chunks, std::memory_order_release);
+  wake();
+}
+
+void DirectLane::landed(std::uint32_t number) {
+  summed_.store(number + 1, std::memory_order_release);
+  wake();
+}
+
+void DirectLane::begin(Stage& stage, Work work) {
+  stage_ = &stage;
+  work_ = std::move(work);
+  opened_.store(0);
+  summed_.store(0);
+  sent_.store(0);
+  compared_.store(false);
+  added_ = returned_ = finished_ = 0;
+}
+
+std::string DirectLane::attempt(Stage& stage, Work work, Clock::time_point until) {
+  begin(stage, std::move(work));
+  attempting_ = true;
+  until_ = until;
+  compared_.store(true);
+  run();
+  attempting_ = false;
+  if (trouble_.empty() && !is_done()) trouble_ = "it came to no end";
+  first_ += work_.chunks;
+  return trouble_;
+}
+
+void DirectLane::start(Stage& stage, Work work) {
+  begin(stage, std::move(work));
+  until_ = terms_.watch.deadline();
+  // Ranks that call something else are found before anything of theirs is used.
+  terms_.ring.start(work_.call, work_.type, {Step{}}, {.sent = {}, .received = [this](std::uint64_t /*steps*/) {
+                                                         compared_.store(true, std::memory_order_release);
+                                                         wake();
+                                                       }});
+  worker_.start([this] { run(); });
+}
+
+void DirectLane::finish() {
+  worker_.wait();
+  terms_.ring.finish();
+  first_ += work_.chunks;
+}
+
+void DirectLane::run() {
+  const cuda::Current current = pool_.current();
+  // A flush may be no part of a capture; another thread's forbids it to those that have not said so.
+  int mode = cuda::kRelaxedCapture;
+  pool_.driver().capture_mode(&mode);
+  while (!stopped_ && !terms_.watch.failed() && !is_done())
+    if (!turn() && !is_lost()) wait();
+  pool_.driver().capture_mode(&mode);
+}
+
+bool DirectLane::turn() {
+  bool some = look();
+  if (compared_.load(std::memory_order_acquire)) some = send_parts() || some;
+  some = add() || some;
+  some = send_sums() || some;
+  return end() || some;
+}
+
+bool DirectLane::look() {
+  bool some = false;
+  for (const auto& rail : rails_) some = rail->look() || some;
+  if (!some) return false;
+  // Message k of a pair goes by rail k mod rails, and is the one after k / rails there.
+  const auto follow = [&](std::uint64_t& count, std::size_t pair, auto counter) {
+    while (((*rails_[count % rails_.size()]).*counter)(pair) > count / rails_.size()) ++count;
+  };
+  std::uint64_t delivered = first_ + work_.chunks;
+  for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
+    for (const Phase phase : {kParts, kSums}) {
+      follow(peers_[peer].arrived[phase], pair_of(peer, phase), &Messages::arrived);
+      follow(peers_[peer].delivered[phase], pair_of(peer, phase), &Messages::delivered);
+      delivered = std::min(delivered, peers_[peer].delivered[phase]);
+    }
+  }
+  const std::uint64_t sent = std::max(delivered, first_) - first_;
+  if (sent_.exchange(sent, std::memory_order_release) != sent) stage_->ring();
+  return true;
+}
+
+DirectLane::Piece DirectLane::piece_of(const Shard& shard, std::uint32_t host) const {
+  const Part part = part_of(shard.count, hosts(), host);
+  const std::size_t size = size_of(work_.type);
+  return {.address = shard.result + part.begin * size, .bytes = part.count * size, .count = part.count};
+}
+
+bool DirectLane::have_all(std::uint32_t number, Phase phase) const {
+  return std::ranges::all_of(peers_, [&](const Peer& peer) { return peer.arrived[phase] > first_ + number; });
+}
+
+bool DirectLane::send_parts() {
+  bool some = false;
+  const std::uint64_t opened = first_ + opened_.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    Peer& peer = peers_[i];
+    // Who has sent a sum has posted before it what the part kDepth chunks later comes into.
+    for (; peer.offered < opened && peer.offered < peer.arrived[kSums] + kDepth; ++peer.offered) {
+      const Piece piece = piece_of(work_.shard(static_cast<std::uint32_t>(peer.offered - first_)), peer.host);
+      Messages& rail = *rails_[peer.offered % rails_.size()];
+      rail.receive(pair_of(i, kSums), piece.address, piece.bytes);
+      // From an address on that the kernel may read from, so that it finds the elements as far from one in the inbox.
+      const std::size_t off = piece.count == 0 ? 0 : piece.address % Pool::kAlignment;
+      rail.send(pair_of(i, kParts), piece.address - off, piece.bytes + off);
+      some = true;
+    }
+  }
+  return some;
+}
+
+bool DirectLane::add() {
+  if (added_ == opened_.load(std::memory_order_acquire) || !have_all(added_, kParts)) return false;
+  const Piece own = piece_of(work_.shard(added_), terms_.position);
+  stopped_ = !stage_->good(writes_.flush(cuda::kToOwner), "cuFlushGPUDirectRDMAWrites");
+  // As around a ring: halves are rounded after each host's.
+  const bool rounds = work_.type == Type::kF16 || work_.type == Type::kBf16;
+  const std::size_t most = rounds ? 1 : peers_.size();
+  for (std::size_t peer = 0; peer < peers_.size() && !stopped_;) {
+    std::vector<cuda::Address> sources{own.address};
+    for (std::size_t end = std::min(peer + most, peers_.size()); peer < end; ++peer)
+      sources.push_back(inbox(peer, first_ + added_) + own.address % Pool::kAlignment);
+    stopped_ = !stage_->good(pool_.sum(work_.type, own.address, sources, own.count, Pool::kRaising), "cuLaunchKernel");
+  }
+  if (!stopped_) stage_->expect_raised(added_);
+  ++added_;
+  return true;
+}
+
+bool DirectLane::send_sums() {
+  if (returned_ == summed_.load(std::memory_order_acquire)) return false;
+  const std::uint64_t chunk = first_ + returned_;
+  const Piece own = piece_of(work_.shard(returned_), terms_.position);
+  for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
+    rails_[(chunk + kDepth) % rails_.size()]->receive(pair_of(peer, kParts), inbox(peer, chunk), slot_bytes_);
+    rails_[chunk % rails_.size()]->send(pair_of(peer, kSums), own.address, own.bytes);
+  }
+  ++returned_;
+  return true;
+}
+
+bool DirectLane::end() {
+  if (finished_ == returned_ || !have_all(finished_, kSums)) return false;
+  const int scope = terms_.alone ? cuda::kToOwner : cuda::kToAllDevices;
+  stopped_ = stopped_ || !stage_->good(writes_.flush(scope), "cuFlushGPUDirectRDMAWrites");
+  if (!stopped_) stage_->finished(work_.base + finished_ + 1);
+  ++finished_;
+  return true;
+}
+
+bool DirectLane::is_done() const {
+  if (finished_ != work_.chunks) return false;
+  // Who has left has got all that it waited for.
+  return std::ranges::all_of(peers_, [&](const Peer& peer) {
+    return std::ranges::min(peer.delivered) == first_ + work_.chunks || terms_.watch.left(terms_.ranks[peer.host]);
+  });
+}
+
+// Who is furthest behind.
+const DirectLane::Peer& DirectLane::awaited() const {
+  const auto behind = [&](Phase phase) -> const Peer& {
+    return *std::ranges::min_element(peers_, {}, [&](const Peer& peer) { return peer.arrived[phase]; });
+  };
+  return have_all(work_.chunks - 1, kParts) ? behind(kSums) : behind(kParts);
+}
+
+void DirectLane::lose(const Peer& peer, const std::string& why) {
+  stopped_ = true;
+  const std::uint32_t rank = terms_.ranks[peer.host];
+  if (attempting_) {
+    trouble_ = "rank " + std::to_string(rank) + ": " + why;
+  } else {
+    terms_.watch.broken(rank, why);
+  }
+}
+
+bool DirectLane::is_lost() {
+  for (const auto& rail : rails_) {
+    const auto& fault = rail->fault();
+    if (!fault || is_done()) continue;
+    lose(peers_[fault->pair / kPhases], fault->why);
+    return true;
+  }
+  if (Clock::now() < until_) return false;
+  if (attempting_) {
+    lose(awaited(), "nothing came through memory of the GPU");
+  } else {
+    stopped_ = true;
+    terms_.watch.late(terms_.ranks[awaited().host]);
+  }
+  return true;
+}
+
+void DirectLane::wait() {
+  const auto begin = Clock::now();
+  do {
+    if (look()) return;
+  } while (Clock::now() - begin < kLooking);
+  for (const auto& rail : rails_) rail->listen();
+  // What came before that would wake nobody.
+  if (look()) return;
+  std::vector<pollfd> files{{.fd = wake_.get(), .events = POLLIN, .revents = 0},
+                            {.fd = terms_.watch.abort_fd(), .events = POLLIN, .revents = 0}};
+  for (const auto& rail : rails_) files.push_back({.fd = rail->file(), .events = POLLIN, .revents = 0});
+  auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until_ - begin);
+  if (finished_ == work_.chunks) left = std::min(left, kLookForThoseWhoLeft);
+  ::poll(files.data(), files.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000)) + 1);
+  std::uint64_t rings = 0;
+  if (files[0].revents != 0) {
+    [[maybe_unused]] const ssize_t drained = ::read(wake_.get(), &rings, sizeof rings);
+  }
+  for (std::size_t rail = 0; rail < rails_.size(); ++rail)
+    if (files[rail + 2].revents != 0) rails_[rail]->heard();
+}
+
+}  // namespace paceline::comm::device

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the other end of a queue pair must know. Ownership: a value, as it goes over the wire. Threads: a value. Nothing fails.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace paceline::comm {
+
+struct RailAddress {
+  std::uint32_t number = 0;    // of the queue pair
+  std::uint32_t sequence = 0;  // of its first packet
+  std::array<std::uint8_t, 16> gid{};
+  std::uint16_t lid = 0;
+  std::uint8_t mtu = 0;       // 1 is 256 bytes, 5 is 4096
+  std::uint8_t ethernet = 0;  // reached by GID, else by LID
+  std::uint32_t zero = 0;
+};
+static_assert(sizeof(RailAddress) == 32);
+
+}  // namespace paceline::comm

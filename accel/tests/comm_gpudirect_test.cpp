@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allreduces of memory of GPUs whose lanes go by GPUDirect RDMA, on a fake driver (device/) and fake RDMA devices (rdma/) in one process: what comes by
+// RDMA is there after a flush alone. The bits are those of processors, and where one rank cannot, all go through the host's memory and say why.
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+#include "check.hpp"
+#include "comm_device_world.hpp"
+#include "rdma/fake.hpp"
+#include "rdma_choice.hpp"
+
+namespace comm_gpudirect_cases {
+
+using paceline::comm::nearest_rails;
+using paceline::comm::read_rdma_settings;
+using paceline::comm_test::Devices;
+using paceline::comm_test::join;
+using namespace paceline::comm_device_test;
+
+const std::string kThrough = "# GPUs' lanes through the host's memory: ";
+
+std::string plan_of(const Member& member) {
+  std::array<char, 4096> plan{};
+  paceline_comm_plan(member.comm, 0, 0, plan.data(), plan.size());
+  return plan.data();
+}
+
+bool has(const std::string& text, const std::string& words) {
+  return expect(text.find(words) != std::string::npos, "'" + words + "' in " + text);
+}
+
+bool goes_directly(const Member& member, const std::string& rails = "fake0") {
+  return has(plan_of(member), "# rank " + std::to_string(member.rank) + " to its lane by GPUDirect " + rails + " #");
+}
+
+// The fakes of a case. They cannot be those of a machine.
+struct Fakes {
+  FakeCuda cuda{kModules};
+  Devices devices;
+};
+
+using Body = std::function<bool(Member&)>;
+
+// Ranks on GPUs, that end with nothing left. `before`: in each process, before its communicator is there; `opening`: before it has a GPU.
+int run_direct(Fakes& fakes, const Shape& shape, const Body& body, const std::function<void(uint32_t)>& before = {},
+               const std::function<void(uint32_t)>& opening = {}) {
+  World world;
+  const int dropped = fakes.devices.dropped();
+  for (uint32_t rank = 0; rank < shape.hosts.size(); ++rank)
+    world.spawn([&, rank] {
+      FakeCuda& cuda = fakes.cuda;
+      if (before) before(rank);
+      Member member = join(world.store(), shape, rank);
+      const int registered = fakes.devices.registered();
+      if (opening) opening(rank);
+      const std::string why = member.code == PACELINE_OK ? open_error(member, cuda) : member.error;
+      const bool good = expect(why.empty(), why) && body(member);
+      if (!good) std::cerr << "rank " << rank << " of " << plan_of(member) << ": " << member.why() << "\n";
+      paceline_comm_destroy(member.comm);
+      return expect(all_given_back(cuda), std::to_string(cuda.counts()) + " things of the driver are left") &&
+             expect(registered > 0 && fakes.devices.registered() == 0, "memory is registered still") && good;
+    });
+  // And nothing was ended before it was known to have arrived.
+  return world.finish() + fakes.devices.dropped() - dropped;
+}
+
+CASE(comm_gpudirect_sums_are_those_of_processors) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  // Ranks beyond the smallest host's have no lane.
+  const std::vector<std::pair<std::vector<int>, uint32_t>> shapes{
+      {{0, 1}, 2},          {{0, 1, 2}, 3},          {{0, 0, 1, 1}, 4},
+      {{0, 1, 0, 1, 1}, 4}, {{0, 0, 1, 2, 2, 1}, 6}, {{0, 1, 2, 3, 4}, 5}};
+  for (const auto& [hosts, with_lane] : shapes)
+    CHECK_EQ(run_direct(fakes, {.hosts = hosts, .plan = kSmall},
+                        [&, with_lane = with_lane](Member& member) {
+                          return (member.rank >= with_lane || goes_directly(member)) &&
+                                 expect(plan_of(member).find(kThrough) == std::string::npos, plan_of(member)) &&
+                                 sums_as_processors(member, fakes.cuda, kTypes, {0, 1, 2, 7, 4099, 9001});
+                        }),
+             0);
+}
+
+CASE(comm_gpudirect_nothing_of_the_hosts_memory_is_between) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  const auto body = [&](Member& member) {
+    if (!goes_directly(member)) return false;
+    fakes.cuda.forget();
+    const int before = fakes.devices.sent(0);
+    void* const stream = fakes.cuda.stream();
+    Sum sum(PACELINE_COMM_F32, 9001, member.rank);
+    const bool good = sum.start(member, fakes.cuda, stream, PACELINE_COMM_F32) == PACELINE_OK &&
+                      sum.wait(member, fakes.cuda, stream) == PACELINE_OK;
+    fakes.cuda.finish(stream);
+    fakes.cuda.destroy(stream);
+    // Nine chunks: a part to the other host and a sum; what is called goes around the lane's ring, there and with a credit back.
+    const int sent = fakes.devices.sent(0) - before;
+    return good && expect(sent == 9 * 2 + 2, std::to_string(sent) + " messages") &&
+           expect(fakes.cuda.log().find("cuFlushGPUDirectRDMAWrites 0 100 contexts 1") != std::string::npos &&
+                      fakes.cuda.log().find("cuFlushGPUDirectRDMAWrites 0 200") == std::string::npos,
+                  "flushes for this rank alone");
+  };
+  CHECK_EQ(run_direct(fakes, {.hosts = {0, 1}, .plan = kSmall}, body), 0);
+}
+
+CASE(comm_gpudirect_results_are_flushed_for_all_ranks_of_a_host) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  const auto body = [&](Member& member) {
+    return goes_directly(member) && sums_as_processors(member, fakes.cuda, {PACELINE_COMM_F32}, {9001}) &&
+           has(fakes.cuda.log(), "cuFlushGPUDirectRDMAWrites 0 200 contexts 1");
+  };
+  CHECK_EQ(run_direct(fakes, {.hosts = {0, 0, 1, 1}, .plan = kSmall}, body), 0);
+  // A GPU that orders such writes is not asked.
+  const auto unasked = [&](Member& member) {
+    return goes_directly(member) && sums_as_processors(member, fakes.cuda, {PACELINE_COMM_F32}, {9001}) &&
+           expect(fakes.cuda.log().find("cuFlushGPUDirectRDMAWrites") == std::string::npos, "a flush");
+  };
+  const auto ordered = [&](uint32_t /*rank*/) {
+    fakes.cuda.set("flush options", 0);
+    fakes.cuda.set("write ordering", 200);
+  };
+  CHECK_EQ(run_direct(fakes, {.hosts = {0, 0, 1, 1}, .plan = kSmall}, unasked, ordered), 0);
+}
+
+CASE(comm_gpudirect_memory_is_registered_by_dma_buf_or_by_address) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  const auto body = [&](Member& member) {
+    return goes_directly(member) && sums_as_processors(member, fakes.cuda, {PACELINE_COMM_F32}, {4099});
+  };
+  const auto with = [&](const std::function<void(uint32_t)>& opening) {
+    return run_direct(fakes, {.hosts = {0, 1}, .plan = kSmall}, body, {}, opening);
+  };
+  CHECK_EQ(with([&](uint32_t) { fakes.devices.set("peer memory", EFAULT); }), 0);
+  CHECK_EQ(with([&](uint32_t) { fakes.devices.set("reg_dmabuf_mr", EOPNOTSUPP); }), 0);
+  CHECK_EQ(with([&](uint32_t) { fakes.cuda.set("cuMemGetHandleForAddressRange", 801); }), 0);
+  CHECK_EQ(with([&](uint32_t rank) { fakes.cuda.set("dma-buf supported", rank == 0 ? 0 : 1); }), 0);
+}
+
+CASE(comm_gpudirect_that_one_rank_cannot_is_replaced_on_all_and_said) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  const auto refused = [&](const std::string& why, const std::function<void(uint32_t)>& before,
+                           const std::function<void(uint32_t)>& opening) {
+    const auto body = [&](Member& member) {
+      return has(plan_of(member), kThrough + why) &&
+             expect(plan_of(member).find("by GPUDirect") == std::string::npos, plan_of(member)) &&
+             sums_as_processors(member, fakes.cuda, {PACELINE_COMM_F32, PACELINE_COMM_BF16}, {7, 9001});
+    };
+    return run_direct(fakes, {.hosts = {0, 0, 1, 1}, .plan = kSmall}, body, before, opening);
+  };
+  const auto of_rank = [](uint32_t which, const std::function<void()>& wrong) {
+    return [which, wrong](uint32_t rank) {
+      if (rank == which) wrong();
+    };
+  };
+  CHECK_EQ(refused("rank 2: NCCL_NET_GDR_LEVEL=LOC", of_rank(2, [] { ::setenv("NCCL_NET_GDR_LEVEL", "LOC", 1); }), {}),
+           0);
+  CHECK_EQ(
+      refused("rank 1: fake0: cannot register 2097152 bytes of the GPU: by dma-buf: ibv_reg_dmabuf_mr: Operation not "
+              "supported; by peer memory (nvidia_peermem): ibv_reg_mr: Bad address",
+              {},
+              of_rank(1,
+                      [&] {
+                        fakes.devices.set("reg_dmabuf_mr", EOPNOTSUPP);
+                        fakes.devices.set("peer memory", EFAULT);
+                      })),
+      0);
+  CHECK_EQ(
+      refused("rank 3: fake0: cannot register 2097152 bytes of the GPU: by dma-buf: cuMemGetHandleForAddressRange: "
+              "CUDA_ERROR_INVALID_VALUE; by peer memory (nvidia_peermem): ibv_reg_mr: Bad address",
+              {},
+              of_rank(3,
+                      [&] {
+                        fakes.cuda.set("cuMemGetHandleForAddressRange", 1);
+                        fakes.devices.set("peer memory", EFAULT);
+                      })),
+      0);
+  CHECK_EQ(refused("rank 0: its GPU neither orders what an RDMA device writes nor can be asked to", {},
+                   of_rank(0, [&] { fakes.cuda.set("flush options", 0); })),
+           0);
+  CHECK_EQ(refused("rank 0: its GPU neither orders what an RDMA device writes nor can be asked to", {},
+                   of_rank(0,
+                           [&] {
+                             // For itself alone, where another rank reads it too.
+                             fakes.cuda.set("write ordering", 100);
+                             fakes.cuda.set("flush options", 0);
+                           })),
+           0);
+  CHECK_EQ(refused("rank 2: its GPU lets no RDMA device at its memory", {},
+                   of_rank(2, [&] { fakes.cuda.set("rdma supported", 0); })),
+           0);
+  CHECK_EQ(refused("rank 1: fake0: ibv_create_qp: Invalid argument", {},
+                   of_rank(1, [&] { fakes.devices.set("create_qp", EINVAL); })),
+           0);
+  CHECK_EQ(refused("rank 2: fake0: no way to the peer's port: ibv_modify_qp to RTR: Network is unreachable", {},
+                   of_rank(2, [&] { fakes.devices.set("rtr", ENETUNREACH); })),
+           0);
+  // A mapping of the wrong memory is known by what lies there alone.
+  CHECK_EQ(refused("rank 0: what came through memory of its GPU by fake0 is not what was sent", {},
+                   of_rank(0, [&] { fakes.devices.set("garble", 1); })),
+           0);
+}
+
+CASE(comm_gpudirect_without_rdma_or_where_the_plan_says_so_is_not_tried) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  const auto through_host = [&](const std::string& note) {
+    return [&fakes, note](Member& member) {
+      const bool said = note.empty() ? expect(plan_of(member).find("GPUs' lanes") == std::string::npos, plan_of(member))
+                                     : has(plan_of(member), note);
+      return said && sums_as_processors(member, fakes.cuda, {PACELINE_COMM_F32}, {4099});
+    };
+  };
+  CHECK_EQ(run_direct(fakes, {.hosts = {0, 1}, .plan = kSmall + " gpudirect=off"}, through_host(" gpudirect=off ")), 0);
+  World world;
+  for (uint32_t rank = 0; rank < 2; ++rank)
+    world.spawn([&, rank] {
+      if (rank == 1) fakes.devices.set("devices", 0);
+      Member member = join(world.store(), {.hosts = {0, 1}, .plan = kSmall}, rank);
+      const bool good = expect(open_error(member, fakes.cuda).empty(), "open") &&
+                        through_host(kThrough + "rank 1: no RDMA device")(member);
+      paceline_comm_destroy(member.comm);
+      return good;
+    });
+  CHECK_EQ(world.finish(), 0);
+}
+
+CASE(comm_gpudirect_through_which_nothing_comes_is_replaced) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  const auto body = [&](Member& member) {
+    return has(plan_of(member), kThrough + "rank 0: rank 1: nothing came through memory of the GPU") &&
+           sums_as_processors(member, fakes.cuda, {PACELINE_COMM_F32}, {4099});
+  };
+  const auto lose = [&](uint32_t rank) {
+    if (rank == 1) fakes.devices.set("lose gpu", 1);
+  };
+  CHECK_EQ(run_direct(fakes, {.hosts = {0, 1}, .plan = kSmall}, body, {}, lose), 0);
+}
+
+CASE(comm_gpudirect_chunks_take_turns_on_the_rails_that_both_have) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  const auto body = [&](Member& member) {
+    if (!goes_directly(member, "fake0+fake1")) return false;
+    const int first = fakes.devices.sent(0);
+    const int second = fakes.devices.sent(1);
+    if (!sums_as_processors(member, fakes.cuda, {PACELINE_COMM_F32}, {20'011})) return false;
+    const int more = fakes.devices.sent(0) - first;
+    const int others = fakes.devices.sent(1) - second;
+    return expect(fakes.devices.sent(2) == 0 && more > 20 && std::abs(more - others) <= 8,
+                  std::to_string(more) + " and " + std::to_string(others) + " messages");
+  };
+  CHECK_EQ(run_direct(fakes, {.hosts = {0, 1}, .plan = kSmall}, body,
+                      [&](uint32_t rank) { fakes.devices.set("devices", rank == 0 ? 3 : 2); }),
+           0);
+}
+
+CASE(comm_gpudirect_a_killed_rank_is_named_and_survivors_let_go) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  World world;
+  world.start({.hosts = {0, 1, 2}, .plan = kSmall, .silence_ms = 5000}, [&](Member& member) {
+    paceline_comm_device used{.size = sizeof used, .reserved = 0, .pool_bytes = 0, .stream = nullptr};
+    if (!expect(open_error(member, fakes.cuda, 0, &used).empty(), "open") || !goes_directly(member)) return false;
+    wait_for_all(member);
+    void* const stream = fakes.cuda.stream();
+    if (!sums_as_processors(member, fakes.cuda, {PACELINE_COMM_F32}, {4099})) return false;
+    fakes.cuda.forget();
+    Sum sum(PACELINE_COMM_F32, 100'003, member.rank);
+    const int started = sum.start(member, fakes.cuda, stream, PACELINE_COMM_F32);
+    if (member.rank == 1) {
+      fakes.cuda.hang(used.stream);
+      begun(fakes.cuda);
+      ::raise(SIGKILL);
+    }
+    const int code = sum.wait(member, fakes.cuda, stream);
+    const bool good = expect(started == PACELINE_OK, "start") && fails_by(member, code, 1, "rank 1");
+    paceline_comm_destroy(member.comm);
+    member.comm = nullptr;
+    fakes.cuda.destroy(stream);
+    return expect(all_given_back(fakes.cuda), std::to_string(fakes.cuda.counts()) + " things of the driver are left") &&
+           expect(fakes.devices.registered() == 0, "memory is registered still") && good;
+  });
+  CHECK_EQ(world.finish(), 1);  // the killed one
+}
+
+// What one rank does wrong in the middle of an allreduce, and what all say of it.
+int run_into(Fakes& fakes, const std::vector<int>& hosts, const std::function<void(const Member&)>& wrong,
+             int32_t culprit, const std::string& words) {
+  return World::run({.hosts = hosts, .plan = kSmall, .silence_ms = 3000}, [&](Member& member) {
+    FakeCuda& cuda = fakes.cuda;
+    if (!expect(open_error(member, cuda).empty(), "open") || !goes_directly(member)) return false;
+    wait_for_all(member);
+    wrong(member);
+    void* const stream = cuda.stream();
+    Sum sum(PACELINE_COMM_F32, 30'011, member.rank);
+    const int started = sum.start(member, cuda, stream, PACELINE_COMM_F32);
+    const int code = sum.wait(member, cuda, stream);
+    const bool good = expect(started == PACELINE_OK, "start") && fails_by(member, code, culprit, words);
+    paceline_comm_destroy(member.comm);
+    member.comm = nullptr;
+    cuda.destroy(stream);
+    return expect(all_given_back(cuda), std::to_string(cuda.counts()) + " things of the driver are left") && good;
+  });
+}
+
+CASE(comm_gpudirect_what_fails_in_an_allreduce_is_named) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  CHECK_EQ(run_into(
+               fakes, {0, 1, 2},
+               [&](const Member& member) {
+                 if (member.rank == 2) fakes.cuda.set("cuFlushGPUDirectRDMAWrites", 719);
+               },
+               2, "rank 2 gave up: cuFlushGPUDirectRDMAWrites: CUDA_ERROR_LAUNCH_FAILED"),
+           0);
+  CHECK_EQ(run_into(
+               fakes, {0, 1},
+               [&](const Member& member) {
+                 if (member.rank == 0) fakes.devices.set("break", fakes.devices.sent(0) + 10);
+               },
+               1, "GPUDirect RDMA by fake0: transport retry counter exceeded"),
+           0);
+}
+
+CASE(comm_gpudirect_calls_that_differ_are_named_before_bytes_are_mixed) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  CHECK_EQ(World::run({.hosts = {0, 1, 2}, .plan = kSmall, .silence_ms = 3000},
+                      [&](Member& member) {
+                        if (!expect(open_error(member, fakes.cuda).empty(), "open")) return false;
+                        void* const stream = fakes.cuda.stream();
+                        Sum sum(PACELINE_COMM_F32, member.rank == 1 ? 2003 : 9001, member.rank);
+                        sum.start(member, fakes.cuda, stream, PACELINE_COMM_F32);
+                        const int code = sum.wait(member, fakes.cuda, stream);
+                        fakes.cuda.finish(stream);
+                        return expect(code == PACELINE_COMM_EPEER, "a difference") &&
+                               has(member.why(), "allreduce on a GPU #") && has(member.why(), " of 2003 fp32") &&
+                               has(member.why(), "all ranks must call the same");
+                      }),
+           0);
+}
+
+CASE(comm_gpudirect_is_forbidden_as_for_nccl) {
+  const auto refusal_of = [](const char* level) {
+    const auto variable = [&](const char* name) { return std::string(name) == "NCCL_NET_GDR_LEVEL" ? level : nullptr; };
+    return read_rdma_settings(variable)->no_gpudirect;
+  };
+  CHECK(refusal_of("LOC") == "NCCL_NET_GDR_LEVEL=LOC" && refusal_of("0") == "NCCL_NET_GDR_LEVEL=0");
+  CHECK(refusal_of("PIX").empty() && refusal_of("SYS").empty() && refusal_of(nullptr).empty());
+}
+
+CASE(comm_gpudirect_rails_are_those_nearest_to_the_gpu) {
+  char name[] = "/tmp/paceline-rails-XXXXXX";
+  CHECK(::mkdtemp(name) != nullptr);
+  const std::filesystem::path root = name;
+  const auto add = [&](const std::filesystem::path& device, const std::filesystem::path& link) {
+    std::filesystem::create_directories(root / "sys/devices" / device);
+    std::filesystem::create_directories((root / link).parent_path());
+    std::filesystem::create_directory_symlink(root / "sys/devices" / device, root / link);
+  };
+  add("pci0000:15/0000:15:01.0/0000:16:00.0/0000:1b:00.0", "sys/bus/pci/devices/0000:1b:00.0");
+  add("pci0000:97/0000:97:01.0/0000:98:00.0", "sys/class/infiniband/mlx5_0/device");
+  add("pci0000:15/0000:15:01.0/0000:16:01.0/0000:1a:00.0", "sys/class/infiniband/mlx5_1/device");
+  add("pci0000:15/0000:15:01.0/0000:16:02.0/0000:1c:00.0", "sys/class/infiniband/mlx5_2/device");
+  add("pci0000:15/0000:15:02.0/0000:20:00.0", "sys/class/infiniband/mlx5_3/device");
+  const std::vector<std::string> names{"mlx5_0", "mlx5_1", "mlx5_1:2", "mlx5_2", "mlx5_3"};
+  CHECK(nearest_rails(root, "0000:1B:00.0", names, 4) == std::vector<std::size_t>({1, 2, 3}));
+  CHECK(nearest_rails(root, "0000:1B:00.0", names, 2) == std::vector<std::size_t>({1, 2}));
+  CHECK(nearest_rails(root, "0000:1B:00.0", {"mlx5_0", "mlx5_3"}, 4) == std::vector<std::size_t>({1}));
+  // A machine that does not say where it has its GPU.
+  CHECK(nearest_rails(root, "0000:77:00.0", {"mlx5_0", "mlx5_3"}, 4) == std::vector<std::size_t>({0, 1}));
+  std::filesystem::remove_all(root);
+}
+
+}  // namespace comm_gpudirect_cases
