@@ -277,6 +277,13 @@ CASE(comm_device_moves_that_make_no_sense_are_refused) {
            0);
 }
 
+// What a call that failed was given is in use until then.
+bool ended(Member& member, bool good) {
+  paceline_comm_destroy(member.comm);
+  member.comm = nullptr;
+  return good;
+}
+
 CASE(comm_device_moves_that_differ_are_named) {
   FakeCuda cuda(kModules);
   const auto differ = [&](const std::vector<int>& hosts, const What& first, const What& other,
@@ -288,8 +295,8 @@ CASE(comm_device_moves_that_differ_are_named) {
                           uint64_t ticket = 0;
                           by_devices(member, member.rank == 0 ? first : other, in.data(), out.data(), nullptr, &ticket);
                           const int code = paceline_comm_device_wait(member.comm, ticket, nullptr);
-                          return expect(code == PACELINE_COMM_EPEER, "a difference") &&
-                                 expect(member.why().find(words) != std::string::npos, member.why());
+                          return ended(member, expect(code == PACELINE_COMM_EPEER, "a difference") &&
+                                                   expect(member.why().find(words) != std::string::npos, member.why()));
                         }),
              0);
   };
@@ -324,8 +331,9 @@ CASE(comm_device_pieces_that_two_ranks_mean_differently_are_named) {
                      good = expect(start(out.data()) == PACELINE_EINVAL, "of this rank itself") && good;
                      taken[member.rank] = 3;
                      if (member.rank == 2) taken[1] = 2;
-                     return fails_by(member, start(out.data()), 1, "rank 1 sends 3 fp32 to rank 2, which receives 2") &&
-                            good;
+                     const int code = start(out.data());
+                     return ended(member,
+                                  fails_by(member, code, 1, "rank 1 sends 3 fp32 to rank 2, which receives 2") && good);
                    }),
         0);
 }
@@ -347,9 +355,7 @@ CASE(comm_device_moves_end_where_a_rank_is_killed) {
         ::raise(SIGKILL);
       }
       const int code = moved.wait(member, cuda, stream);
-      const bool good = expect(started == PACELINE_OK, "start") && fails_by(member, code, 1, "rank 1");
-      paceline_comm_destroy(member.comm);
-      member.comm = nullptr;
+      const bool good = ended(member, expect(started == PACELINE_OK, "start") && fails_by(member, code, 1, "rank 1"));
       cuda.destroy(stream);
       return expect(all_given_back(cuda), std::to_string(cuda.counts()) + " things of the driver are left") && good;
     });
