@@ -61,8 +61,8 @@ def busbw(table: dict[str, dict[str, float]]) -> list[str]:
         found.setdefault(name, {})[int(size)] = row["busbw_MBs"]
     sizes = sorted({size for row in found.values() for size in row})
     lines = ["busbw, MB/s    " + "".join(f"{size / MIB:10.3f} MiB" for size in sizes)]
-    for name, row in found.items():
-        lines.append(f"{name:15}" + "".join(f"{row[size]:14.1f}" if size in row else 14 * " " for size in sizes))
+    for name, rates in found.items():
+        lines.append(f"{name:15}" + "".join(f"{rates[size]:14.1f}" if size in rates else 14 * " " for size in sizes))
     return lines
 
 

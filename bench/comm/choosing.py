@@ -21,8 +21,8 @@ def choosing(fabric: Fabric, ranks: int, megabits: float, rounds: int, largest: 
     sizes = [SMALLEST]
     while sizes[-1] < largest:
         sizes.append(min(int(SMALLEST * 2 ** (len(sizes) / 2)) // 4 * 4, largest))
-    words = ("--sizes", ",".join(map(str, sizes)), "--rounds", str(rounds), "--megabits", str(megabits))
-    words = (*words, "--seconds", str(SECONDS), "--contenders", ",".join(CONTENDERS))
+    words = ["--sizes", ",".join(map(str, sizes)), "--rounds", str(rounds), "--megabits", str(megabits)]
+    words += ["--seconds", str(SECONDS), "--contenders", ",".join(CONTENDERS)]
     told = run_ranks(fabric, ranks, "rank.py", *words)
     print(
         f"{len(fabric.hosts)} hosts x {ranks} ranks, {megabits:g} Mbit/s, {rounds} repetitions, "

@@ -36,8 +36,8 @@ def measure(
 ) -> tuple[str, Rows]:
     """The choice that was made, and what each rank saw."""
     fabric.rate(megabits)
-    words = ("--sizes", ",".join(map(str, sizes)), "--rounds", str(rounds), "--megabits", str(megabits))
-    words = (*words, "--contenders", ",".join(contenders))
+    words = ["--sizes", ",".join(map(str, sizes)), "--rounds", str(rounds), "--megabits", str(megabits)]
+    words += ["--contenders", ",".join(contenders)]
     told = run_ranks(fabric, ranks, "rank.py", *words, by_mpi="openmpi" in contenders)
     return told[0]["choice"], [one["rows"] for one in told]
 

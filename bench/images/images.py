@@ -132,9 +132,9 @@ def measure(name: str, paths: list[Path], options: Any, scaled: bool) -> Row:
         std=STD,
         seed=1,
         threads=options.workers,
-        scaled_decode=scaled,  # type: ignore[arg-type]
+        scaled_decode=scaled,
     )
-    views = [ours.view(number) for number in range(len(shards))]  # type: ignore[arg-type]
+    views = [ours.view(number) for number in range(len(shards))]
     theirs = TarShards(paths, Decode(views, scaled))
     loader = DataLoader(
         theirs,
@@ -145,7 +145,7 @@ def measure(name: str, paths: list[Path], options: Any, scaled: bool) -> Row:
         prefetch_factor=4,
     )
     compare(ours, loader)
-    workers = [process.pid for process in loader._iterator._workers]  # type: ignore[union-attr]
+    workers = [process.pid for process in loader._iterator._workers]
     passes: dict[str, Callable[[], Any]] = {"theirs": lambda: loader, "ours": lambda: ours}
     for _ in loader:
         pass

@@ -41,10 +41,12 @@ if TYPE_CHECKING:
     def explain() -> str: ...
     @overload
     def explain(as_dict: Literal[True]) -> dict[str, Any]: ...
+    def explain(as_dict: bool = False) -> Any: ...
 
+else:
 
-def explain(as_dict: bool = False) -> Any:
-    """What is on in this process, in which numerics class, and why; what it costs. As a dict: by feature."""
-    from paceline import _explain
+    def explain(as_dict: bool = False) -> Any:
+        """What is on in this process, in which numerics class, and why; what it costs. As a dict: by feature."""
+        from paceline import _explain
 
-    return _explain.as_dict() if as_dict else _explain.explain()
+        return _explain.as_dict() if as_dict else _explain.explain()

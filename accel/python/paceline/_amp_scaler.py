@@ -33,7 +33,7 @@ class _Of:
 _Theirs: Any = getattr(getattr(torch, "amp", None), "GradScaler", None) or torch.cuda.amp.GradScaler
 
 
-class LossScaler(_Theirs):  # type: ignore[misc, valid-type]
+class LossScaler(_Theirs):
     """torch.amp.GradScaler's arguments, methods and checkpoints, and its results to the bit:
 
         scaler = paceline.amp.LossScaler()
@@ -274,7 +274,7 @@ def _on_cpu_too() -> bool:
     """Whether this PyTorch's own operations for scaling run on the CPU: since 2.3."""
     try:
         values = (torch.zeros((), dtype=dtype, device="cpu") for dtype in (torch.float32, torch.int32, torch.float32))
-        torch._amp_update_scale_(*values, 2.0, 0.5, 1)  # type: ignore[attr-defined]
+        torch._amp_update_scale_(*values, 2.0, 0.5, 1)
     except (NotImplementedError, RuntimeError):
         return False
     return True
@@ -282,7 +282,7 @@ def _on_cpu_too() -> bool:
 
 def _multiply(grads: list[Tensor], found: Tensor, inverse: Tensor) -> None:
     if found.device.type != "cpu" or _on_cpu_too():
-        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, inverse)  # type: ignore[attr-defined]
+        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, inverse)
         return
     for grad in grads:
         found.copy_(torch.maximum(found, (~torch.isfinite(grad)).any().to(found.dtype)))
@@ -293,7 +293,7 @@ def _multiply(grads: list[Tensor], found: Tensor, inverse: Tensor) -> None:
 
 def _next_scale(scale: Tensor, tracker: Tensor, found: Tensor, growth: float, backoff: float, interval: int) -> None:
     if scale.device.type != "cpu" or _on_cpu_too():
-        torch._amp_update_scale_(scale, tracker, found, growth, backoff, interval)  # type: ignore[attr-defined]
+        torch._amp_update_scale_(scale, tracker, found, growth, backoff, interval)
         return
     larger = (scale.double() * growth).float()
     smaller = (scale.double() * backoff).float()

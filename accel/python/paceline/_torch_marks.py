@@ -29,7 +29,7 @@ from paceline._inject import after_import, say
 from paceline._marks import trace
 
 # Parameters of each patched function in the tested versions (1.13 and 2.14; what lies between shares them).
-TESTED = {
+TESTED: dict[str, list[tuple[str, ...]]] = {
     "DataLoader.__next__": [("self",)],
     "torch.autograd.backward": [
         ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
@@ -82,7 +82,7 @@ def uninstall() -> None:
 
 
 def _accept(what: str, function: Any, expected: list[tuple[str, ...]] | None = None) -> bool:
-    code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+    code: Any = getattr(getattr(function, "__wrapped__", function), "__code__", None)
     names = code.co_varnames[: code.co_argcount] if code is not None else None
     if names is None or names not in (expected or TESTED[what]):
         patches[what] = f"off: parameters {names} are not those of a tested PyTorch"
@@ -277,7 +277,7 @@ def _patch_optimizers(torch: ModuleType) -> None:
     # Every optimizer calls this from __init__ and __setstate__, to wrap its class's step for the profiler; ours goes
     # around that, once per class that defines a step.
     name = "_patch_step_function" if hasattr(Optimizer, "_patch_step_function") else "_hook_for_profile"
-    original = getattr(Optimizer, name, None)
+    original: Any = getattr(Optimizer, name, None)
     if not _accept("Optimizer.step", original):
         return
     compiling = _compiling(torch)

@@ -65,7 +65,13 @@ class PowerSGD:
 
 Compression = Union[Codec, Deep, FrozenAdam, PowerSGD]
 
-_SETTINGS = {"FP16": {}, "BF16": {}, "Int8": {}, "TopK": {"ratio": float}, "PowerSGD": {"rank": int}}
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "FP16": {},
+    "BF16": {},
+    "Int8": {},
+    "TopK": {"ratio": float},
+    "PowerSGD": {"rank": int},
+}
 
 
 def OneBit(optimizer: Any, start: int = FIRST_START) -> Codec | FrozenAdam:

@@ -39,7 +39,9 @@ class Outcome:
         waits = self._waits()
         median = statistics.median(waits) if waits else None
         waited = (
-            f"; gradients were waited for {median * 1e3:.2f} ms, the median of {len(waits)} passes" if waits else ""
+            ""
+            if median is None
+            else f"; gradients were waited for {median * 1e3:.2f} ms, the median of {len(waits)} passes"
         )
         text = f"{communicator.ranks} ranks, {numerics}, {plan}{waited}"
         answer = {

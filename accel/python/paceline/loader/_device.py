@@ -314,7 +314,7 @@ class _Looking:
     def __hash__(self) -> int:
         return hash(self._original)
 
-    def __call__(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         leaf = _leaves.get(id(tensor)) if _leaves else None
         if leaf is not None and leaf.tensor() is tensor:
             taken = None

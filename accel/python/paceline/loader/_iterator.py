@@ -88,6 +88,8 @@ class _Seen:
 class Iterator(Base):  # type: ignore[misc, valid-type]
     """One pass, or with persistent workers all passes, over a loader."""
 
+    _profile_name: str
+
     def __init__(
         self, loader: Any, exchange: Exchange, account: _report.Account, order: _ahead.Order | None = None
     ) -> None:

@@ -102,7 +102,7 @@ class Region:
             return None
         if code != 0:
             raise RuntimeError(f"paceline.loader: a message could not be received (code {code})")
-        return ctypes.string_at(self._data.value, self._size.value) if self._size.value else b""
+        return ctypes.string_at(self._data, self._size.value) if self._size.value else b""
 
     def tell(self, worker: int, message: bytes) -> None:
         if self._functions.tell(self._handle, worker, message, len(message)) != 0:

@@ -53,7 +53,7 @@ def patch() -> None:
         ours = _iterator.iterator(self) if wanted else None  # of no batches, it is false
         return original(self) if ours is None else ours
 
-    DataLoader._get_iterator = _get_iterator  # type: ignore[method-assign]
+    DataLoader._get_iterator = _get_iterator
     _undo.append(functools.partial(setattr, DataLoader, "_get_iterator", original))
 
 

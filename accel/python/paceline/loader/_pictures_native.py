@@ -113,7 +113,7 @@ class Pictures:
         why, view = ctypes.create_string_buffer(WHY), View()
         if self._functions.view(self._handle, epoch, sample, ctypes.byref(view), why, WHY) != 0:
             raise OSError(why.value.decode(errors="replace"))
-        return {name: getattr(view, name) for name, _ in View._fields_}
+        return {name: getattr(view, name) for name, *_ in View._fields_}
 
     @property
     def decoding(self) -> float:

@@ -97,7 +97,7 @@ class Pinning:
 
     def __init__(self) -> None:
         self._owner = os.getpid()
-        self._handle = ctypes.c_void_p()
+        self._handle: ctypes.c_void_p | None = ctypes.c_void_p()
         self._last = ctypes.c_uint64()
         code = _functions().create(ctypes.byref(self._handle))
         if code != 0:

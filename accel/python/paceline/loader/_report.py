@@ -190,7 +190,7 @@ def seen() -> list[dict[str, Any]]:
     alike: dict[tuple[str, ...], list[Account]] = {}
     for account in _all:
         told = account.told()
-        key = (told["name"], told["reason"], told["ahead_reason"], told["copies_reason"])
+        key: tuple[str, ...] = (told["name"], told["reason"], told["ahead_reason"], told["copies_reason"])
         alike.setdefault(key, []).append(account)
         first = found.setdefault(key, told)
         if first is not told:

@@ -58,7 +58,7 @@ def read(states: States, own: State, common: Sequence[str] = ()) -> Saved:
     """One state stands for all ranks that were with it: those that train in step have all had as much. Else the states of all of them. `own`
     is what a state must have to fit, `common` what states must also share with each other."""
     alone = isinstance(states, Mapping)
-    given: list[State] = [states] if alone else list(states)  # type: ignore[list-item]
+    given: list[State] = [states] if isinstance(states, Mapping) else list(states)
     if not given:
         raise ValueError("the states are an empty list: give that of every rank, or one where all have had as much")
     for state in given:
@@ -112,7 +112,8 @@ def ranges_of(value: Any, total: int) -> Ranges:
     """Of a state: believed in nothing."""
     before = 0
     found: Ranges = []
-    for pair in value if isinstance(value, (list, tuple)) else [None]:
+    pairs: Any = value if isinstance(value, (list, tuple)) else [None]
+    for pair in pairs:
         good = isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(each, int) for each in pair)
         if not good or not before <= pair[0] < pair[1] <= total:
             raise ValueError(f"the state's left has {pair!r}: it must be pairs of places, in order, below {total}")

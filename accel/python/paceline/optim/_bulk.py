@@ -70,7 +70,7 @@ def _places() -> Any:
 def _exchange() -> int | None:
     """PyTorch's table of functions for DLPack (2.10 and later), which tell of a tensor without making an object for that. None where it has none."""
     try:
-        capsule = Tensor.__dlpack_c_exchange_api__  # type: ignore[attr-defined]
+        capsule = Tensor.__dlpack_c_exchange_api__
         pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
         pointer_of.argtypes, pointer_of.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
         exchange: int = pointer_of(capsule, b"dlpack_exchange_api")

@@ -140,7 +140,7 @@ class Plan(Table):
         super().__init__()
         self.device = device
         self.index = index_of(device)
-        self.norm: Tensor | None = None  # of the last step with max_grad_norm: on the device
+        self.grad_norm: Tensor | None = None  # of the last step with max_grad_norm: on the device
         self.all_given = (
             False  # each of the gradients asked for last was there, and like the one that the table was made for
         )
@@ -256,7 +256,7 @@ class Plan(Table):
         status = functions().step(ctypes.byref(call))
         self.done = status in (0, _PARTIAL)
         _check(status)
-        self.norm = None if limit is None else self._norm_out
+        self.grad_norm = None if limit is None else self._norm_out
         _native.mark_written(stepping)
         self._versions = [*map(_version_of, self._halves)]
 
@@ -357,7 +357,7 @@ def step(optimizer: Any) -> bool:
             asked, norm = _over_ranks(asked, [p.grad for p in plan.written if p.grad is not None])
     plan.step_with(optimizer, grads, asked)
     if optimizer.max_grad_norm is not None:
-        optimizer.grad_norm = plan.norm if norm is None else norm
+        optimizer.grad_norm = plan.grad_norm if norm is None else norm
     outcome = _report.outcome_of(optimizer)
     outcome.fused, outcome.elsewhere, outcome.where = len(plan), {}, "the GPU"
     return True

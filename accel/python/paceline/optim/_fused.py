@@ -66,7 +66,7 @@ class Fused:
     def scaled_step(self, scaler: Any) -> Any:
         """`scaler.step(self)` in fewer passes: the norm that clipping needs also tells whether a gradient is not finite,
         so the scaler's own pass over the gradients is left out. scaler.update() follows as usual."""
-        states = getattr(scaler, "_per_optimizer_states", None)
+        states: Any = getattr(scaler, "_per_optimizer_states", None)
         ready = states is not None and scaler.is_enabled() and getattr(scaler, "_scale", None) is not None
         # On a GPU the scaler's own pass stays: what it finds there is of the device, and the host does not wait for it.
         on_device = any(p.device.type == _device.KIND for p in self._with_grad())
@@ -193,7 +193,7 @@ class Fused:
         if not in_place:
             return multiplier
         for grad in grads:
-            grad.mul_(multiplier)  # type: ignore[union-attr]
+            grad.mul_(multiplier)
         return 1.0
 
     def _scale_in_place(self, multiplier: float) -> None:
@@ -201,7 +201,7 @@ class Fused:
         with_grad = self._with_grad()
         if multiplier != 1:
             for parameter in with_grad:
-                parameter.grad.mul_(multiplier)  # type: ignore[union-attr]
+                parameter.grad.mul_(multiplier)
         if self.max_grad_norm is not None:
             self.grad_norm = float(torch.nn.utils.clip_grad_norm_(with_grad, self.max_grad_norm))
 
@@ -286,11 +286,13 @@ class Fused:
         for group, saved_group in zip(self.param_groups, state_dict["param_groups"]):
             for parameter, number in zip(group["params"], saved_group["params"]):
                 state = self.state.get(parameter)
-                for key, value in state_dict["state"].get(number, {}).items() if state else ():
+                if not state:
+                    continue
+                for key, value in state_dict["state"].get(number, {}).items():
                     held = state.get(key)
-                    rounded = isinstance(held, Tensor) and held.dtype in HALVES
-                    if rounded and isinstance(value, Tensor) and value.dtype is torch.float32:
+                    exact = isinstance(value, Tensor) and value.dtype is torch.float32
+                    if exact and isinstance(held, Tensor) and held.dtype in HALVES:
                         state[key] = value.detach().to(held.device, copy=True)
                 # torch's class has rounded it on its way: what is left of it is no master.
-                if state and MASTER in state and state[MASTER].dtype is not torch.float32:
+                if MASTER in state and state[MASTER].dtype is not torch.float32:
                     del state[MASTER]

@@ -39,7 +39,8 @@ class Offload(torch.optim.Optimizer):
         self._grads: dict[Tensor, Tensor] = {}
         self._seen: dict[Tensor, tuple[int, int]] = {}  # version and place of what the copy was made of
         self._written_back: list[Any] = []  # events behind the last step's copies
-        self._inner: Any = kind([self._on_host(group) for group in groups], **options)
+        make: Callable[..., Any] = kind
+        self._inner = make([self._on_host(group) for group in groups], **options)
         self._whole = False
         super().__init__(groups, self._inner.defaults)
         self._whole = True

@@ -40,7 +40,7 @@ def watch(module: Any) -> list[Callable[[], None]]:
             say(f"PyTorch's optimizers are left as they are: ranks could not agree: {type(error).__name__}: {error}")
         return result
 
-    package = sys.modules.get("torch.distributed")
+    package: Any = sys.modules.get("torch.distributed")
     for owner in (module, package):
         if owner is not None and getattr(owner, "init_process_group", None) is original:
             owner.init_process_group = init_process_group

@@ -15,7 +15,7 @@ from paceline.optim._fused import Fused
 from paceline.optim._native import Table, Tensor
 
 
-def options_of(kind: type, **options: Any) -> dict[str, Any]:
+def options_of(kind: Any, **options: Any) -> dict[str, Any]:
     """The options that this version of torch knows; one that it does not know must be at its default, None or False."""
     known = inspect.signature(kind.__init__).parameters
     unknown = [name for name, value in options.items() if name not in known and value]

@@ -107,10 +107,11 @@ def add(
         values = [state["exp_avg"], state["exp_avg_sq"], state["max_exp_avg_sq"] if group["amsgrad"] else None]
         step = state["step"] if step is None else step
     elif group["momentum"]:
-        values[0] = optimizer.state[parameter].get("momentum_buffer")
-        if values[0] is None:
-            flags, values[0] = _native.FIRST, _zeros(parameter)
-            made.append((parameter, values[0]))
+        buffer = optimizer.state[parameter].get("momentum_buffer")
+        if buffer is None:
+            flags, buffer = _native.FIRST, _zeros(parameter)
+            made.append((parameter, buffer))
+        values[0] = buffer
     elif _KEEPS_AN_EMPTY_BUFFER:
         optimizer.state[parameter].setdefault("momentum_buffer", None)
     first, second, third = (None if value is None else _sharded.local(value) for value in values)

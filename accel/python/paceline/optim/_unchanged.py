@@ -10,7 +10,7 @@ import itertools
 import operator
 import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Callable
 
 import torch
 
@@ -51,7 +51,7 @@ class Values:
         # What has an id or an address may have taken it from one that died; and a tensor's memory may be exchanged under it: then the
         # memory that it had is freed, unless it is a part of another tensor's.
         whole = _storages_are_kept() and not any(_sharded.is_one(one) or one._is_view() for one in tensors)
-        self._now = _identities_of
+        self._now: Callable[[Mapping[Any, Any]], object] = _identities_of
         if not whole:
             self._now = _places_and_ids_of
         elif all(type(held) is dict for held in state.values()):
