@@ -338,6 +338,35 @@ CASE(comm_device_pieces_that_two_ranks_mean_differently_are_named) {
         0);
 }
 
+// Whatever the device refuses in the middle: what was begun is waited for before its memory goes.
+CASE(comm_device_moves_that_a_device_refuses_end_by_its_ranks_name) {
+  FakeCuda cuda(kModules);
+  const auto refused = [&](const std::vector<int>& hosts, const char* call, Kind kind) {
+    CHECK_EQ(World::run({.hosts = hosts, .plan = kSmall},
+                        [&](Member& member) {
+                          if (!expect(open_error(member, cuda).empty(), "open")) return false;
+                          wait_for_all(member);
+                          void* const stream = cuda.stream();
+                          Moved moved(member, {.kind = kind, .type = PACELINE_COMM_F32, .count = 30'011});
+                          const int started = moved.start(member, cuda, stream);
+                          if (member.rank == 1) cuda.set(call, 1);
+                          const int code = moved.wait(member, cuda, stream);
+                          const std::string words =
+                              std::string("rank 1 gave up: ") + call + ": CUDA_ERROR_INVALID_VALUE";
+                          const bool good = ended(
+                              member, expect(started == PACELINE_OK, "start") && fails_by(member, code, 1, words));
+                          cuda.destroy(stream);
+                          return good;
+                        }),
+             0);
+  };
+  for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 0, 0}, {0, 0, 1}}) {
+    refused(hosts, "cuMemcpyAsync", Kind::kAllgather);
+    refused(hosts, "cuLaunchHostFunc", Kind::kBroadcast);
+  }
+  refused({0, 0}, "cuLaunchKernel", Kind::kReduceScatter);
+}
+
 CASE(comm_device_moves_end_where_a_rank_is_killed) {
   FakeCuda cuda(kModules);
   for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 0, 0}, {0, 0, 1}}) {

@@ -111,7 +111,7 @@ def moves_as_on_the_cpu(ours: comm.Communicator, rank: int, counts: tuple[int, .
                     generator = torch.Generator().manual_seed(rank)
                     given = torch.randn(count * inputs, generator=generator) * 10
                     # Of whole numbers halves have one sum, however often they are rounded.
-                    given = (given if dtype.itemsize > 2 else given.round()).to(dtype)
+                    given = (given.round() if dtype in (torch.float16, torch.bfloat16) else given).to(dtype)
                     wanted = wanted_of(ours, name, torch.zeros(count * outputs, dtype=dtype), given)
                     late = torch.zeros(given.shape, dtype=dtype, device=DEVICE)
                     output = torch.empty(count * outputs + 1, dtype=dtype, device=DEVICE)[1:]  # at no good address
