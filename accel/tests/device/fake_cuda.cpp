@@ -7,7 +7,7 @@
 // handle as they do with CUDA IPC, and RDMA devices (rdma/fake_verbs.cpp) by a descriptor; what such a device writes is seen after a flush, unless "write
 // ordering" says otherwise. fake_cuda_counts() says what is there still.
 //
-// fake_cuda_log() answers the calls so far, a line each. fake_cuda_set(name, value) sets "version", "major", "minor", "devices", "rdma supported", "flush options", "write ordering", "dma-buf supported", or by the name of
+// fake_cuda_log() answers the calls so far, a line each, and "landed" for each call of the host that a stream has come to. fake_cuda_set(name, value) sets "version", "major", "minor", "devices", "rdma supported", "flush options", "write ordering", "dma-buf supported", or by the name of
 // a function what that function answers; "refused launch" n: the n-th launch from now on fails; "dry" leaves the kernels out. fake_cuda_uneven() says whether a block's threads came to different numbers of barriers.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -433,6 +433,7 @@ FAKE int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned flags) {
 }
 
 FAKE int cuMemFreeHost(void* memory) {
+  call("cuMemFreeHost");
   const std::lock_guard lock(state().mutex);
   --state().host_blocks;
   ::operator delete(memory);
@@ -495,7 +496,10 @@ FAKE int cuStreamIsCapturing(void*, int* status) {
 
 FAKE int cuLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
   if (const int answer = call("cuLaunchHostFunc"); answer != 0) return answer;
-  in(stream, [=] { function(data); });
+  in(stream, [=] {
+    function(data);
+    call("landed");
+  });
   return 0;
 }
 

@@ -20,12 +20,14 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #undef ibv_get_device_list
@@ -108,6 +110,7 @@ struct Channel : ibv_comp_channel {
 struct Pair;
 struct Queue : ibv_cq {
   std::vector<Pair*> pairs;
+  std::mutex mutex;
   std::deque<ibv_wc> done;
 };
 
@@ -152,7 +155,8 @@ struct Pair : ibv_qp {
   std::size_t end;
   std::deque<ibv_recv_wr> receives;
   std::deque<ibv_sge> places;
-  int untold = 0;  // messages with data of whose end the owner has not been told
+  bool of_gpu = false;  // has sent out of a GPU's memory
+  int untold = 0;       // messages with data of whose end the owner has not been told
 };
 
 void ring(std::size_t end) {
@@ -180,24 +184,86 @@ ibv_wc_status deliver(const Pair& from, const char* data, std::uint32_t size) {
   return IBV_WC_SUCCESS;
 }
 
-int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** /*bad*/) {
-  auto& pair = *static_cast<Pair*>(qp);
-  const bool empty = request->num_sge == 0;
-  const auto* data = empty ? nullptr : reinterpret_cast<const char*>(request->sg_list->addr);
+ibv_wc carry(Pair& pair, std::uint64_t id, const ibv_sge& piece) {
   ibv_wc done{};
-  done.wr_id = request->wr_id;
-  done.byte_len = empty ? 0 : request->sg_list->length;
+  done.wr_id = id;
   done.qp_num = pair.qp_num;
   done.opcode = IBV_WC_SEND;
-  pair.untold += empty ? 0 : 1;
-  const Region* const region = empty ? nullptr : region_of(*request->sg_list);
-  if (!empty && region == nullptr) {
+  done.byte_len = piece.length;
+  const Region* const region = piece.length == 0 ? nullptr : region_of(piece);
+  if (piece.length > 0 && region == nullptr) {
     done.status = IBV_WC_LOC_PROT_ERR;
-  } else if (told("lose gpu") == 0 || empty || !region->of_gpu) {
-    done.status = deliver(pair, data, done.byte_len);
+  } else if (told("lose gpu") == 0 || region == nullptr || !region->of_gpu) {
+    done.status = deliver(pair, reinterpret_cast<const char*>(piece.addr), piece.length);
   }
-  static_cast<Queue*>(pair.send_cq)->done.push_back(done);
-  ring(pair.end);
+  return done;
+}
+
+void end(const Pair& pair, const ibv_wc& done) {
+  auto& queue = *static_cast<Queue*>(pair.send_cq);
+  const std::lock_guard lock(queue.mutex);
+  queue.done.push_back(done);
+}
+
+// What is sent out of a GPU's memory is read there a little later, as a device does: who writes to it before the message has ended is seen.
+class Reader {
+ public:
+  void add(Pair& pair, std::uint64_t id, const ibv_sge& piece) {
+    const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+    waiting_.push_back({&pair, id, piece});
+    changed_.notify_all();
+  }
+  void forget(const Pair& pair) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(waiting_, [&](const Message& message) { return message.pair == &pair; });
+  }
+
+ private:
+  struct Message {
+    Pair* pair;
+    std::uint64_t id;
+    ibv_sge piece;
+  };
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return !waiting_.empty(); });
+      lock.unlock();
+      usleep(300);
+      lock.lock();
+      if (waiting_.empty()) continue;
+      const Message message = waiting_.front();
+      waiting_.pop_front();
+      end(*message.pair, carry(*message.pair, message.id, message.piece));
+      ring(message.pair->end);
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Message> waiting_;
+  std::thread thread_;
+};
+Reader& reader() {
+  // There to the very end of a process, which does not wait for its thread.
+  static auto& one = *new Reader;
+  return one;
+}
+
+int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** /*bad*/) {
+  auto& pair = *static_cast<Pair*>(qp);
+  const ibv_sge piece = request->num_sge > 0 ? *request->sg_list : ibv_sge{};
+  pair.untold += piece.length > 0 ? 1 : 0;
+  const Region* const region = piece.length > 0 ? region_of(piece) : nullptr;
+  pair.of_gpu = pair.of_gpu || (region != nullptr && region->of_gpu);
+  if (pair.of_gpu) {
+    reader().add(pair, request->wr_id, piece);
+  } else {
+    end(pair, carry(pair, request->wr_id, piece));
+    ring(pair.end);
+  }
   return 0;
 }
 
@@ -239,6 +305,7 @@ void receive(Pair& pair, ibv_wc& wc) {
 int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {
   auto& queue = *static_cast<Queue*>(cq);
   int count = 0;
+  const std::lock_guard lock(queue.mutex);
   for (; count < most && !queue.done.empty(); ++count) {
     wc[count] = queue.done.front();
     queue.done.pop_front();
@@ -418,6 +485,7 @@ FAKE int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/) {
 }
 FAKE int ibv_destroy_qp(ibv_qp* qp) {
   auto* const pair = static_cast<Pair*>(qp);
+  reader().forget(*pair);
   kShared.ends[pair->end].ready = false;
   kShared.ends[pair->end].used = false;
   *kShared.dropped += pair->untold;

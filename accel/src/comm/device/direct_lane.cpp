@@ -209,8 +209,8 @@ bool DirectLane::send_parts() {
   const std::uint64_t opened = first_ + opened_.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
-    // Who has sent a sum has posted before it what the part kDepth chunks later comes into.
-    for (; peer.offered < opened && peer.offered < peer.arrived[kSums] + kDepth; ++peer.offered) {
+    // There is a place for it: this shard's memory was free when the sums of kDepth chunks before had come, and their senders posted it before them.
+    for (; peer.offered < opened; ++peer.offered) {
       const Piece piece = piece_of(work_.shard(static_cast<std::uint32_t>(peer.offered - first_)), peer.host);
       Messages& rail = *rails_[peer.offered % rails_.size()];
       rail.receive(pair_of(i, kSums), piece.address, piece.bytes);
