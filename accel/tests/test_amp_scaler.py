@@ -178,6 +178,15 @@ def test_a_sparse_gradient_is_unscaled() -> None:
     assert (before - table.weight.detach())[:, 0].tolist() == pytest.approx([0, 2, 0, 0, 1, 0], abs=1e-6)
 
 
+def test_it_is_made_as_gradscaler_is() -> None:
+    for made in (
+        LossScaler("cpu", 8.0),
+        LossScaler(device=torch.device("cpu"), init_scale=8.0),
+        LossScaler("cuda", 8.0),
+    ):
+        assert made.is_enabled() and made.scale(torch.ones(())) == 8.0
+
+
 def test_what_cannot_be_done_is_said_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value, must in (
         ("init_scale", 0.0, "above 0"),
@@ -187,6 +196,11 @@ def test_what_cannot_be_done_is_said_with_a_remedy(monkeypatch: pytest.MonkeyPat
     ):
         with pytest.raises(ValueError, match=f"{name} is {value}: it must be {must}"):
             LossScaler(**{name: value})  # type: ignore[arg-type]
+    with pytest.raises(
+        TypeError,
+        match="device is 1024.0: it must be a device, as GradScaler's first argument is; pass init_scale=1024.0",
+    ):
+        LossScaler(1024.0)  # type: ignore[arg-type]
     params = [torch.ones(2, requires_grad=True)]
     optimizer = torch.optim.RMSprop(params)
     scaler = LossScaler()

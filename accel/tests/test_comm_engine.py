@@ -408,6 +408,31 @@ def test_steps_with_overlap_are_those_without(train: Train) -> None:
     assert run.code == 0, run.output
 
 
+def test_a_schedule_made_before_sees_no_other_step(train: Train) -> None:
+    run = train(
+        BEGIN
+        + ENGINE
+        + """
+        import contextlib, math, warnings
+        warnings.simplefilter("error")
+        model = Several()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        with contextlib.closing(paceline.comm.Gradients(model, overlap=optimizer)):
+            for step in range(3):
+                model(torch.randn(8, 4), True).sum().backward()
+                optimizer.step()
+                schedule.step()
+        optimizer.step()
+        schedule.step()
+        assert math.isclose(schedule.get_last_lr()[0], 1e-5)
+"""
+        + END,
+        ranks=2,
+    )
+    assert run.code == 0, run.output
+
+
 def test_the_quickest_size_of_buckets_is_found_by_all(train: Train) -> None:
     run = train(
         BEGIN
@@ -472,6 +497,13 @@ def test_what_it_cannot_is_refused_on_all_ranks(train: Train) -> None:
         model(torch.randn(8, 4)).sum().backward()
         model.zero_grad()
         refused(lambda: model(torch.randn(8, 4)).sum().backward(), "before those of unused.weight, unused.bias: pass find_unused=True", RuntimeError)
+        # Steps whose parameters are all others: what came first has gone by when the rest comes.
+        parts = nn.ModuleList([nn.Linear(4, 2), nn.Linear(4, 2)])
+        gradients = Gradients(parts)
+        dist.barrier()
+        parts[0](torch.randn(8, 4)).sum().backward()
+        parts.zero_grad(set_to_none=True)
+        refused(lambda: parts[1](torch.randn(8, 4)).sum().backward(), "of 0.weight was taken away before its sum: pass find_unused", RuntimeError)
         # On one rank alone: the others are told.
         table = nn.Embedding(5, 2, sparse=rank == 1)
         gradients = Gradients([table.weight])

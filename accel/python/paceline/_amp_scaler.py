@@ -45,18 +45,23 @@ class LossScaler(_Theirs):
     may be captured in a CUDA graph. On a GPU it takes the optimizers of paceline.optim, which look for infinities in the pass over the gradients
     that clipping needs, and PyTorch's with fused=True. On the CPU, where nobody waits for a device, it takes every optimizer.
 
-    It is a GradScaler for who asks (isinstance), and takes its place in trainers. `unscale_` before `step`, for clipping by hand, works as with GradScaler. get_scale() and state_dict() wait for the device. One device for each
+    It is a GradScaler for who asks (isinstance), and takes its place in trainers. `unscale_` before `step`, for clipping by hand, works as with GradScaler. `device` is not needed: it is that of the first loss. get_scale() and state_dict() wait for the device. One device for each
     scaler; not for gradients that ranks hold parts of (FSDP).
     """
 
     def __init__(
         self,
+        device: torch.device | str = "cuda",
         init_scale: float = 65536.0,
         growth_factor: float = 2.0,
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
+        if not isinstance(device, (torch.device, str)):
+            raise TypeError(
+                f"{_WHAT}device is {device!r}: it must be a device, as GradScaler's first argument is; pass init_scale={device!r}"
+            )
         for name, value, good, must in (
             ("init_scale", init_scale, 0 < init_scale < math.inf, "above 0"),
             ("growth_factor", growth_factor, 1 < growth_factor < math.inf, "above 1"),

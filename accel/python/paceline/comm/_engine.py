@@ -251,6 +251,12 @@ class Gradients:
     def _start_next(self) -> None:
         bucket = self._buckets[self._begun]
         self._begun += 1
+        for number in bucket.numbers:
+            if number in self._came and self._parameters[number].grad is None:
+                self._refuse(
+                    f"the gradient of {self._names[number]} was taken away before its sum: pass find_unused=True where a step "
+                    "does not use all parameters"
+                )
         with torch.no_grad():
             buffer = bucket.gather(self.communicator.ranks)
             self.under_way.append((bucket, self._sums.start(bucket, buffer)))

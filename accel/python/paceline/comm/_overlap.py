@@ -7,6 +7,7 @@ for. So clipping, loss scalers and prints see sums, and the step finds nothing l
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -70,6 +71,8 @@ class Stepwise:
     def install(self) -> None:
         stepwise = self
 
+        # With the marks of the other: a learning-rate schedule that was made before looks for its own.
+        @functools.wraps(self._step)
         def step(optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
             return stepwise.step(closure)
 
