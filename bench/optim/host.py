@@ -70,14 +70,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as modules:
         fake = on_no_device(options.driver, Path(modules))
         from paceline import optim
+        from paceline.optim import _patch
 
         adamw = torch.optim.AdamW
         contenders = {
             "ours": Contender(optim.AdamW),
             "ours, clipped": Contender(lambda parameters: optim.AdamW(parameters, max_grad_norm=1.0)),
+            "torch, by ours": Contender(adamw),
             "torch fused": Contender(lambda parameters: adamw(parameters, fused=True)),
             "torch foreach": Contender(lambda parameters: adamw(parameters, foreach=True)),
         }
+        # As in a program that gives its optimizer to paceline.accelerate.
+        why = _patch.accelerate(contenders["torch, by ours"].optimizer)
+        assert not why, why
         names = list(contenders)
         for turn in [[name] for name in names] if options.warm else [names]:
             for _ in range(options.rounds + options.warm_up):

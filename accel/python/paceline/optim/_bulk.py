@@ -68,7 +68,7 @@ def _places() -> Any:
 
 @functools.cache
 def _exchange() -> int | None:
-    """PyTorch's table of functions for DLPack (2.10 and later), which tell of a tensor without making an object for that. None where it has none."""
+    """PyTorch's table of functions for DLPack, which tell of a tensor without making an object for that. None where it has none."""
     try:
         capsule = Tensor.__dlpack_c_exchange_api__
         pointer_of = ctypes.pythonapi.PyCapsule_GetPointer

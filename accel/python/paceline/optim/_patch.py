@@ -204,27 +204,42 @@ def _update(optimizer: Any) -> bool:
     outcome = _report.outcome_of(optimizer)
     outcome.elsewhere = {}
     outcome.fused = 0
-    found = [(group, p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    on_device = bool(found) and found[0][1].device.type == _device.KIND
     table = Table()
     try:
-        why = _native.why_unavailable() or _ranks.why_refused(on_device)
-        if not why and found:
-            with torch.no_grad():
-                why = (_patch_device.step if on_device else _on_cpu)(table, optimizer, found)
+        count, where, why = _by_us(table, optimizer)
     except Exception as error:
         if table.done:
             raise
-        why = f"{type(error).__name__}: {error}"
+        count, where, why = len(_with_gradient(optimizer)), "", f"{type(error).__name__}: {error}"
         if why not in _said:
             _said.add(why)
             say(f"PyTorch's own step runs instead: {why}")
     if why:
-        outcome.elsewhere[why] = len(found)
+        outcome.elsewhere[why] = count
         return False
-    outcome.fused, outcome.where = len(found), "the GPU" if on_device else "the CPU"
+    outcome.fused, outcome.where = count, where
     outcome.stepped(time.perf_counter() - began)
     return True
+
+
+def _by_us(table: Table, optimizer: Any) -> tuple[int, str, str]:
+    """How many tensors have a gradient, where they are, and why the step is torch's; empty where it was made."""
+    why = _native.why_unavailable()
+    if not why and not _ranks.why_refused(True):
+        count = _patch_device.step_again(table, optimizer)
+        if count:
+            return count, "the GPU", ""
+    found = _with_gradient(optimizer)
+    on_device = bool(found) and found[0][1].device.type == _device.KIND
+    why = why or _ranks.why_refused(on_device)
+    if not why and found:
+        with torch.no_grad():
+            why = (_patch_device.step if on_device else _on_cpu)(table, optimizer, found)
+    return len(found), "the GPU" if on_device else "the CPU", why
+
+
+def _with_gradient(optimizer: Any) -> list[tuple[dict[str, Any], Tensor]]:
+    return [(group, p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
 
 
 def _on_cpu(table: Table, optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:

@@ -51,6 +51,19 @@ class _Counting(Plan):
         functions().count(self._steps.buffer_info()[0], self._counts, self.call.grads, len(self._steps))
 
 
+def step_again(table: Table, optimizer: Any) -> int:
+    """The step, where every tensor is what it was in the last one: how many there are. 0 where nothing was done, since that needs a closer look. Raises as
+    step does."""
+    plan: _Counting | None = getattr(optimizer, "_paceline_plan", None)
+    if plan is None or _device.is_capturing() or any(map(_why_not_group, optimizer.param_groups)):
+        return 0
+    grads = plan.gradients() if plan.fits(optimizer) else None
+    if grads is None or not plan.all_given:
+        return 0
+    _launch(table, plan, optimizer, grads)
+    return len(plan)
+
+
 def step(table: Table, optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:
     """Why the step is torch's; empty where it was made. `found`: parameters that have a gradient, and their groups. `table.done`, should it raise:
     something was updated."""

@@ -72,7 +72,9 @@ def _identities_of(state: Mapping[Any, Any]) -> bytes:
 
 def _identities_of_dicts(state: Mapping[Any, Any]) -> bytes:
     """The same where the state holds dicts alone, whose values the garbage collector knows all at once."""
-    return identities((*state, *gc.get_referents(*state.values())))
+    held = gc.get_referents(*state.values())
+    held.extend(state)
+    return identities(tuple(held))
 
 
 def _places_and_ids_of(state: Mapping[Any, Any]) -> list[int]:
