@@ -23,6 +23,11 @@ struct DeviceRange {
   std::string refusal;  // why there is no such descriptor
 };
 
+struct DevicePiece {
+  std::uint64_t address = 0;
+  std::size_t bytes = 0;
+};
+
 class Messages {
  public:
   struct Fault {
@@ -35,9 +40,11 @@ class Messages {
   // What was posted to receive before is there before the peer hears of it. Empty, or why not.
   virtual std::string connect(std::size_t pair, const RailAddress& peer) = 0;
 
-  // Within one range; of 0 bytes anywhere. Into memory posted first comes what is sent first.
-  virtual void send(std::size_t pair, std::uint64_t from, std::size_t bytes) = 0;
-  virtual void receive(std::size_t pair, std::uint64_t into, std::size_t bytes) = 0;
+  // Memory is within one range; of 0 bytes anywhere. What is sent first comes into what was posted first.
+  void send(std::size_t pair, const DevicePiece& piece) { send(pair, {}, piece); }
+  // One behind the other, as one message.
+  virtual void send(std::size_t pair, const DevicePiece& head, const DevicePiece& piece) = 0;
+  virtual void receive(std::size_t pair, const DevicePiece& into) = 0;
   // Counts since connect.
   virtual std::uint64_t delivered(std::size_t pair) const = 0;  // of those sent
   virtual std::uint64_t arrived(std::size_t pair) const = 0;

@@ -19,7 +19,8 @@ constexpr std::uint8_t kReadyAgain = 12;  // 0.64 ms until such a retry
 std::string QueuePair::make(ibv_cq* completions, std::uint32_t depth) {
   ibv_qp_init_attr wanted{};
   wanted.send_cq = wanted.recv_cq = completions;
-  wanted.cap = {.max_send_wr = depth, .max_recv_wr = depth, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+  wanted.cap = {
+      .max_send_wr = depth, .max_recv_wr = depth, .max_send_sge = kMostPieces, .max_recv_sge = 1, .max_inline_data = 0};
   wanted.qp_type = IBV_QPT_RC;
   wanted.sq_sig_all = 1;
   pair_ = verbs_.create_qp(port_.domain, &wanted);
@@ -78,13 +79,15 @@ std::string QueuePair::connect(const RailAddress& peer) {
   return error == 0 ? "" : port_.name + ": " + refused("ibv_modify_qp to RTS", error);
 }
 
-std::string QueuePair::send(std::uint64_t id, ibv_sge piece) {
+std::string QueuePair::send(std::uint64_t id, const std::array<ibv_sge, kMostPieces>& pieces) {
+  std::array<ibv_sge, kMostPieces> list{};
   ibv_send_wr request{};
   ibv_send_wr* bad = nullptr;
   request.wr_id = id;
   request.opcode = IBV_WR_SEND;
-  request.sg_list = &piece;
-  request.num_sge = piece.length > 0 ? 1 : 0;
+  request.sg_list = list.data();
+  for (const ibv_sge& piece : pieces)
+    if (piece.length > 0) list[static_cast<std::size_t>(request.num_sge++)] = piece;
   const int error = ::ibv_post_send(pair_, &request, &bad);
   return error == 0 ? "" : refused("ibv_post_send", error);
 }

@@ -4,6 +4,7 @@
 // Ownership: of the queue pair; port, settings and completion queue outlive it. Threads: one at a time. Failure: a text.
 #pragma once
 
+#include <array>
 #include <expected>
 #include <string>
 #include <utility>
@@ -24,6 +25,8 @@ struct RailPort {
 
 class QueuePair {
  public:
+  static constexpr std::size_t kMostPieces = 2;  // of a message that is sent
+
   QueuePair(const Verbs& verbs, const RdmaSettings& settings, const RailPort& port)
       : verbs_(verbs), settings_(settings), port_(port) {}
   QueuePair(QueuePair&& other) noexcept
@@ -40,12 +43,12 @@ class QueuePair {
   RailAddress address() const;
   // What was posted to receive before is there before the peer hears of it. Empty, or why not.
   std::string connect(const RailAddress& peer);
-  // Before its completion queue.
+  // Before its completion queue does.
   void end() {
     if (pair_ != nullptr) verbs_.destroy_qp(std::exchange(pair_, nullptr));
   }
-  // From, or into, one piece of registered memory; none of 0 bytes. Empty, or why not.
-  std::string send(std::uint64_t id, ibv_sge piece);
+  // The message of these pieces of registered memory, one behind the other, or into one; those of 0 bytes are none. Empty, or why not.
+  std::string send(std::uint64_t id, const std::array<ibv_sge, kMostPieces>& pieces);
   std::string receive(std::uint64_t id, ibv_sge piece);
 
  private:

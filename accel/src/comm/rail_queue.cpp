@@ -68,7 +68,7 @@ ibv_sge VerbsQueue::piece(std::uint64_t number, std::size_t bytes) {
 }
 
 void VerbsQueue::send(std::size_t bytes) {
-  if (const std::string why = pair_.send(kSending, piece(sent_, bytes)); !why.empty()) return fail(why);
+  if (const std::string why = pair_.send(kSending, {piece(sent_, bytes)}); !why.empty()) return fail(why);
   ++sent_;
 }
 

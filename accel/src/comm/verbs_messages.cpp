@@ -66,26 +66,28 @@ VerbsMessages::~VerbsMessages() {
   for (const Registered& one : registered_) verbs_.dereg_mr(one.region);
 }
 
-ibv_sge VerbsMessages::piece(std::uint64_t address, std::size_t bytes) const {
-  const auto has = [&](const Registered& one) { return one.begin <= address && address + bytes <= one.end; };
+ibv_sge VerbsMessages::registered(const DevicePiece& piece) const {
+  const auto has = [&](const Registered& one) {
+    return one.begin <= piece.address && piece.address + piece.bytes <= one.end;
+  };
   const auto found = std::ranges::find_if(registered_, has);
-  return {.addr = address,
-          .length = static_cast<std::uint32_t>(bytes),
-          .lkey = bytes == 0 || found == registered_.end() ? 0 : found->region->lkey};
+  return {.addr = piece.address,
+          .length = static_cast<std::uint32_t>(piece.bytes),
+          .lkey = piece.bytes == 0 || found == registered_.end() ? 0 : found->region->lkey};
 }
 
 void VerbsMessages::fail(std::size_t pair, const std::string& why) {
   if (!fault_) fault_ = {.pair = pair, .why = "GPUDirect RDMA by " + port_.name + ": " + why};
 }
 
-void VerbsMessages::send(std::size_t pair, std::uint64_t from, std::size_t bytes) {
-  if (const std::string why = pairs_[pair].queue.send(number_of(pair, false), piece(from, bytes)); !why.empty())
-    fail(pair, why);
+void VerbsMessages::send(std::size_t pair, const DevicePiece& head, const DevicePiece& piece) {
+  const std::string why = pairs_[pair].queue.send(number_of(pair, false), {registered(head), registered(piece)});
+  if (!why.empty()) fail(pair, why);
 }
 
-void VerbsMessages::receive(std::size_t pair, std::uint64_t into, std::size_t bytes) {
-  if (const std::string why = pairs_[pair].queue.receive(number_of(pair, true), piece(into, bytes)); !why.empty())
-    fail(pair, why);
+void VerbsMessages::receive(std::size_t pair, const DevicePiece& into) {
+  const std::string why = pairs_[pair].queue.receive(number_of(pair, true), registered(into));
+  if (!why.empty()) fail(pair, why);
 }
 
 bool VerbsMessages::look() {

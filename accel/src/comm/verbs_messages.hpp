@@ -25,8 +25,9 @@ class VerbsMessages final : public Messages {
 
   RailAddress address(std::size_t pair) const override { return pairs_[pair].queue.address(); }
   std::string connect(std::size_t pair, const RailAddress& peer) override { return pairs_[pair].queue.connect(peer); }
-  void send(std::size_t pair, std::uint64_t from, std::size_t bytes) override;
-  void receive(std::size_t pair, std::uint64_t into, std::size_t bytes) override;
+  using Messages::send;
+  void send(std::size_t pair, const DevicePiece& head, const DevicePiece& piece) override;
+  void receive(std::size_t pair, const DevicePiece& into) override;
   std::uint64_t delivered(std::size_t pair) const override { return pairs_[pair].delivered; }
   std::uint64_t arrived(std::size_t pair) const override { return pairs_[pair].arrived; }
   bool look() override;
@@ -49,7 +50,7 @@ class VerbsMessages final : public Messages {
       : verbs_(verbs), settings_(settings), port_(port) {}
   std::string prepare(std::span<const DeviceRange> ranges, std::size_t pairs, std::uint32_t depth);
   std::string add(const DeviceRange& range);
-  ibv_sge piece(std::uint64_t address, std::size_t bytes) const;
+  ibv_sge registered(const DevicePiece& piece) const;
   void fail(std::size_t pair, const std::string& why);
 
   const Verbs& verbs_;

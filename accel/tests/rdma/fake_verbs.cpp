@@ -184,18 +184,30 @@ ibv_wc_status deliver(const Pair& from, const char* data, std::uint32_t size) {
   return IBV_WC_SUCCESS;
 }
 
-ibv_wc carry(Pair& pair, std::uint64_t id, const ibv_sge& piece) {
+using Pieces = std::vector<ibv_sge>;
+
+bool is_of_gpu(const Pieces& pieces) {
+  return std::ranges::any_of(pieces, [](const ibv_sge& piece) {
+    const Region* const region = region_of(piece);
+    return region != nullptr && region->of_gpu;
+  });
+}
+
+ibv_wc carry(Pair& pair, std::uint64_t id, const Pieces& pieces) {
   ibv_wc done{};
   done.wr_id = id;
   done.qp_num = pair.qp_num;
   done.opcode = IBV_WC_SEND;
-  done.byte_len = piece.length;
-  const Region* const region = piece.length == 0 ? nullptr : region_of(piece);
-  if (piece.length > 0 && region == nullptr) {
-    done.status = IBV_WC_LOC_PROT_ERR;
-  } else if (told("lose gpu") == 0 || region == nullptr || !region->of_gpu) {
-    done.status = deliver(pair, reinterpret_cast<const char*>(piece.addr), piece.length);
+  std::string message;
+  for (const ibv_sge& piece : pieces) {
+    if (region_of(piece) == nullptr)
+      done.status = IBV_WC_LOC_PROT_ERR;
+    else
+      message.append(reinterpret_cast<const char*>(piece.addr), piece.length);
   }
+  done.byte_len = static_cast<std::uint32_t>(message.size());
+  if (done.status == IBV_WC_SUCCESS && (told("lose gpu") == 0 || !is_of_gpu(pieces)))
+    done.status = deliver(pair, message.data(), done.byte_len);
   return done;
 }
 
@@ -208,10 +220,10 @@ void end(const Pair& pair, const ibv_wc& done) {
 // What is sent out of a GPU's memory is read there a little later, as a device does: who writes to it before the message has ended is seen.
 class Reader {
  public:
-  void add(Pair& pair, std::uint64_t id, const ibv_sge& piece) {
+  void add(Pair& pair, std::uint64_t id, const Pieces& pieces) {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-    waiting_.push_back({&pair, id, piece});
+    waiting_.push_back({&pair, id, pieces});
     changed_.notify_all();
   }
   void forget(const Pair& pair) {
@@ -223,7 +235,7 @@ class Reader {
   struct Message {
     Pair* pair;
     std::uint64_t id;
-    ibv_sge piece;
+    Pieces pieces;
   };
 
   void run() {
@@ -236,7 +248,7 @@ class Reader {
       if (waiting_.empty()) continue;
       const Message message = waiting_.front();
       waiting_.pop_front();
-      end(*message.pair, carry(*message.pair, message.id, message.piece));
+      end(*message.pair, carry(*message.pair, message.id, message.pieces));
       ring(message.pair->end);
     }
   }
@@ -254,14 +266,13 @@ Reader& reader() {
 
 int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** /*bad*/) {
   auto& pair = *static_cast<Pair*>(qp);
-  const ibv_sge piece = request->num_sge > 0 ? *request->sg_list : ibv_sge{};
-  pair.untold += piece.length > 0 ? 1 : 0;
-  const Region* const region = piece.length > 0 ? region_of(piece) : nullptr;
-  pair.of_gpu = pair.of_gpu || (region != nullptr && region->of_gpu);
+  const Pieces pieces(request->sg_list, request->sg_list + request->num_sge);
+  pair.untold += pieces.empty() ? 0 : 1;
+  pair.of_gpu = pair.of_gpu || is_of_gpu(pieces);
   if (pair.of_gpu) {
-    reader().add(pair, request->wr_id, piece);
+    reader().add(pair, request->wr_id, pieces);
   } else {
-    end(pair, carry(pair, request->wr_id, piece));
+    end(pair, carry(pair, request->wr_id, pieces));
     ring(pair.end);
   }
   return 0;

@@ -38,7 +38,7 @@ std::string DirectLane::prepare() {
   wake_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!wake_) return std::string("eventfd: ") + std::strerror(errno);
   slot_bytes_ = Pool::room_of(pool_.shard() / hosts() + kWidest);
-  const std::size_t wanted = Pool::allocated(kDepth * peers_.size() * slot_bytes_);
+  const std::size_t wanted = Pool::allocated(kDepth * peers_.size() * slot_bytes_ + Pool::kAlignment);
   if (const int status = pool_.driver().memory_allocate(&inbox_, wanted); status != cuda::kSuccess)
     return "cuMemAlloc: " + pool_.driver().error_name(status) + " of " + std::to_string(wanted) + " bytes";
   inbox_bytes_ = wanted;
@@ -76,7 +76,8 @@ std::string DirectLane::connect(std::size_t rails, std::span<const PeerAddresses
   rail_numbers_.resize(rails_.size());
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
     for (std::uint64_t chunk = 0; chunk < kDepth; ++chunk)
-      rails_[chunk % rails_.size()]->receive(pair_of(peer, kParts), inbox(peer, chunk), slot_bytes_);
+      rails_[chunk % rails_.size()]->receive(pair_of(peer, kParts),
+                                             {.address = inbox(peer, chunk), .bytes = slot_bytes_});
     for (std::size_t rail = 0; rail < rails_.size(); ++rail)
       for (const Phase phase : {kParts, kSums})
         if (std::string why = rails_[rail]->connect(pair_of(peer, phase), peers[peers_[peer].host][rail][phase]);
@@ -213,10 +214,10 @@ bool DirectLane::send_parts() {
     for (; peer.offered < opened; ++peer.offered) {
       const Piece piece = piece_of(work_.shard(static_cast<std::uint32_t>(peer.offered - first_)), peer.host);
       Messages& rail = *rails_[peer.offered % rails_.size()];
-      rail.receive(pair_of(i, kSums), piece.address, piece.bytes);
-      // From an address on that the kernel may read from, so that it finds the elements as far from one in the inbox.
+      rail.receive(pair_of(i, kSums), piece.memory());
+      // Behind as many bytes that the kernel finds the elements in the inbox as far from an aligned address as they are here.
       const std::size_t off = piece.count == 0 ? 0 : piece.address % Pool::kAlignment;
-      rail.send(pair_of(i, kParts), piece.address - off, piece.bytes + off);
+      rail.send(pair_of(i, kParts), {.address = padding(), .bytes = off}, piece.memory());
       some = true;
     }
   }
@@ -246,8 +247,9 @@ bool DirectLane::send_sums() {
   const std::uint64_t chunk = first_ + returned_;
   const Piece own = piece_of(work_.shard(returned_), terms_.position);
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
-    rails_[(chunk + kDepth) % rails_.size()]->receive(pair_of(peer, kParts), inbox(peer, chunk), slot_bytes_);
-    rails_[chunk % rails_.size()]->send(pair_of(peer, kSums), own.address, own.bytes);
+    rails_[(chunk + kDepth) % rails_.size()]->receive(pair_of(peer, kParts),
+                                                      {.address = inbox(peer, chunk), .bytes = slot_bytes_});
+    rails_[chunk % rails_.size()]->send(pair_of(peer, kSums), own.memory());
   }
   ++returned_;
   return true;

@@ -114,11 +114,14 @@ class DirectLane final : public Lane {
   [[nodiscard]] cuda::Address inbox(std::size_t peer, std::uint64_t chunk) const {
     return inbox_ + (chunk % kDepth * peers_.size() + peer) * slot_bytes_;
   }
+  // Memory that nobody writes to, behind the inbox.
+  [[nodiscard]] cuda::Address padding() const { return inbox(0, 0) + kDepth * peers_.size() * slot_bytes_; }
   // Of a shard, where host `host`'s part lies.
   struct Piece {
     cuda::Address address;
     std::size_t bytes;
     std::uint64_t count;
+    [[nodiscard]] DevicePiece memory() const { return {.address = address, .bytes = bytes}; }
   };
   [[nodiscard]] Piece piece_of(const Shard& shard, std::uint32_t host) const;
 
