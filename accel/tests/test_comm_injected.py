@@ -134,6 +134,33 @@ def test_a_plan_that_is_another_on_one_rank_leaves_it_to_pytorch_on_all(
     assert all(one in run.output for one in said), run.output
 
 
+def test_process_groups_follow_each_other(train: Train) -> None:
+    """Each has a store of its own, which may lie where an earlier one lay, on one rank and not on the other."""
+    run = train(
+        """
+        from paceline.comm._meeting import Members
+        def names(number):
+            dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meet-{number}", rank=int(os.environ["RANK"]), world_size=2)
+            made = [Members().next_name("kind") for _ in range(2)]
+            nn.parallel.DistributedDataParallel(small())(torch.ones(1, 4)).sum().backward()
+            dist.destroy_process_group()
+            return made
+        for number in range(3):
+            assert names(number) == ["paceline/kind/0/all/1", "paceline/kind/0/all/2"], number
+        # One that is made where another was has not been in use before.
+        dist.init_process_group("gloo")
+        members = Members()
+        for _ in range(10):
+            members.store = dist.HashStore()
+            assert members.next_name("kind") == "paceline/kind/0/all/1"
+        dist.destroy_process_group()
+        """,
+        ranks=2,
+        **ASKED,
+    )
+    assert run.code == 0 and "paceline: " not in run.output, run.output
+
+
 def test_a_rank_that_was_not_asked_is_named(train: Train) -> None:
     run = train(
         """

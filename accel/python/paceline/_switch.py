@@ -32,6 +32,12 @@ def why_off(variable: str, what: str, reordered: str = "") -> str:
     return ""
 
 
+def numbered(store: Any, name: str, rank: int) -> str:
+    """The name with a number: how often this rank has come to it. The store counts, since a process may have been in other groups before, and
+    a store in use in more than one."""
+    return f"{name}/{store.add(f'{name}/times/{rank}', 1)}"
+
+
 def agree(store: Any, name: str, rank: int, ranks: int, why: str) -> str:
     """Empty where all ranks are able; else why not, with the number of a rank that is not. `why`: the same of this rank. Raises TimeoutError,
     which names them, where others do not come."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from paceline._switch import numbered
+
 
 class Members:
     """Of a process group: its ranks' numbers in the job, and this one's place among them."""
@@ -30,14 +32,9 @@ class Members:
 
     def next_name(self, what: str) -> str:
         """Used once only, and the same on all members: they come here in the same order."""
-        key = (id(self.store), self.numbers, what)
-        _made[key] = _made.get(key, 0) + 1
         everyone = self.numbers == tuple(range(dist.get_world_size()))
         of = "all" if everyone else ",".join(map(str, self.numbers))
-        return f"paceline/{what}/{os.environ.get('PACELINE_ATTEMPT', '0')}/{of}/{_made[key]}"
-
-
-_made: dict[tuple[int, tuple[int, ...], str], int] = {}
+        return numbered(self.store, f"paceline/{what}/{os.environ.get('PACELINE_ATTEMPT', '0')}/{of}", self.rank)
 
 
 class TorchStore:

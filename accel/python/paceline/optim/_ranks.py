@@ -13,7 +13,7 @@ from typing import Any, Callable
 import torch
 
 from paceline._inject import say
-from paceline._switch import arrive, await_verdict
+from paceline._switch import arrive, await_verdict, numbered
 from paceline.optim import _device, _native
 
 
@@ -22,7 +22,6 @@ class Agreement:
 
     verdict: bool | None = None
     devices = False  # on GPUs too
-    groups = 0
 
 
 def watch(module: Any) -> list[Callable[[], None]]:
@@ -61,20 +60,20 @@ def agree_once() -> None:
 
 def _agree(module: Any) -> None:
     """All ranks come here at the same time, out of the same call. The last one to arrive writes what all then read."""
-    Agreement.groups += 1
     Agreement.verdict, Agreement.devices = None, False
     ranks = module.get_world_size()
     if ranks < 2:
         return
     store = module._get_default_store()
-    name = f"paceline/optimizer/{os.environ.get('PACELINE_ATTEMPT', '0')}/{Agreement.groups}"
+    rank = module.get_rank()
+    name = numbered(store, f"paceline/optimizer/{os.environ.get('PACELINE_ATTEMPT', '0')}", rank)
     why = _native.why_unavailable()
     if why:
         store.add(f"{name}/unable", 1)
         say(f"PyTorch's optimizers are left as they are on all ranks: {why}")
     if _why_not_on_gpus(module):
         store.add(f"{name}/unable_on_gpus", 1)
-    if arrive(store, name, module.get_rank()) == ranks:
+    if arrive(store, name, rank) == ranks:
         able = "cpu" if store.add(f"{name}/unable_on_gpus", 0) else "yes"
         store.set(f"{name}/verdict", "no" if store.add(f"{name}/unable", 0) else able)
     try:
