@@ -153,6 +153,9 @@ def test_process_groups_follow_each_other(train: Train) -> None:
         for _ in range(10):
             members.store = dist.HashStore()
             assert members.next_name("kind") == "paceline/kind/0/all/1"
+        # What torchrun restarts meets in the store of those that it has ended.
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = "1"
+        assert members.next_name("kind") == "paceline/kind/0.1/all/1"
         dist.destroy_process_group()
         """,
         ranks=2,

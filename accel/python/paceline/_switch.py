@@ -32,6 +32,12 @@ def why_off(variable: str, what: str, reordered: str = "") -> str:
     return ""
 
 
+def attempt() -> str:
+    """Of the launcher's, and of torchrun's within, whose agent keeps one store for all that it restarts."""
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    return (os.environ.get("PACELINE_ATTEMPT") or "0") + (f".{restarts}" if restarts else "")
+
+
 def numbered(store: Any, name: str, rank: int) -> str:
     """The name with a number: how often this rank has come to it. The store counts, since a process may have been in other groups before, and
     a store in use in more than one."""

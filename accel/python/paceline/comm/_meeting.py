@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
-from paceline._switch import numbered
+from paceline._switch import attempt, numbered
 
 
 class Members:
@@ -34,7 +33,7 @@ class Members:
         """Used once only, and the same on all members: they come here in the same order."""
         everyone = self.numbers == tuple(range(dist.get_world_size()))
         of = "all" if everyone else ",".join(map(str, self.numbers))
-        return numbered(self.store, f"paceline/{what}/{os.environ.get('PACELINE_ATTEMPT', '0')}/{of}", self.rank)
+        return numbered(self.store, f"paceline/{what}/{attempt()}/{of}", self.rank)
 
 
 class TorchStore:

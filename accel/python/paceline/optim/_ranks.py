@@ -13,7 +13,7 @@ from typing import Any, Callable
 import torch
 
 from paceline._inject import say
-from paceline._switch import arrive, await_verdict, numbered
+from paceline._switch import arrive, attempt, await_verdict, numbered
 from paceline.optim import _device, _native
 
 
@@ -66,7 +66,7 @@ def _agree(module: Any) -> None:
         return
     store = module._get_default_store()
     rank = module.get_rank()
-    name = numbered(store, f"paceline/optimizer/{os.environ.get('PACELINE_ATTEMPT', '0')}", rank)
+    name = numbered(store, f"paceline/optimizer/{attempt()}", rank)
     why = _native.why_unavailable()
     if why:
         store.add(f"{name}/unable", 1)
