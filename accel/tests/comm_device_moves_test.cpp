@@ -307,6 +307,8 @@ CASE(comm_device_moves_that_differ_are_named) {
     differ(hosts, broadcast, {.kind = Kind::kReduce, .type = PACELINE_COMM_F32, .count = 9}, " fp32 to rank 0");
     differ(hosts, {.kind = Kind::kAllgather, .type = PACELINE_COMM_F32, .count = 9},
            {.kind = Kind::kAllgather, .type = PACELINE_COMM_F32, .count = 8}, "allgather on a GPU #");
+    differ(hosts, {.kind = Kind::kAlltoall, .type = PACELINE_COMM_F32, .count = 1},
+           {.kind = Kind::kAlltoallv, .type = PACELINE_COMM_F32, .count = 9}, " of pieces that differ");
   }
 }
 

@@ -16,10 +16,10 @@ std::string describe(const Call& call) {
   std::string text = name < kNames.size() ? kNames[name] : "something unknown";
   if (is_on_device(call.kind)) text += " on a GPU";
   text += " #" + std::to_string(call.sequence);
-  if (call.kind == Kind::kBarrier || call.kind == Kind::kNone) return text;
-  if (call.kind == Kind::kAlltoall && call.root != 0) return text + " of pieces that differ";
+  if (kind == Kind::kBarrier || kind == Kind::kNone) return text;
+  if (kind == Kind::kAlltoall && call.root != 0) return text + " of pieces that differ";
   text += " of " + std::to_string(call.count) + " " + (is_type(call.type) ? name_of(Type{call.type}) : "unknown");
-  if (call.kind == Kind::kAllreduce && call.root != 0) {
+  if (kind == Kind::kAllreduce && call.root != 0) {
     text += std::string(" as ") + name_of(static_cast<Codec>(call.root & 0xff));
     if (const auto keep = static_cast<std::uint32_t>(call.root >> 8); keep != 0)
       text += " of " + std::to_string(keep) + " in a million";
