@@ -6,8 +6,9 @@
  * variables say which and how), else through TCP. Memory of the CPU; comm_device.h has most of them for that of GPUs.
  *
  * Ownership: the caller's, who destroys it; buffers are the caller's and in use only during a call. A forked child must not use it.
- * Threads: each communicator has up to five threads of its own. One collective at a time; a second caller waits for the first,
- *   and for all that was started before.
+ * Threads: each communicator has threads of its own, made when first needed: one watches the other ranks, one makes the calls that were started, and for
+ *   what is sent while something is received there are one around all ranks, two in a lane between hosts (with GPUDirect RDMA one more) and one from
+ *   rank to rank. One collective at a time; a second caller waits for the first, and for all that was started before.
  *   All ranks call the same collectives, with the same arguments, in the same order; a difference is an error that names it.
  * Blocking: on futex and poll, never spinning; bounded by `silence_ms` where a peer has died, stopped or cannot be reached,
  *   and by `timeout_ms` where it lives but does not come.
