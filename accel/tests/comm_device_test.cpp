@@ -5,10 +5,20 @@
 
 #include "check.hpp"
 #include "comm_device_world.hpp"
+#include "device/device_stage.hpp"
 
 namespace comm_device_cases {
 
 using namespace paceline::comm_device_test;
+using paceline::comm::Call;
+using paceline::comm::Fd;
+using paceline::comm::Region;
+using paceline::comm::Topology;
+using paceline::comm::Watch;
+using paceline::comm::device::DeviceStage;
+using paceline::comm::device::Lane;
+using paceline::comm::device::Pool;
+using paceline::comm::device::PoolCard;
 
 CASE(comm_device_sums_within_a_host_are_those_of_processors) {
   FakeCuda cuda(kModules);
@@ -196,6 +206,69 @@ CASE(comm_device_a_device_that_refuses_ends_the_call_by_its_ranks_name) {
            0);
 }
 
+// The others are in the call already, and would wait for as long as it may take.
+CASE(comm_device_a_device_that_refuses_the_beginning_of_a_call_is_named_on_all_ranks) {
+  FakeCuda cuda(kModules);
+  for (const char* const call : {"cuStreamIsCapturing", "cuEventCreate", "cuEventRecord"})
+    CHECK_EQ(World::run({.hosts = {0, 0, 1}, .plan = kSmall},
+                        [&](Member& member) {
+                          if (!expect(open_error(member, cuda).empty(), "open")) return false;
+                          wait_for_all(member);
+                          const bool refused = member.rank == 1;
+                          if (refused) cuda.set(call, 719);
+                          float data = 1;
+                          uint64_t ticket = 0;
+                          int code = paceline_comm_device_allreduce_start(member.comm, &data, 1, PACELINE_COMM_F32,
+                                                                          nullptr, &ticket);
+                          if (!expect(code == (refused ? PACELINE_EDEVICE : PACELINE_OK), std::to_string(code)))
+                            return false;
+                          code = refused ? paceline_comm_barrier(member.comm)
+                                         : paceline_comm_device_wait(member.comm, ticket, nullptr);
+                          return fails_by(member, code, 1,
+                                          std::string("rank 1 gave up: ") + call + ": CUDA_ERROR_LAUNCH_FAILED");
+                        }),
+             0);
+}
+
+CASE(comm_device_a_device_that_refuses_to_wait_for_a_result_is_named_on_all_ranks) {
+  FakeCuda cuda(kModules);
+  CHECK_EQ(World::run({.hosts = {0, 0}, .plan = kSmall},
+                      [&](Member& member) {
+                        if (!expect(open_error(member, cuda).empty(), "open")) return false;
+                        float data = 1;
+                        uint64_t ticket = 0;
+                        paceline_comm_device_allreduce_start(member.comm, &data, 1, PACELINE_COMM_F32, nullptr,
+                                                             &ticket);
+                        if (!expect(paceline_comm_wait(member.comm, ticket) == PACELINE_OK, "the sum")) return false;
+                        wait_for_all(member);
+                        const bool refused = member.rank == 1;
+                        if (refused) cuda.set("cuStreamWaitEvent", 719);
+                        const int code = paceline_comm_device_wait(member.comm, ticket, nullptr);
+                        return expect(!refused || code == PACELINE_EDEVICE, std::to_string(code)) &&
+                               fails_by(member, paceline_comm_barrier(member.comm), 1,
+                                        "rank 1 gave up: cuStreamWaitEvent: CUDA_ERROR_LAUNCH_FAILED");
+                      }),
+           0);
+}
+
+CASE(comm_device_what_one_rank_alone_cannot_copy_says_why) {
+  FakeCuda cuda(kModules);
+  CHECK_EQ(World::run({.hosts = {0}, .plan = kSmall},
+                      [&](Member& member) {
+                        if (!expect(open_error(member, cuda).empty(), "open")) return false;
+                        cuda.set("cuMemcpyAsync", 1);
+                        float in = 1;
+                        float out = 0;
+                        uint64_t ticket = 0;
+                        const int code = paceline_comm_device_allgather_start(member.comm, &in, &out, 1,
+                                                                              PACELINE_COMM_F32, nullptr, &ticket);
+                        return expect(code == PACELINE_EDEVICE, std::to_string(code)) &&
+                               expect(member.why() == "rank 0 gave up: cuMemcpyAsync: CUDA_ERROR_INVALID_VALUE",
+                                      member.why());
+                      }),
+           0);
+}
+
 CASE(comm_device_a_rank_that_sums_on_its_processor_instead_is_named) {
   FakeCuda cuda(kModules);
   CHECK_EQ(World::run({.hosts = {0, 0}, .plan = kSmall, .silence_ms = 2000},
@@ -267,6 +340,57 @@ CASE(comm_device_a_stream_that_hangs_does_not_hold_up_the_end) {
     if (member.rank != 0) cuda.finish(stream);  // it writes what was given
     return expect(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20), "it took long") && good &&
            expect(member.rank != 0 || cuda.counts() > 1, "what the stream uses stays");
+  });
+  CHECK_EQ(world.finish(), 0);
+}
+
+// A lane whose thread would use what a call has on its stack.
+class FailingLane final : public Lane {
+ public:
+  FailingLane(const Watch& watch, bool& under_way, bool& others_know)
+      : watch_(watch), under_way_(under_way), others_know_(others_know) {}
+
+  void start(Stage& /*stage*/, Work /*work*/) override { under_way_ = true; }
+  bool ready(uint32_t /*number*/) const override { return true; }
+  bool lower(uint32_t /*number*/) override { throw std::bad_alloc(); }
+  void open(uint32_t /*chunks*/) override {}
+  void landed(uint32_t /*number*/) override {}
+  void finish() override {
+    under_way_ = false;
+    others_know_ = watch_.failed();
+  }
+
+ private:
+  const Watch& watch_;
+  bool& under_way_;
+  bool& others_know_;
+};
+
+CASE(comm_device_no_memory_in_the_middle_of_a_call_ends_the_lane_and_is_told) {
+  FakeCuda cuda(kModules);
+  World world;
+  world.spawn([&] {
+    const Topology topology{.order = {0}, .groups = {{0}}};
+    Watch watch(0, std::vector<Fd>(1), std::chrono::seconds(1));
+    const auto region = Region::alone(0);
+    auto pool = Pool::make(0, cuda.folder(), DeviceStage::size_for(topology, 4096));
+    if (!expect(pool.has_value(), "the pool")) return false;
+    const std::array<PoolCard, 1> cards{(*pool)->card()};
+    if (!expect((*pool)->map(cards, 0).has_value(), "its memory")) return false;
+    bool under_way = false;
+    bool others_know = false;
+    DeviceStage stage(topology, *region, watch, std::move(*pool),
+                      std::make_unique<FailingLane>(watch, under_way, others_know));
+    float data = 1;
+    const auto event = stage.record(nullptr);
+    if (!expect(event.has_value(), "an event")) return false;
+    const Call call{.sequence = 1, .kind = paceline::comm::on_device(paceline::comm::Kind::kAllreduce), .count = 1};
+    watch.begin(call, paceline::comm::Clock::now() + std::chrono::seconds(20));
+    const bool done =
+        stage.allreduce(call, Type::kF32, reinterpret_cast<paceline::cuda::Address>(&data), 1, *event, true);
+    return expect(!done && !under_way, "the lane is under way") && expect(others_know, "others know") &&
+           expect(watch.failure().rank == 0 && watch.failure().text == "rank 0 gave up: std::bad_alloc",
+                  watch.failure().text);
   });
   CHECK_EQ(world.finish(), 0);
 }

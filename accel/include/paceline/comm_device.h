@@ -13,8 +13,8 @@
  * Numerics: as for a hierarchical allreduce of comm.h: inside a host ranks are added in their order, halves in fp32 and rounded once; with several
  *   hosts chunks are of the same size, so the bits are the same as those of the same plan on processors. A reduce has the bits of an allreduce, a
  *   reduce-scatter those that it has on processors, but that ranks of one host add halves in fp32 and round once.
- * Failure: PACELINE_OK or a negative code, as comm.h has it; PACELINE_EDEVICE where the driver refuses. A rank whose device refuses in the
- *   middle of a call gives up, by name, on all ranks.
+ * Failure: PACELINE_OK or a negative code, as comm.h has it; PACELINE_EDEVICE where the driver refuses at the beginning or the end of a call. A rank
+ *   whose device refuses, there or in between, gives up, by name, on all ranks; paceline_comm_error has the driver's call and its answer.
  */
 #ifndef PACELINE_COMM_DEVICE_H_
 #define PACELINE_COMM_DEVICE_H_

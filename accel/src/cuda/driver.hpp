@@ -30,6 +30,7 @@ struct IpcHandle {
 static_assert(sizeof(IpcHandle) == 64);
 
 inline constexpr int kSuccess = 0;
+inline constexpr int kCaptureImplicit = 906;    // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
 inline constexpr int kMostDevices = 64;         // of a process
 inline constexpr unsigned kNonBlocking = 1;     // CU_STREAM_NON_BLOCKING: not ordered with the default stream
 inline constexpr unsigned kDisableTiming = 2;   // CU_EVENT_DISABLE_TIMING

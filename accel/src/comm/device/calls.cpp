@@ -162,8 +162,9 @@ std::expected<std::uint64_t, int> Communicator::start_swap_on_device(const devic
 std::expected<std::uint64_t, int> Communicator::start_in(cuda::Stream stream, Kind kind, std::uint64_t count, Type type,
                                                          std::uint64_t root, const device::Copy& alone,
                                                          const std::function<bool(const Call&, cuda::Event)>& work) {
-  if (device_ == nullptr || device_->is_capturing(stream)) return std::unexpected(PACELINE_EINVAL);
-  if (ranks() == 1 && alone.to != alone.from && alone.bytes > 0 && device_->copy(alone, stream) != cuda::kSuccess)
+  if (device_ == nullptr) return std::unexpected(PACELINE_EINVAL);
+  if (const int code = device_->check(stream); code != PACELINE_OK) return std::unexpected(code);
+  if (ranks() == 1 && alone.to != alone.from && alone.bytes > 0 && !device_->copy(alone, stream))
     return std::unexpected(PACELINE_EDEVICE);
   const auto event = device_->record(stream);
   if (!event) return std::unexpected(PACELINE_EDEVICE);
@@ -174,12 +175,11 @@ std::expected<std::uint64_t, int> Communicator::start_in(cuda::Stream stream, Ki
 }
 
 int Communicator::wait_device(std::uint64_t ticket, cuda::Stream stream) {
-  if (device_ == nullptr || device_->is_capturing(stream)) return PACELINE_EINVAL;
+  if (device_ == nullptr) return PACELINE_EINVAL;
+  if (const int code = device_->check(stream); code != PACELINE_OK) return code;
   const int code = wait(ticket);
-  const auto joined = device_->join(ticket, stream, code == PACELINE_OK);
-  if (code != PACELINE_OK) return code;
-  if (!joined) return PACELINE_EINVAL;
-  return *joined == cuda::kSuccess ? PACELINE_OK : PACELINE_EDEVICE;
+  const int joined = device_->join(ticket, stream, code == PACELINE_OK);
+  return code != PACELINE_OK ? code : joined;
 }
 
 DeviceUse Communicator::device_use() const {

@@ -2,9 +2,22 @@
 #include "device_stage.hpp"
 
 #include <algorithm>
+#include <array>
+#include <exception>
+#include <span>
 #include <utility>
 
+#include "paceline/paceline.h"
+#include "table.hpp"
+
 namespace paceline::comm::device {
+namespace {
+
+struct EndOfLane {
+  void operator()(Lane* lane) const { lane->finish(); }
+};
+
+}  // namespace
 
 Pool::Size DeviceStage::size_for(const Topology& topology, std::size_t chunk_bytes) {
   constexpr std::size_t kWidest = 8;  // bytes of an element: shards are cut between elements
@@ -61,9 +74,12 @@ bool DeviceStage::all_let_go(Clock::time_point deadline) {
 
 bool DeviceStage::good(int status, const char* call) {
   if (status == cuda::kSuccess) return true;
-  watch_.fail(static_cast<int>(topology_.rank), "rank " + std::to_string(topology_.rank) + " gave up: " + call + ": " +
-                                                    pool_->driver().error_name(status));
+  give_up(std::string(call) + ": " + pool_->driver().error_name(status));
   return false;
+}
+
+void DeviceStage::give_up(const std::string& why) {
+  watch_.fail(static_cast<int>(topology_.rank), "rank " + std::to_string(topology_.rank) + " gave up: " + why);
 }
 
 bool DeviceStage::answers() {
@@ -72,26 +88,27 @@ bool DeviceStage::answers() {
   return good(pool_->ask(), "cuEventRecord");
 }
 
-bool DeviceStage::is_capturing(cuda::Stream stream) const {
+int DeviceStage::check(cuda::Stream stream) {
   const cuda::Current current = pool_->current();
   int capture = cuda::kNoCapture;
-  // The default stream answers with an error while another one is being captured that waits for it.
-  return pool_->driver().stream_capture(stream, &capture) != cuda::kSuccess || capture != cuda::kNoCapture;
+  const int status = pool_->driver().stream_capture(stream, &capture);
+  // The default stream answers so while another one is being captured that waits for it.
+  if (status == cuda::kCaptureImplicit) return PACELINE_EINVAL;
+  if (!good(status, "cuStreamIsCapturing")) return PACELINE_EDEVICE;
+  return capture == cuda::kNoCapture ? PACELINE_OK : PACELINE_EINVAL;
 }
 
-std::expected<cuda::Event, int> DeviceStage::record(cuda::Stream stream) {
+std::optional<cuda::Event> DeviceStage::record(cuda::Stream stream) {
   const std::lock_guard lock(mutex_);
   const cuda::Current current = pool_->current();
   const cuda::Driver& cuda = pool_->driver();
   if (free_.empty()) {
     cuda::Event made = nullptr;
-    if (const int status = cuda.event_create(&made, cuda::kDisableTiming); status != cuda::kSuccess)
-      return std::unexpected(status);
+    if (!good(cuda.event_create(&made, cuda::kDisableTiming), "cuEventCreate")) return std::nullopt;
     events_.push_back(made);
     free_.push_back(made);
   }
-  if (const int status = cuda.event_record(free_.back(), stream); status != cuda::kSuccess)
-    return std::unexpected(status);
+  if (!good(cuda.event_record(free_.back(), stream), "cuEventRecord")) return std::nullopt;
   const cuda::Event event = free_.back();
   free_.pop_back();
   return event;
@@ -102,15 +119,16 @@ void DeviceStage::remember(std::uint64_t ticket, cuda::Event event) {
   tickets_.emplace(ticket, event);
 }
 
-std::optional<int> DeviceStage::join(std::uint64_t ticket, cuda::Stream stream, bool waits) {
+int DeviceStage::join(std::uint64_t ticket, cuda::Stream stream, bool waits) {
   const std::lock_guard lock(mutex_);
   const auto found = tickets_.find(ticket);
-  if (found == tickets_.end()) return std::nullopt;
+  if (found == tickets_.end()) return PACELINE_EINVAL;
   const cuda::Event event = found->second;
   tickets_.erase(found);
   free_.push_back(event);
   const cuda::Current current = pool_->current();
-  return waits ? pool_->driver().stream_wait(stream, event, 0) : cuda::kSuccess;
+  if (waits && !good(pool_->driver().stream_wait(stream, event, 0), "cuStreamWaitEvent")) return PACELINE_EDEVICE;
+  return PACELINE_OK;
 }
 
 Part DeviceStage::chunk_of(const Work& work, std::uint32_t number) const {
@@ -179,9 +197,10 @@ bool DeviceStage::add(Work& work) {
   if (!all_reached(&Cell::taken, base_ + work.added + 1 - kDepth, ranks_)) return false;
   if (lane_ != nullptr && !lane_->ready(work.added)) return false;
   const Shard shard = shard_of(work, work.added, topology_.local);
-  std::vector<cuda::Address> sources;
+  std::array<cuda::Address, kMostSources> places{};
+  const std::span<cuda::Address> sources(places.data(), ranks_);
   for (std::uint32_t local = 0; local < ranks_; ++local)
-    sources.push_back(pool_->slot(local, base_ + work.added) + shard.begin);
+    sources[local] = pool_->slot(local, base_ + work.added) + shard.begin;
   if (!good(pool_->sum(work.type, shard.result, sources, shard.count, Pool::kAdding), "cuLaunchKernel")) return false;
   if (lane_ != nullptr && !lane_->lower(work.added)) return false;
   expect(kAdded, work.added, Pool::kAdding);
@@ -224,18 +243,26 @@ bool DeviceStage::allreduce(const Call& call, Type type, cuda::Address data, std
             .chunk = chunk,
             .chunks = static_cast<std::uint32_t>((count + chunk - 1) / chunk)};
   if (!good(pool_->driver().stream_wait(pool_->stream(Pool::kGiving), event, 0), "cuStreamWaitEvent")) return false;
-  if (lane_ != nullptr)
-    lane_->start(*this,
-                 {.call = call,
-                  .type = type,
-                  .base = base_,
-                  .chunks = work.chunks,
-                  .shard = [this, &work](std::uint32_t number) { return shard_of(work, number, topology_.local); }});
-  run(call, {.give = [&] { return give(work); },
-             .turn = [&] { return turn(work); },
-             .ended = [&] { return work.taken == work.chunks; },
-             .quiet = [&] { return answers(); }});
-  if (lane_ != nullptr) lane_->finish();
+  {
+    // However this ends: until then the lane's thread has the address of `work`.
+    const std::unique_ptr<Lane, EndOfLane> under_way(lane_.get());
+    try {
+      if (lane_ != nullptr)
+        lane_->start(
+            *this, {.call = call,
+                    .type = type,
+                    .base = base_,
+                    .chunks = work.chunks,
+                    .shard = [this, &work](std::uint32_t number) { return shard_of(work, number, topology_.local); }});
+      run(call, {.give = [&] { return give(work); },
+                 .turn = [&] { return turn(work); },
+                 .ended = [&] { return work.taken == work.chunks; },
+                 .quiet = [&] { return answers(); }});
+    } catch (const std::exception& error) {
+      // Before the lane's end, which would wait for ranks that wait for this one.
+      give_up(error.what());
+    }
+  }
   next(work.chunks);
   // What is taken out has been given by all ranks, this one too: nothing else is left to wait for.
   return !watch_.failed() && good(pool_->driver().event_record(event, pool_->stream(Pool::kTaking)), "cuEventRecord");
@@ -297,9 +324,9 @@ bool DeviceStage::move(const Call& call, const Move& move, cuda::Event event) {
          good(cuda.stream_wait(pool_->stream(Pool::kAdding), event, 0), "cuStreamWaitEvent");
 }
 
-int DeviceStage::copy(const Copy& copy, cuda::Stream stream) const {
+bool DeviceStage::copy(const Copy& copy, cuda::Stream stream) {
   const cuda::Current current = pool_->current();
-  return pool_->driver().copy(copy.to, copy.from, copy.bytes, stream);
+  return good(pool_->driver().copy(copy.to, copy.from, copy.bytes, stream), "cuMemcpyAsync");
 }
 
 }  // namespace paceline::comm::device

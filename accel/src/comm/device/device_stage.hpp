@@ -7,15 +7,15 @@
 // So neither a kernel nor a stream ever waits for another process, which could die or be held up by a kernel of NCCL that waits for this one.
 //
 // Ownership: of the pool and the lane; region and watch outlive it, and the watch's thread ends before it. Threads: allreduces one at a time; record and
-// join any. Failure: false, the watch knows why; for record and join the driver's status.
+// join any. Failure: where the driver refuses, this rank gives up by its name, so that the watch, and all ranks, know why.
 #pragma once
 
 #include <cstdint>
-#include <expected>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "../pace.hpp"
@@ -39,8 +39,10 @@ class DeviceStage final : private Pace, private Lane::Stage {
   // then stays until the process ends.
   ~DeviceStage();
 
-  // An event behind what `stream` has been given so far, and whose it is.
-  std::expected<cuda::Event, int> record(cuda::Stream stream);
+  // PACELINE_OK where `stream` can be used, PACELINE_EINVAL where it is being captured into a graph, PACELINE_EDEVICE where the driver refuses.
+  int check(cuda::Stream stream);
+  // An event behind what `stream` has been given so far, and whose it is. None where the driver refuses.
+  std::optional<cuda::Event> record(cuda::Stream stream);
   void remember(std::uint64_t ticket, cuda::Event event);
   // Begins when `event` has happened, and has it recorded anew behind the result. Returns when all has been given to the device.
   // `takes`: whether this rank is to have the result.
@@ -48,12 +50,11 @@ class DeviceStage final : private Pace, private Lane::Stage {
   // The same of what a move says.
   bool move(const Call& call, const Move& move, cuda::Event event);
   // In the caller's own stream.
-  int copy(const Copy& copy, cuda::Stream stream) const;
-  // Has `stream` wait for the ticket's event, which is free for another ticket then; it only becomes that where `waits` is false. The driver's status;
-  // none where the ticket has no event.
-  std::optional<int> join(std::uint64_t ticket, cuda::Stream stream, bool waits);
+  bool copy(const Copy& copy, cuda::Stream stream);
+  // Has `stream` wait for the ticket's event, which is free for another ticket then; it only becomes that where `waits` is false. PACELINE_EINVAL where
+  // the ticket has no event, PACELINE_EDEVICE where the driver refuses.
+  int join(std::uint64_t ticket, cuda::Stream stream, bool waits);
 
-  [[nodiscard]] bool is_capturing(cuda::Stream stream) const;
   [[nodiscard]] const Pool& pool() const { return *pool_; }
   [[nodiscard]] std::size_t pool_bytes() const { return pool_->bytes() + (lane_ == nullptr ? 0 : lane_->bytes()); }
   [[nodiscard]] cuda::Stream stream() const { return pool_->stream(Pool::kTaking); }
@@ -90,6 +91,7 @@ class DeviceStage final : private Pace, private Lane::Stage {
   // Asks the device, when it has told nothing for a while: after an error of it, streams call nothing of the host any more.
   bool answers();
   bool good(int status, const char* call) override;
+  void give_up(const std::string& why);
 
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<Lane> lane_;
