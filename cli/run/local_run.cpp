@@ -105,6 +105,7 @@ class LocalRun::Impl {
   int interrupted_ = 0;
   std::string problem_;  // why the run ended that is not the job's own verdict
   std::string last_words_;
+  JobView seen_;  // as a launcher told last
   SteadyTime started_{};
   SteadyTime next_refresh_{};
   SteadyTime patience_{SteadyTime::max()};
@@ -235,7 +236,9 @@ void LocalRun::Impl::refresh() {
              asking_ = false;
              if (!body || all_exited()) return;
              const auto document = nlohmann::json::parse(*body, nullptr, false);
-             if (document.is_object()) screen_.show(read_view(document));
+             if (!document.is_object()) return;
+             seen_ = read_view(document);
+             screen_.show(seen_);
            });
   if (!metrics_) return;
   for (std::size_t i = 0; i < config_.http_ports.size(); ++i) {
@@ -272,7 +275,8 @@ int LocalRun::Impl::finish() {
   const std::string& state = plan_.replicas.front().state_dir;
   auto document = read_json(state + "/report.json");
   if (!document.is_object()) document = read_json(plan_.replicas.front().termination_log);
-  JobView view = read_view(document);
+  // A launcher that was killed has left no report.
+  JobView view = document.is_object() ? read_view(document) : seen_;
   if (!problem_.empty()) {
     view.phase = "Failed";
     view.message = problem_;

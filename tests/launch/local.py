@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 
-def run_job(
+def run_of(
     build: Path,
     folder: Path,
     command: list[str],
@@ -17,8 +17,8 @@ def run_job(
     replicas: int = 1,
     limits: dict[str, int] | None = None,
     **spec: Any,
-) -> tuple[int, str]:
-    """Exit code and output; `limits` are the trainer's, further keywords go into the spec."""
+) -> list[str | Path]:
+    """The command that runs the job; `limits` are the trainer's, further keywords go into the spec."""
     trainer = {
         "name": "trainer",
         "image": "none",
@@ -35,8 +35,13 @@ def run_job(
         "spec": {"framework": {"type": "PyTorch", "processesPerReplica": 1}, "roles": [role], **spec},
     }
     (folder / "job.yaml").write_text(json.dumps(job))  # which is YAML too
+    return [build / "bin" / "paceline", "run", "-f", folder / "job.yaml"]
+
+
+def run_job(build: Path, folder: Path, *of_job: Any, **more: Any) -> tuple[int, str]:
+    """Exit code and output of the job that `run_of` makes."""
     done = subprocess.run(
-        [build / "bin" / "paceline", "run", "-f", folder / "job.yaml"],
+        run_of(build, folder, *of_job, **more),
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
