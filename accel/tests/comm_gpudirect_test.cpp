@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Allreduces of memory of GPUs whose lanes go by GPUDirect RDMA, on a fake driver (device/) and fake RDMA devices (rdma/) in one process: what comes by
 // RDMA is there after a flush alone. The bits are those of processors, and where one rank cannot, all go through the host's memory and say why.
+#include <sys/resource.h>
+
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -181,6 +183,18 @@ CASE(comm_gpudirect_that_one_rank_cannot_is_replaced_on_all_and_said) {
                         fakes.devices.set("peer memory", EFAULT);
                       })),
       0);
+  CHECK_EQ(refused("rank 1: fake0: cannot register 2097152 bytes of the GPU: by dma-buf: ibv_reg_dmabuf_mr: Operation "
+                   "not supported; by peer memory (nvidia_peermem): ibv_reg_mr: Cannot allocate memory: this process "
+                   "may lock 64 KiB; raise ulimit -l",
+                   {},
+                   of_rank(1,
+                           [&] {
+                             constexpr rlimit kLittle{.rlim_cur = 64UL * 1024, .rlim_max = 64UL * 1024};
+                             ::setrlimit(RLIMIT_MEMLOCK, &kLittle);
+                             fakes.devices.set("reg_dmabuf_mr", EOPNOTSUPP);
+                             fakes.devices.set("peer memory", ENOMEM);
+                           })),
+           0);
   CHECK_EQ(refused("rank 0: its GPU neither orders what an RDMA device writes nor can be asked to", {},
                    of_rank(0, [&] { fakes.cuda.set("flush options", 0); })),
            0);

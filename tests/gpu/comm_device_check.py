@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import statistics
 import sys
@@ -50,6 +51,16 @@ MOVED = {
     "reduce": 2 * RANKS + RANKS + 1 + 2,
 }
 ROOT = 1  # of broadcasts and reduces
+# Why GPUs' lanes may go through the host's memory on a machine that has nothing to check GPUDirect RDMA with: no device, no active port, a GPU or a
+# kernel without dma-buf and peer memory. Any other reason is a failure of what is checked.
+NO_GPUDIRECT_HERE = re.compile(
+    r"GPUs' lanes through the host's memory: rank \d+: ("
+    r"no libibverbs: .*|no RDMA device|\S+ is not ACTIVE(; \S+ is not ACTIVE)*|its GPU lets no RDMA device at its memory .*|"
+    r"\S+ cannot register \d+ bytes of the GPU: by dma-buf: "
+    r"(the driver makes none of this GPU|libibverbs has no ibv_reg_dmabuf_mr|cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED|"
+    r"ibv_reg_dmabuf_mr: (Operation|Protocol) not supported)"
+    r"; by peer memory \(nvidia_peermem\): ibv_reg_mr: Bad address)"
+)
 
 
 def communicator(hosts: int, rank: int, options: str = "") -> comm.Communicator:
@@ -379,8 +390,10 @@ def gpudirect_has_the_processors_bits(rank: int) -> None:
         notes = [note.strip() for note in ours.plan().split("#")[1:]]
         directly = [note for note in notes if "by GPUDirect" in note]
         if not directly:
+            why = [note for note in notes if note.startswith("GPUs' lanes")]
+            assert len(why) == 1 and NO_GPUDIRECT_HERE.fullmatch(why[0]), f"no GPUDirect RDMA: {why}"
             if rank == 0:
-                emit({"gpudirect": "not checked", "why": [note for note in notes if "GPUs' lanes" in note]})
+                emit({"gpudirect": "not checked", "why": why[0]})
             return
         sums_as_on_the_cpu(ours, rank, (1, 7, 4099, 3_000_017))
         data = torch.ones(16 << 18, device=DEVICE)

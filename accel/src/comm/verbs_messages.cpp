@@ -37,9 +37,12 @@ std::string VerbsMessages::add(const DeviceRange& range) {
   }
   if (region == nullptr)
     region = verbs_.reg_mr(port_.domain, reinterpret_cast<void*>(range.address), range.bytes, IBV_ACCESS_LOCAL_WRITE);
-  if (region == nullptr)
+  if (region == nullptr) {
+    // The kernel counts such memory as locked before it asks whose it is.
+    const std::string by_address = out_of_memory("ibv_reg_mr", errno);
     return "cannot register " + std::to_string(range.bytes) + " bytes of the GPU: by dma-buf: " + why +
-           "; by peer memory (nvidia_peermem): " + refused("ibv_reg_mr", errno);
+           "; by peer memory (nvidia_peermem): " + by_address;
+  }
   registered_.push_back({.begin = range.address, .end = range.address + range.bytes, .region = region});
   return "";
 }

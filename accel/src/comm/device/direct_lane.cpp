@@ -142,7 +142,7 @@ std::string DirectLane::attempt(Stage& stage, Work work, Clock::time_point until
 void DirectLane::start(Stage& stage, Work work) {
   begin(stage, std::move(work));
   until_ = terms_.watch.deadline();
-  // Ranks that call something else are found before anything of theirs is used.
+  // Where calls differ, two ranks at least find that the one before them calls another, and send no part: nobody gets all, so nobody adds any up.
   terms_.ring.start(work_.call, work_.type, {Step{}}, {.sent = {}, .received = [this](std::uint64_t /*steps*/) {
                                                          compared_.store(true, std::memory_order_release);
                                                          wake();

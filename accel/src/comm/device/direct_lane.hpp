@@ -146,7 +146,7 @@ class DirectLane final : public Lane {
   std::atomic<std::uint32_t> opened_{0};  // chunks of this call: this host's sum is there
   std::atomic<std::uint32_t> summed_{0};  // this rank's part of all hosts is there
   std::atomic<std::uint64_t> sent_{0};    // nothing of them is to be sent any more
-  std::atomic<bool> compared_{false};     // all know that they do the same
+  std::atomic<bool> compared_{false};     // the rank before this one in the ring calls the same
   std::uint32_t added_ = 0, returned_ = 0, finished_ = 0;
   Worker worker_;  // first to end
 };
