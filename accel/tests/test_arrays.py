@@ -109,7 +109,9 @@ def test_what_cannot_be_done_is_refused_by_name(play: Play) -> None:
     play("""
     refused(lambda: paceline.arrays.Communicator(opened(store), 3, 3), "rank is 3", "0 to 2")
     refused(lambda: paceline.arrays.TcpStore("here"), "address is 'here'", "HOST:PORT")
+    met = paceline.arrays.Communicator(opened(store), rank, ranks, name="met")
     with paceline.arrays.Communicator(opened(store), rank, ranks) as communicator:
+        met.barrier()  # none is still in the making of its own
         numbers = numpy.arange(12.0)
         refused(lambda: communicator.allreduce([1.0, 2.0]), "array is of list", "__dlpack__")
         refused(lambda: communicator.allreduce(numbers[::2]), "array must be contiguous")
@@ -126,6 +128,36 @@ def test_what_cannot_be_done_is_refused_by_name(play: Play) -> None:
             def __dlpack__(self): raise AssertionError
         refused(lambda: communicator.allreduce(OnDevice()), "array is on a device", "CPU")
     """)
+
+
+def test_what_one_rank_refuses_the_others_do_not_wait_for(play: Play) -> None:
+    said = play("""
+    three, wide = numpy.ones(3), numpy.ones(9)
+    calls = {
+        "allreduce: paceline.arrays: array must be contiguous": lambda one, bad: one.allreduce(wide[::2] if bad else wide),
+        "reduce: paceline.comm: root is 3": lambda one, bad: one.reduce(three, 3 if bad else 0),
+        "broadcast: paceline.arrays: array is of list": lambda one, bad: one.broadcast([1.0] if bad else three),
+        "reduce_scatter: paceline.arrays: input has 3": lambda one, bad: one.reduce_scatter(numpy.ones(3), three if bad else wide),
+        "allgather: paceline.arrays: output has 3": lambda one, bad: one.allgather(three if bad else wide, numpy.ones(3)),
+        "alltoall: paceline.arrays: input has 2": lambda one, bad: one.alltoall(three, wide[:2] if bad else wide[:3]),
+    }
+    meeting, met = opened(store), paceline.arrays.Communicator(opened(store), rank, ranks, name="met")
+    for words, call in calls.items():
+        with paceline.arrays.Communicator(meeting, rank, ranks, name=words) as one:
+            met.barrier()
+            try:
+                call(one, rank == 1)
+                one.barrier()  # who only sends, or has got what it needs, may be done before
+            except ValueError as error:
+                assert rank == 1 and words.split(": ", 1)[1] in str(error), error
+            except paceline.arrays.CommError as error:
+                assert rank != 1 and error.rank == 1 and "rank 1 gave up: " + words in str(error), error
+                print("told")
+            else:
+                raise AssertionError(words)
+    met.close()
+    """)
+    assert [text.count("told") for text in said] == [6, 0, 6]
 
 
 def test_a_rank_that_dies_is_named_to_the_others(play: Play) -> None:

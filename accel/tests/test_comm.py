@@ -126,18 +126,19 @@ def test_collectives_on_tensors(train: Train) -> None:
                 assert f" choice={choice} " in both.plan() and both.tune(known=choice) == choice
                 with paceline.comm.Communicator(pair, plan=both.plan()) as again:
                     assert again.plan() == both.plan()
-        comm = paceline.comm.Communicator()
+        refused = paceline.comm.Communicator()
+        dist.barrier()  # none is still in the making of its own
         for wrong, name in (
-            (lambda: comm.allreduce(torch.ones(2, 2).t()), "tensor must be contiguous"),
-            (lambda: comm.allreduce(torch.ones(2, dtype=torch.int8)), "torch.int8"),
-            (lambda: comm.allreduce(torch.ones(2, device="meta")), "tensor is on meta"),
-            (lambda: comm.broadcast(torch.ones(2), root=3), "root is 3"),
-            (lambda: comm.reduce(torch.ones(2), root=-1), "root is -1"),
-            (lambda: comm.allgather(torch.ones(5), torch.ones(2)), "output has 5 elements"),
-            (lambda: comm.send(torch.ones(2), to=rank), "to is "),
-            (lambda: comm.receive(torch.ones(2), source=-1), "source is -1"),
-            (lambda: comm.alltoall(torch.ones(4), torch.ones(4)), "a multiple of 3"),
-            (lambda: comm.allreduce_sparse(torch.tensor([1]), torch.ones(2, 2)), "a row for each of 1"),
+            (lambda: refused.allreduce(torch.ones(2, 2).t()), "tensor must be contiguous"),
+            (lambda: refused.allreduce(torch.ones(2, dtype=torch.int8)), "torch.int8"),
+            (lambda: refused.allreduce(torch.ones(2, device="meta")), "tensor is on meta"),
+            (lambda: refused.broadcast(torch.ones(2), root=3), "root is 3"),
+            (lambda: refused.reduce(torch.ones(2), root=-1), "root is -1"),
+            (lambda: refused.allgather(torch.ones(5), torch.ones(2)), "output has 5 elements"),
+            (lambda: refused.send(torch.ones(2), to=rank), "to is "),
+            (lambda: refused.receive(torch.ones(2), source=-1), "source is -1"),
+            (lambda: refused.alltoall(torch.ones(4), torch.ones(4)), "a multiple of 3"),
+            (lambda: refused.allreduce_sparse(torch.tensor([1]), torch.ones(2, 2)), "a row for each of 1"),
             (lambda: paceline.comm.Communicator(plan="algorithm=star"), "algorithm=star"),
         ):
             try:
@@ -146,17 +147,41 @@ def test_collectives_on_tensors(train: Train) -> None:
                 assert name in str(error), error
             else:
                 raise AssertionError(name)
-        with paceline.comm.Communicator() as one:
-            dist.barrier()  # none is still in the making of its own
-            # Wrong on one rank alone: the others need not wait for it.
+        refused.close()
+        # Wrong on one rank alone: the others need not wait for it.
+        three, wide = torch.ones(3), torch.ones(9)
+        calls = {
+            "allreduce: paceline.comm: tensor must be contiguous": lambda one, bad: one.allreduce(torch.ones(2, 2).t() if bad else torch.ones(2, 2)),
+            "reduce: paceline.comm: root is 3": lambda one, bad: one.reduce(three, 3 if bad else 0),
+            "broadcast: paceline.comm: tensor is of torch.int8": lambda one, bad: one.broadcast(three.to(torch.int8) if bad else three),
+            "reduce_scatter: paceline.comm: input has 3 elements": lambda one, bad: one.reduce_scatter(torch.ones(3), three if bad else wide),
+            "allgather: paceline.comm: output has 3 elements": lambda one, bad: one.allgather(torch.ones(3 if bad else 9), three),
+            "alltoall: paceline.comm: input has 2 elements": lambda one, bad: one.alltoall(torch.ones(3), three[:2] if bad else three),
+            "alltoall: paceline.comm: input_counts is [1, 1]": lambda one, bad: one.alltoall(torch.ones(3), three, [1, 1, 1], [1, 1] if bad else [1, 1, 1]),
+            "allreduce_sparse: paceline.comm: values is of (2,)": lambda one, bad: one.allreduce_sparse(torch.tensor([1, 2, 3]), three[:2] if bad else three[:, None]),
+            "tune: 'int' object": lambda one, bad: one.tune(3 if bad else ""),
+        }
+        for words, call in calls.items():
+            with paceline.comm.Communicator() as one:
+                dist.barrier()
+                try:
+                    call(one, rank == 1)
+                    one.barrier()  # who only sends, or has got what it needs, may be done before
+                except (ValueError, AttributeError) as error:
+                    assert rank == 1 and words.split(": ", 1)[1] in str(error), error
+                except paceline.comm.CommError as error:
+                    assert rank != 1 and error.rank == 1 and f"rank 1 gave up: {words}" in str(error), error
+                else:
+                    raise AssertionError(words)
+        # What is one rank's own ends nothing.
+        comm = paceline.comm.Communicator()
+        for own in (lambda: comm.send(three, to=rank), lambda: comm.allreduce_start(wide.view(3, 3).t())):
             try:
-                one.alltoall(torch.ones(3), torch.ones(3), [1, 1, 1], [1, 1] if rank == 1 else [1, 1, 1])
-            except ValueError as error:
-                assert rank == 1 and "input_counts is [1, 1]" in str(error), error
-            except paceline.comm.CommError as error:
-                assert rank != 1 and error.rank == 1 and "input_counts is [1, 1]" in str(error), error
-            else:
-                raise AssertionError("wrong counts were taken")
+                own()
+                raise AssertionError("not refused")
+            except ValueError:
+                pass
+        comm.barrier()
         leaf = torch.ones(3, requires_grad=True)
         squared = leaf ** 2
         product = squared * squared

@@ -77,6 +77,7 @@ with paceline.comm.Communicator(device="cpu") as ours, paceline.comm.Communicato
     # Its own stream may write into them until then, whoever frees them.
     assert len(used) == len(started) + 1 and len({stream for stream, _ in used}) == 1 and used[0][0] != 0
     ours.broadcast(torch.zeros(3))
+    dist.barrier()  # what is refused ends what others are still in
     refused(ValueError, "contiguous", ours.allreduce, torch.zeros(4, 4).t())
 """)
 
@@ -110,6 +111,7 @@ with paceline.comm.Communicator(device="cpu") as ours, paceline.comm.Communicato
         calls += 2
     assert len(used) == calls and len({stream for stream, _ in used}) == 1 and used[0][0] == ours._stream
     assert not ours._held
+    dist.barrier()  # what is refused ends what others are still in
     refused(ValueError, "root is 3", ours.broadcast, torch.zeros(3), 3)
     refused(ValueError, "it must have 3 times", ours.allgather, torch.zeros(5), torch.zeros(2))
     refused(ValueError, "input is on meta: it must be on cpu", ours.allgather, torch.zeros(6), torch.zeros(2, device="meta"))
@@ -129,6 +131,49 @@ refused(paceline.comm.CommError, "the test says so", lambda: ours.allgather(outp
 assert [[id(one) for one in held] for held in ours._held.values()] == [[id(output), id(input)]]
 ours.close()
 assert not ours._held
+""")
+
+
+def test_what_one_rank_refuses_the_others_do_not_wait_for(on_fake: Train) -> None:
+    on_fake("""
+def stream_of(device):
+    raise ValueError("paceline.comm: the current stream is being captured")
+
+def captured(one):
+    _device.stream_of = stream_of if rank == 1 else _device.stream_of
+    one.allreduce(torch.ones(3))
+
+def beginning(one):
+    if rank == 1:
+        fake.fake_cuda_set(b"cuEventRecord", 719)
+    one.broadcast(torch.ones(3))
+
+asked = _device.stream_of
+bad = rank == 1
+calls = {
+    "allreduce: paceline.comm: the current stream is being captured": captured,
+    "reduce: paceline.comm: tensor must be contiguous": lambda one: one.reduce(torch.ones(2, 2).t() if bad else torch.ones(2, 2)),
+    "allgather: paceline.comm: output has 3 elements": lambda one: one.allgather(torch.ones(3 if bad else 9), torch.ones(3)),
+    "reduce_scatter: paceline.comm: output is on meta": lambda one: one.reduce_scatter(torch.ones(3, device="meta" if bad else "cpu"), torch.ones(9)),
+    "alltoall: paceline.comm: input_counts is [1, 1]": lambda one: one.alltoall(torch.ones(3), torch.ones(3), [1, 1, 1], [1, 1] if bad else [1, 1, 1]),
+    "cuEventRecord: CUDA_ERROR_LAUNCH_FAILED": beginning,
+}
+for words, call in calls.items():
+    with paceline.comm.Communicator(device="cpu") as one:
+        dist.barrier()
+        try:
+            call(one)
+            one.barrier()  # who only sends, or has got what it needs, may be done before
+        except ValueError as error:
+            assert rank == 1 and words.split(": ", 1)[1] in str(error), error
+        except paceline.comm.CommError as error:
+            assert error.rank == 1 and f"rank 1 gave up: {words}" in str(error), error
+            assert ("CUDA_LAUNCH_BLOCKING=1" in str(error)) == bad, error
+        else:
+            raise AssertionError(words)
+        finally:
+            _device.stream_of = asked
+        fake.fake_cuda_set(b"cuEventRecord", 0)
 """)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from paceline._dlpack import Array
 from paceline.comm import _native
-from paceline.comm._handle import SILENCE, TIMEOUT, Handle, Store
+from paceline.comm._handle import SILENCE, TIMEOUT, Handle, Store, of_all_ranks
 from paceline.comm._native import CommError
 from paceline.comm._stores import FileStore, TcpStore
 
@@ -34,7 +34,8 @@ class Communicator(Handle):
     """All `ranks` make one with the same `name` in the same store, each with its `rank` from 0 on; a name is used once. `plan`, `timeout`,
     `silence`, `flows` and `host` as for paceline.comm.Communicator.
 
-    Calls are made by all ranks, the same, in the same order. ValueError where arguments make no sense, CommError where a rank is lost."""
+    Calls are made by all ranks, the same, in the same order. ValueError where arguments make no sense, CommError where a rank is lost: both
+    end the communicator, on all ranks, but for ValueError of `send` and `receive`."""
 
     def __init__(
         self,
@@ -55,24 +56,28 @@ class Communicator(Handle):
             store, rank, ranks, name=name, plan=plan, timeout=timeout, silence=silence, flows=flows, host=host
         )
 
+    @of_all_ranks
     def allreduce(self, array: Any) -> Any:
         """The sum over all ranks, in place."""
         data, dtype = _written(array, "array")
         self._check(_native.functions().allreduce(self._open(), data.pointer, data.count, dtype))
         return array
 
+    @of_all_ranks
     def broadcast(self, array: Any, root: int = 0) -> Any:
         """What rank `root` has, in place."""
         data, dtype = _written(array, "array")
         self._check(_native.functions().broadcast(self._open(), data.pointer, data.count, dtype, self._root(root)))
         return array
 
+    @of_all_ranks
     def reduce(self, array: Any, root: int = 0) -> Any:
         """The sum over all ranks, in place at rank `root`; the arrays of others stay as they are."""
         data, dtype = _written(array, "array")
         self._check(_native.functions().reduce(self._open(), data.pointer, data.count, dtype, self._root(root)))
         return array
 
+    @of_all_ranks
     def reduce_scatter(self, output: Any, input: Any) -> Any:
         """`input` has a piece of the size of `output` for each rank: the sum of this rank's pieces."""
         (out, dtype), given = _written(output, "output"), _read(input, "input")
@@ -81,6 +86,7 @@ class Communicator(Handle):
         self._check(call(self._open(), given.pointer, out.pointer, out.count, dtype))
         return output
 
+    @of_all_ranks
     def allgather(self, output: Any, input: Any) -> Any:
         """The `input` of all ranks, one behind the other."""
         (out, dtype), given = _written(output, "output"), _read(input, "input")
@@ -88,6 +94,7 @@ class Communicator(Handle):
         self._check(_native.functions().allgather(self._open(), given.pointer, out.pointer, given.count, dtype))
         return output
 
+    @of_all_ranks
     def alltoall(self, output: Any, input: Any) -> Any:
         """Piece r of `input` goes to rank r, piece r of `output` comes from it: as many equal ones as there are ranks."""
         (out, dtype), given = _written(output, "output"), _read(input, "input")

@@ -12,7 +12,7 @@ import torch
 
 from paceline._memory import mark_written
 from paceline.comm import _device, _native
-from paceline.comm._handle import SILENCE, TIMEOUT, Handle
+from paceline.comm._handle import SILENCE, TIMEOUT, Handle, of_all_ranks
 from paceline.comm._meeting import Members, TorchStore
 
 Tensor = torch.Tensor
@@ -67,8 +67,9 @@ class Communicator(Handle):
     `device`: this rank's GPU, for collectives of tensors on it, without NCCL: ranks of a host read each other's memory by CUDA IPC.
     `device_bytes` of it are the communicator's own. RuntimeError, on all ranks alike, where one of them cannot.
 
-    Calls are made by all ranks, the same, in the same order. Tensors are contiguous and on the CPU, or all of a call on `device`: what the current
-    stream gets after the call finds the result. Sparse rows, and what goes from one rank to another, are of the CPU alone."""
+    Calls are made by all ranks, the same, in the same order: one that refuses its arguments ends the communicator, on all ranks, but for what is
+    started and what goes from one rank to another. Tensors are contiguous and on the CPU, or all of a call on `device`: what the current stream gets
+    after the call finds the result. Sparse rows, and what goes from one rank to another, are of the CPU alone."""
 
     def __init__(
         self,
@@ -107,6 +108,7 @@ class Communicator(Handle):
                 raise
             self.device_bytes, self._stream = used.pool_bytes, used.stream or 0
 
+    @of_all_ranks
     def allreduce(self, tensor: Tensor) -> Tensor:
         """The sum over all ranks, in place."""
         dtype = _dtype(tensor, "tensor", self._place(tensor))
@@ -149,6 +151,7 @@ class Communicator(Handle):
         mark_written([tensor])
         return Started(self, tensor, ticket.value)
 
+    @of_all_ranks
     def reduce_scatter(self, output: Tensor, input: Tensor) -> Tensor:
         """`input` has a piece of the size of `output` for each rank: the sum of this rank's pieces."""
         dtype = self._pieces("input", input, "output", output)
@@ -157,6 +160,7 @@ class Communicator(Handle):
         mark_written([output])
         return output
 
+    @of_all_ranks
     def allgather(self, output: Tensor, input: Tensor) -> Tensor:
         """The `input` of all ranks, one behind the other."""
         dtype = self._pieces("output", output, "input", input)
@@ -164,6 +168,7 @@ class Communicator(Handle):
         mark_written([output])
         return output
 
+    @of_all_ranks
     def broadcast(self, tensor: Tensor, root: int = 0) -> Tensor:
         """What rank `root` of this communicator has."""
         root = self._root(root)
@@ -172,6 +177,7 @@ class Communicator(Handle):
         mark_written([tensor])
         return tensor
 
+    @of_all_ranks
     def reduce(self, tensor: Tensor, root: int = 0) -> Tensor:
         """The sum over all ranks, in place at rank `root` of this communicator; the tensors of others stay as they are."""
         root = self._root(root)
@@ -181,6 +187,7 @@ class Communicator(Handle):
             mark_written([tensor])
         return tensor
 
+    @of_all_ranks
     def alltoall(
         self,
         output: Tensor,
@@ -204,17 +211,12 @@ class Communicator(Handle):
                 )
             self._call("alltoall", (output, input), *data, count, dtype)
         else:
-            try:
-                sent = self._counts("input", input, input_counts)
-                received = self._counts("output", output, output_counts)
-                if sent[self.rank] != received[self.rank]:
-                    raise ValueError(
-                        f"paceline.comm: rank {self.rank} sends itself {sent[self.rank]} elements and expects {received[self.rank]}"
-                    )
-            except ValueError as error:
-                # Counts are each rank's own: others may have right ones, and would wait for this one.
-                self.abort(f"alltoall: {error}")
-                raise
+            sent = self._counts("input", input, input_counts)
+            received = self._counts("output", output, output_counts)
+            if sent[self.rank] != received[self.rank]:
+                raise ValueError(
+                    f"paceline.comm: rank {self.rank} sends itself {sent[self.rank]} elements and expects {received[self.rank]}"
+                )
             self._call("alltoallv", (output, input), data[0], sent, data[1], received, dtype)
         mark_written([output])
         return output
@@ -245,6 +247,7 @@ class Communicator(Handle):
         mark_written([output])
         return output
 
+    @of_all_ranks
     def allreduce_sparse(self, indices: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of arrays of which each rank has some rows: `indices` (int64) says which, in any order, `values` has a row for each.
         Returns the rows that any rank has, by ascending index, the same bits on all ranks."""

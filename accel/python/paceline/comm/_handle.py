@@ -6,13 +6,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import functools
 import itertools
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from paceline.comm import _native
 from paceline.comm._addresses import own_address
@@ -21,9 +22,13 @@ from paceline.comm._native import CommError
 TIMEOUT = timedelta(minutes=30)  # of PyTorch's process groups on the CPU
 SILENCE = timedelta(seconds=10)
 
+# Of the library's codes that come without a text.
+_REFUSALS = {_native.ESYSTEM: "the system refused memory or a thread"}
+
 _living: weakref.WeakSet[Handle] = weakref.WeakSet()
 _numbers = itertools.count()
 Self = TypeVar("Self", bound="Handle")
+Call = TypeVar("Call", bound="Callable[..., Any]")
 
 
 class Store(Protocol):
@@ -34,6 +39,22 @@ class Store(Protocol):
     def get(self, key: str, timeout: timedelta) -> bytes:
         """TimeoutError where nobody has set it within this time."""
         ...
+
+
+def of_all_ranks(call: Call) -> Call:
+    """For methods of a Handle that all ranks call and that block: where one raises, the other ranks, which would wait for this one, hear at once that
+    it gave up, and why. The first failure is the one that is told."""
+
+    @functools.wraps(call)
+    def told(self: Handle, *arguments: Any, **options: Any) -> Any:
+        try:
+            return call(self, *arguments, **options)
+        except Exception as error:
+            if self._handle is not None:
+                self.abort(f"{call.__name__}: {error}")
+            raise
+
+    return cast(Call, told)
 
 
 class Handle:
@@ -82,6 +103,7 @@ class Handle:
         self._number = next(_numbers)
         _living.add(self)
 
+    @of_all_ranks
     def barrier(self) -> None:
         self._check(_native.functions().barrier(self._open()))
 
@@ -97,6 +119,7 @@ class Handle:
         self._check(_native.functions().shape(self._open(), text, len(text)))
         return text.value.decode()
 
+    @of_all_ranks
     def tune(self, known: str = "", budget: timedelta = timedelta(seconds=1)) -> str:
         """Measures which way of an allreduce is quickest for which sizes, for about so long, and goes that way from now on; all ranks
         call it. `known`, of rank 0, is what an earlier call has returned: used instead of measuring if it fits."""
@@ -142,7 +165,9 @@ class Handle:
         text = ctypes.create_string_buffer(_native.TEXT)
         rank = ctypes.c_int32(-1)
         _native.functions().error(self._open(), text, _native.TEXT, ctypes.byref(rank))
-        why = text.value.decode(errors="replace") or f"code {code}"
+        why = text.value.decode(errors="replace") or _REFUSALS.get(code, f"code {code}")
+        if code == _native.EDEVICE and rank.value == self.rank:
+            why += " (an earlier error of this rank's kernels may show only here: CUDA_LAUNCH_BLOCKING=1 shows where it is)"
         raise CommError(f"paceline.comm: {why}", rank.value if rank.value >= 0 else None)
 
     def _peer(self, name: str, rank: int) -> int:

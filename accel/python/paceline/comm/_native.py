@@ -8,7 +8,7 @@ import functools
 
 from paceline import _library
 
-OK, EINVAL, ESYSTEM, EPEER = 0, -3, -4, -20
+OK, EINVAL, ESYSTEM, EDEVICE, EPEER = 0, -3, -4, -8, -20
 TEXT = 1024
 
 SET = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_char), ctypes.c_uint64)
