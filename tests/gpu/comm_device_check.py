@@ -386,6 +386,8 @@ def gpudirect_has_the_processors_bits(rank: int) -> None:
     """Two hosts on this machine, that speak by its RDMA device. Once NCCL has begun without."""
     dist.barrier()
     del os.environ["NCCL_IB_DISABLE"]
+    # What is right between a GPU and an RDMA device far from it is right between near ones.
+    os.environ["NCCL_NET_GDR_LEVEL"] = "SYS"
     with communicator(2, rank) as ours, communicator(2, rank, "gpudirect=off") as other:
         notes = [note.strip() for note in ours.plan().split("#")[1:]]
         directly = [note for note in notes if "by GPUDirect" in note]

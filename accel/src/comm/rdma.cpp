@@ -53,7 +53,7 @@ class VerbsRails final : public Rdma {
                                                                       std::uint32_t depth) const override {
     return VerbsMessages::make(verbs_, settings_, ports_[rail], ranges, pairs, depth);
   }
-  std::string no_gpudirect() const override { return settings_.no_gpudirect; }
+  const RdmaSettings& settings() const override { return settings_; }
   std::vector<int> files() const override {
     std::vector<int> all;
     for (const OpenDevice& device : devices_)

@@ -72,8 +72,7 @@ class Rdma {
                                                                               std::span<const DeviceRange> ranges,
                                                                               std::size_t pairs,
                                                                               std::uint32_t depth) const = 0;
-  // Why memory of GPUs is not to be read and written by it; empty: it may be.
-  virtual std::string no_gpudirect() const = 0;
+  virtual const RdmaSettings& settings() const = 0;
   virtual std::vector<int> files() const = 0;  // for a forked child to close
 };
 

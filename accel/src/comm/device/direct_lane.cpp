@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kLookForThoseWhoLeft{500};
 }  // namespace
 
 std::expected<std::unique_ptr<DirectLane>, std::string> DirectLane::make(Pool& pool, Terms terms) {
-  if (const std::string why = terms.rdma.no_gpudirect(); !why.empty()) return std::unexpected(why);
+  if (const std::string& why = terms.rdma.settings().no_gpudirect; !why.empty()) return std::unexpected(why);
   if (terms.ranks.size() > kMostDirectHosts)
     return std::unexpected("there are " + std::to_string(terms.ranks.size()) + " hosts: GPUDirect goes between " +
                            std::to_string(kMostDirectHosts));
@@ -37,6 +37,13 @@ std::string DirectLane::prepare() {
   for (std::uint32_t i = 1; i < hosts(); ++i) peers_.push_back({.host = (terms_.position + i) % hosts()});
   wake_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!wake_) return std::string("eventfd: ") + std::strerror(errno);
+  std::vector<std::string> names;
+  for (std::size_t rail = 0; rail < terms_.rdma.rails(); ++rail) names.push_back(terms_.rdma.name(rail));
+  auto nearest = nearest_rails(
+      "/", pool_.pci(), names,
+      {.most = kMostDirectRails, .most_distant = terms_.rdma.settings().most_distant, .first = terms_.lane});
+  if (!nearest) return nearest.error();
+  rail_numbers_ = std::move(*nearest);
   slot_bytes_ = Pool::room_of(pool_.shard() / hosts() + kWidest);
   const std::size_t wanted = Pool::allocated(kDepth * peers_.size() * slot_bytes_ + Pool::kAlignment);
   if (const int status = pool_.driver().memory_allocate(&inbox_, wanted); status != cuda::kSuccess)
@@ -45,9 +52,6 @@ std::string DirectLane::prepare() {
   std::array<Fd, 2> files;
   const std::array<DeviceRange, 2> ranges{writes_.range_of(pool_.base(), pool_.bytes(), files[0]),
                                           writes_.range_of(inbox_, inbox_bytes_, files[1])};
-  std::vector<std::string> names;
-  for (std::size_t rail = 0; rail < terms_.rdma.rails(); ++rail) names.push_back(terms_.rdma.name(rail));
-  rail_numbers_ = nearest_rails("/", pool_.pci(), names, kMostDirectRails);
   for (const std::size_t rail : rail_numbers_) {
     auto made = terms_.rdma.make_messages(rail, ranges, kPhases * peers_.size(), kDepth);
     if (!made) return made.error();

@@ -45,6 +45,7 @@ class DirectLane final : public Lane {
     const Rdma& rdma;
     std::vector<std::uint32_t> ranks;  // of the lane, by host
     std::uint32_t position;            // of this rank among them
+    std::uint32_t lane;                // its number, the same on all hosts
     bool alone;                        // on its host: nobody else reads the results
     Ring& ring;                        // of the lane; carries what is called, not the data
     Watch& watch;

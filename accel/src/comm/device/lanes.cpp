@@ -105,6 +105,7 @@ std::expected<std::unique_ptr<device::DirectLane>, Error> Communicator::make_dir
     auto made = device::DirectLane::make(pool, {.rdma = *rdma_,
                                                 .ranks = members,
                                                 .position = topology_.group,
+                                                .lane = topology_.local,
                                                 .alone = topology_.mates().size() == 1,
                                                 .ring = *lane_,
                                                 .watch = *watch_});
