@@ -309,7 +309,7 @@ CASE(comm_gpudirect_a_killed_rank_is_named_and_survivors_let_go) {
 
 // What one rank does wrong in the middle of an allreduce, and what all say of it.
 int run_into(Fakes& fakes, const std::vector<int>& hosts, const std::function<void(const Member&)>& wrong,
-             int32_t culprit, const std::string& words) {
+             int32_t culprit, const std::string& words, const std::function<bool(const Member&)>& after = {}) {
   return World::run({.hosts = hosts, .plan = kSmall, .silence_ms = 3000}, [&](Member& member) {
     FakeCuda& cuda = fakes.cuda;
     if (!expect(open_error(member, cuda).empty(), "open") || !goes_directly(member)) return false;
@@ -319,7 +319,8 @@ int run_into(Fakes& fakes, const std::vector<int>& hosts, const std::function<vo
     Sum sum(PACELINE_COMM_F32, 30'011, member.rank);
     const int started = sum.start(member, cuda, stream, PACELINE_COMM_F32);
     const int code = sum.wait(member, cuda, stream);
-    const bool good = expect(started == PACELINE_OK, "start") && fails_by(member, code, culprit, words);
+    const bool good =
+        expect(started == PACELINE_OK, "start") && fails_by(member, code, culprit, words) && (!after || after(member));
     paceline_comm_destroy(member.comm);
     member.comm = nullptr;
     cuda.destroy(stream);
@@ -344,6 +345,49 @@ CASE(comm_gpudirect_what_fails_in_an_allreduce_is_named) {
                },
                1, "GPUDirect RDMA by fake0: transport retry counter exceeded"),
            0);
+}
+
+CASE(comm_gpudirect_nothing_is_sent_that_has_no_answer) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  int before = 0;
+  const auto wrong = [&](const Member& member) {
+    if (member.rank != 0) return;
+    fakes.devices.set("post_recv gpu", ENOMEM);
+    before = fakes.devices.sent(0);
+  };
+  const auto after = [&](const Member& member) {
+    // What is called, and a credit for the slot of the other's.
+    const int sent = fakes.devices.sent(0) - before;
+    return expect(member.rank != 0 || sent <= 2, std::to_string(sent) + " messages");
+  };
+  CHECK_EQ(run_into(fakes, {0, 1}, wrong, 1, "ibv_post_recv: Cannot allocate memory", after), 0);
+}
+
+CASE(comm_gpudirect_a_rank_whose_stream_hangs_is_named_by_all) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  // Before the first chunk is given, and when those are taken out that find a place.
+  for (const bool given : {false, true})
+    CHECK_EQ(
+        World::run({.hosts = {0, 1, 2, 3}, .plan = kSmall, .silence_ms = 2000, .timeout_ms = 4000},
+                   [&](Member& member) {
+                     paceline_comm_device used{.size = sizeof used, .reserved = 0, .pool_bytes = 0, .stream = nullptr};
+                     if (!expect(open_error(member, fakes.cuda, 0, &used).empty(), "open") || !goes_directly(member))
+                       return false;
+                     wait_for_all(member);
+                     void* const stream = fakes.cuda.stream();
+                     if (member.rank == 3) fakes.cuda.hang(given ? used.stream : stream);
+                     Sum sum(PACELINE_COMM_F32, 100'003, member.rank);
+                     const int started = sum.start(member, fakes.cuda, stream, PACELINE_COMM_F32);
+                     const int code = sum.wait(member, fakes.cuda, stream);
+                     const bool good = expect(started == PACELINE_OK, "start") &&
+                                       fails_by(member, code, 3, "rank 3 lives but has not done its part");
+                     paceline_comm_destroy(member.comm);
+                     member.comm = nullptr;
+                     return good;
+                   }),
+        0);
 }
 
 CASE(comm_gpudirect_calls_that_differ_are_named_before_anything_is_sent) {

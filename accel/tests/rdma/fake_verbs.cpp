@@ -5,7 +5,7 @@
 //
 // fake_verbs_set(name, value) changes this process alone: "devices" (1), "down" (1: ports are), "ethernet" (1: ports are); or by the name
 // of a step the errno that it ends with: "open_device", "reg_mr", "reg_dmabuf_mr", "peer memory" (ibv_reg_mr of what is a GPU's by the fake driver of
-// device/fake_cuda.cpp), "create_qp", "rtr". "lose" 1: what is sent goes nowhere. Of a GPU's memory "lose gpu" 1: what is sent
+// device/fake_cuda.cpp), "create_qp", "rtr", "post_recv gpu" (of a GPU's memory). "lose" 1: what is sent goes nowhere. Of a GPU's memory "lose gpu" 1: what is sent
 // out of it goes nowhere; "garble" 1: what goes into it does not come out there. "break" n: all messages after
 // the nth fail. fake_verbs_sent(device) answers how many this process has sent; fake_verbs_dropped() how many messages with data all processes
 // have posted on queue pairs that they ended before they were told what became of them: a device may drop such.
@@ -155,8 +155,9 @@ struct Pair : ibv_qp {
   std::size_t end;
   std::deque<ibv_recv_wr> receives;
   std::deque<ibv_sge> places;
-  bool of_gpu = false;  // has sent out of a GPU's memory
-  int untold = 0;       // messages with data of whose end the owner has not been told
+  bool of_gpu = false;       // has sent out of a GPU's memory
+  std::uint64_t posted = 0;  // messages
+  int untold = 0;            // messages with data of whose end the owner has not been told
 };
 
 void ring(std::size_t end) {
@@ -269,7 +270,16 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** /*bad*/) {
   const Pieces pieces(request->sg_list, request->sg_list + request->num_sge);
   pair.untold += pieces.empty() ? 0 : 1;
   pair.of_gpu = pair.of_gpu || is_of_gpu(pieces);
-  if (pair.of_gpu) {
+  // It is read later, but a place for it must be there now.
+  const bool has_place = pair.posted++ < kShared.ends[kShared.ends[pair.end].peer - kFirstNumber].receives;
+  if (pair.of_gpu && !has_place) {
+    ibv_wc done{};
+    done.wr_id = request->wr_id;
+    done.qp_num = pair.qp_num;
+    done.status = IBV_WC_RNR_RETRY_EXC_ERR;
+    end(pair, done);
+    ring(pair.end);
+  } else if (pair.of_gpu) {
     reader().add(pair, request->wr_id, pieces);
   } else {
     end(pair, carry(pair, request->wr_id, pieces));
@@ -280,6 +290,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** /*bad*/) {
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** /*bad*/) {
   auto& pair = *static_cast<Pair*>(qp);
+  if (request->num_sge > 0 && is_of_gpu(Pieces{*request->sg_list}) && !goes("post_recv gpu")) return errno;
   pair.receives.push_back(*request);
   pair.places.push_back(request->num_sge > 0 ? *request->sg_list : ibv_sge{});
   ++kShared.ends[pair.end].receives;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 namespace paceline::comm::device {
@@ -17,6 +18,7 @@ namespace {
 constexpr std::size_t kWidest = 8;                 // bytes of an element
 constexpr std::chrono::microseconds kLooking{10};  // as rail_queue.cpp has it
 constexpr std::chrono::milliseconds kLookForThoseWhoLeft{500};
+constexpr std::chrono::milliseconds kJudgesBefore{500};
 
 }  // namespace
 
@@ -61,6 +63,7 @@ std::string DirectLane::prepare() {
 }
 
 DirectLane::~DirectLane() {
+  worker_.wait();
   // Before the memory that they write to.
   rails_.clear();
   const cuda::Current current = pool_.current();
@@ -145,13 +148,22 @@ std::string DirectLane::attempt(Stage& stage, Work work, Clock::time_point until
 
 void DirectLane::start(Stage& stage, Work work) {
   begin(stage, std::move(work));
-  until_ = terms_.watch.deadline();
+  // A little before those who wait for this rank's sums, and would blame it for another's lateness.
+  const auto deadline = terms_.watch.deadline();
+  until_ = deadline - std::min<Clock::duration>(kJudgesBefore, (deadline - Clock::now()) / 8);
   // Where calls differ, two ranks at least find that the one before them calls another, and send no part: nobody gets all, so nobody adds any up.
   terms_.ring.start(work_.call, work_.type, {Step{}}, {.sent = {}, .received = [this](std::uint64_t /*steps*/) {
                                                          compared_.store(true, std::memory_order_release);
                                                          wake();
                                                        }});
-  worker_.start([this] { run(); });
+  worker_.start([this] {
+    try {
+      run();
+    } catch (const std::exception& error) {
+      const std::uint32_t rank = terms_.ranks[terms_.position];
+      terms_.watch.fail(static_cast<int>(rank), "rank " + std::to_string(rank) + " gave up: " + error.what());
+    }
+  });
 }
 
 void DirectLane::finish() {
@@ -219,6 +231,8 @@ bool DirectLane::send_parts() {
       const Piece piece = piece_of(work_.shard(static_cast<std::uint32_t>(peer.offered - first_)), peer.host);
       Messages& rail = *rails_[peer.offered % rails_.size()];
       rail.receive(pair_of(i, kSums), piece.memory());
+      // What is sent says that its answer has a place.
+      if (rail.fault()) return false;
       // Behind as many bytes that the kernel finds the elements in the inbox as far from an aligned address as they are here.
       const std::size_t off = piece.count == 0 ? 0 : piece.address % Pool::kAlignment;
       rail.send(pair_of(i, kParts), {.address = padding(), .bytes = off}, piece.memory());
@@ -251,8 +265,10 @@ bool DirectLane::send_sums() {
   const std::uint64_t chunk = first_ + returned_;
   const Piece own = piece_of(work_.shard(returned_), terms_.position);
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
-    rails_[(chunk + kDepth) % rails_.size()]->receive(pair_of(peer, kParts),
-                                                      {.address = inbox(peer, chunk), .bytes = slot_bytes_});
+    Messages& next = *rails_[(chunk + kDepth) % rails_.size()];
+    next.receive(pair_of(peer, kParts), {.address = inbox(peer, chunk), .bytes = slot_bytes_});
+    // What is sent says that its answer has a place.
+    if (next.fault()) return false;
     rails_[chunk % rails_.size()]->send(pair_of(peer, kSums), own.memory());
   }
   ++returned_;
@@ -276,12 +292,14 @@ bool DirectLane::is_done() const {
   });
 }
 
-// Who is furthest behind.
-const DirectLane::Peer& DirectLane::awaited() const {
-  const auto behind = [&](Phase phase) -> const Peer& {
-    return *std::ranges::min_element(peers_, {}, [&](const Peer& peer) { return peer.arrived[phase]; });
+const DirectLane::Peer* DirectLane::awaited() const {
+  const auto lacks = [&](std::uint32_t number, Phase phase) {
+    return &*std::ranges::find_if(peers_, [&](const Peer& peer) { return peer.arrived[phase] <= first_ + number; });
   };
-  return have_all(work_.chunks - 1, kParts) ? behind(kSums) : behind(kParts);
+  if (added_ < opened_.load(std::memory_order_acquire) && !have_all(added_, kParts)) return lacks(added_, kParts);
+  if (finished_ < returned_ && !have_all(finished_, kSums)) return lacks(finished_, kSums);
+  if (finished_ < work_.chunks) return nullptr;
+  return &*std::ranges::min_element(peers_, {}, [](const Peer& peer) { return std::ranges::min(peer.delivered); });
 }
 
 void DirectLane::lose(const Peer& peer, const std::string& why) {
@@ -302,11 +320,14 @@ bool DirectLane::is_lost() {
     return true;
   }
   if (Clock::now() < until_) return false;
-  if (attempting_) {
-    lose(awaited(), "nothing came through memory of the GPU");
+  stopped_ = true;
+  const Peer* const peer = awaited();
+  if (!attempting_) {
+    terms_.watch.late(terms_.ranks[peer == nullptr ? terms_.position : peer->host]);
+  } else if (peer == nullptr) {
+    trouble_ = "its own GPU did not come to it in time";
   } else {
-    stopped_ = true;
-    terms_.watch.late(terms_.ranks[awaited().host]);
+    lose(*peer, "nothing came through memory of the GPU");
   }
   return true;
 }

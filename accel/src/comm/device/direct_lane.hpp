@@ -107,7 +107,8 @@ class DirectLane final : public Lane {
   void lose(const Peer& peer, const std::string& why);
   void wait();
   void wake() const;
-  [[nodiscard]] const Peer& awaited() const;
+  // Who has not done its part; null: this rank's own GPU.
+  [[nodiscard]] const Peer* awaited() const;
 
   [[nodiscard]] std::uint32_t hosts() const { return static_cast<std::uint32_t>(terms_.ranks.size()); }
   // The places of queue pairs: two for each peer, in the order of hosts from the next one on.
