@@ -54,11 +54,12 @@ PACELINE_EXPORT int paceline_optim_device_table(const struct paceline_optim_grou
 
 /*
  * Where tensors of a framework begin in memory, many in one call: places[i] of objects[i], a Python object. `exchange` is the table of functions that
- * the framework's tensors have as __dlpack_c_exchange_api__ (DLPack 1.3, DLPackExchangeAPI); nothing waits. The caller holds Python's lock, and the
- * objects. PACELINE_EINVAL: a table of another version, or without a function for this. PACELINE_ESYSTEM: the framework has refused an
+ * the framework's tensors have as __dlpack_c_exchange_api__ (DLPack 1.3, DLPackExchangeAPI); nothing waits. layouts[i], unless `layouts` is null, is a
+ * hash of its type, device, sizes and strides, of 64 bits: one that is laid out otherwise has another. The caller holds Python's lock, and the objects. PACELINE_EINVAL: a table of another version, or without a function for this. PACELINE_ESYSTEM: the framework has refused an
  * object, and an exception of Python's says why; places before it are set.
  */
-PACELINE_EXPORT int paceline_optim_places(const void* exchange, void* const* objects, uint64_t count, uint64_t* places);
+PACELINE_EXPORT int paceline_optim_places(const void* exchange, void* const* objects, uint64_t count, uint64_t* places,
+                                          uint64_t* layouts);
 
 #define PACELINE_OPTIM_SKIP_NOT_FINITE 1u /* a step with a gradient that is not finite changes nothing */
 

@@ -15,7 +15,7 @@ import torch
 
 from paceline import _library
 from paceline.optim import _native, _report, _sharded
-from paceline.optim._bulk import Places, identities
+from paceline.optim._bulk import Places, identities, layouts
 from paceline.optim._native import Group, Table, Tensor
 from paceline.optim._settings import AddGroup, Settings
 from paceline.optim._unchanged import Gradients, Values
@@ -155,8 +155,7 @@ class Plan(Table):
         self._parameters = _ids(optimizer)
         self.sharded = any(map(_sharded.is_one, self.written))
         parts = self._parts(self.written)
-        self._places, self._places_now = Places(len(parts)), Places(len(parts))
-        self._places.read(parts)
+        self._layouts = layouts(tuple(parts))
         # Of 16-bit parameters: what the program writes into one counts, and its master is made anew.
         self._halves = [parameter for parameter in self.written if parameter.dtype in _native.HALVES]
         self._versions = [*map(_version_of, self._halves)]
@@ -214,8 +213,10 @@ class Plan(Table):
         )
 
     def _lie_where_they_did(self) -> bool:
-        self._places_now.read(self._parts(self.written))
-        return self._places_now.now == self._places.now
+        try:
+            return layouts(tuple(self._parts(self.written))) == self._layouts
+        except RuntimeError:  # PyTorch refuses one, which had a place before
+            return False
 
     def gradients(self) -> list[Tensor | None] | None:
         """One for each row; None where one of them is no longer what the table was made for."""

@@ -82,6 +82,8 @@ def why_not(parameter: Tensor, grad: Tensor, device_type: str = "cpu") -> str:
         return f"a gradient of type {type(grad).__name__}"
     if parameter.layout is not torch.strided or grad.layout is not torch.strided or grad.device != parameter.device:
         return f"a gradient of layout {grad.layout} on {grad.device}"
+    if parameter.shape != grad.shape:
+        return f"a gradient of sizes {tuple(grad.shape)} of a parameter of sizes {tuple(parameter.shape)}"
     return ""
 
 
@@ -101,9 +103,9 @@ def is_dense(tensor: Tensor) -> bool:
 
 def alike(base: Tensor, other: Tensor) -> bool:
     """Whether element i of one lies where element i of the other does, relative to their beginnings."""
-    if base.is_contiguous() and other.is_contiguous():
-        return True
-    return base.stride() == other.stride()
+    if base.shape != other.shape:
+        return False
+    return base.stride() == other.stride() or (base.is_contiguous() and other.is_contiguous())
 
 
 def laid_out_as(base: Tensor, other: Tensor, dtype: torch.dtype | None = None) -> Tensor:

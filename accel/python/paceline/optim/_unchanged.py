@@ -19,7 +19,7 @@ from paceline.optim._bulk import identities
 
 Tensor = torch.Tensor
 
-_dtype_of = operator.attrgetter("dtype")
+_dtype_of, _device_of = operator.attrgetter("dtype"), operator.attrgetter("device")
 
 
 @functools.cache
@@ -82,10 +82,11 @@ def _places_and_ids_of(state: Mapping[Any, Any]) -> list[int]:
 
 
 class Gradients:
-    """What gradients were like: they are other tensors in every step."""
+    """What gradients were like: they are other tensors in every step. Their parameters lie as they did, which the caller has asked."""
 
     def __init__(self, grads: list[Tensor], parameters: list[Tensor]) -> None:
-        self._dtypes = [*map(_dtype_of, grads)]
+        self._dtypes, self._devices = [*map(_dtype_of, grads)], [*map(_device_of, grads)]
+        self._sizes = [*map(Tensor.size, parameters)]
         self._contiguous = all(map(Tensor.is_contiguous, parameters))
         alike = all(map(_native.alike, parameters, grads))
         self._guard = _guard_of(grads) if alike else None
@@ -101,6 +102,8 @@ class Gradients:
             if grad is not None:
                 if type(grad) is not Tensor or grad.dtype is not dtype or grad.layout is not torch.strided:
                     return None
+                if grad.shape != parameter.shape or grad.device != parameter.device:
+                    return None
                 if not (grad.is_contiguous() and parameter.is_contiguous()) or grad.is_neg():
                     with torch.no_grad():
                         grad = _native.laid_out_as(parameter.detach(), grad)
@@ -113,6 +116,8 @@ class Gradients:
                 self._contiguous
                 and set(map(type, grads)) == {Tensor}
                 and [*map(_dtype_of, grads)] == self._dtypes
+                and [*map(_device_of, grads)] == self._devices
+                and [*map(Tensor.size, grads)] == self._sizes
                 and all(map(Tensor.is_contiguous, grads))
                 and not any(map(Tensor.is_neg, grads))
             )

@@ -21,6 +21,24 @@ int told(const std::string& problem, char* why, uint64_t why_bytes) {
   return problem.empty() ? PACELINE_OK : PACELINE_EDEVICE;
 }
 
+uint64_t layout_of(const optim::device::ExchangedTensor& tensor) {
+  uint64_t state = 0;
+  const auto mix = [&state](int64_t word) {  // no step of it is lossy: of two words each leads to another state
+    state = (state ^ static_cast<uint64_t>(word)) * 0x9E3779B97F4A7C15U;
+    state ^= state >> 32;
+  };
+  mix(int64_t{tensor.type_code} | int64_t{tensor.type_bits} << 8 | int64_t{tensor.type_lanes} << 16);
+  mix(tensor.device_type);
+  mix(tensor.device_id);
+  mix(tensor.strides != nullptr ? 1 : 0);
+  mix(tensor.dimensions);
+  for (int32_t i = 0; i < tensor.dimensions; ++i) {
+    mix(tensor.shape[i]);
+    if (tensor.strides != nullptr) mix(tensor.strides[i]);
+  }
+  return state;
+}
+
 }  // namespace
 
 extern "C" {
@@ -57,7 +75,8 @@ int paceline_optim_count(float* const* steps, float* counts, const void* const* 
   return PACELINE_OK;
 }
 
-int paceline_optim_places(const void* exchange, void* const* objects, uint64_t count, uint64_t* places) {
+int paceline_optim_places(const void* exchange, void* const* objects, uint64_t count, uint64_t* places,
+                          uint64_t* layouts) {
   if (exchange == nullptr || (count > 0 && (objects == nullptr || places == nullptr))) return PACELINE_EINVAL;
   const auto* const table = static_cast<const optim::device::Exchange*>(exchange);
   if (table->major != 1 || table->tensor_of == nullptr) return PACELINE_EINVAL;
@@ -65,6 +84,7 @@ int paceline_optim_places(const void* exchange, void* const* objects, uint64_t c
     optim::device::ExchangedTensor tensor;
     if (table->tensor_of(objects[i], &tensor) != 0) return PACELINE_ESYSTEM;
     places[i] = reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.byte_offset;
+    if (layouts != nullptr) layouts[i] = layout_of(tensor);
   }
   return PACELINE_OK;
 }
