@@ -33,12 +33,12 @@ DeviceStage::DeviceStage(const Topology& topology, Region& region, Watch& watch,
       pool_(std::move(pool)),
       lane_(std::move(lane)),
       landing_(std::make_unique<Landing>([this](const Landing::Mark& mark) { landed(mark); })),
-      marks_(std::make_unique<Landing::Mark[]>(std::size_t{kKinds} * kDepth)) {}
+      marks_(std::make_unique<Landing::Mark[]>(std::size_t{kKinds} * kDepth + Pool::kWays)) {}
 
 DeviceStage::~DeviceStage() {
   const auto deadline = Clock::now() + watch_.silence();
   const cuda::Current current = pool_->current();
-  if (!landing_->settle(deadline)) {
+  if (!is_done(deadline)) {
     // A stream cannot be taken back: what it uses must stay.
     landing_->forget();
     static_cast<void>(landing_.release());
@@ -50,6 +50,16 @@ DeviceStage::~DeviceStage() {
   for (const cuda::Event event : events_) pool_->driver().event_destroy(event);
   pool_->unmap();
   if (!all_let_go(deadline)) pool_->keep_memory();
+}
+
+bool DeviceStage::is_done(Clock::time_point deadline) {
+  for (std::size_t way = 0; way < Pool::kWays; ++way) {
+    Landing::Mark& last = marks_[std::size_t{kKinds} * kDepth + way];
+    last.kind = kLast;
+    if (landing_->expect(pool_->driver(), pool_->stream(static_cast<Pool::Way>(way)), last) != cuda::kSuccess)
+      return false;
+  }
+  return landing_->settle(deadline);
 }
 
 bool DeviceStage::all_let_go(Clock::time_point deadline) {

@@ -60,7 +60,7 @@ class DeviceStage final : private Pace, private Lane::Stage {
   [[nodiscard]] cuda::Stream stream() const { return pool_->stream(Pool::kTaking); }
 
  private:
-  enum Kind : std::uint32_t { kGiven, kAdded, kRaised, kTaken, kMoved, kKinds };
+  enum Kind : std::uint32_t { kGiven, kAdded, kRaised, kTaken, kMoved, kKinds, kLast = kKinds };
 
   struct Work {
     Type type;
@@ -86,6 +86,8 @@ class DeviceStage final : private Pace, private Lane::Stage {
   Shard shard_of(const Work& work, std::uint32_t number, std::uint32_t lane) const;
   // Tells of a chunk when its stream has come to here.
   void expect(Kind kind, std::uint32_t number, Pool::Way way);
+  // Whether the device has done all that it was given: also copies that no mark follows, since the driver refused it.
+  bool is_done(Clock::time_point deadline);
   // Tells that this rank has let go of the others' memory, and waits until they have of its.
   bool all_let_go(Clock::time_point deadline);
   // Asks the device, when it has told nothing for a while: after an error of it, streams call nothing of the host any more.
