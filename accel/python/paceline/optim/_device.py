@@ -152,6 +152,7 @@ class Plan(Table):
 
     def seal(self, optimizer: Any) -> None:
         self._values = Values(optimizer.state)
+        self._states = self._settings.states_of(optimizer)
         self._parameters = _ids(optimizer)
         self.sharded = any(map(_sharded.is_one, self.written))
         parts = self._parts(self.written)
@@ -207,6 +208,7 @@ class Plan(Table):
         return (
             self._parameters == _ids(optimizer)
             and self._values.same(optimizer.state)
+            and self._states == self._settings.states_of(optimizer)
             and self._lie_where_they_did()
             and self._versions == [*map(_version_of, self._halves)]
             and all(parameter.grad is None for parameter in self._others)

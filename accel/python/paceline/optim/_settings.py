@@ -13,7 +13,7 @@ from typing import Any, Callable
 import torch
 
 from paceline.optim._bulk import identities
-from paceline.optim._native import Group, Table, Tensor
+from paceline.optim._native import AMSGRAD, Group, Table, Tensor
 
 # Of an optimizer, which its plan does not hold: they would keep each other alive.
 AddGroup = Callable[[Any, Table, dict[str, Any]], None]
@@ -79,6 +79,11 @@ class Settings:
         else:
             self._make(optimizer)
         return ctypes.addressof(self._rows), self._rates.buffer_info()[0] if self._on_device else 0
+
+    def states_of(self, optimizer: Any) -> list[tuple[int, bool, bool]]:
+        """Of each group as it is now, what decides which state its parameters have."""
+        self.read(optimizer)
+        return [(row.kind, row.momentum != 0, bool(row.flags & AMSGRAD)) for row in self._rows]
 
     def _make(self, optimizer: Any) -> None:
         table = Table()

@@ -8,29 +8,20 @@ import functools
 import gc
 import itertools
 import operator
-import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any, Callable
+from typing import Any
 
 import torch
 
 from paceline.optim import _native, _sharded
-from paceline.optim._bulk import identities
+from paceline.optim._bulk import identities, layout_of, layouts
 
 Tensor = torch.Tensor
 
 _dtype_of, _device_of = operator.attrgetter("dtype"), operator.attrgetter("device")
 
 
-@functools.cache
-def _storages_are_kept() -> bool:
-    """Whether the object that stands for a storage lives as long as its memory does, so that it can tell of its end (PyTorch 2)."""
-    try:
-        one = torch.ones(2, device="cpu")
-        kept = weakref.ref(one.untyped_storage())
-        return kept() is not None
-    except (AttributeError, TypeError):
-        return False
+_PLAIN = {Tensor, torch.nn.Parameter}
 
 
 def _values_of(state: Mapping[Any, Any]) -> Iterator[Any]:
@@ -38,47 +29,44 @@ def _values_of(state: Mapping[Any, Any]) -> Iterator[Any]:
     return itertools.chain.from_iterable([held.values() for held in state.values() if isinstance(held, dict)])
 
 
-def _place_or_id(value: Any) -> int:
-    return _sharded.local(value).data_ptr() if isinstance(value, Tensor) else id(value)
+def _known_at_once(state: Mapping[Any, Any]) -> list[Any]:
+    """The same where the state holds dicts alone, whose values the garbage collector knows all at once."""
+    return gc.get_referents(*state.values())
+
+
+def _layout_or_id(value: Any) -> object:
+    return layout_of(_sharded.local(value)) if isinstance(value, Tensor) else id(value)
 
 
 class Values:
-    """The values of an optimizer's state. Holds neither them nor the dicts that they are in: where a program takes its state elsewhere, the memory
-    is free at once."""
+    """The values of an optimizer's state: which they are, and where those lie that are tensors, whose memory a program may exchange under them.
+    Holds neither them nor the dicts that they are in: where a program takes its state elsewhere, the memory is free at once."""
 
     def __init__(self, state: Mapping[Any, Any]) -> None:
-        tensors = [value for value in _values_of(state) if isinstance(value, Tensor)]
-        # What has an id or an address may have taken it from one that died; and a tensor's memory may be exchanged under it: then the
-        # memory that it had is freed, unless it is a part of another tensor's.
-        whole = _storages_are_kept() and not any(_sharded.is_one(one) or one._is_view() for one in tensors)
-        self._now: Callable[[Mapping[Any, Any]], object] = _identities_of
-        if not whole:
-            self._now = _places_and_ids_of
-        elif all(type(held) is dict for held in state.values()):
-            self._now = _identities_of_dicts
-        storages = [one.untyped_storage() for one in tensors] if whole else []
-        self._died: list[Any] = []
-        self._alive = [weakref.ref(one, self._died.append) for one in (*tensors, *storages)]
+        self._values_of = _known_at_once if all(type(held) is dict for held in state.values()) else _values_of
+        values = [*self._values_of(state)]
+        self._are_tensors = [isinstance(value, Tensor) for value in values]
+        self._plain = _PLAIN.issuperset(map(type, itertools.compress(values, self._are_tensors)))
         self._told = self._now(state)
 
     def same(self, state: Mapping[Any, Any]) -> bool:
-        """Whether the state has the same values for the same keys, which the caller keeps alive."""
-        return not self._died and self._now(state) == self._told
+        """Whether the state has the same values for the same keys, which the caller keeps alive. What has taken the id of one that died is as good
+        where it is a tensor that lies in the same place."""
+        now = self._now(state)
+        return now is not None and now == self._told
 
-
-def _identities_of(state: Mapping[Any, Any]) -> bytes:
-    return identities((*state, *_values_of(state)))
-
-
-def _identities_of_dicts(state: Mapping[Any, Any]) -> bytes:
-    """The same where the state holds dicts alone, whose values the garbage collector knows all at once."""
-    held = gc.get_referents(*state.values())
-    held.extend(state)
-    return identities(tuple(held))
-
-
-def _places_and_ids_of(state: Mapping[Any, Any]) -> list[int]:
-    return [*map(id, state), *map(_place_or_id, _values_of(state))]
+    def _now(self, state: Mapping[Any, Any]) -> object:
+        """None where it cannot be told."""
+        try:
+            if not self._plain:
+                return [*map(id, state)], [*map(_layout_or_id, _values_of(state))]
+            values = [*self._values_of(state)]
+            tensors = tuple(itertools.compress(values, self._are_tensors))
+            if not _PLAIN.issuperset(map(type, tensors)):
+                return None
+            return identities((*state, *values)), layouts(tensors)
+        except RuntimeError:  # a tensor that has no place
+            return None
 
 
 class Gradients:

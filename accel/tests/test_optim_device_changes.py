@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program changes between the steps of paceline.optim on a GPU: parameters, gradients, state and groups, each of which the next step must
+see. On the fake driver, as test_optim_device.py."""
+
+from __future__ import annotations
+
+import pytest
+from programs import Train
+from test_optim_device import BEGIN
+
+
+@pytest.fixture
+def on_fake(train_by_fork: Train, fake_device: dict[str, str]) -> Train:
+    def run(program: str, **extra: str) -> None:
+        result = train_by_fork(BEGIN + program, **{**fake_device, **extra})
+        assert result.code == 0, result.output
+        assert "reached the end" in result.output, result.output
+
+    return run  # type: ignore[return-value]
+
+
+def test_changed_tensors_are_noticed(on_fake: Train) -> None:
+    on_fake("""
+ours, theirs = leaves(torch.bfloat16), leaves(torch.bfloat16)
+one, other = optim.AdamW(ours), optim.AdamW(theirs)
+plans = set()
+kept = []
+
+def both(number, between=None):
+    for params, optimizer in ((ours, one), (theirs, other)):
+        on_gpu(optimizer is one)
+        give(params, number)
+        if between:
+            between(params, optimizer)
+        optimizer.step()
+    plans.add(id(one._plan))
+    kept.append(one._plan)
+    compare(one, other)
+
+def write(params, optimizer):
+    with torch.no_grad():
+        params[0][3] = 0.5
+        params[0].add_(0.25)
+
+def replace_state(params, optimizer):
+    optimizer.state[params[1]]["exp_avg"] = torch.ones(9001)
+
+def reload(params, optimizer):
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+def move(params, optimizer):
+    params[0].data = params[0].data.clone()
+    params[0].grad = params[0].grad.clone()
+
+def move_state(params, optimizer):
+    for state in optimizer.state.values():
+        for value in state.values():
+            value.data = value.data.clone()
+
+def replace_in_the_same_place(params, optimizer):
+    for _ in range(20):  # until a new object has the old one's address
+        optimizer.state[params[1]]["exp_avg"] = None
+        optimizer.state[params[1]]["exp_avg"] = torch.full((9001,), 2.0)
+
+def fewer(params, optimizer):
+    params[1].grad = None
+
+def transposed(params, optimizer):
+    params[0].grad = params[0].grad.t().contiguous().t()
+
+def lazily_negative(params, optimizer):
+    params[0].grad = torch._neg_view(params[0].grad)
+
+def other_dtype(params, optimizer):
+    optimizer.state[params[0]]["step"] = torch.tensor(7.0)
+
+def other_parameter(params, optimizer):  # the old one still has its gradient
+    other = torch.full((9001,), 0.5, dtype=params[1].dtype, requires_grad=True)
+    other.grad = torch.ones_like(other)
+    optimizer.param_groups[0]["params"][1] = other
+
+def clear(params, optimizer):
+    optimizer.state.clear()
+
+def forget(params, optimizer):
+    del optimizer.state[params[0]]
+
+def begin_anew(params, optimizer):
+    optimizer.state[params[0]] = {}
+
+def keep_beside(params, optimizer):  # what is no dict is the program's own, and may change as it likes
+    optimizer.state["seen"] = [number]
+
+def exchange_what_lives(params, optimizer):
+    old.append(optimizer.state[params[0]]["exp_avg"])
+    optimizer.state[params[0]]["exp_avg"] = old[-1].clone().mul_(2)
+
+def exchange_memory(params, optimizer):  # while the program keeps what the state had
+    for value in optimizer.state[params[1]].values():
+        old.append(value.data)
+        value.data = value.data.clone()
+
+old = []
+both(0)
+both(1)
+assert len(plans) == 1
+both(2, fewer)
+assert len(plans) == 1  # a gradient less needs no other table
+assert float(one.state[ours[1]]["step"]) == 2 and float(one.state[ours[0]]["step"]) == 3
+for number, change in enumerate([transposed, lazily_negative], start=10):
+    both(number, change)
+    assert len(plans) == 1, change  # it is copied into its place
+changes = [write, replace_state, exchange_memory, reload, move, move_state, other_dtype]
+changes += [other_parameter, clear, forget, begin_anew, keep_beside, exchange_what_lives]
+for number, change in enumerate(changes, start=3):
+    both(number, change)
+    assert len(plans) == number - 1, change
+for number in (20, 21):
+    both(number, lambda params, optimizer: optimizer.state["seen"].append(number))
+assert len(plans) == 1 + len(changes)
+both(22, replace_in_the_same_place)  # a new object with the old one's address, in the old one's memory, needs no other table
+both(23)
+print("reached the end")
+""")
+
+
+def test_memory_that_the_program_keeps_is_not_written_to(on_fake: Train) -> None:
+    on_fake("""
+params = leaves()
+one = optim.AdamW(params)
+on_gpu(True)
+for number in range(2):
+    give(params, number)
+    one.step()
+kept = one.state[params[1]]["exp_avg"].data
+backup = kept.clone()
+one.state[params[1]]["exp_avg"].data = backup.clone()
+give(params, 2)
+one.step()
+assert torch.equal(kept, backup)
+if hasattr(torch.utils, "swap_tensors"):
+    torch.utils.swap_tensors(one.state[params[1]]["exp_avg"], torch.zeros(9001))
+    give(params, 3)
+    one.step()
+    assert one.state[params[1]]["exp_avg"].count_nonzero() > 0
+print("reached the end")
+""")
+
+
+def test_groups_that_ask_for_other_state_get_it(on_fake: Train) -> None:
+    on_fake("""
+def switched(kind, **later):
+    ours, theirs = leaves(), leaves()
+    one, other = kind(ours, lr=0.1), kind(theirs, lr=0.1)
+    for number in range(5):
+        for params, optimizer in ((ours, one), (theirs, other)):
+            on_gpu(optimizer is one)
+            if number == 2:
+                optimizer.param_groups[0].update(later)
+            give(params, number)
+            optimizer.step()
+        compare(one, other)
+
+switched(optim.SGD, momentum=0.9)
+switched(optim.AdamW, amsgrad=True)
+print("reached the end")
+""")
+
+
+def test_a_parameter_that_lies_otherwise_in_the_same_memory_is_noticed(on_fake: Train) -> None:
+    on_fake("""
+from paceline.optim import _bulk
+
+def transpose(params, optimizer):
+    params[0].data = params[0].data.t()
+
+def cut(params, optimizer):
+    params[1].data = params[1].data[:50]
+    params[1].grad = torch.ones(50)
+    for key in ("exp_avg", "exp_avg_sq"):
+        optimizer.state[params[1]][key].data = optimizer.state[params[1]][key].data[:50]
+
+def as_whole(params, optimizer):
+    params[2].data = params[2].data.view(32)
+    params[2].grad = torch.ones(32)
+    for key in ("exp_avg", "exp_avg_sq"):
+        optimizer.state[params[2]][key].data = optimizer.state[params[2]][key].data.view(32)
+
+def made(kind):
+    torch.manual_seed(4)
+    params = [torch.randn(6, 6).requires_grad_(), torch.randn(100).requires_grad_(), torch.randn(8, 4).requires_grad_()]
+    return params, kind(params, lr=0.1)
+
+for exchange in (_bulk._exchange, lambda: None):
+    _bulk._exchange = exchange
+    runs = [made(optim.AdamW) for _ in range(2)] + [made(torch.optim.AdamW)]
+    whole = [params[1].data for params, _ in runs]
+    for number, change in enumerate([None, None, cut, None, as_whole, None, transpose, None]):
+        for run, (params, optimizer) in enumerate(runs):
+            on_gpu(run == 0)
+            _device.is_capturing = lambda: optim.AdamW is torch.optim.AdamW and run == 2
+            give(params, number)
+            if change:
+                change(params, optimizer)
+            optimizer.step()
+            if change is cut:
+                whole[run] = whole[run].clone()
+        assert launches(), number
+        for ours, theirs in zip(runs[0][0], runs[1][0]):
+            assert torch.equal(ours, theirs), (number, (ours - theirs).abs().max())
+        for ours, theirs in zip(runs[0][0], runs[2][0]):
+            assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), (number, (ours - theirs).abs().max())
+    assert torch.equal(whole[0][50:], whole[1][50:])
+_device.is_capturing = lambda: False
+
+# What does not fit is PyTorch's to refuse, and nothing is written past an end.
+for what in ("parameter", "gradient"):
+    params, optimizer = made(optim.AdamW)
+    on_gpu(True)
+    for number in range(2):
+        give(params, number)
+        optimizer.step()
+    whole = params[1].data
+    if what == "parameter":
+        params[1].data = whole[:50]
+    else:
+        params[1].grad.data = torch.ones(50)
+    behind = whole[50:].clone()
+    try:
+        optimizer.step()
+    except RuntimeError as error:
+        assert "size" in str(error) or "shape" in str(error), error
+    else:
+        raise AssertionError(what)
+    assert what != "parameter" or torch.equal(behind, whole[50:])
+print("reached the end")
+""")
+
+
+def test_a_tensor_that_has_no_memory_any_more_ends_no_step(on_fake: Train) -> None:
+    on_fake("""
+if hasattr(torch.utils, "swap_tensors"):
+    params = [torch.nn.Parameter(torch.ones(8)) for _ in range(3)]
+    optimizer = optim.AdamW(params, lr=0.1)
+    on_gpu(True)
+    for number in range(4):
+        for parameter in params if number < 2 else (params[0], params[2]):
+            parameter.grad = torch.ones(8)
+        if number == 2:
+            params[1].grad = None
+            torch.utils.swap_tensors(params[1], torch.nn.Parameter(torch.empty(8, device="meta")))
+        before = params[0].detach().clone()
+        optimizer.step()
+        assert not torch.equal(before, params[0]), number
+        assert launches(), number
+print("reached the end")
+""")
+
+
+def test_what_groups_ask_is_read_as_it_is_now(on_fake: Train) -> None:
+    on_fake("""
+ours, theirs = leaves(), leaves()
+one, other = (optim.AdamW([{"params": p[:2]}, {"params": p[2:], "betas": [0.9, 0.99]}]) for p in (ours, theirs))
+
+def flat(optimizer):
+    params = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return type("Whole", (), {"param_groups": [{"params": params}], "state": optimizer.state, "_plan": optimizer._plan})
+
+def ask(**values):
+    def change(first, second):
+        second.update(values)
+    return change
+
+def betas_in_place(first, second):
+    second["betas"][0] = 0.5
+
+def other_object_at_the_same_place(first, second):
+    for value in (0.3, 0.7):
+        first["weight_decay"] = value * float(len(second))
+
+here = torch.tensor(0.125)
+changes = [None, ask(lr=0.5), ask(weight_decay=0.25), betas_in_place, ask(betas=(0.8, 0.9)), ask(lr=here), lambda *_: here.fill_(0.25), ask(lr=0.75),
+           ask(lr=here), ask(lr=0.5, maximize=True), other_object_at_the_same_place, ask(eps=1.0), None]
+for number, change in enumerate(changes):
+    for params, optimizer in ((ours, one), (theirs, other)):
+        on_gpu(optimizer is one)
+        give(params, number)
+        if change and not (change is changes[6] and optimizer is other):
+            change(*optimizer.param_groups)
+        optimizer.step()
+    compare(flat(one), flat(other))
+    if number == 0:
+        plan = one._plan
+assert one._plan is plan
+print("reached the end")
+""")
+
+
+def test_many_are_asked_at_once_as_each_is_by_itself(on_fake: Train) -> None:
+    on_fake("""
+from paceline.optim import _bulk
+
+if sys.implementation.name == "cpython":
+    assert _bulk.identities is _bulk._read_from_tuple
+assert (_bulk._exchange() is not None) == hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+for objects in ((), (None, 1.5, "x"), tuple(leaves())):
+    assert _bulk.identities(objects) == _bulk._asked_each(objects) == b"".join(id(one).to_bytes(8, sys.byteorder) for one in objects)
+tensors = leaves(torch.bfloat16) + [one[1:] for one in leaves() if one.dim() == 1]
+for exchange in (_bulk._exchange, lambda: None):
+    _bulk._exchange = exchange
+    places = _bulk.Places(len(tensors))
+    for _ in range(2):
+        places.read(tensors)
+        assert places.now.tolist() == [one.data_ptr() for one in tensors] and 0 in places.now
+        tensors[0].data = tensors[0].data.clone()
+    try:
+        _bulk.Places(1).read([torch.ones(3).to_sparse()])
+    except RuntimeError:
+        pass
+    else:
+        raise AssertionError("a tensor without memory of its own has a place")
+print("reached the end")
+""")
+
+
+def test_an_optimizer_and_its_state_go_when_the_program_lets_them(on_fake: Train) -> None:
+    on_fake("""
+import gc, weakref
+params = leaves()
+optimizer = optim.AdamW(params)
+on_gpu(True)
+give(params, 0)
+optimizer.step()
+assert optimizer._plan is not None
+gc.disable()
+state = weakref.ref(optimizer.state[params[0]]["exp_avg"])
+optimizer.state.clear()
+assert state() is None
+gone = weakref.ref(optimizer), weakref.ref(params[0])
+del optimizer, params
+assert [one() for one in gone] == [None, None]
+print("reached the end")
+""")
+
+
+def test_a_parameter_that_gets_its_first_gradient_late_joins(on_fake: Train) -> None:
+    on_fake("""
+ours, theirs = leaves(), leaves()
+one, other = optim.SGD(ours, lr=0.1, momentum=0.9), optim.SGD(theirs, lr=0.1, momentum=0.9)
+for number in range(4):
+    for params, optimizer in ((ours, one), (theirs, other)):
+        on_gpu(optimizer is one)
+        give(params, number)
+        if number < 2:
+            params[0].grad = None
+        optimizer.step()
+    compare(one, other)
+print("reached the end")
+""")
