@@ -11,6 +11,7 @@ namespace comm_device_moves_cases {
 using paceline::comm::size_of;
 using paceline::comm::Type;
 using paceline::comm_device_test::all_given_back;
+using paceline::comm_device_test::ended;
 using paceline::comm_device_test::expect;
 using paceline::comm_device_test::fails_by;
 using paceline::comm_device_test::kModules;
@@ -275,13 +276,6 @@ CASE(comm_device_moves_that_make_no_sense_are_refused) {
                                expect(data == std::array<float, 2>{3, 3}, "the pieces") && good;
                       }),
            0);
-}
-
-// What a call that failed was given is in use until then.
-bool ended(Member& member, bool good) {
-  paceline_comm_destroy(member.comm);
-  member.comm = nullptr;
-  return good;
 }
 
 CASE(comm_device_moves_that_differ_are_named) {

@@ -224,31 +224,33 @@ CASE(comm_device_a_device_that_refuses_the_beginning_of_a_call_is_named_on_all_r
                             return false;
                           code = refused ? paceline_comm_barrier(member.comm)
                                          : paceline_comm_device_wait(member.comm, ticket, nullptr);
-                          return fails_by(member, code, 1,
-                                          std::string("rank 1 gave up: ") + call + ": CUDA_ERROR_LAUNCH_FAILED");
+                          return ended(member,
+                                       fails_by(member, code, 1,
+                                                std::string("rank 1 gave up: ") + call + ": CUDA_ERROR_LAUNCH_FAILED"));
                         }),
              0);
 }
 
 CASE(comm_device_a_device_that_refuses_to_wait_for_a_result_is_named_on_all_ranks) {
   FakeCuda cuda(kModules);
-  CHECK_EQ(World::run({.hosts = {0, 0}, .plan = kSmall},
-                      [&](Member& member) {
-                        if (!expect(open_error(member, cuda).empty(), "open")) return false;
-                        float data = 1;
-                        uint64_t ticket = 0;
-                        paceline_comm_device_allreduce_start(member.comm, &data, 1, PACELINE_COMM_F32, nullptr,
-                                                             &ticket);
-                        if (!expect(paceline_comm_wait(member.comm, ticket) == PACELINE_OK, "the sum")) return false;
-                        wait_for_all(member);
-                        const bool refused = member.rank == 1;
-                        if (refused) cuda.set("cuStreamWaitEvent", 719);
-                        const int code = paceline_comm_device_wait(member.comm, ticket, nullptr);
-                        return expect(!refused || code == PACELINE_EDEVICE, std::to_string(code)) &&
-                               fails_by(member, paceline_comm_barrier(member.comm), 1,
-                                        "rank 1 gave up: cuStreamWaitEvent: CUDA_ERROR_LAUNCH_FAILED");
-                      }),
-           0);
+  CHECK_EQ(
+      World::run({.hosts = {0, 0}, .plan = kSmall},
+                 [&](Member& member) {
+                   if (!expect(open_error(member, cuda).empty(), "open")) return false;
+                   float data = 1;
+                   uint64_t ticket = 0;
+                   paceline_comm_device_allreduce_start(member.comm, &data, 1, PACELINE_COMM_F32, nullptr, &ticket);
+                   if (!expect(paceline_comm_wait(member.comm, ticket) == PACELINE_OK, "the sum")) return false;
+                   wait_for_all(member);
+                   const bool refused = member.rank == 1;
+                   if (refused) cuda.set("cuStreamWaitEvent", 719);
+                   const int code = paceline_comm_device_wait(member.comm, ticket, nullptr);
+                   // The sum is on its way into `data` still.
+                   return ended(member, expect(!refused || code == PACELINE_EDEVICE, std::to_string(code)) &&
+                                            fails_by(member, paceline_comm_barrier(member.comm), 1,
+                                                     "rank 1 gave up: cuStreamWaitEvent: CUDA_ERROR_LAUNCH_FAILED"));
+                 }),
+      0);
 }
 
 CASE(comm_device_what_one_rank_alone_cannot_copy_says_why) {

@@ -137,6 +137,13 @@ inline bool sums_as_processors(Member& member, FakeCuda& cuda, const std::vector
   return good && expect(!cuda.uneven(), "barriers");
 }
 
+// What a call that failed was given is in use until then.
+inline bool ended(Member& member, bool good) {
+  paceline_comm_destroy(member.comm);
+  member.comm = nullptr;
+  return good;
+}
+
 // Until the communicator's thread has given its device something that it is to be told of.
 inline void begun(FakeCuda& cuda) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
