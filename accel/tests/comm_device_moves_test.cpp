@@ -352,7 +352,7 @@ CASE(comm_device_moves_that_a_device_refuses_end_by_its_ranks_name) {
                           const bool good = ended(
                               member, expect(started == PACELINE_OK, "start") && fails_by(member, code, 1, words));
                           cuda.destroy(stream);
-                          return good;
+                          return expect(all_given_back(cuda), "what was refused is kept") && good;
                         }),
              0);
   };

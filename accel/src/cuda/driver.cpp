@@ -84,6 +84,7 @@ std::string Driver::load() {
   find(host_call, "cuLaunchHostFunc");
   find(event_create, "cuEventCreate");
   find(event_record, "cuEventRecord");
+  find(event_query, "cuEventQuery");
   find(event_destroy, "cuEventDestroy_v2");
   find(capture_mode, "cuThreadExchangeStreamCaptureMode");
   if (!missing.empty()) return "libcuda.so.1 has no " + missing;

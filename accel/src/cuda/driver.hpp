@@ -30,6 +30,7 @@ struct IpcHandle {
 static_assert(sizeof(IpcHandle) == 64);
 
 inline constexpr int kSuccess = 0;
+inline constexpr int kNotReady = 600;           // CUDA_ERROR_NOT_READY
 inline constexpr int kCaptureImplicit = 906;    // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
 inline constexpr int kMostDevices = 64;         // of a process
 inline constexpr unsigned kNonBlocking = 1;     // CU_STREAM_NON_BLOCKING: not ordered with the default stream
@@ -88,6 +89,7 @@ class Driver {
   int (*host_call)(Stream stream, void (*function)(void* data), void* data) = nullptr;
   int (*event_create)(Event* event, unsigned flags) = nullptr;
   int (*event_record)(Event event, Stream stream) = nullptr;
+  int (*event_query)(Event event) = nullptr;
   int (*event_destroy)(Event event) = nullptr;
   int (*capture_mode)(int* mode) = nullptr;  // of this thread, exchanged
 

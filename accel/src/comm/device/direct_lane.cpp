@@ -293,11 +293,12 @@ bool DirectLane::is_done() const {
 }
 
 const DirectLane::Peer* DirectLane::awaited() const {
-  const auto lacks = [&](std::uint32_t number, Phase phase) {
-    return &*std::ranges::find_if(peers_, [&](const Peer& peer) { return peer.arrived[phase] <= first_ + number; });
+  // Who is furthest behind: others may lack something because they wait for it.
+  const auto last = [&](Phase phase) {
+    return &*std::ranges::min_element(peers_, {}, [&](const Peer& peer) { return peer.arrived[phase]; });
   };
-  if (added_ < opened_.load(std::memory_order_acquire) && !have_all(added_, kParts)) return lacks(added_, kParts);
-  if (finished_ < returned_ && !have_all(finished_, kSums)) return lacks(finished_, kSums);
+  if (added_ < opened_.load(std::memory_order_acquire) && !have_all(added_, kParts)) return last(kParts);
+  if (finished_ < returned_ && !have_all(finished_, kSums)) return last(kSums);
   if (finished_ < work_.chunks) return nullptr;
   return &*std::ranges::min_element(peers_, {}, [](const Peer& peer) { return std::ranges::min(peer.delivered); });
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "../../cuda/kernel_set.hpp"
@@ -160,6 +161,17 @@ void Pool::unmap() {
   for (std::uint32_t one = 0; one < mapped_.size(); ++one)
     if (one != local_) driver().ipc_close(mapped_[one]);
   mapped_.clear();
+}
+
+bool Pool::is_idle(Clock::time_point deadline) const {
+  for (const cuda::Stream stream : streams_) {
+    if (driver().event_record(question_, stream) != cuda::kSuccess) return false;
+    int status = driver().event_query(question_);
+    for (; status == cuda::kNotReady && Clock::now() < deadline; status = driver().event_query(question_))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (status != cuda::kSuccess) return false;
+  }
+  return true;
 }
 
 int Pool::copy(cuda::Address to, cuda::Address from, std::size_t bytes, Way way) const {

@@ -4,7 +4,7 @@
 //
 // Ownership: of all of it, freed with the object, but the stream that results are written in: the next pool of the device has it, and it lives as long
 // as the process, as kernels and context do. Threads: each stream by one at a time.
-// Failure: the driver's status, or a text. Nothing waits for the device.
+// Failure: the driver's status, or a text. Nothing but is_idle waits for the device.
 #pragma once
 
 #include <array>
@@ -19,6 +19,7 @@
 #include "../../cuda/driver.hpp"
 #include "../region.hpp"
 #include "../sum.hpp"
+#include "../watch.hpp"
 
 namespace paceline::comm::device {
 
@@ -85,6 +86,8 @@ class Pool {
 
   // What the device says when it is given something that is nothing.
   [[nodiscard]] int ask() const { return driver().event_record(question_, streams_[kTaking]); }
+  // Whether it has done all that it was given here, at the latest at `deadline`; not where it refuses to say.
+  [[nodiscard]] bool is_idle(Clock::time_point deadline) const;
   [[nodiscard]] int copy(cuda::Address to, cuda::Address from, std::size_t bytes, Way way) const;
   [[nodiscard]] int sum(Type type, cuda::Address target, std::span<const cuda::Address> sources, std::uint64_t count,
                         Way way) const;
