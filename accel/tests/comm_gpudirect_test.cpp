@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Allreduces of memory of GPUs whose lanes go by GPUDirect RDMA, on a fake driver (device/) and fake RDMA devices (rdma/) in one process: what comes by
 // RDMA is there after a flush alone. The bits are those of processors, and where one rank cannot, all go through the host's memory and say why.
+// With PACELINE_TEST_RDMA some that need no faults run over this machine's RDMA device, for which the fake driver's memory is that of a process.
 #include <sys/resource.h>
 
 #include <cerrno>
@@ -19,6 +20,7 @@ using paceline::comm::nearest_rails;
 using paceline::comm::PciDistance;
 using paceline::comm::read_rdma_settings;
 using paceline::comm_test::Devices;
+using paceline::comm_test::first_device;
 using paceline::comm_test::join;
 using paceline::comm_test::SharedStore;
 using namespace paceline::comm_device_test;
@@ -35,11 +37,10 @@ bool has(const std::string& text, const std::string& words) {
   return expect(text.find(words) != std::string::npos, "'" + words + "' in " + text);
 }
 
-bool goes_directly(const Member& member, const std::string& rails = "fake0") {
+bool goes_directly(const Member& member, const std::string& rails = first_device()) {
   return has(plan_of(member), "# rank " + std::to_string(member.rank) + " to its lane by GPUDirect " + rails + " #");
 }
 
-// The fakes of a case. They cannot be those of a machine.
 struct Fakes {
   FakeCuda cuda{kModules};
   Devices devices;
@@ -64,7 +65,9 @@ int run_direct(Fakes& fakes, const Shape& shape, const Body& body, const std::fu
       if (!good) std::cerr << "rank " << rank << " of " << plan_of(member) << ": " << member.why() << "\n";
       paceline_comm_destroy(member.comm);
       return expect(all_given_back(cuda), std::to_string(cuda.counts()) + " things of the driver are left") &&
-             expect(registered > 0 && fakes.devices.registered() == 0, "memory is registered still") && good;
+             expect((registered > 0 || !fakes.devices.are_fake()) && fakes.devices.registered() == 0,
+                    "memory is registered still") &&
+             good;
     });
   // And nothing was ended before it was known to have arrived.
   return world.finish() + fakes.devices.dropped() - dropped;
@@ -72,11 +75,13 @@ int run_direct(Fakes& fakes, const Shape& shape, const Body& body, const std::fu
 
 CASE(comm_gpudirect_sums_are_those_of_processors) {
   Fakes fakes;
-  if (!fakes.devices.are_fake()) return;
+  if (!fakes.devices) return;
   // Ranks beyond the smallest host's have no lane.
-  const std::vector<std::pair<std::vector<int>, uint32_t>> shapes{
-      {{0, 1}, 2},          {{0, 1, 2}, 3},          {{0, 0, 1, 1}, 4},
-      {{0, 1, 0, 1, 1}, 4}, {{0, 0, 1, 2, 2, 1}, 6}, {{0, 1, 2, 3, 4}, 5}};
+  std::vector<std::pair<std::vector<int>, uint32_t>> shapes{
+      {{0, 1, 2}, 3},    {{0, 1, 0, 1, 1}, 4},    {{0, 1}, 2},
+      {{0, 0, 1, 1}, 4}, {{0, 0, 1, 2, 2, 1}, 6}, {{0, 1, 2, 3, 4}, 5}};
+  // Soft RoCE is in a machine that computes slowly.
+  if (!fakes.devices.are_fake()) shapes.resize(2);
   for (const auto& [hosts, with_lane] : shapes)
     CHECK_EQ(run_direct(fakes, {.hosts = hosts, .plan = kSmall},
                         [&, with_lane = with_lane](Member& member) {
@@ -280,9 +285,9 @@ CASE(comm_gpudirect_chunks_take_turns_on_the_rails_that_both_have) {
 
 CASE(comm_gpudirect_a_killed_rank_is_named_and_survivors_let_go) {
   Fakes fakes;
-  if (!fakes.devices.are_fake()) return;
+  if (!fakes.devices) return;
   World world;
-  world.start({.hosts = {0, 1, 2}, .plan = kSmall, .silence_ms = 5000}, [&](Member& member) {
+  world.start({.hosts = {0, 1, 2}, .plan = kSmall}, [&](Member& member) {
     paceline_comm_device used{.size = sizeof used, .reserved = 0, .pool_bytes = 0, .stream = nullptr};
     if (!expect(open_error(member, fakes.cuda, 0, &used).empty(), "open") || !goes_directly(member)) return false;
     wait_for_all(member);

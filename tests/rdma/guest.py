@@ -114,6 +114,11 @@ class Guest:
         for library in libraries(Path(found)):
             self.add_file(library)
 
+    def add_library(self, library: Path) -> None:
+        """To the place that it has here, with what it needs."""
+        for file in [library, *libraries(library)]:
+            self.add_file(file)
+
     def add_file(self, file: Path) -> None:
         target = self._root / str(file).lstrip("/")
         if not target.exists():
@@ -174,6 +179,6 @@ class Guest:
         """libibverbs finds the device's user-space half by a file that names it."""
         shutil.copy("/etc/libibverbs.d/rxe.driver", self._root / "etc" / "libibverbs.d")
         (provider,) = Path("/usr/lib").glob("*/libibverbs/librxe-rdmav*.so")
-        self.add_file(provider)
-        for library in [*libraries(provider), *Path("/usr/lib").glob("*/libibverbs.so.1")]:
-            self.add_file(library)
+        (verbs,) = Path("/usr/lib").glob("*/libibverbs.so.1")
+        self.add_library(provider)
+        self.add_library(verbs)

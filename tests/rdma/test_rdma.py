@@ -14,7 +14,8 @@ import pytest
 from guest import Answer, Guest
 
 ROOT = Path(__file__).resolve().parents[2]
-BIN = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "bin"
+BUILD = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+BIN = BUILD / "bin"
 Answers = dict[str, Answer]
 # Of accel_test, over the device: what takes no faults that only a fake one makes.
 COMMUNICATOR = {
@@ -24,6 +25,8 @@ COMMUNICATOR = {
     "alone": "comm_rdma_a_peer_that_left_or_does_not_come_is_named_by_two_alone",
     "leaving": "comm_rdma_what_was_sent_last_arrives_when_its_sender_leaves_at_once",
     "failures": "comm_rdma_killed_and_stopped_ranks_are_named",
+    "gpudirect": "comm_gpudirect_sums_are_those_of_processors",
+    "gpudirect-failure": "comm_gpudirect_a_killed_rank_is_named_and_survivors_let_go",
 }
 
 
@@ -44,9 +47,11 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     look = "paceline-probe --output /tmp/look.json --exit-zero 2> /dev/null"
     guest.add_command("agent", f"{look}; paceline-agent --print --registrations /tmp/look.json 2> /dev/null")
     guest.add_program(BIN / "accel_test")
+    # GPUs whose memory is the processes' own: the device reads and writes it where there is no GPU.
+    guest.add_library(BUILD / "accel" / "tests" / "fake_cuda" / "libcuda.so.1")
     sent = "cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"
     for name, case in COMMUNICATOR.items():
-        guest.add_command(name, f"{sent}; PACELINE_TEST_RDMA=1 accel_test {case}; code=$?; {sent}; exit $code")
+        guest.add_command(name, f"{sent}; PACELINE_TEST_RDMA=rxe0 accel_test {case}; code=$?; {sent}; exit $code")
     return guest.boot()
 
 

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The RDMA devices of fake_verbs.cpp, loaded under the name of the real library; with PACELINE_TEST_RDMA in the environment this machine's own. One for
-// each process, before the first communicator.
+// The RDMA devices of fake_verbs.cpp, loaded under the name of the real library; with PACELINE_TEST_RDMA, the name of a device, in the environment this
+// machine's own. One for each process, before the first communicator.
 #pragma once
 
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <string>
 
 namespace paceline::comm_test {
 
 inline bool is_real() { return std::getenv("PACELINE_TEST_RDMA") != nullptr; }
+
+inline std::string first_device() { return is_real() ? std::getenv("PACELINE_TEST_RDMA") : "fake0"; }
 
 // The library under whose name it is found from now on, by ranks that are forked.
 class Devices {
