@@ -333,6 +333,8 @@ void Launcher::Impl::perform(const rendezvous::MemberActions& actions) {
     } else if (std::holds_alternative<rendezvous::SendSummary>(action)) {
       rings_.pump();
       client_->send(rendezvous::Beat{collector_.summaries()});
+    } else if (const auto* tell = std::get_if<rendezvous::SendFailure>(&action)) {
+      if (const auto failure = ranks_.first_failure()) client_->send(rendezvous::Failed{tell->attempt, *failure});
     } else if (const auto* start = std::get_if<rendezvous::StartRanks>(&action)) {
       start_ranks(*start);
     } else if (std::holds_alternative<rendezvous::StopRanks>(action)) {

@@ -30,15 +30,22 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config, const rendez
     place.job_uid = config.job_uid;
     place.master_address = table.master_address;
     place.master_port = table.master_port;
-    const frameworks::RankSetting setting{config.passthrough, frameworks::threads_per_rank(cpus, processes),
-                                          node.processes,     config.runtime_dir,
-                                          plan.rank_table,    plan.telemetry_socket,
-                                          plan.interface,     config.gpu_direct == "Disabled"};
+    const std::string failure_file = config.state_dir + "/failed-" + std::to_string(local_rank);
+    const frameworks::RankSetting setting{config.passthrough,
+                                          frameworks::threads_per_rank(cpus, processes),
+                                          node.processes,
+                                          config.runtime_dir,
+                                          plan.rank_table,
+                                          plan.telemetry_socket,
+                                          failure_file,
+                                          plan.interface,
+                                          config.gpu_direct == "Disabled"};
     const auto composed = frameworks::compose_environment(plan.environment, place, setting);
 
     process::RankSpec spec;
     spec.rank = place.rank;
     spec.local_rank = local_rank;
+    spec.failure_file = failure_file;
     spec.request.argv = plan.argv;
     for (const auto& [name, value] : composed.variables) spec.request.environment.push_back(name + "=" + value);
     spec.request.cpus = binding[static_cast<std::size_t>(local_rank)];

@@ -201,6 +201,46 @@ def test_pytorchs_objects_stay_its_own(train_by_fork: Train) -> None:
     assert run.code == 0, run.output
 
 
+@pytest.mark.parametrize(
+    ("ending", "noted"),
+    [
+        ("raise ValueError('the reason')", "own"),
+        ("raise CommError('rank 1 gave up', 1, of_peer=True)", "peer"),
+        ("raise CommError('rank 0 gave up', 0)", "own"),
+        ("try: raise CommError('lost', 1, of_peer=True)\nexcept CommError as e: raise OSError() from e", "peer"),
+        ("try: raise CommError('lost', 1, of_peer=True)\nexcept CommError: raise OSError()", "peer"),
+        ("try: raise CommError('lost', 1, of_peer=True)\nexcept CommError: raise OSError() from None", "own"),
+        ("sys.excepthook = lambda *error: sys.__excepthook__(*error)\nraise ValueError()", "own"),
+        ("sys.exit(1)", ""),
+        ("try: raise ValueError()\nexcept ValueError: pass\nsys.exit(0)", ""),
+        ("thread = threading.Thread(target=int, args=['x'])\nthread.start()\nthread.join()\nsys.exit(1)", ""),
+        ("if os.fork() == 0: raise ValueError()\nos.wait()", ""),
+        ("subprocess.run([sys.executable, '-c', 'raise ValueError'])", ""),
+    ],
+)
+def test_an_exception_that_ends_a_rank_is_noted_at_once(runtime: Path, tmp_path: Path, ending: str, noted: str) -> None:
+    file = tmp_path / "failed"
+    program = (
+        "import atexit, os, subprocess, sys, threading\n"
+        "assert sys.excepthook is sys.__excepthook__\n"
+        "class CommError(RuntimeError):\n"
+        "    def __init__(self, text, rank, of_peer=False):\n"
+        "        self.of_peer = of_peer\n"
+        f"atexit.register(lambda: print(os.path.exists({str(file)!r})))\n" + ending
+    )
+    python = runtime / "python"
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{python}/site:{python}", "PACELINE_FAILURE_FILE": str(file)}
+    before = time.monotonic_ns()
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    assert run.stdout.splitlines()[-1] == str(bool(noted)), run
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["failed"] if noted else [])
+    if noted:
+        told, what = file.read_text().split()
+        assert what == noted
+        assert before <= int(told) <= time.monotonic_ns()
+        assert run.stderr.startswith("Traceback"), run.stderr
+
+
 def test_the_profiler_coexists(train_by_fork: Train) -> None:
     run = train_by_fork(
         LOOP

@@ -81,6 +81,8 @@ inline constexpr Variable kHttpListen{"PACELINE_HTTP_LISTEN",
 // Seen by the ranks.
 inline constexpr Variable kRankTable{"PACELINE_RANK_TABLE", "path of the rank table, JSON"};
 inline constexpr Variable kTelemetrySocket{"PACELINE_TELEMETRY_SOCKET", "unix socket that takes a rank's ring"};
+inline constexpr Variable kFailureFile{"PACELINE_FAILURE_FILE",
+                                       "file in which a rank's Python says at once that an exception ends it"};
 inline constexpr Variable kDisable{"PACELINE_DISABLE",
                                    "1: nothing is injected into the training process (kill switch)"};
 inline constexpr Variable kLibrary{"PACELINE_LIBRARY", "path of libpaceline.so, instead of the runtime's"};
@@ -177,6 +179,7 @@ inline constexpr std::array kAll{
     kHttpListen,
     kRankTable,
     kTelemetrySocket,
+    kFailureFile,
     kDisable,
     kLibrary,
     kOptimizer,

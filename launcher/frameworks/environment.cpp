@@ -65,6 +65,7 @@ ComposedEnvironment compose_environment(const Environment& base, const RankPlace
   const auto disabled = variables.find(std::string(env::kDisable.name));
   const bool inject = !setting.runtime_dir.empty() && (disabled == variables.end() || disabled->second != "1");
   if (inject) {
+    set(env::kFailureFile.name, setting.failure_file);
     const std::string current = variables["PYTHONPATH"];
     const std::string python = setting.runtime_dir + "/python";
     variables["PYTHONPATH"] = prepend({python + "/site", python}, current);

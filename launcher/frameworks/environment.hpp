@@ -37,6 +37,7 @@ struct RankSetting {
   std::string runtime_dir;  // "" or with the kill switch set: nothing is injected
   std::string rank_table_path;
   std::string telemetry_socket;
+  std::string failure_file;
   std::string interface;        // network interface that carries this pod's address; "" where unknown
   bool gpu_direct_off = false;  // spec.network.gpuDirect: Disabled
 };

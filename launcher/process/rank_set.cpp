@@ -11,10 +11,12 @@
 #include <utility>
 
 #include "launcher/process/cgroup.hpp"
+#include "launcher/process/raised.hpp"
 
 namespace paceline::process {
 namespace {
 
+using rendezvous::Cause;
 using rendezvous::Failure;
 
 constexpr std::chrono::milliseconds kDrain{150};
@@ -37,10 +39,13 @@ RankSet::RankSet(LogPump& pump, const Clock& clock, std::chrono::nanoseconds gra
 
 void RankSet::start(const std::vector<RankSpec>& ranks) {
   ranks_.clear();
+  failures_.clear();
   stopping_ = false;
   killed_ = false;
   oom_before_ = oom_kills(root_);
   for (const RankSpec& spec : ranks) {
+    std::error_code ignored;
+    std::filesystem::remove(spec.failure_file, ignored);  // of an earlier attempt
     auto spawned = spawn(spec.request);
     if (!spawned) {
       // The others of this replica would wait for it for ever: the gang's server ends the attempt.
@@ -55,7 +60,7 @@ void RankSet::start(const std::vector<RankSpec>& ranks) {
     const std::string prefix = "[" + std::to_string(spec.rank) + "] ";
     const auto out = pump_.add(std::move(spawned->out), prefix, STDOUT_FILENO);
     const auto err = pump_.add(std::move(spawned->err), prefix, STDERR_FILENO);
-    ranks_.push_back({spec.rank, spec.local_rank, spawned->pid, out, err});
+    ranks_.push_back({spec.rank, spec.local_rank, spawned->pid, out, err, spec.failure_file});
   }
 }
 
@@ -67,8 +72,9 @@ bool RankSet::any_group() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return ::kill(-rank.pid, 0) == 0; });
 }
 
-Failure RankSet::failure_of(const Rank& rank, int status) {
-  Failure failure;
+RankSet::Seen RankSet::failure_of(const Rank& rank, int status, SteadyTime now) {
+  Seen seen{{}, now};
+  Failure& failure = seen.failure;
   failure.local_rank = rank.local_rank;
   if (WIFSIGNALED(status)) {
     failure.signal = WTERMSIG(status);
@@ -82,13 +88,52 @@ Failure RankSet::failure_of(const Rank& rank, int status) {
     failure.exit_code = WEXITSTATUS(status);
     failure.reason = "Exit";
   }
+  if (const auto raised = read_raised(rank.failure_file, now)) {
+    // However it ended then: a program that an exception ends may still crash on its way out.
+    failure.cause = raised->cause;
+    seen.at = raised->at;
+  } else if (failure.signal && *failure.signal != SIGABRT) {
+    // An abort is a program's own decision, as a watchdog takes it that has lost a peer.
+    failure.cause = Cause::kKilled;
+  }
+  failure.last_lines = last_lines(rank, kDrain);
+  return seen;
+}
+
+std::vector<std::string> RankSet::last_lines(const Rank& rank, std::chrono::milliseconds wait) {
   // A program says last on stderr why it died; stdout only speaks where stderr is silent.
-  failure.last_lines = pump_.last_lines(rank.err, kDrain);
-  if (failure.last_lines.empty()) failure.last_lines = pump_.last_lines(rank.out, kDrain);
+  auto lines = pump_.last_lines(rank.err, wait);
+  return lines.empty() ? pump_.last_lines(rank.out, wait) : lines;
+}
+
+Failure RankSet::told(const Seen& seen) const {
+  Failure failure = seen.failure;
+  failure.ago = clock_.steady() - seen.at;
   return failure;
 }
 
+std::optional<Failure> RankSet::first_failure() {
+  std::vector<Seen> all = failures_;
+  for (const Rank& rank : ranks_) {
+    if (rank.exited) continue;
+    const auto raised = read_raised(rank.failure_file, clock_.steady());
+    if (!raised) continue;
+    Failure failure;
+    failure.local_rank = rank.local_rank;
+    failure.exit_code = 1;  // Python's own, when it has ended
+    failure.reason = "Exit";
+    failure.cause = raised->cause;
+    failure.last_lines = last_lines(rank, {});
+    all.push_back({std::move(failure), raised->at});
+  }
+  const auto order = [](const Seen& seen) { return std::pair(seen.failure.cause, seen.at); };
+  const auto first =
+      std::min_element(all.begin(), all.end(), [&](const Seen& a, const Seen& b) { return order(a) < order(b); });
+  return first == all.end() ? std::nullopt : std::optional(told(*first));
+}
+
 void RankSet::on_child() {
+  const SteadyTime now = clock_.steady();
   std::vector<Ended> ended;
   bool no_children = false;
   while (true) {
@@ -111,8 +156,12 @@ void RankSet::on_child() {
     for (const Ended& end : ended) {
       if (stopping_ || WIFSIGNALED(end.status) != by_signal) continue;
       const Rank rank = ranks_[end.index];
-      const bool good = WIFEXITED(end.status) && WEXITSTATUS(end.status) == 0;
-      callbacks_.exited(rank.local_rank, good ? std::nullopt : std::optional(failure_of(rank, end.status)));
+      if (WIFEXITED(end.status) && WEXITSTATUS(end.status) == 0) {
+        callbacks_.exited(rank.local_rank, std::nullopt);
+        continue;
+      }
+      failures_.push_back(failure_of(rank, end.status, now));
+      callbacks_.exited(rank.local_rank, told(failures_.back()));
     }
   }
   if (stopping_) check_stopped(no_children);

@@ -27,6 +27,7 @@ struct RankSpec {
   int rank = 0;
   int local_rank = 0;
   SpawnRequest request;
+  std::filesystem::path failure_file;  // where its Python says that an exception ends it; "" for none
 };
 
 class RankSet {
@@ -45,6 +46,9 @@ class RankSet {
   void on_child();
   void on_tick();
   bool any_alive() const;
+  /// Of the ranks that have failed since the start, before `stop`, the one that is nearest to the cause: one that an exception ends counts from that
+  /// moment, even while it still lives.
+  std::optional<rendezvous::Failure> first_failure();
 
  private:
   struct Rank {
@@ -53,14 +57,21 @@ class RankSet {
     pid_t pid;
     std::uint64_t out;
     std::uint64_t err;
+    std::filesystem::path failure_file;
     bool exited = false;
+  };
+  struct Seen {
+    rendezvous::Failure failure;
+    SteadyTime at;
   };
   struct Ended {
     std::size_t index;
     int status;
   };
 
-  rendezvous::Failure failure_of(const Rank& rank, int status);
+  Seen failure_of(const Rank& rank, int status, SteadyTime now);
+  rendezvous::Failure told(const Seen& seen) const;
+  std::vector<std::string> last_lines(const Rank& rank, std::chrono::milliseconds wait);
   void signal_all(int signal);
   bool any_group() const;
   void check_stopped(bool no_children);
@@ -71,6 +82,7 @@ class RankSet {
   const std::filesystem::path root_;
   const Callbacks callbacks_;
   std::vector<Rank> ranks_;
+  std::vector<Seen> failures_;
   std::optional<std::uint64_t> oom_before_;
   bool stopping_ = false;
   bool killed_ = false;

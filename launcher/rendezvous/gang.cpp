@@ -80,10 +80,21 @@ GangActions Gang::on_message(ConnectionId from, const Message& message, SteadyTi
     ranks = beat->ranks;
     for (auto& rank : ranks) rank.node_rank = member->hello.node.node_rank;
   } else if (const auto* failure = std::get_if<Failed>(&message)) {
-    if (running && failure->attempt == attempt_) failed(*member, *failure, now);
+    if (running && failure->attempt == attempt_) {
+      failed(*member, *failure, now);
+    } else if (settling_ && failure->attempt == stopping_) {
+      consider(*member, *failure, now);
+    }
+  } else if (const auto* stopping = std::get_if<Stopping>(&message)) {
+    if (stopping->attempt == stopping_) {
+      member->asked = false;
+      settle();
+    }
   } else if (const auto* stopped = std::get_if<Stopped>(&message)) {
     if (!running && stopped->attempt == stopping_) {
       member->stopped = true;
+      member->asked = false;
+      settle();
       try_start(now);
     }
   } else if (const auto* done = std::get_if<Done>(&message)) {
@@ -134,7 +145,7 @@ void Gang::hello(ConnectionId from, const Hello& hello, SteadyTime now) {
     actions_.emplace_back(CloseConnection{old});
     lose(node_rank, "has connected anew", now);
   }
-  place = Member{from, hello, true, false, now};
+  place = Member{from, hello, true, false, false, now};
   restarts_ = std::max(restarts_, hello.restarts);
   if (finished()) {
     send(from, final_);
@@ -146,22 +157,41 @@ void Gang::hello(ConnectionId from, const Hello& hello, SteadyTime now) {
   try_start(now);
 }
 
-void Gang::failed(Member& member, const Failed& failed, SteadyTime now) {
+void Gang::consider(const Member& member, const Failed& failed, SteadyTime now) {
   const int node_rank = member.hello.node.node_rank;
   const Node& node = table_.nodes[static_cast<std::size_t>(node_rank)];
   if (failed.failure.local_rank >= node.processes) return;
-  culprit_ = Culprit{node.first_rank + failed.failure.local_rank, node_rank, node.pod_name, attempt_, failed.failure};
+  const std::pair order{failed.failure.cause, now - failed.failure.ago};
+  // A member has compared by one clock what failed at its place; between members the way of the message is in the time.
+  if (settling_ && culprit_->node_rank != node_rank && culprit_order_ <= order) return;
+  culprit_order_ = order;
+  culprit_ =
+      Culprit{node.first_rank + failed.failure.local_rank, node_rank, node.pod_name, failed.attempt, failed.failure};
+}
+
+void Gang::failed(const Member& member, const Failed& failed, SteadyTime now) {
+  const Node& node = table_.nodes[static_cast<std::size_t>(member.hello.node.node_rank)];
+  if (failed.failure.local_rank >= node.processes) return;
+  consider(member, failed, now);
+  if (failed.failure.reason == "NotExecutable") return finish(Verdict::kFailed, describe(*culprit_));
+  settling_ = true;
+  spent_ = restarts_ >= config_.max_restarts;
+  if (!spent_) ++restarts_;
+  restart(now + std::chrono::duration_cast<SteadyTime::duration>(config_.backoff));
+}
+
+void Gang::settle() {
+  const auto asked = [](const auto& member) { return member && member->asked; };
+  if (!settling_ || std::any_of(members_.begin(), members_.end(), asked)) return;
+  settling_ = false;
   const std::string what = describe(*culprit_);
-  if (failed.failure.reason == "NotExecutable") {
-    finish(Verdict::kFailed, what);
-  } else if (restarts_ >= config_.max_restarts) {
+  if (spent_) {
+    attempt_ = stopping_;
     finish(Verdict::kFailed,
            what + "; all " + std::to_string(config_.max_restarts) + " restarts of failurePolicy.maxRestarts are spent");
   } else {
-    ++restarts_;
     log(what + ": restart " + std::to_string(restarts_) + " of " + std::to_string(config_.max_restarts) +
         ", the gang restarts in place");
-    restart(now + std::chrono::duration_cast<SteadyTime::duration>(config_.backoff));
   }
 }
 
@@ -172,6 +202,7 @@ void Gang::lose(int node_rank, const std::string& why, SteadyTime now) {
   if (finished()) return;
   log(who + why + (phase_ == GangPhase::kRunning ? ": the gang stops and waits for it" : ""));
   if (phase_ == GangPhase::kRunning) restart(now);
+  settle();
 }
 
 void Gang::restart(SteadyTime not_before) {
@@ -179,14 +210,16 @@ void Gang::restart(SteadyTime not_before) {
   ++attempt_;
   phase_ = GangPhase::kRestarting;
   not_before_ = not_before;
-  for (const auto& member : members_) {
-    if (member && !member->stopped) send(member->connection, Stop{stopping_});
+  for (auto& member : members_) {
+    if (!member || member->stopped) continue;
+    member->asked = true;
+    send(member->connection, Stop{stopping_});
   }
 }
 
 void Gang::try_start(SteadyTime now) {
   if (phase_ != GangPhase::kGathering && phase_ != GangPhase::kRestarting) return;
-  if (now < not_before_) return;
+  if (settling_ || now < not_before_) return;
   std::vector<Node> nodes;
   for (const auto& member : members_) {
     if (!member || !member->stopped) return;
@@ -200,6 +233,7 @@ void Gang::try_start(SteadyTime now) {
   told_ = false;
   for (auto& member : members_) {
     member->stopped = false;
+    member->asked = false;
     member->done = false;
     send(member->connection, Start{restarts_, table_});
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gang: the server's side of the rendezvous as a pure state machine. Members join; when all are there and none has a rank alive, all start together;
-// the first failure of an attempt stops everybody and starts the next attempt, as long as the budget lasts; a lost member is waited for.
+// the first failure of an attempt stops everybody and starts the next attempt, as long as the budget lasts; a lost member is waited for. Who is named for it
+// is settled when all have told what has failed at their place: a survivor may end sooner than the rank that it lost.
 //
 // No sockets, no clock, no threads: events and the time come in, actions go out, in the order in which they are to be done. Not thread-safe.
 // Messages that do not fit the state (an older attempt, a stranger) change nothing.
@@ -11,6 +12,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -78,12 +80,15 @@ class Gang {
     ConnectionId connection;
     Hello hello;
     bool stopped = true;  // no rank of any attempt is alive there
+    bool asked = false;   // to stop, and has not answered yet
     bool done = false;
     SteadyTime heard;
   };
 
   void hello(ConnectionId from, const Hello& hello, SteadyTime now);
-  void failed(Member& member, const Failed& failed, SteadyTime now);
+  void failed(const Member& member, const Failed& failed, SteadyTime now);
+  void consider(const Member& member, const Failed& failed, SteadyTime now);
+  void settle();
   void lose(int node_rank, const std::string& why, SteadyTime now);
   void restart(SteadyTime not_before);
   void try_start(SteadyTime now);
@@ -106,6 +111,9 @@ class Gang {
   std::optional<SteadyTime> first_done_;  // of this attempt; told_ once the late ones were named
   bool told_ = false;
   std::optional<Culprit> culprit_;
+  std::pair<Cause, SteadyTime> culprit_order_{};
+  bool settling_ = false;  // a failure has stopped the ranks, and not all have answered
+  bool spent_ = false;     // there is no restart for it
   Finish final_;
   RankTable table_;
   std::vector<std::optional<Member>> members_;  // by node rank

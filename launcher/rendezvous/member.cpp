@@ -93,6 +93,9 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
   } else if (const auto* stop = std::get_if<Stop>(&message)) {
     if (state_ == State::kRunning && stop->attempt == attempt_) {
       idle_since_ = now;
+      // Before the signal: what ends by it has not failed.
+      act(SendFailure{attempt_});
+      act(SendMessage{Stopping{attempt_}});
       stop_ranks();
     } else if (state_ == State::kIdle) {
       act(SendMessage{Stopped{stop->attempt}});

@@ -34,6 +34,10 @@ struct SendMessage {
   Message message;
 };
 struct SendSummary {};  // a beat with the ranks' telemetry as it is now
+/// The failure here that is nearest to the cause, where there is one, as Failed of this attempt.
+struct SendFailure {
+  int attempt;
+};
 struct StartRanks {
   int restarts;
   RankTable table;
@@ -43,8 +47,8 @@ struct StopRanks {};
 struct Exit {
   Outcome outcome;
 };
-using MemberAction =
-    std::variant<ConnectServer, DropServer, SendMessage, SendSummary, StartRanks, StopRanks, LogLine, Exit>;
+using MemberAction = std::variant<ConnectServer, DropServer, SendMessage, SendSummary, SendFailure, StartRanks,
+                                  StopRanks, LogLine, Exit>;
 using MemberActions = std::vector<MemberAction>;
 
 struct MemberConfig {

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/rendezvous/message.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
 #include "launcher/rendezvous/json_forms.hpp"
 
 namespace paceline::rendezvous {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::array<std::string_view, 3> kCauses{"Killed", "Own", "Peer"};  // as Cause counts
+constexpr std::int64_t kMostAgo = 1LL << 53;                                 // nanoseconds: 104 days
 
 json write(const Hello& hello) {
   json object = form(hello.node);
@@ -25,9 +32,12 @@ json write(const Start& start) {
 json write(const Failed& failed) {
   json object = form(Culprit{0, 0, "", failed.attempt, failed.failure});
   object["type"] = "failed";
+  object["cause"] = kCauses[static_cast<std::size_t>(failed.failure.cause)];
+  object["agoNs"] = std::clamp(failed.failure.ago.count(), std::int64_t{0}, kMostAgo);
   return object;
 }
 json write(const Stop& stop) { return {{"type", "stop"}, {"attempt", stop.attempt}}; }
+json write(const Stopping& stopping) { return {{"type", "stopping"}, {"attempt", stopping.attempt}}; }
 json write(const Stopped& stopped) { return {{"type", "stopped"}, {"attempt", stopped.attempt}}; }
 json write(const Done& done) { return {{"type", "done"}, {"attempt", done.attempt}}; }
 json write(const Finish& finish) {
@@ -52,6 +62,22 @@ Hello read_hello(const json& object, Fields& fields, std::string& problem) {
   hello.attempt = read_attempt(fields);
   hello.restarts = static_cast<int>(fields.integer("restarts", 0, kMostAttempts));
   return hello;
+}
+
+// A launcher of an earlier version tells neither cause nor time.
+Failed read_failed(const json& object, Fields& fields, std::string& problem) {
+  Failed failed{read_attempt(fields), read_failure(object, problem)};
+  if (fields.find("agoNs") != nullptr)
+    failed.failure.ago = std::chrono::nanoseconds(fields.integer("agoNs", 0, kMostAgo));
+  if (fields.find("cause") != nullptr) {
+    const auto* const found = std::find(kCauses.begin(), kCauses.end(), fields.text("cause", 32));
+    if (found == kCauses.end()) {
+      fields.note("cause", "is none of Killed, Own and Peer");
+    } else {
+      failed.failure.cause = static_cast<Cause>(found - kCauses.begin());
+    }
+  }
+  return failed;
 }
 
 Finish read_finish(Fields& fields, std::string& problem) {
@@ -94,9 +120,11 @@ Result<Message> parse_message(std::string_view text) {
     }
     message = std::move(start);
   } else if (type == "failed") {
-    message = Failed{read_attempt(fields), read_failure(object, problem)};
+    message = read_failed(object, fields, problem);
   } else if (type == "stop") {
     message = Stop{read_attempt(fields)};
+  } else if (type == "stopping") {
+    message = Stopping{read_attempt(fields)};
   } else if (type == "stopped") {
     message = Stopped{read_attempt(fields)};
   } else if (type == "done") {

@@ -4,6 +4,7 @@
 // `parse_message` accepts any bytes: every field is typed and bounded, unknown fields are ignored, and an Error says which field was wrong.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,13 @@ inline constexpr int kProtocol = 1;
 
 enum class Verdict { kSucceeded, kFailed };
 
+/// What began a rank's failure. Of several ranks that fail together, the least is the nearest to the cause, then the earliest.
+enum class Cause {
+  kKilled,  // a signal that was not its own: nobody else brings that about
+  kOwn,     // its own exception or exit, as far as is known
+  kPeer,    // its exception says that another rank had failed before
+};
+
 /// How a rank ended, as seen by the launcher that waited for it.
 struct Failure {
   int local_rank = 0;
@@ -28,6 +36,8 @@ struct Failure {
   bool oom = false;
   std::string reason;  // class: Exit, Signal, OOMKilled, NotExecutable
   std::vector<std::string> last_lines;
+  Cause cause = Cause::kOwn;
+  std::chrono::nanoseconds ago{0};  // how long it had failed when this was told
 };
 
 struct Culprit {
@@ -60,6 +70,10 @@ struct Failed {
 struct Stop {
   int attempt = 0;
 };
+/// The answer to Stop, at once: what has failed here was told before.
+struct Stopping {
+  int attempt = 0;
+};
 struct Stopped {
   int attempt = 0;
 };
@@ -77,7 +91,7 @@ struct Beat {
   std::vector<telemetry::RankSummary> ranks;
 };
 
-using Message = std::variant<Hello, Refused, Start, Failed, Stop, Stopped, Done, Finish, Beat>;
+using Message = std::variant<Hello, Refused, Start, Failed, Stop, Stopping, Stopped, Done, Finish, Beat>;
 
 std::string to_json(const Message& message);
 Result<Message> parse_message(std::string_view json);

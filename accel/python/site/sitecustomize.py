@@ -3,8 +3,8 @@
 """Way in for PyTorch below 2.5, which has no entry points: Python runs this file at start-up because its folder is on
 PYTHONPATH.
 
-It only leaves a note in the import machinery (nothing is imported for programs that never import torch), then runs the
-sitecustomize that this one hides, as if it were not here.
+It only leaves a note in the import machinery (nothing is imported for programs that never import torch), and a hook that
+tells the launcher of an exception that ends the program; then it runs the sitecustomize that this one hides, as if it were not here.
 """
 
 import sys
@@ -21,6 +21,12 @@ def _leave_note(here: str) -> None:
     from paceline import _inject
 
     _inject.when_torch_is_imported()
+    # Taken out, so that no process that this one starts speaks for the rank.
+    failure_file = os.environ.pop("PACELINE_FAILURE_FILE", "")
+    if failure_file:
+        from paceline import _failure
+
+        _failure.watch(failure_file)
 
 
 def _run_hidden(here: str) -> None:

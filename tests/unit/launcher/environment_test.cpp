@@ -9,7 +9,7 @@ namespace paceline::frameworks {
 namespace {
 
 RankPlace place() { return {5, 1, 8, 4, 1, 2, "worker", 3, 2, 7, "uid-1", "10.0.0.1", 29503}; }
-RankSetting setting() { return {false, 6, 2, "/opt/paceline", "/run/table", "/run/sock", "eth0"}; }
+RankSetting setting() { return {false, 6, 2, "/opt/paceline", "/run/table", "/run/sock", "/run/failed", "eth0"}; }
 
 TEST(ListVariable, PrependsOnceAndKeepsWhatWasThere) {
   EXPECT_EQ(prepend({"/a", "/b"}, ""), "/a:/b");
@@ -32,6 +32,12 @@ TEST(Environment, RankVariablesComeFromTheTable) {
   EXPECT_EQ(variables.at("PACELINE_RANK_TABLE"), "/run/table");
   EXPECT_FALSE(variables.contains("PET_NNODES"));
   EXPECT_FALSE(variables.contains("TORCHELASTIC_USE_AGENT_STORE"));
+}
+
+TEST(Environment, OnlyAnInjectedRankIsToldWhereToSayThatItFails) {
+  EXPECT_EQ(compose_environment({}, place(), setting()).variables.at("PACELINE_FAILURE_FILE"), "/run/failed");
+  const Environment off{{"PACELINE_DISABLE", "1"}};
+  EXPECT_FALSE(compose_environment(off, place(), setting()).variables.contains("PACELINE_FAILURE_FILE"));
 }
 
 TEST(Environment, TheSecretDoesNotReachTheProgram) {

@@ -44,6 +44,18 @@ struct GangTest : ::testing::Test {
 
   static Failure killed(int local_rank) { return {local_rank, std::nullopt, 9, false, "Signal", {"last words"}}; }
 
+  static Failure raised(int local_rank, Cause cause, std::chrono::milliseconds ago) {
+    return {local_rank, 1, std::nullopt, false, "Exit", {"last words"}, cause, ago};
+  }
+
+  /// Both answer the stop, and nothing more has failed there.
+  GangActions settle(int attempt) {
+    auto actions = say(1, Stopping{attempt});
+    const auto more = say(2, Stopping{attempt});
+    actions.insert(actions.end(), more.begin(), more.end());
+    return actions;
+  }
+
   GangActions say(ConnectionId from, const Message& message) { return gang.on_message(from, message, now); }
 
   template <typename T>
@@ -112,6 +124,7 @@ TEST_F(GangTest, TheFirstFailureRestartsAllInPlace) {
   EXPECT_EQ(gang.phase(), GangPhase::kRestarting);
   EXPECT_EQ(gang.culprit()->rank, 3);
   EXPECT_EQ(gang.culprit()->pod_name, "pod-1");
+  now += std::chrono::milliseconds(1);
   say(1, Failed{0, killed(0)});  // the others fail because of the first
   EXPECT_EQ(gang.culprit()->rank, 3);
   EXPECT_EQ(gang.restarts(), 1);
@@ -128,14 +141,69 @@ TEST_F(GangTest, ASpentBudgetEndsTheJobAndNamesTheCulprit) {
   say(2, Failed{0, killed(1)});
   say(1, Stopped{0});
   say(2, Stopped{0});
-  const auto actions = say(1, Failed{1, killed(0)});
+  EXPECT_EQ(sent<Stop>(say(1, Failed{1, killed(0)}), 2).size(), 1U);
+  const auto actions = settle(1);
   ASSERT_EQ(sent<Finish>(actions, 2).size(), 1U);
   const Finish finish = sent<Finish>(actions, 2)[0];
   EXPECT_EQ(finish.verdict, Verdict::kFailed);
+  EXPECT_EQ(finish.attempt, 1);
   EXPECT_EQ(finish.restarts, 1);
   EXPECT_EQ(finish.culprit->rank, 0);
   EXPECT_EQ(finish.culprit->failure.last_lines.at(0), "last words");
   EXPECT_NE(finish.message.find("signal 9"), std::string::npos);
+  EXPECT_TRUE(gang.finished());
+}
+
+TEST_F(GangTest, NamesTheRankThatFailedFirstWhereverItLivesAndNotTheOneThatEndedFirst) {
+  gather();
+  // Rank 0 has ended; what it had lost is rank 3, whose exception is older and which has not ended yet.
+  say(1, Failed{0, raised(0, Cause::kOwn, seconds(1))});
+  say(2, Failed{0, raised(1, Cause::kOwn, seconds(2))});
+  EXPECT_EQ(gang.culprit()->rank, 3);
+  say(1, Failed{0, raised(0, Cause::kOwn, seconds(1))});
+  settle(0);
+  EXPECT_EQ(gang.culprit()->rank, 3);
+  EXPECT_EQ(gang.restarts(), 1) << "one failure, whoever is named for it";
+}
+
+TEST_F(GangTest, ARankThatBlamesAPeerIsNamedOnlyWhereAllDo) {
+  gather();
+  say(1, Failed{0, raised(0, Cause::kPeer, seconds(5))});
+  EXPECT_EQ(gang.culprit()->rank, 0);
+  say(2, Failed{0, raised(0, Cause::kPeer, seconds(4))});
+  EXPECT_EQ(gang.culprit()->rank, 0);
+  say(2, Failed{0, raised(1, Cause::kOwn, seconds(1))});
+  EXPECT_EQ(gang.culprit()->rank, 3);
+}
+
+TEST_F(GangTest, AKilledRankIsTheCauseWhenever) {
+  gather();
+  say(1, Failed{0, raised(0, Cause::kOwn, seconds(1))});
+  auto died = killed(0);
+  died.cause = Cause::kKilled;
+  say(2, Failed{0, died});
+  EXPECT_EQ(gang.culprit()->rank, 2);
+}
+
+TEST_F(GangTest, NobodyIsNamedForGoodOrStartedBeforeAllHaveAnsweredOrAreLost) {
+  gather();
+  const auto says = [](const GangActions& actions) {
+    std::string text;
+    for (const auto& action : actions) {
+      if (const auto* line = std::get_if<LogLine>(&action)) text += line->text + "\n";
+    }
+    return text;
+  };
+  EXPECT_EQ(says(say(1, Failed{0, killed(0)})), "");
+  EXPECT_EQ(says(say(1, Stopping{0})), "");
+  EXPECT_TRUE(sent<Start>(say(1, Stopped{0}), 1).empty());
+  EXPECT_NE(says(gang.on_closed(2, now)).find("rank 0 on pod-0 was killed by signal 9: restart 1 of 1"),
+            std::string::npos);
+  EXPECT_EQ(sent<Start>(say(3, hello(1, 1)), 1).size(), 1U);
+  say(3, Failed{1, killed(0)});
+  EXPECT_TRUE(says(say(3, Stopping{1})).empty());
+  EXPECT_FALSE(gang.finished());
+  EXPECT_NE(says(say(1, Stopped{1})).find("rank 2 on pod-1"), std::string::npos) << "an answer of an older version";
   EXPECT_TRUE(gang.finished());
 }
 
@@ -232,6 +300,7 @@ TEST_F(GangTest, TheHigherOfCountedAndSeededWins) {
   EXPECT_EQ(sent<Start>(actions, 1).at(0).table.attempt, 5);
   EXPECT_EQ(gang.restarts(), 1);
   say(1, Failed{5, killed(0)});
+  settle(5);
   EXPECT_EQ(gang.phase(), GangPhase::kFailed) << "the seeded restart counts against the budget";
 }
 

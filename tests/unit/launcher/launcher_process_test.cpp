@@ -175,6 +175,36 @@ TEST_F(LauncherProcess, ASpentBudgetFailsTheJobEverywhereWithTheCulprit) {
   }
 }
 
+// Ranks of real Python with the runtime's own sitecustomize: rank 2 raises and takes its time to end; the others lose it, and end at once.
+TEST_F(LauncherProcess, TheCulpritIsTheRankThatRaisedFirstAndNotTheSurvivorThatEndedFirst) {
+  const std::string program = R"(
+import atexit, os, pathlib, subprocess, sys, time
+folder = pathlib.Path(os.environ['DIR'])
+if os.environ['RANK'] == '2':
+    subprocess.run([sys.executable, '-c', 'raise SystemError'], check=False)
+    atexit.register(time.sleep, 30)
+    atexit.register((folder / 'lost').touch)
+    atexit.register(time.sleep, 0.2)
+    raise ValueError('the reason')
+while not (folder / 'lost').exists():
+    time.sleep(0.01)
+raise RuntimeError('Connection closed by peer')
+)";
+  std::ofstream(dir / "train.py") << program;
+  const std::map<std::string, std::string> more{{"PACELINE_RUNTIME_DIR", PACELINE_SOURCE_DIR "/accel"},
+                                                {"PACELINE_MAX_RESTARTS", "0"}};
+  for (int node = 0; node < 2; ++node) launch(node, "exec python3 $DIR/train.py", more);
+  for (int node = 0; node < 2; ++node) {
+    EXPECT_EQ(wait(node), contract::kExitJobFailed) << log(node);
+    const auto culprit = message(node)["culprit"];
+    EXPECT_EQ(culprit["rank"], 2) << culprit;
+    EXPECT_EQ(culprit["exitCode"], 1);
+    EXPECT_EQ(culprit["lastLines"].back(), "ValueError: the reason");
+  }
+  EXPECT_NE(log(0).find("rank 2 on job-worker-1 exited with code 1; all 0 restarts"), std::string::npos)
+      << log(0) << log(1);
+}
+
 TEST_F(LauncherProcess, SigtermReachesTheRanksAndIsNoFailure) {
   nodes = 1;
   launch(0, "trap 'echo saved > $DIR/saved-$RANK; exit 0' TERM; touch $DIR/up-$RANK; while :; do sleep 0.05; done");

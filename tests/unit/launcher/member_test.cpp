@@ -121,6 +121,15 @@ TEST_F(MemberTest, ReportsTheFirstFailureOnlyAndWaitsForTheServer) {
   EXPECT_NE(find<StartRanks>(member.on_message(start(5), now)), nullptr);
 }
 
+TEST_F(MemberTest, TellsWhatHasFailedHereBeforeItStopsItsRanks) {
+  run(4);
+  const auto actions = member.on_message(Stop{4}, now);
+  ASSERT_EQ(actions.size(), 3U);
+  EXPECT_EQ(std::get<SendFailure>(actions[0]).attempt, 4);
+  EXPECT_EQ(said<Stopping>(actions)->attempt, 4);
+  EXPECT_TRUE(std::holds_alternative<StopRanks>(actions[2]));
+}
+
 TEST_F(MemberTest, AStopOfAnotherAttemptStopsNothing) {
   run(4);
   EXPECT_EQ(find<StopRanks>(member.on_message(Stop{3}, now)), nullptr);

@@ -41,6 +41,13 @@ TEST(Message, EveryKindSurvivesTheTrip) {
   EXPECT_FALSE(failed.failure.exit_code.has_value());
   EXPECT_TRUE(failed.failure.oom);
   EXPECT_EQ(failed.failure.last_lines.size(), 2U);
+  EXPECT_EQ(failed.failure.cause, Cause::kOwn);
+  for (const Cause cause : {Cause::kKilled, Cause::kOwn, Cause::kPeer}) {
+    failure.cause = cause;
+    failure.ago = std::chrono::milliseconds(1500);
+    EXPECT_EQ(round_trip(Failed{7, failure}).failure.cause, cause);
+    EXPECT_EQ(round_trip(Failed{7, failure}).failure.ago, failure.ago);
+  }
 
   const auto finish = round_trip(Finish{Verdict::kFailed, 7, 3, "why", Culprit{5, 1, "pod", 7, failure}});
   EXPECT_EQ(finish.verdict, Verdict::kFailed);
@@ -54,6 +61,7 @@ TEST(Message, EveryKindSurvivesTheTrip) {
   rank.window[3] = 0.5;
   EXPECT_EQ(round_trip(Beat{{rank}}).ranks.at(0).window[3], 0.5);
   EXPECT_EQ(round_trip(Stop{4}).attempt, 4);
+  EXPECT_EQ(round_trip(Stopping{4}).attempt, 4);
   EXPECT_EQ(round_trip(Stopped{4}).attempt, 4);
   EXPECT_EQ(round_trip(Done{4}).attempt, 4);
   EXPECT_EQ(round_trip(Refused{"no"}).reason, "no");
@@ -62,6 +70,14 @@ TEST(Message, EveryKindSurvivesTheTrip) {
 TEST(Message, LogLinesNeedNotBeUtf8) {
   Failure failure{0, 1, std::nullopt, false, "Exit", {"\xff\xfe\x00 broken"}};
   EXPECT_EQ(round_trip(Failed{0, failure}).failure.last_lines.size(), 1U);
+}
+
+TEST(Message, AFailureOfAnEarlierVersionTellsNeitherCauseNorTime) {
+  const auto parsed = parse_message(
+      R"({"type":"failed","attempt":0,"localRank":1,"exitCode":1,"oom":false,"class":"Exit","lastLines":[]})");
+  ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
+  EXPECT_EQ(std::get<Failed>(*parsed).failure.cause, Cause::kOwn);
+  EXPECT_EQ(std::get<Failed>(*parsed).failure.ago.count(), 0);
 }
 
 TEST(Message, NamesTheFieldThatIsWrong) {
@@ -77,6 +93,11 @@ TEST(Message, NamesTheFieldThatIsWrong) {
   EXPECT_NE(error(R"({"type":"stop","attempt":-1})").find("attempt"), std::string::npos);
   EXPECT_NE(error(R"({"type":"stop","attempt":99999999999999999999})").find("attempt"), std::string::npos);
   EXPECT_NE(error(R"({"type":"stop","attempt":"1"})").find("attempt"), std::string::npos);
+  const auto failed = [](const std::string& more) {
+    return R"({"type":"failed","attempt":0,"localRank":1,"oom":false,"class":"Exit","lastLines":[],)" + more + "}";
+  };
+  EXPECT_NE(error(failed(R"("cause":"Elsewhere")")).find("cause is none of"), std::string::npos);
+  EXPECT_NE(error(failed(R"("agoNs":-1)")).find("agoNs"), std::string::npos);
   EXPECT_NE(error(R"({"type":"start","restarts":0})").find("table"), std::string::npos);
   EXPECT_NE(error(R"({"type":"beat","ranks":[1]})").find("not an object"), std::string::npos);
   EXPECT_NE(error(R"({"type":"finish","verdict":"Maybe","attempt":0,"restarts":0,"message":""})").find("verdict"),

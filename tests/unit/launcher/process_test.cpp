@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -12,6 +14,7 @@
 #include "launcher/process/binding.hpp"
 #include "launcher/process/cgroup.hpp"
 #include "launcher/process/line_splitter.hpp"
+#include "launcher/process/raised.hpp"
 
 namespace paceline::process {
 namespace {
@@ -56,6 +59,38 @@ struct RootTest : ::testing::Test {
   }
   const fs::path root = fs::temp_directory_path() / ("paceline-root-" + std::to_string(::getpid()));
 };
+
+TEST_F(RootTest, ReadsWhatARanksPythonSaysOfItsException) {
+  const SteadyTime now{std::chrono::seconds(100)};
+  put("own", "99000000000 own\n");
+  put("peer", "101000000000 peer\n");
+  const auto own = read_raised(root / "own", now);
+  ASSERT_TRUE(own.has_value());
+  EXPECT_EQ(own->cause, rendezvous::Cause::kOwn);
+  EXPECT_EQ(now - own->at, std::chrono::seconds(1));
+  const auto peer = read_raised(root / "peer", now);
+  ASSERT_TRUE(peer.has_value());
+  EXPECT_EQ(peer->cause, rendezvous::Cause::kPeer);
+  EXPECT_EQ(peer->at, now) << "nothing has happened in the future";
+}
+
+TEST_F(RootTest, OfWhatElseAProgramPutsThereNothingIsRead) {
+  const SteadyTime now{std::chrono::seconds(100)};
+  int number = 0;
+  for (const char* text :
+       {"", "own\n", "-5 own\n", "5 own", "5 mine\n", "5  own\n", "5 own\n6 peer\n", "99999999999999999999 own\n"}) {
+    const std::string name = std::to_string(number++);
+    put(name, text);
+    EXPECT_FALSE(read_raised(root / name, now).has_value()) << text;
+  }
+  EXPECT_FALSE(read_raised(root / "missing", now).has_value());
+  EXPECT_FALSE(read_raised("", now).has_value());
+  put("plain", "5 own\n");
+  fs::create_symlink(root / "plain", root / "link");
+  EXPECT_FALSE(read_raised(root / "link", now).has_value());
+  ASSERT_EQ(::mkfifo((root / "pipe").c_str(), 0600), 0);
+  EXPECT_FALSE(read_raised(root / "pipe", now).has_value());
+}
 
 TEST_F(RootTest, ReadsOomKillsOfCgroupV2) {
   put("proc/self/cgroup", "0::/kubepods/pod1/c1\n");

@@ -168,7 +168,8 @@ class Handle:
         why = text.value.decode(errors="replace") or _REFUSALS.get(code, f"code {code}")
         if code == _native.EDEVICE and rank.value == self.rank:
             why += " (an earlier error of this rank's kernels may show only here: CUDA_LAUNCH_BLOCKING=1 shows where it is)"
-        raise CommError(f"paceline.comm: {why}", rank.value if rank.value >= 0 else None)
+        blamed = rank.value if rank.value >= 0 else None
+        raise CommError(f"paceline.comm: {why}", blamed, of_peer=blamed not in (None, self.rank))
 
     def _peer(self, name: str, rank: int) -> int:
         if not 0 <= rank < self.ranks or rank == self.rank:

@@ -24,11 +24,12 @@ GET = ctypes.CFUNCTYPE(
 
 
 class CommError(RuntimeError):
-    """A communicator has failed for good, on every rank that is left. `rank` is the one that is to blame, None where there is none."""
+    """A communicator has failed for good, on every rank that is left. `rank` is the one that is to blame, None where there is none; `of_peer`
+    whether that is another rank than the one that raises this."""
 
-    def __init__(self, text: str, rank: int | None = None) -> None:
+    def __init__(self, text: str, rank: int | None = None, of_peer: bool = False) -> None:
         super().__init__(text)
-        self.rank = rank
+        self.rank, self.of_peer = rank, of_peer
 
 
 class Store(ctypes.Structure):

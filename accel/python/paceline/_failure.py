@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells the launcher at once that an exception ends this rank: ranks that lose it as their peer may well be gone before Python has ended here, and the
+job's status is to name this one.
+
+sitecustomize calls `watch` in the outermost Python process of a rank; the file is read by launcher/process/raised.cpp."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+# Not typing's own: importing it would cost every Python program of the container some milliseconds.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+def watch(file: str) -> None:
+    """From now on an exception that nothing catches in the main thread is noted in `file`, when it has been printed: "NANOSECONDS own", by the monotonic
+    clock, or "NANOSECONDS peer" where it says that another rank had failed before. Nothing of it raises."""
+    before, process = sys.excepthook, os.getpid()
+
+    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        now = time.monotonic_ns()
+        try:
+            before(kind, error, trace)
+        finally:
+            if os.getpid() == process:  # not a forked child
+                _write(file, f"{now} {'peer' if _blames_a_peer(error) else 'own'}\n")
+
+    # Programs ask whether the hook is Python's own before they set theirs, and call Python's own from theirs.
+    if before is sys.__excepthook__:
+        sys.__excepthook__ = excepthook
+    sys.excepthook = excepthook
+
+
+def _blames_a_peer(error: BaseException | None) -> bool:
+    """`of_peer` is CommError's, which may be the cause of what the program made of it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if getattr(error, "of_peer", False) is True:
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
+
+
+def _write(file: str, text: str) -> None:
+    """Whole or not at all: the launcher may look at any time."""
+    part = f"{file}.{os.getpid()}"
+    try:
+        with open(part, "w") as out:  # noqa: PTH123 - pathlib would be imported into every program
+            out.write(text)
+        os.replace(part, file)  # noqa: PTH105
+    except OSError:  # a full disk, a folder that is gone: the launcher goes by exits alone
+        pass
