@@ -2,23 +2,20 @@
 // Allreduces of memory of GPUs whose lanes go by GPUDirect RDMA, on a fake driver (device/) and fake RDMA devices (rdma/) in one process: what comes by
 // RDMA is there after a flush alone. The bits are those of processors, and where one rank cannot, all go through the host's memory and say why.
 // With PACELINE_TEST_RDMA some that need no faults run over this machine's RDMA device, for which the fake driver's memory is that of a process.
+#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <set>
 
 #include "check.hpp"
 #include "comm_device_world.hpp"
 #include "rdma/fake.hpp"
-#include "rdma_choice.hpp"
 
 namespace comm_gpudirect_cases {
 
-using paceline::comm::nearest_rails;
-using paceline::comm::PciDistance;
-using paceline::comm::read_rdma_settings;
 using paceline::comm_test::Devices;
 using paceline::comm_test::first_device;
 using paceline::comm_test::join;
@@ -134,6 +131,19 @@ CASE(comm_gpudirect_results_are_flushed_for_all_ranks_of_a_host) {
     fakes.cuda.set("write ordering", 200);
   };
   CHECK_EQ(run_direct(fakes, {.hosts = {0, 0, 1, 1}, .plan = kSmall}, unasked, ordered), 0);
+}
+
+CASE(comm_gpudirect_flushes_while_another_thread_captures_a_graph) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  const auto body = [&](Member& member) {
+    return goes_directly(member) && sums_as_processors(member, fakes.cuda, {PACELINE_COMM_F32}, {4099}) &&
+           has(fakes.cuda.log(), "cuFlushGPUDirectRDMAWrites") &&
+           // The trial was made in this thread.
+           expect(fakes.cuda.capture_mode() == 0, "the program's own mode");
+  };
+  const auto captured = [&](uint32_t /*rank*/) { fakes.cuda.set("captured elsewhere", 1); };
+  CHECK_EQ(run_direct(fakes, {.hosts = {0, 1}, .plan = kSmall}, body, {}, captured), 0);
 }
 
 CASE(comm_gpudirect_memory_is_registered_by_dma_buf_or_by_address) {
@@ -265,6 +275,25 @@ CASE(comm_gpudirect_through_which_nothing_comes_is_replaced) {
   CHECK_EQ(run_direct(fakes, {.hosts = {0, 1}, .plan = kSmall}, body, {}, lose), 0);
 }
 
+CASE(comm_gpudirect_memory_of_a_trial_that_a_gpu_comes_to_late_stays) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  const auto body = [&](Member& member) {
+    if (member.rank == 1) fakes.cuda.set("late kernels", 1);
+    if (!expect(open_error(member, fakes.cuda).empty(), "open") ||
+        !has(plan_of(member), kThrough + "rank 0: rank 1: nothing came through memory of the GPU"))
+      return false;
+    // They read the inbox.
+    fakes.cuda.set("late kernels", 0);
+    const bool good = sums_as_processors(member, fakes.cuda, {PACELINE_COMM_F32}, {4099});
+    paceline_comm_destroy(member.comm);
+    member.comm = nullptr;
+    const int left = fakes.cuda.counts() - kKnownStreams;
+    return expect(left == (member.rank == 1 ? 1 : 0), std::to_string(left) + " things of the driver are left") && good;
+  };
+  CHECK_EQ(World::run({.hosts = {0, 1}, .plan = kSmall}, body), 0);
+}
+
 CASE(comm_gpudirect_chunks_take_turns_on_the_rails_that_both_have) {
   Fakes fakes;
   if (!fakes.devices.are_fake()) return;
@@ -310,6 +339,66 @@ CASE(comm_gpudirect_a_killed_rank_is_named_and_survivors_let_go) {
            expect(fakes.devices.registered() == 0, "memory is registered still") && good;
   });
   CHECK_EQ(world.finish(), 1);  // the killed one
+}
+
+CASE(comm_gpudirect_who_left_owes_no_acknowledgment) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  const auto body = [&](Member& member) {
+    if (!expect(open_error(member, fakes.cuda).empty(), "open") || !goes_directly(member)) return false;
+    void* const stream = fakes.cuda.stream();
+    Sum sum(PACELINE_COMM_F32, 700, member.rank);
+    std::vector<std::byte> wanted = sum.given;
+    if (paceline_comm_allreduce(member.comm, wanted.data(), 700, PACELINE_COMM_F32) != PACELINE_OK) return false;
+    // Rank 1 gets all that it waits for, and goes.
+    if (member.rank == 0) fakes.devices.set("untold gpu", 1);
+    const bool good = sum.start(member, fakes.cuda, stream, PACELINE_COMM_F32) == PACELINE_OK &&
+                      sum.wait(member, fakes.cuda, stream) == PACELINE_OK;
+    fakes.cuda.finish(stream);
+    fakes.cuda.destroy(stream);
+    return ended(member, expect(good, member.why())) && expect(sum.seen == wanted, "the sum");
+  };
+  CHECK_EQ(World::run({.hosts = {0, 1}, .plan = kSmall, .timeout_ms = 5000}, body), 0);
+}
+
+// This process's eventfds.
+std::set<int> event_files() {
+  std::set<int> all;
+  for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(file, gone) == "anon_inode:[eventfd]")
+      all.insert(std::stoi(file.path().filename().string()));
+  }
+  return all;
+}
+
+// How many of them a forked child lets go with the communicator.
+int closed_by_a_child(const Member& member) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::size_t before = event_files().size();
+    paceline_comm_forked(member.comm);
+    ::_exit(static_cast<int>(before - event_files().size()));
+  }
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+CASE(comm_gpudirect_a_forked_child_closes_what_the_lane_waits_for) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  const auto body = [&](Member& member) {
+    const std::set<int> before = event_files();
+    const int without = closed_by_a_child(member);
+    if (!expect(open_error(member, fakes.cuda).empty(), "open") || !goes_directly(member)) return false;
+    // Its own and its rail's.
+    const int more = closed_by_a_child(member) - without;
+    bool good = expect(without > 0 && more == 2, std::to_string(without) + " and " + std::to_string(more) + " more");
+    for (const int file : event_files())
+      good = expect(before.contains(file) || (::fcntl(file, F_GETFD) & FD_CLOEXEC) != 0, "closed by exec") && good;
+    return good;
+  };
+  CHECK_EQ(World::run({.hosts = {0, 1}, .plan = kSmall}, body), 0);
 }
 
 // What one rank does wrong in the middle of an allreduce, and what all say of it.
@@ -434,81 +523,6 @@ CASE(comm_gpudirect_calls_that_differ_are_named_before_anything_is_sent) {
     return good;
   };
   CHECK_EQ(World::run({.hosts = {0, 1}, .plan = kSmall, .silence_ms = 20'000}, body), 0);
-}
-
-CASE(comm_gpudirect_is_allowed_as_far_as_for_nccl) {
-  const auto settings_of = [](const char* level) {
-    const auto variable = [&](const char* name) { return std::string(name) == "NCCL_NET_GDR_LEVEL" ? level : nullptr; };
-    return *read_rdma_settings(variable);
-  };
-  for (const std::string level : {"LOC", "0"})
-    CHECK(settings_of(level.c_str()).no_gpudirect == "NCCL_NET_GDR_LEVEL=" + level);
-  CHECK(settings_of("near").no_gpudirect == "NCCL_NET_GDR_LEVEL=near: use LOC, PIX, PXB, PHB or SYS");
-  const std::vector<std::pair<const char*, PciDistance>> levels{
-      {nullptr, PciDistance::kPxb}, {"PIX", PciDistance::kPix}, {"1", PciDistance::kPix}, {"PXB", PciDistance::kPxb},
-      {"2", PciDistance::kPxb},     {"PHB", PciDistance::kPhb}, {"3", PciDistance::kPhb}, {"SYS", PciDistance::kSys},
-      {"4", PciDistance::kSys},     {"5", PciDistance::kSys}};
-  for (const auto& [level, distance] : levels) {
-    CHECK(settings_of(level).no_gpudirect.empty());
-    CHECK(settings_of(level).most_distant == distance);
-  }
-}
-
-CASE(comm_gpudirect_rails_are_those_nearest_to_the_gpu) {
-  char name[] = "/tmp/paceline-rails-XXXXXX";
-  CHECK(::mkdtemp(name) != nullptr);
-  const std::filesystem::path root = name;
-  const auto add = [&](const std::filesystem::path& device, const std::filesystem::path& link, int numa_node = 0) {
-    std::filesystem::create_directories(root / "sys/devices" / device);
-    std::filesystem::create_directories((root / link).parent_path());
-    std::filesystem::create_directory_symlink(root / "sys/devices" / device, root / link);
-    std::ofstream(root / link / "numa_node") << numa_node << "\n";
-  };
-  const auto nic = [&](const std::string& device, const std::filesystem::path& place, int numa_node = 0) {
-    add(place, "sys/class/infiniband/" + device + "/device", numa_node);
-  };
-  add("pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:1b:00.0", "sys/bus/pci/devices/0000:1b:00.0");
-  nic("mlx5_0", "pci0000:97/0000:97:01.0/0000:98:00.0", 1);
-  nic("mlx5_1", "pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:01.0/0000:1a:00.0");
-  nic("mlx5_2", "pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:02.0/0000:1c:00.0");
-  nic("mlx5_3", "pci0000:15/0000:15:02.0/0000:20:00.0");
-  nic("mlx5_4", "pci0000:15/0000:15:01.0/0000:30:00.0/0000:31:00.0/0000:32:00.0");
-  nic("mlx5_5", "pci0000:37/0000:37:01.0/0000:38:00.0");
-  using Rails = std::vector<std::size_t>;
-  const auto rails_of = [&](const std::vector<std::string>& names, PciDistance most_distant = PciDistance::kPxb,
-                            std::size_t first = 0, std::size_t most = 4, const char* gpu = "0000:1B:00.0") {
-    return nearest_rails(root, gpu, names, {.most = most, .most_distant = most_distant, .first = first});
-  };
-  const std::vector<std::string> all{"mlx5_0", "mlx5_1", "mlx5_1:2", "mlx5_2", "mlx5_3"};
-  CHECK(rails_of(all) == Rails({1, 2, 3}));
-  CHECK(rails_of(all, PciDistance::kPix) == Rails({1, 2, 3}));
-  CHECK(rails_of(all, PciDistance::kPxb, 0, 2) == Rails({1, 2}));
-  // Lanes that have the same rails begin at different ones.
-  CHECK(rails_of(all, PciDistance::kPxb, 1, 2) == Rails({2, 3}));
-  CHECK(rails_of(all, PciDistance::kPxb, 5, 2) == Rails({3, 1}));
-
-  const auto refusal = [&](const char* device, PciDistance most_distant) {
-    const auto rails = rails_of({device}, most_distant);
-    return rails ? "none" : rails.error();
-  };
-  const std::string too_far = " share no PCI switch; NCCL_NET_GDR_LEVEL=";
-  CHECK(refusal("mlx5_4", PciDistance::kPix) ==
-        "its GPU and mlx5_4 share no single PCI switch; NCCL_NET_GDR_LEVEL=PXB allows it");
-  CHECK(refusal("mlx5_4", PciDistance::kPxb) == "none");
-  CHECK(refusal("mlx5_3", PciDistance::kPxb) == "its GPU and mlx5_3" + too_far + "PHB allows it");
-  CHECK(refusal("mlx5_5", PciDistance::kPxb) == "its GPU and mlx5_5" + too_far + "PHB allows it");
-  CHECK(refusal("mlx5_5", PciDistance::kPhb) == "none");
-  CHECK(refusal("mlx5_0", PciDistance::kPhb) == "its GPU and mlx5_0" + too_far + "SYS allows it");
-  CHECK(rails_of({"mlx5_0", "mlx5_5", "mlx5_3"}, PciDistance::kSys) == Rails({2}));
-  CHECK(rails_of({"mlx5_0", "mlx5_5"}, PciDistance::kSys) == Rails({1}));
-
-  // A machine that does not say where it has its GPU, and one that shows all devices on root buses.
-  CHECK(rails_of({"mlx5_0", "mlx5_3"}, PciDistance::kPix, 0, 4, "0000:77:00.0") == Rails({0, 1}));
-  add("pci0001:00/0001:00:00.0", "sys/bus/pci/devices/0001:00:00.0");
-  nic("mlx5_6", "pci0002:00/0002:00:00.0", 1);
-  nic("mlx5_7", "pci0001:00/0001:00:02.0");
-  CHECK(rails_of({"mlx5_6", "mlx5_7"}, PciDistance::kPix, 0, 4, "0001:00:00.0") == Rails({0, 1}));
-  std::filesystem::remove_all(root);
 }
 
 }  // namespace comm_gpudirect_cases

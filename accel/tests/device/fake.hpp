@@ -67,6 +67,15 @@ class FakeCuda {
     function<int(unsigned long long, unsigned long long, std::size_t, void*)>("cuMemcpyAsync")(
         reinterpret_cast<unsigned long long>(to), reinterpret_cast<unsigned long long>(from), bytes, stream);
   }
+  // Of this thread: a CUstreamCaptureMode.
+  int capture_mode() {
+    int mode = 0;
+    const auto exchange = function<int(int*)>("cuThreadExchangeStreamCaptureMode");
+    exchange(&mode);
+    const int own = mode;
+    exchange(&mode);
+    return own;
+  }
   bool uneven() { return function<int()>("fake_cuda_uneven")() != 0; }
 
  private:

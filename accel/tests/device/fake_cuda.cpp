@@ -8,7 +8,8 @@
 // ordering" says otherwise. fake_cuda_counts() says what is there still.
 //
 // fake_cuda_log() answers the calls so far, a line each, and "landed" for each call of the host that a stream has come to. fake_cuda_set(name, value) sets "version", "major", "minor", "devices", "rdma supported", "flush options", "write ordering", "dma-buf supported", or by the name of
-// a function what that function answers; "refused launch" n: the n-th launch from now on fails; "dry" leaves the kernels out. fake_cuda_uneven() says whether a block's threads came to different numbers of barriers.
+// a function what that function answers; "refused launch" n: the n-th launch from now on fails; "dry" leaves the kernels out; "late kernels" 1: streams come to no kernel before it is 0; "captured
+// elsewhere" 1: another thread captures a graph, which forbids threads a flush that are not in relaxed mode. fake_cuda_uneven() says whether a block's threads came to different numbers of barriers.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -66,11 +67,17 @@ struct State {
   int host_blocks = 0;
 };
 
-thread_local int contexts = 0;  // pushed by this thread
+thread_local int contexts = 0;      // pushed by this thread
+thread_local int capture_mode = 0;  // CUstreamCaptureMode; 2: relaxed
 
 State& state() {
   static State all;
   return all;
+}
+
+int told(const char* name) {
+  const std::lock_guard lock(state().mutex);
+  return state().values[name];
 }
 
 // Writes the call down, and answers what it was told to.
@@ -339,11 +346,9 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, uns
     if (int& left = state().values["refused launch"]; left > 0 && --left == 0) return 1;
   }
   if (shared != 0 || extra != nullptr) return 1;
-  {
-    const std::lock_guard lock(state().mutex);
-    if (state().values["dry"] != 0) return 0;
-  }
+  if (told("dry") != 0) return 0;
   in(stream, [&kernel, blocks, threads, parameter = kernel.copy(parameters[0])] {
+    while (told("late kernels") != 0) ::usleep(500);
     run_grid(kernel, blocks, threads, parameter.get());
   });
   return 0;
@@ -395,6 +400,7 @@ FAKE int cuMemGetHandleForAddressRange(void* handle, unsigned long long address,
 FAKE int cuFlushGPUDirectRDMAWrites(int target, int scope) {
   if (const int answer = call("cuFlushGPUDirectRDMAWrites", target, scope, "contexts", contexts); answer != 0)
     return answer;
+  if (told("captured elsewhere") != 0 && capture_mode != 2) return 900;
   const std::lock_guard lock(state().mutex);
   for (const auto& [to, content] : state().written) std::memcpy(to, content.data(), content.size());
   state().written.clear();
@@ -402,9 +408,8 @@ FAKE int cuFlushGPUDirectRDMAWrites(int target, int scope) {
 }
 
 FAKE int cuThreadExchangeStreamCaptureMode(int* mode) {
-  thread_local int own = 0;
-  std::swap(*mode, own);
-  return call("cuThreadExchangeStreamCaptureMode", own);
+  std::swap(*mode, capture_mode);
+  return call("cuThreadExchangeStreamCaptureMode", capture_mode);
 }
 
 // Whether it is memory of a device of this process.

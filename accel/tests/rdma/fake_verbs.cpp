@@ -6,7 +6,7 @@
 // fake_verbs_set(name, value) changes this process alone: "devices" (1), "down" (1: ports are), "ethernet" (1: ports are); or by the name
 // of a step the errno that it ends with: "open_device", "reg_mr", "reg_dmabuf_mr", "peer memory" (ibv_reg_mr of what is a GPU's by the fake driver of
 // device/fake_cuda.cpp), "create_qp", "rtr", "post_recv gpu" (of a GPU's memory). "lose" 1: what is sent goes nowhere. Of a GPU's memory "lose gpu" 1: what is sent
-// out of it goes nowhere; "garble" 1: what goes into it does not come out there. "break" n: all messages after
+// out of it goes nowhere; "untold gpu" 1: who has sent out of it is not told what became of that; "garble" 1: what goes into it does not come out there. "break" n: all messages after
 // the nth fail. fake_verbs_sent(device) answers how many this process has sent; fake_verbs_dropped() how many messages with data all processes
 // have posted on queue pairs that they ended before they were told what became of them: a device may drop such.
 #include <dlfcn.h>
@@ -249,7 +249,9 @@ class Reader {
       if (waiting_.empty()) continue;
       const Message message = waiting_.front();
       waiting_.pop_front();
-      end(*message.pair, carry(*message.pair, message.id, message.pieces));
+      const ibv_wc done = carry(*message.pair, message.id, message.pieces);
+      if (told("untold gpu") != 0) continue;
+      end(*message.pair, done);
       ring(message.pair->end);
     }
   }
