@@ -105,8 +105,10 @@ std::string try_lane(DirectLane& lane, Pool& pool, std::span<const std::uint32_t
       std::min((pool.shard() - Pool::kAlignment) / sizeof(std::uint32_t), kMostBytes / sizeof(std::uint32_t));
   auto trial = std::make_unique<Trial>(lane, pool, local, count);
   std::string why = trial->run(salts, position, until);
-  // A stream cannot be taken back: what it uses must stay.
+  // A stream cannot be taken back: what it uses must stay, and no call may use it before. A driver that refuses to wait refuses the calls too.
   if (!trial->is_settled(until)) {
+    const cuda::Current current = pool.current();
+    static_cast<void>(pool.join_ways());
     lane.keep_memory();
     static_cast<void>(trial.release());
   }

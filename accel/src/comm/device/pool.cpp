@@ -174,6 +174,16 @@ bool Pool::is_idle(Clock::time_point deadline) const {
   return true;
 }
 
+int Pool::join_ways() const {
+  int status = cuda::kSuccess;
+  for (const cuda::Stream before : streams_) {
+    status = status != cuda::kSuccess ? status : driver().event_record(question_, before);
+    for (const cuda::Stream after : streams_)
+      if (status == cuda::kSuccess && after != before) status = driver().stream_wait(after, question_, 0);
+  }
+  return status;
+}
+
 int Pool::copy(cuda::Address to, cuda::Address from, std::size_t bytes, Way way) const {
   return bytes == 0 ? cuda::kSuccess : driver().copy(to, from, bytes, streams_[way]);
 }

@@ -88,6 +88,8 @@ class Pool {
   [[nodiscard]] int ask() const { return driver().event_record(question_, streams_[kTaking]); }
   // Whether it has done all that it was given here, at the latest at `deadline`; not where it refuses to say.
   [[nodiscard]] bool is_idle(Clock::time_point deadline) const;
+  // What is given from here on, whichever way, is done after all that was given before. The driver's status.
+  [[nodiscard]] int join_ways() const;
   [[nodiscard]] int copy(cuda::Address to, cuda::Address from, std::size_t bytes, Way way) const;
   [[nodiscard]] int sum(Type type, cuda::Address target, std::span<const cuda::Address> sources, std::uint64_t count,
                         Way way) const;
