@@ -24,8 +24,8 @@ def made(kind):
     params = [torch.randn(6, 6).requires_grad_(), torch.randn(100).requires_grad_(), torch.randn(8, 4).requires_grad_()]
     return params, kind(params, lr=0.1)
 
-for exchange in (_bulk._exchange, lambda: None):
-    _bulk._exchange = exchange
+for reader in (_bulk._reader, lambda: None):
+    _bulk._reader = reader
     runs = [made(AdamW) for _ in range(2)] + [made(torch.optim.AdamW)]
     whole = [params[1].data for params, _ in runs]
     for number, change in enumerate([None, None, cut, None, as_whole, None, transpose, None]):

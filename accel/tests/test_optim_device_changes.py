@@ -221,23 +221,39 @@ from paceline.optim import _bulk
 
 if sys.implementation.name == "cpython":
     assert _bulk.identities is _bulk._read_from_tuple
-assert (_bulk._exchange() is not None) == hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+assert (_bulk._reader() is not None) == (torch.__version__ >= (2, 14)), "PyTorch's stable C interface"
 for objects in ((), (None, 1.5, "x"), tuple(leaves())):
     assert _bulk.identities(objects) == _bulk._asked_each(objects) == b"".join(id(one).to_bytes(8, sys.byteorder) for one in objects)
 tensors = leaves(torch.bfloat16) + [one[1:] for one in leaves() if one.dim() == 1]
-for exchange in (_bulk._exchange, lambda: None):
-    _bulk._exchange = exchange
+for reader in (_bulk._reader, lambda: None):
+    _bulk._reader = reader
     places = _bulk.Places(len(tensors))
     for _ in range(2):
-        places.read(tensors)
+        places.read(tuple(tensors))
         assert places.now.tolist() == [one.data_ptr() for one in tensors] and 0 in places.now
         tensors[0].data = tensors[0].data.clone()
-    try:
-        _bulk.Places(1).read([torch.ones(3).to_sparse()])
-    except RuntimeError:
-        pass
-    else:
-        raise AssertionError("a tensor without memory of its own has a place")
+    for ask in (_bulk.Places(1).read, _bulk.Seen):
+        try:
+            ask((torch.ones(3).to_sparse(),))
+        except RuntimeError:
+            pass
+        else:
+            raise AssertionError("a tensor without memory of its own has a place")
+    square = torch.ones(4, 4)
+    held = torch.nn.Parameter(square), torch.zeros(()), square
+    seen = _bulk.Seen(held)
+    assert seen.same(held) and not seen.same(held[:2]) and not seen.same((*held, square))
+    assert not seen.same((held[0], held[1], square.detach()))
+    alike = _bulk.Seen(held, themselves=False)
+    assert alike.same((held[0], held[1], square.detach())) and not alike.same((held[0], held[2], held[2]))
+    for other in (held[0].detach(), held[2], 1.5, {}, None, object(), torch.Tensor):
+        assert not seen.same((other, *held[1:])) and not alike.same((other, *held[1:])), other
+    before = square.detach()
+    for data in (before.clone(), before.t(), before[:2], before.view(16)):
+        assert seen.same(held)
+        square.data = data
+        assert not seen.same(held), data
+        square.data = before
 print("reached the end")
 """)
 

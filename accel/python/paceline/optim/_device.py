@@ -15,7 +15,7 @@ import torch
 
 from paceline import _library
 from paceline.optim import _native, _report, _sharded
-from paceline.optim._bulk import Places, identities, layouts
+from paceline.optim._bulk import Places, Seen, identities
 from paceline.optim._native import Group, Table, Tensor
 from paceline.optim._settings import AddGroup, Settings
 from paceline.optim._unchanged import Gradients, Values
@@ -156,7 +156,7 @@ class Plan(Table):
         self._parameters = _ids(optimizer)
         self.sharded = any(map(_sharded.is_one, self.written))
         parts = self._parts(self.written)
-        self._layouts = layouts(tuple(parts))
+        self._lay = Seen(tuple(parts), themselves=not self.sharded)
         # Of 16-bit parameters: what the program writes into one counts, and its master is made anew.
         self._halves = [parameter for parameter in self.written if parameter.dtype in _native.HALVES]
         self._versions = [*map(_version_of, self._halves)]
@@ -209,16 +209,10 @@ class Plan(Table):
             self._parameters == _ids(optimizer)
             and self._values.same(optimizer.state)
             and self._states == self._settings.states_of(optimizer)
-            and self._lie_where_they_did()
+            and self._lay.same(tuple(self._parts(self.written)))
             and self._versions == [*map(_version_of, self._halves)]
             and all(parameter.grad is None for parameter in self._others)
         )
-
-    def _lie_where_they_did(self) -> bool:
-        try:
-            return layouts(tuple(self._parts(self.written))) == self._layouts
-        except RuntimeError:  # PyTorch refuses one, which had a place before
-            return False
 
     def gradients(self) -> list[Tensor | None] | None:
         """One for each row; None where one of them is no longer what the table was made for."""
@@ -236,7 +230,7 @@ class Plan(Table):
         call = self.call
         if self.all_given:
             stepping = self.written
-            self._pointers.read(grads)
+            self._pointers.read(tuple(grads))
         else:
             stepping = [parameter for parameter, grad in zip(self.written, grads) if grad is not None]
             self._pointers.set([0 if grad is None else grad.data_ptr() for grad in grads])

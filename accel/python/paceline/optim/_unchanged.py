@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from paceline.optim import _native, _sharded
-from paceline.optim._bulk import identities, layout_of, layouts
+from paceline.optim._bulk import Seen, identities, layout_of
 
 Tensor = torch.Tensor
 
@@ -40,33 +40,42 @@ def _layout_or_id(value: Any) -> object:
 
 class Values:
     """The values of an optimizer's state: which they are, and where those lie that are tensors, whose memory a program may exchange under them.
-    Holds neither them nor the dicts that they are in: where a program takes its state elsewhere, the memory is free at once."""
+    Holds neither them nor the dicts that they are in: where a program takes its state elsewhere, the memory is free at once. RuntimeError where a tensor
+    has no place."""
 
     def __init__(self, state: Mapping[Any, Any]) -> None:
         self._values_of = _known_at_once if all(type(held) is dict for held in state.values()) else _values_of
         values = [*self._values_of(state)]
+        self._count = len(values)
         self._are_tensors = [isinstance(value, Tensor) for value in values]
+        self._are_others = [not is_one for is_one in self._are_tensors] if not all(self._are_tensors) else []
         self._plain = _PLAIN.issuperset(map(type, itertools.compress(values, self._are_tensors)))
-        self._told = self._now(state)
+        self._told = self._of_others(state, values)
+        self._tensors = Seen(self._of_tensors(values))
 
     def same(self, state: Mapping[Any, Any]) -> bool:
         """Whether the state has the same values for the same keys, which the caller keeps alive. What has taken the id of one that died is as good
         where it is a tensor that lies in the same place."""
-        now = self._now(state)
-        return now is not None and now == self._told
-
-    def _now(self, state: Mapping[Any, Any]) -> object:
-        """None where it cannot be told."""
+        values = [*self._values_of(state)]
         try:
-            if not self._plain:
-                return [*map(id, state)], [*map(_layout_or_id, _values_of(state))]
-            values = [*self._values_of(state)]
-            tensors = tuple(itertools.compress(values, self._are_tensors))
-            if not _PLAIN.issuperset(map(type, tensors)):
-                return None
-            return identities((*state, *values)), layouts(tensors)
+            return (
+                len(values) == self._count
+                and self._of_others(state, values) == self._told
+                and self._tensors.same(self._of_tensors(values))
+            )
         except RuntimeError:  # a tensor that has no place
-            return None
+            return False
+
+    def _of_tensors(self, values: list[Any]) -> tuple[Any, ...]:
+        """Those that can be looked at in one call."""
+        if not self._plain:
+            return ()
+        return tuple(itertools.compress(values, self._are_tensors) if self._are_others else values)
+
+    def _of_others(self, state: Mapping[Any, Any], values: list[Any]) -> object:
+        if not self._plain:
+            return [*map(id, state)], [*map(_layout_or_id, values)]
+        return identities((*state, *itertools.compress(values, self._are_others)))
 
 
 class Gradients:
