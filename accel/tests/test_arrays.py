@@ -192,6 +192,23 @@ def test_nobody_waits_for_ever_for_who_does_not_come(play: Play) -> None:
     assert "rank 1" in said[0]
 
 
+def test_a_rank_that_cannot_begin_is_named_on_all(play: Play) -> None:
+    said = play(
+        """
+        if rank == 1:
+            os.environ["PACELINE_SOCKET_IFNAME"] = "nosuch"
+        try:
+            paceline.arrays.Communicator(opened(store), rank, ranks)
+        except (ValueError, paceline.arrays.CommError) as error:
+            print(type(error).__name__, error)
+        """
+    )
+    why = "PACELINE_SOCKET_IFNAME: 'nosuch' names no network device"
+    assert said[1].startswith(f"ValueError {why}"), said
+    for rank in (0, 2):
+        assert said[rank].startswith(f"CommError paceline.comm: rank 1 does not come: {why}"), said
+
+
 def test_a_store_outlives_those_who_talk_nonsense_to_it(play: Play) -> None:
     port = free_port()
     play(

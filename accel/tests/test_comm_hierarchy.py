@@ -224,6 +224,11 @@ def test_where_there_is_no_way_by_hosts(train_by_fork: Train) -> None:
         refused("one host, with no wire", ["a"] * 4)
         refused("one rank on every host", ["a", "b", "c", "d"])
         refused("another on some rank", compression="FP16" if rank else "BF16")
+        refused("compression is 'Int9'" if rank == 1 else "rank 1: compression is 'Int9'", compression="Int9" if rank == 1 else "FP16")
+        if rank == 3:
+            os.environ["PACELINE_NUMERICS"] = "Bitwise"
+        refused(("" if rank == 3 else "rank 3: ") + "compression is of class Lossy, and the job's", compression="FP16")
+        os.environ.pop("PACELINE_NUMERICS", None)
         refused("plan is 'algorithm=flat'" if rank == 2 else "rank 2: plan is", plan="algorithm=flat" if rank == 2 else "")
         _hierarchy.told = lambda how, device: f"{how} on GPU {'AB'[rank // 2]}"
         refused("PowerSGD:rank=1,start=1000 on GPU A here and another on some rank" if rank < 2 else "on GPU B here", compression="PowerSGD")

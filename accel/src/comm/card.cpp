@@ -20,7 +20,7 @@
 namespace paceline::comm {
 namespace {
 
-constexpr const char* kVersion = "paceline-comm 2";
+constexpr const char* kVersion = "paceline-comm 2";  // and paceline/comm/_handle.py's, for a rank that has no library
 constexpr int kBacklog = 4096;
 constexpr std::size_t kMostEndpoints = 16;  // as many as there may be connections of a hop
 static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));

@@ -12,7 +12,7 @@ import torch
 
 from paceline._memory import mark_written
 from paceline.comm import _device, _native
-from paceline.comm._handle import SILENCE, TIMEOUT, Handle, of_all_ranks
+from paceline.comm._handle import SILENCE, TIMEOUT, Handle, of_all_ranks, refuse, refusing
 from paceline.comm._meeting import Members, TorchStore
 
 Tensor = torch.Tensor
@@ -27,6 +27,13 @@ DTYPES = {
 }
 CODECS = {"FP16": 1, "BF16": 2, "Int8": 3, "TopK": 4, "OneBit": 5, "DGC": 6}
 CPU = torch.device("cpu")
+
+
+def refuse_to_meet(group: Any, why: str) -> None:
+    """For a rank that cannot make the Communicator of this group that the others make next, without a name: they raise CommError at once, with this
+    rank and the reason."""
+    members = Members(group)
+    refuse(TorchStore(members.store), members.next_name("comm"), members.rank, why)
 
 
 class Started:
@@ -83,17 +90,20 @@ class Communicator(Handle):
         host: str = "",
         device: torch.device | int | str | None = None,
     ) -> None:
-        self.device = None if device is None else _device.of(device)
+        members = Members(group)
+        name = name or members.next_name("comm")
+        store = TorchStore(members.store)
+        with refusing(store, name, members.rank):
+            self.device = None if device is None else _device.of(device)
         self.device_bytes = 0
         self._stream = 0
         # Of sums under way, by ticket: nobody else may hold them any more.
         self._held: dict[int, tuple[Tensor, ...]] = {}
-        members = Members(group)
         super().__init__(
-            TorchStore(members.store),
+            store,
             members.rank,
             members.ranks,
-            name=name or members.next_name("comm"),
+            name=name,
             plan=plan,
             timeout=timeout,
             silence=silence,

@@ -24,7 +24,7 @@ from torch.autograd import Variable
 from paceline.comm import _hierarchy, _report
 from paceline.comm._bucket import divided
 from paceline.comm._choice import tune
-from paceline.comm._communicator import SILENCE, TIMEOUT, Communicator
+from paceline.comm._communicator import SILENCE, TIMEOUT, Communicator, refuse_to_meet
 from paceline.comm._compression import Compression, Compressor, parse, why_not_class
 from paceline.comm._hierarchy import Hierarchy
 from paceline.comm._layout import Card, Layout, exchange, own_host
@@ -58,19 +58,23 @@ def ddp_hook(
     `transport="ipc"`: on a GPU over a communicator of its own, without NCCL: ranks of a host read each other's memory by CUDA IPC, hosts as they do on the
     CPU. Any hosts, one too; `plan` and `silence` count; compression does not. A RuntimeError says on all ranks whose GPU cannot.
 
-    A ValueError says why a model cannot have it. A rank that is lost raises CommError out of backward on all others."""
-    why = why_not(model)
-    how = parse(compression) if isinstance(compression, str) else compression
+    A ValueError says why a model, or this rank, cannot have it; where that is this rank's compression, transport, plan, PACELINE_NUMERICS or network
+    device, all others raise ValueError or CommError with its number and reason. A rank that is lost raises CommError out of backward on all others."""
+    if why := why_not(model):
+        raise ValueError(f"paceline.comm.ddp_hook: {why}")
+    how, why = _asked(compression)
     if transport not in ("", IPC):
         why = why or f"transport is {transport!r}: it must be {IPC!r}, or nothing"
-    if transport and not why and not _hierarchy.carries(model):
-        why = f"transport is {transport!r}, and the parameters are on the CPU"
-    if why := why or why_not_class(how):
-        raise ValueError(f"paceline.comm.ddp_hook: {why}")
     if _hierarchy.carries(model):
-        sums = _by_ipc(model, plan, silence, how, host) if transport else _by_hosts(model, plan, how, host)
+        by_ipc = transport == IPC
+        sums = _by_ipc(model, plan, silence, how, host, why) if by_ipc else _by_hosts(model, plan, how, host, why)
         register(model, sums, how, model.register_comm_hook)
         return sums
+    if transport:
+        why = why or f"transport is {transport!r}, and the parameters are on the CPU"
+    if why:
+        refuse_to_meet(model.process_group, why)
+        raise ValueError(f"paceline.comm.ddp_hook: {why}")
     communicator = Communicator(model.process_group, plan=plan, timeout=timeout_of(model), silence=silence, host=host)
     try:
         if not all_say(communicator, f"{how} {plan}"):
@@ -86,9 +90,19 @@ def ddp_hook(
     return communicator
 
 
-def _by_hosts(model: Any, plan: str, how: Compression | None, host: str) -> Hierarchy:
+def _asked(compression: Compression | str) -> tuple[Compression | None, str]:
+    """And why this rank cannot have it, or nothing."""
+    try:
+        how = parse(compression) if isinstance(compression, str) else compression
+    except ValueError as error:
+        return None, str(error)
+    return how, why_not_class(how)
+
+
+def _by_hosts(model: Any, plan: str, how: Compression | None, host: str, why: str) -> Hierarchy:
+    """`why` this rank cannot, if so: the others hear it where they meet."""
     members, timeout = Members(model.process_group), timeout_of(model)
-    why = f"plan is {plan!r}: on a GPU there is none to choose" if plan else ""
+    why = why or (f"plan is {plan!r}: on a GPU there is none to choose" if plan else "")
     why = why or _hierarchy.why_not_group(members)
     compression = _hierarchy.told(how, device_of(model))
     card = Card(host or own_host(), compression, True, why)
@@ -105,9 +119,10 @@ def _by_hosts(model: Any, plan: str, how: Compression | None, host: str) -> Hier
     return hierarchy
 
 
-def _by_ipc(model: Any, plan: str, silence: timedelta, how: Compression | None, host: str) -> Communicator:
+def _by_ipc(model: Any, plan: str, silence: timedelta, how: Compression | None, host: str, why: str) -> Communicator:
+    """`why` this rank cannot, if so: the others hear it where they meet."""
     members, timeout = Members(model.process_group), timeout_of(model)
-    why = "" if how is None else f"compression is {how}: with transport {IPC!r} there is none"
+    why = why or ("" if how is None else f"compression is {how}: with transport {IPC!r} there is none")
     # Where ranks are not of one mind they would meet in different places, and wait there.
     cards = exchange(members, members.next_name("hosts"), Card(host or own_host(), IPC, True, why), timeout)
     others = next((f"rank {rank}: {one.why}" for rank, one in enumerate(cards) if one.why), "")

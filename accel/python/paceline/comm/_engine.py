@@ -26,7 +26,7 @@ from paceline.comm import _report
 from paceline.comm._bucket import FIRST_BYTES, Bucket, cut
 from paceline.comm._bucket_size import BucketSize
 from paceline.comm._choice import tune
-from paceline.comm._communicator import DTYPES, SILENCE, TIMEOUT, Communicator
+from paceline.comm._communicator import DTYPES, SILENCE, TIMEOUT, Communicator, refuse_to_meet
 from paceline.comm._compression import Compression, Compressor, parse, why_not_class
 from paceline.comm._ddp import all_say
 from paceline.comm._overlap import Awaited, Stepwise
@@ -49,7 +49,7 @@ class Gradients:
                     `.grad` through PyTorch waits; an extension in C++ that is given one does not: call synchronize() first
     communicator    one of the program's, which it closes itself; else one is made, as `plan`, `silence`, `timeout` and `host` say
 
-    A rank that is lost raises CommError on all others. `close` takes the hooks away."""
+    A rank that is lost raises CommError on all others, and so does one whose parameters or options are refused here. `close` takes the hooks away."""
 
     def __init__(
         self,
@@ -66,17 +66,19 @@ class Gradients:
         timeout: timedelta = TIMEOUT,
         host: str = "",
     ) -> None:
-        how = parse(compression) if isinstance(compression, str) else compression
-        why = why_not_class(how)
-        if bucket_mb != "auto" and not (isinstance(bucket_mb, (int, float)) and bucket_mb > 0):
-            why = f"bucket_mb is {bucket_mb!r}: it must be more than 0, or 'auto'"
-        if bucket_mb == "auto" and how is not None:
-            why = "bucket_mb is 'auto' with compression: what is lost belongs to a bucket; say how large they are"
-        if overlap is not None and find_unused:
-            why = "overlap and find_unused: which gradients there are is known when all sums have come; use one of them"
-        named = _named(model)
-        if why := why or _why_not([parameter for _, parameter in named], model):
-            raise ValueError(f"paceline.comm.Gradients: {why}")
+        with _refusing(group, communicator):
+            how = parse(compression) if isinstance(compression, str) else compression
+            why = why_not_class(how)
+            if bucket_mb != "auto" and not (isinstance(bucket_mb, (int, float)) and bucket_mb > 0):
+                why = f"bucket_mb is {bucket_mb!r}: it must be more than 0, or 'auto'"
+            if bucket_mb == "auto" and how is not None:
+                why = "bucket_mb is 'auto' with compression: what is lost belongs to a bucket; say how large they are"
+            if overlap is not None and find_unused:
+                why = "overlap and find_unused: which gradients there are is known when all sums have come; use one of them"
+            named = _named(model)
+            if why := why or _why_not([parameter for _, parameter in named], model):
+                raise ValueError(f"paceline.comm.Gradients: {why}")
+            self._stepwise = None if overlap is None else Stepwise(overlap, self)
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
         whole = sum(parameter.numel() * parameter.element_size() for parameter in self._parameters)
@@ -84,7 +86,6 @@ class Gradients:
         self._most = self._trial.most if self._trial is not None else float(bucket_mb) * (1 << 20)
         self._find_unused = find_unused
         self._sparse = _made_sparse(model, self._parameters)
-        self._stepwise = None if overlap is None else Stepwise(overlap, self)
         self._own = communicator is None
         self.communicator = communicator or Communicator(group, plan=plan, silence=silence, timeout=timeout, host=host)
         shapes = [(name, tuple(parameter.shape), parameter.dtype) for name, parameter in named]
@@ -333,6 +334,21 @@ class Gradients:
         """Ends the calls of all ranks: others are, or will be, in sums that this one does not begin."""
         self.communicator.abort(why)
         raise RuntimeError(f"paceline.comm.Gradients: {why}")
+
+
+@contextlib.contextmanager
+def _refusing(group: Any, communicator: Communicator | None) -> Iterator[None]:
+    """Where this rank raises within, the others, which would wait for it, hear why where they meet next."""
+    try:
+        yield
+    except Exception as error:
+        why = str(error)
+        with contextlib.suppress(Exception):  # no process group, a communicator that is closed
+            if communicator is None:
+                refuse_to_meet(group, why)
+            else:
+                communicator.abort(why)
+        raise
 
 
 def _named(model: nn.Module | Iterable[Tensor]) -> list[tuple[str, Tensor]]:

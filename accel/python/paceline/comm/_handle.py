@@ -25,6 +25,10 @@ SILENCE = timedelta(seconds=10)
 # Of the library's codes that come without a text.
 _REFUSALS = {_native.ESYSTEM: "the system refused memory or a thread"}
 
+# A card's first line, and all that one needs which says that its rank does not come (accel/src/comm/card.cpp). Written here: a rank may have no library.
+_CARD = "paceline-comm 2"
+_LONGEST = 4000  # bytes of a reason: a card has 16 KiB
+
 _living: weakref.WeakSet[Handle] = weakref.WeakSet()
 _numbers = itertools.count()
 Self = TypeVar("Self", bound="Handle")
@@ -39,6 +43,24 @@ class Store(Protocol):
     def get(self, key: str, timeout: timedelta) -> bytes:
         """TimeoutError where nobody has set it within this time."""
         ...
+
+
+def refuse(store: Store, name: str, rank: int, why: str) -> None:
+    """For a rank that cannot make the communicator that the others make by this name: they raise CommError at once, with this rank and the reason."""
+    text = " ".join(why.split()).encode()[:_LONGEST].decode(errors="ignore")
+    with contextlib.suppress(Exception):  # the store is gone, and so will the others be
+        store.set(f"{name}/{rank}", f"{_CARD}\nrefusal={text}\n".encode())
+
+
+@contextlib.contextmanager
+def refusing(store: Store, name: str, rank: int) -> Iterator[None]:
+    """What is raised within is a refusal, unless it is another rank's."""
+    try:
+        yield
+    except Exception as error:
+        if not getattr(error, "of_peer", False):
+            refuse(store, name, rank, str(error).removeprefix("paceline.comm: ") or type(error).__name__)
+        raise
 
 
 def of_all_ranks(call: Call) -> Call:
@@ -75,31 +97,20 @@ class Handle:
     ) -> None:
         self._handle: int | None = None
         self.rank, self.ranks = rank, ranks
-        options = _native.Options(
-            ctypes.sizeof(_native.Options),
-            rank,
-            ranks,
-            flows,
-            name.encode(),
-            host.encode() or None,
-            own_address().encode() or None,
-            plan.encode() or None,
-            _milliseconds(silence),
-            _milliseconds(timeout),
-        )
-        handle = ctypes.c_void_p()
-        text = ctypes.create_string_buffer(_native.TEXT)
-        failures: list[BaseException] = []
-        with _as_the_library_takes_it(store, failures) as taken:
-            code = _native.functions().create(
-                ctypes.byref(options), ctypes.byref(taken), ctypes.byref(handle), text, _native.TEXT
+        with refusing(store, name, rank):
+            options = _native.Options(
+                ctypes.sizeof(_native.Options),
+                rank,
+                ranks,
+                flows,
+                name.encode(),
+                host.encode() or None,
+                own_address().encode() or None,
+                plan.encode() or None,
+                _milliseconds(silence),
+                _milliseconds(timeout),
             )
-        if code != 0:
-            why = text.value.decode(errors="replace")
-            if code == _native.EINVAL:
-                raise ValueError(f"paceline.comm: {why}")
-            raise CommError(f"paceline.comm: {why}") from (failures[0] if failures else None)
-        self._handle = handle.value
+            self._handle = _created(options, store)
         self._number = next(_numbers)
         _living.add(self)
 
@@ -180,6 +191,22 @@ class Handle:
         if not 0 <= root < self.ranks:
             raise ValueError(f"paceline.comm: root is {root}: it must be 0 to {self.ranks - 1}")
         return root
+
+
+def _created(options: _native.Options, store: Store) -> int | None:
+    handle = ctypes.c_void_p()
+    text = ctypes.create_string_buffer(_native.TEXT)
+    failures: list[BaseException] = []
+    with _as_the_library_takes_it(store, failures) as taken:
+        code = _native.functions().create(
+            ctypes.byref(options), ctypes.byref(taken), ctypes.byref(handle), text, _native.TEXT
+        )
+    if code == _native.OK:
+        return handle.value
+    why = f"paceline.comm: {text.value.decode(errors='replace')}"
+    if code == _native.EINVAL:
+        raise ValueError(why)
+    raise CommError(why, of_peer=code == _native.EPEER) from (failures[0] if failures else None)
 
 
 def _milliseconds(time: timedelta) -> int:

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank cannot begin, for what its environment or its program says: all raise, at once, with that rank's number and reason."""
+
+from __future__ import annotations
+
+import pytest
+from programs import Train
+from test_comm import BEGIN, END, MODELS
+
+# `begin(wrong)` is called by all ranks, with True on rank 1 alone; the others would wait for the process group's half hour.
+ALL_ARE_TOLD = """
+        began = time.monotonic()
+        try:
+            begin(rank == 1)
+        except (ValueError, OSError, paceline.comm.CommError) as error:
+            said = str(error)
+            assert os.environ["WHY"] in said, said
+            assert rank == 1 or "rank 1" in said, said
+            assert getattr(error, "of_peer", False) == (isinstance(error, paceline.comm.CommError)), said
+        else:
+            raise AssertionError("not refused")
+        assert time.monotonic() - began < 60, "somebody has waited"
+        dist.barrier()
+        # All are still of one mind where the next one meets.
+        for name in ("PACELINE_SOCKET_IFNAME", "PACELINE_NUMERICS"):
+            os.environ.pop(name, None)
+        if os.environ["WHY"] != "/nowhere":
+            with paceline.comm.Communicator(timeout=timedelta(seconds=60)) as comm:
+                assert comm.allreduce(torch.ones(3)).tolist() == [ranks] * 3
+"""
+
+IFNAME = "PACELINE_SOCKET_IFNAME: 'nosuch' names no network device"
+NO_DEVICE = "if wrong: os.environ['PACELINE_SOCKET_IFNAME'] = 'nosuch'"
+BITWISE = "if wrong: os.environ['PACELINE_NUMERICS'] = 'Bitwise'"
+NUMERICS = "the job's PACELINE_NUMERICS is Bitwise"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "call", "why"),
+    [
+        (NO_DEVICE, "paceline.comm.Communicator()", IFNAME),
+        (NO_DEVICE, "paceline.comm.ddp_hook(ddp)", IFNAME),
+        (NO_DEVICE, "paceline.comm.Gradients(Several())", IFNAME),
+        (
+            "if wrong: os.environ['PACELINE_LIBRARY'] = '/nowhere'",
+            "paceline.comm.Communicator()",
+            "/nowhere",
+        ),
+        ("", "paceline.comm.Communicator(flows=17 if wrong else 0)", "flows: 17: use 1 to 16"),
+        ("", "paceline.comm.Communicator(device='cpu' if wrong else None)", "device is cpu: it must be a GPU"),
+        (BITWISE, "paceline.comm.ddp_hook(ddp, compression='Int8')", NUMERICS),
+        (BITWISE, "paceline.comm.Gradients(Several(), compression='Int8')", NUMERICS),
+        ("", "paceline.comm.ddp_hook(ddp, compression='Int9' if wrong else 'Int8')", "compression is 'Int9'"),
+        ("", "paceline.comm.ddp_hook(ddp, transport='ipc' if wrong else '')", "the parameters are on the CPU"),
+        ("", "paceline.comm.Gradients(Several(), bucket_mb=0 if wrong else 25)", "bucket_mb is 0"),
+        (
+            "",
+            "paceline.comm.Gradients(Several(), overlap=torch.optim.LBFGS([torch.ones(1)]) if wrong else None)",
+            "LBFGS",
+        ),
+        (
+            "comm = paceline.comm.Communicator()",
+            "paceline.comm.Gradients(Several(), compression='Int9' if wrong else '', communicator=comm)",
+            "compression is 'Int9'",
+        ),
+    ],
+)
+def test_a_rank_that_cannot_begin_is_named_on_all(train_by_fork: Train, wrong: str, call: str, why: str) -> None:
+    run = train_by_fork(
+        BEGIN
+        + MODELS
+        + f"""
+        ddp = DistributedDataParallel(Several())
+        def begin(wrong):
+            {wrong or "pass"}
+            {call}
+        """
+        + ALL_ARE_TOLD
+        + END,
+        ranks=3,
+        WHY=why,
+    )
+    assert run.code == 0, run.output
