@@ -100,7 +100,7 @@ class Gradients:
         self.under_way: deque[tuple[Bucket, Result]] = deque()
         self._syncing = True
         self._left = False  # sums of an earlier backward are under way
-        self._came: dict[int, None] = {}  # gradients of this pass, in their order
+        self._came: dict[int, int] = {}  # gradients of this pass, in their order: the version of their parameter then
         self._used: set[int] = set()  # also those since the last sum that was none
         self._any_used: Tensor | None = None  # on how many ranks, by find_unused
         self._awaited: dict[Tensor, Awaited] = {}
@@ -242,7 +242,7 @@ class Gradients:
             self._begin_pass()
             if self._find_unused:
                 Variable._execution_engine.queue_callback(self._end_backward)
-        self._came[number] = None
+        self._came[number] = self._parameters[number]._version
         self._bucket_of[number].missing -= 1
         while self._begun < len(self._buckets) and self._buckets[self._begun].missing == 0:
             self._start_next()
@@ -253,11 +253,15 @@ class Gradients:
         bucket = self._buckets[self._begun]
         self._begun += 1
         for number in bucket.numbers:
-            if number in self._came and self._parameters[number].grad is None:
-                self._refuse(
-                    f"the gradient of {self._names[number]} was taken away before its sum: pass find_unused=True where a step "
-                    "does not use all parameters"
-                )
+            if number not in self._came:
+                continue
+            why = "the gradient of {} was taken away before its sum" if self._parameters[number].grad is None else ""
+            # By the step of an optimizer, each rank's by its own gradient.
+            if self._parameters[number]._version != self._came[number]:
+                why = why or "{} has changed since its gradient came and before its sum"
+            if why:
+                name = self._names[number]
+                self._refuse(f"{why.format(name)}: pass find_unused=True where a step does not use all parameters")
         with torch.no_grad():
             buffer = bucket.gather(self.communicator.ranks)
             self.under_way.append((bucket, self._sums.start(bucket, buffer)))
@@ -290,6 +294,18 @@ class Gradients:
     def _wait_for(self, bucket: Bucket) -> None:
         while any(one is bucket for one, _ in self.under_way):
             self.next_bucket()
+
+    def refuse_early_step(self, parameters: Iterable[Tensor]) -> None:
+        """Of these, where a gradient has come whose sum has not begun."""
+        if not self._came:
+            return
+        stepping = {id(parameter) for parameter in parameters}
+        for number in self._came:
+            if id(self._parameters[number]) in stepping and self._bucket_of[number].index() >= self._begun:
+                self._refuse(
+                    f"{self._names[number]} would step before the sum of its gradient, which waits for those of {self._absent()}: use no overlap, "
+                    "and pass find_unused=True, where a step does not use all parameters"
+                )
 
     def is_replaced(self, parameter: Tensor) -> bool:
         """Whether its gradient is another than the one whose sum is under way."""

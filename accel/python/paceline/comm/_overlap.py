@@ -88,16 +88,21 @@ class Stepwise:
 
             def summed() -> Any:
                 loss = closure()
+                self._refuse_early()
                 gradients.synchronize()
                 return loss
 
             return self._step(summed)
+        self._refuse_early()
         if _has_step_hooks(optimizer) or not gradients.under_way:
             gradients.synchronize()
             return self._step()
         with one_step(optimizer):
             self._bucket_by_bucket()
         return None
+
+    def _refuse_early(self) -> None:
+        self._gradients.refuse_early_step(p for group in self._optimizer.param_groups for p in group["params"])
 
     def _bucket_by_bucket(self) -> None:
         """Whoever has no gradient is left alone by a step: so each bucket has its turn while the others have none."""
