@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank cannot begin, for what its environment or its program says: all raise, at once, with that rank's number and reason."""
+"""One rank cannot begin, for what its environment or its program says: all raise, at once, with that rank's number and reason. And steps of
+the engine's parameters before their gradients are summed."""
 
 from __future__ import annotations
 
 import pytest
 from programs import Train
 from test_comm import BEGIN, END, MODELS
+from test_comm_engine import ENGINE
 
 # `begin(wrong)` is called by all ranks, with True on rank 1 alone; the others would wait for the process group's half hour.
 ALL_ARE_TOLD = """
@@ -79,5 +81,49 @@ def test_a_rank_that_cannot_begin_is_named_on_all(train_by_fork: Train, wrong: s
         + END,
         ranks=3,
         WHY=why,
+    )
+    assert run.code == 0, run.output
+
+
+def test_a_step_before_its_sums_is_refused(train_by_fork: Train) -> None:
+    run = train_by_fork(
+        BEGIN
+        + ENGINE
+        + """
+        Gradients = paceline.comm.Gradients
+        # Steps whose parameters are all others, where gradients stay and are zeros by the next pass.
+        for overlap in (False, True):
+            parts = nn.ModuleList([nn.Linear(4, 2), nn.Linear(4, 2)])
+            optimizer = torch.optim.SGD(parts.parameters(), lr=0.1)
+            gradients = Gradients(parts, overlap=optimizer if overlap else None)
+            dist.barrier()
+            parts[0](torch.randn(8, 4)).sum().backward()
+            if overlap:
+                refused(optimizer.step, "would step before the sum of its gradient, which waits for those of 1.weight, 1.bias", RuntimeError)
+                continue
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            refused(lambda: parts[1](torch.randn(8, 4)).sum().backward(), "has changed since its gradient came and before its sum: pass find", RuntimeError)
+        # Parts one after the other and one step for both is a pass like any other, and so is a step of what is summed already.
+        for overlap in (False, True):
+            parts = nn.ModuleList([nn.Linear(4, 2), nn.Linear(4, 2)])
+            first, rest = (torch.optim.SGD(part.parameters(), lr=0.1) for part in (parts[1], parts[0]))
+            gradients = Gradients(parts, overlap=first if overlap else None, bucket_mb=0.00001)
+            for step in range(4):
+                torch.manual_seed(100 * step + rank)
+                for part in (parts[1], parts[0]):
+                    part(torch.randn(8, 4)).pow(2).sum().backward()
+                    if step > 1 and part is parts[1]:
+                        first.step()
+                if step < 2:
+                    first.step()
+                rest.step()
+                for optimizer in (first, rest):
+                    optimizer.zero_grad(set_to_none=step % 2 == 0)
+            gradients.close()
+            agreed(torch.cat([p.detach().flatten() for p in parts.parameters()]))
+        """
+        + END,
+        ranks=2,
     )
     assert run.code == 0, run.output
