@@ -346,6 +346,7 @@ CASE(comm_device_moves_that_a_device_refuses_end_by_its_ranks_name) {
                           Moved moved(member, {.kind = kind, .type = PACELINE_COMM_F32, .count = 30'011});
                           const int started = moved.start(member, cuda, stream);
                           if (member.rank == 1) cuda.set(call, 1);
+                          if (member.rank == 1) cuda.set("captured elsewhere", 1);
                           const int code = moved.wait(member, cuda, stream);
                           const std::string words =
                               std::string("rank 1 gave up: ") + call + ": CUDA_ERROR_INVALID_VALUE";

@@ -123,6 +123,19 @@ class Current {
   bool pushed_;
 };
 
+// This thread may call what is no part of a capture while another one captures a graph, for as long as the object lives.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const Driver& driver) : driver_(driver) { driver_.capture_mode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+  ~RelaxedCapture() { driver_.capture_mode(&mode_); }
+
+ private:
+  const Driver& driver_;
+  int mode_ = kRelaxedCapture;
+};
+
 // The context of a device, and the kernels of the one module that fits it.
 class Kernels {
  public:

@@ -9,7 +9,7 @@
 //
 // fake_cuda_log() answers the calls so far, a line each, and "landed" for each call of the host that a stream has come to. fake_cuda_set(name, value) sets "version", "major", "minor", "devices", "rdma supported", "flush options", "write ordering", "dma-buf supported", or by the name of
 // a function what that function answers; "refused launch" n: the n-th launch from now on fails; "dry" leaves the kernels out; "late kernels" 1: streams come to no kernel before it is 0; "captured
-// elsewhere" 1: another thread captures a graph, which forbids threads a flush that are not in relaxed mode. fake_cuda_uneven() says whether a block's threads came to different numbers of barriers.
+// elsewhere" 1: another thread captures a graph, which forbids threads a flush or a question that are not in relaxed mode. fake_cuda_uneven() says whether a block's threads came to different numbers of barriers.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -541,6 +541,7 @@ FAKE int cuEventRecord(void* event, void* stream) {
 
 FAKE int cuEventQuery(void* event) {
   if (const int answer = call("cuEventQuery"); answer != 0) return answer;
+  if (told("captured elsewhere") != 0 && capture_mode != 2) return 900;
   const std::shared_ptr<Event> it = *static_cast<std::shared_ptr<Event>*>(event);
   const std::lock_guard lock(it->mutex);
   return it->reached == it->recorded ? 0 : 600;

@@ -67,6 +67,8 @@ std::expected<void, Error> Communicator::open_device(int device, const std::stri
   auto lane = make_device_lane(*pool);
   if (!lane) {
     pool->keep_memory();
+    // What a trial left to do in pinned memory, too.
+    if (!pool->is_idle(Clock::now() + watch_->silence())) static_cast<void>(pool.release());
     return std::unexpected(lane.error());
   }
   const std::lock_guard lock(mutex_);

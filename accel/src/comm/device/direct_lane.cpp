@@ -174,12 +174,9 @@ void DirectLane::finish() {
 
 void DirectLane::run() {
   const cuda::Current current = pool_.current();
-  // A flush may be no part of a capture; another thread's forbids it to those that have not said so.
-  int mode = cuda::kRelaxedCapture;
-  pool_.driver().capture_mode(&mode);
+  const cuda::RelaxedCapture relaxed(pool_.driver());  // a flush may be no part of one
   while (!stopped_ && !terms_.watch.failed() && !is_done())
     if (!turn() && !is_lost()) wait();
-  pool_.driver().capture_mode(&mode);
 }
 
 bool DirectLane::turn() {

@@ -164,6 +164,8 @@ void Pool::unmap() {
 }
 
 bool Pool::is_idle(Clock::time_point deadline) const {
+  const cuda::Current current = kernels_.current();
+  const cuda::RelaxedCapture relaxed(driver());
   for (const cuda::Stream stream : streams_) {
     if (driver().event_record(question_, stream) != cuda::kSuccess) return false;
     int status = driver().event_query(question_);
