@@ -207,6 +207,12 @@ def test_pytorchs_objects_stay_its_own(train_by_fork: Train) -> None:
         ("raise ValueError('the reason')", "own"),
         ("raise CommError('rank 1 gave up', 1, of_peer=True)", "peer"),
         ("raise CommError('rank 0 gave up', 0)", "own"),
+        ("raise RuntimeError('[pair.cc:561] Connection closed by peer [127.0.0.1]:46997')", "peer"),
+        (
+            "try: raise ConnectionResetError(104, 'Connection reset by peer')\nexcept OSError: raise ValueError()",
+            "peer",
+        ),
+        ("class Odd(Exception):\n    def __str__(self): raise KeyError\nraise Odd()", "own"),
         ("try: raise CommError('lost', 1, of_peer=True)\nexcept CommError as e: raise OSError() from e", "peer"),
         ("try: raise CommError('lost', 1, of_peer=True)\nexcept CommError: raise OSError()", "peer"),
         ("try: raise CommError('lost', 1, of_peer=True)\nexcept CommError: raise OSError() from None", "own"),

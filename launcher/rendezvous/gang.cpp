@@ -22,8 +22,9 @@ std::string describe(const Culprit& culprit) {
   if (failure.reason == "NotExecutable")
     return text + " could not be started" + (failure.last_lines.empty() ? "" : ": " + failure.last_lines.back());
   if (failure.oom) return text + " ran out of memory (OOM killed)";
-  if (failure.signal) return text + " was killed by signal " + std::to_string(*failure.signal);
-  return text + " exited with code " + std::to_string(failure.exit_code.value_or(-1));
+  text += failure.signal ? " was killed by signal " + std::to_string(*failure.signal)
+                         : " exited with code " + std::to_string(failure.exit_code.value_or(-1));
+  return failure.cause == Cause::kPeer ? text + ", having lost another rank, of which nothing is known" : text;
 }
 
 }  // namespace
@@ -163,7 +164,8 @@ void Gang::consider(const Member& member, const Failed& failed, SteadyTime now) 
   if (failed.failure.local_rank >= node.processes) return;
   const std::pair order{failed.failure.cause, now - failed.failure.ago};
   // A member has compared by one clock what failed at its place; between members the way of the message is in the time.
-  if (settling_ && culprit_->node_rank != node_rank && culprit_order_ <= order) return;
+  const bool others = settling_ || stop_at_;
+  if (others && culprit_->node_rank != node_rank && culprit_order_ <= order) return;
   culprit_order_ = order;
   culprit_ =
       Culprit{node.first_rank + failed.failure.local_rank, node_rank, node.pod_name, failed.attempt, failed.failure};
@@ -174,6 +176,12 @@ void Gang::failed(const Member& member, const Failed& failed, SteadyTime now) {
   if (failed.failure.local_rank >= node.processes) return;
   consider(member, failed, now);
   if (failed.failure.reason == "NotExecutable") return finish(Verdict::kFailed, describe(*culprit_));
+  if (culprit_->failure.cause != Cause::kPeer) return stop_for_failure(now);
+  if (!stop_at_) stop_at_ = now + kOwnEnd;
+}
+
+void Gang::stop_for_failure(SteadyTime now) {
+  stop_at_.reset();
   settling_ = true;
   spent_ = restarts_ >= config_.max_restarts;
   if (!spent_) ++restarts_;
@@ -201,7 +209,10 @@ void Gang::lose(int node_rank, const std::string& why, SteadyTime now) {
   place.reset();
   if (finished()) return;
   log(who + why + (phase_ == GangPhase::kRunning ? ": the gang stops and waits for it" : ""));
-  if (phase_ == GangPhase::kRunning) restart(now);
+  if (phase_ == GangPhase::kRunning) {
+    stop_at_.reset();  // it is this one that they have lost
+    restart(now);
+  }
   settle();
 }
 
@@ -231,6 +242,7 @@ void Gang::try_start(SteadyTime now) {
       " starts with " + std::to_string(table_.world_size) + " ranks");
   first_done_.reset();
   told_ = false;
+  stop_at_.reset();
   for (auto& member : members_) {
     member->stopped = false;
     member->asked = false;
@@ -284,6 +296,7 @@ GangActions Gang::on_tick(SteadyTime now) {
       if (member) send(member->connection, Beat{});
     }
   }
+  if (stop_at_ && now >= *stop_at_) stop_for_failure(now);
   name_the_late(now);
   try_start(now);
   return take();

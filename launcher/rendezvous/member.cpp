@@ -124,10 +124,9 @@ void Member::end(Outcome outcome) {
 MemberActions Member::on_rank_exit(int local_rank, const std::optional<Failure>& failure) {
   if (state_ != State::kRunning || link_ != Link::kUp) return take();
   if (failure) {
-    if (!std::exchange(reported_, true)) {
-      act(SendSummary{});
-      act(SendMessage{Failed{attempt_, *failure}});
-    }
+    // All of them: the first one may have lost another.
+    if (!std::exchange(reported_, true)) act(SendSummary{});
+    act(SendMessage{Failed{attempt_, *failure}});
     return take();
   }
   ++exited_;

@@ -15,6 +15,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
+# What libraries that connect ranks say where the other end has gone: gloo and sockets, PyTorch's store, gRPC (JAX, TensorFlow),
+# PyTorch of NCCL's ncclRemoteError.
+LOST_A_PEER = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Did the remote server shutdown or crash",
+    "Socket closed",
+    "remote process exited or there was a network error",
+)
+
 
 def watch(file: str) -> None:
     """From now on an exception that nothing catches in the main thread is noted in `file`, when it has been printed: "NANOSECONDS own", by the monotonic
@@ -36,14 +47,21 @@ def watch(file: str) -> None:
 
 
 def _blames_a_peer(error: BaseException | None) -> bool:
-    """`of_peer` is CommError's, which may be the cause of what the program made of it."""
+    """`of_peer` is CommError's. Either may be the cause of what the program made of it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if getattr(error, "of_peer", False) is True:
+        if getattr(error, "of_peer", False) is True or any(text in _text_of(error) for text in LOST_A_PEER):
             return True
         seen.add(id(error))
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return False
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # of the program's own making
+        return ""
 
 
 def _write(file: str, text: str) -> None:

@@ -166,14 +166,45 @@ TEST_F(GangTest, NamesTheRankThatFailedFirstWhereverItLivesAndNotTheOneThatEnded
   EXPECT_EQ(gang.restarts(), 1) << "one failure, whoever is named for it";
 }
 
-TEST_F(GangTest, ARankThatBlamesAPeerIsNamedOnlyWhereAllDo) {
+TEST_F(GangTest, ARankThatHasLostAnotherWaitsForThatOnesEnd) {
+  gather();
+  EXPECT_TRUE(sent<Stop>(say(1, Failed{0, raised(0, Cause::kPeer, seconds(5))}), 2).empty());
+  EXPECT_TRUE(sent<Stop>(say(2, Failed{0, raised(0, Cause::kPeer, seconds(4))}), 2).empty());
+  EXPECT_EQ(gang.phase(), GangPhase::kRunning);
+  EXPECT_EQ(sent<Stop>(say(2, Failed{0, raised(1, Cause::kOwn, seconds(1))}), 1).size(), 1U) << "at once";
+  settle(0);
+  EXPECT_EQ(gang.culprit()->rank, 3);
+  EXPECT_EQ(gang.restarts(), 1);
+}
+
+TEST_F(GangTest, WhereAllHaveLostAnotherTheFirstIsNamedAndItIsSaid) {
   gather();
   say(1, Failed{0, raised(0, Cause::kPeer, seconds(5))});
-  EXPECT_EQ(gang.culprit()->rank, 0);
-  say(2, Failed{0, raised(0, Cause::kPeer, seconds(4))});
-  EXPECT_EQ(gang.culprit()->rank, 0);
-  say(2, Failed{0, raised(1, Cause::kOwn, seconds(1))});
-  EXPECT_EQ(gang.culprit()->rank, 3);
+  say(2, Failed{0, raised(0, Cause::kPeer, seconds(6))});
+  now += kOwnEnd - std::chrono::milliseconds(1);
+  EXPECT_TRUE(sent<Stop>(gang.on_tick(now), 1).empty());
+  now += std::chrono::milliseconds(1);
+  EXPECT_EQ(sent<Stop>(gang.on_tick(now), 1).size(), 1U);
+  std::string text;
+  for (const auto& action : settle(0)) {
+    if (const auto* line = std::get_if<LogLine>(&action)) text += line->text;
+  }
+  EXPECT_NE(
+      text.find("rank 2 on pod-1 exited with code 1, having lost another rank, of which nothing is known: restart"),
+      std::string::npos)
+      << text;
+}
+
+TEST_F(GangTest, WhoHasLostALostReplicaSpendsNoRestart) {
+  gather();
+  say(1, Failed{0, raised(0, Cause::kPeer, seconds(0))});
+  EXPECT_EQ(sent<Stop>(gang.on_closed(2, now), 1).size(), 1U);
+  EXPECT_EQ(gang.restarts(), 0);
+  say(1, Stopping{0});
+  say(1, Stopped{0});
+  EXPECT_EQ(sent<Start>(say(3, hello(1, 1)), 1).size(), 1U);
+  now += kOwnEnd;
+  EXPECT_TRUE(sent<Stop>(gang.on_tick(now), 1).empty()) << "what failed then is no failure of the next attempt";
 }
 
 TEST_F(GangTest, AKilledRankIsTheCauseWhenever) {

@@ -109,13 +109,13 @@ TEST_F(MemberTest, RankZeroIsEnoughWhereThePolicySaysSo) {
   EXPECT_NE(said<Done>(member.on_rank_exit(0, std::nullopt)), nullptr);
 }
 
-TEST_F(MemberTest, ReportsTheFirstFailureOnlyAndWaitsForTheServer) {
+TEST_F(MemberTest, ReportsEveryFailureAndWaitsForTheServer) {
   run(4);
   const auto actions = member.on_rank_exit(1, Failure{1, 3, std::nullopt, false, "Exit", {}});
   ASSERT_NE(said<Failed>(actions), nullptr);
   EXPECT_EQ(said<Failed>(actions)->attempt, 4);
   EXPECT_EQ(find<StopRanks>(actions), nullptr);
-  EXPECT_EQ(said<Failed>(member.on_rank_exit(0, Failure{})), nullptr);
+  EXPECT_NE(said<Failed>(member.on_rank_exit(0, Failure{})), nullptr) << "the first may have lost this one";
   EXPECT_NE(find<StopRanks>(member.on_message(Stop{4}, now)), nullptr);
   EXPECT_NE(said<Stopped>(member.on_all_stopped(now)), nullptr);
   EXPECT_NE(find<StartRanks>(member.on_message(start(5), now)), nullptr);
