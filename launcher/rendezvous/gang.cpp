@@ -24,7 +24,8 @@ std::string describe(const Culprit& culprit) {
   if (failure.oom) return text + " ran out of memory (OOM killed)";
   text += failure.signal ? " was killed by signal " + std::to_string(*failure.signal)
                          : " exited with code " + std::to_string(failure.exit_code.value_or(-1));
-  return failure.cause == Cause::kPeer ? text + ", having lost another rank, of which nothing is known" : text;
+  return failure.cause == Cause::kPeer ? text + " after it had lost a connection, and no other rank has told a cause"
+                                       : text;
 }
 
 }  // namespace
@@ -162,13 +163,16 @@ void Gang::consider(const Member& member, const Failed& failed, SteadyTime now) 
   const int node_rank = member.hello.node.node_rank;
   const Node& node = table_.nodes[static_cast<std::size_t>(node_rank)];
   if (failed.failure.local_rank >= node.processes) return;
-  const std::pair order{failed.failure.cause, now - failed.failure.ago};
+  Failure failure = failed.failure;
+  // Of a job's only rank it was some other connection.
+  if (table_.world_size == 1) failure.cause = std::min(failure.cause, Cause::kOwn);
+  const std::pair order{failure.cause, now - failure.ago};
   // A member has compared by one clock what failed at its place; between members the way of the message is in the time.
   const bool others = settling_ || stop_at_;
   if (others && culprit_->node_rank != node_rank && culprit_order_ <= order) return;
   culprit_order_ = order;
   culprit_ =
-      Culprit{node.first_rank + failed.failure.local_rank, node_rank, node.pod_name, failed.attempt, failed.failure};
+      Culprit{node.first_rank + failure.local_rank, node_rank, node.pod_name, failed.attempt, std::move(failure)};
 }
 
 void Gang::failed(const Member& member, const Failed& failed, SteadyTime now) {

@@ -189,10 +189,23 @@ TEST_F(GangTest, WhereAllHaveLostAnotherTheFirstIsNamedAndItIsSaid) {
   for (const auto& action : settle(0)) {
     if (const auto* line = std::get_if<LogLine>(&action)) text += line->text;
   }
-  EXPECT_NE(
-      text.find("rank 2 on pod-1 exited with code 1, having lost another rank, of which nothing is known: restart"),
-      std::string::npos)
+  EXPECT_NE(text.find("rank 2 on pod-1 exited with code 1 after it had lost a connection, and no other rank has told a "
+                      "cause: restart"),
+            std::string::npos)
       << text;
+}
+
+TEST_F(GangTest, ALoneRankHasNobodyToLose) {
+  gang = Gang(config(1));
+  auto alone = hello(0);
+  alone.node.processes = 1;
+  say(1, alone);
+  EXPECT_EQ(sent<Stop>(say(1, Failed{0, raised(0, Cause::kPeer, seconds(0))}), 1).size(), 1U);
+  std::string text;
+  for (const auto& action : say(1, Stopping{0})) {
+    if (const auto* line = std::get_if<LogLine>(&action)) text += line->text;
+  }
+  EXPECT_NE(text.find("exited with code 1: restart"), std::string::npos) << text;
 }
 
 TEST_F(GangTest, WhoHasLostALostReplicaSpendsNoRestart) {
