@@ -346,6 +346,22 @@ CASE(comm_device_a_stream_that_hangs_does_not_hold_up_the_end) {
   CHECK_EQ(world.finish(), 0);
 }
 
+// A driver frees memory when all work of the process is done, kernels of NCCL's that wait for a rank that is gone among it.
+CASE(comm_device_other_work_of_the_process_does_not_hold_up_the_end) {
+  FakeCuda cuda(kModules);
+  for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 0}, {0, 1}})
+    CHECK_EQ(World::run({.hosts = hosts, .plan = kSmall, .silence_ms = 500},
+                        [&](Member& member) {
+                          if (!expect(open_error(member, cuda).empty(), "open")) return false;
+                          const bool good = sums_as_processors(member, cuda, {PACELINE_COMM_F32}, {4099});
+                          if (member.rank == 0) cuda.hang(cuda.stream());
+                          paceline_comm_destroy(member.comm);
+                          member.comm = nullptr;
+                          return good && expect(member.rank == 0 || all_given_back(cuda), "things are left");
+                        }),
+             0);
+}
+
 // A lane whose thread would use what a call has on its stack.
 class FailingLane final : public Lane {
  public:

@@ -6,7 +6,8 @@
  *
  * Ownership: the caller's buffers and streams. The communicator has a pool of a fixed size on the device, made by open and freed by destroy,
  *   and streams of its own. Destroy waits until the other ranks of the host have destroyed theirs, at most as long as for a silent peer; where one
- *   has not, or a stream does not come to its end, what they use stays until the process ends.
+ *   has not, or a stream does not come to its end, what they use stays until the process ends. Nor does it wait longer for the driver, which frees memory
+ *   when all work of the process is done, NCCL's too: a thread of the library goes on with that.
  * Threads and order: as for comm.h; calls are queued with the others that were started.
  * Blocking: no kernel and no stream waits for another process, or for the host. So `wait` blocks the host: until all ranks have started theirs and
  *   the device has moved all chunks but the last few, never longer than comm.h says. What follows on the caller's stream waits on the device.

@@ -107,13 +107,16 @@ class Driver {
 };
 
 // A context as this thread's current one, for as long as the object lives: what came before it is current again afterwards. Where it cannot be,
-// the calls in between say so.
+// the calls in between say so. They are no part of a graph that another thread captures, which forbids most of them to a thread that has not said so.
 class Current {
  public:
-  Current(const Driver& driver, Context context) : driver_(driver), pushed_(driver.context_push(context) == kSuccess) {}
+  Current(const Driver& driver, Context context) : driver_(driver), pushed_(driver.context_push(context) == kSuccess) {
+    driver_.capture_mode(&mode_);
+  }
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
   ~Current() {
+    driver_.capture_mode(&mode_);
     Context ours = nullptr;
     if (pushed_) driver_.context_pop(&ours);
   }
@@ -121,18 +124,6 @@ class Current {
  private:
   const Driver& driver_;
   bool pushed_;
-};
-
-// This thread may call what is no part of a capture while another one captures a graph, for as long as the object lives.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const Driver& driver) : driver_(driver) { driver_.capture_mode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-  ~RelaxedCapture() { driver_.capture_mode(&mode_); }
-
- private:
-  const Driver& driver_;
   int mode_ = kRelaxedCapture;
 };
 

@@ -9,7 +9,7 @@
 //
 // fake_cuda_log() answers the calls so far, a line each, and "landed" for each call of the host that a stream has come to. fake_cuda_set(name, value) sets "version", "major", "minor", "devices", "rdma supported", "flush options", "write ordering", "dma-buf supported", or by the name of
 // a function what that function answers; "refused launch" n: the n-th launch from now on fails; "dry" leaves the kernels out; "late kernels" 1: streams come to no kernel before it is 0; "captured
-// elsewhere" 1: another thread captures a graph, which forbids threads a flush or a question that are not in relaxed mode. fake_cuda_uneven() says whether a block's threads came to different numbers of barriers.
+// elsewhere" 1: another thread captures a graph, which forbids flushes, questions, and to make and free memory, to threads that are not in relaxed mode. fake_cuda_uneven() says whether a block's threads came to different numbers of barriers.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -90,6 +90,8 @@ int call(const char* name, const Words&... words) {
   const auto told = state().values.find(name);
   return told == state().values.end() ? 0 : told->second;
 }
+
+bool is_forbidden() { return told("captured elsewhere") != 0 && capture_mode != 2; }
 
 // A kernel of any module: each has one parameter, a structure of its own, by value.
 struct Named {
@@ -376,14 +378,27 @@ FAKE int cuDeviceCanAccessPeer(int* can, int device, int peer) {
 
 FAKE int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
   if (const int answer = call("cuMemAlloc", bytes); answer != 0) return answer;
+  if (is_forbidden()) return 900;
   const int file = ::memfd_create("fake-cuda", MFD_CLOEXEC);
   if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0) return 2;
   *address = map_memory(file, bytes, true);
   return *address != 0 ? 0 : 2;
 }
 
+// Memory is freed when all streams have done what they were given, whoever made them.
+void finish_all() {
+  std::set<Stream*> streams;
+  {
+    const std::lock_guard lock(state().mutex);
+    streams = state().streams;
+  }
+  for (Stream* const stream : streams) fake_cuda_finish(stream);
+}
+
 FAKE int cuMemFree_v2(unsigned long long address) {
   call("cuMemFree");
+  if (is_forbidden()) return 900;
+  finish_all();
   return unmap_memory(address, true);
 }
 
@@ -400,7 +415,7 @@ FAKE int cuMemGetHandleForAddressRange(void* handle, unsigned long long address,
 FAKE int cuFlushGPUDirectRDMAWrites(int target, int scope) {
   if (const int answer = call("cuFlushGPUDirectRDMAWrites", target, scope, "contexts", contexts); answer != 0)
     return answer;
-  if (told("captured elsewhere") != 0 && capture_mode != 2) return 900;
+  if (is_forbidden()) return 900;
   const std::lock_guard lock(state().mutex);
   for (const auto& [to, content] : state().written) std::memcpy(to, content.data(), content.size());
   state().written.clear();
@@ -431,6 +446,7 @@ FAKE void fake_cuda_rdma_write(void* to, const void* from, std::size_t bytes) {
 
 FAKE int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned flags) {
   if (const int answer = call("cuMemHostAlloc", bytes, flags); answer != 0) return answer;
+  if (is_forbidden()) return 900;
   const std::lock_guard lock(state().mutex);
   ++state().host_blocks;
   *memory = ::operator new(bytes);
@@ -439,6 +455,8 @@ FAKE int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned flags) {
 
 FAKE int cuMemFreeHost(void* memory) {
   call("cuMemFreeHost");
+  if (is_forbidden()) return 900;
+  finish_all();
   const std::lock_guard lock(state().mutex);
   --state().host_blocks;
   ::operator delete(memory);
@@ -541,7 +559,7 @@ FAKE int cuEventRecord(void* event, void* stream) {
 
 FAKE int cuEventQuery(void* event) {
   if (const int answer = call("cuEventQuery"); answer != 0) return answer;
-  if (told("captured elsewhere") != 0 && capture_mode != 2) return 900;
+  if (is_forbidden()) return 900;
   const std::shared_ptr<Event> it = *static_cast<std::shared_ptr<Event>*>(event);
   const std::lock_guard lock(it->mutex);
   return it->reached == it->recorded ? 0 : 600;

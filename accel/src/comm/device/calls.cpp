@@ -16,6 +16,12 @@ constexpr std::size_t kChunksAtOnce = 4;
 
 void refuse(device::PoolCard& card, const std::string& why) { why.copy(card.refusal.data(), card.refusal.size() - 1); }
 
+struct EndOfPool {
+  std::unique_ptr<device::Pool>& pool;
+  const Watch& watch;
+  ~EndOfPool() { device::end_by(Clock::now() + watch.silence(), std::move(pool)); }
+};
+
 std::string first_refusal(const std::vector<device::PoolCard>& cards) {
   for (std::uint32_t rank = 0; rank < cards.size(); ++rank)
     if (cards[rank].refusal[0] != '\0') return rank_name(rank) + ": " + cards[rank].refusal.data();
@@ -39,6 +45,7 @@ std::expected<void, Error> Communicator::open_device(int device, const std::stri
   std::vector<device::PoolCard> cards(ranks());
   device::PoolCard card;
   std::unique_ptr<device::Pool> pool;
+  const EndOfPool unless_taken{pool, *watch_};
   if (topology_.mates().size() > device::kMostSources) {
     refuse(card, "it has " + std::to_string(topology_.mates().size()) + " ranks on its host: there may be " +
                      std::to_string(device::kMostSources));
@@ -67,12 +74,12 @@ std::expected<void, Error> Communicator::open_device(int device, const std::stri
   auto lane = make_device_lane(*pool);
   if (!lane) {
     pool->keep_memory();
-    // What a trial left to do in pinned memory, too.
+    // And what a trial left to do uses the rest.
     if (!pool->is_idle(Clock::now() + watch_->silence())) static_cast<void>(pool.release());
     return std::unexpected(lane.error());
   }
   const std::lock_guard lock(mutex_);
-  const std::size_t bytes = pool->bytes() + (*lane == nullptr ? 0 : (*lane)->bytes());
+  const std::size_t bytes = pool->all_bytes();
   ways_ += " # " + std::to_string(bytes) + " bytes of the GPU " + near[topology_.local].pci.data();
   device_ = std::make_unique<device::DeviceStage>(topology_, *region_, *watch_, std::move(pool), std::move(*lane));
   return {};

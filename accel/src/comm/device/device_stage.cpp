@@ -44,12 +44,14 @@ DeviceStage::~DeviceStage() {
     static_cast<void>(landing_.release());
     static_cast<void>(marks_.release());
     static_cast<void>(pool_.release());
-    if (lane_ != nullptr) lane_->keep_memory();
     return;
   }
   for (const cuda::Event event : events_) pool_->driver().event_destroy(event);
   pool_->unmap();
   if (!all_let_go(deadline)) pool_->keep_memory();
+  // Its devices write to the pool's memory.
+  lane_.reset();
+  end_by(deadline, std::move(pool_));
 }
 
 bool DeviceStage::is_done(Clock::time_point deadline) {

@@ -56,7 +56,7 @@ class DeviceStage final : private Pace, private Lane::Stage {
   int join(std::uint64_t ticket, cuda::Stream stream, bool waits);
 
   [[nodiscard]] const Pool& pool() const { return *pool_; }
-  [[nodiscard]] std::size_t pool_bytes() const { return pool_->bytes() + (lane_ == nullptr ? 0 : lane_->bytes()); }
+  [[nodiscard]] std::size_t pool_bytes() const { return pool_->all_bytes(); }
   [[nodiscard]] cuda::Stream stream() const { return pool_->stream(Pool::kTaking); }
 
  private:

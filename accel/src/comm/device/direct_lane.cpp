@@ -47,13 +47,13 @@ std::string DirectLane::prepare() {
   if (!nearest) return nearest.error();
   rail_numbers_ = std::move(*nearest);
   slot_bytes_ = Pool::room_of(pool_.shard() / hosts() + kWidest);
-  const std::size_t wanted = Pool::allocated(kDepth * peers_.size() * slot_bytes_ + Pool::kAlignment);
-  if (const int status = pool_.driver().memory_allocate(&inbox_, wanted); status != cuda::kSuccess)
-    return "cuMemAlloc: " + pool_.driver().error_name(status) + " of " + std::to_string(wanted) + " bytes";
-  inbox_bytes_ = wanted;
+  const std::size_t inbox_bytes = Pool::allocated(kDepth * peers_.size() * slot_bytes_ + Pool::kAlignment);
+  const auto inbox = pool_.allocate_more(inbox_bytes);
+  if (!inbox) return inbox.error();
+  inbox_ = *inbox;
   std::array<Fd, 2> files;
   const std::array<DeviceRange, 2> ranges{writes_.range_of(pool_.base(), pool_.bytes(), files[0]),
-                                          writes_.range_of(inbox_, inbox_bytes_, files[1])};
+                                          writes_.range_of(inbox_, inbox_bytes, files[1])};
   for (const std::size_t rail : rail_numbers_) {
     auto made = terms_.rdma.make_messages(rail, ranges, kPhases * peers_.size(), kDepth);
     if (!made) return made.error();
@@ -62,13 +62,7 @@ std::string DirectLane::prepare() {
   return "";
 }
 
-DirectLane::~DirectLane() {
-  worker_.wait();
-  // Before the memory that they write to.
-  rails_.clear();
-  const cuda::Current current = pool_.current();
-  if (inbox_ != 0) pool_.driver().memory_free(inbox_);
-}
+DirectLane::~DirectLane() { worker_.wait(); }
 
 PeerAddresses DirectLane::addresses(std::uint32_t host) const {
   const std::size_t peer = (host + hosts() - terms_.position - 1) % hosts();
@@ -174,7 +168,6 @@ void DirectLane::finish() {
 
 void DirectLane::run() {
   const cuda::Current current = pool_.current();
-  const cuda::RelaxedCapture relaxed(pool_.driver());  // a flush may be no part of one
   while (!stopped_ && !terms_.watch.failed() && !is_done())
     if (!turn() && !is_lost()) wait();
 }

@@ -74,8 +74,6 @@ class DirectLane final : public Lane {
   void open(std::uint32_t chunks) override;
   void landed(std::uint32_t number) override;
   void finish() override;
-  std::size_t bytes() const override { return inbox_bytes_; }
-  void keep_memory() override { inbox_ = 0; }
   std::vector<int> files() const override;
 
  private:
@@ -130,7 +128,6 @@ class DirectLane final : public Lane {
   Pool& pool_;
   const Terms terms_;
   cuda::Address inbox_ = 0;
-  std::size_t inbox_bytes_ = 0;
   std::size_t slot_bytes_ = 0;
   const RdmaWrites writes_;
   Fd wake_;

@@ -109,7 +109,6 @@ std::string try_lane(DirectLane& lane, Pool& pool, std::span<const std::uint32_t
   if (!trial->is_settled(until)) {
     const cuda::Current current = pool.current();
     static_cast<void>(pool.join_ways());
-    lane.keep_memory();
     static_cast<void>(trial.release());
   }
   return why;

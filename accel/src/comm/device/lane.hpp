@@ -63,10 +63,6 @@ class Lane {
   // Until all that was started has been sent and received, or the communicator has failed.
   virtual void finish() = 0;
 
-  // What it has of the device's memory besides the pool.
-  [[nodiscard]] virtual std::size_t bytes() const { return 0; }
-  // Its streams have not come to their end: that memory stays until the process ends.
-  virtual void keep_memory() {}
   // What a forked child closes.
   [[nodiscard]] virtual std::vector<int> files() const { return {}; }
 };

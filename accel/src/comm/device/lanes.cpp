@@ -150,7 +150,6 @@ std::expected<std::unique_ptr<device::Lane>, Error> Communicator::make_device_la
     auto direct = make_direct_lane(pool, refusal);
     if (!direct) return std::unexpected(direct.error());
     if (*direct != nullptr) {
-      pool.free_host_results();
       const std::vector<int> files = (*direct)->files();
       const std::lock_guard lock(mutex_);
       descriptors_.insert(descriptors_.end(), files.begin(), files.end());

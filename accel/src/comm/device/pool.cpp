@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -25,7 +27,8 @@ static_assert(kFloat32 == static_cast<Bits32>(Type::kF32) && kFloat64 == static_
               kInt32 == static_cast<Bits32>(Type::kI32) && kInt64 == static_cast<Bits32>(Type::kI64));
 
 cuda::KernelSet& comm_kernels() {
-  static cuda::KernelSet set("comm", {"paceline_comm_sum"});
+  // Until the very end of the process, as what may still be freed then needs them.
+  static auto& set = *new cuda::KernelSet("comm", {"paceline_comm_sum"});
   return set;
 }
 
@@ -118,13 +121,35 @@ Pool::~Pool() {
     if (stream != nullptr) driver().stream_destroy(stream);
   if (question_ != nullptr) driver().event_destroy(question_);
   if (base_ != 0) driver().memory_free(base_);
-  free_host_results();
+  for (const cuda::Address memory : more_) driver().memory_free(memory);
+  if (host_ != nullptr) driver().host_free(host_);
   if (staging_ != nullptr) driver().host_free(staging_);
 }
 
-void Pool::free_host_results() {
+std::expected<cuda::Address, std::string> Pool::allocate_more(std::size_t bytes) {
+  cuda::Address memory = 0;
   const cuda::Current current = kernels_.current();
-  if (host_ != nullptr) driver().host_free(std::exchange(host_, nullptr));
+  if (const int status = driver().memory_allocate(&memory, bytes); status != cuda::kSuccess)
+    return std::unexpected("cuMemAlloc: " + driver().error_name(status) + " of " + std::to_string(bytes) + " bytes");
+  more_.push_back(memory);
+  more_bytes_ += bytes;
+  return memory;
+}
+
+void end_by(Clock::time_point deadline, std::unique_ptr<Pool> pool) {
+  if (pool == nullptr) return;
+  auto ended = std::make_shared<std::promise<void>>();
+  const std::future<void> end = ended->get_future();
+  Pool* const held = pool.release();
+  try {
+    std::thread([ended, held] {
+      delete held;
+      ended->set_value();
+    }).detach();
+  } catch (const std::system_error&) {
+    return;  // no thread is to be had: it stays until the process ends
+  }
+  end.wait_until(deadline);
 }
 
 PoolCard Pool::card() const { return {.memory = handle_, .pci = pci_, .refusal = {}}; }
@@ -165,7 +190,6 @@ void Pool::unmap() {
 
 bool Pool::is_idle(Clock::time_point deadline) const {
   const cuda::Current current = kernels_.current();
-  const cuda::RelaxedCapture relaxed(driver());
   for (const cuda::Stream stream : streams_) {
     if (driver().event_record(question_, stream) != cuda::kSuccess) return false;
     int status = driver().event_query(question_);

@@ -4,7 +4,8 @@
 //
 // Ownership: of all of it, freed with the object, but the stream that results are written in: the next pool of the device has it, and it lives as long
 // as the process, as kernels and context do. Threads: each stream by one at a time.
-// Failure: the driver's status, or a text. Nothing but is_idle waits for the device.
+// Failure: the driver's status, or a text. Nothing waits for the device but is_idle, and the end of it all: a driver frees memory when everything that
+// the process has given the device is done, kernels of NCCL's among it, which may wait for a rank that is gone. So a pool ends by end_by.
 #pragma once
 
 #include <array>
@@ -55,8 +56,12 @@ class Pool {
   void unmap();
   // Another process may still read this memory: it stays until this one ends.
   void keep_memory() { base_ = 0; }
+  // Of the device, for this rank alone and as long as the pool.
+  std::expected<cuda::Address, std::string> allocate_more(std::size_t bytes);
 
+  // Of what is mapped, and of all that is the device's.
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] std::size_t all_bytes() const { return bytes_ + more_bytes_; }
   [[nodiscard]] std::size_t chunk() const { return size_.chunk; }
   [[nodiscard]] std::size_t shard() const { return size_.shard; }
   [[nodiscard]] cuda::Address base() const { return base_; }
@@ -80,9 +85,6 @@ class Pool {
   // Pinned memory of this rank alone.
   [[nodiscard]] std::byte* staging(std::uint32_t number) const { return staging_ + number % kDepth * size_.staging; }
   [[nodiscard]] std::size_t staging_bytes() const { return size_.staging; }
-
-  // Nothing goes that way after all.
-  void free_host_results();
 
   // What the device says when it is given something that is nothing.
   [[nodiscard]] int ask() const { return driver().event_record(question_, streams_[kTaking]); }
@@ -108,7 +110,9 @@ class Pool {
   const cuda::Kernels& kernels_;
   const Size size_;
   std::size_t bytes_ = 0;
+  std::size_t more_bytes_ = 0;
   cuda::Address base_ = 0;
+  std::vector<cuda::Address> more_;
   cuda::IpcHandle handle_{};
   std::array<char, 32> pci_{};
   std::byte* host_ = nullptr;
@@ -118,5 +122,8 @@ class Pool {
   std::uint32_t local_ = 0;
   std::vector<cuda::Address> mapped_;
 };
+
+// Ends it, in a thread of its own that is waited for until `deadline`, and then left to itself.
+void end_by(Clock::time_point deadline, std::unique_ptr<Pool> pool);
 
 }  // namespace paceline::comm::device
