@@ -19,6 +19,7 @@ using paceline::comm::device::DeviceStage;
 using paceline::comm::device::Lane;
 using paceline::comm::device::Pool;
 using paceline::comm::device::PoolCard;
+using paceline::comm_test::SharedStore;
 
 CASE(comm_device_sums_within_a_host_are_those_of_processors) {
   FakeCuda cuda(kModules);
@@ -335,13 +336,24 @@ CASE(comm_device_a_stream_that_hangs_does_not_hold_up_the_end) {
       paceline_comm_abort(member.comm, "the test says so");
     }
     const int code = sum.wait(member, cuda, stream);
-    const bool good = fails_by(member, code, 0, "the test says so");
+    bool good = fails_by(member, code, 0, "the test says so");
+    char value = 0;
+    uint64_t size = 0;
+    if (member.rank != 0)
+      good = expect(SharedStore::get(member.store, "ended", &value, 1, &size, 50'000) == 0, "rank 0's end") && good;
     const auto begin = std::chrono::steady_clock::now();
     paceline_comm_destroy(member.comm);
     member.comm = nullptr;
-    if (member.rank != 0) cuda.finish(stream);  // it writes what was given
-    return expect(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20), "it took long") && good &&
-           expect(member.rank != 0 || cuda.counts() > 1, "what the stream uses stays");
+    const bool soon = std::chrono::steady_clock::now() - begin < std::chrono::seconds(20);
+    if (member.rank == 0) SharedStore::set(member.store, "ended", "x", 1);
+    if (member.rank != 0) {
+      cuda.finish(stream);  // it writes what was given
+      cuda.destroy(stream);
+    }
+    // Rank 0's stream may come to read what it has mapped: so that memory of rank 1 stays too.
+    const int left = cuda.counts() - kKnownStreams;
+    return expect(soon, "it took long") && good &&
+           expect(member.rank == 0 ? left > 1 : left == 1, std::to_string(left) + " things of the driver stay");
   });
   CHECK_EQ(world.finish(), 0);
 }
@@ -360,6 +372,33 @@ CASE(comm_device_other_work_of_the_process_does_not_hold_up_the_end) {
                           return good && expect(member.rank == 0 || all_given_back(cuda), "things are left");
                         }),
              0);
+}
+
+// Who is to blame lives all the same, and has not let go of what it maps.
+CASE(comm_device_memory_that_a_blamed_rank_still_maps_is_not_freed) {
+  FakeCuda cuda(kModules);
+  CHECK_EQ(World::run({.hosts = {0, 0}, .plan = kSmall, .silence_ms = 1500},
+                      [&](Member& member) {
+                        if (!expect(open_error(member, cuda).empty(), "open")) return false;
+                        wait_for_all(member);
+                        if (member.rank == 1) {
+                          paceline_comm_abort(member.comm, "the test says so");
+                          char value = 0;
+                          uint64_t size = 0;
+                          return expect(SharedStore::get(member.store, "ended", &value, 1, &size, 50'000) == 0,
+                                        "the end of rank 0");
+                        }
+                        const bool good = fails_by(member, paceline_comm_barrier(member.comm), 1, "the test says so");
+                        paceline_comm_destroy(member.comm);
+                        member.comm = nullptr;
+                        SharedStore::set(member.store, "ended", "x", 1);
+                        // All the time has gone into waiting for rank 1: what else it has may be ended a little later.
+                        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+                        while (cuda.counts() > kKnownStreams + 1 && std::chrono::steady_clock::now() < until)
+                          ::usleep(500);
+                        return expect(cuda.counts() == kKnownStreams + 1, "its pool stays, and nothing else") && good;
+                      }),
+           0);
 }
 
 // A lane whose thread would use what a call has on its stack.

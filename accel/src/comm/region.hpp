@@ -23,6 +23,9 @@ namespace paceline::comm {
 inline constexpr std::uint32_t kDepth = 4;  // chunks under way
 inline constexpr std::size_t kPipeBytes = 256UL * 1024;
 
+// What a rank that ends says of the others' memory.
+enum class Hold : std::uint32_t { kMapped, kLetGo, kKept };  // kept: until its process ends
+
 // Counters run on over all calls and wrap; they are compared by difference.
 struct Cell {
   alignas(64) loader::Doorbell bell;             // of this rank's calling thread
@@ -31,7 +34,7 @@ struct Cell {
   std::atomic<std::uint32_t> added;              // a lane: chunks whose shard has been added up, so that slots are free
   std::atomic<std::uint32_t> finished;           // a lane: chunks whose shard is the result
   std::array<Call, 2> calls;                     // alternating; written before `given` moves, read after
-  std::atomic<std::uint32_t> closed;             // 1: this rank has let go of the others' memory
+  std::atomic<Hold> hold;
 };
 
 // Each memory that allreduces go through has cells of its own.

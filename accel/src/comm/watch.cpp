@@ -107,6 +107,14 @@ bool Watch::left(std::uint32_t rank) const {
   return peers_[rank].left;
 }
 
+bool Watch::gone(std::uint32_t rank) const {
+  const std::lock_guard lock(mutex_);
+  if (!peers_[rank].connection) return true;
+  // Also where there is something to read before its end.
+  pollfd end{.fd = peers_[rank].connection.get(), .events = POLLRDHUP, .revents = 0};
+  return ::poll(&end, 1, 0) > 0;
+}
+
 void Watch::end() {
   const std::lock_guard lock(mutex_);
   busy_ = false;

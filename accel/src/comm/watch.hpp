@@ -44,8 +44,10 @@ class Watch {
   // The same for what two ranks do by themselves, which the others need not know of; `what` for errors.
   bool begin_aside(std::string what, Clock::time_point deadline);
   bool left(std::uint32_t rank) const;  // has said goodbye
-  void stop();                          // says goodbye, or why not
-  void forked();                        // in a child, which has no thread but its own: closes the connections
+  bool gone(
+      std::uint32_t rank) const;  // has no connection with this one any more: its process or its communicator has ended
+  void stop();                    // says goodbye, or why not
+  void forked();                  // in a child, which has no thread but its own: closes the connections
 
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   Failure failure() const;

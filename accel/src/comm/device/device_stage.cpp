@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <exception>
 #include <span>
 #include <utility>
@@ -12,6 +13,9 @@
 
 namespace paceline::comm::device {
 namespace {
+
+// Nobody rings for a process that ends.
+constexpr std::chrono::milliseconds kLookForTheGone{50};
 
 struct EndOfLane {
   void operator()(Lane* lane) const { lane->finish(); }
@@ -44,6 +48,7 @@ DeviceStage::~DeviceStage() {
     static_cast<void>(landing_.release());
     static_cast<void>(marks_.release());
     static_cast<void>(pool_.release());
+    tell(Hold::kKept);
     return;
   }
   for (const cuda::Event event : events_) pool_->driver().event_destroy(event);
@@ -66,23 +71,25 @@ bool DeviceStage::is_done(Clock::time_point deadline) {
 }
 
 bool DeviceStage::all_let_go(Clock::time_point deadline) {
-  mine().closed.store(1, std::memory_order_release);
-  ring_all();
-  const int lost = watch_.failure().rank;
-  const auto holds = [&](std::uint32_t local) {
-    return local != topology_.local && static_cast<int>(topology_.mates()[local]) != lost &&
-           cell(local).closed.load(std::memory_order_acquire) == 0;
-  };
+  tell(Hold::kLetGo);
   for (std::uint32_t local = 0; local < ranks_; ++local) {
     for (;;) {
       const std::uint32_t seen = mine().bell.count.load(std::memory_order_acquire);
-      if (!holds(local)) break;
-      const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now()).count();
-      if (left <= 0) return false;
-      mine().bell.wait(seen, left);
+      // Before looking: what it has said before it went lies there. A process that is gone maps nothing.
+      const bool gone = watch_.gone(topology_.mates()[local]);
+      const Hold hold = cell(local).hold.load(std::memory_order_acquire);
+      if (hold == Hold::kLetGo || (gone && hold == Hold::kMapped)) break;
+      const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now());
+      if (hold == Hold::kKept || left.count() <= 0) return false;
+      mine().bell.wait(seen, std::min<std::chrono::nanoseconds>(left, kLookForTheGone).count());
     }
   }
   return true;
+}
+
+void DeviceStage::tell(Hold hold) const {
+  mine().hold.store(hold, std::memory_order_release);
+  ring_all();
 }
 
 bool DeviceStage::good(int status, const char* call) {

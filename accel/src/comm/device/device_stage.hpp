@@ -88,7 +88,9 @@ class DeviceStage final : private Pace, private Lane::Stage {
   void expect(Kind kind, std::uint32_t number, Pool::Way way);
   // Whether the device has done all that it was given: also copies that no mark follows, since the driver refused it.
   bool is_done(Clock::time_point deadline);
-  // Tells that this rank has let go of the others' memory, and waits until they have of its.
+  // What this rank says of the others' memory, at its end.
+  void tell(Hold hold) const;
+  // Says that it has let go of it, and waits until they have of its. False where one has not, or keeps it.
   bool all_let_go(Clock::time_point deadline);
   // Asks the device, when it has told nothing for a while: after an error of it, streams call nothing of the host any more.
   bool answers();
