@@ -160,6 +160,28 @@ CASE(comm_gpudirect_memory_is_registered_by_dma_buf_or_by_address) {
   CHECK_EQ(with([&](uint32_t rank) { fakes.cuda.set("dma-buf supported", rank == 0 ? 0 : 1); }), 0);
 }
 
+// A device of libmlx5 leaves what is small to the processor by default, which cannot write to a GPU's memory.
+CASE(comm_gpudirect_small_messages_are_left_to_the_device) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  const auto mlx5 = [&](uint32_t /*rank*/) { fakes.devices.set("mlx5", 1); };
+  const auto body = [&](Member& member) {
+    return goes_directly(member) &&
+           sums_as_processors(member, fakes.cuda, kTypes, {1, 2, 7, 8, 9, 16, 17, 32, 33, 1025, 9001});
+  };
+  for (const std::vector<int>& hosts : {std::vector{0, 1}, std::vector{0, 0, 1, 1}, std::vector{0, 1, 2}})
+    CHECK_EQ(run_direct(fakes, {.hosts = hosts, .plan = kSmall}, body, mlx5), 0);
+  // One that cannot be told not to.
+  const auto replaced = [&](Member& member) {
+    return has(plan_of(member), kThrough + "rank 1: fake0: mlx5dv_create_qp: Operation not supported") &&
+           sums_as_processors(member, fakes.cuda, {PACELINE_COMM_F32}, {1, 9001});
+  };
+  const auto old = [&](uint32_t rank) {
+    if (rank == 1) fakes.devices.set("mlx5dv_create_qp", EOPNOTSUPP);
+  };
+  CHECK_EQ(run_direct(fakes, {.hosts = {0, 1}, .plan = kSmall}, replaced, mlx5, old), 0);
+}
+
 CASE(comm_gpudirect_that_one_rank_cannot_is_replaced_on_all_and_said) {
   Fakes fakes;
   if (!fakes.devices.are_fake()) return;

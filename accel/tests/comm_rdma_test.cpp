@@ -9,6 +9,7 @@
 
 #include "check.hpp"
 #include "comm_world.hpp"
+#include "rdma.hpp"
 #include "rdma/fake.hpp"
 #include "rdma_choice.hpp"
 
@@ -16,6 +17,7 @@ namespace {
 
 using paceline::comm::gid_index_of;
 using paceline::comm::is_wanted;
+using paceline::comm::open_rdma;
 using paceline::comm::RdmaSettings;
 using paceline::comm::read_rdma_settings;
 using paceline::comm_test::Devices;
@@ -416,5 +418,27 @@ CASE(comm_rdma_ports_are_reached_by_roce_v2_with_an_ipv4_address) {
   CHECK(!none.has_value() && none.error().starts_with("mlx5_0 port 1 has no RoCE v2 GID with an IPv4 address: "));
   write(3, "0000:0000:0000:0000:0000:ffff:c000:0201", "RoCE v2");
   CHECK_EQ(gid_index_of(root, "mlx5_0", 1).value_or(-1), 3);
+  std::filesystem::remove_all(root);
+}
+
+CASE(comm_rdma_reaches_no_gpu_where_libmlx5_cannot_be_told) {
+  const Devices devices(false);
+  if (!devices.are_fake()) return;
+  char name[] = "/tmp/paceline-mlx5-XXXXXX";
+  CHECK(::mkdtemp(name) != nullptr);
+  const std::filesystem::path root = name;
+  const auto why_none = [&]() -> std::string {
+    const auto rdma = open_rdma({}, root);
+    if (!rdma) return rdma.error();
+    const auto made = (*rdma)->make_messages(0, {}, 1, 1);
+    return made ? "" : made.error();
+  };
+  const auto driver = root / "sys/class/infiniband/fake0/device/driver";
+  std::filesystem::create_directories(driver.parent_path());
+  std::filesystem::create_directory_symlink("../../../../bus/pci/drivers/bnxt_en", driver);
+  CHECK(why_none().empty());
+  std::filesystem::remove(driver);
+  std::filesystem::create_directory_symlink("../../../../bus/pci/drivers/mlx5_core", driver);
+  CHECK(why_none().starts_with("fake0: libibverbs has loaded no libmlx5.so.1 with mlx5dv_create_qp"));
   std::filesystem::remove_all(root);
 }

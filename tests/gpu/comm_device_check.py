@@ -51,6 +51,8 @@ MOVED = {
     "reduce": 2 * RANKS + RANKS + 1 + 2,
 }
 ROOT = 1  # of broadcasts and reduces
+# Of arrays between hosts: parts of a few bytes, on which RDMA devices' libraries have ways of their own, whole chunks, and last chunks that are small.
+COUNTS = (1, 2, 3, 7, 8, 16, 31, 33, 65, 4099, 3_000_017)
 # Why GPUs' lanes may go through the host's memory on a machine that has nothing to check GPUDirect RDMA with: no device, no active port, a GPU or a
 # kernel without dma-buf and peer memory. Any other reason is a failure of what is checked.
 NO_GPUDIRECT_HERE = re.compile(
@@ -93,7 +95,7 @@ def sums_in_a_host_have_the_processors_bits(rank: int) -> None:
 @together.check
 def sums_between_hosts_have_the_processors_bits(rank: int) -> None:
     with communicator(2, rank) as ours:
-        sums_as_on_the_cpu(ours, rank, (1, 7, 4099, 3_000_017))
+        sums_as_on_the_cpu(ours, rank, COUNTS)
 
 
 def by_us(ours: comm.Communicator, name: str, output: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
@@ -397,7 +399,7 @@ def gpudirect_has_the_processors_bits(rank: int) -> None:
             if rank == 0:
                 emit({"gpudirect": "not checked", "why": why[0]})
             return
-        sums_as_on_the_cpu(ours, rank, (1, 7, 4099, 3_000_017))
+        sums_as_on_the_cpu(ours, rank, COUNTS)
         data = torch.ones(16 << 18, device=DEVICE)
         ms = {
             way: milliseconds(lambda it=it: it.allreduce(data.fill_(1.0)), 15)

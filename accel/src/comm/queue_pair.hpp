@@ -21,6 +21,7 @@ struct RailPort {
   std::uint8_t number = 1;
   int gid_index = -1;   // of Ethernet
   RailAddress address;  // but for the queue pair's own
+  bool mlx5 = false;    // libmlx5 drives it
 };
 
 class QueuePair {
@@ -38,8 +39,10 @@ class QueuePair {
   QueuePair& operator=(QueuePair&&) = delete;
   ~QueuePair() { end(); }
 
+  enum class Into { kHost, kGpu };  // whose memory messages come into
+
   // Once: so many messages may be under way each way. Empty, or why not.
-  std::string make(ibv_cq* completions, std::uint32_t depth);
+  std::string make(ibv_cq* completions, std::uint32_t depth, Into into);
   RailAddress address() const;
   // What was posted to receive before is there before the peer hears of it. Empty, or why not.
   std::string connect(const RailAddress& peer);
@@ -52,6 +55,8 @@ class QueuePair {
   std::string receive(std::uint64_t id, ibv_sge piece);
 
  private:
+  std::string create(ibv_qp_init_attr wanted, Into into);
+
   const Verbs& verbs_;
   const RdmaSettings& settings_;
   const RailPort& port_;

@@ -40,7 +40,7 @@ std::string VerbsQueue::prepare() {
   ::fcntl(channel_->fd, F_SETFL, ::fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
   completions_ = verbs_.create_cq(port_.context, static_cast<int>(2 * kSlots), nullptr, channel_, 0);
   if (completions_ == nullptr) return out_of_memory("ibv_create_cq", errno);
-  return pair_.make(completions_, kSlots);
+  return pair_.make(completions_, kSlots, QueuePair::Into::kHost);
 }
 
 VerbsQueue::~VerbsQueue() {

@@ -171,4 +171,11 @@ std::expected<int, std::string> gid_index_of(const std::filesystem::path& root, 
       " has no RoCE v2 GID with an IPv4 address: give its network device one, or set NCCL_IB_GID_INDEX");
 }
 
+std::string driver_of(const std::filesystem::path& root, const std::string& device) {
+  std::error_code unknown;
+  return std::filesystem::read_symlink(root / "sys/class/infiniband" / device / "device/driver", unknown)
+      .filename()
+      .string();
+}
+
 }  // namespace paceline::comm

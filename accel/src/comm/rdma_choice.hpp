@@ -56,4 +56,7 @@ std::expected<std::vector<std::size_t>, std::string> nearest_rails(const std::fi
 // The first GID of an Ethernet port that is RoCE v2 with an IPv4 address. `root`: that /sys lies in.
 std::expected<int, std::string> gid_index_of(const std::filesystem::path& root, const std::string& device, int port);
 
+// The kernel's driver of an RDMA device, "mlx5_core"; empty where the system does not say. `root`: that /sys lies in.
+std::string driver_of(const std::filesystem::path& root, const std::string& device);
+
 }  // namespace paceline::comm

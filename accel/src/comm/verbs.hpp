@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libibverbs by dlopen: the functions that links use. Its header is compiled against (BSD), since posting and polling are inline functions of
-// it; nothing is linked.
+// it; nothing is linked. Of libmlx5, which libibverbs loads for ConnectX and BlueField, what no call of libibverbs says.
 //
 // Ownership: the library stays loaded. Threads: any. Failure: a text.
 #pragma once
@@ -12,10 +12,14 @@
 #include <expected>
 #include <string>
 
+struct mlx5dv_qp_init_attr;
+
 namespace paceline::comm {
 
 struct Verbs {
   static std::expected<Verbs, std::string> load();
+  // Once there is a list of devices: libibverbs has loaded what they need by then, and nothing else is to be found under that name.
+  void find_mlx5();
 
   ibv_device** (*get_device_list)(int* count) = nullptr;
   decltype(&::ibv_free_device_list) free_device_list = nullptr;
@@ -43,6 +47,9 @@ struct Verbs {
   decltype(&::ibv_modify_qp) modify_qp = nullptr;
   decltype(&::ibv_destroy_qp) destroy_qp = nullptr;
   decltype(&::ibv_wc_status_str) wc_status_str = nullptr;
+  // Null where libmlx5 is not loaded, or too old.
+  bool (*mlx5dv_is_supported)(ibv_device* device) = nullptr;
+  ibv_qp* (*mlx5dv_create_qp)(ibv_context* context, ibv_qp_init_attr_ex* wanted, mlx5dv_qp_init_attr* more) = nullptr;
 };
 
 // "ibv_reg_mr: Cannot allocate memory".

@@ -57,7 +57,8 @@ std::string VerbsMessages::prepare(std::span<const DeviceRange> ranges, std::siz
   if (completions_ == nullptr) return out_of_memory("ibv_create_cq", errno);
   for (std::size_t i = 0; i < pairs; ++i) {
     pairs_.push_back({.queue = {verbs_, settings_, port_}});
-    if (std::string why = pairs_.back().queue.make(completions_, depth); !why.empty()) return why;
+    if (std::string why = pairs_.back().queue.make(completions_, depth, QueuePair::Into::kGpu); !why.empty())
+      return why;
   }
   return "";
 }

@@ -17,9 +17,12 @@ inline std::string first_device() { return is_real() ? std::getenv("PACELINE_TES
 // The library under whose name it is found from now on, by ranks that are forked.
 class Devices {
  public:
-  Devices() {
+  // `with_mlx5`: libmlx5 is loaded too.
+  explicit Devices([[maybe_unused]] bool with_mlx5 = true) {
 #ifdef PACELINE_FAKE_VERBS
-    if (!is_real()) library_ = ::dlopen(PACELINE_FAKE_VERBS, RTLD_NOW | RTLD_GLOBAL);
+    if (is_real()) return;
+    library_ = ::dlopen(PACELINE_FAKE_VERBS, RTLD_NOW | RTLD_GLOBAL);
+    if (with_mlx5) ::dlopen(PACELINE_FAKE_MLX5, RTLD_NOW);
 #endif
   }
   // Whether there is anything to test with: this library may have been built without RDMA.

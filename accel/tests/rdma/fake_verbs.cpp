@@ -9,6 +9,8 @@
 // out of it goes nowhere; "untold gpu" 1: who has sent out of it is not told what became of that; "garble" 1: what goes into it does not come out there. "break" n: all messages after
 // the nth fail. fake_verbs_sent(device) answers how many this process has sent; fake_verbs_dropped() how many messages with data all processes
 // have posted on queue pairs that they ended before they were told what became of them: a device may drop such.
+// "mlx5" 1: libmlx5 (fake_mlx5.cpp) drives the devices. Then what is small and comes in on a queue pair that was not made without "scatter to CQE"
+// is copied to its place by the processor, which ends the process where that is a GPU's memory.
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <sys/eventfd.h>
@@ -21,6 +23,7 @@
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -44,6 +47,7 @@ constexpr std::size_t kMessages = 16;
 constexpr std::size_t kMessageBytes = 128UL * 1024;
 constexpr std::size_t kMostDevices = 4;
 constexpr std::uint32_t kFirstNumber = 100;
+constexpr std::uint32_t kMostInCompletion = 64;  // of a completion's 128 bytes; 32 of one's 64
 
 // Of a queue pair: what comes in is written by its peer alone and read by its owner. Without locks, which a stopped rank would hold.
 struct End {
@@ -156,6 +160,7 @@ struct Pair : ibv_qp {
   std::deque<ibv_recv_wr> receives;
   std::deque<ibv_sge> places;
   bool of_gpu = false;       // has sent out of a GPU's memory
+  bool scatters = false;     // to the completion queue
   std::uint64_t posted = 0;  // messages
   int untold = 0;            // messages with data of whose end the owner has not been told
 };
@@ -317,6 +322,9 @@ void receive(Pair& pair, ibv_wc& wc) {
     wc.status = IBV_WC_LOC_PROT_ERR;
   } else if (size > 0 && !region->of_gpu) {
     std::memcpy(reinterpret_cast<void*>(place.addr), data, size);
+  } else if (size > 0 && size <= kMostInCompletion && pair.scatters) {
+    std::fprintf(stderr, "the processor wrote %u bytes to a GPU's memory\n", size);
+    std::abort();
   } else if (size > 0 && told("garble") == 0) {
     of_fake_cuda<void(void*, const void*, std::size_t)>("fake_cuda_rdma_write")(reinterpret_cast<void*>(place.addr),
                                                                                 data, size);
@@ -354,6 +362,8 @@ FAKE void fake_verbs_set(const char* name, int value) {
   const std::lock_guard lock(settings_mutex);
   settings[name] = value;
 }
+
+FAKE int fake_verbs_told(const char* name) { return told(name); }
 
 FAKE int fake_verbs_dropped() { return *kShared.dropped; }
 
@@ -478,9 +488,8 @@ FAKE int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** /*queue*/, void** 
   return read(channel->fd, &rings, sizeof rings) == sizeof rings ? 0 : -1;
 }
 FAKE void ibv_ack_cq_events(ibv_cq* /*queue*/, unsigned /*count*/) {}
-FAKE ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
-  if (!goes("create_qp")) return nullptr;
-  auto* const queue = static_cast<Queue*>(wanted->send_cq);
+FAKE ibv_qp* fake_verbs_create_qp(ibv_pd* domain, ibv_cq* completions, bool scatters) {
+  auto* const queue = static_cast<Queue*>(completions);
   for (std::size_t i = 0; i < kEnds; ++i) {
     End& end = kShared.ends[i];
     if (end.used.exchange(true)) continue;
@@ -491,12 +500,16 @@ FAKE ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
     pair->context = domain->context;
     pair->send_cq = pair->recv_cq = queue;
     pair->end = i;
+    pair->scatters = scatters;
     pair->qp_num = kFirstNumber + static_cast<std::uint32_t>(i);
     queue->pairs.push_back(pair);
     return pair;
   }
   errno = ENOSPC;
   return nullptr;
+}
+FAKE ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
+  return goes("create_qp") ? fake_verbs_create_qp(domain, wanted->send_cq, told("mlx5") != 0) : nullptr;
 }
 FAKE int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/) {
   End& end = kShared.ends[static_cast<Pair*>(qp)->end];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether GPUDirect RDMA really carries what lies in a GPU's memory: numbers that the ranks of a lane know of each other go through all its slots, rails
-// and queue pairs as shards do, and the sums must be right. A mapping that is wrong fails by its content alone.
+// and queue pairs as shards do, large ones and then small ones, and the sums must be right. A mapping that is wrong fails by its content alone.
 //
 // Ownership: none. Threads: one. Blocking: until `until`. Failure: a text.
 #pragma once
