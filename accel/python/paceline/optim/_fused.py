@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 import torch
 
+from paceline._untraced import untraced
 from paceline.optim import _device, _native, _report, _sharded
 from paceline.optim._native import HALVES, Table, Tensor
 
@@ -49,6 +50,7 @@ class Fused:
 
     # -- the step ------------------------------------------------------------------------------------------------------
 
+    @untraced
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update. Returns what the closure does. A gradient scaler (torch.amp.GradScaler) may call it: unscaling is
         folded into the update, so gradients stay as they are, scaled."""
@@ -63,6 +65,7 @@ class Fused:
         _report.outcome_of(self).stepped(time.perf_counter() - began)
         return loss
 
+    @untraced
     def scaled_step(self, scaler: Any) -> Any:
         """`scaler.step(self)` in fewer passes: the norm that clipping needs also tells whether a gradient is not finite,
         so the scaler's own pass over the gradients is left out. scaler.update() follows as usual."""

@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 import torch
 
+from paceline._untraced import untraced
 from paceline.optim import _sharded
 from paceline.optim._fused import Fused
 
@@ -59,6 +60,7 @@ class Offload(torch.optim.Optimizer):
             self._inner.add_param_group(self._on_host(param_group))
         super().add_param_group(param_group)
 
+    @untraced
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
