@@ -485,7 +485,23 @@ CASE(comm_gpudirect_nothing_is_sent_that_has_no_answer) {
     const int sent = fakes.devices.sent(0) - before;
     return expect(member.rank != 0 || sent <= 2, std::to_string(sent) + " messages");
   };
-  CHECK_EQ(run_into(fakes, {0, 1}, wrong, 1, "ibv_post_recv: Cannot allocate memory", after), 0);
+  CHECK_EQ(run_into(fakes, {0, 1}, wrong, 0,
+                    "rank 0 gave up: GPUDirect RDMA by fake0: ibv_post_recv: Cannot allocate memory", after),
+           0);
+}
+
+CASE(comm_gpudirect_what_a_rank_cannot_itself_is_blamed_on_no_peer) {
+  Fakes fakes;
+  if (!fakes.devices.are_fake()) return;
+  const auto named = [&](const char* step, int value, const std::string& words) {
+    const auto wrong = [&](const Member& member) {
+      if (member.rank == 1) fakes.devices.set(step, value);
+    };
+    return run_into(fakes, {0, 1, 2}, wrong, 1, "rank 1 gave up: GPUDirect RDMA by fake0: " + words);
+  };
+  CHECK_EQ(named("poll_cq gpu", 1, "ibv_poll_cq failed"), 0);
+  CHECK_EQ(named("req_notify_cq gpu", EIO, "ibv_req_notify_cq: Input/output error"), 0);
+  CHECK_EQ(named("protect gpu", 1, "local protection error"), 0);
 }
 
 CASE(comm_gpudirect_a_rank_whose_stream_hangs_is_named_by_all) {

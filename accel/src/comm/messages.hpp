@@ -31,7 +31,7 @@ struct DevicePiece {
 class Messages {
  public:
   struct Fault {
-    std::size_t pair;
+    std::optional<std::size_t> pair;  // that it came over, or from its other end; none: it is this rank's own
     std::string why;
   };
 

@@ -13,6 +13,13 @@ namespace {
 // What a request's number says when it is done: of which pair, and which way.
 constexpr std::uint64_t number_of(std::size_t pair, bool receives) { return 2 * pair + (receives ? 1 : 0); }
 
+// Of this end's memory or device; its peer hears only that it does not answer.
+constexpr bool is_own(ibv_wc_status status) {
+  return status == IBV_WC_LOC_LEN_ERR || status == IBV_WC_LOC_QP_OP_ERR || status == IBV_WC_LOC_EEC_OP_ERR ||
+         status == IBV_WC_LOC_PROT_ERR || status == IBV_WC_LOC_ACCESS_ERR || status == IBV_WC_LOC_RDD_VIOL_ERR ||
+         status == IBV_WC_FATAL_ERR;
+}
+
 }  // namespace
 
 std::expected<std::unique_ptr<Messages>, std::string> VerbsMessages::make(const Verbs& verbs,
@@ -80,40 +87,41 @@ ibv_sge VerbsMessages::registered(const DevicePiece& piece) const {
           .lkey = piece.bytes == 0 || found == registered_.end() ? 0 : found->region->lkey};
 }
 
-void VerbsMessages::fail(std::size_t pair, const std::string& why) {
+void VerbsMessages::fail(std::optional<std::size_t> pair, const std::string& why) {
   if (!fault_) fault_ = {.pair = pair, .why = "GPUDirect RDMA by " + port_.name + ": " + why};
 }
 
 void VerbsMessages::send(std::size_t pair, const DevicePiece& head, const DevicePiece& piece) {
   const std::string why = pairs_[pair].queue.send(number_of(pair, false), {registered(head), registered(piece)});
-  if (!why.empty()) fail(pair, why);
+  if (!why.empty()) fail(std::nullopt, why);
 }
 
 void VerbsMessages::receive(std::size_t pair, const DevicePiece& into) {
   const std::string why = pairs_[pair].queue.receive(number_of(pair, true), registered(into));
-  if (!why.empty()) fail(pair, why);
+  if (!why.empty()) fail(std::nullopt, why);
 }
 
 bool VerbsMessages::look() {
   std::array<ibv_wc, 16> done;
   const int count = ::ibv_poll_cq(completions_, static_cast<int>(done.size()), done.data());
-  if (count < 0) fail(0, "ibv_poll_cq failed");
+  if (count < 0) fail(std::nullopt, "ibv_poll_cq failed");
   for (int i = 0; i < count; ++i) {
     const ibv_wc& one = done[static_cast<std::size_t>(i)];
     const std::size_t pair = one.wr_id / 2;
     if (one.status != IBV_WC_SUCCESS) {
-      fail(pair, verbs_.wc_status_str(one.status));
+      fail(is_own(one.status) ? std::nullopt : std::optional(pair), verbs_.wc_status_str(one.status));
     } else if (one.wr_id == number_of(pair, true)) {
       ++pairs_[pair].arrived;
     } else {
       ++pairs_[pair].delivered;
     }
   }
-  return count != 0;
+  return count > 0;
 }
 
 void VerbsMessages::listen() {
-  if (const int error = ::ibv_req_notify_cq(completions_, 0); error != 0) fail(0, refused("ibv_req_notify_cq", error));
+  if (const int error = ::ibv_req_notify_cq(completions_, 0); error != 0)
+    fail(std::nullopt, refused("ibv_req_notify_cq", error));
 }
 
 void VerbsMessages::heard() {

@@ -51,7 +51,7 @@ class VerbsMessages final : public Messages {
   std::string prepare(std::span<const DeviceRange> ranges, std::size_t pairs, std::uint32_t depth);
   std::string add(const DeviceRange& range);
   ibv_sge registered(const DevicePiece& piece) const;
-  void fail(std::size_t pair, const std::string& why);
+  void fail(std::optional<std::size_t> pair, const std::string& why);
 
   const Verbs& verbs_;
   const RdmaSettings& settings_;

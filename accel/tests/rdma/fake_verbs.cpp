@@ -5,8 +5,9 @@
 //
 // fake_verbs_set(name, value) changes this process alone: "devices" (1), "down" (1: ports are), "ethernet" (1: ports are); or by the name
 // of a step the errno that it ends with: "open_device", "reg_mr", "reg_dmabuf_mr", "peer memory" (ibv_reg_mr of what is a GPU's by the fake driver of
-// device/fake_cuda.cpp), "create_qp", "rtr", "post_recv gpu" (of a GPU's memory). "lose" 1: what is sent goes nowhere. Of a GPU's memory "lose gpu" 1: what is sent
-// out of it goes nowhere; "untold gpu" 1: who has sent out of it is not told what became of that; "garble" 1: what goes into it does not come out there. "break" n: all messages after
+// device/fake_cuda.cpp), "create_qp", "rtr", "post_recv gpu" (of a GPU's memory), "req_notify_cq gpu"; "poll_cq gpu" 1: it ends with -1. "lose" 1: what
+// is sent goes nowhere. Of a GPU's memory "lose gpu" 1: what is sent out of it goes nowhere; "protect gpu" 1: the device may not read it; "untold gpu"
+// 1: who has sent out of it is not told what became of that; "garble" 1: what goes into it does not come out there. "break" n: all messages after
 // the nth fail. fake_verbs_sent(device) answers how many this process has sent; fake_verbs_dropped() how many messages with data all processes
 // have posted on queue pairs that they ended before they were told what became of them: a device may drop such.
 // "mlx5" 1: libmlx5 (fake_mlx5.cpp) drives the devices. Then what is small and comes in on a queue pair that was not made without "scatter to CQE"
@@ -206,7 +207,8 @@ ibv_wc carry(Pair& pair, std::uint64_t id, const Pieces& pieces) {
   done.opcode = IBV_WC_SEND;
   std::string message;
   for (const ibv_sge& piece : pieces) {
-    if (region_of(piece) == nullptr)
+    const Region* const region = region_of(piece);
+    if (region == nullptr || (region->of_gpu && told("protect gpu") != 0))
       done.status = IBV_WC_LOC_PROT_ERR;
     else
       message.append(reinterpret_cast<const char*>(piece.addr), piece.length);
@@ -334,8 +336,14 @@ void receive(Pair& pair, ibv_wc& wc) {
   ++end.taken;
 }
 
+// Whether messages out of a GPU's memory tell of themselves there.
+bool is_of_gpu(const Queue& queue) {
+  return std::ranges::any_of(queue.pairs, [](const Pair* pair) { return pair->of_gpu; });
+}
+
 int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {
   auto& queue = *static_cast<Queue*>(cq);
+  if (told("poll_cq gpu") != 0 && is_of_gpu(queue)) return -1;
   int count = 0;
   const std::lock_guard lock(queue.mutex);
   for (; count < most && !queue.done.empty(); ++count) {
@@ -352,6 +360,7 @@ int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {
 }
 
 int req_notify_cq(ibv_cq* cq, int /*solicited*/) {
+  if (is_of_gpu(*static_cast<Queue*>(cq)) && !goes("req_notify_cq gpu")) return errno;
   kShared.listeners[static_cast<Channel*>(cq->channel)->number].armed = true;
   return 0;
 }

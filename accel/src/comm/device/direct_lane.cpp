@@ -154,8 +154,7 @@ void DirectLane::start(Stage& stage, Work work) {
     try {
       run();
     } catch (const std::exception& error) {
-      const std::uint32_t rank = terms_.ranks[terms_.position];
-      terms_.watch.fail(static_cast<int>(rank), "rank " + std::to_string(rank) + " gave up: " + error.what());
+      give_up(error.what());
     }
   });
 }
@@ -168,8 +167,11 @@ void DirectLane::finish() {
 
 void DirectLane::run() {
   const cuda::Current current = pool_.current();
-  while (!stopped_ && !terms_.watch.failed() && !is_done())
-    if (!turn() && !is_lost()) wait();
+  while (!stopped_ && !terms_.watch.failed() && !is_done()) {
+    const bool some = turn();
+    // However much there was to do.
+    if (!stopped_ && !is_lost() && !some) wait();
+  }
 }
 
 bool DirectLane::turn() {
@@ -211,7 +213,12 @@ bool DirectLane::have_all(std::uint32_t number, Phase phase) const {
   return std::ranges::all_of(peers_, [&](const Peer& peer) { return peer.arrived[phase] > first_ + number; });
 }
 
+bool DirectLane::has_fault() const {
+  return std::ranges::any_of(rails_, [](const auto& rail) { return rail->fault().has_value(); });
+}
+
 bool DirectLane::send_parts() {
+  if (has_fault()) return false;
   bool some = false;
   const std::uint64_t opened = first_ + opened_.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < peers_.size(); ++i) {
@@ -251,7 +258,7 @@ bool DirectLane::add() {
 }
 
 bool DirectLane::send_sums() {
-  if (returned_ == summed_.load(std::memory_order_acquire)) return false;
+  if (has_fault() || returned_ == summed_.load(std::memory_order_acquire)) return false;
   const std::uint64_t chunk = first_ + returned_;
   const Piece own = piece_of(work_.shard(returned_), terms_.position);
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
@@ -303,11 +310,26 @@ void DirectLane::lose(const Peer& peer, const std::string& why) {
   }
 }
 
+void DirectLane::give_up(const std::string& why) {
+  stopped_ = true;
+  const std::uint32_t rank = terms_.ranks[terms_.position];
+  if (attempting_) {
+    trouble_ = why;
+  } else {
+    terms_.watch.fail(static_cast<int>(rank), "rank " + std::to_string(rank) + " gave up: " + why);
+  }
+}
+
 bool DirectLane::is_lost() {
+  if (is_done()) return false;
   for (const auto& rail : rails_) {
     const auto& fault = rail->fault();
-    if (!fault || is_done()) continue;
-    lose(peers_[fault->pair / kPhases], fault->why);
+    if (!fault) continue;
+    if (fault->pair) {
+      lose(peers_[*fault->pair / kPhases], fault->why);
+    } else {
+      give_up(fault->why);
+    }
     return true;
   }
   if (Clock::now() < until_) return false;
@@ -329,8 +351,8 @@ void DirectLane::wait() {
     if (look()) return;
   } while (Clock::now() - begin < kLooking);
   for (const auto& rail : rails_) rail->listen();
-  // What came before that would wake nobody.
-  if (look()) return;
+  // What came before that would wake nobody, and a rail that has failed wakes nobody either.
+  if (look() || has_fault()) return;
   std::vector<pollfd> files{{.fd = wake_.get(), .events = POLLIN, .revents = 0},
                             {.fd = terms_.watch.abort_fd(), .events = POLLIN, .revents = 0}};
   for (const auto& rail : rails_) files.push_back({.fd = rail->file(), .events = POLLIN, .revents = 0});

@@ -103,6 +103,8 @@ class DirectLane final : public Lane {
   // Where a rail has failed, or the time is over.
   bool is_lost();
   void lose(const Peer& peer, const std::string& why);
+  void give_up(const std::string& why);
+  [[nodiscard]] bool has_fault() const;  // of any rail's
   void wait();
   void wake() const;
   // Who has not done its part; null: this rank's own GPU.
