@@ -85,6 +85,39 @@ def test_a_rank_that_cannot_begin_is_named_on_all(train_by_fork: Train, wrong: s
     assert run.code == 0, run.output
 
 
+def test_a_refusal_leaves_the_programs_communicator_as_it_was(train_by_fork: Train) -> None:
+    run = train_by_fork(
+        BEGIN
+        + ENGINE
+        + """
+        Gradients = paceline.comm.Gradients
+        comm = paceline.comm.Communicator(timeout=timedelta(seconds=60))
+        # All ranks; one; two, each for a reason of its own; one with what it does not say beforehand.
+        refused(lambda: Gradients(Several(), bucket_mb=0, communicator=comm), "bucket_mb is 0")
+        refused(lambda: Gradients(Several(), bucket_mb=0 if rank == 2 else 25, communicator=comm),
+                "bucket_mb is 0" if rank == 2 else "Gradients: rank 2 refuses: bucket_mb is 0: it must be")
+        options = [{}, {"compression": "Int9"}, {"bucket_mb": -1}][rank]
+        why = ["rank 1 refuses: ", "compression is 'Int9'", "bucket_mb is -1"][rank]
+        refused(lambda: Gradients(Several(), **options, communicator=comm), why)
+        refused(lambda: Gradients(None if rank == 0 else Several(), communicator=comm),
+                "" if rank == 0 else "rank 0 refuses: ", TypeError if rank == 0 else ValueError)
+        assert comm.allreduce(torch.ones(3)).tolist() == [ranks] * 3
+        model = Several()
+        gradients = Gradients(model, find_unused=True, communicator=comm)
+        for step in range(3):
+            model(torch.full((2, 4), float(rank))).sum().backward()
+        agreed(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+        gradients.close()
+        comm.close()
+        # One that is closed tells nobody.
+        refused(lambda: Gradients(Several(), bucket_mb=0, communicator=comm), "bucket_mb is 0")
+        """
+        + END,
+        ranks=3,
+    )
+    assert run.code == 0, run.output
+
+
 def test_a_step_before_its_sums_is_refused(train_by_fork: Train) -> None:
     run = train_by_fork(
         BEGIN

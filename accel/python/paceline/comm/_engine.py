@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -28,7 +29,6 @@ from paceline.comm._bucket_size import BucketSize
 from paceline.comm._choice import tune
 from paceline.comm._communicator import DTYPES, SILENCE, TIMEOUT, Communicator, refuse_to_meet
 from paceline.comm._compression import Compression, Compressor, parse, why_not_class
-from paceline.comm._ddp import all_say
 from paceline.comm._overlap import Awaited, Stepwise
 from paceline.comm._sums import Result, Sums
 
@@ -49,7 +49,8 @@ class Gradients:
                     `.grad` through PyTorch waits; an extension in C++ that is given one does not: call synchronize() first
     communicator    one of the program's, which it closes itself; else one is made, as `plan`, `silence`, `timeout` and `host` say
 
-    A rank that is lost raises CommError on all others, and so does one whose parameters or options are refused here. `close` takes the hooks away."""
+    A rank that is lost raises CommError on all others, and so does one whose parameters or options are refused here; over the program's `communicator`, which
+    stays as good as it was, the others raise ValueError then. `close` takes the hooks away."""
 
     def __init__(
         self,
@@ -172,10 +173,8 @@ class Gradients:
         self.under_way.clear()
 
     def _begin_alike(self, options: str, untuned: bool, tensors: list[Tensor]) -> None:
-        if not all_say(self.communicator, options):
-            raise ValueError(
-                "paceline.comm.Gradients: parameters or options differ between ranks: pass the same on all, in the same order"
-            )
+        if why := _why_not_alike(self.communicator, options):
+            raise ValueError(f"paceline.comm.Gradients: {why}")
         if untuned:
             tune(self.communicator)
         for tensor in tensors:
@@ -358,13 +357,26 @@ def _refusing(group: Any, communicator: Communicator | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        why = str(error)
+        why = str(error) or type(error).__name__
         with contextlib.suppress(Exception):  # no process group, a communicator that is closed
             if communicator is None:
                 refuse_to_meet(group, why)
             else:
-                communicator.abort(why)
+                _why_not_alike(communicator, "", why)
         raise
+
+
+def _why_not_alike(communicator: Communicator, options: str, refusal: str = "") -> str:
+    """Empty where all ranks say the same options. `refusal`: why this rank has none, which all others hear instead."""
+    said = refusal.removeprefix("paceline.comm.Gradients: ").encode()
+    mine = torch.tensor([-len(said) if said else zlib.crc32(options.encode())], device="cpu")
+    told = communicator.allgather(mine.new_empty(communicator.ranks), mine).tolist()
+    first = next((rank for rank, number in enumerate(told) if number < 0), None)
+    if first is None:
+        differ = "parameters or options differ between ranks: pass the same on all, in the same order"
+        return "" if len(set(told)) == 1 else differ
+    text = torch.tensor([*said] if first == communicator.rank else [0] * -told[first], dtype=torch.int32, device="cpu")
+    return f"rank {first} refuses: {bytes(communicator.broadcast(text, first).tolist()).decode()}"
 
 
 def _named(model: nn.Module | Iterable[Tensor]) -> list[tuple[str, Tensor]]:
