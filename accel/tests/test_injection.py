@@ -217,6 +217,8 @@ def test_pytorchs_objects_stay_its_own(train_by_fork: Train) -> None:
         ("try: raise CommError('lost', 1, of_peer=True)\nexcept CommError: raise OSError()", "peer"),
         ("try: raise CommError('lost', 1, of_peer=True)\nexcept CommError: raise OSError() from None", "own"),
         ("sys.excepthook = lambda *error: sys.__excepthook__(*error)\nraise ValueError()", "own"),
+        ("try: int('x')\nexcept ValueError: sys.excepthook(*sys.exc_info())\nsys.exit(1)", ""),
+        ("try: int('x')\nexcept ValueError: sys.excepthook(*sys.exc_info())\nint('y')", "own"),
         ("sys.exit(1)", ""),
         ("try: raise ValueError()\nexcept ValueError: pass\nsys.exit(0)", ""),
         ("thread = threading.Thread(target=int, args=['x'])\nthread.start()\nthread.join()\nsys.exit(1)", ""),
@@ -232,17 +234,19 @@ def test_an_exception_that_ends_a_rank_is_noted_at_once(runtime: Path, tmp_path:
         "class CommError(RuntimeError):\n"
         "    def __init__(self, text, rank, of_peer=False):\n"
         "        self.of_peer = of_peer\n"
+        "print(os.getpid(), flush=True)\n"
         f"atexit.register(lambda: print(os.path.exists({str(file)!r})))\n" + ending
     )
     python = runtime / "python"
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{python}/site:{python}", "PACELINE_FAILURE_FILE": str(file)}
+    file.write_text("5 own 7\n")  # of a program that ran before
     before = time.monotonic_ns()
     run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
     assert run.stdout.splitlines()[-1] == str(bool(noted)), run
     assert sorted(path.name for path in tmp_path.iterdir()) == (["failed"] if noted else [])
     if noted:
-        told, what = file.read_text().split()
-        assert what == noted
+        told, what, process = file.read_text().split()
+        assert (what, process) == (noted, run.stdout.split()[0])
         assert before <= int(told) <= time.monotonic_ns()
         assert run.stderr.startswith("Traceback"), run.stderr
 

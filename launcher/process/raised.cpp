@@ -9,6 +9,10 @@
 #include <charconv>
 #include <chrono>
 #include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
 #include <string_view>
 
 #include "common/telemetry/unique_fd.hpp"
@@ -26,11 +30,32 @@ std::optional<Raised> read_raised(const std::filesystem::path& file, SteadyTime 
   std::int64_t nanoseconds = 0;
   const auto number = std::from_chars(buffer.data(), end, nanoseconds);
   if (number.ec != std::errc{} || nanoseconds < 0) return std::nullopt;
-  const std::string_view rest(number.ptr, static_cast<std::size_t>(end - number.ptr));
-  if (rest != " own\n" && rest != " peer\n") return std::nullopt;
+  std::string_view rest(number.ptr, static_cast<std::size_t>(end - number.ptr));
+  const bool own = rest.starts_with(" own ");
+  if (!own && !rest.starts_with(" peer ")) return std::nullopt;
+  rest.remove_prefix(own ? 5 : 6);
+  pid_t pid = 0;
+  const auto process = std::from_chars(rest.data(), end, pid);
+  if (process.ec != std::errc{} || pid <= 0 ||
+      std::string_view(process.ptr, static_cast<std::size_t>(end - process.ptr)) != "\n")
+    return std::nullopt;
   // Python's monotonic clock and ours are CLOCK_MONOTONIC.
   const SteadyTime at{std::chrono::duration_cast<SteadyTime::duration>(std::chrono::nanoseconds(nanoseconds))};
-  return Raised{rest == " own\n" ? rendezvous::Cause::kOwn : rendezvous::Cause::kPeer, std::min(at, now)};
+  return Raised{own ? rendezvous::Cause::kOwn : rendezvous::Cause::kPeer, std::min(at, now), pid};
+}
+
+bool runs_in(const std::filesystem::path& root, pid_t pid, pid_t rank) {
+  while (pid > 0 && pid != rank) {
+    std::ifstream file(root / "proc" / std::to_string(pid) / "stat");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    // "PID (NAME) STATE PARENT …", and a name may hold anything.
+    const std::size_t name = text.rfind(')');
+    if (name == std::string::npos) return false;
+    std::istringstream fields(text.substr(name + 1));
+    char state = 'X';
+    if (!(fields >> state >> pid) || state == 'Z' || state == 'X') return false;
+  }
+  return pid == rank;
 }
 
 }  // namespace paceline::process

@@ -3,6 +3,8 @@
 // process: a short plain file or nothing.
 #pragma once
 
+#include <sys/types.h>
+
 #include <filesystem>
 #include <optional>
 
@@ -14,9 +16,14 @@ namespace paceline::process {
 struct Raised {
   rendezvous::Cause cause = rendezvous::Cause::kOwn;  // kOwn or kPeer
   SteadyTime at;
+  pid_t pid = 0;  // as the program gives it: to be compared, never to be signalled
 };
 
-/// Nothing where there is no such file, or one that is not as it must be: "MONOTONIC_NANOSECONDS own|peer". A time after `now` is `now`.
+/// Nothing where there is no such file, or one that is not as it must be: "MONOTONIC_NANOSECONDS own|peer PID". A time after `now` is `now`.
 std::optional<Raised> read_raised(const std::filesystem::path& file, SteadyTime now);
+
+/// Whether `pid` runs, and is `rank` or a process below it, by the /proc below `root`. A zombie does not run: what its parent has not asked for has not
+/// ended that parent. `rank` itself counts as long as nobody has waited for it, which is the caller's to know.
+bool runs_in(const std::filesystem::path& root, pid_t pid, pid_t rank);
 
 }  // namespace paceline::process

@@ -31,6 +31,14 @@ std::vector<pid_t> children(const std::filesystem::path& root) {
   return pids;
 }
 
+// The signal that ended the rank, or what its shell has waited for, which then exits with 128 + signal; 0: none.
+int killer_of(int status) {
+  constexpr int kShell = 128;
+  if (WIFSIGNALED(status)) return WTERMSIG(status);
+  const int signal = WEXITSTATUS(status) - kShell;
+  return signal > 0 && signal < NSIG ? signal : 0;
+}
+
 }  // namespace
 
 RankSet::RankSet(LogPump& pump, const Clock& clock, std::chrono::nanoseconds grace, std::filesystem::path root,
@@ -79,20 +87,25 @@ RankSet::Seen RankSet::failure_of(const Rank& rank, int status, SteadyTime now) 
   if (WIFSIGNALED(status)) {
     failure.signal = WTERMSIG(status);
     failure.reason = "Signal";
-    const auto now = oom_kills(root_);
-    if (*failure.signal == SIGKILL && now && oom_before_ && *now > *oom_before_) {
-      failure.oom = true;
-      failure.reason = "OOMKilled";
-    }
   } else {
     failure.exit_code = WEXITSTATUS(status);
     failure.reason = "Exit";
   }
-  if (const auto raised = read_raised(rank.failure_file, now)) {
+  const int killer = killer_of(status);
+  const auto kills = oom_kills(root_);
+  if (killer == SIGKILL && kills && oom_before_ && *kills > *oom_before_) {
+    failure.oom = true;
+    failure.reason = "OOMKilled";
+  }
+  const auto raised = read_raised(rank.failure_file, now);
+  if (killer == SIGKILL) {
+    // Whatever it had raised before: no program is killed so by what it does, or by a peer that is gone.
+    failure.cause = Cause::kKilled;
+  } else if (raised) {
     // However it ended then: a program that an exception ends may still crash on its way out.
     failure.cause = raised->cause;
     seen.at = raised->at;
-  } else if (failure.signal && *failure.signal != SIGABRT) {
+  } else if (killer != 0 && killer != SIGABRT) {
     // An abort is a program's own decision, as a watchdog takes it that has lost a peer.
     failure.cause = Cause::kKilled;
   }
@@ -117,7 +130,8 @@ std::optional<Failure> RankSet::first_failure() {
   for (const Rank& rank : ranks_) {
     if (rank.exited) continue;
     const auto raised = read_raised(rank.failure_file, clock_.steady());
-    if (!raised) continue;
+    // A helper that is gone has not ended the rank.
+    if (!raised || !runs_in(root_, raised->pid, rank.pid)) continue;
     Failure failure;
     failure.local_rank = rank.local_rank;
     failure.exit_code = 1;  // Python's own, when it has ended

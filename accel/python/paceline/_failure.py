@@ -28,17 +28,23 @@ LOST_A_PEER = (
 
 
 def watch(file: str) -> None:
-    """From now on an exception that nothing catches in the main thread is noted in `file`, when it has been printed: "NANOSECONDS own", by the monotonic
-    clock, or "NANOSECONDS peer" where it says that another rank had failed before. Nothing of it raises."""
+    """From now on an exception that nothing catches in the main thread is noted in `file`, when it has been printed: "NANOSECONDS own PID", by the
+    monotonic clock, or "NANOSECONDS peer PID" where it says that another rank had failed before. What an earlier program has noted is removed: it has
+    not ended the rank. Nothing of it raises."""
     before, process = sys.excepthook, os.getpid()
+    try:
+        os.unlink(file)  # noqa: PTH108
+    except OSError:  # there is none
+        pass
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         now = time.monotonic_ns()
         try:
             before(kind, error, trace)
         finally:
-            if os.getpid() == process:  # not a forked child
-                _write(file, f"{now} {'peer' if _blames_a_peer(error) else 'own'}\n")
+            # The interpreter sets `last_value` before it calls the hook; a program that reports an error by this hook, and goes on, does not.
+            if os.getpid() == process and getattr(sys, "last_value", None) is error:  # nor is it a forked child
+                _write(file, f"{now} {'peer' if _blames_a_peer(error) else 'own'} {process}\n")
 
     # Programs ask whether the hook is Python's own before they set theirs, and call Python's own from theirs.
     if before is sys.__excepthook__:

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,8 @@
 #include "launcher/process/cgroup.hpp"
 #include "launcher/process/line_splitter.hpp"
 #include "launcher/process/raised.hpp"
+#include "launcher/process/rank_set.hpp"
+#include "tests/unit/launcher/program.hpp"
 
 namespace paceline::process {
 namespace {
@@ -62,12 +65,13 @@ struct RootTest : ::testing::Test {
 
 TEST_F(RootTest, ReadsWhatARanksPythonSaysOfItsException) {
   const SteadyTime now{std::chrono::seconds(100)};
-  put("own", "99000000000 own\n");
-  put("peer", "101000000000 peer\n");
+  put("own", "99000000000 own 7\n");
+  put("peer", "101000000000 peer 8\n");
   const auto own = read_raised(root / "own", now);
   ASSERT_TRUE(own.has_value());
   EXPECT_EQ(own->cause, rendezvous::Cause::kOwn);
   EXPECT_EQ(now - own->at, std::chrono::seconds(1));
+  EXPECT_EQ(own->pid, 7);
   const auto peer = read_raised(root / "peer", now);
   ASSERT_TRUE(peer.has_value());
   EXPECT_EQ(peer->cause, rendezvous::Cause::kPeer);
@@ -77,19 +81,35 @@ TEST_F(RootTest, ReadsWhatARanksPythonSaysOfItsException) {
 TEST_F(RootTest, OfWhatElseAProgramPutsThereNothingIsRead) {
   const SteadyTime now{std::chrono::seconds(100)};
   int number = 0;
-  for (const char* text :
-       {"", "own\n", "-5 own\n", "5 own", "5 mine\n", "5  own\n", "5 own\n6 peer\n", "99999999999999999999 own\n"}) {
+  for (const char* text : {"", "own 7\n", "-5 own 7\n", "5 own 7", "5 mine 7\n", "5  own 7\n", "5 own 7\n6 peer 7\n",
+                           "99999999999999999999 own 7\n", "5 own\n", "5 own \n", "5 own -7\n", "5 own 0\n",
+                           "5 own 99999999999\n", "5 own 7 8\n"}) {
     const std::string name = std::to_string(number++);
     put(name, text);
     EXPECT_FALSE(read_raised(root / name, now).has_value()) << text;
   }
   EXPECT_FALSE(read_raised(root / "missing", now).has_value());
   EXPECT_FALSE(read_raised("", now).has_value());
-  put("plain", "5 own\n");
+  put("plain", "5 own 7\n");
+  ASSERT_TRUE(read_raised(root / "plain", now).has_value());
   fs::create_symlink(root / "plain", root / "link");
   EXPECT_FALSE(read_raised(root / "link", now).has_value());
   ASSERT_EQ(::mkfifo((root / "pipe").c_str(), 0600), 0);
   EXPECT_FALSE(read_raised(root / "pipe", now).has_value());
+}
+
+TEST_F(RootTest, KnowsWhetherAProcessRunsInARank) {
+  put("proc/20/stat", "20 (sh) S 1 20 20 0\n");
+  put("proc/21/stat", "21 (python3 :) R 5) S 20 20 20 0\n");
+  put("proc/22/stat", "22 (python3) R 21 20 20 0\n");
+  put("proc/23/stat", "23 (python3) Z 20 20 20 0\n");
+  put("proc/1/stat", "1 (launcher) S 0 1 1 0\n");
+  for (const pid_t pid : {20, 21, 22}) EXPECT_TRUE(runs_in(root, pid, 20)) << pid;
+  EXPECT_TRUE(runs_in(root, 30, 30)) << "the rank itself, which nobody has waited for";
+  EXPECT_FALSE(runs_in(root, 23, 20)) << "a zombie";
+  EXPECT_FALSE(runs_in(root, 25, 20)) << "gone";
+  EXPECT_FALSE(runs_in(root, 20, 21)) << "its parent";
+  EXPECT_FALSE(runs_in(root, 1, 20)) << "no process of any rank";
 }
 
 TEST_F(RootTest, ReadsOomKillsOfCgroupV2) {
@@ -103,6 +123,32 @@ TEST_F(RootTest, ReadsOomKillsOfCgroupV1) {
   put("proc/self/cgroup", "11:cpu,cpuacct:/x\n7:memory:/docker/abc\n1:name=systemd:/\n");
   put("sys/fs/cgroup/memory/docker/abc/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
   EXPECT_EQ(oom_kills(root), 5U);
+}
+
+TEST_F(RootTest, ARankWhoseShellSaysThatItsProgramWasKilledMayHaveRunOutOfMemory) {
+  for (const auto& [code, oom] : std::map<std::string, bool>{{"137", true}, {"139", false}, {"1", false}}) {
+    put("sys/fs/cgroup/memory.events", "oom_kill 1\n");
+    LogPump pump;
+    const SystemClock clock;
+    std::optional<rendezvous::Failure> failure;
+    RankSet ranks(pump, clock, std::chrono::seconds(1), root,
+                  {[&](int, const std::optional<rendezvous::Failure>& how) { failure = how; }, [] {}});
+    RankSpec spec;
+    spec.request.argv = {"sh", "-c",
+                         "while [ ! -e " + (root / "full").string() + " ]; do sleep 0.01; done; exit " + code};
+    spec.request.environment = {"PATH=/usr/bin:/bin"};
+    ranks.start({spec});
+    put("sys/fs/cgroup/memory.events", "oom_kill 2\n");
+    put("full", "");
+    ASSERT_TRUE(test::eventually([&] {
+      ranks.on_child();
+      return failure.has_value();
+    })) << code;
+    EXPECT_EQ(failure->oom, oom) << code;
+    EXPECT_EQ(failure->exit_code, std::stoi(code));
+    EXPECT_EQ(failure->cause, code == "1" ? rendezvous::Cause::kOwn : rendezvous::Cause::kKilled) << code;
+    fs::remove(root / "full");
+  }
 }
 
 TEST_F(RootTest, InAContainerTheMountShowsItsOwnRoot) {
