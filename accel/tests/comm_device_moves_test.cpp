@@ -19,6 +19,7 @@ using paceline::comm_device_test::kSmall;
 using paceline::comm_device_test::kTypes;
 using paceline::comm_device_test::numbers;
 using paceline::comm_device_test::open_error;
+using paceline::comm_device_test::ranks_that_name_another;
 using paceline::comm_device_test::run_on_devices;
 using paceline::comm_test::Member;
 using paceline::comm_test::wait_for_all;
@@ -362,6 +363,23 @@ CASE(comm_device_moves_that_a_device_refuses_end_by_its_ranks_name) {
     refused(hosts, "cuLaunchHostFunc", Kind::kBroadcast);
   }
   refused({0, 0}, "cuLaunchKernel", Kind::kReduceScatter);
+}
+
+CASE(comm_device_moves_of_a_rank_whose_stream_hangs_are_named_by_all) {
+  FakeCuda cuda(kModules);
+  const auto check = [&](const std::vector<int>& hosts, Kind kind) {
+    const auto call = [&, kind](Member& member, void* stream) {
+      // What the call was given is in use until the end of the communicator, which is that of the process.
+      auto& moved = *new Moved(member, {.kind = kind, .type = PACELINE_COMM_F32, .count = 30'011});
+      const int started = moved.start(member, cuda, stream);
+      return started == PACELINE_OK ? moved.wait(member, cuda, stream) : started;
+    };
+    CHECK_EQ(ranks_that_name_another(
+                 cuda, {.shape = {.hosts = hosts, .plan = kSmall}, .culprit = 1, .ready = {}, .call = call}),
+             0);
+  };
+  check({0, 0, 0}, Kind::kAllgather);
+  for (const Kind kind : {Kind::kBroadcast, Kind::kReduceScatter, Kind::kAlltoall}) check({0, 0, 1, 1}, kind);
 }
 
 CASE(comm_device_moves_end_where_a_rank_is_killed) {

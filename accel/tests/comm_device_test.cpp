@@ -320,6 +320,21 @@ CASE(comm_device_an_error_of_the_device_is_noticed_before_the_time_is_over) {
   CHECK_EQ(world.finish(), 0);
 }
 
+CASE(comm_device_a_rank_whose_stream_hangs_is_named_by_all) {
+  FakeCuda cuda(kModules);
+  const auto call = [&](Member& member, void* stream) {
+    // What the call was given is in use until the end of the communicator, which is that of the process.
+    auto& sum = *new Sum(PACELINE_COMM_F32, 100'003, member.rank);
+    const int started = sum.start(member, cuda, stream, PACELINE_COMM_F32);
+    return started == PACELINE_OK ? sum.wait(member, cuda, stream) : started;
+  };
+  for (const auto& [hosts, culprit] :
+       std::vector<std::pair<std::vector<int>, uint32_t>>{{{0, 0}, 1}, {{0, 0, 1, 1}, 1}, {{0, 1, 2, 2}, 2}})
+    CHECK_EQ(ranks_that_name_another(
+                 cuda, {.shape = {.hosts = hosts, .plan = kSmall}, .culprit = culprit, .ready = {}, .call = call}),
+             0);
+}
+
 // A stream that does not come to its end cannot be taken back: the end of a communicator does not wait for it for ever.
 CASE(comm_device_a_stream_that_hangs_does_not_hold_up_the_end) {
   FakeCuda cuda(kModules);
@@ -412,6 +427,7 @@ class FailingLane final : public Lane {
   bool lower(uint32_t /*number*/) override { throw std::bad_alloc(); }
   void open(uint32_t /*chunks*/) override {}
   void landed(uint32_t /*number*/) override {}
+  std::optional<uint32_t> awaited() const override { return std::nullopt; }
   void finish() override {
     under_way_ = false;
     others_know_ = watch_.failed();

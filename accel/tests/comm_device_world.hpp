@@ -144,6 +144,36 @@ inline bool ended(Member& member, bool good) {
   return good;
 }
 
+// One rank's device stops in a call, with more chunks than there are slots: all name that rank, wherever it is. `ready`: of a rank with its device;
+// `call`: starts something on a stream and waits for it.
+struct Hanging {
+  Shape shape;
+  uint32_t culprit;
+  std::function<bool(const Member&)> ready;
+  std::function<int(Member&, void* stream)> call;
+};
+
+inline int ranks_that_name_another(FakeCuda& cuda, const Hanging& hanging) {
+  Shape shape = hanging.shape;
+  shape.silence_ms = 2000;
+  shape.timeout_ms = 4000;
+  // Before the first chunk is given, and when those are taken out that find a place.
+  std::array<World, 2> worlds;
+  for (const bool given : {false, true})
+    worlds[given ? 1 : 0].start(shape, [&, given](Member& member) {
+      paceline_comm_device used{.size = sizeof used, .reserved = 0, .pool_bytes = 0, .stream = nullptr};
+      if (!expect(open_error(member, cuda, 0, &used).empty(), "open")) return false;
+      if (hanging.ready && !hanging.ready(member)) return false;
+      wait_for_all(member);
+      void* const stream = cuda.stream();
+      if (member.rank == hanging.culprit) cuda.hang(given ? used.stream : stream);
+      const std::string words = "rank " + std::to_string(hanging.culprit) + " lives but has not done its part";
+      const bool good = fails_by(member, hanging.call(member, stream), static_cast<int32_t>(hanging.culprit), words);
+      return good;
+    });
+  return worlds[0].finish() + worlds[1].finish();
+}
+
 // Until the communicator's thread has given its device something that it is to be told of.
 inline void begun(FakeCuda& cuda) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);

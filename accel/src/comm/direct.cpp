@@ -55,13 +55,10 @@ std::string Direct::note() const {
 // False where there is no time left, or all has failed.
 bool Direct::await(std::vector<pollfd>& files, std::uint32_t peer) {
   files.push_back({.fd = watch_.abort_fd(), .events = POLLIN, .revents = 0});
+  if (!watch_.may_wait(peer)) return false;
   const std::int64_t left =
       std::chrono::duration_cast<std::chrono::milliseconds>(watch_.deadline() - Clock::now()).count();
-  if (left <= 0) {
-    watch_.late(peer);
-    return false;
-  }
-  ::poll(files.data(), files.size(), static_cast<int>(std::min(left, kLookAgainMs)) + 1);
+  ::poll(files.data(), files.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, kLookAgainMs)) + 1);
   return !watch_.failed();
 }
 

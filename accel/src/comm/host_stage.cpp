@@ -174,7 +174,8 @@ bool HostStage::run(const Call& call, Work& work) {
   Pace::run(call, {.give = [&] { return give(work); },
                    .turn = [&] { return turn(work); },
                    .ended = [&] { return work.taken == work.chunks; },
-                   .quiet = nullptr});
+                   .quiet = nullptr,
+                   .across = lane_ == nullptr ? nullptr : std::function([this] { return lane_->previous(); })});
   if (lane_ != nullptr) lane_->finish();
   next(work.chunks);
   return !watch_.failed();

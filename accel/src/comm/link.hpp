@@ -14,6 +14,7 @@ class SendLink {
  public:
   virtual ~SendLink() = default;
   virtual bool send(const std::byte* data, std::size_t size) = 0;
+  virtual std::uint32_t peer() const = 0;
   // Between two calls, and told alike on both sides: what follows goes over so many of the link's connections; 0: over all.
   virtual void stripe(std::uint32_t /*flows*/) {}
   // After the last of a call: until nothing of it can be lost without anybody's notice. What a system keeps sending by itself needs none.

@@ -24,14 +24,32 @@ void Pace::ring_all() const {
   for (std::uint32_t local = 0; local < ranks_; ++local) cell(local).bell.ring();
 }
 
-bool Pace::all_reached(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count, std::uint32_t cells) {
-  for (std::uint32_t local = 0; local < cells; ++local) {
+std::uint32_t Pace::first_short(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count,
+                                std::uint32_t cells) const {
+  std::uint32_t local = 0;
+  for (; local < cells; ++local) {
     const std::uint32_t now = (cell(local).*counter).load(std::memory_order_acquire);
-    if (static_cast<std::int32_t>(now - count) >= 0) continue;
-    waited_for_ = local;
-    return false;
+    if (static_cast<std::int32_t>(now - count) < 0) break;
   }
-  return true;
+  return local;
+}
+
+std::uint32_t Pace::awaited(const Turns& turns) const {
+  std::uint32_t oldest = mine().taken.load(std::memory_order_acquire);
+  for (std::uint32_t local = 0; local < ranks_; ++local) {
+    const std::uint32_t taken = cell(local).taken.load(std::memory_order_acquire);
+    if (static_cast<std::int32_t>(taken - oldest) < 0) oldest = taken;
+  }
+  const std::uint32_t count = oldest + 1;
+  if (const std::uint32_t local = first_short(&Cell::given, count, ranks_); local < ranks_)
+    return topology_.mates()[local];
+  for (std::atomic<std::uint32_t> Cell::* const counter : {&Cell::added, &Cell::finished}) {
+    const std::uint32_t local = first_short(counter, count, topology_.lanes);
+    if (local == topology_.local && turns.across) return turns.across();
+    if (local < topology_.lanes) return topology_.mates()[local];
+  }
+  const std::uint32_t local = first_short(&Cell::taken, count, ranks_);
+  return local < ranks_ ? topology_.mates()[local] : topology_.rank;
 }
 
 bool Pace::run(const Call& call, const Turns& turns) {
@@ -49,7 +67,7 @@ bool Pace::run(const Call& call, const Turns& turns) {
     }
     const bool some = compared ? turns.turn() : turns.give();
     if (some) continue;
-    if (!watch_.wait(mine().bell, seen, topology_.mates()[waited_for_], kQuiet)) break;
+    if (!watch_.wait(mine().bell, seen, awaited(turns), kQuiet)) break;
     if (turns.quiet && mine().bell.count.load(std::memory_order_acquire) == seen && !turns.quiet()) break;
   }
   return !watch_.failed();

@@ -29,6 +29,8 @@ class Pace {
     std::function<bool()> turn;  // whatever can be done now, giving included
     std::function<bool()> ended;
     std::function<bool()> quiet;  // nobody has rung for a while; false ends the call. May be empty
+    // The rank that this one's lane waits for, maybe this one; empty where it has none.
+    std::function<std::uint32_t()> across;
   };
 
   Pace(const Topology& topology, Region& region, Watch& watch, Side side);
@@ -42,7 +44,9 @@ class Pace {
   Cell& mine() const { return cell(topology_.local); }
   void ring_all() const;
   // Whether the first `cells` cells have got so far.
-  bool all_reached(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count, std::uint32_t cells);
+  bool all_reached(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count, std::uint32_t cells) const {
+    return first_short(counter, count, cells) == cells;
+  }
 
   const Topology& topology_;
   Region& region_;
@@ -52,9 +56,14 @@ class Pace {
   std::uint32_t base_ = 0;     // chunks of all calls before
 
  private:
+  // The first cell that has not got so far; `cells`: none.
+  std::uint32_t first_short(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count, std::uint32_t cells) const;
+  // The rank that holds up the oldest chunk which not all have: who has not given it, else whose lane has not added it up or lacks it of other hosts,
+  // else who has not taken it out.
+  std::uint32_t awaited(const Turns& turns) const;
+
   const Side side_;
-  std::uint32_t calls_ = 0;       // done here: for the next, all have compared the one before
-  std::uint32_t waited_for_ = 0;  // local rank that a counter was last missing from
+  std::uint32_t calls_ = 0;  // done here: for the next, all have compared the one before
 };
 
 }  // namespace paceline::comm

@@ -31,6 +31,7 @@ class PairSender final : public SendLink {
   PairSender(Fd connection, PairTerms terms, Watch& watch)
       : connection_(std::move(connection)), terms_(std::move(terms)), watch_(watch) {}
   bool send(const std::byte* data, std::size_t size) override;
+  std::uint32_t peer() const override { return terms_.peer; }
   std::size_t holds() const override { return link_ == nullptr ? 0 : link_->holds(); }
   bool flush() override { return link_ == nullptr || link_->flush(); }
 

@@ -26,9 +26,7 @@ bool await(RailQueue& rail, Between between, std::uint32_t peer, Watch& watch, c
                  "rank " + std::to_string(peer) + " has left the communicator in the middle of it");
     } else if (!rail.broken().empty()) {
       watch.broken(peer, rail.broken());
-    } else if (Clock::now() >= watch.deadline()) {
-      watch.late(peer);
-    } else {
+    } else if (watch.may_wait(peer)) {
       // Before another look: what it has sent before it left has been delivered, and comes up within that time.
       left = between == Between::kTwo && watch.left(peer);
       const auto soon = between == Between::kTwo ? Clock::now() + kLookAgain : watch.deadline();

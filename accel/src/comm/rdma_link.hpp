@@ -26,6 +26,7 @@ class RdmaSender final : public SendLink {
   // Until it is delivered: a queue pair that ends takes with it what it has not sent, and one that fails tells nobody but who asks it.
   bool flush() override;
   bool send(const std::byte* data, std::size_t size) override;
+  std::uint32_t peer() const override { return peer_; }
   std::size_t holds() const override { return kSlots / 2 * rails_.front()->slot_bytes(); }
 
  private:

@@ -161,6 +161,7 @@ bool Ring::run(const Call& call, Type type, const std::vector<Step>& steps) {
   prepare(steps);
   sender_.start([&] { send_all(call, steps, {}); });
   receive_all(type, steps, {});
+  watch_.waits_for(next_->peer());
   sender_.wait();
   return !watch_.failed();
 }

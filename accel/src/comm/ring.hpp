@@ -55,6 +55,7 @@ class Ring {
   Ring(std::unique_ptr<SendLink> next, std::unique_ptr<ReceiveLink> previous, Watch& watch);
 
   void stripe(std::uint32_t flows);  // between calls; as link.hpp
+  std::uint32_t previous() const { return previous_->peer(); }
 
   bool run(const Call& call, Type type, const std::vector<Step>& steps);
   // The same in two halves, for what happens meanwhile: chunks are opened as they become ready.

@@ -35,6 +35,7 @@ class ShmSender final : public SendLink {
   ShmSender(PipeView pipe, std::uint32_t peer, Watch& watch);  // read by `peer`
   ShmSender(std::unique_ptr<PairMemory> memory, std::uint32_t peer, Watch& watch);
   bool send(const std::byte* data, std::size_t size) override;
+  std::uint32_t peer() const override { return peer_; }
   std::size_t holds() const override { return kPipeBytes / 4; }
 
  private:

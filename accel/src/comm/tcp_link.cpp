@@ -82,13 +82,10 @@ bool Striped::wait(std::uint64_t end, short event) {
   for (std::size_t i = 0; i < used_; ++i)
     if (const Flow& flow = flows_[i]; flow.next < end)
       files.push_back({.fd = flow.connection.get(), .events = event, .revents = 0});
+  if (!watch_.may_wait(peer_)) return false;
   using std::chrono::milliseconds;
   const auto left = std::chrono::duration_cast<milliseconds>(watch_.deadline() - Clock::now()).count();
-  if (left <= 0) {
-    watch_.late(peer_);
-    return false;
-  }
-  ::poll(files.data(), files.size(), static_cast<int>(std::min<std::int64_t>(left, 1'000'000)) + 1);
+  ::poll(files.data(), files.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000)) + 1);
   return !watch_.failed();
 }
 

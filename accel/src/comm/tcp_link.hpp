@@ -55,6 +55,7 @@ class TcpSender final : public SendLink {
  public:
   TcpSender(std::vector<Fd> flows, std::uint32_t peer, Watch& watch) : striped_(std::move(flows), peer, watch) {}
   bool send(const std::byte* data, std::size_t size) override;
+  std::uint32_t peer() const override { return striped_.peer(); }
   void stripe(std::uint32_t flows) override { striped_.stripe(flows); }
   std::size_t holds() const override { return striped_.holds(); }
 

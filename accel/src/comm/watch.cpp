@@ -30,7 +30,7 @@ struct Watch::Frame {
   std::uint32_t magic = kMagic;
   std::uint32_t type = 0;
   std::int32_t culprit = -1;
-  std::uint32_t zero = 0;
+  std::uint32_t awaited = 0;  // the rank that this one waits for, plus 1; 0: none
   Call call;
   std::array<char, 208> text{};
 };
@@ -41,7 +41,8 @@ struct Watch::Peer {
   std::size_t got = 0;
   Clock::time_point heard;
   Call told;
-  bool clogged = false;  // has not read for many beats: nothing more is sent
+  std::uint32_t awaits = 0;  // the rank that it waits for; itself: none
+  bool clogged = false;      // has not read for many beats: nothing more is sent
   bool left = false;
   bool met = false;  // has beaten once: before that it may still be connecting to others
 };
@@ -50,11 +51,13 @@ Watch::Watch(std::uint32_t rank, std::vector<Fd> connections, milliseconds silen
     : rank_(rank),
       silence_(silence),
       abort_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      awaited_(rank) {
   peers_.resize(connections.size());
   for (std::size_t i = 0; i < connections.size(); ++i) {
     peers_[i].connection = std::move(connections[i]);
     peers_[i].heard = Clock::now();
+    peers_[i].awaits = static_cast<std::uint32_t>(i);
   }
   if (peers_.size() > 1) thread_ = std::thread([this] { run(); });
 }
@@ -89,6 +92,8 @@ bool Watch::begin(const Call& call, Clock::time_point deadline) {
     aside_.clear();
     busy_ = true;
     deadline_ = deadline;
+    caller_ = std::this_thread::get_id();
+    awaited_.store(rank_, std::memory_order_relaxed);
   }
   // Whoever has left already will not come: no beat would bring that up.
   signal(wake_);
@@ -99,6 +104,7 @@ bool Watch::begin_aside(std::string what, Clock::time_point deadline) {
   const std::lock_guard lock(mutex_);
   aside_ = std::move(what);
   deadline_ = deadline;
+  caller_ = {};
   return !failed();
 }
 
@@ -118,6 +124,7 @@ bool Watch::gone(std::uint32_t rank) const {
 void Watch::end() {
   const std::lock_guard lock(mutex_);
   busy_ = false;
+  awaited_.store(rank_, std::memory_order_relaxed);
 }
 
 Failure Watch::failure() const {
@@ -155,10 +162,36 @@ void Watch::late(std::uint32_t rank) {
     const auto absent = [&](const Peer& peer) { return peer.connection && peer.told.sequence < mine.sequence; };
     const auto found = std::find_if(peers_.begin(), peers_.end(), absent);
     if (found != peers_.end() && aside_.empty()) rank = static_cast<std::uint32_t>(found - peers_.begin());
+    // Of two ranks by themselves nobody else is to blame.
+    if (aside_.empty()) rank = cause(rank);
     what = aside_.empty() ? describe(mine) : aside_;
   }
   fail(static_cast<int>(rank), "rank " + std::to_string(rank) + " lives but has not done its part of " + what +
                                    " in the time that timeout_ms allows");
+}
+
+std::uint32_t Watch::cause(std::uint32_t rank) const {
+  std::uint32_t last = rank;
+  for (std::size_t steps = 0; steps < peers_.size(); ++steps) {
+    // Who has gone on to another call waits for nobody in this one.
+    if (last != rank_ && peers_[last].told.sequence > current_.sequence) return last;
+    const std::uint32_t next = last == rank_ ? awaited_.load(std::memory_order_relaxed) : peers_[last].awaits;
+    if (next == last || next >= peers_.size()) return last;
+    last = next;
+  }
+  return rank;  // they wait for each other
+}
+
+void Watch::waits_for(std::uint32_t rank) {
+  const std::lock_guard lock(mutex_);
+  if (std::this_thread::get_id() == caller_) awaited_.store(rank, std::memory_order_relaxed);
+}
+
+bool Watch::may_wait(std::uint32_t rank) {
+  waits_for(rank);
+  if (Clock::now() < deadline_) return true;
+  late(rank);
+  return false;
 }
 
 bool Watch::same(std::uint32_t rank, const Call& theirs) {
@@ -180,12 +213,9 @@ bool Watch::same(std::uint32_t rank, const Call& theirs, const Call& mine) {
 
 bool Watch::wait(loader::Doorbell& bell, std::uint32_t seen, std::uint32_t rank, std::chrono::nanoseconds most) {
   if (failed()) return false;
+  if (!may_wait(rank)) return false;
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline_ - Clock::now());
-  if (left.count() <= 0) {
-    late(rank);
-    return false;
-  }
-  bell.wait(seen, std::min(left, most).count());
+  bell.wait(seen, std::clamp(left, std::chrono::nanoseconds(1), most).count());
   return !failed();
 }
 
@@ -196,6 +226,7 @@ void Watch::send(Peer& peer, std::uint32_t type) {
   {
     const std::lock_guard lock(mutex_);
     frame.call = current_;
+    frame.awaited = awaited_.load(std::memory_order_relaxed) + 1;
     frame.culprit = failure_.rank;
     failure_.text.copy(frame.text.data(), frame.text.size() - 1);
   }
@@ -211,6 +242,7 @@ void Watch::hear(std::uint32_t rank, const Frame& frame) {
   {
     const std::lock_guard lock(mutex_);
     peers_[rank].told = frame.call;
+    peers_[rank].awaits = frame.awaited == 0 ? rank : frame.awaited - 1;
     peers_[rank].met = true;
     peers_[rank].left = frame.type == kBye;
     if (peers_[rank].left)

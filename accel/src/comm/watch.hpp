@@ -54,8 +54,12 @@ class Watch {
   void fail(int rank, std::string text);
   // The connection with `rank` that carries data broke: its death is on its way here, or else this is all there is to say.
   void broken(std::uint32_t rank, const std::string& why);
-  // The time of the call in progress is over while `rank` was waited for.
+  // The time of the call in progress is over while `rank` was waited for: it is to blame, or whoever it waits for itself by its latest beat, and so on.
   void late(std::uint32_t rank);
+  // Beats tell that the thread of the call waits for `rank`; who waits on another thread tells nothing.
+  void waits_for(std::uint32_t rank);
+  // The same, and whether there is time left to; else it is late.
+  bool may_wait(std::uint32_t rank);
   // False after it has failed for a difference.
   bool same(std::uint32_t rank, const Call& theirs);
 
@@ -74,6 +78,7 @@ class Watch {
 
   void run();
   bool same(std::uint32_t rank, const Call& theirs, const Call& mine);
+  std::uint32_t cause(std::uint32_t rank) const;
   void send(Peer& peer, std::uint32_t type);
   void receive(std::uint32_t rank, Clock::time_point now);
   void hear(std::uint32_t rank, const Frame& frame);
@@ -94,6 +99,8 @@ class Watch {
   bool busy_ = false;
   bool stopping_ = false;
   Clock::time_point deadline_;  // of the caller, for its threads
+  std::thread::id caller_;
+  std::atomic<std::uint32_t> awaited_;  // the rank that the caller waits for; this one: none
   std::vector<std::function<void()>> wakes_;
   std::thread thread_;
 };

@@ -277,7 +277,10 @@ bool DeviceStage::allreduce(const Call& call, Type type, cuda::Address data, std
       run(call, {.give = [&] { return give(work); },
                  .turn = [&] { return turn(work); },
                  .ended = [&] { return work.taken == work.chunks; },
-                 .quiet = [&] { return answers(); }});
+                 .quiet = [&] { return answers(); },
+                 .across = lane_ == nullptr ? nullptr : std::function([this] {
+                   return lane_->awaited().value_or(topology_.rank);
+                 })});
     } catch (const std::exception& error) {
       // Before the lane's end, which would wait for ranks that wait for this one.
       give_up(error.what());
@@ -336,7 +339,8 @@ bool DeviceStage::move(const Call& call, const Move& move, cuda::Event event) {
                    return true;
                  },
              .ended = [&] { return taken == move.chunks; },
-             .quiet = [&] { return answers(); }});
+             .quiet = [&] { return answers(); },
+             .across = nullptr});
   next(move.chunks);
   const cuda::Driver& cuda = pool_->driver();
   // A sum that comes next tells of its chunks in another stream, and with the same counters.

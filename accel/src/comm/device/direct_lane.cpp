@@ -18,7 +18,6 @@ namespace {
 constexpr std::size_t kWidest = 8;                 // bytes of an element
 constexpr std::chrono::microseconds kLooking{10};  // as rail_queue.cpp has it
 constexpr std::chrono::milliseconds kLookForThoseWhoLeft{500};
-constexpr std::chrono::milliseconds kJudgesBefore{500};
 
 }  // namespace
 
@@ -125,6 +124,7 @@ void DirectLane::begin(Stage& stage, Work work) {
   summed_.store(0);
   sent_.store(0);
   compared_.store(false);
+  behind_.store(nullptr);
   added_ = returned_ = finished_ = 0;
 }
 
@@ -142,9 +142,7 @@ std::string DirectLane::attempt(Stage& stage, Work work, Clock::time_point until
 
 void DirectLane::start(Stage& stage, Work work) {
   begin(stage, std::move(work));
-  // A little before those who wait for this rank's sums, and would blame it for another's lateness.
-  const auto deadline = terms_.watch.deadline();
-  until_ = deadline - std::min<Clock::duration>(kJudgesBefore, (deadline - Clock::now()) / 8);
+  until_ = terms_.watch.deadline();
   // Where calls differ, two ranks at least find that the one before them calls another, and send no part: nobody gets all, so nobody adds any up.
   terms_.ring.start(work_.call, work_.type, {Step{}}, {.sent = {}, .received = [this](std::uint64_t /*steps*/) {
                                                          compared_.store(true, std::memory_order_release);
@@ -289,7 +287,7 @@ bool DirectLane::is_done() const {
   });
 }
 
-const DirectLane::Peer* DirectLane::awaited() const {
+const DirectLane::Peer* DirectLane::behind() const {
   // Who is furthest behind: others may lack something because they wait for it.
   const auto last = [&](Phase phase) {
     return &*std::ranges::min_element(peers_, {}, [&](const Peer& peer) { return peer.arrived[phase]; });
@@ -298,6 +296,12 @@ const DirectLane::Peer* DirectLane::awaited() const {
   if (finished_ < returned_ && !have_all(finished_, kSums)) return last(kSums);
   if (finished_ < work_.chunks) return nullptr;
   return &*std::ranges::min_element(peers_, {}, [](const Peer& peer) { return std::ranges::min(peer.delivered); });
+}
+
+std::optional<std::uint32_t> DirectLane::awaited() const {
+  const Peer* const peer = behind_.load(std::memory_order_acquire);
+  if (peer == nullptr) return std::nullopt;
+  return terms_.ranks[peer->host];
 }
 
 void DirectLane::lose(const Peer& peer, const std::string& why) {
@@ -334,8 +338,9 @@ bool DirectLane::is_lost() {
   }
   if (Clock::now() < until_) return false;
   stopped_ = true;
-  const Peer* const peer = awaited();
+  const Peer* const peer = behind();
   if (!attempting_) {
+    // What this rank has not come to may be for others to give: the watch knows whom the stage waits for.
     terms_.watch.late(terms_.ranks[peer == nullptr ? terms_.position : peer->host]);
   } else if (peer == nullptr) {
     trouble_ = "its own GPU did not come to it in time";
@@ -353,6 +358,7 @@ void DirectLane::wait() {
   for (const auto& rail : rails_) rail->listen();
   // What came before that would wake nobody, and a rail that has failed wakes nobody either.
   if (look() || has_fault()) return;
+  behind_.store(behind(), std::memory_order_release);
   std::vector<pollfd> files{{.fd = wake_.get(), .events = POLLIN, .revents = 0},
                             {.fd = terms_.watch.abort_fd(), .events = POLLIN, .revents = 0}};
   for (const auto& rail : rails_) files.push_back({.fd = rail->file(), .events = POLLIN, .revents = 0});

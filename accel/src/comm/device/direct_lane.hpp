@@ -73,6 +73,7 @@ class DirectLane final : public Lane {
   bool lower(std::uint32_t /*number*/) override { return true; }
   void open(std::uint32_t chunks) override;
   void landed(std::uint32_t number) override;
+  std::optional<std::uint32_t> awaited() const override;
   void finish() override;
   std::vector<int> files() const override;
 
@@ -107,8 +108,8 @@ class DirectLane final : public Lane {
   [[nodiscard]] bool has_fault() const;  // of any rail's
   void wait();
   void wake() const;
-  // Who has not done its part; null: this rank's own GPU.
-  [[nodiscard]] const Peer* awaited() const;
+  // Who has not done its part; null: this rank's own GPU, or its host.
+  [[nodiscard]] const Peer* behind() const;
 
   [[nodiscard]] std::uint32_t hosts() const { return static_cast<std::uint32_t>(terms_.ranks.size()); }
   // The places of queue pairs: two for each peer, in the order of hosts from the next one on.
@@ -141,13 +142,14 @@ class DirectLane final : public Lane {
   Work work_{};
   Clock::time_point until_;
   bool attempting_ = false;
-  std::string trouble_;                   // of an attempt
-  bool stopped_ = false;                  // by a refusal of the driver, or a loss
-  std::uint64_t first_ = 0;               // chunks of all calls before
-  std::atomic<std::uint32_t> opened_{0};  // chunks of this call: this host's sum is there
-  std::atomic<std::uint32_t> summed_{0};  // this rank's part of all hosts is there
-  std::atomic<std::uint64_t> sent_{0};    // nothing of them is to be sent any more
-  std::atomic<bool> compared_{false};     // the rank before this one in the ring calls the same
+  std::string trouble_;                       // of an attempt
+  bool stopped_ = false;                      // by a refusal of the driver, or a loss
+  std::uint64_t first_ = 0;                   // chunks of all calls before
+  std::atomic<std::uint32_t> opened_{0};      // chunks of this call: this host's sum is there
+  std::atomic<std::uint32_t> summed_{0};      // this rank's part of all hosts is there
+  std::atomic<std::uint64_t> sent_{0};        // nothing of them is to be sent any more
+  std::atomic<bool> compared_{false};         // the rank before this one in the ring calls the same
+  std::atomic<const Peer*> behind_{nullptr};  // when last there was nothing to do
   std::uint32_t added_ = 0, returned_ = 0, finished_ = 0;
   Worker worker_;  // first to end
 };

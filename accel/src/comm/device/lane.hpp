@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "../../cuda/driver.hpp"
@@ -60,6 +61,8 @@ class Lane {
   // So many shards have come through lower().
   virtual void open(std::uint32_t chunks) = 0;
   virtual void landed(std::uint32_t number) = 0;
+  // The rank whose part of the oldest chunk is missing; none: this rank's own, or what its host gives.
+  [[nodiscard]] virtual std::optional<std::uint32_t> awaited() const = 0;
   // Until all that was started has been sent and received, or the communicator has failed.
   virtual void finish() = 0;
 

@@ -14,7 +14,9 @@ cuda::Address address_of(const std::byte* memory) { return reinterpret_cast<cuda
 void PinnedLane::start(Stage& stage, Work work) {
   stage_ = &stage;
   work_ = std::move(work);
+  opened_.store(0);
   sent_.store(0);
+  received_.store(0);
   const std::uint64_t each = 2 * (std::uint64_t{hosts_} - 1);  // steps of a chunk
   std::vector<Step> steps;
   for (std::uint32_t number = 0; number < work_.chunks; ++number)
@@ -29,8 +31,20 @@ void PinnedLane::start(Stage& stage, Work work) {
                    },
                .received =
                    [this, each](std::uint64_t done) {
-                     if (done % each == 0) raise(static_cast<std::uint32_t>(done / each - 1));
+                     if (done % each != 0) return;
+                     received_.store(done / each, std::memory_order_release);
+                     raise(static_cast<std::uint32_t>(done / each - 1));
                    }});
+}
+
+void PinnedLane::open(std::uint32_t chunks) {
+  opened_.store(chunks, std::memory_order_release);
+  ring_.open(chunks);
+}
+
+std::optional<std::uint32_t> PinnedLane::awaited() const {
+  if (received_.load(std::memory_order_acquire) >= opened_.load(std::memory_order_acquire)) return std::nullopt;
+  return ring_.previous();
 }
 
 bool PinnedLane::lower(std::uint32_t number) {

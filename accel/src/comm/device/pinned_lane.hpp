@@ -19,8 +19,9 @@ class PinnedLane final : public Lane {
   void start(Stage& stage, Work work) override;
   bool ready(std::uint32_t number) const override { return number < sent_.load(std::memory_order_acquire) + kDepth; }
   bool lower(std::uint32_t number) override;
-  void open(std::uint32_t chunks) override { ring_.open(chunks); }
+  void open(std::uint32_t chunks) override;
   void landed(std::uint32_t number) override { stage_->finished(work_.base + number + 1); }
+  std::optional<std::uint32_t> awaited() const override;
   void finish() override { ring_.finish(); }
 
  private:
@@ -33,7 +34,10 @@ class PinnedLane final : public Lane {
   const std::uint32_t position_;
   Stage* stage_ = nullptr;
   Work work_{};
-  std::atomic<std::uint64_t> sent_{0};  // chunks of this call that the ring is done sending
+  // Chunks of this call.
+  std::atomic<std::uint32_t> opened_{0};    // that the ring may send
+  std::atomic<std::uint64_t> sent_{0};      // that it is done sending
+  std::atomic<std::uint64_t> received_{0};  // that it has got
 };
 
 }  // namespace paceline::comm::device
