@@ -86,3 +86,91 @@ if hasattr(torch.utils, "swap_tensors"):
         assert launches(), number
 print("reached the end")
 """
+
+# Two runs with the same changes, the first on the fake device: `changed(change)` makes four steps of each, the last two after `change` of (parameters,
+# optimizer), and answers whether each of these was the device's.
+CHANGED = """
+def changed(change):
+    runs, on_device = [], []
+    for device in (True, False):
+        torch.manual_seed(4)
+        params = [torch.nn.Parameter(torch.randn(shape)) for shape in ((8,), (4, 4), (3, 5))]
+        optimizer = AdamW(params, lr=0.1)
+        for number in range(4):
+            on_gpu(device)
+            give(params, number)
+            if number >= 2:
+                change(params, optimizer)
+            launches()
+            optimizer.step()
+            if number >= 2 and device:
+                on_device.append(bool(launches()))
+        runs.append(params)
+    for ours, theirs in zip(*runs):
+        assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), (change, (ours - theirs).abs().max())
+    return on_device
+"""
+
+PARAMETERS_AS_GRADIENTS = (
+    CHANGED
+    + """
+def of_one(params, optimizer):
+    params[0].grad = torch.nn.Parameter(params[0].grad)
+
+def of_one_beside_one_that_lies_otherwise(params, optimizer):
+    of_one(params, optimizer)
+    params[1].grad = torch.arange(4.0).expand(4, 4)
+
+def of_all(params, optimizer):
+    for parameter in params:
+        parameter.grad = torch.nn.Parameter(parameter.grad)
+
+for change in (of_one, of_one_beside_one_that_lies_otherwise, of_all):
+    assert changed(change) == [True, True], change
+print("reached the end")
+"""
+)
+
+STATE_WITHOUT_STRIDES = (
+    CHANGED
+    + """
+KEPT = [torch.eye(4).to_sparse(), torch.eye(4).to_sparse_csr(), torch.nested_tensor([torch.ones(3), torch.ones(2)]) if hasattr(torch, "nested_tensor")
+        else torch.nested.nested_tensor([torch.ones(3), torch.ones(2)])]
+if torch.backends.mkldnn.is_available():
+    KEPT.append(torch.ones(4, 4).to_mkldnn())
+for kept in KEPT:
+    def keep(params, optimizer):
+        optimizer.state[params[0]]["the program's"] = kept
+    assert changed(keep) == [True, True], kept.layout
+    # What belongs to the step is seen beside it as ever.
+    def keep_and_exchange(params, optimizer):
+        keep(params, optimizer)
+        optimizer.state[params[1]]["exp_avg"] = torch.ones(4, 4)
+    assert changed(keep_and_exchange) == [True, True], kept.layout
+    def keep_and_move(params, optimizer):
+        keep(params, optimizer)
+        optimizer.state[params[1]]["exp_avg"].data = torch.full((4, 4), 0.5)
+    assert changed(keep_and_move) == [True, True], kept.layout
+print("reached the end")
+"""
+)
+
+# To step: one that is negated lazily is PyTorch's to update, wherever it is.
+NEGATED = """
+if hasattr(torch, "_neg_view"):
+    results = []
+    for device in (True, False, None):  # on the fake one, on the CPU, and PyTorch's own of values that are as they seem
+        torch.manual_seed(4)
+        params = [torch.nn.Parameter(torch.randn(8)), torch.nn.Parameter(torch.randn(4, 4))]
+        params[0].data = torch._neg_view(params[0].data) if device is not None else -params[0].data
+        optimizer = (AdamW if device is not None else torch.optim.AdamW)(params, lr=0.1)
+        for number in range(3):
+            on_gpu(bool(device))
+            give(params, number)
+            optimizer.step()
+        results.append([parameter.detach().clone() for parameter in params])
+    for found in results[:2]:
+        for one, expected in zip(found, results[2]):
+            assert torch.allclose(one, expected, rtol=1e-5, atol=1e-6), (one - expected).abs().max()
+print("reached the end")
+"""

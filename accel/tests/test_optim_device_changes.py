@@ -5,7 +5,7 @@ see. On the fake driver, as test_optim_device.py."""
 from __future__ import annotations
 
 import pytest
-from optim_changes import HAS_NO_MEMORY, LIES_OTHERWISE
+from optim_changes import HAS_NO_MEMORY, LIES_OTHERWISE, NEGATED, PARAMETERS_AS_GRADIENTS, STATE_WITHOUT_STRIDES
 from programs import Train
 from test_optim_device import BEGIN
 
@@ -174,6 +174,18 @@ def test_a_parameter_that_lies_otherwise_in_the_same_memory_is_noticed(on_fake: 
 
 def test_a_tensor_that_has_no_memory_any_more_ends_no_step(on_fake: Train) -> None:
     on_fake("AdamW = optim.AdamW" + HAS_NO_MEMORY)
+
+
+def test_a_gradient_may_be_a_parameter(on_fake: Train) -> None:
+    on_fake("AdamW = optim.AdamW" + PARAMETERS_AS_GRADIENTS)
+
+
+def test_state_may_hold_what_has_no_strides(on_fake: Train) -> None:
+    on_fake("AdamW = optim.AdamW" + STATE_WITHOUT_STRIDES)
+
+
+def test_a_parameter_that_is_negated_lazily_keeps_its_sign(on_fake: Train) -> None:
+    on_fake("AdamW = optim.AdamW" + NEGATED)
 
 
 def test_what_groups_ask_is_read_as_it_is_now(on_fake: Train) -> None:

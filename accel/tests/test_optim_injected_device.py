@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from optim_changes import HAS_NO_MEMORY, LIES_OTHERWISE
+from optim_changes import HAS_NO_MEMORY, LIES_OTHERWISE, NEGATED, PARAMETERS_AS_GRADIENTS, STATE_WITHOUT_STRIDES
 from programs import Train
 
 NEW = int(torch.__version__.split(".")[0]) >= 2
@@ -153,6 +153,18 @@ def test_a_parameter_that_lies_otherwise_in_the_same_memory_is_noticed(on_fake: 
 
 def test_a_tensor_that_has_no_memory_any_more_ends_no_step(on_fake: Train) -> None:
     on_fake("AdamW = torch.optim.AdamW" + HAS_NO_MEMORY)
+
+
+def test_a_gradient_may_be_a_parameter(on_fake: Train) -> None:
+    on_fake("AdamW = torch.optim.AdamW" + PARAMETERS_AS_GRADIENTS)
+
+
+def test_state_may_hold_what_has_no_strides(on_fake: Train) -> None:
+    on_fake("AdamW = torch.optim.AdamW" + STATE_WITHOUT_STRIDES)
+
+
+def test_a_parameter_that_is_negated_lazily_keeps_its_sign(on_fake: Train) -> None:
+    on_fake("AdamW = torch.optim.AdamW" + NEGATED)
 
 
 def test_an_optimizer_goes_when_the_program_lets_it(on_fake: Train) -> None:

@@ -82,6 +82,8 @@ def why_not(parameter: Tensor, grad: Tensor, device_type: str = "cpu") -> str:
         return f"a gradient of type {type(grad).__name__}"
     if parameter.layout is not torch.strided or grad.layout is not torch.strided or grad.device != parameter.device:
         return f"a gradient of layout {grad.layout} on {grad.device}"
+    if parameter.is_neg():
+        return "a parameter that PyTorch negates lazily"
     if parameter.shape != grad.shape:
         return f"a gradient of sizes {tuple(grad.shape)} of a parameter of sizes {tuple(parameter.shape)}"
     return ""

@@ -8,7 +8,7 @@ import functools
 import gc
 import itertools
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -35,13 +35,20 @@ def _known_at_once(state: Mapping[Any, Any]) -> list[Any]:
 
 
 def _layout_or_id(value: Any) -> object:
-    return layout_of(_sharded.local(value)) if isinstance(value, Tensor) else id(value)
+    try:
+        return layout_of(_sharded.local(value)) if isinstance(value, Tensor) else id(value)
+    except RuntimeError:  # a tensor that has no place
+        return id(value)
+
+
+def _are_strided(tensors: Iterable[Tensor]) -> bool:
+    return all(one.layout is torch.strided and not one.is_nested for one in tensors)
 
 
 class Values:
     """The values of an optimizer's state: which they are, and where those lie that are tensors, whose memory a program may exchange under them.
-    Holds neither them nor the dicts that they are in: where a program takes its state elsewhere, the memory is free at once. RuntimeError where a tensor
-    has no place."""
+    Holds neither them nor the dicts that they are in: where a program takes its state elsewhere, the memory is free at once. Of what has no place (a
+    sparse tensor that a program keeps there), which it is."""
 
     def __init__(self, state: Mapping[Any, Any]) -> None:
         self._values_of = _known_at_once if all(type(held) is dict for held in state.values()) else _values_of
@@ -49,7 +56,8 @@ class Values:
         self._count = len(values)
         self._are_tensors = [isinstance(value, Tensor) for value in values]
         self._are_others = [not is_one for is_one in self._are_tensors] if not all(self._are_tensors) else []
-        self._plain = _PLAIN.issuperset(map(type, itertools.compress(values, self._are_tensors)))
+        tensors = [*itertools.compress(values, self._are_tensors)]
+        self._plain = _PLAIN.issuperset(map(type, tensors)) and _are_strided(tensors)
         self._told = self._of_others(state, values)
         self._tensors = Seen(self._of_tensors(values))
 
@@ -97,7 +105,7 @@ class Gradients:
         found: list[Tensor | None] = []
         for parameter, grad, dtype in zip(parameters, grads, self._dtypes):
             if grad is not None:
-                if type(grad) is not Tensor or grad.dtype is not dtype or grad.layout is not torch.strided:
+                if type(grad) not in _PLAIN or grad.dtype is not dtype or grad.layout is not torch.strided:
                     return None
                 if grad.shape != parameter.shape or grad.device != parameter.device:
                     return None
@@ -111,7 +119,7 @@ class Gradients:
         try:
             return (
                 self._contiguous
-                and set(map(type, grads)) == {Tensor}
+                and _PLAIN.issuperset(map(type, grads))
                 and [*map(_dtype_of, grads)] == self._dtypes
                 and [*map(_device_of, grads)] == self._devices
                 and [*map(Tensor.size, grads)] == self._sizes
