@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Watches over the other ranks of a communicator, on a thread of its own, through a connection with each: beats say that a rank
-// lives and what it is doing, a closed connection that it has ended. The first failure is final: it is told to all peers, with the
+// lives, what it is doing and whom it waits for, a closed connection that it has ended. The first failure is final: it is told to all peers, with the
 // rank it names, and wakes everything that waits here.
 //
 // Ownership: of the connections and the thread; what wakes outlives it. Threads: any. Failure: every wait returns false once
