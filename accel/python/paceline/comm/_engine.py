@@ -23,6 +23,7 @@ import torch
 from torch import nn
 from torch.autograd import Variable
 
+from paceline._untraced import untraced
 from paceline.comm import _report
 from paceline.comm._bucket import FIRST_BYTES, Bucket, cut
 from paceline.comm._bucket_size import BucketSize
@@ -128,6 +129,7 @@ class Gradients:
         finally:
             self._syncing = before
 
+    @untraced
     def synchronize(self) -> None:
         """Waits for all sums under way. Needed with `overlap` alone, before something reads gradients behind PyTorch's back."""
         while self.under_way:
@@ -208,24 +210,25 @@ class Gradients:
 
     def _watch(self, number: int) -> None:
         parameter = self._parameters[number]
-
-        def before(_: Any) -> None:
-            if self._left:
-                self.synchronize()
-
-        def after(*_: Any) -> None:
-            self._take(number)
-
+        taken = functools.partial(self._take, number)
         if self._stepwise is not None:
-            self._handles.append(parameter.register_hook(before))
+            self._handles.append(parameter.register_hook(self._before))
         if hasattr(parameter, "register_post_accumulate_grad_hook"):
-            self._handles.append(parameter.register_post_accumulate_grad_hook(after))
+            self._handles.append(parameter.register_post_accumulate_grad_hook(taken))
             return
         accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
         self._nodes.append(accumulator)  # it goes, with its hooks, when nobody keeps it
-        self._handles.append(accumulator.register_hook(after))
+        self._handles.append(accumulator.register_hook(taken))
 
-    def _take(self, number: int) -> None:
+    # PyTorch calls these, from within compiled functions too.
+
+    @untraced
+    def _before(self, _: Any) -> None:
+        if self._left:
+            self.synchronize()
+
+    @untraced
+    def _take(self, number: int, *_: Any) -> None:
         """A gradient has been accumulated."""
         self._used.add(number)
         if not self._syncing:
@@ -265,6 +268,7 @@ class Gradients:
             buffer = bucket.gather(self.communicator.ranks)
             self.under_way.append((bucket, self._sums.start(bucket, buffer)))
 
+    @untraced
     def _end_backward(self) -> None:
         if self._find_unused and self._came:
             while self._begun < len(self._buckets):
@@ -290,6 +294,7 @@ class Gradients:
             for parameter, view in zip(bucket.parameters(), bucket.views):
                 self._awaited[parameter] = parameter.grad = Awaited.of(view, wait)
 
+    @untraced
     def _wait_for(self, bucket: Bucket) -> None:
         while any(one is bucket for one, _ in self.under_way):
             self.next_bucket()

@@ -15,6 +15,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 
 from paceline._torch_marks import exposed, one_step
+from paceline._untraced import untraced
 
 if TYPE_CHECKING:
     from paceline.comm._engine import Gradients
@@ -82,6 +83,7 @@ class Stepwise:
         if self._optimizer.__dict__.get("step") is self._ours:
             self._optimizer.step = self._step
 
+    @untraced
     def step(self, closure: Callable[[], Any] | None) -> Any:
         gradients, optimizer = self._gradients, self._optimizer
         if closure is not None:
