@@ -281,6 +281,17 @@ CASE(comm_rdma_a_broken_rail_is_named_with_its_reason) {
   CHECK_EQ(world.finish(), 0);
 }
 
+CASE(comm_rdma_what_a_rank_cannot_itself_is_blamed_on_no_peer) {
+  const Devices devices;
+  if (!devices.are_fake()) return;
+  const auto body = [&](Member& member) {
+    wait_for_all(member);
+    if (member.rank == 1) devices.set("post_recv", ENOMEM);
+    return ends_by(member, 1, "rank 1 gave up: RDMA by fake0: ibv_post_recv: Cannot allocate memory");
+  };
+  CHECK_EQ(World::run({.hosts = {0, 1, 2}, .plan = kFlatRdma, .silence_ms = 2000}, body), 0);
+}
+
 CASE(comm_rdma_a_last_message_that_is_lost_is_noticed_by_who_sent_it) {
   const Devices devices;
   if (!devices.are_fake()) return;

@@ -215,9 +215,7 @@ Error Communicator::error() const {
   return {PACELINE_COMM_EPEER, failure.rank, failure.text};
 }
 
-void Communicator::give_up(const std::string& why) {
-  watch_->fail(static_cast<int>(options_.rank), "rank " + std::to_string(options_.rank) + " gave up: " + why);
-}
+void Communicator::give_up(const std::string& why) { watch_->give_up(why); }
 
 void Communicator::forked() {
   for (const int file : descriptors_) ::close(file);

@@ -17,6 +17,12 @@ constexpr std::uint8_t kReadyAgain = 12;  // 0.64 ms until such a retry
 
 }  // namespace
 
+bool is_own(ibv_wc_status status) {
+  return status == IBV_WC_LOC_LEN_ERR || status == IBV_WC_LOC_QP_OP_ERR || status == IBV_WC_LOC_EEC_OP_ERR ||
+         status == IBV_WC_LOC_PROT_ERR || status == IBV_WC_LOC_ACCESS_ERR || status == IBV_WC_LOC_RDD_VIOL_ERR ||
+         status == IBV_WC_FATAL_ERR;
+}
+
 std::string QueuePair::create(ibv_qp_init_attr wanted, Into into) {
   if (into == Into::kHost || !port_.mlx5) {
     pair_ = verbs_.create_qp(port_.domain, &wanted);

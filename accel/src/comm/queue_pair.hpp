@@ -24,6 +24,9 @@ struct RailPort {
   bool mlx5 = false;    // libmlx5 drives it
 };
 
+// Whether what went wrong is of this end's memory or device; the peer hears only that it does not answer.
+bool is_own(ibv_wc_status status);
+
 class QueuePair {
  public:
   static constexpr std::size_t kMostPieces = 2;  // of a message that is sent

@@ -57,8 +57,10 @@ std::string VerbsQueue::connect(const RailAddress& peer) {
   return broken_;
 }
 
-void VerbsQueue::fail(const std::string& why) {
-  if (broken_.empty()) broken_ = "RDMA by " + port_.name + ": " + why;
+void VerbsQueue::fail(End end, const std::string& why) {
+  if (!broken_.empty()) return;
+  broken_ = "RDMA by " + port_.name + ": " + why;
+  broken_here_ = end == End::kHere;
 }
 
 ibv_sge VerbsQueue::piece(std::uint64_t number, std::size_t bytes) {
@@ -68,19 +70,21 @@ ibv_sge VerbsQueue::piece(std::uint64_t number, std::size_t bytes) {
 }
 
 void VerbsQueue::send(std::size_t bytes) {
-  if (const std::string why = pair_.send(kSending, {piece(sent_, bytes)}); !why.empty()) return fail(why);
+  if (const std::string why = pair_.send(kSending, {piece(sent_, bytes)}); !why.empty()) return fail(End::kHere, why);
   ++sent_;
 }
 
 void VerbsQueue::receive_again() {
   // A credit has no slot.
   const std::size_t bytes = sends_ ? 0 : slot_bytes_;
-  if (const std::string why = pair_.receive(kReceiving, piece(awaited_, bytes)); !why.empty()) return fail(why);
+  if (const std::string why = pair_.receive(kReceiving, piece(awaited_, bytes)); !why.empty())
+    return fail(End::kHere, why);
   ++awaited_;
 }
 
 void VerbsQueue::take(const ibv_wc& done) {
-  if (done.status != IBV_WC_SUCCESS) return fail(verbs_.wc_status_str(done.status));
+  if (done.status != IBV_WC_SUCCESS)
+    return fail(is_own(done.status) ? End::kHere : End::kThere, verbs_.wc_status_str(done.status));
   if (done.wr_id == kSending) {
     ++delivered_;
     return;
@@ -94,7 +98,7 @@ void VerbsQueue::take(const ibv_wc& done) {
 bool VerbsQueue::look() {
   std::array<ibv_wc, 2 * kSlots> done;
   const int count = ::ibv_poll_cq(completions_, static_cast<int>(done.size()), done.data());
-  if (count < 0) fail("ibv_poll_cq failed");
+  if (count < 0) fail(End::kHere, "ibv_poll_cq failed");
   for (int i = 0; i < count; ++i) take(done[static_cast<std::size_t>(i)]);
   return count != 0;
 }
@@ -105,7 +109,7 @@ void VerbsQueue::wait(Clock::time_point until, int abort_fd) {
     if (look()) return;
   } while (Clock::now() - begin < kLooking);
   if (const int error = ::ibv_req_notify_cq(completions_, 0); error != 0)
-    return fail(refused("ibv_req_notify_cq", error));
+    return fail(End::kHere, refused("ibv_req_notify_cq", error));
   // What came before that would wake nobody.
   if (look()) return;
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();

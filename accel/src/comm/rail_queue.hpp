@@ -30,6 +30,7 @@ class VerbsQueue final : public RailQueue {
   bool look() override;
   void wait(Clock::time_point until, int abort_fd) override;
   const std::string& broken() const override { return broken_; }
+  bool broken_here() const override { return broken_here_; }
   int file() const override { return channel_->fd; }
 
  private:
@@ -38,7 +39,8 @@ class VerbsQueue final : public RailQueue {
   std::size_t ring_bytes() const { return kSlots * slot_bytes_; }
   std::string prepare();
   ibv_sge piece(std::uint64_t number, std::size_t bytes);
-  void fail(const std::string& why);
+  enum class End { kHere, kThere };
+  void fail(End end, const std::string& why);
   void take(const ibv_wc& done);
 
   const Verbs& verbs_;
@@ -53,6 +55,7 @@ class VerbsQueue final : public RailQueue {
   std::uint64_t sent_ = 0, delivered_ = 0, arrived_ = 0, awaited_ = 0;
   std::array<std::uint32_t, kSlots> lengths_{};
   std::string broken_;
+  bool broken_here_ = false;
 };
 
 }  // namespace paceline::comm

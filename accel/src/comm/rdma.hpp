@@ -56,6 +56,7 @@ class RailQueue {
   // Until something happens, `until`, or `abort_fd` is readable: a short while by looking, then asleep.
   virtual void wait(Clock::time_point until, int abort_fd) = 0;
   virtual const std::string& broken() const = 0;  // empty while it works
+  virtual bool broken_here() const = 0;           // by this end's own device
   virtual int file() const = 0;                   // for a forked child to close
 };
 

@@ -24,6 +24,8 @@ bool await(RailQueue& rail, Between between, std::uint32_t peer, Watch& watch, c
     if (left) {
       watch.fail(static_cast<int>(peer),
                  "rank " + std::to_string(peer) + " has left the communicator in the middle of it");
+    } else if (rail.broken_here()) {
+      watch.give_up(rail.broken());
     } else if (!rail.broken().empty()) {
       watch.broken(peer, rail.broken());
     } else if (watch.may_wait(peer)) {

@@ -13,13 +13,6 @@ namespace {
 // What a request's number says when it is done: of which pair, and which way.
 constexpr std::uint64_t number_of(std::size_t pair, bool receives) { return 2 * pair + (receives ? 1 : 0); }
 
-// Of this end's memory or device; its peer hears only that it does not answer.
-constexpr bool is_own(ibv_wc_status status) {
-  return status == IBV_WC_LOC_LEN_ERR || status == IBV_WC_LOC_QP_OP_ERR || status == IBV_WC_LOC_EEC_OP_ERR ||
-         status == IBV_WC_LOC_PROT_ERR || status == IBV_WC_LOC_ACCESS_ERR || status == IBV_WC_LOC_RDD_VIOL_ERR ||
-         status == IBV_WC_FATAL_ERR;
-}
-
 }  // namespace
 
 std::expected<std::unique_ptr<Messages>, std::string> VerbsMessages::make(const Verbs& verbs,

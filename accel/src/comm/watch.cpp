@@ -143,6 +143,10 @@ void Watch::fail(int rank, std::string text) {
   changed_.notify_all();
 }
 
+void Watch::give_up(const std::string& why) {
+  fail(static_cast<int>(rank_), "rank " + std::to_string(rank_) + " gave up: " + why);
+}
+
 void Watch::broken(std::uint32_t rank, const std::string& why) {
   {
     std::unique_lock lock(mutex_);

@@ -52,6 +52,7 @@ class Watch {
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   Failure failure() const;
   void fail(int rank, std::string text);
+  void give_up(const std::string& why);  // of this rank's own
   // The connection with `rank` that carries data broke: its death is on its way here, or else this is all there is to say.
   void broken(std::uint32_t rank, const std::string& why);
   // The time of the call in progress is over while `rank` was waited for: it is to blame, or whoever it waits for itself by its latest beat, and so on.

@@ -5,7 +5,7 @@
 //
 // fake_verbs_set(name, value) changes this process alone: "devices" (1), "down" (1: ports are), "ethernet" (1: ports are); or by the name
 // of a step the errno that it ends with: "open_device", "reg_mr", "reg_dmabuf_mr", "peer memory" (ibv_reg_mr of what is a GPU's by the fake driver of
-// device/fake_cuda.cpp), "create_qp", "rtr", "post_recv gpu" (of a GPU's memory), "req_notify_cq gpu"; "poll_cq gpu" 1: it ends with -1. "lose" 1: what
+// device/fake_cuda.cpp), "create_qp", "rtr", "post_recv gpu" (of a GPU's memory), "post_recv" (of a host's memory, or none), "req_notify_cq gpu"; "poll_cq gpu" 1: it ends with -1. "lose" 1: what
 // is sent goes nowhere. Of a GPU's memory "lose gpu" 1: what is sent out of it goes nowhere; "protect gpu" 1: the device may not read it; "untold gpu"
 // 1: who has sent out of it is not told what became of that; "garble" 1: what goes into it does not come out there. "break" n: all messages after
 // the nth fail. fake_verbs_sent(device) answers how many this process has sent; fake_verbs_dropped() how many messages with data all processes
@@ -299,7 +299,8 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** /*bad*/) {
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** /*bad*/) {
   auto& pair = *static_cast<Pair*>(qp);
-  if (request->num_sge > 0 && is_of_gpu(Pieces{*request->sg_list}) && !goes("post_recv gpu")) return errno;
+  const bool of_gpu = request->num_sge > 0 && is_of_gpu(Pieces{*request->sg_list});
+  if (!goes(of_gpu ? "post_recv gpu" : "post_recv")) return errno;
   pair.receives.push_back(*request);
   pair.places.push_back(request->num_sge > 0 ? *request->sg_list : ibv_sge{});
   ++kShared.ends[pair.end].receives;

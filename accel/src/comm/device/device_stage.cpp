@@ -98,9 +98,7 @@ bool DeviceStage::good(int status, const char* call) {
   return false;
 }
 
-void DeviceStage::give_up(const std::string& why) {
-  watch_.fail(static_cast<int>(topology_.rank), "rank " + std::to_string(topology_.rank) + " gave up: " + why);
-}
+void DeviceStage::give_up(const std::string& why) { watch_.give_up(why); }
 
 bool DeviceStage::answers() {
   // An error of the device is the answer to every call; this one may be made while a stream is being captured, unlike cuStreamQuery.

@@ -316,11 +316,10 @@ void DirectLane::lose(const Peer& peer, const std::string& why) {
 
 void DirectLane::give_up(const std::string& why) {
   stopped_ = true;
-  const std::uint32_t rank = terms_.ranks[terms_.position];
   if (attempting_) {
     trouble_ = why;
   } else {
-    terms_.watch.fail(static_cast<int>(rank), "rank " + std::to_string(rank) + " gave up: " + why);
+    terms_.watch.give_up(why);
   }
 }
 
