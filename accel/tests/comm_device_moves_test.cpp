@@ -388,10 +388,11 @@ CASE(comm_device_moves_end_where_a_rank_is_killed) {
     World world;
     world.start({.hosts = hosts, .plan = kSmall, .silence_ms = 5000}, [&](Member& member) {
       if (!expect(open_error(member, cuda).empty(), "open")) return false;
-      wait_for_all(member);
       void* const stream = cuda.stream();
       const What small{.kind = Kind::kAllgather, .type = PACELINE_COMM_F32, .count = 99};
       if (!moves_as_processors(member, cuda, {small}, hosts[2] == 0)) return false;
+      // Until then the others still need what is to be killed.
+      wait_for_all(member);
       Moved moved(member, {.kind = Kind::kAllgather, .type = PACELINE_COMM_F32, .count = 100'003});
       const int started = moved.start(member, cuda, stream);
       if (member.rank == 1) {

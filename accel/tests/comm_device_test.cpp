@@ -163,9 +163,10 @@ CASE(comm_device_a_killed_rank_is_named_and_survivors_let_go) {
   world.start({.hosts = {0, 0, 0}, .plan = kSmall, .silence_ms = 5000}, [&](Member& member) {
     paceline_comm_device used{.size = sizeof used, .reserved = 0, .pool_bytes = 0, .stream = nullptr};
     if (!expect(open_error(member, cuda, 0, &used).empty(), "open")) return false;
-    wait_for_all(member);
     void* const stream = cuda.stream();
     if (!sums_as_processors(member, cuda, {PACELINE_COMM_F32}, {4099})) return false;
+    // Until then the others still need what is to be killed.
+    wait_for_all(member);
     cuda.forget();
     Sum sum(PACELINE_COMM_F32, 100'003, member.rank);
     const int started = sum.start(member, cuda, stream, PACELINE_COMM_F32);

@@ -349,9 +349,10 @@ CASE(comm_gpudirect_a_killed_rank_is_named_and_survivors_let_go) {
   world.start({.hosts = {0, 1, 2}, .plan = kSmall}, [&](Member& member) {
     paceline_comm_device used{.size = sizeof used, .reserved = 0, .pool_bytes = 0, .stream = nullptr};
     if (!expect(open_error(member, fakes.cuda, 0, &used).empty(), "open") || !goes_directly(member)) return false;
-    wait_for_all(member);
     void* const stream = fakes.cuda.stream();
     if (!sums_as_processors(member, fakes.cuda, {PACELINE_COMM_F32}, {4099})) return false;
+    // Until then the others still need what is to be killed.
+    wait_for_all(member);
     fakes.cuda.forget();
     Sum sum(PACELINE_COMM_F32, 100'003, member.rank);
     const int started = sum.start(member, fakes.cuda, stream, PACELINE_COMM_F32);
