@@ -34,6 +34,17 @@ bench-comm: ## allreduces, and steps of a model replayed, of 4 hosts x 8 ranks o
 	scripts/build release paceline_runtime
 	bench/comm/run --all
 
+bench-loader: ## batches through loader workers, JPEG pictures and tar shards, each against PyTorch's and Python's own way
+	scripts/build release paceline_runtime
+	bench/loader/run
+	bench/images/run
+	bench/shards/run
+
+bench-optim: ## optimizer steps on the CPU against PyTorch's, and what a step on a GPU costs its host
+	scripts/build release paceline_runtime fake_cuda
+	bench/optim/run
+	bench/optim/run --host
+
 bench-agent: ## what the agent costs its node: probe, processor time, memory, a soak; RECORDS=N of the soak
 	scripts/build release
 	bench/agent/run --records $(or $(RECORDS),1e8)
