@@ -15,7 +15,7 @@ from typing import Any
 
 from ports import free_port
 
-# As docs/metrics.md tells users to scrape: the series' own `namespace` and `job` win over those of the scrape.
+# As dashboards/README.md tells users to scrape: the series' own `namespace` and `job` win over those of the scrape.
 CONFIG = """
 global: {{scrape_interval: 1s, scrape_timeout: 900ms}}
 scrape_configs:

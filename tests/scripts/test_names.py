@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a document names and the tree lacks is told, and the other way round; each case breaks one thing of a tree in which all is well."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from names import RULES, Tree
+
+SCHEMA = """spec:
+  versions:
+  - schema:
+      openAPIV3Schema:
+        properties:
+          spec: {properties: {suspend: {type: boolean}, acceleration: {properties: {loader: {type: string}}}}}
+          status: {properties: {phase: {type: string}}}
+"""
+README = """# Parts
+
+`make lint` runs `scripts/lint format`, and so does `scripts/test unit`; `launcher/main.cpp` has `start_ranks`, see [there](docs/designs/api.md#today).
+
+    paceline run --map a=b -- python3 train.py --anything
+
+`paceline_step_seconds_bucket` is a metric, `PACELINE_DISABLE` a variable, `spec.suspend` a field, `acceleration: {loader: Auto}` another,
+`agent.enabled` a value, `tests/{a,b}*.py` and `bench/NAME/run` are files, `--map` is a flag and `MSG_ZEROCOPY` Linux'.
+"""
+GOOD = {
+    "Makefile": ".PHONY: lint\n\nlint: ## checks\n\tscripts/lint\n",
+    "README.md": README,
+    "docs/designs/api.md": "# API\n\n## Today\n\n```yaml\nspec:\n  suspend: false\n  acceleration: {loader: Auto}\nstatus:\n  phase\n```\n"
+    "\n## The target\n\n  checkpoint: {}\n",
+    "docs/designs/metrics.md": "# Metrics\n\n`paceline_step_seconds`\n",
+    "dashboards/job.json": '{"expr": "rate(paceline_step_seconds_bucket[1m])"}\n',
+    "crds/trainingjobs.yaml": SCHEMA,
+    "helm/paceline/values.yaml": "agent: {enabled: true}\n",
+    "common/contract/env.hpp": 'Variable kDisable{"PACELINE_DISABLE", "off"};\narray kUsers{kDisable};\n',
+    "launcher/main.cpp": '// As docs/designs/api.md says.\nvoid start_ranks() { name("paceline_step_seconds"); }\n',
+    "cli/main.cpp": 'app.add_subcommand("run"); run->add_option("--map");\n',
+    "scripts/lint": "check_format() { :; }\n",
+    "scripts/test": 'SUITES = {\n    "unit": Suite(),\n}\n',
+    "tests/a1.py": "",
+    "tests/b1.py": "",
+}
+
+
+def complaints(root: Path, files: dict[str, str]) -> list[str]:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+    tree = Tree(root)
+    return [complaint for rule in RULES for complaint in rule(tree)]
+
+
+def test_a_tree_whose_names_all_exist_is_well(tmp_path: Path) -> None:
+    assert complaints(tmp_path, GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "told"),
+    [
+        ("Makefile", "\tscripts/lint\n", "", "Makefile: lint has no recipe"),
+        ("Makefile", "lint: ## checks\n\tscripts/lint\n", "", "Makefile: lint has no recipe"),
+        ("Makefile", "## checks", "", "Makefile: lint has no `## …`"),
+        ("Makefile", ".PHONY: lint", ".PHONY:", "Makefile: lint is not in .PHONY"),
+        ("README.md", "make lint", "make lint-all", "README.md:3: the Makefile has no target lint-all"),
+        (
+            "README.md",
+            "    paceline run",
+            "    make gone\n    paceline run",
+            "README.md:5: the Makefile has no target gone",
+        ),
+        ("cli/main.cpp", "app.", "// `make gone`\napp.", "cli/main.cpp: the Makefile has no target gone"),
+        ("README.md", "launcher/main.cpp", "launcher/gone.cpp", "README.md:3: there is no launcher/gone.cpp"),
+        ("README.md", "{a,b}", "{a,c}", "there is no tests/c*.py"),
+        ("launcher/main.cpp", "designs/api.md", "api.md", "launcher/main.cpp: there is no docs/api.md"),
+        ("README.md", "api.md#today", "gone.md", "README.md: the link docs/designs/gone.md leads nowhere"),
+        ("README.md", "#today", "#tomorrow", "README.md: the link docs/designs/api.md#tomorrow leads nowhere"),
+        ("README.md", "scripts/lint format", "scripts/lint shape", "README.md:3: scripts/lint knows no shape"),
+        ("scripts/test", '"unit"', '"units"', "README.md:3: scripts/test knows no unit"),
+        ("cli/main.cpp", '"run"', '"start"', "README.md:5: paceline knows no run"),
+        ("README.md", "run --map", "run --maps", "README.md:5: paceline knows no --maps"),
+        ("README.md", "`--map`", "`--maps`", "README.md:8: nothing takes --maps"),
+        ("README.md", "start_ranks", "stop_ranks", "README.md:3: nothing in the code is called stop_ranks"),
+        ("README.md", "_step_seconds_bucket", "_gone_total", "nothing in the code is called paceline_gone_total"),
+        ("docs/designs/metrics.md", "paceline_step_seconds", "it", "metrics.md: paceline_step_seconds is exported and"),
+        (
+            "dashboards/job.json",
+            "step_seconds",
+            "gone",
+            "dashboards/job.json: paceline_gone_bucket is exported by nobody",
+        ),
+        ("README.md", "PACELINE_DISABLE", "NOTHING", "env.hpp: PACELINE_DISABLE is for people to set"),
+        ("README.md", "PACELINE_DISABLE", "PACELINE_OFF", "nothing in the code is called PACELINE_OFF"),
+        ("launcher/main.cpp", "void", '// "PACELINE_NEW"\nvoid', "launcher/main.cpp: PACELINE_NEW is neither in"),
+        ("README.md", "spec.suspend", "spec.paused", "README.md:7: no CRD has spec.paused"),
+        ("README.md", "{loader: Auto}", "{reader: Auto}", "README.md:7: no CRD has spec.acceleration.reader"),
+        ("docs/designs/api.md", "suspend: false", "paused: false", "docs/designs/api.md: no CRD has spec.paused"),
+        (
+            "crds/trainingjobs.yaml",
+            "phase",
+            "stage",
+            "docs/designs/api.md: stage of crds/trainingjobs.yaml is not among",
+        ),
+        ("README.md", "agent.enabled", "agent.on", "README.md:8: helm/paceline/values.yaml has no agent.on"),
+    ],
+)
+def test_one_wrong_name_is_told(tmp_path: Path, file: str, old: str, new: str, told: str) -> None:
+    assert old in GOOD[file]
+    said = complaints(tmp_path, {**GOOD, file: GOOD[file].replace(old, new, 1)})
+    assert any(told in complaint for complaint in said), said
+
+
+def test_a_planned_field_is_no_error(tmp_path: Path) -> None:
+    said = GOOD["README.md"].replace("spec.suspend", "spec.checkpoint")
+    assert complaints(tmp_path, {**GOOD, "README.md": said}) == []
