@@ -3,28 +3,60 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 namespace paceline::optim {
+namespace {
 
-void parallel_for(std::int64_t pieces, int threads, const std::function<void(std::int64_t)>& work) {
-  std::atomic<std::int64_t> next{0};
-  const auto run = [&] {
-    for (std::int64_t piece = next.fetch_add(1, std::memory_order_relaxed); piece < pieces;
+// A run of neighbouring pieces, in a cache line of its own.
+struct alignas(64) Share {
+  std::atomic<std::int64_t> next;
+  std::int64_t end;
+
+  void work_off(const std::function<void(std::int64_t)>& work) {
+    for (std::int64_t piece = next.fetch_add(1, std::memory_order_relaxed); piece < end;
          piece = next.fetch_add(1, std::memory_order_relaxed))
       work(piece);
+  }
+};
+
+std::vector<Share> cut(std::int64_t pieces, std::size_t count) {
+  std::vector<Share> shares(count);
+  const auto parts = static_cast<std::int64_t>(count);
+  std::int64_t begin = 0;
+  for (std::int64_t i = 0; i < parts; ++i) {
+    shares[static_cast<std::size_t>(i)].next = begin;
+    begin += pieces / parts + (i < pieces % parts);
+    shares[static_cast<std::size_t>(i)].end = begin;
+  }
+  return shares;
+}
+
+}  // namespace
+
+void parallel_for(std::int64_t pieces, int threads, const std::function<void(std::int64_t)>& work) {
+  const auto crew = static_cast<std::size_t>(std::clamp<std::int64_t>(threads, 1, std::max<std::int64_t>(pieces, 1)));
+  std::vector<Share> shares;
+  // Its own share first, then what is left of the others'.
+  const auto run = [&](std::size_t own) {
+    for (std::size_t i = 0; i < shares.size(); ++i) shares[(own + i) % shares.size()].work_off(work);
   };
-  const auto helpers = std::max<std::int64_t>(0, std::min<std::int64_t>(threads, pieces) - 1);
-  std::vector<std::jthread> started;  // joined at the end, after this thread has run out of pieces
+  std::vector<std::jthread> helpers;  // joined at the end, after this thread has run out of pieces
   try {
-    started.reserve(static_cast<std::size_t>(helpers));
-    for (std::int64_t i = 0; i < helpers; ++i) started.emplace_back(run);
+    shares = cut(pieces, crew);
+    helpers.reserve(crew - 1);
+    for (std::size_t own = 1; own < crew; ++own) helpers.emplace_back(run, own);
   } catch (const std::system_error&) {  // pids.max of the container, most often
   } catch (const std::bad_alloc&) {
   }
-  run();
+  run(0);
+  // Without the memory to share it.
+  if (shares.empty())
+    for (std::int64_t piece = 0; piece < pieces; ++piece) work(piece);
 }
 
 }  // namespace paceline::optim
