@@ -24,6 +24,7 @@
 #include "agent/serve/access.hpp"
 #include "agent/serve/documents.hpp"
 #include "agent/serve/handler.hpp"
+#include "common/contract/labels.hpp"
 #include "common/http/beast/transport.hpp"
 #include "common/http/server/server.hpp"
 #include "common/http/server/tls.hpp"
@@ -37,7 +38,7 @@ using namespace paceline;  // NOLINT(google-build-using-namespace): this file be
 
 struct Options {
   std::string node_name;
-  std::string ns = "paceline-system";
+  std::string ns{contract::kAgentNamespace};
   std::string holder;
   std::string sys = "/sys";
   std::string proc = "/proc";
@@ -240,7 +241,9 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Publishes what this node is made of (NodeFabric) and that its agent is alive (Lease)");
+  CLI::App app("Publishes what this node is made of (NodeFabric) and that its agent is alive (Lease)",
+               "paceline-agent");
+  app.set_version_flag("--version", PACELINE_VERSION);
   app.add_option("--node-name", options.node_name, "name of this Node")->envname("NODE_NAME");
   app.add_option("--namespace", options.ns, "namespace of the Lease")->envname("POD_NAMESPACE")->capture_default_str();
   app.add_option("--holder", options.holder, "holder of the Lease; default: the node's name")->envname("POD_NAME");
@@ -289,6 +292,11 @@ int main(int argc, char** argv) {
                  "the kubelet's folder, which holds device-plugins/ and pod-resources/")
       ->capture_default_str();
   app.add_flag("--print", options.print, "print what the probes find, as JSON, and end");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    constexpr int kExitUsage = 2;
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
   return run(options);
 }

@@ -148,6 +148,10 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     constexpr int kExitUsage = 2;
+    if (argc > 1 && *argv[1] != '-' && app.get_subcommands().empty()) {
+      std::cerr << "paceline: there is no command " << argv[1] << "; paceline --help lists those that there are\n";
+      return kExitUsage;
+    }
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
   if (*measured) return measure(std::move(far));

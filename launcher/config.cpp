@@ -22,7 +22,7 @@ class Reader {
   std::string text(const env::Variable& variable, bool required = false) {
     const auto found = environment_.find(std::string(variable.name));
     if (found != environment_.end() && !found->second.empty()) return found->second;
-    if (required) note(variable, "", "is missing; it holds the " + std::string(variable.meaning));
+    if (required) note(variable, "", "is missing: " + std::string(variable.meaning));
     return "";
   }
 

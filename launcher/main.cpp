@@ -50,15 +50,20 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.size() >= 3 && arguments[0] == "run" && arguments[1] == "--")
     return run({arguments.begin() + 2, arguments.end()});
-  if (arguments.size() == 2 && arguments[0] == "install") {
+  // A folder of such a name is more likely a question than a wish.
+  if (arguments.size() == 2 && arguments[0] == "install" && !arguments[1].starts_with('-')) {
     if (auto installed = paceline::launcher::install(paceline::launcher::own_tree(), arguments[1]); !installed) {
       std::cerr << "[paceline] " << installed.error().message << '\n';
       return 1;
     }
     return 0;
   }
-  if (arguments.size() == 1 && arguments[0] == "version") {
+  if (arguments.size() == 1 && (arguments[0] == "version" || arguments[0] == "--version")) {
     std::cout << PACELINE_VERSION << '\n';
+    return 0;
+  }
+  if (!arguments.empty() && (arguments.back() == "--help" || arguments.back() == "-h")) {
+    std::cout << kUsage;
     return 0;
   }
   std::cerr << kUsage;

@@ -214,7 +214,8 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   paceline::Options options;
-  CLI::App app("Reconciles TrainingJobs into gangs of pods");
+  CLI::App app("Reconciles TrainingJobs into gangs of pods", "paceline-operator");
+  app.set_version_flag("--version", PACELINE_VERSION);
   app.add_option("--kubeconfig", options.kubeconfig, "default: $KUBECONFIG, then the pod's service account");
   app.add_option("--namespace", options.ns, "namespace of the Lease")->envname("POD_NAMESPACE")->capture_default_str();
   app.add_option("--identity", options.identity, "holder of the Lease; default: host and port")->envname("POD_NAME");
@@ -243,6 +244,11 @@ int main(int argc, char** argv) {
   app.add_option("--default-priority-class", options.settings.default_priority_class,
                  "for jobs that name none; ignored where it does not exist")
       ->default_val("paceline-normal");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    constexpr int kExitUsage = 2;
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
   return paceline::run(options);
 }

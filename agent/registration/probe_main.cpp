@@ -132,8 +132,8 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app(
       "Registers memory of this machine and of its idle GPUs with every RDMA device, and takes it back. Prints a "
-      "report as JSON; exit 0 "
-      "nothing failed, 1 something failed or hung, 2 could not look");
+      "report as JSON; exit 0 nothing failed, 1 something failed or hung, 2 could not look",
+      "paceline-probe");
   app.add_option("--output", options.output, "write the report to this file instead");
   app.add_flag("--pod-verdict", options.pod_verdict,
                "print one line of JSON instead: whether GPUDirect RDMA works in this pod, and what is in the way");
@@ -156,6 +156,10 @@ int main(int argc, char** argv) {
   app.add_option("--nvml", options.here.nvml, "NVIDIA's management library")->capture_default_str();
   app.add_option("--nccl", options.here.nccl, "NCCL's library")->capture_default_str();
   app.add_flag("--child", options.is_child)->group("");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitCouldNotLook;
+  }
   return options.is_child ? run_here(options) : run(options);
 }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <set>
 #include <system_error>
 
 #include "cli/run/job_file.hpp"
@@ -61,13 +62,30 @@ std::map<std::string, std::string> own_environment() {
   return environment;
 }
 
+bool is_runtime(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / "python/paceline", error);
+}
+
 /// <dir>/runtime beside bin/ in a build, <dir> itself where Paceline is installed.
 std::string find_runtime(const fs::path& program_dir) {
-  std::error_code error;
   for (const fs::path& candidate : {program_dir.parent_path() / "runtime", program_dir.parent_path()}) {
-    if (fs::exists(candidate / "python/paceline", error)) return candidate.string();
+    if (is_runtime(candidate)) return candidate.string();
   }
   return "";
+}
+
+/// Top folders that commands name and this machine has not: those of an image, which --map was not told of.
+std::set<std::string> unknown_folders(const LocalPlan& plan) {
+  std::set<std::string> unknown;
+  std::error_code error;
+  for (const LocalReplica& replica : plan.replicas) {
+    for (const std::string& word : replica.argv) {
+      const std::string top = word.substr(0, word.find('/', 1));
+      if (top.starts_with('/') && !fs::exists(top, error)) unknown.insert(top);
+    }
+  }
+  return unknown;
 }
 
 /// A directory that is gone when we are.
@@ -118,6 +136,9 @@ int run_command(const RunOptions& options) {
     if (!address) return wrong_input("--metrics-listen: " + address.error().message);
     metrics = *address;
   }
+  if (!options.runtime_dir.empty() && !is_runtime(options.runtime_dir))
+    return wrong_input("--runtime " + options.runtime_dir +
+                       ": no runtime lies there (python/paceline is missing); name a folder with its lib/ and python/");
   const auto file = read_job(options.file);
   if (!file) return wrong_input(file.error().message);
   auto job = api::parse_training_job(file->document);
@@ -172,6 +193,9 @@ int run_command(const RunOptions& options) {
     for (const std::string& field : plan.ignored) names += (names.empty() ? "" : ", ") + field;
     std::cerr << "[paceline] without meaning in a local run, ignored: " << names << "\n";
   }
+  for (const std::string& folder : unknown_folders(plan))
+    std::cerr << "[paceline] the command names " << folder << ", which this machine has not: --map " << folder
+              << "=FOLDER says where it lies here\n";
   const SystemClock clock;
   Screen screen(job->metadata.name, ::isatty(STDOUT_FILENO) == 1, clock);
   LocalRunConfig config{

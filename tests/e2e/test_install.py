@@ -17,8 +17,7 @@ from testbed import ROOT, Cluster, Operator, run
 PYTORCH_IMAGE = "paceline/pytorch:dev"
 SYSTEM = "paceline-system"
 AGENTS = "paceline-agents"
-# The nodes share the machine's root; the kubelet's folder is each one's own.
-STATE = "/var/lib/kubelet/paceline"
+STATE = "/var/lib/paceline"  # as the chart has it; each node of the cluster has its own
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +25,9 @@ def installed(kube: Kube, operator: Operator) -> Iterator[None]:
     operator.stop()
     helm = ["helm", "--kubeconfig", str(kube.kubeconfig), "--namespace", SYSTEM]
     chart = str(ROOT / "helm" / "paceline")
-    plugin = ["--set=agent.devicePlugin.enabled=true", f"--set=agent.devicePlugin.stateDir={STATE}"]
-    plugin += [f"--set=agent.privilegedLook.keepDir={STATE}-look"]
+    plugin = "--set=agent.devicePlugin.enabled=true"
     try:
-        run([*helm, "install", "paceline", chart, "--create-namespace", "--wait", "--timeout", "120s", *plugin], 150)
+        run([*helm, "install", "paceline", chart, "--create-namespace", "--wait", "--timeout", "120s", plugin], 150)
         yield
     except AssertionError as error:
         raise AssertionError(f"{error}\n{kube.describe(SYSTEM)}\n{kube.describe(AGENTS)}") from None

@@ -155,7 +155,10 @@ class BeastConnection final : public Connection {
       if (error) {
         Error described = describe(exchange, "make a TLS connection to", error);
         if (const long verdict = SSL_get_verify_result(stream_->native_handle()); verdict != X509_V_OK) {
-          described.message += std::string(" (") + X509_verify_cert_error_string(verdict) + ")";
+          // All that OpenSSL knows of what the callback refuses, which compares names.
+          described.message += verdict == X509_V_ERR_UNSPECIFIED
+                                   ? " (its certificate is not issued for " + name + ")"
+                                   : std::string(" (") + X509_verify_cert_error_string(verdict) + ")";
         }
         return std::unexpected(std::move(described));
       }

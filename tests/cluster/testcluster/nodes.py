@@ -21,6 +21,9 @@ BOUND = {
     "container-logs": "/var/log/containers",
     "cni-conf": "/etc/cni/net.d",
     "netns": "/run/netns",
+    # What the chart's agents keep on their node.
+    "paceline": "/var/lib/paceline",
+    "paceline-look": "/run/paceline-look",
 }
 
 

@@ -4,6 +4,7 @@
 // and `paceline doctor --root DIR` say. Exit code 0 where it is recorded, whatever the checks say; 1 where it cannot be, 2 for wrong arguments.
 #include <iostream>
 #include <string>
+#include <string_view>
 
 #include "agent/checks/check.hpp"
 #include "agent/probe/fabric.hpp"
@@ -13,9 +14,10 @@
 
 int main(int argc, char** argv) {
   using namespace paceline;  // NOLINT(google-build-using-namespace): this file belongs to no part
-  if (argc != 2) {
+  const std::string_view folder = argc == 2 ? argv[1] : "";
+  if (folder.empty() || folder.starts_with('-')) {
     std::cerr << "usage: paceline-record DIR (a folder that does not exist yet)\n";
-    return 2;
+    return folder == "--help" || folder == "-h" ? 0 : 2;
   }
   const auto library = agent::open_nvml();
   const auto written = agent::write_recording(agent::record_machine(agent::Root("/sys", "/proc"), *library), argv[1]);
