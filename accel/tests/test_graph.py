@@ -4,9 +4,12 @@ captured, and what is copied before a replay, is what runs on a GPU. The graph i
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import itertools
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from torch import nn
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
 import paceline  # noqa: E402 - where it lies is known only now
-from paceline import graph, optim  # noqa: E402
+from paceline import _graph_watch, graph, optim  # noqa: E402
 from paceline.graph import Refused, WholeStep  # noqa: E402
 
 torch.set_num_threads(1)
@@ -322,6 +325,59 @@ def test_a_capture_that_fails_has_made_no_step() -> None:
     for number in range(4):
         step(batch_of(number))
     assert step.is_captured
+
+
+@pytest.mark.parametrize("name", ["_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"])
+def test_a_capture_that_the_driver_refuses_leaves_nothing_behind(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch leaves the thread in the capture's stream, its pool open, and its generator unusable until another capture has ended."""
+    streams, pools, made, ended = ["the program's"], [], [], []
+
+    class Capture:
+        def __init__(self, graph: Any, *, pool: Any, stream: Any) -> None:
+            made.append(graph)
+            pools.append(pool)
+
+        def __enter__(self) -> None:
+            streams.append("the capture's")
+
+        def __exit__(self, *_: object) -> None:
+            if len(made) == 1:
+                raise RuntimeError("operation failed due to a previous error during capture")
+            ended.append(made[-1])
+            pools.pop()
+            streams.pop()
+
+    def end(device: int, pool: Any) -> None:
+        assert device == 0
+        pools.remove(pool)
+
+    for other in {"_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"} - {name}:
+        monkeypatch.delattr(torch._C, other, raising=False)
+    released: list[Any] = []
+    monkeypatch.setattr(torch._C, name, end, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda _, pool: released.append(pool), raising=False)
+    monkeypatch.setattr(torch.cuda, "graph", Capture)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: streams[-1])
+    monkeypatch.setattr(torch.cuda, "set_stream", streams.append)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    device = graph.Cuda()
+    device.type = "cpu"
+    with pytest.raises(RuntimeError, match="previous error during capture"):
+        device.capture(lambda: None)
+    assert streams[-1] == "the program's" and not pools and len(released) == 1
+    assert len(made) == 2 and ended == [made[1]]
+
+
+def test_an_operation_that_no_python_called_has_a_line() -> None:
+    """As in autograd's own threads, which call the mode alone."""
+    said: list[str] = []
+    _thread.start_new_thread(said.extend, (itertools.islice(iter(_graph_watch._line, None), 1),))
+    end = time.monotonic() + 10
+    while not said and time.monotonic() < end:
+        time.sleep(0.001)
+    assert said == ["the backward pass"]
 
 
 def test_without_a_gpu_it_says_so() -> None:

@@ -215,10 +215,17 @@ def what_cannot_be_captured_is_refused_by_name() -> None:
         torch.cuda.current_stream().synchronize()
         return loss
 
+    stream = torch.cuda.current_stream()
     assert "could not be captured" in (text := refusal(waits, model=training.model, optimizer=training.optimizer)), text
+    assert torch.cuda.current_stream() == stream
+    assert torch.rand(1000, device=GPU).unique().numel() > 1
     before = [parameter.detach().clone() for parameter in training.model.parameters()]
     training(*batch_of(0))
     assert any(not torch.equal(a, b) for a, b in zip(before, training.model.parameters(), strict=True))
+    step = WholeStep(training, model=training.model, optimizer=training.optimizer)
+    for number in range(6):
+        step(*batch_of(number))
+    assert step.is_captured
 
 
 @check

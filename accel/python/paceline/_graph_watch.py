@@ -87,7 +87,7 @@ def _described(value: Any) -> Any:
 
 
 def _line() -> str:
-    frame = sys._getframe(2)
+    frame = sys._getframe()  # in autograd's own thread nobody may have called the mode from Python
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith("<") and not os.path.realpath(file).startswith(_NOT_THE_PROGRAMS):

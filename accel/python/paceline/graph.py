@@ -98,18 +98,44 @@ class Cuda:
 
     def capture(self, run: Callable[[], Any]) -> Callable[[], Any]:
         """What replays it, and answers what `run` did."""
-        graph = torch.cuda.CUDAGraph()
-        # Other threads may go on with what they do (pinning, collectives).
-        known = inspect.signature(torch.cuda.graph.__init__).parameters
-        mode = {"capture_error_mode": "thread_local"} if "capture_error_mode" in known else {}
-        with torch.cuda.graph(graph, stream=self._stream, **mode):
-            answer = run()
+        before, pool = torch.cuda.current_stream(), torch.cuda.graph_pool_handle()
+        try:
+            graph, answer = self._captured(run, pool)
+        except BaseException:
+            torch.cuda.set_stream(before)  # PyTorch leaves it where the driver refuses the capture
+            self._recover(pool)
+            raise
 
         def replay() -> Any:
             graph.replay()
             return answer
 
         return replay
+
+    def _captured(self, run: Callable[[], Any], pool: Any) -> tuple[Any, Any]:
+        """The graph, whose memory is of this pool, and what `run` answered."""
+        graph = torch.cuda.CUDAGraph()
+        # Other threads may go on with what they do (pinning, collectives).
+        known = inspect.signature(torch.cuda.graph.__init__).parameters
+        mode = {"capture_error_mode": "thread_local"} if "capture_error_mode" in known else {}
+        with torch.cuda.graph(graph, pool=pool, stream=self._stream, **mode):
+            answer = run()
+        return graph, answer
+
+    def _recover(self, pool: Any) -> None:
+        """From what a capture that the driver has refused leaves in PyTorch: its pool is open still, and in some releases the device's random numbers
+        are an error until a capture has come to its end (https://github.com/pytorch/pytorch/issues/171263)."""
+        device, inside = torch.cuda.current_device(), torch._C
+        try:
+            # Since 2.8; and its older name.
+            end = getattr(inside, "_cuda_endAllocateToPool", None) or inside._cuda_endAllocateCurrentStreamToPool
+            end(device, pool)
+            inside._cuda_releasePool(device, pool)
+        except RuntimeError:
+            return  # it is closed: the capture came to its end, and what failed is the program's function alone
+        except (AttributeError, TypeError):
+            pass  # before 2.3 nobody else can close it
+        self._captured(functools.partial(torch.zeros, (), device=self.type), torch.cuda.graph_pool_handle())
 
 
 class WholeStep:
