@@ -167,6 +167,13 @@ CASE(comm_coding_on_a_device_decodes_and_adds_up_as_processors_do) {
   CHECK(!cuda.uneven());
 }
 
+CASE(comm_coding_is_opened_while_another_thread_captures_a_graph) {
+  FakeCuda cuda(kModules);
+  cuda.set("captured elsewhere", 1);
+  CHECK(open_coding(cuda).empty());
+  CHECK_EQ(cuda.capture_mode(), 0);
+}
+
 CASE(comm_coding_on_a_device_is_one_launch_on_the_callers_stream) {
   FakeCuda cuda(kModules);
   CHECK(open_coding(cuda).empty());

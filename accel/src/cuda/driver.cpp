@@ -183,25 +183,16 @@ std::expected<Kernels, std::string> Kernels::open(int ordinal, std::string_view 
   kernels.device_ = found->device;
   if (const int status = cuda.context_retain(&kernels.context_, found->device); status != kSuccess)
     return problem("cuDevicePrimaryCtxRetain", status);
-  if (const int status = cuda.context_push(kernels.context_); status != kSuccess)
-    return problem("cuCtxPushCurrent", status);
-  std::string wrong;
+  const Current current = kernels.current();
   Module module = nullptr;
-  if (const int status = cuda.module_load(&module, found->image.data()); status != kSuccess) {
-    wrong = kernels.module_name_ + ": cuModuleLoadData: " + cuda.error_name(status);
-  } else {
-    for (const std::string& function : functions) {
-      Function found = nullptr;
-      if (const int missing = cuda.module_function(&found, module, function.c_str()); missing != kSuccess) {
-        wrong = kernels.module_name_ + ": " + function + ": " + cuda.error_name(missing);
-        break;
-      }
-      kernels.functions_.push_back(found);
-    }
+  if (const int status = cuda.module_load(&module, found->image.data()); status != kSuccess)
+    return std::unexpected(kernels.module_name_ + ": cuModuleLoadData: " + cuda.error_name(status));
+  for (const std::string& wanted : functions) {
+    Function function = nullptr;
+    if (const int status = cuda.module_function(&function, module, wanted.c_str()); status != kSuccess)
+      return std::unexpected(kernels.module_name_ + ": " + wanted + ": " + cuda.error_name(status));
+    kernels.functions_.push_back(function);
   }
-  Context ours = nullptr;
-  cuda.context_pop(&ours);
-  if (!wrong.empty()) return std::unexpected(wrong);
   return kernels;
 }
 

@@ -5,7 +5,8 @@
 // Streams that it makes have a thread each, which does what they were given one after another, each a little later: what does not wait for an event, or
 // for a call of the host, comes too early and is seen. Other streams do it at once. Memory of a device is a memory file, which processes open by its
 // handle as they do with CUDA IPC, and RDMA devices (rdma/fake_verbs.cpp) by a descriptor; what such a device writes is seen after a flush, unless "write
-// ordering" says otherwise. fake_cuda_counts() says what is there still.
+// ordering" says otherwise. fake_cuda_counts() says what is there still. What the real one refuses is refused: calls before cuInit, without a current
+// context, or out of a function that a stream calls, and flags and sizes that mean nothing.
 //
 // fake_cuda_log() answers the calls so far, a line each, and "landed" for each call of the host that a stream has come to. fake_cuda_set(name, value) sets "version", "major", "minor", "devices", "rdma supported", "flush options", "write ordering", "dma-buf supported", or by the name of
 // a function what that function answers; "refused launch" n: the n-th launch from now on fails; "dry" leaves the kernels out; "late kernels" 1: streams come to no kernel before it is 0; "captured
@@ -18,7 +19,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "cuda_shim.hpp"
+#include "stream.hpp"
 // After what they are compiled with.
 #include "../../src/comm/coding_device/coding.cu"
 #include "../../src/comm/device/comm.cu"
@@ -44,8 +45,8 @@ namespace {
 namespace coding = paceline::comm::coding_device;
 namespace optim = paceline::optim::device;
 namespace comm = paceline::comm::device;
-
-struct Stream;
+using paceline::device_test::Event;
+using paceline::device_test::Stream;
 
 struct Memory {
   std::size_t bytes = 0;
@@ -67,8 +68,11 @@ struct State {
   int host_blocks = 0;
 };
 
-thread_local int contexts = 0;      // pushed by this thread
-thread_local int capture_mode = 0;  // CUstreamCaptureMode; 2: relaxed
+thread_local int contexts = 0;           // pushed by this thread
+thread_local int capture_mode = 0;       // CUstreamCaptureMode; 2: relaxed
+thread_local bool in_host_call = false;  // a stream's
+
+enum : int { kInvalidValue = 1, kNotInitialized = 3, kNoContext = 201, kNotPermitted = 800, kCaptured = 900 };
 
 State& state() {
   static State all;
@@ -80,9 +84,9 @@ int told(const char* name) {
   return state().values[name];
 }
 
-// Writes the call down, and answers what it was told to.
+// Writes it down, and answers what it was told to.
 template <typename... Words>
-int call(const char* name, const Words&... words) {
+int note(const char* name, const Words&... words) {
   const std::lock_guard lock(state().mutex);
   state().log << name;
   ((state().log << ' ' << words), ...);
@@ -91,7 +95,27 @@ int call(const char* name, const Words&... words) {
   return told == state().values.end() ? 0 : told->second;
 }
 
-bool is_forbidden() { return told("captured elsewhere") != 0 && capture_mode != 2; }
+// A call that belongs to no context.
+template <typename... Words>
+int free_call(const char* name, const Words&... words) {
+  if (in_host_call) return kNotPermitted;
+  const int answer = note(name, words...);
+  return told("initialized") != 0 ? answer : kNotInitialized;
+}
+
+// One that belongs to the current context.
+template <typename... Words>
+int call(const char* name, const Words&... words) {
+  const int answer = free_call(name, words...);
+  return answer == 0 && contexts == 0 ? kNoContext : answer;
+}
+
+// Unsafe while a thread captures in the mode that forbids such calls to all.
+template <typename... Words>
+int unsafe_call(const char* name, const Words&... words) {
+  const int answer = call(name, words...);
+  return answer == 0 && told("captured elsewhere") != 0 && capture_mode != 2 ? kCaptured : answer;
+}
 
 // A kernel of any module: each has one parameter, a structure of its own, by value.
 struct Named {
@@ -143,45 +167,6 @@ void run_grid(const Named& kernel, unsigned blocks, unsigned threads, const void
   state().uneven = state().uneven || threads != static_cast<unsigned>(kThreads);
 }
 
-// What a stream is given, done by its thread in this order.
-struct Stream {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::function<void()>> work;
-  bool ending = false;
-  std::thread thread{[this] { run(); }};
-
-  void add(std::function<void()> one) {
-    const std::lock_guard lock(mutex);
-    work.push_back(std::move(one));
-    changed.notify_all();
-  }
-
-  void run() {
-    std::mt19937 random(static_cast<unsigned>(::getpid()));
-    std::unique_lock lock(mutex);
-    for (;;) {
-      changed.wait(lock, [this] { return !work.empty() || ending; });
-      if (work.empty()) return;
-      const std::function<void()> one = std::move(work.front());
-      work.pop_front();
-      lock.unlock();
-      ::usleep(random() % 300);
-      one();
-      lock.lock();
-    }
-  }
-
-  ~Stream() {
-    {
-      const std::lock_guard lock(mutex);
-      ending = true;
-    }
-    changed.notify_all();
-    thread.join();
-  }
-};
-
 // In a stream of ours, or at once.
 void in(void* stream, std::function<void()> one) {
   {
@@ -191,14 +176,6 @@ void in(void* stream, std::function<void()> one) {
   }
   one();
 }
-
-// A record that has not happened yet is one that was counted and not reached. Streams keep what they wait for, whoever destroys it.
-struct Event {
-  std::mutex mutex;
-  std::condition_variable changed;
-  unsigned recorded = 0;
-  unsigned reached = 0;
-};
 
 unsigned long long map_memory(int file, std::size_t bytes, bool own) {
   void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -276,7 +253,11 @@ FAKE void fake_cuda_write(void* stream, void* to, const void* from, std::size_t 
 }
 FAKE int fake_cuda_uneven() { return state().uneven ? 1 : 0; }
 
-FAKE int cuInit(unsigned) { return call("cuInit"); }
+FAKE int cuInit(unsigned flags) {
+  const int answer = note("cuInit");
+  fake_cuda_set("initialized", 1);
+  return answer == 0 && flags != 0 ? kInvalidValue : answer;
+}
 
 FAKE int cuDriverGetVersion(int* version) {
   *version = state().values["version"];
@@ -285,6 +266,7 @@ FAKE int cuDriverGetVersion(int* version) {
 
 FAKE int cuGetErrorName(int status, const char** name) {
   *name = status == 1     ? "CUDA_ERROR_INVALID_VALUE"
+          : status == 201 ? "CUDA_ERROR_INVALID_CONTEXT"
           : status == 200 ? "CUDA_ERROR_INVALID_IMAGE"
           : status == 719 ? "CUDA_ERROR_LAUNCH_FAILED"
                           : nullptr;
@@ -293,7 +275,7 @@ FAKE int cuGetErrorName(int status, const char** name) {
 
 FAKE int cuDeviceGet(int* device, int ordinal) {
   *device = ordinal;
-  const int answer = call("cuDeviceGet", ordinal);
+  const int answer = free_call("cuDeviceGet", ordinal);
   return answer != 0 || ordinal < state().values["devices"] ? answer : 101;
 }
 
@@ -309,25 +291,30 @@ FAKE int cuDeviceGetAttribute(int* value, int attribute, int) {
 
 FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
   *context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(device + 1));
-  return call("cuDevicePrimaryCtxRetain", device);
+  return free_call("cuDevicePrimaryCtxRetain", device);
 }
 
-FAKE int cuCtxPushCurrent_v2(void*) {
+FAKE int cuCtxPushCurrent_v2(void* context) {
+  if (in_host_call) return kNotPermitted;
+  if (context == nullptr) return kNoContext;
   ++contexts;
   return 0;
 }
 
 FAKE int cuCtxPopCurrent_v2(void**) {
+  if (in_host_call) return kNotPermitted;
+  if (contexts == 0) return kNoContext;
   --contexts;
   return 0;
 }
 
 FAKE int cuModuleLoadData(void** module, const void* image) {
   *module = const_cast<void*>(image);
-  return call("cuModuleLoadData", std::string(static_cast<const char*>(image), 8));
+  return unsafe_call("cuModuleLoadData", std::string(static_cast<const char*>(image), 8));
 }
 
 FAKE int cuModuleGetFunction(void** function, void*, const char* name) {
+  if (contexts == 0) return kNoContext;
   for (const Named& kernel : kKernels) {
     if (std::strcmp(kernel.name, name) == 0) {
       *function = const_cast<Named*>(&kernel);
@@ -347,7 +334,8 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, uns
     const std::lock_guard lock(state().mutex);
     if (int& left = state().values["refused launch"]; left > 0 && --left == 0) return 1;
   }
-  if (shared != 0 || extra != nullptr) return 1;
+  if (blocks == 0 || blocks > 0x7fffffff || threads == 0 || threads > 1024) return kInvalidValue;
+  if (shared != 0 || extra != nullptr) return kInvalidValue;
   if (told("dry") != 0) return 0;
   in(stream, [&kernel, blocks, threads, parameter = kernel.copy(parameters[0])] {
     while (told("late kernels") != 0) ::usleep(500);
@@ -358,14 +346,14 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, uns
 
 FAKE int cuDeviceGetPCIBusId(char* text, int size, int device) {
   std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0", static_cast<unsigned>(device) + 16);
-  return call("cuDeviceGetPCIBusId", device);
+  return free_call("cuDeviceGetPCIBusId", device);
 }
 
 FAKE int cuDeviceGetByPCIBusId(int* device, const char* text) {
   unsigned bus = 0;
   if (std::sscanf(text, "0000:%02x:00.0", &bus) != 1) return 1;
   *device = static_cast<int>(bus) - 16;
-  return call("cuDeviceGetByPCIBusId", text);
+  return free_call("cuDeviceGetByPCIBusId", text);
 }
 
 FAKE int cuDeviceCanAccessPeer(int* can, int device, int peer) {
@@ -373,12 +361,12 @@ FAKE int cuDeviceCanAccessPeer(int* can, int device, int peer) {
     const std::lock_guard lock(state().mutex);
     *can = state().values["peers"];
   }
-  return call("cuDeviceCanAccessPeer", device, peer);
+  return free_call("cuDeviceCanAccessPeer", device, peer);
 }
 
 FAKE int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
-  if (const int answer = call("cuMemAlloc", bytes); answer != 0) return answer;
-  if (is_forbidden()) return 900;
+  if (const int answer = unsafe_call("cuMemAlloc", bytes); answer != 0) return answer;
+  if (bytes == 0) return kInvalidValue;
   const int file = ::memfd_create("fake-cuda", MFD_CLOEXEC);
   if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0) return 2;
   *address = map_memory(file, bytes, true);
@@ -396,15 +384,15 @@ void finish_all() {
 }
 
 FAKE int cuMemFree_v2(unsigned long long address) {
-  call("cuMemFree");
-  if (is_forbidden()) return 900;
+  if (const int answer = unsafe_call("cuMemFree"); answer != 0) return answer;
   finish_all();
   return unmap_memory(address, true);
 }
 
 FAKE int cuMemGetHandleForAddressRange(void* handle, unsigned long long address, std::size_t bytes, int type,
-                                       unsigned long long) {
+                                       unsigned long long flags) {
   if (const int answer = call("cuMemGetHandleForAddressRange", bytes, type); answer != 0) return answer;
+  if (type != 1 || flags != 0) return kInvalidValue;
   const std::lock_guard lock(state().mutex);
   const auto found = state().memories.find(address);
   if (found == state().memories.end() || found->second.file < 0 || found->second.bytes != bytes) return 1;
@@ -413,9 +401,8 @@ FAKE int cuMemGetHandleForAddressRange(void* handle, unsigned long long address,
 }
 
 FAKE int cuFlushGPUDirectRDMAWrites(int target, int scope) {
-  if (const int answer = call("cuFlushGPUDirectRDMAWrites", target, scope, "contexts", contexts); answer != 0)
+  if (const int answer = unsafe_call("cuFlushGPUDirectRDMAWrites", target, scope, "contexts", contexts); answer != 0)
     return answer;
-  if (is_forbidden()) return 900;
   const std::lock_guard lock(state().mutex);
   for (const auto& [to, content] : state().written) std::memcpy(to, content.data(), content.size());
   state().written.clear();
@@ -423,8 +410,9 @@ FAKE int cuFlushGPUDirectRDMAWrites(int target, int scope) {
 }
 
 FAKE int cuThreadExchangeStreamCaptureMode(int* mode) {
+  if (in_host_call || *mode < 0 || *mode > 2) return in_host_call ? kNotPermitted : kInvalidValue;
   std::swap(*mode, capture_mode);
-  return call("cuThreadExchangeStreamCaptureMode", capture_mode);
+  return free_call("cuThreadExchangeStreamCaptureMode", capture_mode);
 }
 
 // Whether it is memory of a device of this process.
@@ -445,8 +433,8 @@ FAKE void fake_cuda_rdma_write(void* to, const void* from, std::size_t bytes) {
 }
 
 FAKE int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned flags) {
-  if (const int answer = call("cuMemHostAlloc", bytes, flags); answer != 0) return answer;
-  if (is_forbidden()) return 900;
+  if (const int answer = unsafe_call("cuMemHostAlloc", bytes, flags); answer != 0) return answer;
+  if (bytes == 0 || flags > 7) return kInvalidValue;
   const std::lock_guard lock(state().mutex);
   ++state().host_blocks;
   *memory = ::operator new(bytes);
@@ -454,8 +442,7 @@ FAKE int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned flags) {
 }
 
 FAKE int cuMemFreeHost(void* memory) {
-  call("cuMemFreeHost");
-  if (is_forbidden()) return 900;
+  if (const int answer = unsafe_call("cuMemFreeHost"); answer != 0) return answer;
   finish_all();
   const std::lock_guard lock(state().mutex);
   --state().host_blocks;
@@ -466,15 +453,16 @@ FAKE int cuMemFreeHost(void* memory) {
 FAKE int cuIpcGetMemHandle(Handle* handle, unsigned long long address) {
   const std::lock_guard lock(state().mutex);
   const auto found = state().memories.find(address);
-  if (found == state().memories.end() || found->second.file < 0) return 1;
+  if (found == state().memories.end() || found->second.file < 0) return kInvalidValue;
   *handle = {::getpid(), found->second.file, found->second.bytes, {}};
   return call("cuIpcGetMemHandle");
 }
 
 FAKE int cuIpcOpenMemHandle_v2(unsigned long long* address, Handle handle, unsigned flags) {
   if (const int answer = call("cuIpcOpenMemHandle", "flags", flags); answer != 0) return answer;
+  if (flags != 1) return kInvalidValue;
   // As CUDA has it: memory of this process needs no handle.
-  if (handle.process == ::getpid()) return 201;
+  if (handle.process == ::getpid()) return kNoContext;
   const std::string path = "/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.file);
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return 1;
@@ -483,7 +471,10 @@ FAKE int cuIpcOpenMemHandle_v2(unsigned long long* address, Handle handle, unsig
   return *address != 0 ? 0 : 1;
 }
 
-FAKE int cuIpcCloseMemHandle(unsigned long long address) { return unmap_memory(address, false); }
+FAKE int cuIpcCloseMemHandle(unsigned long long address) {
+  if (const int answer = call("cuIpcCloseMemHandle"); answer != 0) return answer;
+  return unmap_memory(address, false);
+}
 
 FAKE int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t bytes, void* stream) {
   if (const int answer = call("cuMemcpyAsync", bytes); answer != 0) return answer;
@@ -492,8 +483,9 @@ FAKE int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size
   return 0;
 }
 
-FAKE int cuStreamCreate(void** stream, unsigned) {
+FAKE int cuStreamCreate(void** stream, unsigned flags) {
   if (const int answer = call("cuStreamCreate"); answer != 0) return answer;
+  if (flags > 1) return kInvalidValue;
   auto* const made = new Stream;
   const std::lock_guard lock(state().mutex);
   state().streams.insert(made);
@@ -502,6 +494,7 @@ FAKE int cuStreamCreate(void** stream, unsigned) {
 }
 
 FAKE int cuStreamDestroy_v2(void* stream) {
+  if (const int answer = call("cuStreamDestroy"); answer != 0) return answer;
   auto* const ours = static_cast<Stream*>(stream);
   {
     const std::lock_guard lock(state().mutex);
@@ -520,14 +513,17 @@ FAKE int cuStreamIsCapturing(void*, int* status) {
 FAKE int cuLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
   if (const int answer = call("cuLaunchHostFunc"); answer != 0) return answer;
   in(stream, [=] {
+    in_host_call = true;
     function(data);
-    call("landed");
+    in_host_call = false;
+    note("landed");
   });
   return 0;
 }
 
-FAKE int cuEventCreate(void** event, unsigned) {
+FAKE int cuEventCreate(void** event, unsigned flags) {
   if (const int answer = call("cuEventCreate"); answer != 0) return answer;
+  if (flags > 7) return kInvalidValue;
   const std::lock_guard lock(state().mutex);
   ++state().events;
   *event = new std::shared_ptr<Event>(std::make_shared<Event>());
@@ -535,6 +531,7 @@ FAKE int cuEventCreate(void** event, unsigned) {
 }
 
 FAKE int cuEventDestroy_v2(void* event) {
+  if (const int answer = call("cuEventDestroy"); answer != 0) return answer;
   const std::lock_guard lock(state().mutex);
   --state().events;
   delete static_cast<std::shared_ptr<Event>*>(event);
@@ -558,16 +555,16 @@ FAKE int cuEventRecord(void* event, void* stream) {
 }
 
 FAKE int cuEventQuery(void* event) {
-  if (const int answer = call("cuEventQuery"); answer != 0) return answer;
-  if (is_forbidden()) return 900;
+  if (const int answer = unsafe_call("cuEventQuery"); answer != 0) return answer;
   const std::shared_ptr<Event> it = *static_cast<std::shared_ptr<Event>*>(event);
   const std::lock_guard lock(it->mutex);
   return it->reached == it->recorded ? 0 : 600;
 }
 
 // For the record that was the last one when this was called.
-FAKE int cuStreamWaitEvent(void* stream, void* event, unsigned) {
+FAKE int cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
   if (const int answer = call("cuStreamWaitEvent"); answer != 0) return answer;
+  if (flags > 1) return kInvalidValue;
   const std::shared_ptr<Event> it = *static_cast<std::shared_ptr<Event>*>(event);
   unsigned number = 0;
   {
