@@ -54,10 +54,10 @@ ROOT = 1  # of broadcasts and reduces
 # Of arrays between hosts: parts of a few bytes, on which RDMA devices' libraries have ways of their own, whole chunks, and last chunks that are small.
 COUNTS = (1, 2, 3, 7, 8, 16, 31, 33, 65, 4099, 3_000_017)
 # Why GPUs' lanes may go through the host's memory on a machine that has nothing to check GPUDirect RDMA with: no device, no active port, a GPU or a
-# kernel without dma-buf and peer memory. Any other reason is a failure of what is checked.
+# kernel without dma-buf and peer memory, a library that knows no RDMA. Any other reason is a failure of what is checked.
 NO_GPUDIRECT_HERE = re.compile(
     r"GPUs' lanes through the host's memory: rank \d+: ("
-    r"no libibverbs: .*|no RDMA device|\S+ is not ACTIVE(; \S+ is not ACTIVE)*|its GPU lets no RDMA device at its memory .*|"
+    r"this library was built without the headers of libibverbs|no libibverbs: .*|no RDMA device|\S+ is not ACTIVE(; \S+ is not ACTIVE)*|its GPU lets no RDMA device at its memory .*|"
     r"\S+ cannot register \d+ bytes of the GPU: by dma-buf: "
     r"(the driver makes none of this GPU|libibverbs has no ibv_reg_dmabuf_mr|cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED|"
     r"ibv_reg_dmabuf_mr: (Operation|Protocol) not supported)"

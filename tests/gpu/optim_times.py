@@ -2,7 +2,8 @@
 """Times of optimizer steps on a GPU: paceline.optim beside PyTorch's own, in turn within one run, and beside the floor, which is the bytes
 that a step must move over the bytes a second that a copy on this device moves, measured here.
 
-Gradients are new tensors before every step, made outside the time, as zero_grad(set_to_none=True) leaves them. Times are medians of CUDA
+Gradients are new tensors before every step, made outside the time by autograd, as a backward pass after zero_grad(set_to_none=True) makes them: a
+tensor that Python has made has its object already, and reading it as `.grad` would cost the host less than it does in training. Times are medians of CUDA
 events around the step, each step taken twice: on an idle device, so that the host's part counts; and with work queued in front, as behind
 a backward pass, so that the device's part alone is seen. Host time is of the call itself, on the idle device. Each row is a line of
 JSON as soon as it is measured, and one that fails leaves the others; `ratio` is PyTorch's usual code over ours on the idle device, `ratio_device` behind queued work; above 1 is better.
@@ -70,8 +71,7 @@ class Contender:
     host: list[float] = field(default_factory=list)
 
     def step(self, gradients: Tensors, behind_work: bool) -> None:
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            parameter.grad = gradient.clone()
+        torch.autograd.backward(self.parameters, gradients)
         began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
         if behind_work:
