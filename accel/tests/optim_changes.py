@@ -2,7 +2,7 @@
 """Programs that change what an optimizer on the fake device has been given. `AdamW` is the class under test: ours, or PyTorch's own with ours injected."""
 
 LIES_OTHERWISE = """
-from paceline.optim import _bulk
+from paceline.optim import _reader
 
 def transpose(params, optimizer):
     params[0].data = params[0].data.t()
@@ -24,8 +24,8 @@ def made(kind):
     params = [torch.randn(6, 6).requires_grad_(), torch.randn(100).requires_grad_(), torch.randn(8, 4).requires_grad_()]
     return params, kind(params, lr=0.1)
 
-for reader in (_bulk._reader, lambda: None):
-    _bulk._reader = reader
+for reader in (_reader.reader, lambda: None):
+    _reader.reader = reader
     runs = [made(AdamW) for _ in range(2)] + [made(torch.optim.AdamW)]
     whole = [params[1].data for params, _ in runs]
     for number, change in enumerate([None, None, cut, None, as_whole, None, transpose, None]):
@@ -151,6 +151,113 @@ for kept in KEPT:
         keep(params, optimizer)
         optimizer.state[params[1]]["exp_avg"].data = torch.full((4, 4), 0.5)
     assert changed(keep_and_move) == [True, True], kept.layout
+print("reached the end")
+"""
+)
+
+# What PyTorch's C++ tells: in turn asked, left out as in a PyTorch that was not tried, and no reader at all.
+READERS = """
+from paceline.optim import _reader
+whole = _reader.reader
+
+def stable():
+    found = whole()
+    if found is not None:
+        found.knows_gradients = False
+    return found
+
+def each():
+    for reader in (whole, stable, lambda: None):
+        _reader.reader = reader
+        yield reader
+        if whole() is not None:
+            whole().knows_gradients = True
+    _reader.reader = whole
+"""
+
+GRADIENTS_OF_A_BACKWARD = (
+    CHANGED
+    + READERS
+    + """
+class Marked(torch.Tensor):
+    pass
+
+class Wrapper(torch.Tensor):  # its values lie in another tensor
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        bare = lambda one: one.inner if isinstance(one, cls) else one
+        def all_bare(one):
+            return type(one)(map(all_bare, one)) if isinstance(one, (list, tuple)) else bare(one)
+        return function(*map(all_bare, args), **{key: all_bare(value) for key, value in (kwargs or {}).items()})
+
+def of_a_graph(params, optimizer):
+    grads = [parameter.grad for parameter in params]
+    optimizer.zero_grad()
+    for parameter in params:
+        parameter.grad = None
+    sum((parameter * grad).sum() for parameter, grad in zip(params, grads)).backward()
+
+def negated(params, optimizer):
+    if hasattr(torch, "_neg_view"):
+        params[1].grad = torch._neg_view(params[1].grad)
+
+def marked(params, optimizer):
+    params[2].grad = params[2].grad.as_subclass(Marked)
+
+def wrapped(params, optimizer):
+    params[0].grad = Wrapper(params[0].grad)
+
+def one_less(params, optimizer):
+    params[0].grad = None
+
+for reader in each():
+    for change in (of_a_graph, negated, one_less, marked):
+        on_device = changed(change)
+        # What is more than a plain tensor is PyTorch's to update, where its type is known; its values are the same.
+        assert on_device == [True, True] or change is marked, (reader, change, on_device)
+    if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 0):
+        assert changed(wrapped) == [False, False], reader
+print("reached the end")
+"""
+)
+
+NAMES_EXCHANGED = (
+    CHANGED
+    + READERS
+    + """
+def exchange(params, optimizer):
+    held = optimizer.state[params[1]]
+    values = [held.pop(key) for key in ("exp_avg", "exp_avg_sq")]
+    others = [(key, held.pop(key)) for key in [*held]]
+    values[0].abs_()  # squares are not below 0
+    held.update(zip(("exp_avg_sq", "exp_avg"), values))
+    held.update(others)
+
+for reader in each():
+    assert changed(exchange) == [True, True], reader
+print("reached the end")
+"""
+)
+
+NEGATED_BETWEEN_STEPS = (
+    CHANGED
+    + READERS
+    + """
+def negate(params, optimizer):
+    params[0].data = torch._neg_view(params[0].data)
+
+if hasattr(torch, "_neg_view"):
+    for reader in each():
+        # Where PyTorch does not tell, it is found out with the next table: gpu.md.
+        if reader is whole and whole() is not None:
+            assert changed(negate)[0] is False
 print("reached the end")
 """
 )

@@ -5,7 +5,16 @@ see. On the fake driver, as test_optim_device.py."""
 from __future__ import annotations
 
 import pytest
-from optim_changes import HAS_NO_MEMORY, LIES_OTHERWISE, NEGATED, PARAMETERS_AS_GRADIENTS, STATE_WITHOUT_STRIDES
+from optim_changes import (
+    GRADIENTS_OF_A_BACKWARD,
+    HAS_NO_MEMORY,
+    LIES_OTHERWISE,
+    NAMES_EXCHANGED,
+    NEGATED,
+    NEGATED_BETWEEN_STEPS,
+    PARAMETERS_AS_GRADIENTS,
+    STATE_WITHOUT_STRIDES,
+)
 from programs import Train
 from test_optim_device import BEGIN
 
@@ -188,6 +197,18 @@ def test_a_parameter_that_is_negated_lazily_keeps_its_sign(on_fake: Train) -> No
     on_fake("AdamW = optim.AdamW" + NEGATED)
 
 
+def test_a_parameter_that_is_negated_between_steps_keeps_its_sign(on_fake: Train) -> None:
+    on_fake("AdamW = optim.AdamW" + NEGATED_BETWEEN_STEPS)
+
+
+def test_gradients_are_found_whatever_they_are(on_fake: Train) -> None:
+    on_fake("AdamW = optim.AdamW" + GRADIENTS_OF_A_BACKWARD)
+
+
+def test_names_of_state_may_be_exchanged(on_fake: Train) -> None:
+    on_fake("AdamW = optim.AdamW" + NAMES_EXCHANGED)
+
+
 def test_what_groups_ask_is_read_as_it_is_now(on_fake: Train) -> None:
     on_fake("""
 ours, theirs = leaves(), leaves()
@@ -229,43 +250,66 @@ print("reached the end")
 
 def test_many_are_asked_at_once_as_each_is_by_itself(on_fake: Train) -> None:
     on_fake("""
-from paceline.optim import _bulk
+from paceline.optim import _bulk, _reader
+from paceline.optim._reader import Held
 
-if sys.implementation.name == "cpython":
-    assert _bulk.identities is _bulk._read_from_tuple
-assert (_bulk._reader() is not None) == (torch.__version__ >= (2, 14)), "PyTorch's stable C interface"
-for objects in ((), (None, 1.5, "x"), tuple(leaves())):
-    assert _bulk.identities(objects) == _bulk._asked_each(objects) == b"".join(id(one).to_bytes(8, sys.byteorder) for one in objects)
+assert _reader._reads_tuples == (sys.implementation.name == "cpython")
+known = torch.__version__ >= (2, 14)
+assert (_reader.reader() is not None) == known, "PyTorch's stable C interface"
+assert not known or _reader.reader().knows_gradients, "PyTorch's C++"
+for objects in ((), (None, 1.5, "x"), leaves()):
+    for reads in (_reader._reads_tuples, False):
+        _reader._reads_tuples = reads
+        held = Held(objects)
+        found = ctypes.string_at(held.address, 8 * held.count)
+        assert found == b"".join(id(one).to_bytes(8, sys.byteorder) for one in objects)
 tensors = leaves(torch.bfloat16) + [one[1:] for one in leaves() if one.dim() == 1]
-for reader in (_bulk._reader, lambda: None):
-    _bulk._reader = reader
+for reader in (_reader.reader, lambda: None):
+    _reader.reader = reader
     places = _bulk.Places(len(tensors))
     for _ in range(2):
-        places.read(tuple(tensors))
+        places.read(tensors)
         assert places.now.tolist() == [one.data_ptr() for one in tensors] and 0 in places.now
         tensors[0].data = tensors[0].data.clone()
-    for ask in (_bulk.Places(1).read, _bulk.Seen):
+    for ask in (_bulk.Places(1).read, lambda tensors: _bulk.Seen(Held(tensors))):
         try:
-            ask((torch.ones(3).to_sparse(),))
+            ask([torch.ones(3).to_sparse()])
         except RuntimeError:
             pass
         else:
             raise AssertionError("a tensor without memory of its own has a place")
     square = torch.ones(4, 4)
     held = torch.nn.Parameter(square), torch.zeros(()), square
-    seen = _bulk.Seen(held)
-    assert seen.same(held) and not seen.same(held[:2]) and not seen.same((*held, square))
-    assert not seen.same((held[0], held[1], square.detach()))
-    alike = _bulk.Seen(held, themselves=False)
-    assert alike.same((held[0], held[1], square.detach())) and not alike.same((held[0], held[2], held[2]))
+    seen, alike = _bulk.Seen(Held(held)), _bulk.Seen(Held(held), themselves=False)
+    is_seen, is_alike = (lambda *objects, one=one: one.same(Held(objects)) for one in (seen, alike))
+    assert is_seen(*held) and not is_seen(*held[:2]) and not is_seen(*held, square)
+    assert not is_seen(held[0], held[1], square.detach())
+    assert is_alike(held[0], held[1], square.detach()) and not is_alike(held[0], held[2], held[2])
     for other in (held[0].detach(), held[2], 1.5, {}, None, object(), torch.Tensor):
-        assert not seen.same((other, *held[1:])) and not alike.same((other, *held[1:])), other
+        assert not is_seen(other, *held[1:]) and not is_alike(other, *held[1:]), other
     before = square.detach()
     for data in (before.clone(), before.t(), before[:2], before.view(16)):
-        assert seen.same(held)
+        assert is_seen(*held)
         square.data = data
-        assert not seen.same(held), data
+        assert not is_seen(*held), data
         square.data = before
+    members = _bulk.Members(held)
+    assert members.same([*held]) and members.same(held)
+    assert not any(members.same(other) for other in ([], [*held[:2]], [*held, None], [*reversed(held)]))
+    versions = _bulk.Versions(Held(held))
+    for write in (square.zero_, lambda: _bulk.Versions(Held((square,))).mark_written()):
+        assert versions.same()
+        write()
+        assert not versions.same()
+        versions.read()
+with torch.inference_mode():
+    made = torch.ones(3)
+try:
+    _bulk.Versions(Held((made,)))
+except RuntimeError:
+    pass
+else:
+    raise AssertionError("a tensor that counts no versions has one")
 print("reached the end")
 """)
 

@@ -52,47 +52,6 @@ PACELINE_EXPORT int paceline_optim_device_table(const struct paceline_optim_grou
                                                 const struct paceline_optim_tensor* tensors, uint64_t tensor_count,
                                                 void* image, uint64_t* image_bytes, uint64_t* table_bytes);
 
-/*
- * How to ask a PyTorch of its tensors: functions of its stable C interface (aoti_torch_get_layout and so on, torch/csrc/inductor/aoti_torch/c/shim.h),
- * which answer 0, and where a Python object has what they take.
- */
-struct paceline_optim_reader {
-  uint32_t size;   /* sizeof(struct paceline_optim_reader) */
-  int32_t strided; /* what get_layout says of tensors that have sizes and strides */
-  uint64_t type;   /* bytes from the beginning of an object to the address of its type */
-  uint64_t handle; /* and to its tensor, where it is one */
-  int32_t (*get_layout)(void* tensor, int32_t* layout);
-  int32_t (*get_data_ptr)(void* tensor, void** data);
-  int32_t (*get_dtype)(void* tensor, int32_t* dtype);
-  int32_t (*get_device_type)(void* tensor, int32_t* type);
-  int32_t (*get_device_index)(void* tensor, int32_t* index);
-  int32_t (*get_dim)(void* tensor, int64_t* dimensions);
-  int32_t (*get_sizes)(void* tensor, int64_t** sizes);     /* the tensor's own */
-  int32_t (*get_strides)(void* tensor, int64_t** strides); /* the tensor's own */
-};
-
-/*
- * Where tensors begin in memory, many in one call: places[i] of objects[i], a Python object that is a tensor; nothing waits. The caller holds the
- * objects, and Python's lock, so that nobody changes them. PACELINE_EINVAL: a reader of another size. PACELINE_ESYSTEM: PyTorch has refused one, or it
- * has no strides; places before it are set.
- */
-PACELINE_EXPORT int paceline_optim_places(const struct paceline_optim_reader* reader, void* const* objects,
-                                          uint64_t count, uint64_t* places);
-
-/* A tensor as it was. */
-struct paceline_optim_seen {
-  uint64_t object; /* its address; 0: any object that lies so will do */
-  uint64_t type;   /* address */
-  uint64_t place;  /* of its first element */
-  uint64_t layout; /* a hash of its dtype, device, sizes and strides */
-};
-
-/* What many are like, as above; and whether as many objects are still those, of the same types, and lie as they did: 1 or 0, also where PyTorch refuses. */
-PACELINE_EXPORT int paceline_optim_see(const struct paceline_optim_reader* reader, void* const* objects, uint64_t count,
-                                       struct paceline_optim_seen* seen);
-PACELINE_EXPORT int paceline_optim_is_as_seen(const struct paceline_optim_reader* reader, void* const* objects,
-                                              uint64_t count, const struct paceline_optim_seen* seen);
-
 #define PACELINE_OPTIM_SKIP_NOT_FINITE 1u /* a step with a gradient that is not finite changes nothing */
 
 struct paceline_optim_device_call {

@@ -15,8 +15,9 @@ import torch
 
 from paceline import _library
 from paceline.optim import _native, _report, _sharded
-from paceline.optim._bulk import Places, Seen, identities
+from paceline.optim._bulk import Members, Places, Seen, Versions
 from paceline.optim._native import Group, Table, Tensor
+from paceline.optim._reader import Held
 from paceline.optim._settings import AddGroup, Settings
 from paceline.optim._unchanged import Gradients, Values
 
@@ -25,7 +26,6 @@ SKIP_NOT_FINITE = 1
 _REFUSED, _PARTIAL = -8, -9
 
 _grad_of = operator.attrgetter("grad")
-_version_of = operator.attrgetter("_version")
 
 
 class Call(ctypes.Structure):
@@ -152,14 +152,16 @@ class Plan(Table):
 
     def seal(self, optimizer: Any) -> None:
         self._values = Values(optimizer.state)
-        self._states = self._settings.states_of(optimizer)
-        self._parameters = _ids(optimizer)
+        self._settings.read(optimizer)
+        self._states = self._settings.states
+        self._parameters = [Members(group["params"]) for group in optimizer.param_groups]
         self.sharded = any(map(_sharded.is_one, self.written))
         parts = self._parts(self.written)
-        self._lay = Seen(tuple(parts), themselves=not self.sharded)
+        self._tensors = Held(self.written)
+        self._lay = Seen(Held(parts), themselves=not self.sharded)
         # Of 16-bit parameters: what the program writes into one counts, and its master is made anew.
-        self._halves = [parameter for parameter in self.written if parameter.dtype in _native.HALVES]
-        self._versions = [*map(_version_of, self._halves)]
+        self._halves = Versions(Held(parameter for parameter in self.written if parameter.dtype in _native.HALVES))
+        self._all = Versions(self._tensors)
         self._others = self._without_gradient(optimizer)
         self._gradients = Gradients(self._keep[::2], parts)
         self._keep = []
@@ -204,38 +206,51 @@ class Plan(Table):
         return [p for group in optimizer.param_groups for p in group["params"] if id(p) not in ours]
 
     def fits(self, optimizer: Any) -> bool:
-        """Whether every tensor is still the one that the table points to."""
+        """Whether every tensor is still the one that the table points to. Reads what the groups ask of the next step."""
+        self._settings.read(optimizer)
         return (
-            self._parameters == _ids(optimizer)
+            len(self._parameters) == len(optimizer.param_groups)
+            and all(known.same(group["params"]) for known, group in zip(self._parameters, optimizer.param_groups))
             and self._values.same(optimizer.state)
-            and self._states == self._settings.states_of(optimizer)
-            and self._lay.same(tuple(self._parts(self.written)))
-            and self._versions == [*map(_version_of, self._halves)]
+            and self._states == self._settings.states
+            and self._lay.same(Held(self._parts(self.written)) if self.sharded else self._tensors)
+            and self._halves.same()
             and all(parameter.grad is None for parameter in self._others)
         )
 
-    def gradients(self) -> list[Tensor | None] | None:
-        """One for each row; None where one of them is no longer what the table was made for."""
+    def take_gradients(self) -> bool:
+        """Those that the parameters have now, for the next step. False where one of them is no longer what the table was made for."""
+        self._copies: list[Tensor | None] = []
+        self.stepping = self.written
+        self.all_given = not self.sharded and self._gradients.find(self._tensors, self._pointers)
+        return self.all_given or self._take_each()
+
+    def _take_each(self) -> bool:
         whole = [*map(_grad_of, self.written)]
         if self.sharded and any(
             grad is not None and _sharded.why_apart(p, grad) for p, grad in zip(self.written, whole)
         ):
-            return None
-        grads = self._parts(whole)
+            return False
+        grads: list[Tensor | None] | None = self._parts(whole)
+        assert grads is not None
         self.all_given = self._gradients.same(grads)
-        return grads if self.all_given else self._gradients.laid_out(grads, self._parts(self.written))
+        if self.all_given:
+            self._pointers.read(grads)
+            return True
+        grads = self._gradients.laid_out(grads, self._parts(self.written))
+        if grads is None:
+            return False
+        self._copies = grads
+        self.stepping = [parameter for parameter, grad in zip(self.written, grads) if grad is not None]
+        self._pointers.set([0 if grad is None else grad.data_ptr() for grad in grads])
+        return True
 
-    def step_with(self, optimizer: Any, grads: list[Tensor | None], asked: Asked) -> None:
+    def step_with(self, asked: Asked) -> None:
+        """With the gradients that were taken and the groups that were read."""
         self.done = False
         call = self.call
-        if self.all_given:
-            stepping = self.written
-            self._pointers.read(tuple(grads))
-        else:
-            stepping = [parameter for parameter, grad in zip(self.written, grads) if grad is not None]
-            self._pointers.set([0 if grad is None else grad.data_ptr() for grad in grads])
         for index in self._empty:
-            self._pointers.now[index] = 0 if grads[index] is None else 1
+            self._pointers.now[index] = 1 if self.written[index].grad is not None else 0
         stream = stream_of(self.device)
         if stream != self._stream and self.device.type == "cuda":
             # Should the table be freed, then not before this stream's steps are done.
@@ -243,7 +258,7 @@ class Plan(Table):
             self._norm_out.record_stream(torch.cuda.current_stream(self.device))
         scale, found_inf = self._scalar(asked.grad_scale), self._scalar(asked.found_inf)
         limit = asked.max_grad_norm
-        pointers = (*self._settings.read(optimizer), stream, *map(_place_of, (scale, found_inf, asked.found_inf_out)))
+        pointers = (*self._settings.where, stream, *map(_place_of, (scale, found_inf, asked.found_inf_out)))
         if (limit, pointers) != self._asked:  # else it stands in the call
             self._asked = limit, pointers
             call.groups, call.group_lr, call.stream, call.grad_scale, call.found_inf, call.found_inf_out = pointers
@@ -254,8 +269,12 @@ class Plan(Table):
         self.done = status in (0, _PARTIAL)
         _check(status)
         self.grad_norm = None if limit is None else self._norm_out
-        _native.mark_written(stepping)
-        self._versions = [*map(_version_of, self._halves)]
+        self._copies = []
+        if self.all_given:
+            self._all.mark_written()
+        else:
+            _native.mark_written(self.stepping)
+        self._halves.read()
 
     def _scalar(self, value: Tensor | None) -> Tensor | None:
         return None if value is None else value.to(device=self.device, dtype=torch.float32)
@@ -263,11 +282,6 @@ class Plan(Table):
 
 def _place_of(scalar: Tensor | None) -> int:
     return 0 if scalar is None else scalar.data_ptr()
-
-
-def _ids(optimizer: Any) -> list[bytes]:
-    """Of each group's parameters. A plan keeps all of its own alive, so that none of these is another's later."""
-    return [identities(tuple(group["params"])) for group in optimizer.param_groups]
 
 
 def _check(status: int) -> None:
@@ -335,8 +349,7 @@ def step(optimizer: Any) -> bool:
     """Whether the step was made here: all parameters with a gradient are on one GPU, and the library's to update. Where every tensor is what it was in
     the last step, with as few calls as that can be known by."""
     plan = optimizer._plan
-    grads = plan.gradients() if plan is not None and plan.fits(optimizer) else None
-    if grads is None:
+    if plan is None or not plan.fits(optimizer) or not plan.take_gradients():
         first = next((p for group in optimizer.param_groups for p in group["params"] if p.grad is not None), None)
         if first is None or first.device.type != KIND:
             return False
@@ -344,15 +357,14 @@ def step(optimizer: Any) -> bool:
             plan = optimizer._plan = _make(optimizer, first.device)
         if plan is None:
             return False
-        grads = plan.gradients()
-        assert grads is not None
-    elif not plan.all_given and not any(grad is not None for grad in grads):
+        plan.take_gradients()
+    elif not plan.stepping:
         return False
     asked, norm = _asked_of(optimizer), None
     if plan.sharded:
         with torch.no_grad():
             asked, norm = _over_ranks(asked, [p.grad for p in plan.written if p.grad is not None])
-    plan.step_with(optimizer, grads, asked)
+    plan.step_with(asked)
     if optimizer.max_grad_norm is not None:
         optimizer.grad_norm = plan.grad_norm if norm is None else norm
     outcome = _report.outcome_of(optimizer)

@@ -57,10 +57,9 @@ def step_again(table: Table, optimizer: Any) -> int:
     plan: _Counting | None = getattr(optimizer, "_paceline_plan", None)
     if plan is None or _device.is_capturing() or any(map(_why_not_group, optimizer.param_groups)):
         return 0
-    grads = plan.gradients() if plan.fits(optimizer) else None
-    if grads is None or not plan.all_given:
+    if not plan.fits(optimizer) or not plan.take_gradients() or not plan.all_given:
         return 0
-    _launch(table, plan, optimizer, grads)
+    _launch(table, plan, optimizer)
     return len(plan)
 
 
@@ -74,9 +73,8 @@ def step(table: Table, optimizer: Any, found: list[tuple[dict[str, Any], Tensor]
         return why
     # Kept by the optimizer itself: a table of all would keep alive what parameters' hooks hold, which may be the optimizer.
     plan: _Counting | None = getattr(optimizer, "_paceline_plan", None)
-    grads = plan.gradients() if plan is not None and plan.fits(optimizer) else None
-    if plan is not None and grads is not None:
-        _launch(table, plan, optimizer, grads)
+    if plan is not None and plan.fits(optimizer) and plan.take_gradients():
+        _launch(table, plan, optimizer)
         return ""
     optimizer._paceline_plan = plan = None
     device = found[0][1].device
@@ -88,16 +86,15 @@ def step(table: Table, optimizer: Any, found: list[tuple[dict[str, Any], Tensor]
         return why
     plan = _Counting(optimizer, device, found)
     _device.fill(plan, optimizer, functools.partial(plan.add_row, optimizer))
-    grads = plan.gradients()
-    assert grads is not None
-    _launch(table, plan, optimizer, grads)
+    plan.take_gradients()
+    _launch(table, plan, optimizer)
     optimizer._paceline_plan = plan
     return ""
 
 
-def _launch(table: Table, plan: _Counting, optimizer: Any, grads: list[Tensor | None]) -> None:
+def _launch(table: Table, plan: _Counting, optimizer: Any) -> None:
     try:
-        plan.step_with(optimizer, grads, Asked())
+        plan.step_with(Asked())
         plan.count()
     except BaseException:
         optimizer._paceline_plan = None  # its counts may be ahead of the host's

@@ -12,7 +12,6 @@ from typing import Any, Callable
 
 import torch
 
-from paceline.optim._bulk import identities
 from paceline.optim._native import AMSGRAD, Group, Table, Tensor
 
 # Of an optimizer, which its plan does not hold: they would keep each other alive.
@@ -33,8 +32,7 @@ class _Known:
         names = [name for name in group if name != "lr"]
         self._size = len(group)
         self._values_of = operator.itemgetter("params", *names)  # at least two names, so that it answers a tuple
-        self._values = self._values_of(group)  # held, so that no others get their ids
-        self._told = identities(self._values)
+        self._values = self._values_of(group)  # held, so that they are not others' later
         fixed = all(_is_fixed(group[name]) for name in names if name != "params")
         self._is_fixed = fixed and type(group["lr"]) is float
 
@@ -44,7 +42,7 @@ class _Known:
             self._is_fixed
             and type(group["lr"]) is float
             and len(group) == self._size
-            and identities(self._values_of(group)) == self._told
+            and all(map(operator.is_, self._values_of(group), self._values))
         )
 
 
@@ -58,6 +56,10 @@ class Settings:
         self._rows: Any = ()
         self._on_device: list[Tensor] = []  # learning rates that the kernels read there
         self._rates = array.array("Q")
+        # As they were when they were read. Of each group what decides which state its parameters have:
+        self.states: list[tuple[int, bool, bool]] = []
+        # And where the groups are (paceline_optim_group), and the addresses of their learning rates on the device, 0 if none is there.
+        self.where = (0, 0)
 
     def add(self, optimizer: Any, table: Table, group: dict[str, Any]) -> None:
         self._add_group_of(optimizer, table, {**group, "lr": 0.0} if self._is_here(group["lr"]) else group)
@@ -65,9 +67,8 @@ class Settings:
     def _is_here(self, rate: Any) -> bool:
         return isinstance(rate, Tensor) and rate.device == self._device
 
-    def read(self, optimizer: Any) -> tuple[int, int]:
-        """Where the groups are, as they are now (paceline_optim_group); and where the addresses of their learning rates on the device, 0 if none is
-        there. Valid until the next call."""
+    def read(self, optimizer: Any) -> None:
+        """As they are now. What was told before is not valid any more."""
         groups = optimizer.param_groups
         try:
             same = len(groups) == len(self._known) and all(map(_Known.is_same, self._known, groups))
@@ -78,12 +79,6 @@ class Settings:
                 row.lr = group["lr"]
         else:
             self._make(optimizer)
-        return ctypes.addressof(self._rows), self._rates.buffer_info()[0] if self._on_device else 0
-
-    def states_of(self, optimizer: Any) -> list[tuple[int, bool, bool]]:
-        """Of each group as it is now, what decides which state its parameters have."""
-        self.read(optimizer)
-        return [(row.kind, row.momentum != 0, bool(row.flags & AMSGRAD)) for row in self._rows]
 
     def _make(self, optimizer: Any) -> None:
         table = Table()
@@ -97,3 +92,5 @@ class Settings:
             self.add(optimizer, table, group)
         self._rows = (Group * len(table._groups))(*table._groups)
         self._known = [*map(_Known, optimizer.param_groups)]
+        self.states = [(row.kind, row.momentum != 0, bool(row.flags & AMSGRAD)) for row in self._rows]
+        self.where = ctypes.addressof(self._rows), self._rates.buffer_info()[0] if self._on_device else 0
