@@ -12,7 +12,7 @@ from typing import Any, Callable
 import torch
 
 from paceline._untraced import untraced
-from paceline.optim import _device, _native, _report, _sharded
+from paceline.optim import _device, _native, _observers, _report, _sharded
 from paceline.optim._native import HALVES, Table, Tensor
 
 MASTER = "master_param"
@@ -47,6 +47,10 @@ class Fused:
     def __getstate__(self) -> dict[str, Any]:
         ours = {"max_grad_norm": self.max_grad_norm, "master_weights": self.master_weights}
         return {**super().__getstate__(), **ours}  # type: ignore[misc]
+
+    def _patch_step_function(self) -> None:
+        _observers.leave_out(type(self))
+        super()._patch_step_function()  # type: ignore[misc]
 
     # -- the step ------------------------------------------------------------------------------------------------------
 

@@ -82,12 +82,16 @@ def _address(library: Any, name: str) -> int:
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
 
+def inner(library: str, name: str) -> int:
+    """Where a function of PyTorch's C++ is. Raises where there is none, and where the release was not tried, which may have another of that name."""
+    if tuple(map(int, torch.__version__.split(".")[:2])) > _TRIED:
+        raise AttributeError(f"PyTorch {torch.__version__} was not tried")
+    return _address(_loaded(library), name)
+
+
 def _inner() -> dict[str, int]:
-    """Empty where this release of PyTorch was not tried, or has it otherwise."""
     try:
-        if tuple(map(int, torch.__version__.split(".")[:2])) > _TRIED:
-            return {}
-        return {what: _address(_loaded(library), name) for what, (library, name) in _INNER.items()}
+        return {what: inner(library, name) for what, (library, name) in _INNER.items()}
     except (AttributeError, OSError, ValueError):
         return {}
 
@@ -110,14 +114,14 @@ class Reader:
             setattr(terms, f"get_{what}", _address(torch_cpu, f"aoti_torch_get_{what}"))
         for what, name in (("list_size", "PyList_Size"), ("list_item", "PyList_GetItem"), ("dict_next", "PyDict_Next")):
             setattr(terms, what, _address(ctypes.pythonapi, name))
-        inner = _inner()
-        for what, address in inner.items():
+        found = _inner()
+        for what, address in found.items():
             setattr(terms, what, address)
-        if inner:
+        if found:
             # Of a tensor without a gradient, what is told of it is the one that stands for none.
-            grad = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(inner["grad"])(one._cdata)
+            grad = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(found["grad"])(one._cdata)
             terms.undefined = ctypes.c_void_p.from_address(grad).value
-        self.knows_gradients = bool(inner)  # and versions
+        self.knows_gradients = bool(found)  # and versions
         self._terms = ctypes.byref(terms)
         # No other thread may change a tensor meanwhile, so the interpreter lock is kept.
         function = functools.partial(_library.typed, _library.opened(ctypes.PyDLL))
