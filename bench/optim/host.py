@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a step of many small tensors on a GPU costs its host, measured without a GPU: the driver is the tests' fake one with its kernels left
 out, and tensors that are taken for a GPU's lie on the CPU. PyTorch's fused and foreach steps of the same tensors (on the CPU, four elements
-each, so that next to nothing is computed) in turn within the run. Gradients are new tensors before every step, made outside the time."""
+each, so that next to nothing is computed) in turn within the run. Gradients are new tensors before every step, made outside the time by a backward, as
+in a training: behind one each gradient has no Python object yet, memory is in pieces and the processor's caches hold other things."""
 
 from __future__ import annotations
 
@@ -29,9 +30,17 @@ class Contender:
         self.optimizer = make(self.parameters)
         self.times: list[float] = []
 
-    def step(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = torch.ones(ELEMENTS)
+    def give_gradients(self, backward: bool) -> None:
+        if backward:
+            torch.autograd.backward(
+                [parameter * 2.0 for parameter in self.parameters], [torch.ones(ELEMENTS)] * TENSORS
+            )
+        else:
+            for parameter in self.parameters:
+                parameter.grad = torch.ones(ELEMENTS)
+
+    def step(self, backward: bool) -> None:
+        self.give_gradients(backward)
         began = time.perf_counter()
         self.optimizer.step()
         self.times.append(time.perf_counter() - began)
@@ -62,6 +71,9 @@ def main() -> None:
     parser.add_argument(
         "--warm", action="store_true", help="each by itself, so that it finds the caches as it left them"
     )
+    parser.add_argument(
+        "--given", action="store_true", help="gradients are given by the program, as nothing but a benchmark does"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     random.seed(1)
@@ -88,7 +100,7 @@ def main() -> None:
             for _ in range(options.rounds + options.warm_up):
                 random.shuffle(turn)  # each finds the caches as another one left them
                 for name in turn:
-                    contenders[name].step()
+                    contenders[name].step(not options.given)
                 fake.fake_cuda_forget()
     medians = {name: one.median_us(options.warm_up) for name, one in contenders.items()}
     for name, median in medians.items():
@@ -100,6 +112,7 @@ def main() -> None:
                 "ratio": round(medians["torch fused"] / medians["ours"], 3),
                 "host_us": {name: round(median, 1) for name, median in medians.items()},
                 "tensors": TENSORS,
+                "gradients": "given" if options.given else "of a backward",
                 "caches": "warm" if options.warm else "as other steps leave them",
                 "pytorch": torch.__version__,
                 "load": round(os.getloadavg()[0], 2),
