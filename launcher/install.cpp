@@ -8,6 +8,7 @@
 #include <string>
 #include <system_error>
 
+#include "common/contract/injection.hpp"
 #include "common/telemetry/unique_fd.hpp"
 
 namespace paceline::launcher {
@@ -65,7 +66,7 @@ Status install(const fs::path& source, const fs::path& target) {
   if (!fs::is_directory(source / "bin", error))
     return fail(Code::kNotFound, Origin::kConfig,
                 "install: " + source.string() + " holds no bin/; is this the runtime image?");
-  for (const char* part : {"bin", "lib", "python"}) {
+  for (const std::string_view part : contract::kRuntimeParts) {
     if (!fs::exists(source / part, error)) continue;
     if (auto copied = copy_tree(source / part, target / part); !copied) return copied;
   }

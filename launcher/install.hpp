@@ -11,7 +11,7 @@
 
 namespace paceline::launcher {
 
-/// Copies bin/, lib/ and python/ of `source` to `target`, then renames the marker into place.
+/// Copies the parts of a runtime (contract::kRuntimeParts) from `source` to `target`, then renames the marker into place.
 Status install(const std::filesystem::path& source, const std::filesystem::path& target);
 
 /// Where the running program's own tree lies: the parent of the directory it is in.

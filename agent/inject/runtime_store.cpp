@@ -16,6 +16,8 @@
 #include <system_error>
 #include <utility>
 
+#include "common/contract/injection.hpp"
+
 namespace paceline::agent {
 namespace {
 
@@ -122,7 +124,9 @@ bool RuntimeStore::intact() const {
 Result<std::string> RuntimeStore::stage(const fs::path& source, const std::stop_token& stop) {
   auto version = version_of(source);
   if (!version) return version;
-  auto entries = read_tree(source, {kMarker, "bin", "lib", "python"});
+  std::vector<std::string> parts{kMarker};
+  parts.insert(parts.end(), contract::kRuntimeParts.begin(), contract::kRuntimeParts.end());
+  auto entries = read_tree(source, parts);
   if (!entries) return std::unexpected(entries.error());
   const auto digest = digest_tree(source, *entries);
   if (!digest) return std::unexpected(digest.error());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtimes that lie on this node, each in a folder of its own, named by version and content: FOLDER/0.1.0-1f3a…/{bin,lib,python}. A folder that has
+// The runtimes that lie on this node, each in a folder of its own, named by version and content: FOLDER/0.1.0-1f3a…/{bin,lib,python,kernels}. A folder that has
 // such a name is whole: it was copied beside, brought to the disk and renamed. It is never written again; another build has another name. So a container
 // that has one mounted keeps what it started with.
 //

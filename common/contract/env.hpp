@@ -68,7 +68,7 @@ inline constexpr Variable kSuccessPolicy{"PACELINE_SUCCESS_POLICY", "spec.succes
 
 // Places.
 inline constexpr Variable kRuntimeDir{"PACELINE_RUNTIME_DIR",
-                                      "directory that holds bin/, lib/ and python/ of the runtime"};
+                                      "directory that holds bin/, lib/, python/ and kernels/ of the runtime"};
 inline constexpr Variable kStateDir{"PACELINE_STATE_DIR",
                                     "writable directory of this replica: sockets, rank table, report"};
 inline constexpr Variable kSlotDir{"PACELINE_SLOT_DIR",

@@ -22,10 +22,11 @@ Scratch::~Scratch() {
 
 void make_runtime(const std::filesystem::path& folder, const std::string& content) {
   namespace fs = std::filesystem;
-  for (const char* part : {"bin", "lib", "python/paceline"}) fs::create_directories(folder / part);
+  for (const char* part : {"bin", "lib", "python/paceline", "kernels"}) fs::create_directories(folder / part);
   std::ofstream(folder / "bin" / "paceline-launcher") << "launcher " << content;
   std::ofstream(folder / "lib" / "libpaceline.so.1") << std::string(300'000, content[0]);
   std::ofstream(folder / "python" / "paceline" / "__init__.py") << "# " << content << "\n";
+  std::ofstream(folder / "kernels" / "optim-cuda13-sm_90.cubin") << "module " << content;
   std::ofstream(folder / ".complete") << "0.1.0\n";
   fs::permissions(folder / "bin" / "paceline-launcher", fs::perms(0755));
   if (!fs::is_symlink(folder / "lib" / "libpaceline.so"))

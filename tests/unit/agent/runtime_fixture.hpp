@@ -22,7 +22,7 @@ class Scratch {
   std::filesystem::path folder_;
 };
 
-/// bin/, lib/, python/ and the marker; `content` tells builds of the same version apart.
+/// bin/, lib/, python/, kernels/ and the marker; `content` tells builds of the same version apart.
 void make_runtime(const std::filesystem::path& folder, const std::string& content);
 
 /// Paths below a folder with what they hold ("<folder>", "-> link"), and modes of files.

@@ -21,6 +21,8 @@ struct InstallTest : ::testing::Test {
     write(image / "bin/paceline-launcher", "program");
     fs::permissions(image / "bin/paceline-launcher", fs::perms::owner_all);
     write(image / "python/paceline/__init__.py", "code");
+    fs::create_directories(image / "kernels");
+    write(image / "kernels/optim-cuda13-sm_90.cubin", "module");
     write(image / "secret", "not part of the runtime");
   }
   ~InstallTest() override { fs::remove_all(base); }
@@ -39,6 +41,7 @@ struct InstallTest : ::testing::Test {
 TEST_F(InstallTest, CopiesTheRuntimeAndMarksItComplete) {
   ASSERT_TRUE(install(image, target).has_value());
   EXPECT_EQ(read(target / "python/paceline/__init__.py"), "code");
+  EXPECT_EQ(read(target / "kernels/optim-cuda13-sm_90.cubin"), "module");
   EXPECT_EQ(::access((target / "bin/paceline-launcher").c_str(), X_OK), 0);
   EXPECT_TRUE(fs::exists(target / ".complete"));
   EXPECT_FALSE(fs::exists(target / "secret"));
