@@ -254,7 +254,7 @@ from paceline.optim import _bulk, _reader
 from paceline.optim._reader import Held
 
 assert _reader._reads_tuples == (sys.implementation.name == "cpython")
-known = torch.__version__ >= (2, 14)
+known = torch.__version__ >= (2, 4)
 assert (_reader.reader() is not None) == known, "PyTorch's stable C interface"
 assert not known or _reader.reader().knows_gradients, "PyTorch's C++"
 for objects in ((), (None, 1.5, "x"), leaves()):

@@ -20,10 +20,10 @@ extern "C" {
 #endif
 
 /*
- * How to ask. Of the functions those that begin with get_ are PyTorch's stable C interface (aoti_torch_get_layout and so on,
- * torch/csrc/inductor/aoti_torch/c/shim.h), which answer 0. The others are of C++, and either all there or all null: c10::TensorImpl::grad,
- * at::native::is_neg, at::TensorBase::_version and torch::autograd::impl::bump_version. A tensor is what each takes: a pointer to at::Tensor, which is a
- * pointer to its c10::TensorImpl.
+ * How to ask. Of the functions those that begin with get_ are PyTorch's stable C interface (aoti_torch_get_data_ptr and so on,
+ * torch/csrc/inductor/aoti_torch/c/shim.h), which answer 0; get_layout may be null: older releases lack it, whose other functions refuse what has no
+ * strides, and log it. The others are of C++, and either all there or all null: c10::TensorImpl::grad, at::native::is_neg, at::TensorBase::_version and
+ * torch::autograd::impl::bump_version. A tensor is what each takes: a pointer to at::Tensor, which is a pointer to its c10::TensorImpl.
  */
 struct paceline_optim_reader {
   uint32_t size;      /* sizeof(struct paceline_optim_reader) */

@@ -111,7 +111,9 @@ class Reader:
         terms.type, terms.handle = (8 * words.index(word) for word in (id(Tensor), one._cdata))
         terms.tensor, terms.parameter, terms.dict, terms.list = map(id, (Tensor, torch.nn.Parameter, dict, list))
         for what in _TOLD:
-            setattr(terms, f"get_{what}", _address(torch_cpu, f"aoti_torch_get_{what}"))
+            name = f"aoti_torch_get_{what}"
+            if what != "layout" or hasattr(torch_cpu, name):
+                setattr(terms, f"get_{what}", _address(torch_cpu, name))
         for what, name in (("list_size", "PyList_Size"), ("list_item", "PyList_GetItem"), ("dict_next", "PyDict_Next")):
             setattr(terms, what, _address(ctypes.pythonapi, name))
         found = _inner()
@@ -235,7 +237,7 @@ def _tells_gradients(reader: Reader) -> bool:
     grads = [leaf.grad for leaf in leaves]
     if not told() or [*places] != [*map(Tensor.data_ptr, grads)]:
         return False
-    for other in (None, torch._neg_view(grads[1]), grads[1].t().contiguous().t(), grads[1].to_sparse()):
+    for other in (None, torch._neg_view(grads[1]), grads[1].t().contiguous().t(), grads[1][:1].expand(3, 2)):
         leaves[1].grad = other
         if told():
             return False

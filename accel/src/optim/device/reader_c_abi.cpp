@@ -37,7 +37,7 @@ const void* implementation_of(const void* tensor) {
 bool find(const Reader& reader, void* tensor, uint64_t& place) {
   int32_t kind = 0;
   void* data = nullptr;
-  if (reader.get_layout(tensor, &kind) != 0 || kind != reader.strided) return false;
+  if (reader.get_layout != nullptr && (reader.get_layout(tensor, &kind) != 0 || kind != reader.strided)) return false;
   if (reader.get_data_ptr(tensor, &data) != 0) return false;
   place = address_of(data);
   return true;
