@@ -276,3 +276,37 @@ def test_a_program_that_asks_pays_nothing_before_torch(train: Train) -> None:
     assert os.environ.get("PACELINE_OPTIMIZER") is None
     run = train("assert 'libpaceline' not in open('/proc/self/maps').read()", **ASKED)
     assert (run.code, run.output, run.rings) == (0, "", [])
+
+
+def test_profilers_and_hooks_see_steps_as_ever(train: Train) -> None:
+    run = train(
+        LOOP
+        + """
+        ranges = []
+        original = torch.autograd.profiler.record_function
+        class counted(original):
+            def __init__(self, name, *args):
+                ranges.append(name)
+                super().__init__(name, *args)
+        torch.autograd.profiler.record_function = counted
+        model = small()
+        optimizer = torch.optim.AdamW(model.parameters())
+        fit(model, optimizer, 2)
+        from paceline.optim import _observers
+        steps = "Optimizer.step#AdamW.step"
+        assert ranges.count(steps) == (2 if _observers._is_observed is None else 0), ranges
+        with torch.autograd.profiler.profile() as profile:
+            fit(model, optimizer, 3)
+        assert [event.name for event in profile.function_events].count(steps) == 3
+        if hasattr(optimizer, "register_step_post_hook"):
+            calls = []
+            handle = optimizer.register_step_post_hook(lambda *_: calls.append(1))
+            fit(model, optimizer, 2)
+            handle.remove()
+            fit(model, optimizer, 1)
+            assert len(calls) == 2
+        print("reached the end", fused())
+        """,
+        **ASKED,
+    )
+    assert run.code == 0 and "reached the end" in run.output and "by the library" in run.output, run.output

@@ -25,7 +25,7 @@ import torch
 from paceline import _torch_marks
 from paceline._inject import after_import, say
 from paceline._switch import why_off
-from paceline.optim import _device, _native, _patch_device, _ranks, _report, _torch_state
+from paceline.optim import _device, _native, _observers, _patch_device, _ranks, _report, _torch_state
 from paceline.optim._fused import Fused
 from paceline.optim._native import Table, Tensor
 
@@ -144,6 +144,7 @@ def _patch(kind: Any) -> bool:
     _steps.append(step)
     if holder is None:
         kind.step = step
+        _observers.leave_out(kind)
         _undo.append(functools.partial(setattr, kind, "step", original))
     else:
         cell.cell_contents, holder.__wrapped__ = step, step
