@@ -4,8 +4,10 @@ tests/gpu/run prints together at its end."""
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -30,6 +32,7 @@ def emit(row: Mapping[str, Any]) -> None:
 
 def run(checks: list[Check]) -> int:
     """0 where all passed, else 1."""
+    faulthandler.register(signal.SIGTERM, chain=True)  # where its time was up, it says in what
     print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}")
     failed: list[str] = []
     for function in checks:

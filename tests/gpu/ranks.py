@@ -5,6 +5,7 @@ NCCL_HOSTID of its own, and goes over sockets of loopback then: that shows what 
 from __future__ import annotations
 
 import datetime
+import faulthandler
 import os
 import socket
 import subprocess
@@ -19,7 +20,8 @@ from checks import Check
 
 class Ranks:
     """The ranks of a program, which is run again for each: with the type of its device and the names of the checks. Each check has
-    `limit_s`, in which all ranks end; PyTorch's collectives have half of it, so that a rank that waits can still say for whom."""
+    `limit_s`, in which all ranks end; PyTorch's collectives have half of it, so that a rank that waits can still say for whom. One that has not
+    ended shortly before says where it is."""
 
     def __init__(self, program: str, ranks: int, limit_s: int) -> None:
         self.checks: list[Check] = []
@@ -49,6 +51,7 @@ class Ranks:
             port = str(probe.getsockname()[1])
         environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(self._ranks)}
         environment |= {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+        environment.setdefault("NCCL_DEBUG", "WARN")  # what it refuses and why: shown where a rank fails
         ranks = [
             subprocess.Popen(
                 [sys.executable, self._program, self.device.type, *names],
@@ -75,6 +78,7 @@ class Ranks:
 
     def take_part(self, names: list[str], backend: str) -> None:
         """As one of the ranks."""
+        faulthandler.dump_traceback_later(0.9 * self._limit_s * len(names))
         if self.on_cpu:
             torch.set_num_threads(1)
         else:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 KERNELS = {
     "coding": [f"paceline_coding_{way}_{code}" for way in ("decode", "encode") for code in ("halves", "int8", "signs")],
     "comm": ["paceline_comm_sum"],
@@ -96,6 +97,25 @@ extern "C" __global__ void kernel(int* data, int n) {
     assert "stack frame" in answer.stderr
     for major in (12, 13):
         assert re.search(rf"broken-cuda{major}-sm_90\.cubin +kernel +\d+ +0 +256 ", answer.stdout), answer.stdout
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_an_nvcc_that_cannot_compile_gives_way_to_nvrtc(works: bool, tmp_path: Path) -> None:
+    """The machine's host compiler may be newer than it knows."""
+    table()  # the compilers are there
+    homes = [path.parent for path in (CACHE / "paceline").glob("kernel-compilers-*/.complete")]
+    home = max(homes, key=lambda path: path.stat().st_mtime)
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo release 12.9, || exit {0 if works else 1}\n')
+    nvcc.chmod(0o755)
+    answer = subprocess.run(
+        [sys.executable, ROOT / "tests/gpu/compiler"],
+        env={"PATH": f"{tmp_path}:/bin", "PYTHONPATH": str(home)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout and (answer.stdout == f"--nvcc\n{nvcc}\n") == works, answer.stdout + answer.stderr
 
 
 def test_without_a_gpu_the_gpus_command_says_so() -> None:
