@@ -29,7 +29,7 @@ class Stage:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
             f'#!/bin/bash\necho "{file.name} $*" >>{self.root}/calls\n'
-            f"[[ -n '{fails_at}' && $1 == '{fails_at}' ]] && exit 1\ncat <<'END'\n{says}\nEND\n"
+            f"[[ $1 =~ ^({fails_at})$ && -n $1 ]] && exit 1\ncat <<'END'\n{says}\nEND\n"
         )
         file.chmod(0o755)
 
@@ -50,7 +50,7 @@ def stage(tmp_path: Path) -> Stage:
     for name in ("scripts/setup", "scripts/build", "scripts/images", "tools/helm", "tools/kubectl"):
         made.command(name)
     made.command("tests/cluster/build-tools", says=f"built\n{tmp_path}/tools")
-    made.command("tests/cluster/cluster", says=f"starting\n{PASTE}")
+    made.command("tests/cluster/cluster", says=f"starting\n{PASTE}", fails_at="status")
     return made
 
 
@@ -66,7 +66,7 @@ def test_loads_what_the_examples_name_and_ends_with_the_line_to_paste(stage: Sta
     assert "cluster down" not in stage.calls
 
 
-@pytest.mark.parametrize(("tool", "step"), [("tools/helm", "install"), ("tests/cluster/cluster", "load-image")])
+@pytest.mark.parametrize(("tool", "step"), [("tools/helm", "install"), ("tests/cluster/cluster", "status|load-image")])
 def test_a_failure_after_the_start_ends_the_cluster(stage: Stage, tool: str, step: str) -> None:
     stage.command(tool, says=PASTE, fails_at=step)
     done = stage.run()
@@ -76,9 +76,17 @@ def test_a_failure_after_the_start_ends_the_cluster(stage: Stage, tool: str, ste
 
 
 def test_a_cluster_that_does_not_start_is_left_to_whoever_has_it(stage: Stage) -> None:
-    stage.command("tests/cluster/cluster", says=PASTE, fails_at="up")
+    stage.command("tests/cluster/cluster", says=PASTE, fails_at="status|up")
     assert stage.run().returncode == 1
     assert "cluster down" not in stage.calls
+
+
+def test_a_cluster_that_is_up_is_told_of_before_any_work(stage: Stage) -> None:
+    stage.command("tests/cluster/cluster", says="2 nodes")
+    done = stage.run()
+    assert done.returncode == 1
+    assert "scripts/cluster down" in done.stderr
+    assert stage.calls == ["cluster status"]
 
 
 def test_an_unknown_image_stops_it_before_any_work(stage: Stage) -> None:
@@ -86,4 +94,4 @@ def test_an_unknown_image_stops_it_before_any_work(stage: Stage) -> None:
     done = stage.run()
     assert done.returncode == 1
     assert "example.org/other:1" in done.stderr
-    assert stage.calls == ["setup "]
+    assert stage.calls == ["cluster status", "setup "]
