@@ -34,23 +34,28 @@ class Ranks:
     def names(self) -> list[str]:
         return list(self._by_name)
 
-    def check(self, function: Callable[[int], None], killed: tuple[int, ...] = ()) -> Callable[[int], None]:
-        """A check that all ranks run, each with its rank. Those in `killed` end by SIGKILL, all others with 0."""
+    def check(
+        self, function: Callable[[int], None], killed: tuple[int, ...] = (), limit_s: int = 0
+    ) -> Callable[[int], None]:
+        """A check that all ranks run, each with its rank, in another limit than the program's if it has its own. Those in `killed` end by SIGKILL,
+        all others with 0."""
 
         def run_it() -> None:
-            self.run([function.__name__], killed)
+            self.run([function.__name__], killed, limit_s)
 
         run_it.__name__ = function.__name__
         self._by_name[function.__name__] = function
         self.checks.append(run_it)
         return function
 
-    def run(self, names: list[str], killed: tuple[int, ...] = ()) -> None:
+    def run(self, names: list[str], killed: tuple[int, ...] = (), limit_s: int = 0) -> None:
+        limit_s = limit_s or self._limit_s * len(names)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])
         environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(self._ranks)}
         environment |= {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+        environment["RANKS_LIMIT_S"] = str(limit_s)
         environment.setdefault("NCCL_DEBUG", "WARN")  # what it refuses and why: shown where a rank fails
         ranks = [
             subprocess.Popen(
@@ -63,7 +68,6 @@ class Ranks:
             for rank in range(self._ranks)
         ]
         said = []
-        limit_s = self._limit_s * len(names)
         end = time.monotonic() + limit_s
         for number, rank in enumerate(ranks):
             try:
@@ -78,7 +82,7 @@ class Ranks:
 
     def take_part(self, names: list[str], backend: str) -> None:
         """As one of the ranks."""
-        faulthandler.dump_traceback_later(0.9 * self._limit_s * len(names))
+        faulthandler.dump_traceback_later(0.9 * float(os.environ["RANKS_LIMIT_S"]))
         if self.on_cpu:
             torch.set_num_threads(1)
         else:
