@@ -12,9 +12,12 @@
 #include <vector>
 
 #include "check.hpp"
+#include "chunks.hpp"
 
 namespace {
 
+using paceline::optim::Chunks;
+using paceline::optim::kElementsPerThread;
 using paceline::optim::parallel_for;
 
 // Whether it became so within ten seconds.
@@ -82,6 +85,18 @@ CASE(parallel_a_thread_that_is_done_helps_the_others) {
     CHECK(helped);
     CHECK_EQ(done.load(), kPieces);
   }
+}
+
+CASE(parallel_threads_are_as_many_as_have_enough_elements) {
+  const auto useful = [](std::size_t tensors, std::int64_t elements) {
+    paceline_optim_tensor tensor{};
+    tensor.count = elements;
+    return Chunks(std::vector<paceline_optim_tensor>(tensors, tensor)).useful_threads(4);
+  };
+  CHECK_EQ(useful(1000, 4), 1);  // each is a chunk
+  CHECK_EQ(useful(1, 2 * kElementsPerThread - 1), 1);
+  CHECK_EQ(useful(1, 2 * kElementsPerThread), 2);
+  CHECK_EQ(useful(30, kElementsPerThread), 4);
 }
 
 }  // namespace

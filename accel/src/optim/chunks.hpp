@@ -15,7 +15,7 @@
 namespace paceline::optim {
 
 // Starting a thread pays from about this much work on.
-inline constexpr std::int64_t kChunksPerThread = 32;
+inline constexpr std::int64_t kElementsPerThread = std::int64_t{32} * kChunk;
 
 struct Chunk {
   std::size_t tensor;
@@ -28,8 +28,10 @@ class Chunks {
   explicit Chunks(std::span<const paceline_optim_tensor> tensors) : tensors_(tensors) {
     first_.reserve(tensors.size() + 1);
     first_.push_back(0);
-    for (const auto& tensor : tensors)
+    for (const auto& tensor : tensors) {
       first_.push_back(first_.back() + tensor.count / kChunk + (tensor.count % kChunk != 0));
+      elements_ += tensor.count;
+    }
   }
 
   [[nodiscard]] std::int64_t size() const { return first_.back(); }
@@ -43,11 +45,12 @@ class Chunks {
   }
 
   [[nodiscard]] int useful_threads(int allowed) const {
-    return static_cast<int>(std::clamp<std::int64_t>(size() / kChunksPerThread, 1, std::max(1, allowed)));
+    return static_cast<int>(std::clamp<std::int64_t>(elements_ / kElementsPerThread, 1, std::max(1, allowed)));
   }
 
  private:
   std::span<const paceline_optim_tensor> tensors_;
+  std::int64_t elements_ = 0;
   std::vector<std::int64_t> first_;  // number of each tensor's first chunk, and one past the last
 };
 
