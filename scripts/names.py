@@ -24,6 +24,8 @@ import yaml
 # Names of others that documents explain and that no code of ours has.
 FOREIGN = {"DataParallel", "MSG_ZEROCOPY", "SO_EE_CODE_ZEROCOPY_COPIED", "aoti_torch_get_data_ptr"}
 FOREIGN |= {"cuCtxRecordEvent", "cuIpcGetEventHandle", "hasCallbacks"}
+# Folders of a runtime and of a node, not of the repository.
+OUTSIDE = {"bin", "lib", "runtimes"}
 # Names in our own rules and in their cases prove nothing.
 OWN = ("scripts/names.py", "tests/scripts/")
 PRODUCT = ("accel/include/", "accel/python/", "accel/src/", "agent/", "cli/", "common/", "launcher/", "operator/")
@@ -150,7 +152,11 @@ def paths(tree: Tree) -> Iterator[str]:
             word = re.sub(r":\d+$", "", raw.strip("\"'(),;:.")).removeprefix("./").rstrip("/")
             if re.search(r"[<>$…=@:\[\]]|(?:^|[/.])[A-Z]{3,}|^[~/-]", word) or word.startswith("build/"):
                 continue
-            ours = word.split("/")[0] in tree.folders if "/" in word else raw == piece.text and re.search(SOURCE, word)
+            source = re.search(SOURCE, word) is not None
+            if "/" in word:
+                ours = source or word.split("/")[0] in tree.folders
+            else:
+                ours = (source and raw == piece.text) or (raw == f"{word}/" and word not in OUTSIDE)
             for place in alternatives(word) if ours else ():
                 if place not in tree.places and not fnmatch.filter(tree.places, place):
                     yield piece.wrong(f"there is no {place}")

@@ -19,7 +19,7 @@ SCHEMA = """spec:
 """
 README = """# Parts
 
-`make lint` runs `scripts/lint format`, and so does `scripts/test unit`; `launcher/main.cpp` has `start_ranks`, see [there](docs/designs/api.md#today).
+`make lint` runs `scripts/lint format`, and so does `scripts/test unit`; `launcher/main.cpp` of `launcher/` has `start_ranks`, see [there](docs/designs/api.md#today).
 
     paceline run --map a=b -- python3 train.py --anything
 
@@ -75,6 +75,7 @@ def test_a_tree_whose_names_all_exist_is_well(tmp_path: Path) -> None:
         ("cli/main.cpp", "app.", "// `make gone`\napp.", "cli/main.cpp: the Makefile has no target gone"),
         ("README.md", "launcher/main.cpp", "launcher/gone.cpp", "README.md:3: there is no launcher/gone.cpp"),
         ("README.md", "{a,b}", "{a,c}", "there is no tests/c*.py"),
+        ("README.md", "`launcher/`", "`starter/`", "README.md:3: there is no starter"),
         ("launcher/main.cpp", "designs/api.md", "api.md", "launcher/main.cpp: there is no docs/api.md"),
         ("README.md", "api.md#today", "gone.md", "README.md: the link docs/designs/gone.md leads nowhere"),
         ("README.md", "#today", "#tomorrow", "README.md: the link docs/designs/api.md#tomorrow leads nowhere"),
