@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host marks for PyTorch: six functions are replaced, in place, by ones that mark and call the original.
+"""Host marks for PyTorch: seven functions are replaced, in place, by ones that mark and call the original.
 
 `_BaseDataLoaderIter.__next__`, `torch.autograd.backward` (Tensor.backward calls it by that name), the `step` of every
 optimizer class and of GradScaler, `torch.save`, and torch.distributed.checkpoint's `save` and `async_save`. No class
