@@ -257,7 +257,10 @@ def metrics(tree: Tree) -> Iterator[str]:
 
 
 def environment(tree: Tree) -> Iterator[str]:
-    """Variables are in common/contract/env.hpp with their meaning, or in a document; those that people set are in a document."""
+    """Variables are in common/contract/env.hpp with their meaning, or in a document; those that people set are in a document.
+
+    What accel/ reads is in env.hpp: `paceline run` and templates let nothing else of ours through to the training process.
+    """
     contract = tree.text("common/contract/env.hpp")
     variables = dict(re.findall(r'Variable (k\w+)\{\s*"(PACELINE_\w+)"', contract))
     documented = set(re.findall(r"PACELINE_[A-Z0-9_]+", "".join(map(tree.text, tree.documents))))
@@ -267,8 +270,9 @@ def environment(tree: Tree) -> Iterator[str]:
                 yield f"common/contract/env.hpp: {variables[constant]} is for people to set, and no document names it"
     for name in tree.code(*PRODUCT):
         for variable in re.findall(r'"(PACELINE_[A-Z0-9_]+)"', tree.text(name)):
-            if variable not in {*variables.values(), *documented}:
-                yield f"{name}: {variable} is neither in common/contract/env.hpp nor in a document"
+            inside = name.startswith("accel/")
+            if variable not in variables.values() and (inside or variable not in documented):
+                yield f"{name}: {variable} is not in common/contract/env.hpp{'' if inside else ', nor in a document'}"
 
 
 def has(node: Any, steps: list[str]) -> bool:

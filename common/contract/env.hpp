@@ -86,6 +86,8 @@ inline constexpr Variable kFailureFile{"PACELINE_FAILURE_FILE",
 inline constexpr Variable kDisable{"PACELINE_DISABLE",
                                    "1: nothing is injected into the training process (kill switch)"};
 inline constexpr Variable kLibrary{"PACELINE_LIBRARY", "path of libpaceline.so, instead of the runtime's"};
+inline constexpr Variable kKernels{"PACELINE_KERNELS",
+                                   "folder with the modules of GPU kernels, instead of the runtime's"};
 inline constexpr Variable kOptimizer{
     "PACELINE_OPTIMIZER",
     "Auto: PyTorch's Adam, AdamW and SGD are updated by the library; Disabled (default): as they are"};
@@ -126,6 +128,7 @@ inline constexpr Variable kSimd{"PACELINE_SIMD",
 // What a person may set, in a template or around `paceline run`; all others are Paceline's own.
 inline constexpr std::array kUsers{kDisable,
                                    kLibrary,
+                                   kKernels,
                                    kOptimizer,
                                    kLoader,
                                    kLoaderDeviceCopies,
@@ -182,6 +185,7 @@ inline constexpr std::array kAll{
     kFailureFile,
     kDisable,
     kLibrary,
+    kKernels,
     kOptimizer,
     kLoader,
     kLoaderDeviceCopies,
