@@ -7,6 +7,7 @@ run, beside the time that memory alone would take.
 2. The bare AdamW step: PyTorch's fused and foreach code, ours.
 3. bfloat16 parameters with float32 masters, clipped: PyTorch's as users write it (masters of their own, gradients cast up, fused step,
    values cast down), ours.
+4. The bare AdamW step of many tensors of four elements each: what is around the loops.
 
 Gradients are made anew before every step, outside the time. The floor is the bytes that a step must move over the bytes per second
 that plain operations on a large array move, measured here.
@@ -28,6 +29,7 @@ from paceline.optim._native import functions
 # Shares of a model's elements: a few large tensors, many small ones.
 SHARES = (0.30, 0.20, 0.15, 0.10, 0.10, 0.05, 0.05)
 SMALL = 40
+TINY, TINY_ROUNDS = 161, 200
 CLIP = 1.0
 SCALE = 1024.0
 
@@ -39,6 +41,10 @@ def make_parameters(elements: int, dtype: torch.dtype = torch.float32) -> list[t
     return [(torch.randn(size) * 0.02).to(dtype).requires_grad_() for size in sizes]
 
 
+def tiny_parameters() -> list[torch.Tensor]:
+    return [torch.randn(4).requires_grad_() for _ in range(TINY)]
+
+
 def count(parameters: list[torch.Tensor]) -> int:
     return sum(parameter.numel() for parameter in parameters)
 
@@ -46,8 +52,8 @@ def count(parameters: list[torch.Tensor]) -> int:
 class Contender:
     """One way to end a step: `run` is timed, everything else is not."""
 
-    def __init__(self, elements: int, dtype: torch.dtype, make: Callable[..., Callable[[], None]]) -> None:
-        self.parameters = make_parameters(elements, dtype)
+    def __init__(self, parameters: list[torch.Tensor], make: Callable[..., Callable[[], None]]) -> None:
+        self.parameters = parameters
         self.run = make(self.parameters)
         self.times: list[float] = []
 
@@ -181,9 +187,9 @@ def main() -> None:
     scaled = race(
         options.rounds,
         SCALE,
-        torch_fused=Contender(elements, wide, torchs_scaled),
-        ours_scaler_step=Contender(elements, wide, ours_scaled(False)),
-        ours_scaled_step=Contender(elements, wide, ours_scaled(True)),
+        torch_fused=Contender(make_parameters(elements, wide), torchs_scaled),
+        ours_scaler_step=Contender(make_parameters(elements, wide), ours_scaled(False)),
+        ours_scaled_step=Contender(make_parameters(elements, wide), ours_scaled(True)),
     )
     show("unscale + clip + AdamW", scaled, 32, rate)
     scaled_ratio = ratio(scaled["torch_fused"], scaled["ours_scaled_step"])
@@ -193,9 +199,9 @@ def main() -> None:
     steps = race(
         options.rounds,
         1.0,
-        torch_fused=Contender(elements, wide, bare(torch.optim.AdamW, fused=True)),
-        torch_foreach=Contender(elements, wide, bare(torch.optim.AdamW, foreach=True)),
-        ours=Contender(elements, wide, bare(optim.AdamW)),
+        torch_fused=Contender(make_parameters(elements, wide), bare(torch.optim.AdamW, fused=True)),
+        torch_foreach=Contender(make_parameters(elements, wide), bare(torch.optim.AdamW, foreach=True)),
+        ours=Contender(make_parameters(elements, wide), bare(optim.AdamW)),
     )
     show("bare AdamW", steps, 28, rate)
     bare_ratio = ratio(steps["torch_fused"], steps["ours"])
@@ -205,10 +211,19 @@ def main() -> None:
     masters = race(
         options.rounds,
         1.0,
-        torch_fused=Contender(elements, narrow, torchs_masters),
-        ours=Contender(elements, narrow, ours_masters),
+        torch_fused=Contender(make_parameters(elements, narrow), torchs_masters),
+        ours=Contender(make_parameters(elements, narrow), ours_masters),
     )
     show("bfloat16, masters, clip", masters, 30, rate)
+    tiny = race(
+        TINY_ROUNDS,
+        1.0,
+        torch_fused=Contender(tiny_parameters(), bare(torch.optim.AdamW, fused=True)),
+        ours=Contender(tiny_parameters(), bare(optim.AdamW)),
+    )
+    print(f"bare AdamW of {TINY} tensors of four elements each")
+    for name, result in tiny.items():
+        print(f"  {name:28} {result.seconds * 1e6:8.1f} us")
     print(
         json.dumps(
             {
@@ -218,6 +233,7 @@ def main() -> None:
                 "bare_ratio": round(bare_ratio, 3),
                 "bare_over_foreach": round(foreach_ratio, 3),
                 "masters_ratio": round(ratio(masters["torch_fused"], masters["ours"]), 3),
+                "tiny_ratio": round(ratio(tiny["torch_fused"], tiny["ours"]), 3),
                 "memory_share": round(scaled_share, 3),
                 "bare_memory_share": round(bare_share, 3),
                 "memory_gb_per_s": round(rate / 1e9, 1),

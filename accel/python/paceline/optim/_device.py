@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import operator
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -15,17 +14,13 @@ import torch
 
 from paceline import _library
 from paceline.optim import _native, _report, _sharded
-from paceline.optim._bulk import Members, Places, Seen, Versions
+from paceline.optim._kept import Kept, grad_of
 from paceline.optim._native import Group, Table, Tensor
-from paceline.optim._reader import Held
 from paceline.optim._settings import AddGroup, Settings
-from paceline.optim._unchanged import Gradients, Values
 
 KIND = "cuda"  # the type of devices that this module serves
 SKIP_NOT_FINITE = 1
 _REFUSED, _PARTIAL = -8, -9
-
-_grad_of = operator.attrgetter("grad")
 
 
 class Call(ctypes.Structure):
@@ -133,40 +128,26 @@ class Asked:
     found_inf_out: Tensor | None = None  # on the device: 1 if a gradient is not finite, and nothing changes then
 
 
-class Plan(Table):
+class Plan(Kept):
     """The table of one optimizer on one device. It begins as a list of rows, as for the CPU; seal() brings it to the device."""
 
     def __init__(self, device: torch.device, add_group: AddGroup) -> None:
-        super().__init__()
+        super().__init__(Settings(device, add_group))
         self.device = device
         self.index = index_of(device)
         self.grad_norm: Tensor | None = None  # of the last step with max_grad_norm: on the device
         self.all_given = (
             False  # each of the gradients asked for last was there, and like the one that the table was made for
         )
-        self._settings = Settings(device, add_group)
 
     def begin(self, optimizer: Any, group: dict[str, Any]) -> None:
         """The group of all rows added from now on. All of an optimizer's, so that a group's number is its place."""
         self._settings.add(optimizer, self, group)
 
     def seal(self, optimizer: Any) -> None:
-        self._values = Values(optimizer.state)
-        self._settings.read(optimizer)
-        self._states = self._settings.states
-        self._parameters = [Members(group["params"]) for group in optimizer.param_groups]
-        self.sharded = any(map(_sharded.is_one, self.written))
-        parts = self._parts(self.written)
-        self._tensors = Held(self.written)
-        self._lay = Seen(Held(parts), themselves=not self.sharded)
-        # Of 16-bit parameters: what the program writes into one counts, and its master is made anew.
-        self._halves = Versions(Held(parameter for parameter in self.written if parameter.dtype in _native.HALVES))
-        self._all = Versions(self._tensors)
-        self._others = self._without_gradient(optimizer)
-        self._gradients = Gradients(self._keep[::2], parts)
-        self._keep = []
+        self.settle(optimizer)
         # An empty gradient has no address, and is one all the same.
-        self._empty = [index for index, part in enumerate(parts) if part.numel() == 0]
+        self._empty = [index for index, part in enumerate(self._parts(self.written)) if part.numel() == 0]
         image_bytes, table_bytes = ctypes.c_uint64(), ctypes.c_uint64()
         groups = (Group * len(self._groups))(*self._groups)
         rows = self._address()
@@ -186,37 +167,11 @@ class Plan(Table):
         self._table[begin : begin + image_bytes.value].copy_(self._image, non_blocking=True)
         self._stream = stream_of(self.device)
         self._norm_out = torch.zeros((), dtype=torch.float64, device=self.device)
-        self._pointers = Places(len(self))
         self.call = Call(size=ctypes.sizeof(Call), device=self.index, group_count=len(groups))
         self.call.tensors, self.call.tensor_count = rows, len(self)
         self.call.table, self.call.table_bytes = self._table.data_ptr() + begin, table_bytes.value
         self.call.grads = self._pointers.address
         self._asked: tuple[float | None, tuple[int, ...]] | None = None
-
-    def _parts(self, tensors: list[Any]) -> list[Any]:
-        """What is here of each, None staying None."""
-        if not self.sharded:
-            return tensors
-        with torch.no_grad():
-            return [*map(_sharded.local, tensors)]
-
-    def _without_gradient(self, optimizer: Any) -> list[Tensor]:
-        """Parameters that are not in the table, since they had no gradient when it was made."""
-        ours = {id(parameter) for parameter in self.written}
-        return [p for group in optimizer.param_groups for p in group["params"] if id(p) not in ours]
-
-    def fits(self, optimizer: Any) -> bool:
-        """Whether every tensor is still the one that the table points to. Reads what the groups ask of the next step."""
-        self._settings.read(optimizer)
-        return (
-            len(self._parameters) == len(optimizer.param_groups)
-            and all(known.same(group["params"]) for known, group in zip(self._parameters, optimizer.param_groups))
-            and self._values.same(optimizer.state)
-            and self._states == self._settings.states
-            and self._lay.same(Held(self._parts(self.written)) if self.sharded else self._tensors)
-            and self._halves.same()
-            and all(parameter.grad is None for parameter in self._others)
-        )
 
     def take_gradients(self) -> bool:
         """Those that the parameters have now, for the next step. False where one of them is no longer what the table was made for."""
@@ -226,7 +181,7 @@ class Plan(Table):
         return self.all_given or self._take_each()
 
     def _take_each(self) -> bool:
-        whole = [*map(_grad_of, self.written)]
+        whole = [*map(grad_of, self.written)]
         if self.sharded and any(
             grad is not None and _sharded.why_apart(p, grad) for p, grad in zip(self.written, whole)
         ):
@@ -274,7 +229,7 @@ class Plan(Table):
             self._all.mark_written()
         else:
             _native.mark_written(self.stepping)
-        self._halves.read()
+        self.read_versions()
 
     def _scalar(self, value: Tensor | None) -> Tensor | None:
         return None if value is None else value.to(device=self.device, dtype=torch.float32)

@@ -12,7 +12,7 @@ from typing import Any, Callable
 import torch
 
 from paceline._untraced import untraced
-from paceline.optim import _device, _native, _observers, _report, _sharded
+from paceline.optim import _device, _host, _native, _observers, _report, _sharded
 from paceline.optim._native import HALVES, Table, Tensor
 
 MASTER = "master_param"
@@ -36,6 +36,8 @@ class Fused:
     found_inf_out: Tensor | None = None
     _scaler: Any = None
     _plan: _device.Plan | None = None
+    _host_table: _host.HostTable | None = None
+    _tables = 0  # made since one served another step
     _written: dict[int, int]
 
     def _set_up(self, max_grad_norm: float | None, master_weights: bool) -> None:
@@ -129,30 +131,20 @@ class Fused:
             return
         scale = getattr(self, "grad_scale", None)
         multiplier = 1.0 if scale is None else 1.0 / float(scale)
-        table = Table()
-        others: list[dict[str, Any]] = []
         outcome = _report.outcome_of(self)
         outcome.elsewhere = {}
-        ours: dict[str, Any] | None = None
-        theirs: dict[str, Any] | None = None
-        for group, parameter, why in self._candidates():
-            if why:
-                outcome.elsewhere[why] = outcome.elsewhere.get(why, 0) + 1
-                if theirs is not group:
-                    others.append({**group, "params": []})
-                    theirs = group
-                others[-1]["params"].append(parameter)
-                continue
-            if ours is not group:
-                self._add_group(table, group)
-                ours = group
-            self._add(table, group, parameter)
+        others: list[dict[str, Any]] = []
+        # Taken out while it serves: another thread's step makes its own, and so does the next one should this fail.
+        table, self._host_table = self._host_table, None
+        grads = None if table is None else table.gradients(self)
+        if table is None or grads is None:
+            table, others = self._tabulate()
         outcome.fused = len(table)
         if self._scaler is not None:
             multiplier = self._take_scale(table)
             if multiplier == 0:
                 return
-        elif self.max_grad_norm is not None and self._has_shards():
+        elif self.max_grad_norm is not None and grads is None and self._has_shards():
             multiplier = self._clip_shards(multiplier, bool(others))
         elif others and (multiplier != 1 or self.max_grad_norm is not None):
             self._scale_in_place(multiplier)
@@ -165,8 +157,41 @@ class Fused:
             for parameter in table.written:
                 if parameter.dtype in HALVES:
                     self._versions()[id(parameter)] = parameter._version
+            if grads is not None:
+                table.read_versions()
         if others:
             self._by_torch(others)
+        elif grads is None:
+            self._tabulated(table)
+        else:
+            self._host_table, self._tables = table, 0
+
+    def _tabulate(self) -> tuple[_host.HostTable, list[dict[str, Any]]]:
+        """What the library updates, and torch's share in groups."""
+        table = _host.HostTable(type(self))
+        others: list[dict[str, Any]] = []
+        elsewhere = _report.outcome_of(self).elsewhere
+        ours: dict[str, Any] | None = None
+        theirs: dict[str, Any] | None = None
+        for group, parameter, why in self._candidates():
+            if why:
+                elsewhere[why] = elsewhere.get(why, 0) + 1
+                if theirs is not group:
+                    others.append({**group, "params": []})
+                    theirs = group
+                others[-1]["params"].append(parameter)
+                continue
+            if ours is not group:
+                self._add_group(table, group)
+                ours = group
+            self._add(table, group, parameter)
+        return table, others
+
+    def _tabulated(self, table: _host.HostTable) -> None:
+        """After a step that needed a table of its own. Where none serves again, trying to keep one grows rare."""
+        self._tables += 1
+        if self._tables & (self._tables - 1) == 0:
+            self._host_table = table.keep(self)
 
     def _take_scale(self, table: Table) -> float:
         """In scaled_step: tells the scaler whether a gradient was not finite, and answers what the gradients are multiplied

@@ -23,6 +23,7 @@ DECOUPLED, AMSGRAD, MAXIMIZE, NESTEROV, ADAPT = 1, 2, 4, 8, 16
 FIRST = 1
 DTYPES = {torch.float32: 1, torch.bfloat16: 2, torch.float16: 3}
 HALVES = (torch.bfloat16, torch.float16)
+ROW_WORDS, GRAD_WORD, KINDS_WORD = 9, 1, 8  # of a struct paceline_optim_tensor
 
 
 class Group(ctypes.Structure):
@@ -173,6 +174,10 @@ class Table:
             base.numel(),
             kinds,
         )
+
+    def has_flags(self) -> bool:
+        """Whether a row has one, as a first step's may."""
+        return any(kinds >> 16 & 0xFFFF for kinds in self._words[KINDS_WORD::ROW_WORDS])
 
     def _address(self) -> int:
         if self._rows is None:

@@ -47,9 +47,9 @@ class _Known:
 
 
 class Settings:
-    """The groups of one optimizer whose parameters are on this device."""
+    """The groups of one optimizer whose parameters are on this device, from which kernels read learning rates that are there; None: all are numbers."""
 
-    def __init__(self, device: torch.device, add_group: AddGroup) -> None:
+    def __init__(self, device: torch.device | None, add_group: AddGroup) -> None:
         self._device = device
         self._add_group_of = add_group
         self._known: list[_Known] = []
@@ -79,6 +79,11 @@ class Settings:
                 row.lr = group["lr"]
         else:
             self._make(optimizer)
+
+    @property
+    def rows(self) -> list[Group]:
+        """The groups as they were when they were read."""
+        return [*self._rows]
 
     def _make(self, optimizer: Any) -> None:
         table = Table()

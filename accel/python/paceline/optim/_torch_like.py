@@ -168,7 +168,7 @@ class SGD(Fused, torch.optim.SGD):
     def _add(self, table: Table, group: dict[str, Any], parameter: Tensor) -> None:
         state = self.state[parameter]
         base = table.base_of(parameter)
-        first = state.get("momentum_buffer") is None
+        first = group["momentum"] and state.get("momentum_buffer") is None
         buffer = self._kept(state, "momentum_buffer", parameter, base) if group["momentum"] else None
         master = self._master(parameter, base, state)
         flags = _native.FIRST if first else 0

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On the CPU a table serves step after step. Whatever a program changes between two of them, the next is what a table made anew would have made it."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+from paceline import optim  # noqa: E402 - where it lies is known only now
+from paceline.optim import _host, _report  # noqa: E402
+
+torch.set_num_threads(1)  # tensors are small here, and waiting threads of torch's spin
+KEEPS = _host.at_once()  # else every step makes its table
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "AdamW": lambda params, kind: kind("AdamW")(params, lr=0.1),
+    "AdamW clipped": lambda params, kind: kind("AdamW")(params, lr=0.1, max_grad_norm=0.5),
+    "Adam amsgrad": lambda params, kind: kind("Adam")(params, lr=0.1, amsgrad=True),
+    "SGD": lambda params, kind: kind("SGD")(params, lr=0.1),
+    "SGD momentum": lambda params, kind: kind("SGD")(params, lr=0.1, momentum=0.9, dampening=0.3),
+    "LAMB": lambda params, kind: kind("LAMB")(params),
+    "LARS": lambda params, kind: kind("LARS")(params, lr=0.1),
+}
+
+
+class Watched:
+    """Tells whether the last step made a table of its own."""
+
+    made = False
+
+    def _tabulate(self) -> Any:
+        self.made = True
+        return super()._tabulate()  # type: ignore[misc]
+
+
+def kept(name: str) -> Any:
+    return type(name, (Watched, getattr(optim, name)), {})
+
+
+def anew(name: str) -> Any:
+    """The same class, whose tables serve one step."""
+    return type(name, (getattr(optim, name),), {"_tabulated": lambda self, table: None})
+
+
+def leaves(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    torch.manual_seed(4)
+    made = [torch.randn(shape) for shape in [(6, 6), (901,), (0, 5), (), (3, 1)]]
+    made.append(torch.randn(2, 3, 5, 7).to(memory_format=torch.channels_last))
+    return [tensor.to(dtype).requires_grad_() for tensor in made]
+
+
+def give(params: list[torch.Tensor], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in params:
+        parameter.grad = torch.empty_like(parameter, requires_grad=False).copy_(
+            torch.randn(parameter.shape, generator=generator)
+        )
+
+
+def compare(one: Any, other: Any) -> None:
+    pairs = [
+        (p, q)
+        for first, second in zip(one.param_groups, other.param_groups)
+        for p, q in zip(first["params"], second["params"])
+    ]
+    for p, q in pairs:
+        assert torch.equal(p, q)
+        a, b = one.state.get(p, {}), other.state.get(q, {})
+        assert list(a) == list(b)
+        for key in a:
+            assert a[key] is None or torch.equal(a[key], b[key]), key
+
+
+Change = Callable[[list[torch.Tensor], Any], None]
+
+
+class Pair:
+    """Two runs of the same steps: one whose tables are kept, and one whose are not."""
+
+    def __init__(self, kind: str, dtype: torch.dtype = torch.float32) -> None:
+        self.runs = [(params, KINDS[kind](params, of)) for params, of in ((leaves(dtype), kept), (leaves(dtype), anew))]
+        self.number = 0
+
+    def step(self, change: Change | None = None) -> bool:
+        """Whether a kept table served."""
+        self.number += 1
+        for params, optimizer in self.runs:
+            give(params, self.number)
+            if change:
+                change(params, optimizer)
+            optimizer.made = False
+            optimizer.step()
+        one, other = (optimizer for _, optimizer in self.runs)
+        compare(one, other)
+        assert _report.outcome_of(one).fused == _report.outcome_of(other).fused > 0
+        assert other._host_table is None
+        return not one.made
+
+
+def write(params: list[torch.Tensor], optimizer: Any) -> None:
+    with torch.no_grad():
+        params[0].add_(0.25)
+
+
+def move(params: list[torch.Tensor], optimizer: Any) -> None:
+    params[0].data = params[0].data.clone()
+
+
+def transpose(params: list[torch.Tensor], optimizer: Any) -> None:
+    params[0].data = params[0].data.t()
+
+
+def negate(params: list[torch.Tensor], optimizer: Any) -> None:
+    params[1].data = torch._neg_view(params[1].data)
+
+
+def other_parameter(params: list[torch.Tensor], optimizer: Any) -> None:
+    other = torch.full((901,), 0.5, dtype=params[1].dtype, requires_grad=True)
+    other.grad = torch.ones_like(other)
+    optimizer.param_groups[0]["params"][1] = other
+
+
+def another_group(params: list[torch.Tensor], optimizer: Any) -> None:
+    more = torch.full((7,), 0.5, dtype=params[1].dtype, requires_grad=True)
+    more.grad = torch.ones_like(more)
+    optimizer.add_param_group({"params": [more], "lr": 0.3})
+
+
+def fewer_gradients(params: list[torch.Tensor], optimizer: Any) -> None:
+    params[1].grad = None
+
+
+def transposed_gradient(params: list[torch.Tensor], optimizer: Any) -> None:
+    params[0].grad = params[0].grad.t().contiguous().t()  # type: ignore[union-attr]
+
+
+def negated_gradient(params: list[torch.Tensor], optimizer: Any) -> None:
+    params[0].grad = torch._neg_view(params[0].grad)
+
+
+def reload(params: list[torch.Tensor], optimizer: Any) -> None:
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+
+def move_state(params: list[torch.Tensor], optimizer: Any) -> None:
+    for state in optimizer.state.values():
+        for value in filter(torch.is_tensor, state.values()):
+            value.data = value.data.clone()
+
+
+def replace_state(params: list[torch.Tensor], optimizer: Any) -> None:
+    state = optimizer.state[params[1]]
+    for key in [key for key, value in state.items() if torch.is_tensor(value)]:
+        state[key] = state[key].clone() + 1
+
+
+def clear(params: list[torch.Tensor], optimizer: Any) -> None:
+    optimizer.state.clear()
+
+
+def forget(params: list[torch.Tensor], optimizer: Any) -> None:
+    optimizer.state.pop(params[0], None)
+
+
+def without_masters(params: list[torch.Tensor], optimizer: Any) -> None:
+    optimizer.master_weights = False
+
+
+ALWAYS = [move, transpose, negate, other_parameter, another_group, fewer_gradients, transposed_gradient]
+OF_STATE = [reload, move_state, replace_state, clear, forget]
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_what_a_program_changes_is_seen(kind: str) -> None:
+    for change in ALWAYS + ([] if kind == "SGD" else OF_STATE):
+        pair = Pair(kind)
+        # The first step of momentum is another than those after it.
+        served = [pair.step() for _ in range(4)]
+        assert served == [False, kind not in ("SGD momentum", "LARS") and KEEPS, KEEPS, KEEPS], change
+        assert not pair.step(change), change
+        for _ in range(4):
+            pair.step()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_masters_are_those_of_what_the_program_wrote(dtype: torch.dtype) -> None:
+    pair = Pair("AdamW", dtype)
+    assert [pair.step() for _ in range(3)] == [False, KEEPS, KEEPS]
+    for change in (write, without_masters):
+        assert not pair.step(change), change
+        assert pair.step() == KEEPS, change
+
+
+def test_groups_are_read_as_they_are_now() -> None:
+    pair = Pair("AdamW")
+    rate = torch.tensor(0.5)
+    asked: list[dict[str, Any]] = [{"lr": 0.7}, {"lr": rate}, {"betas": (0.5, 0.6)}, {"maximize": True}, {"eps": 1.0}]
+    pair.step()
+    for values in asked:
+        served = pair.step(lambda params, optimizer, values=values: optimizer.param_groups[0].update(values))  # type: ignore[misc]
+        assert served == KEEPS, values
+    assert pair.step(lambda params, optimizer: rate.fill_(0.25) and None) == KEEPS
+    assert not pair.step(lambda params, optimizer: optimizer.param_groups[0].update(lr=0.1, amsgrad=True))
+
+
+def test_a_group_of_which_nothing_has_a_gradient_is_no_row_of_others() -> None:
+    pair = Pair("AdamW")
+    for params, optimizer in pair.runs:
+        own = optimizer.param_groups[0]
+        own["params"], rest = params[:1], params[1:]
+        optimizer.add_param_group({"params": rest, "lr": 0.3})
+
+    def only_the_second(params: list[torch.Tensor], optimizer: Any) -> None:
+        params[0].grad = None
+
+    for _ in range(4):
+        pair.step(only_the_second)
+
+
+def test_gradients_may_be_scaled_and_not_finite() -> None:
+    pair = Pair("AdamW clipped")
+
+    def scale(params: list[torch.Tensor], optimizer: Any) -> None:
+        optimizer.grad_scale = torch.tensor(8.0)
+
+    def infinite(params: list[torch.Tensor], optimizer: Any) -> None:
+        optimizer.found_inf = torch.tensor(1.0)
+
+    def finite(params: list[torch.Tensor], optimizer: Any) -> None:
+        optimizer.found_inf = torch.tensor(0.0)
+
+    pair.step()
+    assert pair.step(scale) == KEEPS
+    before = [parameter.detach().clone() for parameter in pair.runs[0][0]]
+    pair.step(infinite)
+    assert all(map(torch.equal, pair.runs[0][0], before))
+    assert pair.step(finite) == KEEPS
+    assert not torch.equal(pair.runs[0][0][0], before[0])
+    assert pair.runs[0][1].grad_norm == pair.runs[1][1].grad_norm > 0
+
+
+def test_what_torch_is_asked_for_later_is_torchs() -> None:
+    params = leaves()
+    optimizer = optim.AdamW(params)
+    for number in range(3):
+        give(params, number)
+        optimizer.step()
+    optimizer.param_groups[0]["capturable"] = True
+    before = [parameter.detach().clone() for parameter in params]
+    try:
+        optimizer.step()
+    except (AssertionError, RuntimeError):  # how PyTorch takes it on the CPU
+        assert all(map(torch.equal, params, before))
+    else:
+        assert not _report.outcome_of(optimizer).fused
+
+
+def test_trying_to_keep_a_table_grows_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    keep = _host.HostTable.keep
+    monkeypatch.setattr(_host.HostTable, "keep", lambda self, optimizer: tried.append(1) or keep(self, optimizer))
+    params = leaves()
+    optimizer = optim.AdamW(params)
+    for number in range(64):
+        give(params, number)
+        move(params, optimizer)
+        optimizer.step()
+    assert len(tried) == 7  # of steps 1, 2, 4, … 64
+
+
+def test_nothing_is_held_that_the_program_lets_go() -> None:
+    params = leaves()
+    optimizer = optim.AdamW(params)
+    gc.disable()
+    try:
+        for number in range(3):
+            give(params, number)
+            optimizer.step()
+        assert (optimizer._host_table is not None) == KEEPS
+        gone = weakref.ref(params[0].grad), weakref.ref(optimizer.state[params[0]]["exp_avg"])
+        params[0].grad = None
+        optimizer.state.clear()
+        assert [one() for one in gone] == [None, None]
+        gone = weakref.ref(optimizer), weakref.ref(params[0])
+        del optimizer, params
+        assert [one() for one in gone] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_copies_of_an_optimizer_make_tables_of_their_own() -> None:
+    params = leaves()
+    optimizer = optim.AdamW(params)
+    for number in range(2):
+        give(params, number)
+        optimizer.step()
+    other = copy.deepcopy(optimizer)
+    assert other._host_table is None
+    theirs = other.param_groups[0]["params"]
+    for number in range(2, 4):
+        for each, of in ((optimizer, params), (other, theirs)):
+            give(of, number)
+            each.step()
+    compare(optimizer, other)
