@@ -136,7 +136,8 @@ def a_captured_step_is_a_step() -> None:
         tensor_lr = name in ("Adam", "AdamW") and "lr" not in options
         rate = torch.tensor(1e-3, device=GPU) if tensor_lr else None
         one = getattr(optim, name)(captured, **{**options, **({"lr": rate, "capturable": True} if tensor_lr else {})})
-        other = getattr(optim, name)(eager, **options)
+        # The same number: 1e-3 is not one of float32.
+        other = getattr(optim, name)(eager, **{**options, **({} if rate is None else {"lr": float(rate)})})
         give(captured, 0)
         give(eager, 0)
         stream = torch.cuda.Stream()
