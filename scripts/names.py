@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 # Names of others that documents explain and that no code of ours has.
-FOREIGN = {"DataParallel", "MSG_ZEROCOPY", "SO_EE_CODE_ZEROCOPY_COPIED", "aoti_torch_get_data_ptr"}
+FOREIGN = {"DataParallel", "MSG_ZEROCOPY", "OMP_WAIT_POLICY", "SO_EE_CODE_ZEROCOPY_COPIED", "aoti_torch_get_data_ptr"}
 FOREIGN |= {"cuCtxRecordEvent", "cuIpcGetEventHandle", "hasCallbacks"}
 # Folders of a runtime and of a node, not of the repository.
 OUTSIDE = {"bin", "lib", "runtimes"}
