@@ -19,7 +19,7 @@ struct Told {
   std::uintptr_t place = 64;
   int32_t layout = kStrided, dtype = 6, device_type = 1, device_index = 0;
   std::vector<int64_t> sizes{6, 4}, strides{4, 1};
-  bool is_negative = false;
+  bool is_negative = false, is_inference = false;
   int64_t version = 0;
   Told* grad = nullptr;
 };
@@ -93,6 +93,7 @@ void* grad_of(const void* implementation) {
 }
 
 bool is_negative(const void* tensor) { return of(tensor).is_negative; }
+bool is_inference(const void* tensor) { return of(tensor).is_inference; }
 int64_t version_of(const void* tensor) { return of(tensor).version; }
 void bump(const void* tensor) { ++of(tensor).version; }
 
@@ -118,6 +119,7 @@ paceline_optim_reader known_reader() {
           .dict_next = next,
           .grad = grad_of,
           .is_neg = is_negative,
+          .is_inference = is_inference,
           .version = version_of,
           .bump_version = bump,
           .undefined = &undefined};
@@ -348,4 +350,17 @@ CASE(versions_are_told_and_counted_where_that_is_known) {
   CHECK_EQ(paceline_optim_versions(&other, objects.data(), 2, versions.data()), PACELINE_ESYSTEM);
   CHECK_EQ(paceline_optim_mark_written(&reader, nullptr, 2), PACELINE_EINVAL);
   CHECK_EQ(paceline_optim_versions(&reader, objects.data(), 2, nullptr), PACELINE_EINVAL);
+}
+
+CASE(what_counts_no_versions_is_not_asked_for_them) {
+  const paceline_optim_reader reader = known_reader();
+  Tensor tensor;
+  void* object = &tensor;
+  std::int64_t version = 0;
+  CHECK_EQ(paceline_optim_versions(&reader, &object, 1, &version), PACELINE_OK);
+  tensor.told.is_inference = true;  // PyTorch would throw
+  CHECK_EQ(paceline_optim_versions(&reader, &object, 1, &version), PACELINE_ESYSTEM);
+  CHECK_EQ(paceline_optim_versions_are(&reader, &object, 1, &version), 0);
+  CHECK_EQ(paceline_optim_mark_written(&reader, &object, 1), PACELINE_ESYSTEM);
+  CHECK_EQ(tensor.told.version, 0);
 }

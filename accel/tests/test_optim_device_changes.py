@@ -297,6 +297,7 @@ for reader in (_reader.reader, lambda: None):
     assert members.same([*held]) and members.same(held)
     assert not any(members.same(other) for other in ([], [*held[:2]], [*held, None], [*reversed(held)]))
     versions = _bulk.Versions(Held(held))
+    versions.read()
     for write in (square.zero_, lambda: _bulk.Versions(Held((square,))).mark_written()):
         assert versions.same()
         write()
@@ -305,11 +306,72 @@ for reader in (_reader.reader, lambda: None):
 with torch.inference_mode():
     made = torch.ones(3)
 try:
-    _bulk.Versions(Held((made,)))
+    _bulk.Versions(Held((made,))).read()
 except RuntimeError:
     pass
 else:
     raise AssertionError("a tensor that counts no versions has one")
+print("reached the end")
+""")
+
+
+def test_a_mode_in_which_tensors_are_others_leaves_the_reader_for_later(on_fake: Train) -> None:
+    on_fake("""
+from paceline.optim import _reader
+if torch.__version__ >= (2, 4):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode():
+        assert _reader.reader() is None
+    with torch.inference_mode():
+        found = _reader.reader()
+    assert found is not None and found.knows_gradients and _reader.reader() is found
+print("reached the end")
+""")
+
+
+def test_what_was_made_in_inference_mode_is_stepped(on_fake: Train) -> None:
+    on_fake("""
+results = []
+for device in (True, False):
+    on_gpu(device)
+    with torch.inference_mode():
+        params = [torch.ones(8), torch.zeros(3)]
+    other = torch.ones(5, requires_grad=True)
+    optimizer = optim.AdamW([*params, other], lr=0.1)
+    launches()
+    for number in range(3):
+        with torch.inference_mode():
+            for parameter in params:
+                parameter.grad = torch.full_like(parameter, 0.5 + number)
+        other.grad = torch.ones(5)
+        with torch.inference_mode():
+            optimizer.step()
+        assert bool(launches()) == device, number
+    results.append([*params, other])
+for ours, theirs in zip(*results):
+    assert torch.equal(ours, theirs) and ours.count_nonzero()
+print("reached the end")
+""")
+
+
+def test_zeros_that_have_no_memory_are_a_gradient(on_fake: Train) -> None:
+    on_fake("""
+if hasattr(torch, "_efficientzerotensor"):
+    results = []
+    for kind in (optim.AdamW, torch.optim.AdamW):
+        params = [torch.ones(8, requires_grad=True), torch.ones(3, requires_grad=True)]
+        optimizer = kind(params, lr=0.1)
+        on_gpu(kind is optim.AdamW)
+        for number in range(4):
+            for parameter in params:
+                parameter.grad = torch.ones_like(parameter)
+            if number == 2:
+                params[0].grad = torch._efficientzerotensor(8)
+            optimizer.step()
+        results.append((params, optimizer))
+    for ours, theirs in zip(results[0][0], results[1][0]):
+        assert torch.allclose(ours, theirs), (ours, theirs)
+        assert float(results[0][1].state[ours]["step"]) == 4
 print("reached the end")
 """)
 

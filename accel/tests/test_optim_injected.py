@@ -310,3 +310,25 @@ def test_profilers_and_hooks_see_steps_as_ever(train: Train) -> None:
         **ASKED,
     )
     assert run.code == 0 and "reached the end" in run.output and "by the library" in run.output, run.output
+
+
+@pytest.mark.skipif(not hasattr(getattr(torch, "compiler", None), "is_compiling"), reason="no compiler of steps")
+def test_a_compiled_step_is_compiled_as_ever(train: Train) -> None:
+    run = train(
+        LOOP
+        + """
+        model = small()
+        optimizer = torch.optim.AdamW(model.parameters())
+        fit(model, optimizer, 1)
+        step = torch.compile(lambda: optimizer.step(), backend="eager")
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        for _ in range(2):
+            step()
+        from torch._dynamo.utils import counters
+        assert counters["stats"]["unique_graphs"] >= 1, counters
+        assert not any(torch.equal(one, other) for one, other in zip(before, model.parameters()))
+        print("reached the end")
+        """,
+        **ASKED,
+    )
+    assert run.code == 0 and "reached the end" in run.output, run.output

@@ -84,6 +84,43 @@ def test_hooks_are_called_once_a_step_while_they_are_there(kind: Any) -> None:
         assert not seen
 
 
+@pytest.mark.skipif(not hasattr(torch.optim.Optimizer, "register_step_pre_hook"), reason="no hooks of steps")
+def test_hooks_are_called_once_where_a_part_is_pytorchs() -> None:
+    ours, theirs = (torch.nn.Parameter(torch.ones(4, dtype=dtype)) for dtype in (torch.float32, torch.float64))
+    optimizer = optim.AdamW([ours, theirs], lr=0.1)
+    calls: list[str] = []
+    optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
+    optimizer.register_step_post_hook(lambda *_: calls.append("after"))
+    for parameter in (ours, theirs):
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert calls == ["before", "after"]
+    assert torch.allclose(ours.double(), theirs)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim.Optimizer, "profile_hook_step"), reason="made otherwise")
+def test_who_has_replaced_what_pytorch_puts_around_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    def around(step: Any) -> Any:
+        def called(self: Any, *arguments: Any) -> Any:
+            calls.append(self)
+            return step(self, *arguments)
+
+        return called
+
+    monkeypatch.setattr(torch.optim.Optimizer, "profile_hook_step", staticmethod(around))
+
+    class Own(optim.AdamW):
+        def step(self, closure: Any = None) -> Any:
+            return optim.SGD.step(self, closure) if closure else None
+
+    parameter = torch.nn.Parameter(torch.ones(4))
+    optimizer = Own([parameter])
+    optimizer.step()
+    assert calls == [optimizer]
+
+
 def test_a_class_of_the_program_may_have_a_step_of_its_own() -> None:
     class Twice(optim.SGD):
         def step(self, closure: Any = None) -> Any:

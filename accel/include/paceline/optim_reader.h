@@ -22,8 +22,8 @@ extern "C" {
 /*
  * How to ask. Of the functions those that begin with get_ are PyTorch's stable C interface (aoti_torch_get_data_ptr and so on,
  * torch/csrc/inductor/aoti_torch/c/shim.h), which answer 0; get_layout may be null: older releases lack it, whose other functions refuse what has no
- * strides, and log it. The others are of C++, and either all there or all null: c10::TensorImpl::grad, at::native::is_neg, at::TensorBase::_version and
- * torch::autograd::impl::bump_version. A tensor is what each takes: a pointer to at::Tensor, which is a pointer to its c10::TensorImpl.
+ * strides, and log it. The others are of C++, and either all there or all null: c10::TensorImpl::grad, at::native::is_neg and is_inference,
+ * at::TensorBase::_version and torch::autograd::impl::bump_version. A tensor is what each takes: a pointer to at::Tensor, which is a pointer to its c10::TensorImpl.
  */
 struct paceline_optim_reader {
   uint32_t size;      /* sizeof(struct paceline_optim_reader) */
@@ -47,6 +47,7 @@ struct paceline_optim_reader {
   int (*dict_next)(void* dict, intptr_t* position, void** key, void** value); /* PyDict_Next */
   void* (*grad)(const void* implementation);                                  /* the tensor's own */
   bool (*is_neg)(const void* tensor);
+  bool (*is_inference)(const void* tensor);
   int64_t (*version)(const void* tensor);   /* of a tensor that counts them: none made in inference mode */
   void (*bump_version)(const void* tensor); /* as well */
   const void* undefined;                    /* the implementation of a gradient that is not there */
@@ -59,13 +60,15 @@ struct paceline_optim_reader {
 PACELINE_EXPORT int paceline_optim_places(const struct paceline_optim_reader* reader, void* const* objects,
                                           uint64_t count, uint64_t* places);
 
-/* A tensor as it was; of another object its address alone, the rest being 0. */
+/*
+ * A tensor as it was: its layout is dtype, device, sizes and strides, and whether it is to be negated when it is read, where the reader can tell. Of
+ * another object its address alone, the rest being 0.
+ */
 struct paceline_optim_seen {
   uint64_t object; /* its address; 0: any object that lies so will do */
   uint64_t type;   /* address */
   uint64_t place;  /* of its first element */
-  uint64_t
-      layout; /* a hash of its dtype, device, sizes and strides, and of whether it is to be negated when it is read, where the reader can tell */
+  uint64_t layout; /* a hash of the rest */
 };
 
 /* What many tensors are like; and whether as many objects are still those, of the same types, and lie as they did: 1 or 0, also where PyTorch refuses. */
@@ -95,7 +98,10 @@ PACELINE_EXPORT int paceline_optim_state_is_as_seen(const struct paceline_optim_
 PACELINE_EXPORT int paceline_optim_gradients(const struct paceline_optim_reader* reader, void* const* objects,
                                              uint64_t count, const struct paceline_optim_seen* seen, uint64_t* places);
 
-/* How often each tensor was written; whether each was as often still, 1 or 0; and to say that each was once more, behind PyTorch's back. */
+/*
+ * How often each tensor was written; whether each was as often still, 1 or 0; and to say that each was once more, behind PyTorch's back.
+ * PACELINE_ESYSTEM also where one does not count that, since it was made in inference mode; what comes before it is marked.
+ */
 PACELINE_EXPORT int paceline_optim_versions(const struct paceline_optim_reader* reader, void* const* objects,
                                             uint64_t count, int64_t* versions);
 PACELINE_EXPORT int paceline_optim_versions_are(const struct paceline_optim_reader* reader, void* const* objects,

@@ -121,28 +121,22 @@ class Versions:
     def __init__(self, tensors: Held) -> None:
         self._tensors = tensors
         reader = _reader.reader()
-        # What was made in inference mode has no count, and asking for it is an error that PyTorch tells.
-        known = reader is not None and reader.knows_gradients and not any(map(Tensor.is_inference, tensors.all))
-        self._reader = reader if known else None
+        self._by = reader if reader is not None and reader.knows_gradients else None
         self._counts = array.array("q", bytes(8 * tensors.count))
         self._address = self._counts.buffer_info()[0]
-        self.read()
 
     def read(self) -> None:
-        if self._reader:
-            self._reader.versions(self._tensors, self._address)
-        else:
+        """RuntimeError where one has no count, since it was made in inference mode."""
+        if not self._by or not self._by.versions(self._tensors, self._address):
             self._counts[:] = self._now()
 
     def same(self) -> bool:
         """Whether none was written since they were read."""
-        return self._reader.versions_are(self._tensors, self._address) if self._reader else self._now() == self._counts
+        return self._by.versions_are(self._tensors, self._address) if self._by else self._now() == self._counts
 
     def _now(self) -> Any:
         return array.array("q", [tensor._version for tensor in self._tensors.all])
 
     def mark_written(self) -> None:
-        if self._reader:
-            self._reader.mark_written(self._tensors)
-        else:
+        if not self._by or not self._by.mark_written(self._tensors):
             _memory.mark_written([*self._tensors.all])

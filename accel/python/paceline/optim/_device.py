@@ -136,9 +136,9 @@ class Plan(Kept):
         self.device = device
         self.index = index_of(device)
         self.grad_norm: Tensor | None = None  # of the last step with max_grad_norm: on the device
-        self.all_given = (
-            False  # each of the gradients asked for last was there, and like the one that the table was made for
-        )
+        # Each of the gradients asked for last was there, and like the one that the table was made for.
+        self.all_given = False
+        self.beside: list[Tensor] = []  # what kernels write on the device that is neither the optimizer's nor the table
 
     def begin(self, optimizer: Any, group: dict[str, Any]) -> None:
         """The group of all rows added from now on. All of an optimizer's, so that a group's number is its place."""
@@ -190,8 +190,9 @@ class Plan(Kept):
         assert grads is not None
         self.all_given = self._gradients.same(grads)
         if self.all_given:
+            self._copies = grads
             self._pointers.read(grads)
-            return True
+            return self._pointers.now.count(0) == len(self._empty)
         grads = self._gradients.laid_out(grads, self._parts(self.written))
         if grads is None:
             return False
@@ -209,8 +210,8 @@ class Plan(Kept):
         stream = stream_of(self.device)
         if stream != self._stream and self.device.type == "cuda":
             # Should the table be freed, then not before this stream's steps are done.
-            self._table.record_stream(torch.cuda.current_stream(self.device))
-            self._norm_out.record_stream(torch.cuda.current_stream(self.device))
+            for one in (self._table, self._norm_out, *self.beside):
+                one.record_stream(torch.cuda.current_stream(self.device))
         scale, found_inf = self._scalar(asked.grad_scale), self._scalar(asked.found_inf)
         limit = asked.max_grad_norm
         pointers = (*self._settings.where, stream, *map(_place_of, (scale, found_inf, asked.found_inf_out)))
@@ -303,6 +304,7 @@ def _asked_of(optimizer: Any) -> Asked:
 def step(optimizer: Any) -> bool:
     """Whether the step was made here: all parameters with a gradient are on one GPU, and the library's to update. Where every tensor is what it was in
     the last step, with as few calls as that can be known by."""
+    asked, norm = _asked_of(optimizer), None  # first: from here to the launch nobody exchanges a gradient
     plan = optimizer._plan
     if plan is None or not plan.fits(optimizer) or not plan.take_gradients():
         first = next((p for group in optimizer.param_groups for p in group["params"] if p.grad is not None), None)
@@ -315,7 +317,6 @@ def step(optimizer: Any) -> bool:
         plan.take_gradients()
     elif not plan.stepping:
         return False
-    asked, norm = _asked_of(optimizer), None
     if plan.sharded:
         with torch.no_grad():
             asked, norm = _over_ranks(asked, [p.grad for p in plan.written if p.grad is not None])

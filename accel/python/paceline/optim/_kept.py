@@ -38,6 +38,7 @@ class Kept(Table):
         self._lay = Seen(Held(parts), themselves=not self.sharded)
         # Of 16-bit parameters: what the program writes into one counts, and its master is made anew.
         self._halves = Versions(Held(parameter for parameter in self.written if parameter.dtype in _native.HALVES))
+        self._halves.read()
         self._all = Versions(self._tensors)
         self._others = self._without_gradient(optimizer)
         self._gradients = Gradients(self._keep[::2], parts)

@@ -83,11 +83,18 @@ def why_not(parameter: Tensor, grad: Tensor, device_type: str = "cpu") -> str:
         return f"a gradient of type {type(grad).__name__}"
     if parameter.layout is not torch.strided or grad.layout is not torch.strided or grad.device != parameter.device:
         return f"a gradient of layout {grad.layout} on {grad.device}"
+    if has_no_memory(grad):
+        return "a gradient that has no memory"
     if parameter.is_neg():
         return "a parameter that PyTorch negates lazily"
     if parameter.shape != grad.shape:
         return f"a gradient of sizes {tuple(grad.shape)} of a parameter of sizes {tuple(parameter.shape)}"
     return ""
+
+
+def has_no_memory(tensor: Tensor) -> bool:
+    """Of what has elements, as zeros that PyTorch has not made yet."""
+    return tensor.data_ptr() == 0 and tensor.numel() > 0
 
 
 def is_dense(tensor: Tensor) -> bool:

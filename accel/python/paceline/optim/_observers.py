@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 
-from paceline._untraced import untraced
 from paceline.optim import _reader
 
 
 def _known() -> Callable[[Any], bool] | None:
-    """Whether this optimizer's step has hooks, or anyone profiles. None where PyTorch does not tell, or was not tried."""
+    """Whether this optimizer's step has hooks, or anyone profiles. None where PyTorch does not tell."""
     try:
         from torch.optim.optimizer import _global_optimizer_post_hooks as last
         from torch.optim.optimizer import _global_optimizer_pre_hooks as first
@@ -34,6 +33,7 @@ def _known() -> Callable[[Any], bool] | None:
 
 
 _is_observed = _known()
+_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", None) or (lambda: False)
 
 
 def leave_out(kind: Any) -> None:
@@ -41,12 +41,17 @@ def leave_out(kind: Any) -> None:
     step = kind.step
     if _is_observed is None or getattr(step, "hooked", False):
         return
-    is_observed, observed = _is_observed, torch.optim.Optimizer.profile_hook_step(step)
+    around = torch.optim.Optimizer.profile_hook_step
+    if around.__module__ != "torch.optim.optimizer":
+        return  # someone else's, who counts on being called
+    is_observed, observed = _is_observed, around(step)
 
     @functools.wraps(step)
     def either(self: Any, *closure: Any, **named: Any) -> Any:
-        # Within a closure anything may be begun.
-        return observed(self, *closure, **named) if closure or named or is_observed(self) else step(self)
+        # The compiler knows PyTorch's way; within a closure anything may be begun.
+        if _compiling() or closure or named or is_observed(self):
+            return observed(self, *closure, **named)
+        return step(self)
 
-    kind.step = untraced(either)
-    kind.step.hooked = True
+    either.hooked = True  # type: ignore[attr-defined]
+    kind.step = either

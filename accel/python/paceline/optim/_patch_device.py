@@ -24,6 +24,7 @@ class _Counting(Plan):
         counts = [float(optimizer.state[p].get("step", 0)) for _, p in found] if _torch_state.is_adam(optimizer) else []
         self._counts = (ctypes.c_float * len(counts))(*counts)
         self._counts_there = torch.tensor(counts, dtype=torch.float32, device=device)
+        self.beside.append(self._counts_there)
         self._counters = iter(self._counts_there.unbind())
 
     def add_row(self, optimizer: Any, table: Table, group: dict[str, Any], parameter: Tensor) -> None:

@@ -25,6 +25,7 @@ _TRIED = 2, 14
 _INNER = {
     "grad": ("libc10.so", "_ZNK3c1010TensorImpl4gradEv"),
     "is_neg": ("libtorch_cpu.so", "_ZN2at6native6is_negERKNS_6TensorE"),
+    "is_inference": ("libtorch_cpu.so", "_ZN2at6native12is_inferenceERKNS_6TensorE"),
     "version": ("libtorch_cpu.so", "_ZNK2at10TensorBase8_versionEv"),
     "bump_version": ("libtorch_cpu.so", "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE"),
 }
@@ -61,7 +62,7 @@ class Held:
 
 
 def layout_of(tensor: Tensor) -> tuple[object, ...]:
-    return tensor.data_ptr(), tensor.dtype, tensor.device, tensor.size(), tensor.stride()
+    return tensor.data_ptr(), tensor.dtype, tensor.device, tensor.size(), tensor.stride(), tensor.is_neg()
 
 
 class _Terms(ctypes.Structure):
@@ -166,14 +167,16 @@ class Reader:
         """Sets where the gradient of each begins. False where one is not there, or other than its row tells."""
         return bool(self._gradients(self._terms, tensors.address, tensors.count, rows, places) == 1)
 
-    def versions(self, tensors: Held, versions: int) -> None:
-        _check(self._versions(self._terms, tensors.address, tensors.count, versions))
+    def versions(self, tensors: Held, versions: int) -> bool:
+        """Sets how often each was written. False where one of them does not count that."""
+        return bool(self._versions(self._terms, tensors.address, tensors.count, versions) == 0)
 
     def versions_are(self, tensors: Held, versions: int) -> bool:
         return bool(self._versions_are(self._terms, tensors.address, tensors.count, versions) == 1)
 
-    def mark_written(self, tensors: Held) -> None:
-        _check(self._mark_written(self._terms, tensors.address, tensors.count))
+    def mark_written(self, tensors: Held) -> bool:
+        """False where one of them does not count that; others may be marked."""
+        return bool(self._mark_written(self._terms, tensors.address, tensors.count) == 0)
 
 
 def _check(status: int) -> None:
@@ -244,16 +247,28 @@ def _tells_gradients(reader: Reader) -> bool:
     told_counts = array.array("q", bytes(16))
     address = told_counts.buffer_info()[0]
     counts = [leaf._version for leaf in leaves]
-    reader.versions(held, address)
-    same = [*told_counts] == counts and reader.versions_are(held, address)
-    reader.mark_written(held)
-    marked = [leaf._version for leaf in leaves] == [count + 1 for count in counts]
+    same = reader.versions(held, address) and [*told_counts] == counts and reader.versions_are(held, address)
+    marked = reader.mark_written(held) and [leaf._version for leaf in leaves] == [count + 1 for count in counts]
     return same and marked and not reader.versions_are(held, address)
 
 
-@functools.cache
+_found: list[Reader | None] = []
+
+
 def reader() -> Reader | None:
-    """None where it cannot be had, or tells something else than tensors do: a PyTorch without that interface, a library of another release."""
+    """None where it cannot be had, or tells something else than tensors do: a PyTorch without that interface, a library of another release. Also while a
+    mode of PyTorch is on that makes other tensors than it should, if that is when it is first asked for."""
+    if _found:
+        return _found[0]
+    with torch.inference_mode(False):
+        made = _made()
+    if made is None and getattr(torch._C, "_len_torch_dispatch_stack", int)() > 0:
+        return None
+    _found.append(made)
+    return made
+
+
+def _made() -> Reader | None:
     try:
         found = Reader()
         if not (_tells_places(found) and _tells_lists(found) and _tells_states(found)):

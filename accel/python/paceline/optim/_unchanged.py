@@ -87,6 +87,8 @@ class Gradients:
             if grad is not None:
                 if type(grad) not in _PLAIN or grad.dtype is not dtype or grad.layout is not torch.strided:
                     return None
+                if _native.has_no_memory(grad):
+                    return None
                 if grad.shape != parameter.shape or grad.device != parameter.device:
                     return None
                 if not (grad.is_contiguous() and parameter.is_contiguous()) or grad.is_neg():

@@ -187,22 +187,32 @@ int paceline_optim_gradients(const Reader* reader, void* const* objects, uint64_
 int paceline_optim_versions(const Reader* reader, void* const* objects, uint64_t count, int64_t* versions) {
   if (const int code = why_not(reader, objects, count, versions); code != PACELINE_OK) return code;
   if (reader->version == nullptr) return PACELINE_ESYSTEM;
-  for (uint64_t i = 0; i < count; ++i) versions[i] = reader->version(tensor_of(*reader, objects[i]));
+  for (uint64_t i = 0; i < count; ++i) {
+    void* const tensor = tensor_of(*reader, objects[i]);
+    if (reader->is_inference(tensor)) return PACELINE_ESYSTEM;
+    versions[i] = reader->version(tensor);
+  }
   return PACELINE_OK;
 }
 
 int paceline_optim_versions_are(const Reader* reader, void* const* objects, uint64_t count, const int64_t* versions) {
   if (const int code = why_not(reader, objects, count, versions); code != PACELINE_OK) return code;
   if (reader->version == nullptr) return PACELINE_ESYSTEM;
-  for (uint64_t i = 0; i < count; ++i)
-    if (reader->version(tensor_of(*reader, objects[i])) != versions[i]) return 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    void* const tensor = tensor_of(*reader, objects[i]);
+    if (reader->is_inference(tensor) || reader->version(tensor) != versions[i]) return 0;
+  }
   return 1;
 }
 
 int paceline_optim_mark_written(const Reader* reader, void* const* objects, uint64_t count) {
   if (const int code = why_not(reader, objects, count, objects); code != PACELINE_OK) return code;
   if (reader->bump_version == nullptr) return PACELINE_ESYSTEM;
-  for (uint64_t i = 0; i < count; ++i) reader->bump_version(tensor_of(*reader, objects[i]));
+  for (uint64_t i = 0; i < count; ++i) {
+    void* const tensor = tensor_of(*reader, objects[i]);
+    if (reader->is_inference(tensor)) return PACELINE_ESYSTEM;
+    reader->bump_version(tensor);
+  }
   return PACELINE_OK;
 }
 
