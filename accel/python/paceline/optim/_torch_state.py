@@ -12,7 +12,7 @@ from paceline.optim import _native, _sharded
 from paceline.optim._native import Table, Tensor
 from paceline.optim._torch_like import adam_group, sgd_group
 
-_KEEPS_AN_EMPTY_BUFFER = int(torch.__version__.split(".")[0]) < 2  # SGD without momentum
+_KEEPS_AN_EMPTY_BUFFER = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 4)  # SGD without momentum
 
 # A parameter and its first momentum buffer, for keep(). On the CPU not before the step was made: a buffer that exists is no first one any more,
 # also for torch's step.
