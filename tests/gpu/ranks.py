@@ -20,7 +20,7 @@ from checks import Check
 
 class Ranks:
     """The ranks of a program, which is run again for each: with the type of its device and the names of the checks. Each check has
-    `limit_s`, in which all ranks end; PyTorch's collectives have half of it, so that a rank that waits can still say for whom. One that has not
+    `limit_s` or its own, in which all ranks end; PyTorch's collectives have half of it, so that a rank that waits can still say for whom. One that has not
     ended shortly before says where it is."""
 
     def __init__(self, program: str, ranks: int, limit_s: int) -> None:
@@ -87,7 +87,8 @@ class Ranks:
             torch.set_num_threads(1)
         else:
             torch.cuda.set_device(self.device)
-        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=self._limit_s // 2))
+        of_a_check = float(os.environ["RANKS_LIMIT_S"]) / len(names)
+        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=of_a_check / 2))
         for name in names:
             self._by_name[name](dist.get_rank())
         dist.destroy_process_group()

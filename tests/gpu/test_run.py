@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import signal
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,7 @@ case "$1" in
   -c) case "$2" in *get_device_capability*) echo 9.0 ;; esac ;;
   tests/gpu/compiler) printf -- '--nvcc\n/nowhere/nvcc\n' ;;
   tests/gpu/comm_check.py) echo '{"row": 1}' >>"$PACELINE_GPU_RESULTS"; exit 3 ;;
+  tests/gpu/step_check.py) sleep 60 & echo $! >sleeps; wait ;;
   *) echo "ran $*" ;;
 esac
 """
@@ -28,18 +33,28 @@ def folder(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "tests/gpu/run", folder / "tests/gpu/run")
     (folder / "python").write_text(INTERPRETER)
     (folder / "python").chmod(0o755)
+    for name in ("python/paceline/__init__.py", "kernels/kernel.cubin"):
+        built = folder / "build/gpu/runtime" / name
+        built.parent.mkdir(parents=True)
+        built.touch()
     return folder
 
 
-def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def begun(folder: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [folder / "tests/gpu/run", *options],
         cwd="/",
         env={"PATH": "/usr/bin:/bin", "PACELINE_PYTHON": str(folder / "python")},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
+
+
+def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    with begun(folder, *options) as running:
+        out, err = running.communicate()
+    return subprocess.CompletedProcess(options, running.returncode, out, err)
 
 
 def test_a_step_that_fails_is_named_and_the_others_are_run(folder: Path) -> None:
@@ -65,9 +80,64 @@ def test_a_step_that_fails_is_named_and_the_others_are_run(folder: Path) -> None
     [
         (["--only", "record,kernel"], "there is no step kernel; there are record build kernels"),
         (["--only"], "--only takes steps"),
+        (["--only=record,kernel"], "there is no step kernel; there are record build kernels"),
+        (["--rounds", "3", "--only", "record"], "--only: write --only STEPS"),
+        (["--only", "record", "--only=build"], "--only=build: write --only STEPS"),
     ],
 )
 def test_steps_that_are_none_are_refused(folder: Path, options: list[str], words: str) -> None:
     answer = run(folder, *options)
     assert answer.returncode == 2 and words in answer.stderr, answer.stderr
     assert not answer.stdout
+
+
+def test_what_is_not_built_is_told_before_any_work(folder: Path) -> None:
+    shutil.rmtree(folder / "build/gpu/runtime/kernels")
+    answer = run(folder, "--only=record,optim_check")
+    assert answer.returncode == 2 and "optim_check could run with: add kernels to --only" in answer.stderr
+    shutil.rmtree(folder / "build")
+    answer = run(folder, "--only=optim_check")
+    assert answer.returncode == 2 and "nothing is built here yet" in answer.stderr, answer.stderr
+    assert "add build,kernels to --only" in answer.stderr
+    assert not (folder / "build").exists()
+
+
+@pytest.mark.parametrize("options", [["--help"], ["--only", "optim_check", "-h"]])
+def test_help_is_the_header_and_no_run(folder: Path, options: list[str]) -> None:
+    answer = run(folder, *options)
+    assert answer.returncode == 0, answer.stderr
+    said = answer.stdout.splitlines()
+    assert said[0].startswith("Everything that needs a GPU") and said[-1].endswith("where something is missing.")
+
+
+def test_the_limits_that_are_told_are_those_of_the_steps_and_parts_have_ten_minutes() -> None:
+    text = (ROOT / "tests/gpu/run").read_text()
+    limits = {name: int(seconds) for name, seconds in re.findall(r"^step (\w+) (\d+) ", text, re.MULTILINE)}
+    told = " ".join(re.findall(r"^# (.*)", text, re.MULTILINE))
+    assert ", ".join(f"{name} {seconds}" for name, seconds in limits.items()) in told
+    parts = [part.split(",") for part in re.findall(r"^#   tests/gpu/run --only (\S+)$", text, re.MULTILINE)]
+    assert sorted(sum(parts, [])) == sorted(limits)
+    assert all(sum(limits[name] + 10 for name in part) < 600 for part in parts)
+
+
+def test_a_part_keeps_what_the_parts_before_found(folder: Path) -> None:
+    run(folder, "--only=comm_check")
+    assert run(folder, "--only=optim_check").stdout.splitlines()[-2] == '{"row": 1}'
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_run_that_is_ended_ends_its_step_and_begins_no_other(folder: Path, number: int, code: int) -> None:
+    with begun(folder, "--only=step_check,optim_times") as running:
+        sleeps = folder / "sleeps"
+        wait_for(lambda: sleeps.exists() and sleeps.read_text().endswith("\n"))
+        running.send_signal(number)
+        out, err = running.communicate(timeout=30)  # all that the step started have ended: their pipes are closed
+    assert running.returncode == code, err
+    assert "optim_times" not in out
+
+
+def wait_for(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -102,8 +102,10 @@ class Cuda:
         try:
             graph, answer = self._captured(run, pool)
         except BaseException:
-            torch.cuda.set_stream(before)  # PyTorch leaves it where the driver refuses the capture
-            self._recover(pool)
+            # Where the device itself has failed nothing can be mended, and the program's error is the one to tell.
+            with contextlib.suppress(Exception):
+                torch.cuda.set_stream(before)  # PyTorch leaves it where the driver refuses the capture
+                self._recover(pool)
             raise
 
         def replay() -> Any:
@@ -126,15 +128,15 @@ class Cuda:
         """From what a capture that the driver has refused leaves in PyTorch: its pool is open still, and in some releases the device's random numbers
         are an error until a capture has come to its end (https://github.com/pytorch/pytorch/issues/171263)."""
         device, inside = torch.cuda.current_device(), torch._C
-        try:
+        with contextlib.suppress(AttributeError, TypeError):  # before 2.3 nobody else can close it
             # Since 2.8; and its older name.
             end = getattr(inside, "_cuda_endAllocateToPool", None) or inside._cuda_endAllocateCurrentStreamToPool
-            end(device, pool)
-            inside._cuda_releasePool(device, pool)
-        except RuntimeError:
-            return  # it is closed: the capture came to its end, and what failed is the program's function alone
-        except (AttributeError, TypeError):
-            pass  # before 2.3 nobody else can close it
+            try:
+                end(device, pool)
+            except RuntimeError:
+                return  # it is closed: the capture came to its end, and what failed is the program's function alone
+            with contextlib.suppress(RuntimeError):  # a pool that is kept costs memory, the random numbers matter more
+                inside._cuda_releasePool(device, pool)
         self._captured(functools.partial(torch.zeros, (), device=self.type), torch.cuda.graph_pool_handle())
 
 
