@@ -18,7 +18,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
 from paceline import optim  # noqa: E402 - where it lies is known only now
-from paceline.optim import _host, _report  # noqa: E402
+from paceline.optim import _host, _native, _report  # noqa: E402
 
 torch.set_num_threads(1)  # tensors are small here, and waiting threads of torch's spin
 KEEPS = _host.at_once()  # else every step makes its table
@@ -50,7 +50,7 @@ def kept(name: str) -> Any:
 
 def anew(name: str) -> Any:
     """The same class, whose tables serve one step."""
-    return type(name, (getattr(optim, name),), {"_tabulated": lambda self, table: None})
+    return type(name, (getattr(optim, name),), {"_to_keep": lambda self, table: None})
 
 
 def leaves(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -313,3 +313,78 @@ def test_copies_of_an_optimizer_make_tables_of_their_own() -> None:
             give(of, number)
             each.step()
     compare(optimizer, other)
+
+
+def test_memory_exchanged_while_the_first_step_is_under_way_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another thread may, which runs while the library works."""
+    params = leaves()
+    optimizer = optim.AdamW(params, lr=0.1)
+    step = _native.Table.step
+
+    def exchanged(self: Any, *arguments: Any) -> None:
+        step(self, *arguments)
+        params[1].data = params[1].data.clone()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_native.Table, "step", exchanged)
+        give(params, 0)
+        optimizer.step()
+    before = params[1].detach().clone()
+    give(params, 1)
+    optimizer.step()
+    assert not torch.equal(before, params[1])
+
+
+def test_a_gradient_of_another_class_is_pytorchs_after_a_table_served_too() -> None:
+    class Marked(torch.Tensor):
+        pass
+
+    params = leaves()
+    optimizer = optim.AdamW(params)
+    for number in range(3):
+        give(params, number)
+        if number == 2:
+            params[0].grad = params[0].grad.as_subclass(Marked)
+        optimizer.step()
+    assert _report.outcome_of(optimizer).elsewhere == {"a gradient of type Marked": 1}
+
+
+def test_a_step_that_is_skipped_keeps_the_table() -> None:
+    if not hasattr(torch.amp, "GradScaler"):
+        pytest.skip("no scaler for the CPU")
+    params = leaves()
+    optimizer = kept("AdamW")(params)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    scaler.scale(torch.ones(()))
+    made = []
+    for number in range(6):
+        give(params, number)
+        if number % 2:
+            params[1].grad[0] = float("inf")
+        optimizer.made = False
+        optimizer.scaled_step(scaler)
+        scaler.update()
+        made.append(optimizer.made)
+    assert made == ([True] + [False] * 5 if KEEPS else [True] * 6)
+
+
+def test_an_optimizer_without_groups_makes_steps_of_nothing() -> None:
+    params = leaves()
+    optimizer = optim.AdamW(params)
+    give(params, 0)
+    optimizer.step()
+    optimizer.param_groups.clear()
+    for _ in range(3):
+        optimizer.step()
+
+
+def test_a_group_that_has_no_gradient_is_not_read() -> None:
+    params = leaves()
+    optimizer = optim.AdamW([{"params": params[:1]}, {"params": params[1:]}])
+    for number in range(3):
+        give(params, number)
+        if number == 2:
+            for parameter in params[:1]:
+                parameter.grad = None
+            optimizer.param_groups[0]["lr"] = None
+        optimizer.step()

@@ -14,6 +14,7 @@ import torch
 
 from paceline import _library
 from paceline.optim import _native, _report, _sharded
+from paceline.optim._bulk import Versions
 from paceline.optim._kept import Kept, grad_of
 from paceline.optim._native import Group, Table, Tensor
 from paceline.optim._settings import AddGroup, Settings
@@ -146,6 +147,7 @@ class Plan(Kept):
 
     def seal(self, optimizer: Any) -> None:
         self.settle(optimizer)
+        self._all = Versions(self._tensors)
         # An empty gradient has no address, and is one all the same.
         self._empty = [index for index, part in enumerate(self._parts(self.written)) if part.numel() == 0]
         image_bytes, table_bytes = ctypes.c_uint64(), ctypes.c_uint64()

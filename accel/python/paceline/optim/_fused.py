@@ -135,16 +135,22 @@ class Fused:
         outcome.elsewhere = {}
         others: list[dict[str, Any]] = []
         # Taken out while it serves: another thread's step makes its own, and so does the next one should this fail.
-        table, self._host_table = self._host_table, None
+        table: _host.HostTable | None = self.__dict__.pop("_host_table", None)
         grads = None if table is None else table.gradients(self)
-        if table is None or grads is None:
+        served = grads is not None
+        kept = table
+        if table is None or not served:
             table, others = self._tabulate()
+            # What it points to is remembered before anything lets other threads run.
+            kept = None if others else self._to_keep(table)
         outcome.fused = len(table)
         if self._scaler is not None:
             multiplier = self._take_scale(table)
             if multiplier == 0:
+                if served:
+                    self._host_table, self._tables = table, 0
                 return
-        elif self.max_grad_norm is not None and grads is None and self._has_shards():
+        elif self.max_grad_norm is not None and not served and self._has_shards():
             multiplier = self._clip_shards(multiplier, bool(others))
         elif others and (multiplier != 1 or self.max_grad_norm is not None):
             self._scale_in_place(multiplier)
@@ -157,14 +163,13 @@ class Fused:
             for parameter in table.written:
                 if parameter.dtype in HALVES:
                     self._versions()[id(parameter)] = parameter._version
-            if grads is not None:
-                table.read_versions()
         if others:
             self._by_torch(others)
-        elif grads is None:
-            self._tabulated(table)
-        else:
-            self._host_table, self._tables = table, 0
+            return
+        self._tables = 0 if served else self._tables + 1
+        if kept is not None:
+            kept.stepped()
+            self._host_table = kept
 
     def _tabulate(self) -> tuple[_host.HostTable, list[dict[str, Any]]]:
         """What the library updates, and torch's share in groups."""
@@ -187,11 +192,9 @@ class Fused:
             self._add(table, group, parameter)
         return table, others
 
-    def _tabulated(self, table: _host.HostTable) -> None:
-        """After a step that needed a table of its own. Where none serves again, trying to keep one grows rare."""
-        self._tables += 1
-        if self._tables & (self._tables - 1) == 0:
-            self._host_table = table.keep(self)
+    def _to_keep(self, table: _host.HostTable) -> _host.HostTable | None:
+        """A table that was made for this step, if it is to serve others. Where none has served again, trying to keep one grows rare."""
+        return table.keep(self) if (self._tables + 1) & self._tables == 0 else None
 
     def _take_scale(self, table: Table) -> float:
         """In scaled_step: tells the scaler whether a gradient was not finite, and answers what the gradients are multiplied

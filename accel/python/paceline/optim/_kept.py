@@ -20,7 +20,7 @@ grad_of = operator.attrgetter("grad")
 
 
 class Kept(Table):
-    """Keeps parameters alive from settle() on, not the state."""
+    """Keeps parameters alive from settle() on, not the state. As in PyTorch's own steps no thread may exchange memory while one is under way."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -39,7 +39,6 @@ class Kept(Table):
         # Of 16-bit parameters: what the program writes into one counts, and its master is made anew.
         self._halves = Versions(Held(parameter for parameter in self.written if parameter.dtype in _native.HALVES))
         self._halves.read()
-        self._all = Versions(self._tensors)
         self._others = self._without_gradient(optimizer)
         self._gradients = Gradients(self._keep[::2], parts)
         self._keep = []
@@ -51,16 +50,19 @@ class Kept(Table):
 
     def fits(self, optimizer: Any) -> bool:
         """Whether every tensor is still the one that the table points to. Reads what the groups ask of the next step."""
-        self._settings.read(optimizer)
         return (
             len(self._parameters) == len(optimizer.param_groups)
             and all(known.same(group["params"]) for known, group in zip(self._parameters, optimizer.param_groups))
             and self._values.same(optimizer.state)
-            and self._states == self._settings.states
+            and self._ask_for_the_same(optimizer)
             and self._lay.same(Held(self._parts(self.written)) if self.sharded else self._tensors)
             and self._halves.same()
             and all(parameter.grad is None for parameter in self._others)
         )
+
+    def _ask_for_the_same(self, optimizer: Any) -> bool:
+        self._settings.read(optimizer)
+        return self._states == self._settings.states
 
     def _parts(self, tensors: list[Any]) -> list[Any]:
         """What is here of each, None staying None."""

@@ -9,7 +9,7 @@ import ctypes
 import functools
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -252,6 +252,14 @@ def _tells_gradients(reader: Reader) -> bool:
     return same and marked and not reader.versions_are(held, address)
 
 
+_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", int)
+
+
+def is_in_a_mode() -> bool:
+    """Whether what is done with tensors goes to someone else, who may make other tensors of it (FakeTensorMode)."""
+    return _modes() > 0
+
+
 _found: list[Reader | None] = []
 
 
@@ -262,7 +270,7 @@ def reader() -> Reader | None:
         return _found[0]
     with torch.inference_mode(False):
         made = _made()
-    if made is None and getattr(torch._C, "_len_torch_dispatch_stack", int)() > 0:
+    if made is None and is_in_a_mode():
         return None
     _found.append(made)
     return made

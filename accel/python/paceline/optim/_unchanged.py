@@ -20,7 +20,7 @@ Tensor = torch.Tensor
 _dtype_of, _device_of = operator.attrgetter("dtype"), operator.attrgetter("device")
 
 
-_PLAIN = {Tensor, torch.nn.Parameter}
+PLAIN = {Tensor, torch.nn.Parameter}
 
 
 def _dicts_of(state: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
@@ -48,7 +48,7 @@ class Values:
         values = itertools.chain.from_iterable(held.values() for held in _dicts_of(state))
         tensors = [value for value in values if isinstance(value, Tensor)]
         self._seen: SeenState | None = None
-        if _PLAIN.issuperset(map(type, tensors)) and _are_strided(tensors):
+        if PLAIN.issuperset(map(type, tensors)) and _are_strided(tensors):
             try:
                 self._seen = SeenState(state)
             except (TypeError, ValueError):
@@ -85,7 +85,7 @@ class Gradients:
         found: list[Tensor | None] = []
         for parameter, grad, dtype in zip(parameters, grads, self._dtypes):
             if grad is not None:
-                if type(grad) not in _PLAIN or grad.dtype is not dtype or grad.layout is not torch.strided:
+                if type(grad) not in PLAIN or grad.dtype is not dtype or grad.layout is not torch.strided:
                     return None
                 if _native.has_no_memory(grad):
                     return None
@@ -102,7 +102,7 @@ class Gradients:
         try:
             return (
                 self._contiguous
-                and _PLAIN.issuperset(map(type, grads))
+                and PLAIN.issuperset(map(type, grads))
                 and [*map(_dtype_of, grads)] == self._dtypes
                 and [*map(_device_of, grads)] == self._devices
                 and [*map(Tensor.size, grads)] == self._sizes
