@@ -55,5 +55,5 @@ cluster: ## a real two-node Kubernetes on this machine, with Paceline and the ex
 cluster-down: ## end that cluster
 	scripts/cluster down
 
-images: ## docker-archive tars of operator, agent and runtime in build/images
+images: ## docker-archive tars in build/images: operator, agent, runtime, and what the examples and cluster tests run in
 	scripts/images

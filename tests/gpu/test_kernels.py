@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import subprocess
@@ -27,12 +26,20 @@ MODULES = [
 ]
 # For 1,024 threads on each multiprocessor, whose loads are the bytes under way: 65,536 registers of them.
 MOST_REGISTERS = 64
+Table = dict[tuple[str, str], dict[str, int]]
 
 
-@functools.cache
-def table() -> dict[tuple[str, str], dict[str, int]]:
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the modules go: not build/kernels, from where images take theirs."""
+    return tmp_path_factory.mktemp("kernels")
+
+
+@pytest.fixture(scope="module")
+def table(modules: Path) -> Table:
     """What scripts/kernels prints, by module and kernel."""
-    answer = subprocess.run([ROOT / "scripts/kernels"], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [ROOT / "scripts/kernels", "--out", modules]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     names = ("registers", "shared", "stack", "code")
     rows = {}
@@ -44,18 +51,37 @@ def table() -> dict[tuple[str, str], dict[str, int]]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_has_every_kernel_and_none_spills(module: str) -> None:
-    kernels = {kernel: needs for (of, kernel), needs in table().items() if of == module}
+def test_a_module_has_every_kernel_and_none_spills(module: str, table: Table, modules: Path) -> None:
+    kernels = {kernel: needs for (of, kernel), needs in table.items() if of == module}
     assert sorted(kernels) == KERNELS[module.split("-")[0]]
     for needs in kernels.values():
         assert needs["stack"] == 0
         assert 0 < needs["registers"] <= MOST_REGISTERS
         assert needs["code"] > 1000
-    assert (ROOT / "build/kernels" / module).stat().st_size > 10_000
+    assert (modules / module).stat().st_size > 10_000
 
 
-def test_no_module_goes_unchecked() -> None:
-    assert {module for module, _ in table()} == set(MODULES)
+def test_no_module_goes_unchecked(table: Table) -> None:
+    assert {module for module, _ in table} == set(MODULES)
+
+
+def test_modules_of_other_sources_are_refused(table: Table, modules: Path, tmp_path: Path) -> None:
+    """What would go into an image is of the sources that the library is of, to the byte; a folder without modules is well."""
+
+    def check(folder: Path) -> subprocess.CompletedProcess[str]:
+        command = [ROOT / "scripts/kernels", "--check", "--out", folder]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert table
+    assert [check(folder).returncode for folder in (modules, tmp_path, tmp_path / "none")] == [0, 0, 0]
+    (tmp_path / MODULES[0]).touch()
+    assert "run scripts/kernels" in check(tmp_path).stderr
+    made_of = (modules / "sources.sha256").read_text()
+    for file in ("optim/formulas.hpp", "optim/device/table.hpp", "optim/device/optim.cu"):
+        was = re.search(rf"(\w{{64}})  accel/src/{file}\n", made_of)
+        assert was, made_of
+        (tmp_path / "sources.sha256").write_text(made_of.replace(was[1], "0" * 64))
+        assert check(tmp_path).returncode == 1
 
 
 @pytest.mark.parametrize("source", (ROOT / "accel/src").rglob("*.cu"), ids=lambda path: path.stem)
@@ -100,9 +126,9 @@ extern "C" __global__ void kernel(int* data, int n) {
 
 
 @pytest.mark.parametrize("works", [True, False])
+@pytest.mark.usefixtures("table")  # the compilers are there
 def test_an_nvcc_that_cannot_compile_gives_way_to_nvrtc(works: bool, tmp_path: Path) -> None:
     """The machine's host compiler may be newer than it knows."""
-    table()  # the compilers are there
     homes = [path.parent for path in (CACHE / "paceline").glob("kernel-compilers-*/.complete")]
     home = max(homes, key=lambda path: path.stat().st_mtime)
     nvcc = tmp_path / "nvcc"
