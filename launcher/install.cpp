@@ -49,6 +49,16 @@ Status copy_tree(const fs::path& from, const fs::path& to) {
   return {};
 }
 
+/// Kernels take structures by value: the modules of an older runtime must not stay beside the new one's library.
+Status drop_modules(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return {};
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (at->path().extension() == ".cubin" && !fs::remove(at->path(), error) && error) break;
+  if (error) return failed(folder, error);
+  return {};
+}
+
 }  // namespace
 
 fs::path own_tree() {
@@ -66,6 +76,7 @@ Status install(const fs::path& source, const fs::path& target) {
   if (!fs::is_directory(source / "bin", error))
     return fail(Code::kNotFound, Origin::kConfig,
                 "install: " + source.string() + " holds no bin/; is this the runtime image?");
+  if (auto dropped = drop_modules(target / contract::kRuntimeModules); !dropped) return dropped;
   for (const std::string_view part : contract::kRuntimeParts) {
     if (!fs::exists(source / part, error)) continue;
     if (auto copied = copy_tree(source / part, target / part); !copied) return copied;

@@ -12,6 +12,7 @@
 namespace paceline::launcher {
 
 /// Copies the parts of a runtime (contract::kRuntimeParts) from `source` to `target`, then renames the marker into place.
+/// GPU modules that an older runtime left there go; of its other files those that the new one has too are replaced.
 Status install(const std::filesystem::path& source, const std::filesystem::path& target);
 
 /// Where the running program's own tree lies: the parent of the directory it is in.

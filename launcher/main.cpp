@@ -62,7 +62,8 @@ int main(int argc, char** argv) {
     std::cout << PACELINE_VERSION << '\n';
     return 0;
   }
-  if (!arguments.empty() && (arguments.back() == "--help" || arguments.back() == "-h")) {
+  // Behind more words the question is to another program: a container with `run` and no `--` must not count as succeeded.
+  if (!arguments.empty() && arguments.size() <= 2 && (arguments.back() == "--help" || arguments.back() == "-h")) {
     std::cout << kUsage;
     return 0;
   }

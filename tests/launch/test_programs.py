@@ -41,6 +41,13 @@ def test_the_launcher_makes_no_folder_of_a_flag(build: Path, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_launcher_without_its_dashes_does_not_succeed(build: Path, tmp_path: Path) -> None:
+    """As a container's command that would count as a finished training."""
+    forgotten = answer([build / "bin" / "paceline-launcher", "run", "python3", "train.py", "--help"], tmp_path)
+    assert (forgotten.returncode, forgotten.stdout) == (USAGE, "")
+    assert "run -- COMMAND" in forgotten.stderr
+
+
 def test_an_unknown_command_is_named(build: Path, tmp_path: Path) -> None:
     wrong = answer([build / "bin" / "paceline", "walk"], tmp_path)
     assert (wrong.returncode, wrong.stdout) == (USAGE, "")

@@ -50,6 +50,15 @@ TEST_F(InstallTest, CopiesTheRuntimeAndMarksItComplete) {
   EXPECT_EQ(read(target / "bin/paceline-launcher"), "newer");
 }
 
+TEST_F(InstallTest, ModulesOfAnOlderRuntimeGo) {
+  ASSERT_TRUE(install(image, target).has_value());
+  write(target / "kernels/notes", "somebody's");
+  fs::remove_all(image / "kernels");
+  ASSERT_TRUE(install(image, target).has_value());
+  EXPECT_FALSE(fs::exists(target / "kernels/optim-cuda13-sm_90.cubin"));
+  EXPECT_TRUE(fs::exists(target / "kernels/notes"));
+}
+
 TEST_F(InstallTest, AFailureLeavesNoMarker) {
   ASSERT_TRUE(install(image, target).has_value());
   fs::remove_all(target / "python");
