@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from names import RULES, Tree
+from names import FOREIGN, HINT, RULES, Tree
 
 SCHEMA = """spec:
   versions:
@@ -35,7 +35,7 @@ GOOD = {
     "dashboards/job.json": '{"expr": "rate(paceline_step_seconds_bucket[1m])"}\n',
     "crds/trainingjobs.yaml": SCHEMA,
     "helm/paceline/values.yaml": "agent: {enabled: true}\n",
-    "common/contract/env.hpp": 'Variable kDisable{"PACELINE_DISABLE", "off"};\narray kUsers{kDisable};\n',
+    "common/contract/env.hpp": 'Variable kDisable{"PACELINE_DISABLE", "off"};\narray kUsers{  // for people\n  kDisable};\n',
     "launcher/main.cpp": '// As docs/designs/api.md says.\nvoid start_ranks() { name("paceline_step_seconds"); }\n',
     "accel/src/main.cpp": "// library\n",
     "docs/variables.md": "`PACELINE_X`\n",
@@ -121,3 +121,46 @@ def test_one_wrong_name_is_told(tmp_path: Path, file: str, old: str, new: str, t
 def test_a_planned_field_is_no_error(tmp_path: Path) -> None:
     said = GOOD["README.md"].replace("spec.suspend", "spec.checkpoint")
     assert complaints(tmp_path, {**GOOD, "README.md": said}) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "`kubectl get pods -o jsonpath={.items[*].status.ready}`",
+        "    kubectl get pod -o name  # status.ready",
+        "`agent.cpp`",
+    ],
+)
+def test_what_is_of_kubernetes_or_a_file_is_no_field_and_no_value(tmp_path: Path, said: str) -> None:
+    files = {**GOOD, "README.md": f"{README}\n{said}\n", "agent/inject/agent.cpp": ""}
+    assert complaints(tmp_path, files) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "make all-of-theirs",
+        "launcher/theirs.cpp",
+        "scripts/lint shape",
+        "--their-flag",
+        "their_function()",
+        "spec.theirs",
+        "agent.theirs",
+    ],
+)
+def test_what_is_of_another_project_has_a_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    files = {**GOOD, "README.md": f"{README}\n`{said}`\n"}
+    told = complaints(tmp_path, files)
+    assert told and all(complaint.endswith(HINT) for complaint in told), told
+    monkeypatch.setattr("names.FOREIGN", FOREIGN | {said})
+    assert complaints(tmp_path, files) == []
+
+
+@pytest.mark.parametrize("said", ["docs/theirs.md", "make all-of-theirs"])
+def test_code_too_may_name_what_is_of_another_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    files = {**GOOD, "cli/main.cpp": f"{GOOD['cli/main.cpp']}// `{said}`\n"}
+    assert [complaint for complaint in complaints(tmp_path, files) if complaint.endswith(HINT)]
+    monkeypatch.setattr("names.FOREIGN", FOREIGN | {said})
+    assert complaints(tmp_path, files) == []
