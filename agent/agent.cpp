@@ -16,8 +16,8 @@
 
 namespace paceline::agent {
 
-Agent::Agent(Root root, GpuLibrary& library, Publisher& publisher, Metrics& metrics, const Clock& clock,
-             AgentOptions options)
+Agent::Agent(Root root, GpuLibrary& library, Publisher& publisher, Metrics& metrics,
+             const Clock& clock, AgentOptions options)
     : root_(std::move(root)),
       library_(library),
       metrics_(metrics),
@@ -26,7 +26,8 @@ Agent::Agent(Root root, GpuLibrary& library, Publisher& publisher, Metrics& metr
       probe_at_(clock.steady()),
       pulse_at_(clock.steady() + options_.pulse_interval),
       settler_(options_.link_hold),
-      uplink_(publisher, metrics, clock, {options_.renew_interval, options_.retry_first, options_.probe_interval}),
+      uplink_(publisher, metrics, clock,
+              {options_.renew_interval, options_.retry_first, options_.probe_interval}),
       alive_at_ns_(clock.steady().time_since_epoch().count()) {}
 
 SteadyTime Agent::look() {
@@ -44,7 +45,8 @@ SteadyTime Agent::tick(const std::stop_token& stop) {
 void Agent::feel_pulse() {
   pulse_at_ = clock_.steady() + options_.pulse_interval;
   if (probe_at_ <= clock_.steady()) return;
-  if (runtime() != runtime_ || (options_.links != nullptr && options_.links->changes() != link_changes_)) {
+  if (runtime() != runtime_ ||
+      (options_.links != nullptr && options_.links->changes() != link_changes_)) {
     probe_at_ = clock_.steady();
   } else if (pulse(root_, library_, known_) != pulse_) {
     spdlog::info("a link or a device changed: probing now");
@@ -58,10 +60,13 @@ std::optional<Summary> Agent::runtime() const {
 
 Looked Agent::look_back() {
   Looked looked = read_looked(options_.looked);
-  if (looked.problem != looked_complaint_ && !looked.problem.empty()) spdlog::warn("{}", looked.problem);
+  if (looked.problem != looked_complaint_ && !looked.problem.empty())
+    spdlog::warn("{}", looked.problem);
   looked_complaint_ = looked.problem;
   // Once for each look: its age grows with every probe.
-  const auto key = [](const std::optional<WallTime>& time) { return time ? format_time(*time) : std::string("-"); };
+  const auto key = [](const std::optional<WallTime>& time) {
+    return time ? format_time(*time) : std::string("-");
+  };
   const std::string times = key(looked.pci.taken()) + key(looked.registrations_taken());
   const std::string ages = ages_text(options_.looked, looked, clock_.wall());
   if (times != looked_said_ && !ages.empty()) spdlog::info("looked at with privilege: {}", ages);
@@ -80,7 +85,8 @@ void Agent::probe() {
   Looked looked = look_back();
   Settings settings = read_settings(root_, hardware, looked.pci);
   auto earlier = counters_.compare(settings.counters, began);
-  const Node node(hardware, std::move(settings), std::move(earlier), std::move(looked.registrations));
+  const Node node(hardware, std::move(settings), std::move(earlier),
+                  std::move(looked.registrations));
   const auto findings = run_checks(node);
   metrics_.counted(read_device_counters(root_, hardware), hardware.gpu.gpus);
   metrics_.probed(hardware, clock_.steady() - began);
@@ -89,8 +95,9 @@ void Agent::probe() {
   metrics_.checked(findings, device_statuses(node, findings));
   if (options_.links != nullptr) link_changes_ = options_.links->changes();
   if (options_.documents != nullptr) {
-    options_.documents->put(clock_.wall(), hardware, told_with(findings),
-                            options_.links != nullptr ? options_.links->latest(clock_.wall()) : std::vector<Link>());
+    options_.documents->put(
+        clock_.wall(), hardware, told_with(findings),
+        options_.links != nullptr ? options_.links->latest(clock_.wall()) : std::vector<Link>());
   }
   runtime_ = runtime();
   uplink_.put({std::move(hardware), findings, runtime_});
@@ -98,7 +105,8 @@ void Agent::probe() {
   if (settled) probe_at_ = std::min(probe_at_, *settled);
 }
 
-/// The node's findings and its pods'. What a pod answers is not left open beside it; conditions of the node are not for pods to make.
+/// The node's findings and its pods'. What a pod answers is not left open beside it; conditions of
+/// the node are not for pods to make.
 std::vector<Finding> Agent::told_with(std::vector<Finding> findings) const {
   if (!options_.pods) return findings;
   auto told = options_.pods();
@@ -107,7 +115,8 @@ std::vector<Finding> Agent::told_with(std::vector<Finding> findings) const {
     return check != nullptr && check->place == Place::kPod && open.verdict == Verdict::kUnknown &&
            std::ranges::any_of(told, [&](const Finding& answer) { return answer.id == open.id; });
   });
-  findings.insert(findings.end(), std::make_move_iterator(told.begin()), std::make_move_iterator(told.end()));
+  findings.insert(findings.end(), std::make_move_iterator(told.begin()),
+                  std::make_move_iterator(told.end()));
   return findings;
 }
 

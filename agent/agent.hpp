@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's loop: probe and check when it is due, and a pulse every few seconds, which brings the next probe forward when a link or a device changed;
-// beside it, on a thread of its own, the Uplink: publish and renew.
+// The agent's loop: probe and check when it is due, and a pulse every few seconds, which brings the
+// next probe forward when a link or a device changed; beside it, on a thread of its own, the
+// Uplink: publish and renew.
 //
-// Borrows everything it is given, which outlives it. `tick` and `run` belong to one thread; `healthy` and `ready` may be asked from any. The agent lives on
-// without an API server, and is as quick to see a change while one hangs.
+// Borrows everything it is given, which outlives it. `tick` and `run` belong to one thread;
+// `healthy` and `ready` may be asked from any. The agent lives on without an API server, and is as
+// quick to see a change while one hangs.
 #pragma once
 
 #include <atomic>
@@ -40,9 +42,11 @@ struct AgentOptions {
   LookedFiles looked;
   /// Where every probe is put for readers of the node; borrowed. Null: nobody reads.
   Documents* documents = nullptr;
-  /// What pods told of the checks that are looked at there, asked from the loop's thread; empty: nobody tells.
+  /// What pods told of the checks that are looked at there, asked from the loop's thread; empty:
+  /// nobody tells.
   std::function<std::vector<Finding>()> pods = {};
-  /// What was measured of links is published at the next pulse; borrowed. Null: nothing is measured.
+  /// What was measured of links is published at the next pulse; borrowed. Null: nothing is
+  /// measured.
   LinkBook* links = nullptr;
   /// How far injection is, asked from the loop's thread; empty: this agent does not inject.
   std::function<Summary()> runtime = {};
@@ -61,7 +65,8 @@ class Agent {
   /// Both until stopped.
   void run(const std::stop_token& stop);
 
-  /// False when the loop has been stuck for three probe intervals (a hanging device or library). An absent API server is no reason.
+  /// False when the loop has been stuck for three probe intervals (a hanging device or library). An
+  /// absent API server is no reason.
   bool healthy() const;
   /// True once the NodeFabric has been published.
   bool ready() const { return uplink_.ready(); }

@@ -65,7 +65,9 @@ http::ServerHandler serve(const agent::Agent& loop, const agent::Metrics& metric
                           const agent::SlotCollector* collector) {
   return [&loop, &metrics, collector](const http::Request& request, http::ResponseWriter& writer) {
     const auto answer = [&](int status, std::string body) {
-      writer.respond({status, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}}, std::move(body)});
+      writer.respond({status,
+                      {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+                      std::move(body)});
     };
     if (request.target == "/metrics") {
       telemetry::TextSink ranks;
@@ -73,18 +75,23 @@ http::ServerHandler serve(const agent::Agent& loop, const agent::Metrics& metric
       return answer(200, metrics.text() + ranks.text());
     }
     if (request.target == "/healthz") {
-      return loop.healthy() ? answer(200, "ok\n") : answer(503, "the probe loop is stuck: a device or library hangs\n");
+      return loop.healthy() ? answer(200, "ok\n")
+                            : answer(503, "the probe loop is stuck: a device or library hangs\n");
     }
     if (request.target == "/readyz") {
-      return loop.ready() ? answer(200, "ok\n") : answer(503, "the NodeFabric is not published yet\n");
+      return loop.ready() ? answer(200, "ok\n")
+                          : answer(503, "the NodeFabric is not published yet\n");
     }
     answer(404, "there are /metrics, /healthz and /readyz\n");
   };
 }
 
-/// /v1/… over TLS, where a certificate is given: nothing of a node is told to strangers, and no token goes over plain text.
-Result<std::unique_ptr<http::Server>> serve_api(const Options& options, const agent::Documents& documents,
-                                                agent::AccessReview& access, agent::LinkService* links) {
+/// /v1/… over TLS, where a certificate is given: nothing of a node is told to strangers, and no
+/// token goes over plain text.
+Result<std::unique_ptr<http::Server>> serve_api(const Options& options,
+                                                const agent::Documents& documents,
+                                                agent::AccessReview& access,
+                                                agent::LinkService* links) {
   if (options.certificate.certificate_file.empty()) return nullptr;
   auto connections = http::make_tls_connections(options.certificate);
   if (!connections) return std::unexpected(connections.error());
@@ -137,19 +144,22 @@ int run(const Options& options) {
     // Beside the document, not in it: an age would differ at every call.
     if (const auto ages = ages_text(options.looked, looked, SystemClock().wall()); !ages.empty())
       std::cerr << "looked at with privilege: " << ages << "\n";
-    const auto findings = agent::run_checks(
-        agent::Node(hardware, agent::read_settings(root, hardware, looked.pci), {}, std::move(looked.registrations)));
+    const auto findings =
+        agent::run_checks(agent::Node(hardware, agent::read_settings(root, hardware, looked.pci),
+                                      {}, std::move(looked.registrations)));
     std::cout << agent::fabric_status(hardware, PACELINE_VERSION, findings).dump(2) << "\n";
     return 0;
   }
   if (options.node_name.empty()) {
     return die({Code::kInvalid, Origin::kConfig,
-                "--node-name (or NODE_NAME) is empty: give the name of this Node, as `kubectl get nodes` shows it"});
+                "--node-name (or NODE_NAME) is empty: give the name of this Node, as `kubectl get "
+                "nodes` shows it"});
   }
 
   if (options.links_port && options.certificate.certificate_file.empty()) {
     return die({Code::kInvalid, Origin::kConfig,
-                "--links-port is given without --api-certificate: links are measured for those alone whom the API over "
+                "--links-port is given without --api-certificate: links are measured for those "
+                "alone whom the API over "
                 "TLS admits; give both or neither"});
   }
 
@@ -204,7 +214,8 @@ int run(const Options& options) {
   listen.address = options.listen;
   listen.port = options.port;
   listen.max_connections = 16;
-  const auto server = http::Server::start(listen, serve(loop, metrics, collector ? &*collector : nullptr));
+  const auto server =
+      http::Server::start(listen, serve(loop, metrics, collector ? &*collector : nullptr));
   if (!server) return die(server.error());
   agent::AccessOptions who;
   who.node_name = options.node_name;
@@ -217,16 +228,18 @@ int run(const Options& options) {
     measuring.responder.address = options.listen;
     measuring.responder.port = *options.links_port;
     const auto reach = [](http::Endpoint endpoint) {
-      return http::make_beast_transport(std::move(endpoint), {.max_connections = 1, .max_body_bytes = 64UL * 1024});
+      return http::make_beast_transport(std::move(endpoint),
+                                        {.max_connections = 1, .max_body_bytes = 64UL * 1024});
     };
     links.emplace(**api, clock, book, reach, std::move(measuring));
   }
   const auto api_server = serve_api(options, documents, access, links ? &*links : nullptr);
   if (!api_server) return die(api_server.error());
   book.reached_at(reached_at(options, api_server->get()));
-  if (*api_server) spdlog::info("/v1/fabric and /v1/checks on port {}, over TLS", (*api_server)->port());
-  spdlog::info("paceline-agent {} on node {}, metrics on port {}", PACELINE_VERSION, options.node_name,
-               (*server)->port());
+  if (*api_server)
+    spdlog::info("/v1/fabric and /v1/checks on port {}, over TLS", (*api_server)->port());
+  spdlog::info("paceline-agent {} on node {}, metrics on port {}", PACELINE_VERSION,
+               options.node_name, (*server)->port());
 
   std::optional<std::jthread> collecting;
   if (collector) collecting.emplace([&](const std::stop_token& stop) { collector->run(stop); });
@@ -241,42 +254,57 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Publishes what this node is made of (NodeFabric) and that its agent is alive (Lease)",
-               "paceline-agent");
+  CLI::App app(
+      "Publishes what this node is made of (NodeFabric) and that its agent is alive (Lease)",
+      "paceline-agent");
   app.set_version_flag("--version", PACELINE_VERSION);
   app.add_option("--node-name", options.node_name, "name of this Node")->envname("NODE_NAME");
-  app.add_option("--namespace", options.ns, "namespace of the Lease")->envname("POD_NAMESPACE")->capture_default_str();
-  app.add_option("--holder", options.holder, "holder of the Lease; default: the node's name")->envname("POD_NAME");
+  app.add_option("--namespace", options.ns, "namespace of the Lease")
+      ->envname("POD_NAMESPACE")
+      ->capture_default_str();
+  app.add_option("--holder", options.holder, "holder of the Lease; default: the node's name")
+      ->envname("POD_NAME");
   app.add_option("--sys", options.sys, "where the node's /sys is mounted")->capture_default_str();
-  app.add_option("--proc", options.proc, "where the node's /proc is mounted")->capture_default_str();
+  app.add_option("--proc", options.proc, "where the node's /proc is mounted")
+      ->capture_default_str();
   app.add_option("--nvml", options.nvml, "NVIDIA's management library")->capture_default_str();
-  app.add_option("--kubeconfig", options.kubeconfig, "default: $KUBECONFIG, then the pod's service account");
-  app.add_option("--listen-address", options.listen, "address of /metrics, /healthz, /readyz")->capture_default_str();
+  app.add_option("--kubeconfig", options.kubeconfig,
+                 "default: $KUBECONFIG, then the pod's service account");
+  app.add_option("--listen-address", options.listen, "address of /metrics, /healthz, /readyz")
+      ->capture_default_str();
   app.add_option("--listen-port", options.port, "its port")->capture_default_str();
-  app.add_option(
-      "--api-certificate", options.certificate.certificate_file,
-      "PEM certificate of /v1/fabric and /v1/checks, read again when it changes; default: they are not served");
+  app.add_option("--api-certificate", options.certificate.certificate_file,
+                 "PEM certificate of /v1/fabric and /v1/checks, read again when it changes; "
+                 "default: they are not served");
   app.add_option("--api-key", options.certificate.key_file, "its PEM key");
   app.add_option("--api-port", options.api_port, "their port")->capture_default_str();
-  app.add_option("--api-audience", options.audience, "the audience that readers' tokens are issued for")
+  app.add_option("--api-audience", options.audience,
+                 "the audience that readers' tokens are issued for")
       ->capture_default_str();
   app.add_option("--links-port", options.links_port,
-                 "port that takes measurements of links while one was asked for; default: links are not measured");
-  app.add_option("--links-token", options.links.token_file, "file with a token for other agents, of their audience");
+                 "port that takes measurements of links while one was asked for; default: links "
+                 "are not measured");
+  app.add_option("--links-token", options.links.token_file,
+                 "file with a token for other agents, of their audience");
   app.add_option("--links-ca", options.links.ca_file,
                  "PEM certificates that sign other agents'; default: the system's");
-  app.add_option("--links-server-name", options.links.server_name,
-                 "the name that other agents' certificates are issued for; default: their addresses");
-  app.add_option("--pod-address", options.pod_address, "where other agents reach this one")->envname("POD_IP");
+  app.add_option(
+      "--links-server-name", options.links.server_name,
+      "the name that other agents' certificates are issued for; default: their addresses");
+  app.add_option("--pod-address", options.pod_address, "where other agents reach this one")
+      ->envname("POD_IP");
   app.add_option("--probe-seconds", options.probe_seconds, "pause between two probes")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
-  app.add_option("--pci-config", options.looked.pci_config,
-                 "folder that paceline-probe --pci-config wrote before this program started; may be absent");
+  app.add_option(
+      "--pci-config", options.looked.pci_config,
+      "folder that paceline-probe --pci-config wrote before this program started; may be absent");
   app.add_option("--registrations", options.looked.registrations,
-                 "report of paceline-probe (its --output), written before this program started; may be absent");
+                 "report of paceline-probe (its --output), written before this program started; "
+                 "may be absent");
   app.add_option("--runtime", options.inject.source,
-                 "folder that `paceline-launcher install` filled; given: pods get the runtime from this node, as "
+                 "folder that `paceline-launcher install` filled; given: pods get the runtime from "
+                 "this node, as "
                  "paceline.dev/runtime of the kubelet's device plugins");
   app.add_option("--runtime-state", options.inject.folder,
                  "folder of the node, under the same path here, for runtimes and slots")

@@ -16,9 +16,11 @@ Result<std::string> read_input(const std::string& option, const std::string& fil
   constexpr std::size_t kMaxInputBytes = 16U << 20U;
   auto text = agent::read_bytes(file, kMaxInputBytes + 1);
   if (!text)
-    return fail(Code::kNotFound, Origin::kConfig, option + " " + file + " cannot be read: give an existing file");
+    return fail(Code::kNotFound, Origin::kConfig,
+                option + " " + file + " cannot be read: give an existing file");
   if (text->size() > kMaxInputBytes)
-    return fail(Code::kInvalid, Origin::kConfig, option + " " + file + " is larger than 16 MiB: it is no such file");
+    return fail(Code::kInvalid, Origin::kConfig,
+                option + " " + file + " is larger than 16 MiB: it is no such file");
   return std::move(*text);
 }
 
@@ -41,10 +43,10 @@ Result<agent::Root> open_root(const MachineOptions& options) {
   if (options.root.empty()) return agent::Root::at("/");
   std::error_code error;
   if (!fs::is_directory(fs::path(options.root) / "sys", error)) {
-    return fail(
-        Code::kNotFound, Origin::kConfig,
-        "--root " + options.root +
-            " has no folder sys: give a folder that `paceline fabric --record` wrote, or / of a mounted machine");
+    return fail(Code::kNotFound, Origin::kConfig,
+                "--root " + options.root +
+                    " has no folder sys: give a folder that `paceline fabric --record` wrote, or / "
+                    "of a mounted machine");
   }
   return agent::Root::at(options.root);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which machine a command looks at: this one, a recording of another (`--root DIR`, `--nvml FILE`), or one that a topology file of NCCL describes
-// (`--nccl-topo FILE`). A recording never mixes with this machine: without its own nvml.json it has no library.
+// Which machine a command looks at: this one, a recording of another (`--root DIR`, `--nvml FILE`),
+// or one that a topology file of NCCL describes
+// (`--nccl-topo FILE`). A recording never mixes with this machine: without its own nvml.json it has
+// no library.
 //
 // Plain functions. Failure names the option, its value and the remedy.
 #pragma once
@@ -18,8 +20,9 @@
 namespace paceline::cli {
 
 struct MachineOptions {
-  std::string root;       // empty: this machine
-  std::string nvml;       // a recorded answer; empty: the library of this machine, or ROOT/nvml.json
+  std::string root;  // empty: this machine
+  // a recorded answer; empty: the library of this machine, or ROOT/nvml.json
+  std::string nvml;
   std::string nccl_topo;  // a topology file instead of both
 };
 

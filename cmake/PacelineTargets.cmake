@@ -4,7 +4,8 @@
 find_package(Threads REQUIRED)
 find_program(CCACHE ccache)
 if(CCACHE)
-  # Paths below the checkout count as relative, so that every checkout shares the cache; a precompiled header is known by its content.
+  # Paths below the checkout count as relative, so that every checkout shares the cache; a
+  # precompiled header is known by its content.
   set(ccache_call ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${ccache_call})
@@ -38,8 +39,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   target_compile_definitions(paceline_options INTERFACE BOOST_ASIO_HAS_CO_AWAIT BOOST_ASIO_HAS_STD_COROUTINE)
 endif()
 
-# In unity builds (CMAKE_UNITY_BUILD: sanitizers and lint, where headers cost more than our code) several sources are one translation unit, so that
-# log.hpp has to come before the first of them, not before each. Names in unnamed namespaces are then unique within a library.
+# In unity builds (CMAKE_UNITY_BUILD: sanitizers and lint, where headers cost more than our code)
+# several sources are one translation unit, so that log.hpp has to come before the first of them,
+# not before each. Names in unnamed namespaces are then unique within a library.
 function(paceline_unity_order name)
   if(NOT CMAKE_UNITY_BUILD)
     return()
@@ -78,7 +80,8 @@ if(BUILD_TESTING AND NOT PACELINE_ACCEL_ONLY)
   add_dependencies(paceline_unit_tests accel_test)
 endif()
 
-# paceline_add_test(NAME SOURCES… [LINK libraries…]): one GoogleTest executable, every case known to ctest.
+# paceline_add_test(NAME SOURCES… [LINK libraries…]): one GoogleTest executable, every case known to
+# ctest.
 function(paceline_add_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})

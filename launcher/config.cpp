@@ -26,19 +26,23 @@ class Reader {
     return "";
   }
 
-  int integer(const env::Variable& variable, int least, int most, int otherwise, bool required = false) {
+  int integer(const env::Variable& variable, int least, int most, int otherwise,
+              bool required = false) {
     const std::string value = text(variable, required);
     if (value.empty()) return otherwise;
     int number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size() || number < least || number > most) {
-      note(variable, value, "is not a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+    if (error != std::errc() || end != value.data() + value.size() || number < least ||
+        number > most) {
+      note(variable, value,
+           "is not a whole number from " + std::to_string(least) + " to " + std::to_string(most));
       return otherwise;
     }
     return number;
   }
 
-  std::chrono::nanoseconds duration(const env::Variable& variable, std::chrono::nanoseconds otherwise) {
+  std::chrono::nanoseconds duration(const env::Variable& variable,
+                                    std::chrono::nanoseconds otherwise) {
     const std::string value = text(variable);
     if (value.empty()) return otherwise;
     const auto parsed = parse_duration(value);
@@ -96,9 +100,11 @@ Result<Address> parse_address(const std::string& text) {
   const bool bracketed = address.host.starts_with('[') && address.host.ends_with(']');
   if (bracketed) address.host = address.host.substr(1, address.host.size() - 2);
   std::array<unsigned char, 16> ignored{};
-  if (::inet_pton(bracketed ? AF_INET6 : AF_INET, address.host.c_str(), ignored.data()) != 1) return wrong();
+  if (::inet_pton(bracketed ? AF_INET6 : AF_INET, address.host.c_str(), ignored.data()) != 1)
+    return wrong();
   unsigned port = 0;
-  const auto [end, error] = std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
+  const auto [end, error] =
+      std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
   if (error != std::errc() || end != text.data() + text.size() || port > 65535) return wrong();
   address.port = static_cast<std::uint16_t>(port);
   return address;
@@ -141,7 +147,8 @@ Result<Config> read_config(const frameworks::Environment& environment) {
   config.slot_dir = reader.text(env::kSlotDir);
   config.termination_log = reader.text(env::kTerminationLog);
   config.http = reader.address(env::kHttpListen, false);
-  if (config.pod_name.empty()) config.pod_name = config.role + "-" + std::to_string(config.replica_index);
+  if (config.pod_name.empty())
+    config.pod_name = config.role + "-" + std::to_string(config.replica_index);
   if (!reader.problem().empty()) return fail(Code::kInvalid, Origin::kConfig, reader.problem());
   return config;
 }

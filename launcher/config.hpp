@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything the launcher is told, read once from PACELINE_* (common/contract/env.hpp) into one typed value. Pure: the environment is given.
-// Failure: an Error that names the variable, its value and what to write.
+// Everything the launcher is told, read once from PACELINE_* (common/contract/env.hpp) into one
+// typed value. Pure: the environment is given. Failure: an Error that names the variable, its value
+// and what to write.
 #pragma once
 
 #include <chrono>

@@ -19,17 +19,19 @@ std::string metrics(const EndpointState& state) {
   telemetry::TextSink sink;
   const bool any = state.collector != nullptr && (!state.ranks || !state.ranks->empty());
   if (any) state.collector->export_metrics(sink, state.ranks);
-  const telemetry::Labels job{{"namespace", state.config->job_namespace}, {"job", state.config->job_name}};
+  const telemetry::Labels job{{"namespace", state.config->job_namespace},
+                              {"job", state.config->job_name}};
   if (state.whole_job) {
-    sink.family("paceline_job_restarts_total", MetricType::kCounter, "Restarts of the gang that failures have spent.");
+    sink.family("paceline_job_restarts_total", MetricType::kCounter,
+                "Restarts of the gang that failures have spent.");
     sink.value(job, state.state.restarts);
     sink.family("paceline_job_replicas_gathered", MetricType::kGauge,
                 "Replicas whose launchers are connected to rank 0's.");
     sink.value(job, state.state.gathered);
     if (state.summary.skew > 0) {
-      sink.family(
-          "paceline_step_skew_ratio", MetricType::kGauge,
-          "Own time per step of the slowest rank over the median rank's; waiting for other ranks is not own time.");
+      sink.family("paceline_step_skew_ratio", MetricType::kGauge,
+                  "Own time per step of the slowest rank over the median rank's; waiting for other "
+                  "ranks is not own time.");
       sink.value(job, state.summary.skew);
     }
   }
@@ -44,7 +46,8 @@ summary::HttpAnswer answer_request(const EndpointState& state, const std::string
   if (path == "/metrics") return {200, std::string(telemetry::kTextContentType), metrics(state)};
   if (path == "/v1/summary") {
     if (!same_secret(authorization, "Bearer " + state.config->token))
-      return {401, "text/plain; charset=utf-8", "show the job's token: Authorization: Bearer <token>\n"};
+      return {401, "text/plain; charset=utf-8",
+              "show the job's token: Authorization: Bearer <token>\n"};
     return {200, "application/json", summary::summary_document(state.state, state.summary) + "\n"};
   }
   return {};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launcher's HTTP endpoint answers: /healthz and /metrics to everybody, /v1/summary to who shows the job's token. Pure but for the collector.
+// What the launcher's HTTP endpoint answers: /healthz and /metrics to everybody, /v1/summary to who
+// shows the job's token. Pure but for the collector.
 #pragma once
 
 #include <optional>
@@ -16,8 +17,9 @@ namespace paceline::launcher {
 struct EndpointState {
   const Config* config = nullptr;
   const telemetry::Collector* collector = nullptr;
-  std::optional<std::set<int>> ranks = {};  // whose metrics are not served by the node's agent; absent: all
-  bool whole_job = false;                   // node rank 0: the state covers all replicas
+  // whose metrics are not served by the node's agent; absent: all
+  std::optional<std::set<int>> ranks = {};
+  bool whole_job = false;  // node rank 0: the state covers all replicas
   summary::JobState state;
   telemetry::JobSummary summary;
 };

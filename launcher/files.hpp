@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small files that others read while we write them. Stateless. Failure: an Error that names the path (a full disk is one).
+// Small files that others read while we write them. Stateless. Failure: an Error that names the
+// path (a full disk is one).
 #pragma once
 
 #include <filesystem>

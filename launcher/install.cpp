@@ -33,7 +33,8 @@ Status copy_tree(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::create_directories(to, error);
   if (error) return failed(to, error);
-  for (fs::recursive_directory_iterator at(from, error), end; !error && at != end; at.increment(error)) {
+  for (fs::recursive_directory_iterator at(from, error), end; !error && at != end;
+       at.increment(error)) {
     const fs::path target = to / at->path().lexically_relative(from);
     if (at->is_symlink(error)) {
       fs::remove(target, error);
@@ -49,7 +50,8 @@ Status copy_tree(const fs::path& from, const fs::path& to) {
   return {};
 }
 
-/// Kernels take structures by value: the modules of an older runtime must not stay beside the new one's library.
+/// Kernels take structures by value: the modules of an older runtime must not stay beside the new
+/// one's library.
 Status drop_modules(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) return {};
@@ -71,7 +73,8 @@ Status install(const fs::path& source, const fs::path& target) {
   fs::remove(target / ".complete", error);
   if (fs::equivalent(source, target, error)) {
     return fail(Code::kInvalid, Origin::kConfig,
-                "install: " + target.string() + " is where the runtime already lies; name another directory");
+                "install: " + target.string() +
+                    " is where the runtime already lies; name another directory");
   }
   if (!fs::is_directory(source / "bin", error))
     return fail(Code::kNotFound, Origin::kConfig,
@@ -82,7 +85,8 @@ Status install(const fs::path& source, const fs::path& target) {
     if (auto copied = copy_tree(source / part, target / part); !copied) return copied;
   }
   const fs::path partial = target / ".complete.partial";
-  telemetry::UniqueFd marker(::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  telemetry::UniqueFd marker(
+      ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!marker.valid()) return fail_errno("install " + partial.string(), errno);
   const std::string text = PACELINE_VERSION "\n";
   if (::write(marker.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))

@@ -70,7 +70,8 @@ rendezvous::Hello hello_of(const Config& config) {
   return hello;
 }
 
-// Rank 0's launcher is its own server: through the Service it would depend on hairpin routing, and on its own endpoint being published.
+// Rank 0's launcher is its own server: through the Service it would depend on hairpin routing, and
+// on its own endpoint being published.
 Address server_of(const Config& config) {
   if (config.node_rank != 0) return config.rendezvous;
   if (config.listen.host == "0.0.0.0") return {"127.0.0.1", config.listen.port};
@@ -100,8 +101,8 @@ rendezvous::GangConfig gang_of(const Config& config) {
 
 class Launcher::Impl {
  public:
-  Impl(Config config, frameworks::Environment environment, std::vector<std::string> command, const Clock& clock,
-       Log& log)
+  Impl(Config config, frameworks::Environment environment, std::vector<std::string> command,
+       const Clock& clock, Log& log)
       : config_(std::move(config)),
         environment_(std::move(environment)),
         command_(std::move(command)),
@@ -109,15 +110,18 @@ class Launcher::Impl {
         log_(log),
         signals_(io_, SIGCHLD, SIGTERM, SIGINT),
         timer_(io_),
-        collector_({config_.job_namespace, config_.job_name, config_.role, config_.node_name}, clock),
-        agent_(config_.slot_dir, {config_.job_name, config_.role, config_.replica_index, config_.incarnation}, clock),
+        collector_({config_.job_namespace, config_.job_name, config_.role, config_.node_name},
+                   clock),
+        agent_(config_.slot_dir,
+               {config_.job_name, config_.role, config_.replica_index, config_.incarnation}, clock),
         rings_(collector_, &agent_),
         ranks_(pump_, clock, config_.grace, "/",
                {[this](int local_rank, const std::optional<rendezvous::Failure>& failure) {
                   perform(member_.on_rank_exit(local_rank, failure));
                 },
                 [this] { perform(member_.on_all_stopped(clock_.steady())); }}),
-        member_({hello_of(config_), config_.passthrough ? 1 : 0, config_.startup_timeout, config_.rank_zero_decides},
+        member_({hello_of(config_), config_.passthrough ? 1 : 0, config_.startup_timeout,
+                 config_.rank_zero_decides},
                 clock.steady()) {}
 
   int run();
@@ -136,7 +140,9 @@ class Launcher::Impl {
   telemetry::JobSummary folded(telemetry::Span span) const;
   summary::HttpAnswer answer(const std::string& path, const std::string& authorization) const;
   void write_ending();
-  std::filesystem::path in_state(const char* name) const { return std::filesystem::path(config_.state_dir) / name; }
+  std::filesystem::path in_state(const char* name) const {
+    return std::filesystem::path(config_.state_dir) / name;
+  }
 
   const Config config_;
   const frameworks::Environment environment_;
@@ -168,7 +174,9 @@ class Launcher::Impl {
 Status Launcher::Impl::prepare() {
   std::error_code error;
   std::filesystem::create_directories(config_.state_dir, error);
-  if (error) return fail_errno("state directory " + config_.state_dir + " (PACELINE_STATE_DIR)", error.value());
+  if (error)
+    return fail_errno("state directory " + config_.state_dir + " (PACELINE_STATE_DIR)",
+                      error.value());
   const auto path = environment_.find("PATH");
   const auto command = frameworks::resolve_command(
       command_, {config_.framework, config_.passthrough, config_.node_count, config_.processes},
@@ -187,8 +195,10 @@ Status Launcher::Impl::prepare() {
   plan_.rank_table = in_state("rank-table.json").string();
   if (auto opened = rings_.open(plan_.telemetry_socket); !opened) return opened;
   if (config_.node_rank == 0) {
-    server_.emplace(io_, clock_, gang_of(config_), [this](const std::string& line) { log_.line(line); });
-    if (auto opened = server_->open(config_.listen.host, config_.listen.port); !opened) return opened;
+    server_.emplace(io_, clock_, gang_of(config_),
+                    [this](const std::string& line) { log_.line(line); });
+    if (auto opened = server_->open(config_.listen.host, config_.listen.port); !opened)
+      return opened;
   }
   if (!config_.http.host.empty()) {
     http_.emplace(io_, [this](const std::string& target, const std::string& authorization) {
@@ -199,10 +209,13 @@ Status Launcher::Impl::prepare() {
   const Address server = server_of(config_);
   client_.emplace(
       io_, server.host, server.port,
-      rendezvous::Client::Callbacks{
-          [this] { perform(member_.on_connected(clock_.steady())); },
-          [this](const std::string& why) { perform(member_.on_disconnected(why, clock_.steady())); },
-          [this](const rendezvous::Message& message) { perform(member_.on_message(message, clock_.steady())); }});
+      rendezvous::Client::Callbacks{[this] { perform(member_.on_connected(clock_.steady())); },
+                                    [this](const std::string& why) {
+                                      perform(member_.on_disconnected(why, clock_.steady()));
+                                    },
+                                    [this](const rendezvous::Message& message) {
+                                      perform(member_.on_message(message, clock_.steady()));
+                                    }});
   return {};
 }
 
@@ -210,7 +223,8 @@ int Launcher::Impl::run() {
   ::signal(SIGPIPE, SIG_IGN);
   // Orphans come to us even where we are not PID 1, so that nothing of an attempt outlives it.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  if (auto prepared = prepare(); !prepared) return refuse(config_.termination_log, prepared.error().message, log_);
+  if (auto prepared = prepare(); !prepared)
+    return refuse(config_.termination_log, prepared.error().message, log_);
 
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) == 0) {
@@ -244,7 +258,8 @@ void Launcher::Impl::join() {
   perform(member_.begin(clock_.steady()));
 }
 
-// What the job requires of this pod is known before the gang's barrier: no training step is begun without it.
+// What the job requires of this pod is known before the gang's barrier: no training step is begun
+// without it.
 void Launcher::Impl::look() {
   if (config_.gpu_direct != "Required" && config_.gpu_direct != "Preferred") return join();
   ProbeCommand probe;
@@ -266,13 +281,14 @@ void Launcher::Impl::on_looked(const PodReadiness& readiness) {
     log_.line("gpuDirect: memory of every GPU here was registered with every RDMA device here");
     return join();
   }
-  const std::string why = "spec.network.gpuDirect is " + config_.gpu_direct + ", but in pod " + config_.pod_name + " " +
-                          describe(readiness);
+  const std::string why = "spec.network.gpuDirect is " + config_.gpu_direct + ", but in pod " +
+                          config_.pod_name + " " + describe(readiness);
   if (config_.gpu_direct == "Preferred") {
     log_.line("warning: " + why + "; NCCL falls back to copies through host memory");
     return join();
   }
-  outcome_ = rendezvous::Outcome{rendezvous::End::kPreflightFailed, config_.attempt, config_.restarts, why, {}};
+  outcome_ = rendezvous::Outcome{
+      rendezvous::End::kPreflightFailed, config_.attempt, config_.restarts, why, {}};
   goodbye_by_ = clock_.steady() + kGoodbye;
 }
 
@@ -305,15 +321,18 @@ void Launcher::Impl::say_refused() {
   const auto here = agent_.served_here();
   const std::size_t count = here ? here->size() : 0;
   if (count > refused_) {
-    log_.line("the node's agent does not take the rings of " + std::to_string(count) + " ranks (rank " +
-              std::to_string(*here->begin()) + " is the first): their metrics are served here");
+    log_.line("the node's agent does not take the rings of " + std::to_string(count) +
+              " ranks (rank " + std::to_string(*here->begin()) +
+              " is the first): their metrics are served here");
   }
   refused_ = count;
 }
 
-// The server's end is the last thing that the others hear from it: it leaves when all have heard, or after a while.
+// The server's end is the last thing that the others hear from it: it leaves when all have heard,
+// or after a while.
 void Launcher::Impl::say_goodbye() {
-  const bool heard = !server_ || !server_->gang().finished() || server_->all_gone() || clock_.steady() >= goodbye_by_;
+  const bool heard = !server_ || !server_->gang().finished() || server_->all_gone() ||
+                     clock_.steady() >= goodbye_by_;
   // What was found here is not lost with the pod.
   if (!agent_.reported() && clock_.steady() < goodbye_by_) return;
   if (!heard) return;
@@ -334,7 +353,8 @@ void Launcher::Impl::perform(const rendezvous::MemberActions& actions) {
       rings_.pump();
       client_->send(rendezvous::Beat{collector_.summaries()});
     } else if (const auto* tell = std::get_if<rendezvous::SendFailure>(&action)) {
-      if (const auto failure = ranks_.first_failure()) client_->send(rendezvous::Failed{tell->attempt, *failure});
+      if (const auto failure = ranks_.first_failure())
+        client_->send(rendezvous::Failed{tell->attempt, *failure});
     } else if (const auto* start = std::get_if<rendezvous::StartRanks>(&action)) {
       start_ranks(*start);
     } else if (std::holds_alternative<rendezvous::StopRanks>(action)) {
@@ -349,7 +369,8 @@ void Launcher::Impl::perform(const rendezvous::MemberActions& actions) {
 }
 
 void Launcher::Impl::start_ranks(const rendezvous::StartRanks& start) {
-  if (auto written = write_atomically(plan_.rank_table, rendezvous::to_json(start.table)); !written) {
+  if (auto written = write_atomically(plan_.rank_table, rendezvous::to_json(start.table));
+      !written) {
     rendezvous::Failure failure;
     failure.exit_code = 1;
     failure.reason = "StateDirectory";
@@ -364,8 +385,10 @@ void Launcher::Impl::start_ranks(const rendezvous::StartRanks& start) {
   // A launcher that was kept numbers its ranks itself.
   const int first = config_.passthrough ? 0 : node.first_rank;
   const int processes = config_.passthrough ? kAnyRank : node.processes;
-  collector_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank, first, processes);
-  agent_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank, first, processes);
+  collector_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank,
+                           first, processes);
+  agent_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank, first,
+                       processes);
   ranks_.start(specs.ranks);
 }
 
@@ -373,7 +396,8 @@ telemetry::JobSummary Launcher::Impl::folded(telemetry::Span span) const {
   return telemetry::fold(server_ ? server_->gang().ranks() : collector_.summaries(), span);
 }
 
-summary::HttpAnswer Launcher::Impl::answer(const std::string& path, const std::string& authorization) const {
+summary::HttpAnswer Launcher::Impl::answer(const std::string& path,
+                                           const std::string& authorization) const {
   EndpointState state;
   state.config = &config_;
   state.collector = &collector_;
@@ -387,9 +411,13 @@ summary::HttpAnswer Launcher::Impl::answer(const std::string& path, const std::s
                    gang.gathered(), gang.expected(),
                    gang.culprit()};
   } else {
-    state.state = {
-        config_.job_uid, member_.running() ? "Running" : "Gathering", member_.attempt(), member_.restarts(), 1, 1,
-        std::nullopt};
+    state.state = {config_.job_uid,
+                   member_.running() ? "Running" : "Gathering",
+                   member_.attempt(),
+                   member_.restarts(),
+                   1,
+                   1,
+                   std::nullopt};
   }
   state.summary = folded(telemetry::Span::kWindow);
   return answer_request(state, path, authorization);
@@ -404,11 +432,13 @@ void Launcher::Impl::write_ending() {
                                outcome.message,
                                outcome.culprit,
                                in_state("report.json").string()};
-  if (auto written = write_atomically(ending.report, summary::report_document(ending, summary)); !written)
+  if (auto written = write_atomically(ending.report, summary::report_document(ending, summary));
+      !written)
     log_.line(written.error().message);
   if (!config_.termination_log.empty()) {
     if (auto written = write_in_place(
-            config_.termination_log, summary::termination_message(ending, summary, contract::kTerminationMessageBytes));
+            config_.termination_log,
+            summary::termination_message(ending, summary, contract::kTerminationMessageBytes));
         !written) {
       log_.line(written.error().message);
     }
@@ -418,9 +448,10 @@ void Launcher::Impl::write_ending() {
   log_.line("ends: " + ending.verdict + (ending.message.empty() ? "" : ": " + ending.message));
 }
 
-Launcher::Launcher(Config config, frameworks::Environment environment, std::vector<std::string> command,
-                   const Clock& clock, Log& log)
-    : impl_(std::make_unique<Impl>(std::move(config), std::move(environment), std::move(command), clock, log)) {}
+Launcher::Launcher(Config config, frameworks::Environment environment,
+                   std::vector<std::string> command, const Clock& clock, Log& log)
+    : impl_(std::make_unique<Impl>(std::move(config), std::move(environment), std::move(command),
+                                   clock, log)) {}
 Launcher::~Launcher() = default;
 int Launcher::run() { return impl_->run(); }
 
@@ -428,8 +459,9 @@ int refuse(const std::string& termination_log, const std::string& message, Log& 
   log.line(message);
   if (!termination_log.empty()) {
     const summary::Ending ending{"BadContract", 0, 0, message, std::nullopt, ""};
-    if (auto written = write_in_place(termination_log,
-                                      summary::termination_message(ending, {}, contract::kTerminationMessageBytes));
+    if (auto written = write_in_place(
+            termination_log,
+            summary::termination_message(ending, {}, contract::kTerminationMessageBytes));
         !written) {
       log.line(written.error().message);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log: the launcher's own lines, "[paceline] text", each one write. It goes into the log pump's pipe while that runs (a full pipe drops the line and
-// counts it, it never blocks the event loop), to stderr otherwise. Borrows the descriptor. Thread-safe. Nothing fails.
+// Log: the launcher's own lines, "[paceline] text", each one write. It goes into the log pump's
+// pipe while that runs (a full pipe drops the line and counts it, it never blocks the event loop),
+// to stderr otherwise. Borrows the descriptor. Thread-safe. Nothing fails.
 #pragma once
 
 #include <unistd.h>

@@ -18,7 +18,8 @@ namespace {
 
 constexpr int kExitUsage = 2;
 constexpr std::string_view kUsage =
-    "usage: paceline-launcher run -- COMMAND [ARGUMENT…]   start the ranks of this replica (told by PACELINE_*)\n"
+    "usage: paceline-launcher run -- COMMAND [ARGUMENT…]   start the ranks of this replica (told "
+    "by PACELINE_*)\n"
     "       paceline-launcher install DIR                  copy launcher and runtime to DIR\n"
     "       paceline-launcher version\n";
 
@@ -27,7 +28,8 @@ paceline::frameworks::Environment own_environment() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const char* equals = std::strchr(*entry, '=');
     if (equals != nullptr)
-      environment.emplace(std::string(*entry, static_cast<std::size_t>(equals - *entry)), equals + 1);
+      environment.emplace(std::string(*entry, static_cast<std::size_t>(equals - *entry)),
+                          equals + 1);
   }
   return environment;
 }
@@ -38,7 +40,8 @@ int run(const std::vector<std::string>& command) {
   const auto config = paceline::launcher::read_config(environment);
   if (!config) {
     const auto file = environment.find(std::string(paceline::env::kTerminationLog.name));
-    return paceline::launcher::refuse(file == environment.end() ? "" : file->second, config.error().message, log);
+    return paceline::launcher::refuse(file == environment.end() ? "" : file->second,
+                                      config.error().message, log);
   }
   const paceline::SystemClock clock;
   return paceline::launcher::Launcher(*config, std::move(environment), command, clock, log).run();
@@ -52,7 +55,8 @@ int main(int argc, char** argv) {
     return run({arguments.begin() + 2, arguments.end()});
   // A folder of such a name is more likely a question than a wish.
   if (arguments.size() == 2 && arguments[0] == "install" && !arguments[1].starts_with('-')) {
-    if (auto installed = paceline::launcher::install(paceline::launcher::own_tree(), arguments[1]); !installed) {
+    if (auto installed = paceline::launcher::install(paceline::launcher::own_tree(), arguments[1]);
+        !installed) {
       std::cerr << "[paceline] " << installed.error().message << '\n';
       return 1;
     }
@@ -62,8 +66,10 @@ int main(int argc, char** argv) {
     std::cout << PACELINE_VERSION << '\n';
     return 0;
   }
-  // Behind more words the question is to another program: a container with `run` and no `--` must not count as succeeded.
-  if (!arguments.empty() && arguments.size() <= 2 && (arguments.back() == "--help" || arguments.back() == "-h")) {
+  // Behind more words the question is to another program: a container with `run` and no `--` must
+  // not count as succeeded.
+  if (!arguments.empty() && arguments.size() <= 2 &&
+      (arguments.back() == "--help" || arguments.back() == "-h")) {
     std::cout << kUsage;
     return 0;
   }

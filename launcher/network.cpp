@@ -45,21 +45,24 @@ telemetry::UniqueFd bound(const std::string& address, std::uint16_t port, Bind h
   telemetry::UniqueFd socket(::socket(wanted.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return {};
   if (how == Bind::kAsServersDo) allow_reuse(socket);
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&wanted.storage), wanted.size) != 0) return {};
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&wanted.storage), wanted.size) != 0)
+    return {};
   return socket;
 }
 
 /// A socket at a port of its own that nobody has, listening or not.
 telemetry::UniqueFd draw(const std::string& address) {
-  // The one who asked listens only seconds later (rank 0 imports its framework first). So not a port as the system gives it,
-  // which may be the next connection's by then: one below the range of outgoing connections (ip_local_port_range, from 32768
-  // on most machines) and of Kubernetes' node ports (from 30000).
+  // The one who asked listens only seconds later (rank 0 imports its framework first). So not a
+  // port as the system gives it, which may be the next connection's by then: one below the range of
+  // outgoing connections (ip_local_port_range, from 32768 on most machines) and of Kubernetes' node
+  // ports (from 30000).
   static constexpr std::uint16_t kFirst = 20000;
   static constexpr std::uint16_t kCount = 5000;
   static constexpr int kTries = 20;
   std::random_device random;
   for (int i = 0; i < kTries; ++i) {
-    auto socket = bound(address, static_cast<std::uint16_t>(kFirst + random() % kCount), Bind::kAlone);
+    auto socket =
+        bound(address, static_cast<std::uint16_t>(kFirst + random() % kCount), Bind::kAlone);
     if (socket.valid()) return socket;
   }
   return bound(address, 0, Bind::kAlone);
@@ -68,10 +71,12 @@ telemetry::UniqueFd draw(const std::string& address) {
 std::uint16_t port_of(const telemetry::UniqueFd& socket) {
   SocketAddress own;
   own.size = sizeof own.storage;
-  if (!socket.valid() || ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own.storage), &own.size) != 0)
+  if (!socket.valid() ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own.storage), &own.size) != 0)
     return 0;
-  return ntohs(own.storage.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in*>(&own.storage)->sin_port
-                                                : reinterpret_cast<const sockaddr_in6*>(&own.storage)->sin6_port);
+  return ntohs(own.storage.ss_family == AF_INET
+                   ? reinterpret_cast<const sockaddr_in*>(&own.storage)->sin_port
+                   : reinterpret_cast<const sockaddr_in6*>(&own.storage)->sin6_port);
 }
 
 }  // namespace
@@ -83,13 +88,16 @@ std::string interface_of(const std::string& address) {
   if (::getifaddrs(&list) != 0) return "";
   std::string name;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != wanted.storage.ss_family) continue;
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != wanted.storage.ss_family)
+      continue;
     const bool same =
         wanted.storage.ss_family == AF_INET
             ? std::memcmp(&reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr,
-                          &reinterpret_cast<const sockaddr_in*>(&wanted.storage)->sin_addr, sizeof(in_addr)) == 0
+                          &reinterpret_cast<const sockaddr_in*>(&wanted.storage)->sin_addr,
+                          sizeof(in_addr)) == 0
             : std::memcmp(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr,
-                          &reinterpret_cast<const sockaddr_in6*>(&wanted.storage)->sin6_addr, sizeof(in6_addr)) == 0;
+                          &reinterpret_cast<const sockaddr_in6*>(&wanted.storage)->sin6_addr,
+                          sizeof(in6_addr)) == 0;
     if (same) {
       name = entry->ifa_name;
       break;
@@ -100,7 +108,8 @@ std::string interface_of(const std::string& address) {
 }
 
 std::uint16_t free_port(const std::string& address, std::uint16_t preferred) {
-  // Servers listen where a closed connection has left its traces; a preferred port is asked for as they will.
+  // Servers listen where a closed connection has left its traces; a preferred port is asked for as
+  // they will.
   if (preferred != 0 && bound(address, preferred, Bind::kAsServersDo).valid()) return preferred;
   return port_of(draw(address));
 }

@@ -24,7 +24,9 @@ constexpr std::size_t kMaxAnswer = 64 * 1024;
 constexpr std::size_t kMaxText = 1024;
 constexpr std::chrono::milliseconds kLook{100};  // for a stop
 
-PodReadiness unproved(std::string evidence) { return {std::nullopt, "", std::move(evidence), "", {}}; }
+PodReadiness unproved(std::string evidence) {
+  return {std::nullopt, "", std::move(evidence), "", {}};
+}
 
 /// Reads what there is into `text`, no more than its bound; false at the end.
 bool take(int descriptor, std::string& text) {
@@ -38,22 +40,27 @@ bool take(int descriptor, std::string& text) {
 
 std::string text_of(const nlohmann::json& object, const char* name) {
   const auto field = object.find(name);
-  return field != object.end() && field->is_string() ? field->get<std::string>().substr(0, kMaxText) : std::string();
+  return field != object.end() && field->is_string() ? field->get<std::string>().substr(0, kMaxText)
+                                                     : std::string();
 }
 
 }  // namespace
 
 PodReadiness read_readiness(std::string_view text) {
   const auto answer = nlohmann::json::parse(text, nullptr, false);
-  if (!answer.is_object() || answer.value("version", nlohmann::json()) != 1 || !answer.contains("ready"))
+  if (!answer.is_object() || answer.value("version", nlohmann::json()) != 1 ||
+      !answer.contains("ready"))
     return unproved("paceline-probe gave no answer that is understood");
-  PodReadiness readiness{
-      std::nullopt, text_of(answer, "check"), text_of(answer, "evidence"), text_of(answer, "remedy"), {}};
+  PodReadiness readiness{std::nullopt,
+                         text_of(answer, "check"),
+                         text_of(answer, "evidence"),
+                         text_of(answer, "remedy"),
+                         {}};
   if (answer["ready"].is_boolean()) readiness.ready = answer["ready"].get<bool>();
   for (const auto& finding : answer.value("findings", nlohmann::json::array())) {
     if (!finding.is_object() || readiness.findings.size() >= telemetry::kMostFindings) continue;
-    readiness.findings.push_back({text_of(finding, "check"), text_of(finding, "subject"), text_of(finding, "status"),
-                                  text_of(finding, "evidence")});
+    readiness.findings.push_back({text_of(finding, "check"), text_of(finding, "subject"),
+                                  text_of(finding, "status"), text_of(finding, "evidence")});
   }
   return readiness;
 }
@@ -83,9 +90,11 @@ PodReadiness ask_probe(const ProbeCommand& command, const std::stop_token& stop)
     if (stop.stop_requested() || steady_clock::now() >= deadline) {
       ::kill(-probe->pid, SIGKILL);
       return unproved(stop.stop_requested() ? "paceline-probe was stopped"
-                                            : "paceline-probe gave no answer within " + format_duration(command.limit));
+                                            : "paceline-probe gave no answer within " +
+                                                  format_duration(command.limit));
     }
-    std::array<pollfd, 2> ends{pollfd{probe->out.get(), POLLIN, 0}, pollfd{probe->err.get(), POLLIN, 0}};
+    std::array<pollfd, 2> ends{pollfd{probe->out.get(), POLLIN, 0},
+                               pollfd{probe->err.get(), POLLIN, 0}};
     if (::poll(ends.data(), ends.size(), static_cast<int>(kLook.count())) <= 0) continue;
     if (ends[0].revents != 0) telling = take(ends[0].fd, answer);
     // Its complaints are read so that it never waits for us; at their end poll is not to spin.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What paceline-probe says of GPUDirect RDMA in this pod, before the gang gathers (spec.network.gpuDirect). The probe is another program, since it opens
-// the drivers' libraries, which may hang or crash, and this one opens none.
+// What paceline-probe says of GPUDirect RDMA in this pod, before the gang gathers
+// (spec.network.gpuDirect). The probe is another program, since it opens the drivers' libraries,
+// which may hang or crash, and this one opens none.
 //
-// Blocks its thread until the probe has answered, has taken `limit`, or a stop is asked for; then the probe is killed. The thread must live that long:
-// the kernel ties the probe's life to it. Nothing fails: what went wrong is in the answer, and is never readiness.
+// Blocks its thread until the probe has answered, has taken `limit`, or a stop is asked for; then
+// the probe is killed. The thread must live that long: the kernel ties the probe's life to it.
+// Nothing fails: what went wrong is in the answer, and is never readiness.
 #pragma once
 
 #include <chrono>
@@ -19,7 +21,8 @@ namespace paceline::launcher {
 
 struct PodReadiness {
   std::optional<bool> ready;  // absent: not proved
-  std::string check;          // the check that stands in the way, as docs/designs/checks.md names it
+  // the check that stands in the way, as docs/designs/checks.md names it
+  std::string check;
   std::string evidence;
   std::string remedy;
   std::vector<telemetry::SlotFinding> findings;  // for the node's agent

@@ -7,11 +7,13 @@
 
 namespace paceline::launcher {
 
-PlannedRanks plan_ranks(const RankPlan& plan, const Config& config, const rendezvous::RankTable& table, int restarts) {
+PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
+                        const rendezvous::RankTable& table, int restarts) {
   const auto& node = table.nodes[static_cast<std::size_t>(config.node_rank)];
   const int processes = config.passthrough ? 1 : node.processes;
   const int allowed = static_cast<int>(plan.allowed_cpus.size());
-  const int cpus = config.cpu_limit > 0 ? std::min(config.cpu_limit, std::max(1, allowed)) : allowed;
+  const int cpus =
+      config.cpu_limit > 0 ? std::min(config.cpu_limit, std::max(1, allowed)) : allowed;
   const auto binding = process::plan_binding(plan.allowed_cpus, plan.numa_nodes, processes);
 
   PlannedRanks planned;
@@ -47,7 +49,8 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config, const rendez
     spec.local_rank = local_rank;
     spec.failure_file = failure_file;
     spec.request.argv = plan.argv;
-    for (const auto& [name, value] : composed.variables) spec.request.environment.push_back(name + "=" + value);
+    for (const auto& [name, value] : composed.variables)
+      spec.request.environment.push_back(name + "=" + value);
     spec.request.cpus = binding[static_cast<std::size_t>(local_rank)];
     planned.ranks.push_back(std::move(spec));
     if (local_rank == 0) {

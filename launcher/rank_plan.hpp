@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a rank table to the processes of this replica: argument list, environment and CPUs of each rank. Pure.
+// From a rank table to the processes of this replica: argument list, environment and CPUs of each
+// rank. Pure.
 #pragma once
 
 #include <string>
@@ -28,6 +29,7 @@ struct PlannedRanks {
   std::string changes;  // of lists and defaults, for one log line
 };
 
-PlannedRanks plan_ranks(const RankPlan& plan, const Config& config, const rendezvous::RankTable& table, int restarts);
+PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
+                        const rendezvous::RankTable& table, int restarts);
 
 }  // namespace paceline::launcher

@@ -67,14 +67,15 @@ Result<std::string> fetch_summary(const std::string& ip, const std::string& toke
   auto answer = http::make_beast_transport(endpoint, options)->send(request, {});
   if (!answer) return std::unexpected(answer.error());
   if (answer->status != 200)
-    return fail(Code::kUnavailable, Origin::kHttp, "summary: status " + std::to_string(answer->status), true);
+    return fail(Code::kUnavailable, Origin::kHttp,
+                "summary: status " + std::to_string(answer->status), true);
   return std::move(answer->body);
 }
 
 kube::EventNote phase_event(const api::TrainingJob& job, const api::JobStatus& after) {
   kube::EventNote note;
-  note.regarding = {std::string(contract::kApiVersion), "TrainingJob", job.metadata.name_space, job.metadata.name,
-                    job.metadata.uid};
+  note.regarding = {std::string(contract::kApiVersion), "TrainingJob", job.metadata.name_space,
+                    job.metadata.name, job.metadata.uid};
   note.warning = after.phase == "Failed" || after.phase == "Restarting";
   note.reason = after.phase;
   note.action = "Reconcile";
@@ -82,7 +83,8 @@ kube::EventNote phase_event(const api::TrainingJob& job, const api::JobStatus& a
   return note;
 }
 
-http::ServerHandler serve(const std::function<OperatorState()>& state, const std::atomic<bool>& ready) {
+http::ServerHandler serve(const std::function<OperatorState()>& state,
+                          const std::atomic<bool>& ready) {
   return [state, &ready](const http::Request& request, http::ResponseWriter& writer) {
     http::Response response;
     response.status = 200;
@@ -110,14 +112,16 @@ Result<http::ServerOptions> listen_options(const std::string& text) {
     port = std::atoi(text.c_str() + colon + 1);
   }
   if (port < 0 || port > 65535 || options.address.empty()) {
-    return fail(Code::kInvalid, Origin::kConfig,
-                "--http-listen: \"" + text + "\" is not an address; write for example 0.0.0.0:8080");
+    return fail(
+        Code::kInvalid, Origin::kConfig,
+        "--http-listen: \"" + text + "\" is not an address; write for example 0.0.0.0:8080");
   }
   options.port = static_cast<std::uint16_t>(port);
   return options;
 }
 
-/// Unique among processes that live at the same time, and the same after a restart in place: a pod's name, else this host and the port that we hold.
+/// Unique among processes that live at the same time, and the same after a restart in place: a
+/// pod's name, else this host and the port that we hold.
 std::string identity_of(const Options& options, std::uint16_t port) {
   if (!options.identity.empty()) return options.identity;
   std::array<char, 256> host{};
@@ -139,7 +143,8 @@ int run(const Options& options) {
   connect.client.timeout = std::chrono::seconds(5);
   // A wait that the server asks for could outlast the lease; the election asks again by itself.
   connect.client.throttle_retries = 0;
-  const auto lease_client = kube::connect(options.kubeconfig, clock, connect);  // renewals never wait behind pods
+  // renewals never wait behind pods
+  const auto lease_client = kube::connect(options.kubeconfig, clock, connect);
   if (!lease_client) return die(lease_client.error());
   const auto fail_point = kube::fail_point_from_environment();
   if (!fail_point) return die(fail_point.error());
@@ -151,7 +156,8 @@ int run(const Options& options) {
   kube::EventRecorder events(**lease_client, clock, "paceline.dev/operator",
                              options.identity.empty() ? "paceline-operator" : options.identity);
   apply::Controller controller(
-      {*api, clock, stores, executor, [&](const std::string& key) { queue.add(key); }, random_token, fetch_summary,
+      {*api, clock, stores, executor, [&](const std::string& key) { queue.add(key); }, random_token,
+       fetch_summary,
        [&](const api::TrainingJob& job, const api::JobStatus&, const api::JobStatus& after) {
          events.emit(phase_event(job, after));
        }},
@@ -163,16 +169,17 @@ int run(const Options& options) {
   std::atomic<bool> ready = true;  // a process that stands by is ready, too
   const auto listen = listen_options(options.http_listen);
   if (!listen) return die(listen.error());
-  const auto server =
-      http::Server::start(*listen, serve(
-                                       [&] {
-                                         return OperatorState{controller.counters(), leading, queue.size(),
-                                                              stores.pods.size(), stores.nodes.size()};
-                                       },
-                                       ready));
+  const auto server = http::Server::start(
+      *listen, serve(
+                   [&] {
+                     return OperatorState{controller.counters(), leading, queue.size(),
+                                          stores.pods.size(), stores.nodes.size()};
+                   },
+                   ready));
   if (!server) return die(server.error());
   const std::string identity = identity_of(options, (*server)->port());
-  spdlog::info("paceline-operator {} as {}, metrics on port {}", PACELINE_VERSION, identity, (*server)->port());
+  spdlog::info("paceline-operator {} as {}, metrics on port {}", PACELINE_VERSION, identity,
+               (*server)->port());
 
   std::jthread event_writer([&](const std::stop_token& stop) { events.run(stop); });
   const auto lead = [&] {
@@ -184,7 +191,8 @@ int run(const Options& options) {
   std::jthread election;
   if (options.leader_elect) {
     election = std::jthread([&](const std::stop_token& stop) {
-      kube::LeaderElection lease(**lease_client, clock, {options.ns, "paceline-operator", identity});
+      kube::LeaderElection lease(**lease_client, clock,
+                                 {options.ns, "paceline-operator", identity});
       const bool led = lease.run(lead, stop);
       if (!led || stop.stop_requested()) return;
       // Another process may act already: nothing may be drained or flushed.
@@ -216,14 +224,21 @@ int main(int argc, char** argv) {
   paceline::Options options;
   CLI::App app("Reconciles TrainingJobs into gangs of pods", "paceline-operator");
   app.set_version_flag("--version", PACELINE_VERSION);
-  app.add_option("--kubeconfig", options.kubeconfig, "default: $KUBECONFIG, then the pod's service account");
-  app.add_option("--namespace", options.ns, "namespace of the Lease")->envname("POD_NAMESPACE")->capture_default_str();
-  app.add_option("--identity", options.identity, "holder of the Lease; default: host and port")->envname("POD_NAME");
-  app.add_option("--http-listen", options.http_listen, "address:port of /metrics, /healthz, /readyz")
+  app.add_option("--kubeconfig", options.kubeconfig,
+                 "default: $KUBECONFIG, then the pod's service account");
+  app.add_option("--namespace", options.ns, "namespace of the Lease")
+      ->envname("POD_NAMESPACE")
       ->capture_default_str();
-  app.add_option("--agent-namespace", options.settings.agent_namespace, "namespace of the agents' Leases")
+  app.add_option("--identity", options.identity, "holder of the Lease; default: host and port")
+      ->envname("POD_NAME");
+  app.add_option("--http-listen", options.http_listen,
+                 "address:port of /metrics, /healthz, /readyz")
       ->capture_default_str();
-  app.add_flag("--node-labels", options.settings.marks.labels, "label nodes with what their agents find");
+  app.add_option("--agent-namespace", options.settings.agent_namespace,
+                 "namespace of the agents' Leases")
+      ->capture_default_str();
+  app.add_flag("--node-labels", options.settings.marks.labels,
+               "label nodes with what their agents find");
   app.add_flag("--fault-taint", options.settings.marks.taint,
                "taint nodes whose GPUs or fabric are at fault: paceline.dev/unhealthy:NoSchedule");
   app.add_option("--workers", options.workers, "jobs reconciled at the same time")
@@ -232,14 +247,17 @@ int main(int argc, char** argv) {
   app.add_option("--writers", options.writers, "requests sent at the same time")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  app.add_flag("--leader-elect,!--no-leader-elect", options.leader_elect, "hold a Lease while acting")
+  app.add_flag("--leader-elect,!--no-leader-elect", options.leader_elect,
+               "hold a Lease while acting")
       ->capture_default_str();
-  app.add_option("--runtime-image", options.settings.runtime_image, "image that brings launcher and runtime into pods")
+  app.add_option("--runtime-image", options.settings.runtime_image,
+                 "image that brings launcher and runtime into pods")
       ->capture_default_str();
   app.add_option("--runtime-pull-policy", options.settings.pull_policy, "its imagePullPolicy")
       ->check(CLI::IsMember({"Always", "IfNotPresent", "Never"}))
       ->capture_default_str();
-  app.add_option("--startup-timeout", options.settings.startup_timeout, "how long a gang may take to gather")
+  app.add_option("--startup-timeout", options.settings.startup_timeout,
+                 "how long a gang may take to gather")
       ->capture_default_str();
   app.add_option("--default-priority-class", options.settings.default_priority_class,
                  "for jobs that name none; ignored where it does not exist")

@@ -9,8 +9,10 @@
 namespace paceline {
 namespace {
 
-void counter(prometheus::Registry& registry, const char* name, const char* help, std::uint64_t value) {
-  prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add({}).Increment(static_cast<double>(value));
+void counter(prometheus::Registry& registry, const char* name, const char* help,
+             std::uint64_t value) {
+  prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add({}).Increment(
+      static_cast<double>(value));
 }
 
 void gauge(prometheus::Registry& registry, const char* name, const char* help, double value) {
@@ -22,22 +24,31 @@ void gauge(prometheus::Registry& registry, const char* name, const char* help, d
 std::string operator_metrics(const OperatorState& state) {
   prometheus::Registry registry;
   const apply::Counters& counters = state.counters;
-  counter(registry, "paceline_operator_reconciles_total", "Reconciliations of jobs.", counters.reconciles);
-  counter(registry, "paceline_operator_status_writes_total", "Status writes that the API server took.",
-          counters.status_writes);
+  counter(registry, "paceline_operator_reconciles_total", "Reconciliations of jobs.",
+          counters.reconciles);
+  counter(registry, "paceline_operator_status_writes_total",
+          "Status writes that the API server took.", counters.status_writes);
   counter(registry, "paceline_operator_pods_created_total", "Pods created.", counters.pods_created);
   counter(registry, "paceline_operator_pods_ungated_total", "Pods ungated.", counters.pods_ungated);
   counter(registry, "paceline_operator_pods_deleted_total", "Pods deleted.", counters.pods_deleted);
   counter(registry, "paceline_operator_conflicts_total", "Plans made on a stale cache and dropped.",
           counters.conflicts);
-  counter(registry, "paceline_operator_errors_total", "API calls that failed and are tried again.", counters.errors);
-  counter(registry, "paceline_operator_scheduler_passes_total", "Passes over the queue.", counters.scheduler_passes);
-  gauge(registry, "paceline_operator_leading", "1 while this process is the leader.", state.leading ? 1 : 0);
+  counter(registry, "paceline_operator_errors_total", "API calls that failed and are tried again.",
+          counters.errors);
+  counter(registry, "paceline_operator_scheduler_passes_total", "Passes over the queue.",
+          counters.scheduler_passes);
+  gauge(registry, "paceline_operator_leading", "1 while this process is the leader.",
+        state.leading ? 1 : 0);
   gauge(registry, "paceline_operator_queue_depth", "Keys that wait for a worker.",
         static_cast<double>(state.queue_depth));
-  gauge(registry, "paceline_operator_cached_pods", "Pods in the cache.", static_cast<double>(state.cached_pods));
-  gauge(registry, "paceline_operator_cached_nodes", "Nodes in the cache.", static_cast<double>(state.cached_nodes));
-  auto& jobs = prometheus::BuildGauge().Name("paceline_operator_jobs").Help("Jobs by phase.").Register(registry);
+  gauge(registry, "paceline_operator_cached_pods", "Pods in the cache.",
+        static_cast<double>(state.cached_pods));
+  gauge(registry, "paceline_operator_cached_nodes", "Nodes in the cache.",
+        static_cast<double>(state.cached_nodes));
+  auto& jobs = prometheus::BuildGauge()
+                   .Name("paceline_operator_jobs")
+                   .Help("Jobs by phase.")
+                   .Register(registry);
   for (const auto& [phase, count] : counters.jobs_by_phase)
     jobs.Add({{"phase", phase}}).Set(static_cast<double>(count));
   return prometheus::TextSerializer().Serialize(registry.Collect());

@@ -26,14 +26,15 @@ void work_once(kube::WorkQueue& queue, apply::Controller& controller, const std:
   queue.done(key);
 }
 
-WorkerPool::WorkerPool(kube::Api& api, apply::Stores& stores, kube::WorkQueue& queue, apply::Controller& controller,
-                       std::size_t workers)
+WorkerPool::WorkerPool(kube::Api& api, apply::Stores& stores, kube::WorkQueue& queue,
+                       apply::Controller& controller, std::size_t workers)
     : stores_(stores), queue_(queue), controller_(controller), workers_(workers) {
   const auto add = [&](const kube::Resource& resource, kube::ObjectSink& sink) {
     kube::ReflectorOptions options;
     // Helm adds no CRD when it upgrades: jobs go on without profiles.
     options.absent_is_empty = resource.plural == kube::kRuntimeProfiles.plural;
-    reflectors_.push_back(std::make_unique<kube::Reflector>(api, resource, std::move(options), sink));
+    reflectors_.push_back(
+        std::make_unique<kube::Reflector>(api, resource, std::move(options), sink));
   };
   add(kube::kNodes, stores.nodes);
   add(kube::kPods, stores.pods);
@@ -65,7 +66,8 @@ void WorkerPool::work(const std::stop_token& stop) {
   while (const auto key = queue_.get(stop)) {
     work_once(queue_, controller_, *key);
     if (queue_.take_overflowed()) {
-      for (const auto& job : stores_.jobs.list()) queue_.add(kube::key_of(job->meta.ns, job->meta.name));
+      for (const auto& job : stores_.jobs.list())
+        queue_.add(kube::key_of(job->meta.ns, job->meta.name));
       queue_.add(apply::kScheduleKey);
     }
   }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// WorkerPool: the operator while it leads. Feeds the caches, then reconciles keys with several workers, until told to stop; then it drains in order:
-// watches first, queue next, what is in flight last.
+// WorkerPool: the operator while it leads. Feeds the caches, then reconciles keys with several
+// workers, until told to stop; then it drains in order: watches first, queue next, what is in
+// flight last.
 //
-// Refers to its parts, which outlive it. `start` once, `stop` once, from one thread. A key whose reconciliation failed comes back with its own back-off.
+// Refers to its parts, which outlive it. `start` once, `stop` once, from one thread. A key whose
+// reconciliation failed comes back with its own back-off.
 #pragma once
 
 #include <memory>
@@ -18,8 +20,8 @@ namespace paceline {
 
 class WorkerPool {
  public:
-  WorkerPool(kube::Api& api, apply::Stores& stores, kube::WorkQueue& queue, apply::Controller& controller,
-             std::size_t workers);
+  WorkerPool(kube::Api& api, apply::Stores& stores, kube::WorkQueue& queue,
+             apply::Controller& controller, std::size_t workers);
   ~WorkerPool();
   void start();
   void stop();

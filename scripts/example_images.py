@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the archives in build/images that the job files in examples/ need, one a line: what `scripts/images` makes of their `image:` names.
+"""Prints the archives in build/images that the job files in examples/ need, one a line: what
+`scripts/images` makes of their `image:` names.
 
-An image that scripts/images does not make is an error that names the job file, the image and what to do.
-usage: /usr/bin/python3 scripts/example_images.py [FOLDER] (Debian's interpreter, which has python3-yaml)
+An image that scripts/images does not make is an error that names the job file, the image and what
+to do. usage: /usr/bin/python3 scripts/example_images.py [FOLDER] (Debian's interpreter, which has
+python3-yaml)
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ MADE = ("busybox", "operator", "agent", "runtime", "pytorch")
 
 
 class ExampleError(Exception):
-    """An example cannot run on a cluster that scripts/cluster makes; the text says which and why."""
+    """An example cannot run on the cluster of scripts/cluster; the text says which and why."""
 
 
 def images_in(document: Any) -> Iterator[str]:
@@ -53,8 +55,8 @@ def archives(folder: Path) -> list[str]:
             name = image.removeprefix(PREFIX).removesuffix(TAG)
             if image != f"{PREFIX}{name}{TAG}" or name not in MADE:
                 raise ExampleError(
-                    f"{file}: image {image!r} is none that scripts/images makes ({', '.join(MADE)} as"
-                    f" {PREFIX}NAME{TAG}): the cluster has no registry to pull it from"
+                    f"{file}: image {image!r} is none that scripts/images makes ({', '.join(MADE)}"
+                    f" as {PREFIX}NAME{TAG}): the cluster has no registry to pull it from"
                 )
             names.add(name)
     return sorted(names)

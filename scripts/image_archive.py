@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Container images as docker-archive tars, made without Docker, for `ctr images import` and `docker load`.
+"""Container images as docker-archive tars, made without Docker, for `ctr images import` and `docker
+load`.
 
-A layer is the same to the byte when its files are: owners are root, names sorted, times fixed (or kept, where Python's
-compiled files compare them). Nothing is shared between threads. Failure is an ImageError or an OSError that names the
-file; a half-written tar never has its final name.
+A layer is the same to the byte when its files are: owners are root, names sorted, times fixed (or
+kept, where Python's compiled files compare them). Nothing is shared between threads. Failure is an
+ImageError or an OSError that names the file; a half-written tar never has its final name.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ class ImageError(Exception):
 
 
 class Layer:
-    """Paths of a root file system and where their bytes come from. Parent folders appear by themselves."""
+    """Paths of a root file system and where their bytes come from. Parent folders appear by
+    themselves.
+    """
 
     def __init__(self, keep_times: bool = False) -> None:
         self._entries: dict[str, tuple[tarfile.TarInfo, Path | bytes | None]] = {}
         self._keep_times = keep_times
 
-    def _put(self, name: str, kind: bytes, mode: int, source: Path | bytes | None = None) -> tarfile.TarInfo:
+    def _put(
+        self, name: str, kind: bytes, mode: int, source: Path | bytes | None = None
+    ) -> tarfile.TarInfo:
         name = name.strip("/")
         parent = name.rpartition("/")[0]
         if parent and parent not in self._entries:
@@ -76,9 +81,12 @@ class Layer:
         return name.strip("/") in self._entries
 
     def accounts(self) -> None:
-        """The names programs look up, and a place for temporary files: what every image here starts from."""
+        """The names programs look up, and a place for temporary files: what every image here starts
+        from.
+        """
         self.text(
-            "etc/passwd", f"root:x:0:0:root:/:/sbin/nologin\npaceline:x:{USER}:{USER}:paceline:/tmp:/sbin/nologin\n"
+            "etc/passwd",
+            f"root:x:0:0:root:/:/sbin/nologin\npaceline:x:{USER}:{USER}:paceline:/tmp:/sbin/nologin\n",
         )
         self.text("etc/group", f"root:x:0:\npaceline:x:{USER}:\n")
         self.text("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n")
@@ -130,7 +138,9 @@ class Image:
         encoded = json.dumps(config, sort_keys=True).encode()
         config_name = hashlib.sha256(encoded).hexdigest() + ".json"
         names = [f"{digest}/layer.tar" for digest in digests]
-        manifest = json.dumps([{"Config": config_name, "RepoTags": [self.name], "Layers": names}]).encode()
+        manifest = json.dumps(
+            [{"Config": config_name, "RepoTags": [self.name], "Layers": names}]
+        ).encode()
         if _manifest(path) == manifest:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +162,9 @@ class Image:
 
 
 def _manifest(path: Path) -> bytes | None:
-    """The manifest of an archive written here; it names every content by its digest, so equal means nothing to do."""
+    """The manifest of an archive written here; it names every content by its digest, so equal means
+    nothing to do.
+    """
     try:
         with tarfile.open(path) as tar:
             first = tar.next()
@@ -168,16 +180,26 @@ def _sha256(path: Path) -> str:
 
 
 def shared_libraries(programs: list[Path]) -> list[Path]:
-    """What the dynamic loader maps for these programs and libraries, itself included, by the paths it uses."""
-    answer = subprocess.run(["ldd", *map(str, programs)], capture_output=True, text=True, check=False)
+    """What the dynamic loader maps for these programs and libraries, itself included, by the paths
+    it uses.
+    """
+    answer = subprocess.run(
+        ["ldd", *map(str, programs)], capture_output=True, text=True, check=False
+    )
     missing = sorted(set(re.findall(r"(\S+) => not found", answer.stdout)))
     if missing:
-        raise ImageError(f"{programs[0]} needs {', '.join(missing)}, which this machine lacks; run scripts/setup")
-    return [Path(path) for path in sorted(set(re.findall(r"(/\S+) \(0x[0-9a-f]+\)", answer.stdout)))]
+        raise ImageError(
+            f"{programs[0]} needs {', '.join(missing)}, which this machine lacks; run scripts/setup"
+        )
+    return [
+        Path(path) for path in sorted(set(re.findall(r"(/\S+) \(0x[0-9a-f]+\)", answer.stdout)))
+    ]
 
 
 def add_followed(layer: Layer, path: Path) -> None:
-    """Adds a file with every link on the way to it. /lib is /usr/lib in these images, as on Debian 12 itself."""
+    """Adds a file with every link on the way to it. /lib is /usr/lib in these images, as on Debian
+    12 itself.
+    """
     while True:
         place = path.parent.resolve() / path.name
         if layer.has(str(place)) or not place.is_file():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds up JUnit files, as pytest, ctest and GoogleTest write them, and says each failure in one line.
+"""Adds up JUnit files, as pytest, ctest and GoogleTest write them, and says each failure in one
+line.
 
 Pure but for reading the files. A file that is cut short counts as a failure that names it.
 """
@@ -12,9 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LINE = 240
-# The lines of a program's output that say why: GoogleTest's, our own CASE checks', the sanitizers', a signal's.
+# The lines of a program's output that say why: GoogleTest's, our own CASE checks', the sanitizers',
+# a signal's.
 CAUSE = re.compile(
-    r"(: Failure$|^unknown file: Failure|ERROR: \w*Sanitizer|WARNING: ThreadSanitizer|runtime error:|check failed|CHECK|"
+    r"(: Failure$|^unknown file: Failure|ERROR: \w*Sanitizer|WARNING: ThreadSanitizer|runtime"
+    r" error:|check failed|CHECK|"
     r"terminate called|Segmentation fault|Assertion .* failed|\*\*\*Timeout)"
 )
 
@@ -41,7 +44,9 @@ def one_line(text: str) -> str:
 
 
 def cause(output: str) -> str:
-    """The first line of a program's output that says why it failed, with the lines that belong to it; else the last line."""
+    """The first line of a program's output that says why it failed, with the lines that belong to
+    it; else the last line.
+    """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for number, line in enumerate(lines):
         if CAUSE.search(line):
@@ -54,8 +59,16 @@ def _why(case: ElementTree.Element) -> str:
     if found is None:
         found = case.find("error")
     message = (found.get("message") or "") if found is not None else ""
-    # ctest says only that a test failed; why stands in the output. GoogleTest gives place and comparison as the message.
-    if message.strip() in ("", "Failed", "Timeout", "Failed (Timeout)", "SEGFAULT", "Subprocess aborted"):
+    # ctest says only that a test failed; why stands in the output. GoogleTest gives place and
+    # comparison as the message.
+    if message.strip() in (
+        "",
+        "Failed",
+        "Timeout",
+        "Failed (Timeout)",
+        "SEGFAULT",
+        "Subprocess aborted",
+    ):
         output = case.findtext("system-out") or (found.text if found is not None else None) or ""
         said = cause(output)
         return f"{message.strip() or 'failed'}: {said}" if said else message.strip()
@@ -69,7 +82,9 @@ def read_results(results: Path) -> Counts:
         try:
             cases = list(ElementTree.parse(file).iter("testcase"))
         except ElementTree.ParseError as error:
-            counts.fail(f"{file.name} is cut short ({error}): the run was killed or the disk is full")
+            counts.fail(
+                f"{file.name} is cut short ({error}): the run was killed or the disk is full"
+            )
             continue
         for case in cases:
             name = f"{case.get('classname', '')}.{case.get('name', '')}".strip(".")
@@ -86,7 +101,9 @@ def read_results(results: Path) -> Counts:
 
 
 def shown_failures(results: Path, lines: int = 15) -> list[str]:
-    """For each failed case of a folder's JUnit files: its name and the end of its output, for suites whose runner shows all or nothing."""
+    """For each failed case of a folder's JUnit files: its name and the end of its output, for
+    suites whose runner shows all or nothing.
+    """
     shown: list[str] = []
     for file in sorted(results.glob("**/*.xml")):
         try:
@@ -94,9 +111,17 @@ def shown_failures(results: Path, lines: int = 15) -> list[str]:
         except ElementTree.ParseError:
             continue
         for case in cases:
-            if case.find("failure") is None and case.find("error") is None and case.get("status") != "fail":
+            if (
+                case.find("failure") is None
+                and case.find("error") is None
+                and case.get("status") != "fail"
+            ):
                 continue
-            output = [line for line in (case.findtext("system-out") or "").splitlines() if line.strip()]
-            shown.append(f"--- {case.get('name', '')}: the last of {len(output)} lines, all in {file.name}")
+            output = [
+                line for line in (case.findtext("system-out") or "").splitlines() if line.strip()
+            ]
+            shown.append(
+                f"--- {case.get('name', '')}: the last of {len(output)} lines, all in {file.name}"
+            )
             shown += output[-lines:]
     return shown

@@ -1,10 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""House rule: what the documents name exists, and what is there to be used is documented. `scripts/lint rules` runs it.
+"""House rule: what the documents name exists, and what is there to be used is documented.
+`scripts/lint rules` runs it.
 
-Documents are *.md and the chart's NOTES.txt; in backticks, code blocks and links they name things. Each of RULES yields lines of
-"FILE:LINE: what is wrong". A placeholder is in capitals or <>; a glob and {a,b} stand for what they match.
-usage: scripts/names.py (Debian's interpreter, which has python3-yaml)
+Documents are *.md and the chart's NOTES.txt; in backticks, code blocks and links they name things.
+Each of RULES yields lines of "FILE:LINE: what is wrong". A placeholder is in capitals or <>; a glob
+and {a,b} stand for what they match. usage: scripts/names.py (Debian's interpreter, which has
+python3-yaml)
 """
 
 from __future__ import annotations
@@ -21,17 +23,33 @@ from typing import Any
 
 import yaml
 
-# Names of others that documents explain and that no code of ours has: an identifier, or all that stands in one pair of backticks or one line
-# of a block, which then no rule looks into.
-FOREIGN = {"DataParallel", "MSG_ZEROCOPY", "OMP_WAIT_POLICY", "SO_EE_CODE_ZEROCOPY_COPIED", "aoti_torch_get_data_ptr"}
+# Names of others that documents explain and that no code of ours has: an identifier, or all that
+# stands in one pair of backticks or one line of a block, which then no rule looks into.
+FOREIGN = {
+    "DataParallel",
+    "MSG_ZEROCOPY",
+    "OMP_WAIT_POLICY",
+    "SO_EE_CODE_ZEROCOPY_COPIED",
+    "aoti_torch_get_data_ptr",
+}
 FOREIGN |= {"cuCtxRecordEvent", "cuIpcGetEventHandle", "hasCallbacks"}
 HINT = "; what is of another project goes into FOREIGN of scripts/names.py"
 # Folders of a runtime and of a node, not of the repository.
 OUTSIDE = {"bin", "lib", "runtimes"}
 # Names in our own rules and in their cases prove nothing.
 OWN = ("scripts/names.py", "tests/scripts/")
-PRODUCT = ("accel/include/", "accel/python/", "accel/src/", "agent/", "cli/", "common/", "launcher/", "operator/")
-# Programs: which files have their flags, which ones their words, and how. One that is not here takes no words, and its flags are in its folder.
+PRODUCT = (
+    "accel/include/",
+    "accel/python/",
+    "accel/src/",
+    "agent/",
+    "cli/",
+    "common/",
+    "launcher/",
+    "operator/",
+)
+# Programs: which files have their flags, which ones their words, and how. One that is not here
+# takes no words, and its flags are in its folder.
 PROGRAMS = {
     "paceline": ("cli/main.cpp", "cli/main.cpp", r'add_subcommand\(\s*"(\w+)"'),
     "paceline-agent": ("agent/main.cpp", "", "$"),
@@ -39,13 +57,21 @@ PROGRAMS = {
     "paceline-operator": ("operator/main.cpp", "", "$"),
     "paceline-probe": ("agent/registration/*", "", "$"),
     "paceline-record": ("tests/gpu/record/*", "", "$"),
-    "scripts/build": ("scripts/build", "*CMake*", r'"name": "(\w+)"|\badd_\w+\((\w+)|\bpaceline_\w+\((\w+)'),
+    "scripts/build": (
+        "scripts/build",
+        "*CMake*",
+        r'"name": "(\w+)"|\badd_\w+\((\w+)|\bpaceline_\w+\((\w+)',
+    ),
     "scripts/cluster": ("scripts/cluster", "scripts/cluster", r"^  (\w+)\) "),
     "scripts/images": ("scripts/images", "scripts/images", r'^    "(\w+)": \w+,$'),
     "scripts/lint": ("scripts/lint", "scripts/lint", r"^check_(\w+)\(\)|== (fix) "),
     "scripts/sanitize": ("scripts/sanitize", "scripts/sanitize", r"\b([at]san)\b"),
     "scripts/test": ("scripts/test", "scripts/test", r'^    "(\w+)": Suite\('),
-    "tests/cluster/cluster": ("tests/cluster/*", "tests/cluster/cluster", r'^ +(?:.*add_parser)?\("([\w-]+)",'),
+    "tests/cluster/cluster": (
+        "tests/cluster/*",
+        "tests/cluster/cluster",
+        r'^ +(?:.*add_parser)?\("([\w-]+)",',
+    ),
 }
 SOURCE = r"\.(?:cpp|hpp|h|cu|py|md|yaml|json|svg|txt)$"
 
@@ -69,7 +95,9 @@ class Tree:
     def __init__(self, root: Path) -> None:
         self.root = root
         command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-        listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.splitlines()
+        listed = subprocess.run(
+            command, cwd=root, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
         self.files = [name for name in listed if (root / name).is_file()]
         self.documents = [name for name in self.files if name.endswith((".md", "NOTES.txt"))]
         self.folders = {part for name in self.files for part in Path(name).parts[:-1]}
@@ -84,7 +112,9 @@ class Tree:
 
     def code(self, *prefixes: str) -> Iterator[str]:
         """Files below these that are neither documents nor our own."""
-        ours = (name for name in self.files if name.startswith(prefixes) and not name.startswith(OWN))
+        ours = (
+            name for name in self.files if name.startswith(prefixes) and not name.startswith(OWN)
+        )
         return (name for name in ours if name not in self.documents)
 
     def _join(self, pattern: str) -> str:
@@ -92,10 +122,16 @@ class Tree:
 
     @cached_property
     def places(self) -> set[str]:
-        """Files, also without extension, and folders; and every end of their paths: a part's documents name its files as seen from it."""
+        """Files, also without extension, and folders; and every end of their paths: a part's
+        documents name its files as seen from it.
+        """
         folders = {str(folder) for name in self.files for folder in Path(name).parents}
         whole = {*self.files, *folders, *(str(Path(name).with_suffix("")) for name in self.files)}
-        return {place[at:] for place in whole for at in [0, *(slash.end() for slash in re.finditer("/", place))]}
+        return {
+            place[at:]
+            for place in whole
+            for at in [0, *(slash.end() for slash in re.finditer("/", place))]
+        }
 
     @cached_property
     def named(self) -> list[Code]:
@@ -118,17 +154,26 @@ def pieces(name: str, text: str) -> Iterator[Code]:
 
 
 def makefile(tree: Tree) -> Iterator[str]:
-    """Targets are phony, have a recipe and a line for `make help`; whoever names one names one of these."""
+    """Targets are phony, have a recipe and a line for `make help`; whoever names one names one of
+    these.
+    """
     text = tree.text("Makefile")
-    phony = {target for line in re.findall(r"^\.PHONY:(.*)$", text, re.M) for target in line.split()}
-    rules = {rule[1]: rule for rule in re.finditer(r"^([a-z][\w-]*):(.*)\n((?:\t.*\n)*)", text, re.M)}
+    phony = {
+        target for line in re.findall(r"^\.PHONY:(.*)$", text, re.M) for target in line.split()
+    }
+    rules = {
+        rule[1]: rule for rule in re.finditer(r"^([a-z][\w-]*):(.*)\n((?:\t.*\n)*)", text, re.M)
+    }
     for target in sorted(phony | rules.keys()):
         if target not in rules or not rules[target][3].strip():
             yield f"Makefile: {target} has no recipe: make would do nothing and succeed"
         elif not re.search(r"## \S", rules[target][2]):
             yield f"Makefile: {target} has no `## …` for make help"
         elif target not in phony:
-            yield f"Makefile: {target} is not in .PHONY: a file of that name would keep it from running"
+            yield (
+                f"Makefile: {target} is not in .PHONY: a file of that name would keep it from"
+                " running"
+            )
     for piece in tree.named:
         found = re.match(r"make ([a-z][\w-]*)", piece.text)
         if found and found[1] not in rules:
@@ -149,11 +194,15 @@ def alternatives(word: str) -> list[str]:
 
 
 def paths(tree: Tree) -> Iterator[str]:
-    """Files and folders of the repository, in documents, and in other files where they begin at its root."""
+    """Files and folders of the repository, in documents, and in other files where they begin at its
+    root.
+    """
     for piece in tree.named:
         for raw in piece.text.split():
             word = re.sub(r":\d+$", "", raw.strip("\"'(),;:.")).removeprefix("./").rstrip("/")
-            if re.search(r"[<>$…=@:\[\]]|(?:^|[/.])[A-Z]{3,}|^[~/-]", word) or word.startswith("build/"):
+            if re.search(r"[<>$…=@:\[\]]|(?:^|[/.])[A-Z]{3,}|^[~/-]", word) or word.startswith(
+                "build/"
+            ):
                 continue
             source = re.search(SOURCE, word) is not None
             if "/" in word:
@@ -163,10 +212,15 @@ def paths(tree: Tree) -> Iterator[str]:
             for place in alternatives(word) if ours else ():
                 if place not in tree.places and not fnmatch.filter(tree.places, place):
                     yield piece.wrong(f"there is no {place}")
-    top = r"(?<![\w./<\"{}-])((?:bench|crds|dashboards|docs|examples|scripts|tests)/[\w./-]*\w)(?![\w*{$/-])"
+    tops = "bench|crds|dashboards|docs|examples|scripts|tests"
+    top = rf"(?<![\w./<\"{{}}-])((?:{tops})/[\w./-]*\w)(?![\w*{{$/-])"
     for name in tree.code(""):
         for place in re.findall(top, tree.text(name)):
-            if place not in tree.places and place not in FOREIGN and not re.search(r"[A-Z]{3,}", place):
+            if (
+                place not in tree.places
+                and place not in FOREIGN
+                and not re.search(r"[A-Z]{3,}", place)
+            ):
                 yield f"{name}: there is no {place}{HINT}"
 
 
@@ -192,7 +246,11 @@ def program_of(piece: Code, tree: Tree, words: list[str]) -> str:
     name = beside if beside in PROGRAMS else words[0].removeprefix("./")
     if name.rsplit("/", 1)[-1] in PROGRAMS and not name.startswith(("scripts/", "tests/")):
         return name.rsplit("/", 1)[-1]
-    return name if name in PROGRAMS or (name in tree.files and re.match(r"bench/|scripts/|tests/", name)) else ""
+    return (
+        name
+        if name in PROGRAMS or (name in tree.files and re.match(r"bench/|scripts/|tests/", name))
+        else ""
+    )
 
 
 def commands(tree: Tree) -> Iterator[str]:
@@ -208,7 +266,11 @@ def commands(tree: Tree) -> Iterator[str]:
             if not program:
                 continue
             flags, where, pattern = PROGRAMS.get(program, (re.sub("/run$", "/*", program), "", "$"))
-            taken = {word for found in re.finditer(pattern, tree.all_of(where), re.M) for word in found.groups()}
+            taken = {
+                word
+                for found in re.finditer(pattern, tree.all_of(where), re.M)
+                for word in found.groups()
+            }
             before = ""
             for word in words[1:]:
                 flag = re.match(r"--[a-z][a-z-]*", word)
@@ -224,7 +286,9 @@ def commands(tree: Tree) -> Iterator[str]:
 
 
 def identifiers(tree: Tree) -> Iterator[str]:
-    """Functions, types, variables and tests occur in the code; what is called paceline occurs in it whatever dashboards say."""
+    """Functions, types, variables and tests occur in the code; what is called paceline occurs in it
+    whatever dashboards say.
+    """
     known = set(re.findall(r"\w+", tree.all_of("*")))
     ours = known - set(re.findall(r"\w+", tree.all_of("dashboards/*")))
     ours |= set(re.findall(r"\w+", "".join(map(tree.text, tree.code(*PRODUCT)))))
@@ -234,7 +298,12 @@ def identifiers(tree: Tree) -> Iterator[str]:
                 continue
             among = ours if word.lower().startswith("paceline_") else known
             begins = word.endswith("_") and any(other.startswith(word) for other in among)
-            if not begins and word not in among and series(word) not in among and word not in tree.places:
+            if (
+                not begins
+                and word not in among
+                and series(word) not in among
+                and word not in tree.places
+            ):
                 yield piece.wrong(f"nothing in the code is called {word}")
 
 
@@ -258,9 +327,11 @@ def metrics(tree: Tree) -> Iterator[str]:
 
 
 def environment(tree: Tree) -> Iterator[str]:
-    """Variables are in common/contract/env.hpp with their meaning, or in a document; those that people set are in a document.
+    """Variables are in common/contract/env.hpp with their meaning, or in a document; those that
+    people set are in a document.
 
-    What accel/ reads is in env.hpp: `paceline run` and templates let nothing else of ours through to the training process.
+    What accel/ reads is in env.hpp: `paceline run` and templates let nothing else of ours through
+    to the training process.
     """
     contract = tree.text("common/contract/env.hpp")
     variables = dict(re.findall(r'Variable (k\w+)\{\s*"(PACELINE_\w+)"', contract))
@@ -268,12 +339,18 @@ def environment(tree: Tree) -> Iterator[str]:
     for users in re.findall(r"kUsers\{(.*?)\}", contract, re.S):
         for constant in re.findall(r"\bk[A-Z]\w+", users):
             if variables[constant] not in documented:
-                yield f"common/contract/env.hpp: {variables[constant]} is for people to set, and no document names it"
+                yield (
+                    f"common/contract/env.hpp: {variables[constant]} is for people to set, and no"
+                    " document names it"
+                )
     for name in tree.code(*PRODUCT):
         for variable in re.findall(r'"(PACELINE_[A-Z0-9_]+)"', tree.text(name)):
             inside = name.startswith("accel/")
             if variable not in variables.values() and (inside or variable not in documented):
-                yield f"{name}: {variable} is not in common/contract/env.hpp{'' if inside else ', nor in a document'}"
+                yield (
+                    f"{name}: {variable} is not in"
+                    f" common/contract/env.hpp{'' if inside else ', nor in a document'}"
+                )
 
 
 def has(node: Any, steps: list[str]) -> bool:
@@ -305,13 +382,20 @@ def written_fields(node: Any, above: list[str]) -> Iterator[list[str]]:
 
 
 def fields(tree: Tree) -> Iterator[str]:
-    """The API's fields that documents name are in crds/ or, at the top of a spec, of docs/designs/api.md's target; that page has all of crds/."""
+    """The API's fields that documents name are in crds/ or, at the top of a spec, of
+    docs/designs/api.md's target; that page has all of crds/.
+    """
     today, _, target = tree.text("docs/designs/api.md").partition("## The target")
     documents = {name: yaml.safe_load(tree.text(name)) for name in tree.code("crds/")}
-    schemas = {name: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for name, crd in documents.items()}
+    schemas = {
+        name: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        for name, crd in documents.items()
+    }
     words = set(re.findall(r"\w+", today))
     for name, root in schemas.items():
-        below = [root["properties"][part] for part in ("spec", "status") if part in root["properties"]]
+        below = [
+            root["properties"][part] for part in ("spec", "status") if part in root["properties"]
+        ]
         for field in sorted({field for part in below for field in schema_fields(part)} - words):
             yield f"docs/designs/api.md: {field} of {name} is not among what acts today"
 
@@ -320,10 +404,17 @@ def fields(tree: Tree) -> Iterator[str]:
             yield f"no CRD has {'.'.join(steps)}"
 
     for piece in tree.named:
-        found = [path.split(".") for path in re.findall(r"(?<![\w.])\.?((?:spec|status)(?:\.[A-Za-z]+)+)", piece.text)]
+        found = [
+            path.split(".")
+            for path in re.findall(r"(?<![\w.])\.?((?:spec|status)(?:\.[A-Za-z]+)+)", piece.text)
+        ]
         for inline in re.findall(r"\bacceleration: *\{([^}]*)\}", piece.text):
-            found += [["spec", "acceleration", key] for key in re.findall(r"(?:^|, *)(\w+):", inline)]
-        for steps in found if "kubectl get " not in piece.text else ():  # of Kubernetes' own kinds too
+            found += [
+                ["spec", "acceleration", key] for key in re.findall(r"(?:^|, *)(\w+):", inline)
+            ]
+        for steps in (
+            found if "kubectl get " not in piece.text else ()
+        ):  # of Kubernetes' own kinds too
             planned = re.search(rf"^  {steps[1]}:", target, re.M) is not None
             yield from map(piece.wrong, check(steps, planned))
     for block in re.findall(r"^```yaml\n(spec:\n.*?)^(?:status:|```)", today, re.S | re.M):
@@ -335,7 +426,9 @@ def values(tree: Tree) -> Iterator[str]:
     """Values of the chart are in its values.yaml."""
     chart = yaml.safe_load(tree.text("helm/paceline/values.yaml"))
     for piece in tree.named:
-        for path in re.findall(rf"(?<![\w./])((?:{'|'.join(chart)})(?:\.[a-z]\w+)+)(?![\w(/])", piece.text):
+        for path in re.findall(
+            rf"(?<![\w./])((?:{'|'.join(chart)})(?:\.[a-z]\w+)+)(?![\w(/])", piece.text
+        ):
             if re.search(SOURCE, path):
                 continue
             node = chart

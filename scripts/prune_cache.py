@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deletes what newer versions have replaced in Paceline's cache.
 
-What is cached carries a version or a hash in its name, so an upgrade leaves the old one behind. The one in use is touched; its
-siblings that nobody has used for some weeks go: another checkout, which may still be at the older version, touches its own.
-Failure to delete one is told and changes nothing else.
-usage: scripts/prune_cache.py PATH_IN_USE PATTERN (a shell pattern for the names of its siblings)
+What is cached carries a version or a hash in its name, so an upgrade leaves the old one behind. The
+one in use is touched; its siblings that nobody has used for some weeks go: another checkout, which
+may still be at the older version, touches its own. Failure to delete one is told and changes
+nothing else. usage: scripts/prune_cache.py PATH_IN_USE PATTERN (a shell pattern for the names of
+its siblings)
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ from pathlib import Path
 DAYS_KEPT = 14
 
 
-def prune(in_use: Path, pattern: str, days: float = DAYS_KEPT, now: float | None = None) -> list[Path]:
-    """Touches `in_use` and deletes its siblings that match and are older; answers what went. Never follows links."""
+def prune(
+    in_use: Path, pattern: str, days: float = DAYS_KEPT, now: float | None = None
+) -> list[Path]:
+    """Touches `in_use` and deletes its siblings that match and are older; answers what went. Never
+    follows links.
+    """
     now = time.time() if now is None else now
     gone: list[Path] = []
     if in_use.exists():

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs pytest so that a failure can be read from the last lines of its output.
 
-Everything a failed test has to show (traceback, captured output, the state of the cluster) goes into a file below the
-results folder; the terminal gets the short traceback, the last lines of each section and the file's path, and one line for each failure
-at the very end.
-usage: scripts/pytest_suite.py RESULTS_FOLDER NAME PATH… (run with the interpreter whose packages are tested)
+Everything a failed test has to show (traceback, captured output, the state of the cluster) goes
+into a file below the results folder; the terminal gets the short traceback, the last lines of each
+section and the file's path, and one line for each failure at the very end. usage:
+scripts/pytest_suite.py RESULTS_FOLDER NAME PATH… (run with the interpreter whose packages are
+tested)
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ SHOWN_LINES = 15
 
 
 class ShortFailures:
-    """A pytest plugin: keeps each failed report whole in a file, and shortens what is printed of it."""
+    """A pytest plugin: keeps each failed report whole in a file, and shortens what is printed of
+    it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -33,19 +36,23 @@ class ShortFailures:
         """The terminal and the JUnit writer see the report after this."""
         if not report.failed:
             return
-        file = self._folder / (re.sub(r"[^\w.-]+", "_", report.nodeid)[-120:] + f".{report.when}.log")
+        file = self._folder / (
+            re.sub(r"[^\w.-]+", "_", report.nodeid)[-120:] + f".{report.when}.log"
+        )
         parts = [f"{report.nodeid} ({report.when})", report.longreprtext]
         parts += [f"--- {title} ---\n{text}" for title, text in report.sections]
         self._folder.mkdir(parents=True, exist_ok=True)
         file.write_text("\n\n".join(parts) + "\n", errors="replace")
         shorten(report.longrepr)
-        report.sections = [(title, last_lines(text)) for title, text in report.sections if text.strip()]
+        report.sections = [
+            (title, last_lines(text)) for title, text in report.sections if text.strip()
+        ]
         shown = file.relative_to(ROOT) if file.is_relative_to(ROOT) else file
         report.sections.append(("all of it", f"{shown}"))
 
 
 def shorten(shown: Any) -> None:
-    """A traceback whose message holds pages (a cluster's state) keeps its first and its last lines."""
+    """Keeps the first and last lines of a traceback whose message is pages long."""
     chain = getattr(shown, "chain", None) or [(getattr(shown, "reprtraceback", None), None, None)]
     for traceback, _, _ in chain:
         for entry in getattr(traceback, "reprentries", []):
@@ -72,8 +79,16 @@ def main() -> int:
     # With either of these pytest prints a failure's whole message in the line that is to name it.
     for variable in ("CI", "BUILD_NUMBER"):
         os.environ.pop(variable, None)
-    options = ["-q", "-rfE", "--tb=short", "--durations=5", f"--junitxml={results / (name + '.xml')}"]
-    return int(pytest.main([*options, *paths], plugins=[ShortFailures(results / f"{name}-failures")]))
+    options = [
+        "-q",
+        "-rfE",
+        "--tb=short",
+        "--durations=5",
+        f"--junitxml={results / (name + '.xml')}",
+    ]
+    return int(
+        pytest.main([*options, *paths], plugins=[ShortFailures(results / f"{name}-failures")])
+    )
 
 
 if __name__ == "__main__":

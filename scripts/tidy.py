@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs clang-tidy over our own translation units, in parallel, and remembers which were clean.
 
-A unit is what the preset `lint` compiles at once: up to eight of our sources. It is checked again when its own text, any of our files that it
-reaches, its compile command or .clang-tidy changed.
+A unit is what the preset `lint` compiles at once: up to eight of our sources. It is checked again
+when its own text, any of our files that it reaches, its compile command or .clang-tidy changed.
 usage: scripts/tidy.py [--jobs N] [--slowest N] BUILD_FOLDER (one configured by the preset `lint`)
 """
 
@@ -27,8 +27,9 @@ from prune_cache import prune
 ROOT = Path(__file__).resolve().parent.parent
 TIDY = "clang-tidy-19"
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-# cpprestsdk's headers do not compile with clang in C++23, nor do comparisons of nlohmann's documents with strings, which tests
-# are full of: that folder and the tests are checked by g++'s warnings alone. What protoc writes is not ours.
+# cpprestsdk's headers do not compile with clang in C++23, nor do comparisons of nlohmann's
+# documents with strings, which tests are full of: that folder and the tests are checked by g++'s
+# warnings alone. What protoc writes is not ours.
 SKIPPED_FOLDERS = (
     "common/http/cpprest",
     "common/http/CMakeFiles/paceline_http_cpprest",
@@ -60,10 +61,15 @@ def reach(file: Path) -> frozenset[Path]:
 
 
 def fingerprint(build: Path, file: Path, command: str) -> str:
-    """Changes whenever the outcome of checking this unit may. The same in every checkout and build folder."""
+    """Changes whenever the outcome of checking this unit may. The same in every checkout and build
+    folder.
+    """
     digest = hashlib.sha256()
     read = [ROOT / ".clang-tidy", *sorted(reach(file))]
-    for text in (command.encode(), *(os.fsencode(part) + b"\0" + part.read_bytes() for part in read)):
+    for text in (
+        command.encode(),
+        *(os.fsencode(part) + b"\0" + part.read_bytes() for part in read),
+    ):
         for place, name in ((os.fsencode(build), b"BUILD"), (os.fsencode(ROOT), b"ROOT")):
             text = text.replace(place, name)
         digest.update(hashlib.sha256(text).digest())
@@ -75,7 +81,11 @@ def check(build: Path, file: Path) -> tuple[str, float]:
     """Empty when clean, else what clang-tidy says; and the seconds that it took."""
     began = time.monotonic()
     run = subprocess.run(
-        [TIDY, "-p", str(build), "--quiet", str(file)], cwd=ROOT, capture_output=True, text=True, check=False
+        [TIDY, "-p", str(build), "--quiet", str(file)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     took = time.monotonic() - began
     if run.returncode == 0:
@@ -91,9 +101,18 @@ def check(build: Path, file: Path) -> tuple[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("build", metavar="BUILD_FOLDER", help="a build folder configured by the preset `lint`")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="units at a time (default: one a core)")
-    parser.add_argument("--slowest", type=int, default=0, metavar="N", help="name the N units that took longest")
+    parser.add_argument(
+        "build", metavar="BUILD_FOLDER", help="a build folder configured by the preset `lint`"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="units at a time (default: one a core)",
+    )
+    parser.add_argument(
+        "--slowest", type=int, default=0, metavar="N", help="name the N units that took longest"
+    )
     options = parser.parse_args()
     build = (ROOT / options.build).resolve()
     clean = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paceline" / "tidy"
@@ -101,7 +120,8 @@ def main() -> int:
     commands = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         file = (Path(entry["directory"]) / entry["file"]).resolve()
-        # Several of our sources are one unit, which cmake writes into its folder: headers cost more than what we check.
+        # Several of our sources are one unit, which cmake writes into its folder: headers cost more
+        # than what we check.
         name = str(file.relative_to(build if file.is_relative_to(build) else ROOT))
         if not name.startswith(SKIPPED_FOLDERS):
             commands[file] = entry.get("command") or " ".join(entry["arguments"])
@@ -116,7 +136,9 @@ def main() -> int:
     began = time.monotonic()
     seconds: dict[Path, float] = {}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for file, (said, took) in zip(wanted, pool.map(functools.partial(check, build), wanted), strict=True):
+        for file, (said, took) in zip(
+            wanted, pool.map(functools.partial(check, build), wanted), strict=True
+        ):
             seconds[file] = took
             if said:
                 bad += 1
@@ -133,7 +155,8 @@ def main() -> int:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(
         f"tidy: {len(commands)} units, {len(wanted)} checked now, {bad} with findings;"
-        f" {time.monotonic() - began:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processor time"
+        f" {time.monotonic() - began:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processor"
+        " time"
     )
     return 1 if bad else 0
 

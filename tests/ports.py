@@ -9,16 +9,18 @@ import socket
 import tempfile
 from pathlib import Path
 
-# Below what Linux gives to outgoing connections (from 32768), Kubernetes to node ports (from 30000) and Paceline to its
-# masters (29500 to 29599), above what the launcher draws from for itself.
+# Below what Linux gives to outgoing connections (from 32768), Kubernetes to node ports (from 30000)
+# and Paceline to its masters (29500 to 29599), above what the launcher draws from for itself.
 FIRST, END = 25000, 29500
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on, and that no other test is told and no outgoing connection takes until it is used.
+    """A TCP port that nobody listens on, and that no other test is told and no outgoing connection
+    takes until it is used.
 
-    A program listens only seconds after it was told its port. So ports are numbered through, by one file for all tests
-    of this user, rather than asked of the system, which gives the same port away to the next connection.
+    A program listens only seconds after it was told its port. So ports are numbered through, by one
+    file for all tests of this user, rather than asked of the system, which gives the same port away
+    to the next connection.
     """
     counter = Path(tempfile.gettempdir()) / f"paceline-test-ports-{os.getuid()}"
     with counter.open("a+") as file:

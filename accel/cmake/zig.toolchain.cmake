@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Builds what the user's processes load so that it loads in images as old as glibc 2.28, whatever this machine has.
+# Builds what the user's processes load so that it loads in images as old as glibc 2.28, whatever
+# this machine has.
 set(CMAKE_SYSTEM_NAME Linux)
 # CMake asks nobody when the system is named: without it no instruction set is chosen.
 set(CMAKE_SYSTEM_PROCESSOR ${CMAKE_HOST_SYSTEM_PROCESSOR})

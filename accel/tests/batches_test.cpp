@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of equal cost: what is in them for every number of ranks, how equal they are beside batches of random samples, and that they stay
-// what they are from release to release.
+// Batches of equal cost: what is in them for every number of ranks, how equal they are beside
+// batches of random samples, and that they stay what they are from release to release.
 #include "batches.hpp"
 
 #include <algorithm>
@@ -67,11 +67,13 @@ std::uint64_t cost_of(const Numbers& batch, const Numbers& lengths, bool padded)
 
 // A step ends with its dearest batch.
 struct Time {
-  double taken = 0;   // by all ranks
-  double waited = 0;  // of it: for the dearest batch. Balance is waited / taken, 0 where all cost the same
+  double taken = 0;  // by all ranks
+  // of it: for the dearest batch. Balance is waited / taken, 0 where all cost the same
+  double waited = 0;
 };
 
-Time time_of(const std::vector<Numbers>& batches, const Numbers& lengths, std::size_t ranks, bool padded) {
+Time time_of(const std::vector<Numbers>& batches, const Numbers& lengths, std::size_t ranks,
+             bool padded) {
   Time time;
   for (std::size_t step = 0; step + ranks <= batches.size(); step += ranks) {
     std::uint64_t dearest = 0;
@@ -98,8 +100,10 @@ void judge(const Batching& batching, const Numbers& lengths, const Numbers& sequ
   }
   std::uint64_t twice = 0;
   for (const auto& [sample, times] : seen) twice += times - 1;
-  const std::uint64_t wanting = sequence.size() - std::min<std::uint64_t>(seen.size(), sequence.size());
-  CHECK(batching.drop_last ? twice == 0 && wanting < batching.ranks : wanting == 0 && twice < batching.ranks);
+  const std::uint64_t wanting =
+      sequence.size() - std::min<std::uint64_t>(seen.size(), sequence.size());
+  CHECK(batching.drop_last ? twice == 0 && wanting < batching.ranks
+                           : wanting == 0 && twice < batching.ranks);
   for (const std::uint64_t sample : sequence) CHECK(batching.drop_last || seen.contains(sample));
 }
 
@@ -147,9 +151,10 @@ CASE(batches_of_a_step_cost_the_same_where_random_ones_do_not) {
                             sequence.begin() + static_cast<std::ptrdiff_t>(begin + size));
       const Time ours = time_of(batches, lengths, ranks, padded);
       const Time theirs = time_of(random, lengths, ranks, padded);
-      std::cout << ranks << " ranks, " << (padded ? "padded" : "packed") << ": waits " << ours.waited / ours.taken
-                << ", at random " << theirs.waited / theirs.taken << "; time " << ours.taken / theirs.taken
-                << " of it, " << batches.size() << " batches\n";
+      std::cout << ranks << " ranks, " << (padded ? "padded" : "packed") << ": waits "
+                << ours.waited / ours.taken << ", at random " << theirs.waited / theirs.taken
+                << "; time " << ours.taken / theirs.taken << " of it, " << batches.size()
+                << " batches\n";
       CHECK(ours.waited < 0.02 * ours.taken);
       CHECK(theirs.waited > 0.04 * theirs.taken);
       CHECK(ours.taken < (padded ? 0.5 : 0.95) * theirs.taken);
@@ -202,7 +207,8 @@ CASE(batches_of_what_is_none_are_refused) {
   Numbers ends(5);
   std::uint64_t count = 0;
   const auto plan = [&] {
-    return paceline_batches_plan(&batching, lengths.data(), 3, sequence.data(), 3, samples.data(), ends.data(), &count);
+    return paceline_batches_plan(&batching, lengths.data(), 3, sequence.data(), 3, samples.data(),
+                                 ends.data(), &count);
   };
   CHECK_EQ(plan(), PACELINE_OK);
   CHECK_EQ(count, 2UL);
@@ -226,8 +232,14 @@ CASE(batches_of_what_is_none_are_refused) {
   with(&paceline_batching::pool, std::uint64_t{0});
   with(&paceline_batching::max_samples, std::uint64_t{0});
   with(&paceline_batching::max_tokens, std::uint64_t{1} << 32);
-  paceline_order order{
-      .size = sizeof order, .flags = 0, .seed = 0, .epoch = 0, .rank = 1, .ranks = 2, .window = 1, .reserved = 0};
+  paceline_order order{.size = sizeof order,
+                       .flags = 0,
+                       .seed = 0,
+                       .epoch = 0,
+                       .rank = 1,
+                       .ranks = 2,
+                       .window = 1,
+                       .reserved = 0};
   const Numbers counts = {2, 0, 3};
   CHECK_EQ(paceline_batches_sequence(counts.data(), 3, &order, samples.data()), PACELINE_OK);
   CHECK((samples == Numbers{0, 1, 2, 3, 4}));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A test framework of one page, since this project builds on machines without GoogleTest. CASE(name) {…} defines a test,
-// CHECK(condition) and CHECK_EQ(a, b) judge it. The executable runs the cases named on its command line, or all; CMake
-// makes each a test of its own, so every case has a process to itself. Not thread-safe.
+// A test framework of one page, since this project builds on machines without GoogleTest.
+// CASE(name) {…} defines a test, CHECK(condition) and CHECK_EQ(a, b) judge it. The executable runs
+// the cases named on its command line, or all; CMake makes each a test of its own, so every case
+// has a process to itself. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -48,5 +49,6 @@ void judge_equal(const A& a, const B& b, const char* what, const char* file, int
   static void name();                                                      \
   static const paceline::check::Registered registered_##name(#name, name); \
   static void name()
-#define CHECK(condition) paceline::check::judge(static_cast<bool>(condition), #condition, __FILE__, __LINE__)
+#define CHECK(condition) \
+  paceline::check::judge(static_cast<bool>(condition), #condition, __FILE__, __LINE__)
 #define CHECK_EQ(a, b) paceline::check::judge_equal((a), (b), #a " == " #b, __FILE__, __LINE__)

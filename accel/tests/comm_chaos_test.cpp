@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are killed, stopped, slowed or cut off at any point of any call: every survivor names one, soon, and nothing is left behind.
-// What happens is drawn from a seed. PACELINE_TEST_CHAOS=100 draws as many times; by itself a few, for they take seconds.
+// Ranks that are killed, stopped, slowed or cut off at any point of any call: every survivor names
+// one, soon, and nothing is left behind. What happens is drawn from a seed. PACELINE_TEST_CHAOS=100
+// draws as many times; by itself a few, for they take seconds.
 #include <sched.h>
 
 #include <cerrno>
@@ -27,7 +28,8 @@ using paceline::comm_test::World;
 
 using Dice = std::mt19937;
 
-const std::string kMixed = "chunk=65536 choice=0:tree,512:doubling,8192:hierarchical/16384,400000:flat";
+const std::string kMixed =
+    "chunk=65536 choice=0:tree,512:doubling,8192:hierarchical/16384,400000:flat";
 
 uint32_t draws() {
   const char* const asked = std::getenv("PACELINE_TEST_CHAOS");
@@ -36,28 +38,34 @@ uint32_t draws() {
 
 bool sums(Member& member, uint64_t count) {
   std::vector<int32_t> data(count, static_cast<int32_t>(member.rank) + 1);
-  if (paceline_comm_allreduce(member.comm, data.data(), count, PACELINE_COMM_I32) != PACELINE_OK) return false;
+  if (paceline_comm_allreduce(member.comm, data.data(), count, PACELINE_COMM_I32) != PACELINE_OK)
+    return false;
   return data.back() == static_cast<int32_t>(member.ranks * (member.ranks + 1) / 2);
 }
 
 bool swaps_pieces(Member& member, uint64_t count) {
   const std::vector<float> in(count * member.ranks, static_cast<float>(member.rank));
   std::vector<float> out(in.size());
-  if (paceline_comm_alltoall(member.comm, in.data(), out.data(), count, PACELINE_COMM_F32) != PACELINE_OK) return false;
+  if (paceline_comm_alltoall(member.comm, in.data(), out.data(), count, PACELINE_COMM_F32) !=
+      PACELINE_OK)
+    return false;
   return out.front() == 0.0F && out.back() == static_cast<float>(member.ranks - 1);
 }
 
 bool hears_root(Member& member, uint64_t count, uint32_t root) {
   std::vector<int64_t> data(count, member.rank);
-  return paceline_comm_broadcast(member.comm, data.data(), count, PACELINE_COMM_I64, root) == PACELINE_OK &&
+  return paceline_comm_broadcast(member.comm, data.data(), count, PACELINE_COMM_I64, root) ==
+             PACELINE_OK &&
          data.back() == root;
 }
 
 bool sums_meanwhile(Member& member, uint64_t count) {
   std::vector<float> data(count, 1.0F);
   uint64_t ticket = 0;
-  return paceline_comm_allreduce_start(member.comm, data.data(), count, PACELINE_COMM_F32, &ticket) == PACELINE_OK &&
-         paceline_comm_wait(member.comm, ticket) == PACELINE_OK && data.back() == static_cast<float>(member.ranks);
+  return paceline_comm_allreduce_start(member.comm, data.data(), count, PACELINE_COMM_F32,
+                                       &ticket) == PACELINE_OK &&
+         paceline_comm_wait(member.comm, ticket) == PACELINE_OK &&
+         data.back() == static_cast<float>(member.ranks);
 }
 
 // What all do next: the same, as they draw from the same seed.
@@ -77,8 +85,10 @@ bool well(bool good, const std::string& what) {
   return good;
 }
 
-// Until something fails: then because of one of `to_blame`, and not for having waited for the whole of a call's time.
-bool goes_on_until_it_names(Member& member, uint32_t seed, const std::set<int32_t>& to_blame, SharedFlag& rounds) {
+// Until something fails: then because of one of `to_blame`, and not for having waited for the whole
+// of a call's time.
+bool goes_on_until_it_names(Member& member, uint32_t seed, const std::set<int32_t>& to_blame,
+                            SharedFlag& rounds) {
   Dice random(seed);
   while (does_something(member, random)) rounds.value.fetch_add(1);
   int32_t named = -1;
@@ -125,8 +135,8 @@ void strikes(uint32_t seed, int signal) {
       if (rank != victim) CHECK(::waitpid(world.pid(rank), &status, 0) > 0 && status == 0);
       std::array<char, 1024> card{};
       uint64_t size = 0;
-      CHECK_EQ(SharedStore::get(&world.store(), ("world/" + std::to_string(rank)).c_str(), card.data(), card.size() - 1,
-                                &size, 1000),
+      CHECK_EQ(SharedStore::get(&world.store(), ("world/" + std::to_string(rank)).c_str(),
+                                card.data(), card.size() - 1, &size, 1000),
                0);
       doors.push_back(value_of(card.data(), "door"));
       CHECK(!doors.back().empty());
@@ -137,9 +147,12 @@ void strikes(uint32_t seed, int signal) {
   CHECK_EQ(shared_names(), 0U);
 }
 
-bool runs(const std::string& command) { return std::system((command + " 2>/dev/null").c_str()) == 0; }
+bool runs(const std::string& command) {
+  return std::system((command + " 2>/dev/null").c_str()) == 0;
+}
 
-// Two hosts that are network namespaces, with cables between them: the addresses are those of each side, by cable.
+// Two hosts that are network namespaces, with cables between them: the addresses are those of each
+// side, by cable.
 constexpr std::array<std::array<const char*, 2>, 2> kCables{
     {{"192.0.2.1", "192.0.2.2"}, {"198.51.100.1", "198.51.100.2"}}};
 
@@ -157,16 +170,18 @@ std::string device_of(std::size_t side, std::size_t cable) {
 bool brings_up(std::size_t side, std::size_t cables) {
   bool good = runs("ip link set lo up");
   for (std::size_t cable = 0; cable < cables; ++cable)
-    good = runs("ip addr add " + std::string(kCables[cable][side]) + "/24 dev " + device_of(side, cable) +
-                " && ip link set " + device_of(side, cable) + " up") &&
+    good = runs("ip addr add " + std::string(kCables[cable][side]) + "/24 dev " +
+                device_of(side, cable) + " && ip link set " + device_of(side, cable) + " up") &&
            good;
   return good;
 }
 
 constexpr int kNoNetworks = 77;  // this machine lets the test make none
 
-// Ranks 0 and 1 on the near side, 2 and 3 on the far one, each doing `body`; `meanwhile` is done on the near side. 0 where all were good.
-int across_cables(std::size_t cables, const std::string& plan, const std::function<bool(Member&)>& body,
+// Ranks 0 and 1 on the near side, 2 and 3 on the far one, each doing `body`; `meanwhile` is done on
+// the near side. 0 where all were good.
+int across_cables(std::size_t cables, const std::string& plan,
+                  const std::function<bool(Member&)>& body,
                   const std::function<bool()>& meanwhile) {
   SharedFlag settled;
   SharedStore store;
@@ -190,7 +205,8 @@ int across_cables(std::size_t cables, const std::string& plan, const std::functi
     }
     return good;
   };
-  if (::unshare(::geteuid() == 0 ? CLONE_NEWNET : CLONE_NEWNET | CLONE_NEWUSER) != 0) return kNoNetworks;
+  if (::unshare(::geteuid() == 0 ? CLONE_NEWNET : CLONE_NEWNET | CLONE_NEWUSER) != 0)
+    return kNoNetworks;
   const pid_t far = ::fork();
   if (far == 0) {
     settled.value.store(::unshare(CLONE_NEWNET) == 0 ? 1 : 9);
@@ -203,8 +219,8 @@ int across_cables(std::size_t cables, const std::string& plan, const std::functi
   while (settled.value.load() == 0) ::usleep(500);
   bool made = settled.value.load() == 1;
   for (std::size_t cable = 0; cable < cables; ++cable)
-    made = made && runs("ip link add " + device_of(0, cable) + " type veth peer name " + device_of(1, cable) +
-                        " netns " + std::to_string(far));
+    made = made && runs("ip link add " + device_of(0, cable) + " type veth peer name " +
+                        device_of(1, cable) + " netns " + std::to_string(far));
   made = made && brings_up(0, cables);
   settled.value.store(made ? 2 : 9);
   while (settled.value.load() == 2) ::usleep(500);
@@ -232,7 +248,8 @@ int apart(const std::function<int()>& work) {
 int pulls_the_cable(uint32_t seed) {
   SharedFlag rounds;
   const auto body = [&](Member& member) {
-    const std::set<int32_t> others = member.rank < 2 ? std::set<int32_t>{2, 3} : std::set<int32_t>{0, 1};
+    const std::set<int32_t> others =
+        member.rank < 2 ? std::set<int32_t>{2, 3} : std::set<int32_t>{0, 1};
     return goes_on_until_it_names(member, seed, others, rounds);
   };
   return across_cables(1, kMixed, body, [&] {
@@ -241,15 +258,18 @@ int pulls_the_cable(uint32_t seed) {
   });
 }
 
-// The second of two is: who is on the other side is still heard through the first. All name the same rank, and the address that was cut.
+// The second of two is: who is on the other side is still heard through the first. All name the
+// same rank, and the address that was cut.
 int pulls_one_of_two_cables() {
   SharedFlag rounds;
   const auto body = [&](Member& member) {
     std::vector<float> data(500'000, 1.0F);
-    while (paceline_comm_allreduce(member.comm, data.data(), data.size(), PACELINE_COMM_F32) == PACELINE_OK)
+    while (paceline_comm_allreduce(member.comm, data.data(), data.size(), PACELINE_COMM_F32) ==
+           PACELINE_OK)
       rounds.value.fetch_add(1);
     const std::string why = member.why();
-    return well(why.find(" broke: ") != std::string::npos && why.find("(from 198.51.100.") != std::string::npos,
+    return well(why.find(" broke: ") != std::string::npos &&
+                    why.find("(from 198.51.100.") != std::string::npos,
                 "rank " + std::to_string(member.rank) + ": " + why);
   };
   return across_cables(2, "", body, [&] {
@@ -289,9 +309,10 @@ int fills_two_cables(const std::string& plan, double bound) {
     const auto second = static_cast<double>(sent_through(device_of(0, 1)));
     rounds.value.fetch_add(1);
     const double wanted = bound * kTimes * kCount * sizeof(int32_t);
-    return well(
-        first + second > wanted && first + second < 1.06 * wanted && std::abs(first - second) < 0.1 * wanted,
-        plan + ": sent " + std::to_string(first) + " and " + std::to_string(second) + " of " + std::to_string(wanted));
+    return well(first + second > wanted && first + second < 1.06 * wanted &&
+                    std::abs(first - second) < 0.1 * wanted,
+                plan + ": sent " + std::to_string(first) + " and " + std::to_string(second) +
+                    " of " + std::to_string(wanted));
   });
 }
 
@@ -331,7 +352,8 @@ CASE(comm_chaos_ranks_that_lose_one_of_two_devices_are_named) {
   const int code = apart(pulls_one_of_two_cables);
   if (code == kNoNetworks) return;
   CHECK_EQ(code, 0);
-  // Silence to notice, and as much again for a better reason to come in; a call's time is 50 seconds.
+  // Silence to notice, and as much again for a better reason to come in; a call's time is 50
+  // seconds.
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(25));
 }
 

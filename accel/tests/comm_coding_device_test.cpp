@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codes' kernels and their host's side without a GPU: whole grids on a fake driver that runs the kernels' own source as C++ (device/), against coding.cpp,
-// bit for bit.
+// The codes' kernels and their host's side without a GPU: whole grids on a fake driver that runs
+// the kernels' own source as C++ (device/), against coding.cpp, bit for bit.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -21,12 +21,15 @@ using paceline::comm::Coding;
 using paceline::device_test::FakeCuda;
 
 constexpr std::array<Codec, 4> kCodecs{Codec::kF16, Codec::kBf16, Codec::kInt8, Codec::kOneBit};
-constexpr std::array<std::uint64_t, 12> kCounts{1, 5, 31, 32, 255, 256, 257, 1023, 1024, 1025, 2049, 9001};
+constexpr std::array<std::uint64_t, 12> kCounts{1,   5,    31,   32,   255,  256,
+                                                257, 1023, 1024, 1025, 2049, 9001};
 
 std::string open_coding(FakeCuda& cuda, int device = 0) {
   std::array<char, 512> why{};
-  const int status = paceline_coding_device_open(device, cuda.folder().c_str(), why.data(), why.size());
-  if ((status == PACELINE_OK) != (why[0] == '\0')) return "the code and the reason contradict each other";
+  const int status =
+      paceline_coding_device_open(device, cuda.folder().c_str(), why.data(), why.size());
+  if ((status == PACELINE_OK) != (why[0] == '\0'))
+    return "the code and the reason contradict each other";
   return why.data();
 }
 
@@ -71,7 +74,8 @@ paceline_coding_device_call call_of(Codec codec, std::uint64_t count, std::uint6
 // The same bits; a NaN is one whatever its payload.
 bool same(const std::vector<float>& ours, const std::vector<float>& theirs) {
   for (std::size_t i = 0; i < ours.size(); ++i)
-    if (std::memcmp(&ours[i], &theirs[i], sizeof(float)) != 0 && !(std::isnan(ours[i]) && std::isnan(theirs[i])))
+    if (std::memcmp(&ours[i], &theirs[i], sizeof(float)) != 0 &&
+        !(std::isnan(ours[i]) && std::isnan(theirs[i])))
       return false;
   return ours.size() == theirs.size();
 }
@@ -86,8 +90,8 @@ Coded by_processor(Codec codec, const std::vector<float>& values, std::uint64_t 
   const std::size_t bytes = coded_bytes({.codec = codec}, count);
   Coded coded{std::vector<std::byte>(bytes * arrays + 1, std::byte{0x5a}), rests(values)};
   for (std::size_t i = 0; i < arrays; ++i)
-    paceline::comm::encode({.codec = codec}, &values[i * count], &coded.rest[i * count], &coded.codes[i * bytes],
-                           count);
+    paceline::comm::encode({.codec = codec}, &values[i * count], &coded.rest[i * count],
+                           &coded.codes[i * bytes], count);
   return coded;
 }
 
@@ -110,7 +114,8 @@ CASE(comm_coding_on_a_device_makes_the_processors_bytes_and_rests) {
     for (const std::uint64_t count : kCounts) {
       for (const std::uint64_t arrays : {1U, 3U}) {
         const bool wild = count > 1000;
-        const std::vector<float> values = gradients(count * arrays, static_cast<unsigned>(count), wild);
+        const std::vector<float> values =
+            gradients(count * arrays, static_cast<unsigned>(count), wild);
         const Coded theirs = by_processor(codec, values, arrays);
         const Coded ours = by_kernel(codec, values, arrays);
         // Halves of what is not a number have a payload.
@@ -132,7 +137,8 @@ CASE(comm_coding_on_a_device_decodes_and_adds_up_as_processors_do) {
       const Coding coding{.codec = codec};
       const std::size_t bytes = coded_bytes(coding, count);
       constexpr std::uint32_t kSources = 3;
-      const Coded coded = by_processor(codec, gradients(count * kSources, 7, count > 1000), kSources);
+      const Coded coded =
+          by_processor(codec, gradients(count * kSources, 7, count > 1000), kSources);
       paceline_coding_device_call call = call_of(codec, count, 1);
       call.codes = const_cast<std::byte*>(coded.codes.data());
       for (const bool onto : {false, true}) {
@@ -220,7 +226,8 @@ CASE(comm_coding_on_a_device_refuses_what_makes_no_sense) {
   for (const bool encodes : {true, false}) {
     CHECK_EQ(answer(encodes, [](auto& call) { call.size = 8; }), PACELINE_EINVAL);
     CHECK_EQ(answer(encodes, [](auto& call) { call.device = -1; }), PACELINE_EINVAL);
-    CHECK_EQ(answer(encodes, [](auto& call) { call.codec = PACELINE_COMM_CODEC_TOP_K; }), PACELINE_EINVAL);
+    CHECK_EQ(answer(encodes, [](auto& call) { call.codec = PACELINE_COMM_CODEC_TOP_K; }),
+             PACELINE_EINVAL);
     CHECK_EQ(answer(encodes, [](auto& call) { call.codec = 0; }), PACELINE_EINVAL);
     CHECK_EQ(answer(encodes, [](auto& call) { call.flags = 2; }), PACELINE_EINVAL);
     CHECK_EQ(answer(encodes, [](auto& call) { call.values = nullptr; }), PACELINE_EINVAL);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays in fewer bytes: what is lost, where it is kept, and that every rank gets the same bits and, in the end, all that was sent.
+// Arrays in fewer bytes: what is lost, where it is kept, and that every rank gets the same bits
+// and, in the end, all that was sent.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -34,7 +35,8 @@ std::vector<float> drawn(uint32_t seed, uint64_t count, float size = 1.0F) {
 
 float largest(const std::vector<float>& values, std::size_t begin, std::size_t end) {
   float most = 0;
-  for (std::size_t i = begin; i < std::min(end, values.size()); ++i) most = std::max(most, std::fabs(values[i]));
+  for (std::size_t i = begin; i < std::min(end, values.size()); ++i)
+    most = std::max(most, std::fabs(values[i]));
   return most;
 }
 
@@ -50,7 +52,8 @@ float bound(Codec codec, const std::vector<float>& values, std::size_t i) {
 }
 
 // Decoded; the bytes end where they say.
-std::vector<float> through(const Coding& coding, const std::vector<float>& values, std::vector<float>& rest) {
+std::vector<float> through(const Coding& coding, const std::vector<float>& values,
+                           std::vector<float>& rest) {
   const std::size_t size = coded_bytes(coding, values.size());
   std::vector<std::byte> coded(size + 1, std::byte{0x5a});
   paceline::comm::encode(coding, values.data(), rest.data(), coded.data(), values.size());
@@ -76,7 +79,8 @@ CASE(comm_coding_loses_no_more_than_it_may_and_keeps_what_it_lost) {
       CHECK_EQ(wrong, 0U);
       // With one of a million kept: the largest, alone.
       if (coding.keep == 1 && count > 0) {
-        const auto there = std::count_if(decoded.begin(), decoded.end(), [](float value) { return value != 0; });
+        const auto there =
+            std::count_if(decoded.begin(), decoded.end(), [](float value) { return value != 0; });
         CHECK_EQ(there, 1);
         CHECK(largest(decoded, 0, count) == largest(values, 0, count));
       }
@@ -100,7 +104,8 @@ CASE(comm_coding_delivers_late_what_it_lost) {
       }
     }
     double worst = 0;
-    for (std::size_t i = 0; i < kCount; ++i) worst = std::max(worst, std::abs(meant[i] - sent[i] - rest[i]));
+    for (std::size_t i = 0; i < kCount; ++i)
+      worst = std::max(worst, std::abs(meant[i] - sent[i] - rest[i]));
     CHECK(worst < 1e-4);
     // What is late stays bounded: it does not pile up.
     CHECK(largest(rest, 0, kCount) < 25.0F);
@@ -118,15 +123,19 @@ CASE(comm_coding_of_what_is_not_finite_or_out_of_range) {
       CHECK(!std::isfinite(decoded[1500]));
       CHECK(std::isfinite(decoded[5]));
       // The next step knows nothing of it.
-      CHECK(std::all_of(rest.begin(), rest.end(), [](float value) { return std::isfinite(value); }));
+      CHECK(
+          std::all_of(rest.begin(), rest.end(), [](float value) { return std::isfinite(value); }));
       // More of it than is sent.
       std::fill(values.begin(), values.end(), bad);
       const std::vector<float> spoiled = through(coding, values, rest);
-      CHECK(std::any_of(spoiled.begin(), spoiled.end(), [](float value) { return !std::isfinite(value); }));
-      CHECK(std::all_of(rest.begin(), rest.end(), [](float value) { return std::isfinite(value); }));
+      CHECK(std::any_of(spoiled.begin(), spoiled.end(),
+                        [](float value) { return !std::isfinite(value); }));
+      CHECK(
+          std::all_of(rest.begin(), rest.end(), [](float value) { return std::isfinite(value); }));
       values = drawn(4, 2000);
       const std::vector<float> next = through(coding, values, rest);
-      CHECK(std::all_of(next.begin(), next.end(), [](float value) { return std::isfinite(value); }));
+      CHECK(
+          std::all_of(next.begin(), next.end(), [](float value) { return std::isfinite(value); }));
     }
   }
   // What fp16 cannot say at once it says in pieces.
@@ -158,16 +167,17 @@ struct Coded {
   }
   int sum(std::vector<float>& data) {
     uint64_t ticket = 0;
-    const int code =
-        paceline_comm_allreduce_coded_start(comm, data.data(), data.size(), static_cast<uint32_t>(coding.codec),
-                                            coding.keep | coding.momentum << 20, rest.data(), rest.size(), &ticket);
+    const int code = paceline_comm_allreduce_coded_start(
+        comm, data.data(), data.size(), static_cast<uint32_t>(coding.codec),
+        coding.keep | coding.momentum << 20, rest.data(), rest.size(), &ticket);
     return code == PACELINE_OK ? paceline_comm_wait(comm, ticket) : code;
   }
 };
 
 // Three steps of gradients, then steps of zeros in which what is late arrives.
 bool arrives(Member& member, const Coding& coding, uint64_t count) {
-  const std::string what = std::string(paceline::comm::name_of(coding.codec)) + " of " + std::to_string(count);
+  const std::string what =
+      std::string(paceline::comm::name_of(coding.codec)) + " of " + std::to_string(count);
   Coded coded(member, coding, count);
   std::vector<double> got(count);
   std::vector<double> meant(count);
@@ -183,7 +193,8 @@ bool arrives(Member& member, const Coding& coding, uint64_t count) {
     std::vector<float> all(count * member.ranks);
     paceline_comm_allgather(member.comm, data.data(), all.data(), count, PACELINE_COMM_F32);
     for (uint32_t rank = 0; rank < member.ranks; ++rank)
-      good = holds(count == 0 || std::memcmp(all.data() + rank * count, data.data(), count * sizeof(float)) == 0,
+      good = holds(count == 0 || std::memcmp(all.data() + rank * count, data.data(),
+                                             count * sizeof(float)) == 0,
                    what + " is the same on all ranks") &&
              good;
     for (std::size_t i = 0; i < count; ++i) got[i] += data[i];
@@ -198,9 +209,12 @@ bool arrives(Member& member, const Coding& coding, uint64_t count) {
   double kept = 0;
   for (const float value : coded.rest) kept += value;
   paceline_comm_allreduce(member.comm, &kept, 1, PACELINE_COMM_F64);
-  good = holds(std::abs(late - kept) < 1e-3 + 1e-6 * static_cast<double>(count), what + ": nothing is gone") && good;
+  good = holds(std::abs(late - kept) < 1e-3 + 1e-6 * static_cast<double>(count),
+               what + ": nothing is gone") &&
+         good;
   const bool drains = coding.codec != Codec::kOneBit && coding.keep != 1;
-  return holds(!drains || worst < 1e-4, what + " has arrived but for " + std::to_string(worst)) && good;
+  return holds(!drains || worst < 1e-4, what + " has arrived but for " + std::to_string(worst)) &&
+         good;
 }
 
 bool all_arrive(Member& member) {
@@ -213,7 +227,8 @@ bool all_arrive(Member& member) {
 }  // namespace
 
 CASE(comm_coded_sums_are_alike_on_all_ranks_and_all_arrives) {
-  const std::vector<std::vector<int>> shapes{{0, 1}, {0, 0, 1, 1, 1}, {0, 1, 2}, {0, 0, 1, 2, 2, 1}, {0, 0, 0}};
+  const std::vector<std::vector<int>> shapes{
+      {0, 1}, {0, 0, 1, 1, 1}, {0, 1, 2}, {0, 0, 1, 2, 2, 1}, {0, 0, 0}};
   for (const std::vector<int>& hosts : shapes)
     for (const char* plan : {"algorithm=hierarchical chunk=16384", "algorithm=flat"})
       CHECK_EQ(World::run({.hosts = hosts, .plan = plan}, all_arrive), 0);
@@ -246,7 +261,8 @@ CASE(comm_coding_of_what_momentum_has_gathered) {
     CHECK_EQ(some, 100U);
   }
   // What is not finite leaves nothing in either.
-  const auto spoilt = through(kDeep, std::vector<float>(kCount, std::numeric_limits<float>::infinity()), rest);
+  const auto spoilt =
+      through(kDeep, std::vector<float>(kCount, std::numeric_limits<float>::infinity()), rest);
   CHECK(!std::isfinite(spoilt[0]));
   for (const float value : rest) CHECK_EQ(value, 0.0F);
 }
@@ -260,8 +276,9 @@ CASE(comm_coded_sums_with_momentum_are_top_k_where_it_is_none) {
       for (uint32_t step = 0; step < 4; ++step) {
         auto one = drawn(step * 10 + member.rank, count);
         auto two = one;
-        good =
-            holds(top.sum(one) == PACELINE_OK && (deep.sum(two) == PACELINE_OK) && one == two, "the same sums") && good;
+        good = holds(top.sum(one) == PACELINE_OK && (deep.sum(two) == PACELINE_OK) && one == two,
+                     "the same sums") &&
+               good;
       }
     }
     return good;
@@ -281,14 +298,18 @@ CASE(comm_coded_sums_that_differ_are_named) {
       uint32_t keep;
       uint64_t size;
     };
-    const std::vector<Wrong> wrong{{9, 0, coded.rest.size()}, {4, 0, coded.rest.size()}, {1, 0, coded.rest.size() + 1}};
+    const std::vector<Wrong> wrong{
+        {9, 0, coded.rest.size()}, {4, 0, coded.rest.size()}, {1, 0, coded.rest.size() + 1}};
     for (const Wrong& one : wrong)
-      if (paceline_comm_allreduce_coded_start(member.comm, data.data(), kCount, one.codec, one.keep, coded.rest.data(),
-                                              one.size, &ticket) != PACELINE_EINVAL)
+      if (paceline_comm_allreduce_coded_start(member.comm, data.data(), kCount, one.codec, one.keep,
+                                              coded.rest.data(), one.size,
+                                              &ticket) != PACELINE_EINVAL)
         return false;
     const bool failed = coded.sum(data) == PACELINE_COMM_EPEER;
     const std::string why = member.why();
-    return holds(failed && why.find("as fp16") != std::string::npos && why.find("as int8") != std::string::npos, why);
+    return holds(failed && why.find("as fp16") != std::string::npos &&
+                     why.find("as int8") != std::string::npos,
+                 why);
   };
   CHECK_EQ(World::run({.hosts = {0, 1}, .plan = ""}, body), 0);
 }
@@ -305,13 +326,15 @@ CASE(comm_coded_sums_on_one_host_are_exact) {
 }
 
 CASE(comm_columns_become_orthonormal_and_zeros_stay) {
-  for (const auto& [rows, columns] : {std::pair<std::size_t, std::size_t>{1, 1}, {3, 2}, {257, 5}, {1024, 4}}) {
+  for (const auto& [rows, columns] :
+       {std::pair<std::size_t, std::size_t>{1, 1}, {3, 2}, {257, 5}, {1024, 4}}) {
     std::vector<float> matrix = drawn(11, rows * columns);
     // The second is nearly the first: what is left of it is small, and is made orthogonal twice.
     for (std::size_t row = 0; columns > 1 && row < rows; ++row)
       matrix[row * columns + 1] = matrix[row * columns] + 1e-3F * matrix[row * columns + 1];
     // And the last of many is nothing.
-    for (std::size_t row = 0; columns > 2 && row < rows; ++row) matrix[row * columns + columns - 1] = 0.0F;
+    for (std::size_t row = 0; columns > 2 && row < rows; ++row)
+      matrix[row * columns + columns - 1] = 0.0F;
     const std::vector<float> given = matrix;
     CHECK_EQ(paceline_comm_orthonormalize(matrix.data(), rows, columns), PACELINE_OK);
     const auto dot = [&](std::size_t a, std::size_t b) {
@@ -328,7 +351,8 @@ CASE(comm_columns_become_orthonormal_and_zeros_stay) {
     // The first is only made shorter.
     const float scale = given[0] / matrix[0];
     for (std::size_t row = 0; row < rows; ++row)
-      CHECK(std::abs(matrix[row * columns] * scale - given[row * columns]) < 1e-5F * std::abs(scale));
+      CHECK(std::abs(matrix[row * columns] * scale - given[row * columns]) <
+            1e-5F * std::abs(scale));
   }
   std::vector<float> broken{1.0F, std::numeric_limits<float>::infinity()};
   CHECK_EQ(paceline_comm_orthonormalize(broken.data(), 2, 1), PACELINE_OK);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of memory of GPUs that are no allreduces, as comm_device_test.cpp runs those: late streams, processes that open each other's memory.
-// Against the same collectives of processors.
+// The collectives of memory of GPUs that are no allreduces, as comm_device_test.cpp runs those:
+// late streams, processes that open each other's memory. Against the same collectives of
+// processors.
 #include <numeric>
 
 #include "check.hpp"
@@ -26,11 +27,21 @@ using paceline::comm_test::wait_for_all;
 using paceline::comm_test::World;
 using paceline::device_test::FakeCuda;
 
-enum class Kind { kBroadcast, kAllgather, kReduceScatter, kAlltoall, kAlltoallv, kReduce, kAllreduce };
+enum class Kind {
+  kBroadcast,
+  kAllgather,
+  kReduceScatter,
+  kAlltoall,
+  kAlltoallv,
+  kReduce,
+  kAllreduce
+};
 constexpr std::array kKinds{Kind::kBroadcast, Kind::kAllgather, Kind::kReduceScatter,
                             Kind::kAlltoall,  Kind::kAlltoallv, Kind::kReduce};
 
-bool in_place(Kind kind) { return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kAllreduce; }
+bool in_place(Kind kind) {
+  return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kAllreduce;
+}
 uint64_t pieces_in(Kind kind, uint32_t ranks) {
   return kind == Kind::kReduceScatter || kind == Kind::kAlltoall ? ranks : 1;
 }
@@ -48,7 +59,9 @@ struct What {
 };
 
 // Of pieces that differ, some of nothing: how much rank `from` has for rank `to`.
-uint64_t share(const What& what, uint32_t from, uint32_t to) { return (5 * from + 3 * to + 1) % 4 * what.count / 2; }
+uint64_t share(const What& what, uint32_t from, uint32_t to) {
+  return (5 * from + 3 * to + 1) % 4 * what.count / 2;
+}
 
 std::vector<uint64_t> shares(const Member& member, const What& what, bool given) {
   std::vector<uint64_t> counts;
@@ -71,10 +84,14 @@ uint64_t size_out(const Member& member, const What& what) {
 
 int by_processors(Member& member, const What& what, const void* in, void* out) {
   switch (what.kind) {
-    case Kind::kBroadcast: return paceline_comm_broadcast(member.comm, out, what.count, what.type, what.root);
-    case Kind::kAllgather: return paceline_comm_allgather(member.comm, in, out, what.count, what.type);
-    case Kind::kReduceScatter: return paceline_comm_reduce_scatter(member.comm, in, out, what.count, what.type);
-    case Kind::kAlltoall: return paceline_comm_alltoall(member.comm, in, out, what.count, what.type);
+    case Kind::kBroadcast:
+      return paceline_comm_broadcast(member.comm, out, what.count, what.type, what.root);
+    case Kind::kAllgather:
+      return paceline_comm_allgather(member.comm, in, out, what.count, what.type);
+    case Kind::kReduceScatter:
+      return paceline_comm_reduce_scatter(member.comm, in, out, what.count, what.type);
+    case Kind::kAlltoall:
+      return paceline_comm_alltoall(member.comm, in, out, what.count, what.type);
     case Kind::kAlltoallv:
       return paceline_comm_alltoallv(member.comm, in, shares(member, what, true).data(), out,
                                      shares(member, what, false).data(), what.type);
@@ -82,19 +99,25 @@ int by_processors(Member& member, const What& what, const void* in, void* out) {
   }
 }
 
-int by_devices(Member& member, const What& what, const void* in, void* out, void* stream, uint64_t* ticket) {
+int by_devices(Member& member, const What& what, const void* in, void* out, void* stream,
+               uint64_t* ticket) {
   paceline_comm* const comm = member.comm;
   const auto [kind, type, count, root, shift, inside] = what;
   switch (kind) {
-    case Kind::kBroadcast: return paceline_comm_device_broadcast_start(comm, out, count, type, root, stream, ticket);
-    case Kind::kAllgather: return paceline_comm_device_allgather_start(comm, in, out, count, type, stream, ticket);
+    case Kind::kBroadcast:
+      return paceline_comm_device_broadcast_start(comm, out, count, type, root, stream, ticket);
+    case Kind::kAllgather:
+      return paceline_comm_device_allgather_start(comm, in, out, count, type, stream, ticket);
     case Kind::kReduceScatter:
       return paceline_comm_device_reduce_scatter_start(comm, in, out, count, type, stream, ticket);
-    case Kind::kAlltoall: return paceline_comm_device_alltoall_start(comm, in, out, count, type, stream, ticket);
+    case Kind::kAlltoall:
+      return paceline_comm_device_alltoall_start(comm, in, out, count, type, stream, ticket);
     case Kind::kAlltoallv:
       return paceline_comm_device_alltoallv_start(comm, in, shares(member, what, true).data(), out,
-                                                  shares(member, what, false).data(), type, stream, ticket);
-    case Kind::kReduce: return paceline_comm_device_reduce_start(comm, out, count, type, root, stream, ticket);
+                                                  shares(member, what, false).data(), type, stream,
+                                                  ticket);
+    case Kind::kReduce:
+      return paceline_comm_device_reduce_start(comm, out, count, type, root, stream, ticket);
     default: return paceline_comm_device_allreduce_start(comm, out, count, type, stream, ticket);
   }
 }
@@ -103,11 +126,13 @@ std::vector<float> widened(const std::vector<std::byte>& halves, uint32_t type) 
   std::vector<float> wide(halves.size() / sizeof(uint16_t));
   const auto* const from = reinterpret_cast<const uint16_t*>(halves.data());
   const auto& kernels = paceline::optim::best_kernels();
-  (type == PACELINE_COMM_F16 ? kernels.from_f16 : kernels.from_bf16)(from, wide.data(), wide.size());
+  (type == PACELINE_COMM_F16 ? kernels.from_f16 : kernels.from_bf16)(from, wide.data(),
+                                                                     wide.size());
   return wide;
 }
 
-// Its input comes late in a stream, where its output is in use until then; and it is read in that stream.
+// Its input comes late in a stream, where its output is in use until then; and it is read in that
+// stream.
 struct Moved {
   What what;
   std::vector<std::byte> given;
@@ -146,12 +171,14 @@ struct Moved {
   }
   std::vector<std::byte> wanted(Member& member, bool one_host) const {
     std::vector<std::byte> result = before;
-    // A host adds up halves in fp32 and rounds once, where processors pass them around and round each time.
+    // A host adds up halves in fp32 and rounds once, where processors pass them around and round
+    // each time.
     if (one_host && what.kind == Kind::kReduceScatter &&
         (what.type == PACELINE_COMM_F16 || what.type == PACELINE_COMM_BF16)) {
       const std::vector<float> wide = widened(given, what.type);
       std::vector<float> sum(what.count);
-      paceline_comm_reduce_scatter(member.comm, wide.data(), sum.data(), what.count, PACELINE_COMM_F32);
+      paceline_comm_reduce_scatter(member.comm, wide.data(), sum.data(), what.count,
+                                   PACELINE_COMM_F32);
       const auto& kernels = paceline::optim::best_kernels();
       (what.type == PACELINE_COMM_F16 ? kernels.to_f16 : kernels.to_bf16)(
           sum.data(), reinterpret_cast<uint16_t*>(result.data()), sum.size());
@@ -163,7 +190,8 @@ struct Moved {
 };
 
 // All started at once, then all of them read: slots go from one to the next.
-bool moves_as_processors(Member& member, FakeCuda& cuda, const std::vector<What>& all, bool one_host) {
+bool moves_as_processors(Member& member, FakeCuda& cuda, const std::vector<What>& all,
+                         bool one_host) {
   void* const stream = cuda.stream();
   std::vector<Moved> moved;
   for (const What& what : all) moved.emplace_back(member, what);
@@ -175,11 +203,12 @@ bool moves_as_processors(Member& member, FakeCuda& cuda, const std::vector<What>
   if (!expect(good, "start and wait")) return false;
   for (std::size_t i = 0; i < moved.size(); ++i) {
     const What& what = all[i];
-    good = expect(moved[i].seen == moved[i].wanted(member, one_host),
-                  "number " + std::to_string(i) + ", kind " + std::to_string(static_cast<int>(what.kind)) + ": " +
-                      std::to_string(what.count) + " " + name_of(Type{what.type}) + " of rank " +
-                      std::to_string(member.rank)) &&
-           good;
+    good =
+        expect(moved[i].seen == moved[i].wanted(member, one_host),
+               "number " + std::to_string(i) + ", kind " +
+                   std::to_string(static_cast<int>(what.kind)) + ": " + std::to_string(what.count) +
+                   " " + name_of(Type{what.type}) + " of rank " + std::to_string(member.rank)) &&
+        good;
   }
   return good && expect(!cuda.uneven(), "barriers");
 }
@@ -190,8 +219,10 @@ std::vector<What> every(uint32_t ranks, const std::vector<uint64_t>& counts) {
   for (const uint32_t type : kTypes)
     for (const uint64_t count : counts)
       for (const Kind kind : kKinds)
-        all.push_back(
-            {.kind = kind, .type = type, .count = count, .root = static_cast<uint32_t>(all.size() / 3) % ranks});
+        all.push_back({.kind = kind,
+                       .type = type,
+                       .count = count,
+                       .root = static_cast<uint32_t>(all.size() / 3) % ranks});
   return all;
 }
 
@@ -212,15 +243,22 @@ std::vector<What> placed() {
           {.kind = Kind::kReduceScatter, .type = PACELINE_COMM_F16, .count = 4099, .shift = 3},
           {.kind = Kind::kAlltoall, .type = PACELINE_COMM_BF16, .count = 777, .shift = 1},
           {.kind = Kind::kAllgather, .type = PACELINE_COMM_F32, .count = 4099, .inside = true},
-          {.kind = Kind::kAllgather, .type = PACELINE_COMM_BF16, .count = 33, .shift = 5, .inside = true}};
+          {.kind = Kind::kAllgather,
+           .type = PACELINE_COMM_BF16,
+           .count = 33,
+           .shift = 5,
+           .inside = true}};
 }
 
 CASE(comm_device_moves_within_a_host_are_those_of_processors) {
   FakeCuda cuda(kModules);
-  for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0}, {0, 0}, {0, 0, 0}, {0, 0, 0, 0, 0}})
+  for (const std::vector<int>& hosts :
+       std::vector<std::vector<int>>{{0}, {0, 0}, {0, 0, 0}, {0, 0, 0, 0, 0}})
     CHECK_EQ(run_on_devices({.hosts = hosts, .plan = kSmall}, cuda,
                             [&](Member& member) {
-                              return moves_as_processors(member, cuda, every(member.ranks, {0, 1, 7, 2999}), true) &&
+                              return moves_as_processors(member, cuda,
+                                                         every(member.ranks, {0, 1, 7, 2999}),
+                                                         true) &&
                                      moves_as_processors(member, cuda, mixed(), true) &&
                                      moves_as_processors(member, cuda, placed(), true);
                             }),
@@ -229,10 +267,12 @@ CASE(comm_device_moves_within_a_host_are_those_of_processors) {
 
 CASE(comm_device_moves_across_hosts_are_those_of_processors) {
   FakeCuda cuda(kModules);
-  for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 1}, {0, 0, 1, 1}, {0, 1, 1, 0, 1}})
+  for (const std::vector<int>& hosts :
+       std::vector<std::vector<int>>{{0, 1}, {0, 0, 1, 1}, {0, 1, 1, 0, 1}})
     CHECK_EQ(run_on_devices({.hosts = hosts, .plan = kSmall}, cuda,
                             [&](Member& member) {
-                              return moves_as_processors(member, cuda, every(member.ranks, {1, 4099}), false) &&
+                              return moves_as_processors(member, cuda,
+                                                         every(member.ranks, {1, 4099}), false) &&
                                      moves_as_processors(member, cuda, mixed(), false) &&
                                      moves_as_processors(member, cuda, placed(), false);
                             }),
@@ -242,41 +282,47 @@ CASE(comm_device_moves_across_hosts_are_those_of_processors) {
 CASE(comm_device_moves_go_by_rank_in_whatever_order) {
   FakeCuda cuda(kModules);
   for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 0, 0}, {0, 0, 1}})
-    CHECK_EQ(run_on_devices({.hosts = hosts, .plan = kSmall + " order=" + (hosts[2] == 0 ? "2,0,1" : "2,1,0")}, cuda,
-                            [&](Member& member) {
-                              return moves_as_processors(member, cuda, every(member.ranks, {2999}), hosts[2] == 0);
-                            }),
+    CHECK_EQ(run_on_devices(
+                 {.hosts = hosts, .plan = kSmall + " order=" + (hosts[2] == 0 ? "2,0,1" : "2,1,0")},
+                 cuda,
+                 [&](Member& member) {
+                   return moves_as_processors(member, cuda, every(member.ranks, {2999}),
+                                              hosts[2] == 0);
+                 }),
              0);
 }
 
 CASE(comm_device_moves_that_make_no_sense_are_refused) {
   FakeCuda cuda(kModules);
-  CHECK_EQ(World::run({.hosts = {0, 0}, .plan = kSmall},
-                      [&](Member& member) {
-                        std::array<float, 2> data{1, 2};
-                        float one = 3;
-                        uint64_t ticket = 0;
-                        const auto start = [&](Kind kind, uint32_t root, const void* in) {
-                          const What what{.kind = kind, .type = PACELINE_COMM_F32, .count = 1, .root = root};
-                          return by_devices(member, what, in, data.data(), nullptr, &ticket);
-                        };
-                        bool good = true;
-                        for (const Kind kind : kKinds)
-                          good = expect(start(kind, 0, &one) == PACELINE_EINVAL, "before open") && good;
-                        good = expect(open_error(member, cuda).empty(), "open") && good;
-                        for (const Kind kind : {Kind::kBroadcast, Kind::kReduce})
-                          good = expect(start(kind, 2, &one) == PACELINE_EINVAL, "no rank") && good;
-                        for (const Kind kind : {Kind::kAllgather, Kind::kReduceScatter, Kind::kAlltoall})
-                          good = expect(start(kind, 0, nullptr) == PACELINE_EINVAL, "nothing to give") && good;
-                        cuda.set("capturing", 1);
-                        for (const Kind kind : kKinds)
-                          good = expect(start(kind, 0, &one) == PACELINE_EINVAL, "captured") && good;
-                        cuda.set("capturing", 0);
-                        return expect(start(Kind::kAllgather, 0, &one) == PACELINE_OK, "start") &&
-                               expect(paceline_comm_device_wait(member.comm, ticket, nullptr) == PACELINE_OK, "wait") &&
-                               expect(data == std::array<float, 2>{3, 3}, "the pieces") && good;
-                      }),
-           0);
+  CHECK_EQ(
+      World::run(
+          {.hosts = {0, 0}, .plan = kSmall},
+          [&](Member& member) {
+            std::array<float, 2> data{1, 2};
+            float one = 3;
+            uint64_t ticket = 0;
+            const auto start = [&](Kind kind, uint32_t root, const void* in) {
+              const What what{.kind = kind, .type = PACELINE_COMM_F32, .count = 1, .root = root};
+              return by_devices(member, what, in, data.data(), nullptr, &ticket);
+            };
+            bool good = true;
+            for (const Kind kind : kKinds)
+              good = expect(start(kind, 0, &one) == PACELINE_EINVAL, "before open") && good;
+            good = expect(open_error(member, cuda).empty(), "open") && good;
+            for (const Kind kind : {Kind::kBroadcast, Kind::kReduce})
+              good = expect(start(kind, 2, &one) == PACELINE_EINVAL, "no rank") && good;
+            for (const Kind kind : {Kind::kAllgather, Kind::kReduceScatter, Kind::kAlltoall})
+              good = expect(start(kind, 0, nullptr) == PACELINE_EINVAL, "nothing to give") && good;
+            cuda.set("capturing", 1);
+            for (const Kind kind : kKinds)
+              good = expect(start(kind, 0, &one) == PACELINE_EINVAL, "captured") && good;
+            cuda.set("capturing", 0);
+            return expect(start(Kind::kAllgather, 0, &one) == PACELINE_OK, "start") &&
+                   expect(paceline_comm_device_wait(member.comm, ticket, nullptr) == PACELINE_OK,
+                          "wait") &&
+                   expect(data == std::array<float, 2>{3, 3}, "the pieces") && good;
+          }),
+      0);
 }
 
 CASE(comm_device_moves_that_differ_are_named) {
@@ -288,22 +334,29 @@ CASE(comm_device_moves_that_differ_are_named) {
                           if (!expect(open_error(member, cuda).empty(), "open")) return false;
                           std::vector<float> in(100), out(100);
                           uint64_t ticket = 0;
-                          by_devices(member, member.rank == 0 ? first : other, in.data(), out.data(), nullptr, &ticket);
+                          by_devices(member, member.rank == 0 ? first : other, in.data(),
+                                     out.data(), nullptr, &ticket);
                           const int code = paceline_comm_device_wait(member.comm, ticket, nullptr);
-                          return ended(member, expect(code == PACELINE_COMM_EPEER, "a difference") &&
-                                                   expect(member.why().find(words) != std::string::npos, member.why()));
+                          return ended(member,
+                                       expect(code == PACELINE_COMM_EPEER, "a difference") &&
+                                           expect(member.why().find(words) != std::string::npos,
+                                                  member.why()));
                         }),
              0);
   };
   const What broadcast{.kind = Kind::kBroadcast, .type = PACELINE_COMM_F32, .count = 9};
   for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 0}, {0, 1}}) {
-    differ(hosts, broadcast, {.kind = Kind::kBroadcast, .type = PACELINE_COMM_F32, .count = 9, .root = 1},
+    differ(hosts, broadcast,
+           {.kind = Kind::kBroadcast, .type = PACELINE_COMM_F32, .count = 9, .root = 1},
            "broadcast on a GPU #");
-    differ(hosts, broadcast, {.kind = Kind::kReduce, .type = PACELINE_COMM_F32, .count = 9}, " fp32 to rank 0");
+    differ(hosts, broadcast, {.kind = Kind::kReduce, .type = PACELINE_COMM_F32, .count = 9},
+           " fp32 to rank 0");
     differ(hosts, {.kind = Kind::kAllgather, .type = PACELINE_COMM_F32, .count = 9},
-           {.kind = Kind::kAllgather, .type = PACELINE_COMM_F32, .count = 8}, "allgather on a GPU #");
+           {.kind = Kind::kAllgather, .type = PACELINE_COMM_F32, .count = 8},
+           "allgather on a GPU #");
     differ(hosts, {.kind = Kind::kAlltoall, .type = PACELINE_COMM_F32, .count = 1},
-           {.kind = Kind::kAlltoallv, .type = PACELINE_COMM_F32, .count = 9}, " of pieces that differ");
+           {.kind = Kind::kAlltoallv, .type = PACELINE_COMM_F32, .count = 9},
+           " of pieces that differ");
   }
 }
 
@@ -311,27 +364,31 @@ CASE(comm_device_pieces_that_two_ranks_mean_differently_are_named) {
   FakeCuda cuda(kModules);
   for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 0, 0}, {0, 1, 1}})
     CHECK_EQ(
-        World::run({.hosts = hosts, .plan = kSmall, .silence_ms = 2000},
-                   [&](Member& member) {
-                     if (!expect(open_error(member, cuda).empty(), "open")) return false;
-                     std::vector<float> in(9), out(9);
-                     const std::vector<uint64_t> given(3, 3);
-                     std::vector<uint64_t> taken(3, 3);
-                     const auto start = [&](void* to) {
-                       uint64_t ticket = 0;
-                       const int code = paceline_comm_device_alltoallv_start(
-                           member.comm, in.data(), given.data(), to, taken.data(), PACELINE_COMM_F32, nullptr, &ticket);
-                       return code == PACELINE_OK ? paceline_comm_device_wait(member.comm, ticket, nullptr) : code;
-                     };
-                     bool good = expect(start(nullptr) == PACELINE_EINVAL, "nothing to take into");
-                     taken[member.rank] = 2;
-                     good = expect(start(out.data()) == PACELINE_EINVAL, "of this rank itself") && good;
-                     taken[member.rank] = 3;
-                     if (member.rank == 2) taken[1] = 2;
-                     const int code = start(out.data());
-                     return ended(member,
-                                  fails_by(member, code, 1, "rank 1 sends 3 fp32 to rank 2, which receives 2") && good);
-                   }),
+        World::run(
+            {.hosts = hosts, .plan = kSmall, .silence_ms = 2000},
+            [&](Member& member) {
+              if (!expect(open_error(member, cuda).empty(), "open")) return false;
+              std::vector<float> in(9), out(9);
+              const std::vector<uint64_t> given(3, 3);
+              std::vector<uint64_t> taken(3, 3);
+              const auto start = [&](void* to) {
+                uint64_t ticket = 0;
+                const int code = paceline_comm_device_alltoallv_start(
+                    member.comm, in.data(), given.data(), to, taken.data(), PACELINE_COMM_F32,
+                    nullptr, &ticket);
+                return code == PACELINE_OK ? paceline_comm_device_wait(member.comm, ticket, nullptr)
+                                           : code;
+              };
+              bool good = expect(start(nullptr) == PACELINE_EINVAL, "nothing to take into");
+              taken[member.rank] = 2;
+              good = expect(start(out.data()) == PACELINE_EINVAL, "of this rank itself") && good;
+              taken[member.rank] = 3;
+              if (member.rank == 2) taken[1] = 2;
+              const int code = start(out.data());
+              return ended(member, fails_by(member, code, 1,
+                                            "rank 1 sends 3 fp32 to rank 2, which receives 2") &&
+                                       good);
+            }),
         0);
 }
 
@@ -344,15 +401,16 @@ CASE(comm_device_moves_that_a_device_refuses_end_by_its_ranks_name) {
                           if (!expect(open_error(member, cuda).empty(), "open")) return false;
                           wait_for_all(member);
                           void* const stream = cuda.stream();
-                          Moved moved(member, {.kind = kind, .type = PACELINE_COMM_F32, .count = 30'011});
+                          Moved moved(member,
+                                      {.kind = kind, .type = PACELINE_COMM_F32, .count = 30'011});
                           const int started = moved.start(member, cuda, stream);
                           if (member.rank == 1) cuda.set(call, 1);
                           if (member.rank == 1) cuda.set("captured elsewhere", 1);
                           const int code = moved.wait(member, cuda, stream);
                           const std::string words =
                               std::string("rank 1 gave up: ") + call + ": CUDA_ERROR_INVALID_VALUE";
-                          const bool good = ended(
-                              member, expect(started == PACELINE_OK, "start") && fails_by(member, code, 1, words));
+                          const bool good = ended(member, expect(started == PACELINE_OK, "start") &&
+                                                              fails_by(member, code, 1, words));
                           cuda.destroy(stream);
                           return expect(all_given_back(cuda), "what was refused is kept") && good;
                         }),
@@ -369,17 +427,21 @@ CASE(comm_device_moves_of_a_rank_whose_stream_hangs_are_named_by_all) {
   FakeCuda cuda(kModules);
   const auto check = [&](const std::vector<int>& hosts, Kind kind) {
     const auto call = [&, kind](Member& member, void* stream) {
-      // What the call was given is in use until the end of the communicator, which is that of the process.
+      // What the call was given is in use until the end of the communicator, which is that of the
+      // process.
       auto& moved = *new Moved(member, {.kind = kind, .type = PACELINE_COMM_F32, .count = 30'011});
       const int started = moved.start(member, cuda, stream);
       return started == PACELINE_OK ? moved.wait(member, cuda, stream) : started;
     };
-    CHECK_EQ(ranks_that_name_another(
-                 cuda, {.shape = {.hosts = hosts, .plan = kSmall}, .culprit = 1, .ready = {}, .call = call}),
-             0);
+    CHECK_EQ(
+        ranks_that_name_another(
+            cuda,
+            {.shape = {.hosts = hosts, .plan = kSmall}, .culprit = 1, .ready = {}, .call = call}),
+        0);
   };
   check({0, 0, 0}, Kind::kAllgather);
-  for (const Kind kind : {Kind::kBroadcast, Kind::kReduceScatter, Kind::kAlltoall}) check({0, 0, 1, 1}, kind);
+  for (const Kind kind : {Kind::kBroadcast, Kind::kReduceScatter, Kind::kAlltoall})
+    check({0, 0, 1, 1}, kind);
 }
 
 CASE(comm_device_moves_end_where_a_rank_is_killed) {
@@ -400,9 +462,12 @@ CASE(comm_device_moves_end_where_a_rank_is_killed) {
         ::raise(SIGKILL);
       }
       const int code = moved.wait(member, cuda, stream);
-      const bool good = ended(member, expect(started == PACELINE_OK, "start") && fails_by(member, code, 1, "rank 1"));
+      const bool good = ended(
+          member, expect(started == PACELINE_OK, "start") && fails_by(member, code, 1, "rank 1"));
       cuda.destroy(stream);
-      return expect(all_given_back(cuda), std::to_string(cuda.counts()) + " things of the driver are left") && good;
+      return expect(all_given_back(cuda),
+                    std::to_string(cuda.counts()) + " things of the driver are left") &&
+             good;
     });
     CHECK_EQ(world.finish(), 1);  // the killed one
   }

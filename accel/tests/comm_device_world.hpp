@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks with memory of GPUs, for tests: those of comm_world.hpp on the fake driver of device/. Ownership, threads and failure as there.
+// Ranks with memory of GPUs, for tests: those of comm_world.hpp on the fake driver of device/.
+// Ownership, threads and failure as there.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +34,8 @@ inline bool expect(bool good, const std::string& what) {
 inline std::string open_error(Member& member, const FakeCuda& cuda, int device = 0,
                               paceline_comm_device* used = nullptr) {
   std::array<char, 1024> why{};
-  const int code = paceline_comm_device_open(member.comm, device, cuda.folder().c_str(), used, why.data(), why.size());
+  const int code = paceline_comm_device_open(member.comm, device, cuda.folder().c_str(), used,
+                                             why.data(), why.size());
   if (code == PACELINE_OK) return "";
   return code == PACELINE_EDEVICE ? why.data() : "code " + std::to_string(code) + ": " + why.data();
 }
@@ -71,13 +73,16 @@ inline const std::vector<uint32_t> kTypes{PACELINE_COMM_F32,  PACELINE_COMM_F64,
                                           PACELINE_COMM_BF16, PACELINE_COMM_I32, PACELINE_COMM_I64};
 
 // Opens, does `body`, and has everything given back.
-inline int run_on_devices(const Shape& shape, FakeCuda& cuda, const std::function<bool(Member&)>& body) {
+inline int run_on_devices(const Shape& shape, FakeCuda& cuda,
+                          const std::function<bool(Member&)>& body) {
   return World::run(shape, [&](Member& member) {
     const std::string why = open_error(member, cuda);
     const bool good = expect(why.empty(), why) && body(member);
     paceline_comm_destroy(member.comm);
     member.comm = nullptr;
-    return expect(all_given_back(cuda), std::to_string(cuda.counts()) + " things of the driver are left") && good;
+    return expect(all_given_back(cuda),
+                  std::to_string(cuda.counts()) + " things of the driver are left") &&
+           good;
   });
 }
 
@@ -100,8 +105,8 @@ struct Sum {
 
   int start(Member& member, FakeCuda& cuda, void* stream, uint32_t type) {
     cuda.write(stream, data.data(), given);
-    return paceline_comm_device_allreduce_start(member.comm, data.data(), data.size() / size_of(Type{type}), type,
-                                                stream, &ticket);
+    return paceline_comm_device_allreduce_start(
+        member.comm, data.data(), data.size() / size_of(Type{type}), type, stream, &ticket);
   }
   int wait(Member& member, FakeCuda& cuda, void* stream) {
     const int code = paceline_comm_device_wait(member.comm, ticket, stream);
@@ -127,11 +132,12 @@ inline bool sums_as_processors(Member& member, FakeCuda& cuda, const std::vector
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const uint32_t type = types[i / counts.size()];
     std::vector<std::byte> wanted = sums[i].given;
-    if (paceline_comm_allreduce(member.comm, wanted.data(), counts[i % counts.size()], type) != PACELINE_OK)
+    if (paceline_comm_allreduce(member.comm, wanted.data(), counts[i % counts.size()], type) !=
+        PACELINE_OK)
       return false;
     good = expect(sums[i].seen == wanted, std::string(name_of(Type{type})) + " " +
-                                              std::to_string(counts[i % counts.size()]) + " of rank " +
-                                              std::to_string(member.rank)) &&
+                                              std::to_string(counts[i % counts.size()]) +
+                                              " of rank " + std::to_string(member.rank)) &&
            good;
   }
   return good && expect(!cuda.uneven(), "barriers");
@@ -144,8 +150,9 @@ inline bool ended(Member& member, bool good) {
   return good;
 }
 
-// One rank's device stops in a call, with more chunks than there are slots: all name that rank, wherever it is. `ready`: of a rank with its device;
-// `call`: starts something on a stream and waits for it.
+// One rank's device stops in a call, with more chunks than there are slots: all name that rank,
+// wherever it is. `ready`: of a rank with its device; `call`: starts something on a stream and
+// waits for it.
 struct Hanging {
   Shape shape;
   uint32_t culprit;
@@ -161,14 +168,17 @@ inline int ranks_that_name_another(FakeCuda& cuda, const Hanging& hanging) {
   std::array<World, 2> worlds;
   for (const bool given : {false, true})
     worlds[given ? 1 : 0].start(shape, [&, given](Member& member) {
-      paceline_comm_device used{.size = sizeof used, .reserved = 0, .pool_bytes = 0, .stream = nullptr};
+      paceline_comm_device used{
+          .size = sizeof used, .reserved = 0, .pool_bytes = 0, .stream = nullptr};
       if (!expect(open_error(member, cuda, 0, &used).empty(), "open")) return false;
       if (hanging.ready && !hanging.ready(member)) return false;
       wait_for_all(member);
       void* const stream = cuda.stream();
       if (member.rank == hanging.culprit) cuda.hang(given ? used.stream : stream);
-      const std::string words = "rank " + std::to_string(hanging.culprit) + " lives but has not done its part";
-      const bool good = fails_by(member, hanging.call(member, stream), static_cast<int32_t>(hanging.culprit), words);
+      const std::string words =
+          "rank " + std::to_string(hanging.culprit) + " lives but has not done its part";
+      const bool good = fails_by(member, hanging.call(member, stream),
+                                 static_cast<int32_t>(hanging.culprit), words);
       return good;
     });
   return worlds[0].finish() + worlds[1].finish();
@@ -177,7 +187,8 @@ inline int ranks_that_name_another(FakeCuda& cuda, const Hanging& hanging) {
 // Until the communicator's thread has given its device something that it is to be told of.
 inline void begun(FakeCuda& cuda) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (cuda.log().find("cuLaunchHostFunc") == std::string::npos && std::chrono::steady_clock::now() < until)
+  while (cuda.log().find("cuLaunchHostFunc") == std::string::npos &&
+         std::chrono::steady_clock::now() < until)
     ::usleep(500);
 }
 

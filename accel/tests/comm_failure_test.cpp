@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What survivors of a dead, stopped, late or mistaken rank see: an error that names it, soon; and nothing is left behind.
+// What survivors of a dead, stopped, late or mistaken rank see: an error that names it, soon; and
+// nothing is left behind.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <sys/socket.h>
@@ -41,7 +42,9 @@ bool ends_naming(Member& member, uint32_t victim, SharedFlag& rounds) {
   const bool again = paceline_comm_barrier(member.comm) == PACELINE_COMM_EPEER;
   const bool good = code == PACELINE_COMM_EPEER && named == static_cast<int32_t>(victim) && again &&
                     why.find("rank " + std::to_string(victim)) != std::string::npos;
-  if (!good) std::cerr << "rank " << member.rank << " saw code " << code << ", rank " << named << ": " << why << "\n";
+  if (!good)
+    std::cerr << "rank " << member.rank << " saw code " << code << ", rank " << named << ": " << why
+              << "\n";
   return good;
 }
 
@@ -71,8 +74,11 @@ std::size_t open_files() {
 bool fails_naming(int code, const Member& member, int32_t rank, const std::string& words) {
   int32_t named = -1;
   const std::string why = member.why(&named);
-  const bool good = code == PACELINE_COMM_EPEER && named == rank && why.find(words) != std::string::npos;
-  if (!good) std::cerr << "rank " << member.rank << " saw code " << code << ", rank " << named << ": " << why << "\n";
+  const bool good =
+      code == PACELINE_COMM_EPEER && named == rank && why.find(words) != std::string::npos;
+  if (!good)
+    std::cerr << "rank " << member.rank << " saw code " << code << ", rank " << named << ": " << why
+              << "\n";
   return good;
 }
 
@@ -80,8 +86,10 @@ bool fails_naming(int code, const Member& member, int32_t rank, const std::strin
 
 CASE(comm_killed_rank_is_named_by_every_survivor_at_once) {
   for (const char* plan : {kFlatPlan, kHierarchicalPlan})
-    for (const auto& hosts : {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 0, 0}, std::vector<int>{0, 1, 2, 3, 3}})
-      CHECK(survivors_end({.hosts = hosts, .plan = plan, .silence_ms = 20'000}, SIGKILL) < Milliseconds(10'000));
+    for (const auto& hosts :
+         {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 0, 0}, std::vector<int>{0, 1, 2, 3, 3}})
+      CHECK(survivors_end({.hosts = hosts, .plan = plan, .silence_ms = 20'000}, SIGKILL) <
+            Milliseconds(10'000));
   for (const char* plan : {"algorithm=doubling", "algorithm=tree"})
     CHECK(survivors_end({.hosts = {0, 0, 1, 1, 1}, .plan = plan, .silence_ms = 20'000}, SIGKILL) <
           Milliseconds(10'000));
@@ -90,13 +98,15 @@ CASE(comm_killed_rank_is_named_by_every_survivor_at_once) {
 CASE(comm_stopped_rank_is_named_by_every_survivor_within_the_silence) {
   for (const char* plan : {kFlatPlan, kHierarchicalPlan}) {
     // Long enough that a busy machine's pauses are not taken for silence of the others.
-    const auto took = survivors_end({.hosts = {0, 0, 1, 1}, .plan = plan, .silence_ms = 4000}, SIGSTOP);
+    const auto took =
+        survivors_end({.hosts = {0, 0, 1, 1}, .plan = plan, .silence_ms = 4000}, SIGSTOP);
     CHECK(took >= Milliseconds(3000) && took < Milliseconds(20'000));
   }
 }
 
 CASE(comm_a_rank_that_lives_but_does_not_come_is_named) {
-  const Shape shape{.hosts = {0, 0, 1, 1}, .plan = kHierarchicalPlan, .silence_ms = 5000, .timeout_ms = 5000};
+  const Shape shape{
+      .hosts = {0, 0, 1, 1}, .plan = kHierarchicalPlan, .silence_ms = 5000, .timeout_ms = 5000};
   SharedFlag done;
   const auto body = [&](Member& member) {
     if (member.rank == kVictim) {
@@ -104,8 +114,10 @@ CASE(comm_a_rank_that_lives_but_does_not_come_is_named) {
       return true;
     }
     std::vector<double> data(1000);
-    const int code = paceline_comm_allreduce(member.comm, data.data(), data.size(), PACELINE_COMM_F64);
-    const bool good = fails_naming(code, member, kVictim, "has not done its part of allreduce #2 of 1000 fp64");
+    const int code =
+        paceline_comm_allreduce(member.comm, data.data(), data.size(), PACELINE_COMM_F64);
+    const bool good =
+        fails_naming(code, member, kVictim, "has not done its part of allreduce #2 of 1000 fp64");
     done.value.fetch_add(1);
     return good;
   };
@@ -133,7 +145,8 @@ CASE(comm_ranks_that_call_different_things_fail_by_name) {
     for (int kind = 0; kind < 3; ++kind) {
       SharedFlag there;
       const auto body = [&](Member& member) {
-        // The failure is to meet all of them in their calls, not one that is still on its way out of create.
+        // The failure is to meet all of them in their calls, not one that is still on its way out
+        // of create.
         there.value.fetch_add(1);
         while (there.value.load() < member.ranks) ::usleep(500);
         std::vector<float> data(5000);
@@ -141,18 +154,23 @@ CASE(comm_ranks_that_call_different_things_fail_by_name) {
         const bool other = member.rank == kVictim;
         int code = PACELINE_OK;
         if (kind == 0)
-          code = paceline_comm_allreduce(member.comm, data.data(), other ? 4000 : 5000, PACELINE_COMM_F32);
+          code = paceline_comm_allreduce(member.comm, data.data(), other ? 4000 : 5000,
+                                         PACELINE_COMM_F32);
         else if (kind == 1 && other)
-          code = paceline_comm_allgather(member.comm, data.data(), all.data(), 5000, PACELINE_COMM_F32);
+          code = paceline_comm_allgather(member.comm, data.data(), all.data(), 5000,
+                                         PACELINE_COMM_F32);
         else if (kind == 1)
           code = paceline_comm_allreduce(member.comm, data.data(), 5000, PACELINE_COMM_F32);
         else
-          code = paceline_comm_broadcast(member.comm, data.data(), 5000, PACELINE_COMM_F32, other ? 1 : 0);
+          code = paceline_comm_broadcast(member.comm, data.data(), 5000, PACELINE_COMM_F32,
+                                         other ? 1 : 0);
         // A rank whose part needs nothing of the others may get through; not through the next call.
         if (code == PACELINE_OK) code = paceline_comm_barrier(member.comm);
         // Who is wrong is a matter of view: what both called is said.
-        const bool good = code == PACELINE_COMM_EPEER && member.why().find(" where rank ") != std::string::npos;
-        if (!good) std::cerr << "kind " << kind << ": code " << code << ": " << member.why() << "\n";
+        const bool good =
+            code == PACELINE_COMM_EPEER && member.why().find(" where rank ") != std::string::npos;
+        if (!good)
+          std::cerr << "kind " << kind << ": code " << code << ": " << member.why() << "\n";
         return good;
       };
       CHECK_EQ(World::run({.hosts = {0, 0, 1, 1}, .plan = plan, .silence_ms = 5000}, body), 0);
@@ -164,8 +182,10 @@ CASE(comm_ranks_with_different_plans_do_not_start) {
   for (uint32_t rank = 0; rank < 2; ++rank)
     world.spawn([&, rank] {
       const Member member =
-          join(world.store(), {.hosts = {0, 1}, .plan = rank == 0 ? kFlatPlan : kHierarchicalPlan}, rank);
-      return member.code == PACELINE_COMM_EPEER && member.error.find("was given") != std::string::npos;
+          join(world.store(), {.hosts = {0, 1}, .plan = rank == 0 ? kFlatPlan : kHierarchicalPlan},
+               rank);
+      return member.code == PACELINE_COMM_EPEER &&
+             member.error.find("was given") != std::string::npos;
     });
   CHECK_EQ(world.finish(), 0);
 }
@@ -174,11 +194,14 @@ CASE(comm_a_rank_that_is_refused_holds_up_nobody) {
   World world;
   for (uint32_t rank = 0; rank < 3; ++rank)
     world.spawn([&, rank] {
-      const Member member = join(world.store(), {.hosts = {0, 0, 1}, .plan = rank == 1 ? "chunk=1" : ""}, rank);
+      const Member member =
+          join(world.store(), {.hosts = {0, 0, 1}, .plan = rank == 1 ? "chunk=1" : ""}, rank);
       const int expected = rank == 1 ? PACELINE_EINVAL : PACELINE_COMM_EPEER;
-      const std::string words = rank == 1 ? "plan: chunk=1: " : "rank 1 does not come: plan: chunk=1: ";
+      const std::string words =
+          rank == 1 ? "plan: chunk=1: " : "rank 1 does not come: plan: chunk=1: ";
       const bool good = member.code == expected && member.error.starts_with(words);
-      if (!good) std::cerr << "rank " << rank << " saw code " << member.code << ": " << member.error << "\n";
+      if (!good)
+        std::cerr << "rank " << rank << " saw code " << member.code << ": " << member.error << "\n";
       return good;
     });
   CHECK_EQ(world.finish(), 0);
@@ -188,8 +211,10 @@ CASE(comm_a_rank_that_never_comes_is_named) {
   World world;
   const auto begin = std::chrono::steady_clock::now();
   world.spawn([&] {
-    const Member member = join(world.store(), {.hosts = {0, 0, 1}, .plan = "", .timeout_ms = 500}, 0);
-    return member.code == PACELINE_COMM_EPEER && member.error.find("rank 1 has not come") != std::string::npos;
+    const Member member =
+        join(world.store(), {.hosts = {0, 0, 1}, .plan = "", .timeout_ms = 500}, 0);
+    return member.code == PACELINE_COMM_EPEER &&
+           member.error.find("rank 1 has not come") != std::string::npos;
   });
   CHECK_EQ(world.finish(), 0);
   CHECK(since(begin) < Milliseconds(10'000));
@@ -200,7 +225,8 @@ CASE(comm_strangers_at_the_door_are_turned_away) {
   const Shape shape{.hosts = {0, 1}, .plan = ""};
   const auto body = [&](uint32_t rank) {
     Member member = join(world.store(), shape, rank);
-    const bool good = member.code == PACELINE_OK && paceline_comm_barrier(member.comm) == PACELINE_OK;
+    const bool good =
+        member.code == PACELINE_OK && paceline_comm_barrier(member.comm) == PACELINE_OK;
     if (!good) std::cerr << member.error << member.why() << "\n";
     paceline_comm_destroy(member.comm);
     return good;
@@ -208,7 +234,8 @@ CASE(comm_strangers_at_the_door_are_turned_away) {
   world.spawn([&] { return body(0); });
   std::array<char, 1024> card{};
   uint64_t size = 0;
-  CHECK_EQ(SharedStore::get(&world.store(), "world/0", card.data(), card.size() - 1, &size, 20'000), 0);
+  CHECK_EQ(SharedStore::get(&world.store(), "world/0", card.data(), card.size() - 1, &size, 20'000),
+           0);
   const std::string text = card.data();
   const int port = std::atoi(value_of(text, "port").c_str());
   CHECK_EQ(mentions("/proc/net/unix", value_of(text, "door")), 1U);
@@ -223,7 +250,8 @@ CASE(comm_strangers_at_the_door_are_turned_away) {
     // Silent, short, wrong, and what looks right but has not read the store.
     std::string says(i == 0 ? 0 : i == 1 ? 10 : 64, 'x');
     if (i == 3) says.replace(0, 16, std::string("paceline-comm-1\0", 16));
-    CHECK_EQ(::send(strangers.back(), says.data(), says.size(), MSG_NOSIGNAL), static_cast<ssize_t>(says.size()));
+    CHECK_EQ(::send(strangers.back(), says.data(), says.size(), MSG_NOSIGNAL),
+             static_cast<ssize_t>(says.size()));
   }
   world.spawn([&] { return body(1); });
   CHECK_EQ(world.finish(), 0);
@@ -237,16 +265,21 @@ CASE(comm_nothing_is_left_behind) {
     const std::size_t files = open_files();
     const std::size_t maps = mentions("/proc/self/maps", "paceline-comm");
     for (int round = 0; round < 3; ++round) {
-      const Member other = join(*member.store, {.hosts = hosts, .plan = ""}, member.rank, std::to_string(round));
-      if (other.code != PACELINE_OK || mentions("/proc/self/maps", "paceline-comm") != maps + 1) return false;
+      const Member other =
+          join(*member.store, {.hosts = hosts, .plan = ""}, member.rank, std::to_string(round));
+      if (other.code != PACELINE_OK || mentions("/proc/self/maps", "paceline-comm") != maps + 1)
+        return false;
       // Pairs of a host have memory of their own: one mate, both ways.
       std::array<int32_t, 4> out{};
       std::array<int32_t, 4> in{};
-      if (paceline_comm_alltoall(other.comm, out.data(), in.data(), 1, PACELINE_COMM_I32) != PACELINE_OK) return false;
+      if (paceline_comm_alltoall(other.comm, out.data(), in.data(), 1, PACELINE_COMM_I32) !=
+          PACELINE_OK)
+        return false;
       if (mentions("/proc/self/maps", "paceline-comm") != maps + 3) return false;
       paceline_comm_destroy(other.comm);
     }
-    const bool same = open_files() == files && mentions("/proc/self/maps", "paceline-comm") == maps && maps == 1;
+    const bool same =
+        open_files() == files && mentions("/proc/self/maps", "paceline-comm") == maps && maps == 1;
     // Whoever leaves takes a connection of every other with it: not before all have counted.
     return paceline_comm_barrier(member.comm) == PACELINE_OK && same;
   };

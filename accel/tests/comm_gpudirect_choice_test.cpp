@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which RDMA devices reach a GPU's memory: as far as NCCL_NET_GDR_LEVEL says, and of those the nearest ones.
+// Which RDMA devices reach a GPU's memory: as far as NCCL_NET_GDR_LEVEL says, and of those the
+// nearest ones.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -18,16 +19,20 @@ using paceline::comm::read_rdma_settings;
 
 CASE(comm_gpudirect_is_allowed_as_far_as_for_nccl) {
   const auto settings_of = [](const char* level) {
-    const auto variable = [&](const char* name) { return std::string(name) == "NCCL_NET_GDR_LEVEL" ? level : nullptr; };
+    const auto variable = [&](const char* name) {
+      return std::string(name) == "NCCL_NET_GDR_LEVEL" ? level : nullptr;
+    };
     return *read_rdma_settings(variable);
   };
   for (const std::string level : {"LOC", "0"})
     CHECK(settings_of(level.c_str()).no_gpudirect == "NCCL_NET_GDR_LEVEL=" + level);
-  CHECK(settings_of("near").no_gpudirect == "NCCL_NET_GDR_LEVEL=near: use LOC, PIX, PXB, PHB or SYS");
+  CHECK(settings_of("near").no_gpudirect ==
+        "NCCL_NET_GDR_LEVEL=near: use LOC, PIX, PXB, PHB or SYS");
   const std::vector<std::pair<const char*, PciDistance>> levels{
-      {nullptr, PciDistance::kPxb}, {"PIX", PciDistance::kPix}, {"1", PciDistance::kPix}, {"PXB", PciDistance::kPxb},
-      {"2", PciDistance::kPxb},     {"PHB", PciDistance::kPhb}, {"3", PciDistance::kPhb}, {"SYS", PciDistance::kSys},
-      {"4", PciDistance::kSys},     {"5", PciDistance::kSys}};
+      {nullptr, PciDistance::kPxb}, {"PIX", PciDistance::kPix}, {"1", PciDistance::kPix},
+      {"PXB", PciDistance::kPxb},   {"2", PciDistance::kPxb},   {"PHB", PciDistance::kPhb},
+      {"3", PciDistance::kPhb},     {"SYS", PciDistance::kSys}, {"4", PciDistance::kSys},
+      {"5", PciDistance::kSys}};
   for (const auto& [level, distance] : levels) {
     CHECK(settings_of(level).no_gpudirect.empty());
     CHECK(settings_of(level).most_distant == distance);
@@ -38,16 +43,19 @@ CASE(comm_gpudirect_rails_are_those_nearest_to_the_gpu) {
   char name[] = "/tmp/paceline-rails-XXXXXX";
   CHECK(::mkdtemp(name) != nullptr);
   const std::filesystem::path root = name;
-  const auto add = [&](const std::filesystem::path& device, const std::filesystem::path& link, int numa_node = 0) {
+  const auto add = [&](const std::filesystem::path& device, const std::filesystem::path& link,
+                       int numa_node = 0) {
     std::filesystem::create_directories(root / "sys/devices" / device);
     std::filesystem::create_directories((root / link).parent_path());
     std::filesystem::create_directory_symlink(root / "sys/devices" / device, root / link);
     std::ofstream(root / link / "numa_node") << numa_node << "\n";
   };
-  const auto nic = [&](const std::string& device, const std::filesystem::path& place, int numa_node = 0) {
+  const auto nic = [&](const std::string& device, const std::filesystem::path& place,
+                       int numa_node = 0) {
     add(place, "sys/class/infiniband/" + device + "/device", numa_node);
   };
-  add("pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:1b:00.0", "sys/bus/pci/devices/0000:1b:00.0");
+  add("pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:1b:00.0",
+      "sys/bus/pci/devices/0000:1b:00.0");
   nic("mlx5_0", "pci0000:97/0000:97:01.0/0000:98:00.0", 1);
   nic("mlx5_1", "pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:01.0/0000:1a:00.0");
   nic("mlx5_2", "pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:02.0/0000:1c:00.0");
@@ -55,9 +63,11 @@ CASE(comm_gpudirect_rails_are_those_nearest_to_the_gpu) {
   nic("mlx5_4", "pci0000:15/0000:15:01.0/0000:30:00.0/0000:31:00.0/0000:32:00.0");
   nic("mlx5_5", "pci0000:37/0000:37:01.0/0000:38:00.0");
   using Rails = std::vector<std::size_t>;
-  const auto rails_of = [&](const std::vector<std::string>& names, PciDistance most_distant = PciDistance::kPxb,
-                            std::size_t first = 0, std::size_t most = 4, const char* gpu = "0000:1B:00.0") {
-    return nearest_rails(root, gpu, names, {.most = most, .most_distant = most_distant, .first = first});
+  const auto rails_of = [&](const std::vector<std::string>& names,
+                            PciDistance most_distant = PciDistance::kPxb, std::size_t first = 0,
+                            std::size_t most = 4, const char* gpu = "0000:1B:00.0") {
+    return nearest_rails(root, gpu, names,
+                         {.most = most, .most_distant = most_distant, .first = first});
   };
   const std::vector<std::string> all{"mlx5_0", "mlx5_1", "mlx5_1:2", "mlx5_2", "mlx5_3"};
   CHECK(rails_of(all) == Rails({1, 2, 3}));

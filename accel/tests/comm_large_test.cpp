@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays of more than 2³¹ bytes, of which little is memory: the same pages many times over, and others at the end. They take minutes
-// under sanitizers and seconds of two processors otherwise, so they run where PACELINE_TEST_LARGE is set alone.
+// Arrays of more than 2³¹ bytes, of which little is memory: the same pages many times over, and
+// others at the end. They take minutes under sanitizers and seconds of two processors otherwise, so
+// they run where PACELINE_TEST_LARGE is set alone.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -23,8 +24,8 @@ static_assert(kWhole > 1UL << 31);
 class LargeArray {
  public:
   explicit LargeArray(int value)
-      : base_(static_cast<std::byte*>(
-            ::mmap(nullptr, kWhole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))),
+      : base_(static_cast<std::byte*>(::mmap(nullptr, kWhole, PROT_NONE,
+                                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))),
         file_(::memfd_create("large", MFD_CLOEXEC)) {
     if (::ftruncate(file_, 2 * kPage) != 0) std::abort();
     for (std::size_t i = 0; i < kPages; ++i) {
@@ -59,14 +60,17 @@ bool moves_large_arrays(Member& member) {
   constexpr std::uint64_t kCount = kWhole / 4;
   const auto own = static_cast<std::int32_t>(member.rank) + 5;
   LargeArray one(own);
-  bool good = paceline_comm_allreduce(member.comm, one.data(), kCount, PACELINE_COMM_I32) == PACELINE_OK && one.is(11);
+  bool good =
+      paceline_comm_allreduce(member.comm, one.data(), kCount, PACELINE_COMM_I32) == PACELINE_OK &&
+      one.is(11);
   LargeArray other(0);
   const std::uint32_t peer = 1 - member.rank;
-  good = paceline_comm_exchange(member.comm, LargeArray(own).data(), kCount, peer, other.data(), kCount, peer,
-                                PACELINE_COMM_I32) == PACELINE_OK &&
+  good = paceline_comm_exchange(member.comm, LargeArray(own).data(), kCount, peer, other.data(),
+                                kCount, peer, PACELINE_COMM_I32) == PACELINE_OK &&
          other.is(peer == 0 ? 5 : 6) && good;
-  good = paceline_comm_broadcast(member.comm, one.data(), kCount, PACELINE_COMM_I32, 1) == PACELINE_OK && one.is(11) &&
-         good;
+  good = paceline_comm_broadcast(member.comm, one.data(), kCount, PACELINE_COMM_I32, 1) ==
+             PACELINE_OK &&
+         one.is(11) && good;
   if (!good) std::cerr << "rank " << member.rank << " has something else\n";
   return good;
 }

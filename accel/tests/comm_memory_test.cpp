@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory as the way between ranks of a host: the same bits as by TCP, and TCP by itself where a rank's system, sandbox or user does not let it.
+// Memory as the way between ranks of a host: the same bits as by TCP, and TCP by itself where a
+// rank's system, sandbox or user does not let it.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -39,7 +40,8 @@ bool refuse(Refused what) {
   const auto deny = static_cast<__u32>(SECCOMP_RET_ERRNO | (memory ? EPERM : EACCES));
   std::array<sock_filter, 7> program{{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<__u32>(memory ? SYS_memfd_create : SYS_socket), 0, 4),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
+               static_cast<__u32>(memory ? SYS_memfd_create : SYS_socket), 0, 4),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[0])),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 1, 0),
       BPF_STMT(BPF_RET | BPF_K, static_cast<__u32>(memory ? deny : SECCOMP_RET_ALLOW)),
@@ -47,7 +49,8 @@ bool refuse(Refused what) {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   }};
   sock_fprog filter{.len = static_cast<unsigned short>(program.size()), .filter = program.data()};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
 std::string plan_of(const Member& member) {
@@ -69,20 +72,24 @@ std::vector<float> moved(Member& member, uint64_t count) {
   std::vector<float> sum = numbers(member.rank, count);
   std::vector<float> pieces = numbers(member.rank + 100, count * member.ranks);
   std::vector<float> swapped(pieces.size());
-  bool good = paceline_comm_allreduce(member.comm, sum.data(), count, PACELINE_COMM_F32) == PACELINE_OK;
-  good = paceline_comm_alltoall(member.comm, pieces.data(), swapped.data(), count, PACELINE_COMM_F32) == PACELINE_OK &&
+  bool good =
+      paceline_comm_allreduce(member.comm, sum.data(), count, PACELINE_COMM_F32) == PACELINE_OK;
+  good = paceline_comm_alltoall(member.comm, pieces.data(), swapped.data(), count,
+                                PACELINE_COMM_F32) == PACELINE_OK &&
          good;
   if (!good) return {};
   for (uint32_t peer = 0; peer < member.ranks; ++peer) {
     const auto theirs = numbers(peer + 100, count * member.ranks);
-    if (std::memcmp(swapped.data() + peer * count, theirs.data() + member.rank * count, count * sizeof(float)) != 0)
+    if (std::memcmp(swapped.data() + peer * count, theirs.data() + member.rank * count,
+                    count * sizeof(float)) != 0)
       return {};
   }
   sum.insert(sum.end(), swapped.begin(), swapped.end());
   return sum;
 }
 
-// Ranks of which one lives with a refusal; where they are hosts of their own, all of them say who, and why.
+// Ranks of which one lives with a refusal; where they are hosts of their own, all of them say who,
+// and why.
 int run_refused(Refused what, uint32_t victim, const std::string& why) {
   World world;
   const Shape shape{.hosts = {0, 0, 0, 1}, .plan = ""};
@@ -117,7 +124,8 @@ CASE(comm_memory_carries_the_same_bits_as_tcp) {
     const auto body = [&](Member& member) {
       const std::string order = plan_of(member).substr(plan_of(member).find("order="));
       Member other =
-          join(*member.store, {.hosts = hosts, .plan = "algorithm=flat memory=tcp " + order}, member.rank, "tcp");
+          join(*member.store, {.hosts = hosts, .plan = "algorithm=flat memory=tcp " + order},
+               member.rank, "tcp");
       if (!seen(other.code == PACELINE_OK, other.error)) return false;
       bool good = seen(plan_of(other).find(" memory=tcp") != std::string::npos, plan_of(other));
       for (const uint64_t count : {1, 40'001, 300'007}) {
@@ -138,8 +146,10 @@ CASE(comm_memory_carries_the_same_bits_as_tcp) {
 CASE(comm_memory_that_is_refused_is_replaced_by_tcp_and_said) {
   CHECK_EQ(run_refused(Refused::kMemory, 0, "a memory file: Operation not permitted"), 0);
   CHECK_EQ(run_refused(Refused::kLocalSockets, 0, "no local sockets"), 0);
-  CHECK_EQ(run_refused(Refused::kLocalSockets, 1, "asking rank 0 for memory: Permission denied"), 0);
-  if (::geteuid() == 0) CHECK_EQ(run_refused(Refused::kUser, 2, "asking rank 0 for memory: Permission denied"), 0);
+  CHECK_EQ(run_refused(Refused::kLocalSockets, 1, "asking rank 0 for memory: Permission denied"),
+           0);
+  if (::geteuid() == 0)
+    CHECK_EQ(run_refused(Refused::kUser, 2, "asking rank 0 for memory: Permission denied"), 0);
 }
 
 CASE(comm_memory_of_a_pair_that_is_refused_is_replaced_by_tcp_and_said) {
@@ -149,7 +159,8 @@ CASE(comm_memory_of_a_pair_that_is_refused_is_replaced_by_tcp_and_said) {
     const bool good = !moved(member, 50'000).empty();
     const std::string plan = plan_of(member);
     const bool said = plan.find("# rank 1 sends to rank ") != std::string::npos;
-    return seen(good && said == (member.rank == 1), plan) && paceline_comm_barrier(member.comm) == PACELINE_OK;
+    return seen(good && said == (member.rank == 1), plan) &&
+           paceline_comm_barrier(member.comm) == PACELINE_OK;
   };
   CHECK_EQ(World::run({.hosts = {0, 0, 0}, .plan = ""}, body), 0);
 }
@@ -161,7 +172,8 @@ CASE(comm_memory_files_keep_their_size_and_others_are_not_mapped) {
   CHECK(Mapping::of(file, 16384) == nullptr && errno == EPROTO);
   CHECK(Mapping::of(file, 4096) == nullptr && errno == EPROTO);
   // As long as it should be, but it could be made shorter.
-  const paceline::comm::Fd loose(static_cast<int>(::syscall(SYS_memfd_create, "paceline-comm-test", 2U)));
+  const paceline::comm::Fd loose(
+      static_cast<int>(::syscall(SYS_memfd_create, "paceline-comm-test", 2U)));
   CHECK(::ftruncate(loose.get(), 8192) == 0);
   CHECK(Mapping::of(loose, 8192) == nullptr && errno == EPROTO);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes from rank to rank: all to all, of equal and of different pieces, one to one, and sparse sums, over every shape of hosts.
+// What goes from rank to rank: all to all, of equal and of different pieces, one to one, and sparse
+// sums, over every shape of hosts.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -14,7 +15,8 @@ using paceline::comm_test::Member;
 using paceline::comm_test::wait_for_all;
 using paceline::comm_test::World;
 
-const std::vector<std::vector<int>> kPairShapes{{0}, {0, 0}, {0, 1}, {0, 1, 1, 0, 1}, {0, 0, 1, 2, 2, 1, 0, 1}};
+const std::vector<std::vector<int>> kPairShapes{
+    {0}, {0, 0}, {0, 1}, {0, 1, 1, 0, 1}, {0, 0, 1, 2, 2, 1, 0, 1}};
 
 bool as_wanted(bool good, const std::string& what) {
   if (!good) std::cerr << "failed: " << what << "\n";
@@ -28,7 +30,9 @@ Value told(uint32_t from, uint32_t to, uint64_t i) {
 }
 
 // Of different sizes, some of them empty.
-uint64_t size_between(uint32_t from, uint32_t to, uint64_t scale) { return (from * 5 + to * 3) % 4 * scale; }
+uint64_t size_between(uint32_t from, uint32_t to, uint64_t scale) {
+  return (from * 5 + to * 3) % 4 * scale;
+}
 
 template <typename Value>
 bool swaps(Member& member, uint32_t dtype, uint64_t count) {
@@ -53,11 +57,12 @@ bool swaps_unequal(Member& member, uint32_t dtype, uint64_t scale) {
     in_counts.push_back(size_between(member.rank, peer, scale));
     out_counts.push_back(size_between(peer, member.rank, scale));
     for (uint64_t i = 0; i < in_counts.back(); ++i) in.push_back(told<Value>(member.rank, peer, i));
-    for (uint64_t i = 0; i < out_counts.back(); ++i) wanted.push_back(told<Value>(peer, member.rank, i));
+    for (uint64_t i = 0; i < out_counts.back(); ++i)
+      wanted.push_back(told<Value>(peer, member.rank, i));
   }
   std::vector<Value> out(wanted.size());
-  const int code =
-      paceline_comm_alltoallv(member.comm, in.data(), in_counts.data(), out.data(), out_counts.data(), dtype);
+  const int code = paceline_comm_alltoallv(member.comm, in.data(), in_counts.data(), out.data(),
+                                           out_counts.data(), dtype);
   return as_wanted(code == PACELINE_OK && out == wanted, "alltoallv of " + std::to_string(scale));
 }
 
@@ -68,25 +73,32 @@ bool shifts(Member& member, uint64_t count) {
   std::vector<int64_t> out(count);
   std::vector<int64_t> in(count);
   for (uint64_t i = 0; i < count; ++i) out[i] = told<int64_t>(member.rank, next, i);
-  bool good = paceline_comm_exchange(member.comm, out.data(), count, next, in.data(), count, previous,
-                                     PACELINE_COMM_I64) == PACELINE_OK;
-  for (uint64_t i = 0; i < count; ++i) good = good && in[i] == told<int64_t>(previous, member.rank, i);
+  bool good = paceline_comm_exchange(member.comm, out.data(), count, next, in.data(), count,
+                                     previous, PACELINE_COMM_I64) == PACELINE_OK;
+  for (uint64_t i = 0; i < count; ++i)
+    good = good && in[i] == told<int64_t>(previous, member.rank, i);
   return as_wanted(good, "exchange of " + std::to_string(count));
 }
 
-// From each rank to the next of a line, while the others do something else; then all together again.
+// From each rank to the next of a line, while the others do something else; then all together
+// again.
 bool passes_on(Member& member) {
   int32_t token = 5;
   bool good = true;
   if (member.rank > 0)
-    good = paceline_comm_receive(member.comm, &token, 1, PACELINE_COMM_I32, member.rank - 1) == PACELINE_OK;
+    good = paceline_comm_receive(member.comm, &token, 1, PACELINE_COMM_I32, member.rank - 1) ==
+           PACELINE_OK;
   ++token;
   if (member.rank + 1 < member.ranks)
-    good = paceline_comm_send(member.comm, &token, 1, PACELINE_COMM_I32, member.rank + 1) == PACELINE_OK && good;
+    good = paceline_comm_send(member.comm, &token, 1, PACELINE_COMM_I32, member.rank + 1) ==
+               PACELINE_OK &&
+           good;
   int32_t sum = token;
   good = paceline_comm_allreduce(member.comm, &sum, 1, PACELINE_COMM_I32) == PACELINE_OK && good;
   const auto n = static_cast<int32_t>(member.ranks);
-  return as_wanted(good && token == 6 + static_cast<int32_t>(member.rank) && sum == 5 * n + n * (n + 1) / 2, "a token");
+  return as_wanted(
+      good && token == 6 + static_cast<int32_t>(member.rank) && sum == 5 * n + n * (n + 1) / 2,
+      "a token");
 }
 
 bool pairs_of_all(Member& member) {
@@ -113,7 +125,8 @@ Given rows_of(uint32_t rank, uint64_t count, uint64_t width) {
   for (uint64_t i = 0; i < count; ++i) {
     given.indices.push_back(static_cast<int64_t>((i * 3 + rank) % (2 * count)) - 4);
     for (uint64_t k = 0; k < width; ++k)
-      given.values.push_back(static_cast<float>(rank + 1) * 0.1F + static_cast<float>(i * width + k));
+      given.values.push_back(static_cast<float>(rank + 1) * 0.1F +
+                             static_cast<float>(i * width + k));
   }
   return given;
 }
@@ -126,20 +139,23 @@ bool sums_rows(Member& member, uint64_t count, uint64_t width) {
       const auto begin = given.values.begin() + static_cast<std::ptrdiff_t>(row * width);
       const auto [it, fresh] =
           wanted.try_emplace(given.indices[row], begin, begin + static_cast<std::ptrdiff_t>(width));
-      for (uint64_t k = 0; !fresh && k < width; ++k) it->second[k] += *(begin + static_cast<std::ptrdiff_t>(k));
+      for (uint64_t k = 0; !fresh && k < width; ++k)
+        it->second[k] += *(begin + static_cast<std::ptrdiff_t>(k));
     }
   }
   const Given own = rows_of(member.rank, member.rank == 1 ? 0 : count, width);
   uint64_t found = 0;
-  int code = paceline_comm_allreduce_sparse(member.comm, own.indices.data(), own.values.data(), own.indices.size(),
-                                            width, PACELINE_COMM_F32, &found);
+  int code = paceline_comm_allreduce_sparse(member.comm, own.indices.data(), own.values.data(),
+                                            own.indices.size(), width, PACELINE_COMM_F32, &found);
   std::vector<int64_t> indices(found);
   std::vector<float> values(found * width);
-  if (code == PACELINE_OK) code = paceline_comm_sparse_result(member.comm, indices.data(), values.data(), found);
+  if (code == PACELINE_OK)
+    code = paceline_comm_sparse_result(member.comm, indices.data(), values.data(), found);
   bool good = code == PACELINE_OK && found == wanted.size();
   std::size_t at = 0;
   for (const auto& [index, row] : wanted) {
-    good = good && indices[at] == index && std::equal(row.begin(), row.end(), values.data() + at * width);
+    good = good && indices[at] == index &&
+           std::equal(row.begin(), row.end(), values.data() + at * width);
     ++at;
   }
   return as_wanted(good, "sparse " + std::to_string(count) + " x " + std::to_string(width));
@@ -149,7 +165,8 @@ bool sums_rows(Member& member, uint64_t count, uint64_t width) {
 
 CASE(comm_pairs_get_what_each_was_sent) {
   for (const char* plan : {"", "memory=tcp"})
-    for (const auto& hosts : kPairShapes) CHECK_EQ(World::run({.hosts = hosts, .plan = plan}, pairs_of_all), 0);
+    for (const auto& hosts : kPairShapes)
+      CHECK_EQ(World::run({.hosts = hosts, .plan = plan}, pairs_of_all), 0);
 }
 
 CASE(comm_sparse_sums_are_those_of_the_rows_that_anyone_has) {
@@ -160,11 +177,12 @@ CASE(comm_sparse_sums_are_those_of_the_rows_that_anyone_has) {
     return good;
   };
   for (const auto& hosts : kPairShapes) CHECK_EQ(World::run({.hosts = hosts, .plan = ""}, body), 0);
-  // In fp16 2048 + 1 is 2048: only a sum in fp32 sees the ones. Halves of 2048, 1, 1, 1, and 2051 rounded to even, 2052.
+  // In fp16 2048 + 1 is 2048: only a sum in fp32 sees the ones. Halves of 2048, 1, 1, 1, and 2051
+  // rounded to even, 2052.
   const std::array<int64_t, 4> same{7, 7, 7, 7};
   const std::array<uint16_t, 4> halves{0x6800, 0x3c00, 0x3c00, 0x3c00};
-  const auto merged =
-      paceline::comm::merged(same, reinterpret_cast<const std::byte*>(halves.data()), 1, paceline::comm::Type::kF16);
+  const auto merged = paceline::comm::merged(
+      same, reinterpret_cast<const std::byte*>(halves.data()), 1, paceline::comm::Type::kF16);
   uint16_t sum = 0;
   CHECK_EQ(merged.values.size(), sizeof sum);
   std::memcpy(&sum, merged.values.data(), sizeof sum);
@@ -172,7 +190,8 @@ CASE(comm_sparse_sums_are_those_of_the_rows_that_anyone_has) {
 }
 
 CASE(comm_pairs_that_disagree_are_named_on_all_ranks) {
-  // Rank 0 sends to rank 1 what that one does not expect; rank 2 hears of it while it waits for something else.
+  // Rank 0 sends to rank 1 what that one does not expect; rank 2 hears of it while it waits for
+  // something else.
   const auto body = [](Member& member) {
     wait_for_all(member);
     std::array<float, 8> data{};
@@ -200,16 +219,20 @@ CASE(comm_pairs_notice_who_left_and_who_died) {
       wait_for_all(member);
       int32_t data = 0;
       if (member.rank == 0) {
-        // Something has been sent and has come, so that a connection is there; then nothing more does.
+        // Something has been sent and has come, so that a connection is there; then nothing more
+        // does.
         (void)paceline_comm_send(member.comm, &data, 1, PACELINE_COMM_I32, 1);
         (void)paceline_comm_receive(member.comm, &data, 1, PACELINE_COMM_I32, 1);
         if (dies) ::_exit(0);
         return true;
       }
-      bool good = member.rank == 2 || paceline_comm_receive(member.comm, &data, 1, PACELINE_COMM_I32, 0) == PACELINE_OK;
+      bool good = member.rank == 2 ||
+                  paceline_comm_receive(member.comm, &data, 1, PACELINE_COMM_I32, 0) == PACELINE_OK;
       if (member.rank == 1) (void)paceline_comm_send(member.comm, &data, 1, PACELINE_COMM_I32, 0);
       int32_t named = -1;
-      good = paceline_comm_receive(member.comm, &data, 1, PACELINE_COMM_I32, 0) == PACELINE_COMM_EPEER && good;
+      good = paceline_comm_receive(member.comm, &data, 1, PACELINE_COMM_I32, 0) ==
+                 PACELINE_COMM_EPEER &&
+             good;
       const std::string why = member.why(&named);
       return as_wanted(good && named == 0, why);
     });
@@ -225,15 +248,17 @@ CASE(comm_arguments_that_are_wrong_on_one_rank_end_the_call_of_all) {
     const std::vector<uint64_t> out(member.ranks, 1);
     // To itself one, from itself two.
     if (member.rank == 1) in[1] = 2;
-    const int code =
-        paceline_comm_alltoallv(member.comm, data.data(), in.data(), data.data() + 6, out.data(), PACELINE_COMM_F32);
+    const int code = paceline_comm_alltoallv(member.comm, data.data(), in.data(), data.data() + 6,
+                                             out.data(), PACELINE_COMM_F32);
     int32_t named = -1;
     const std::string why = member.why(&named);
-    return as_wanted(code == (member.rank == 1 ? PACELINE_EINVAL : PACELINE_COMM_EPEER) && named == 1 &&
+    return as_wanted(code == (member.rank == 1 ? PACELINE_EINVAL : PACELINE_COMM_EPEER) &&
+                         named == 1 &&
                          why.find("rank 1 gave up: alltoallv with arguments") != std::string::npos,
                      why);
   };
-  for (const char* plan : {"", "memory=tcp"}) CHECK_EQ(World::run({.hosts = {0, 0, 1, 1}, .plan = plan}, body), 0);
+  for (const char* plan : {"", "memory=tcp"})
+    CHECK_EQ(World::run({.hosts = {0, 0, 1, 1}, .plan = plan}, body), 0);
 }
 
 CASE(comm_pairs_refuse_what_makes_no_sense) {
@@ -245,19 +270,25 @@ CASE(comm_pairs_refuse_what_makes_no_sense) {
     const std::array<uint64_t, 2> huge{UINT64_MAX / 2, 2};
     uint64_t count = 0;
     paceline_comm* const comm = member.comm;
-    return as_wanted(paceline_comm_send(comm, data.data(), 1, 0, 2) == PACELINE_EINVAL, "no such rank") &&
-           as_wanted(paceline_comm_send(comm, data.data(), 1, 0, member.rank) == PACELINE_EINVAL, "itself") &&
+    return as_wanted(paceline_comm_send(comm, data.data(), 1, 0, 2) == PACELINE_EINVAL,
+                     "no such rank") &&
+           as_wanted(paceline_comm_send(comm, data.data(), 1, 0, member.rank) == PACELINE_EINVAL,
+                     "itself") &&
            as_wanted(paceline_comm_receive(comm, nullptr, 1, 0, 0) == PACELINE_EINVAL, "nowhere") &&
-           as_wanted(paceline_comm_exchange(comm, data.data(), 1, 0, data.data(), 1, 1, 0) == PACELINE_EINVAL,
+           as_wanted(paceline_comm_exchange(comm, data.data(), 1, 0, data.data(), 1, 1, 0) ==
+                         PACELINE_EINVAL,
                      "half itself") &&
-           as_wanted(paceline_comm_alltoall(comm, nullptr, data.data(), 1, 0) == PACELINE_EINVAL, "from nowhere") &&
+           as_wanted(paceline_comm_alltoall(comm, nullptr, data.data(), 1, 0) == PACELINE_EINVAL,
+                     "from nowhere") &&
+           as_wanted(paceline_comm_alltoallv(comm, data.data(), huge.data(), data.data(), in.data(),
+                                             0) == PACELINE_EINVAL,
+                     "more than there is") &&
+           as_wanted(paceline_comm_allreduce_sparse(comm, index.data(), data.data(), 1, 0, 0,
+                                                    &count) == PACELINE_EINVAL,
+                     "rows of nothing") &&
            as_wanted(
-               paceline_comm_alltoallv(comm, data.data(), huge.data(), data.data(), in.data(), 0) == PACELINE_EINVAL,
-               "more than there is") &&
-           as_wanted(
-               paceline_comm_allreduce_sparse(comm, index.data(), data.data(), 1, 0, 0, &count) == PACELINE_EINVAL,
-               "rows of nothing") &&
-           as_wanted(paceline_comm_sparse_result(comm, index.data(), data.data(), 1) == PACELINE_EINVAL, "no result");
+               paceline_comm_sparse_result(comm, index.data(), data.data(), 1) == PACELINE_EINVAL,
+               "no result");
   };
   CHECK_EQ(World::run({.hosts = {0, 0}, .plan = ""}, body), 0);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduces that go on by themselves: in order, waited for in any order, and ended by whoever gives up or leaves; and the children of
-// a rank, which have no part in its connections.
+// Allreduces that go on by themselves: in order, waited for in any order, and ended by whoever
+// gives up or leaves; and the children of a rank, which have no part in its connections.
 #include "check.hpp"
 #include "comm_world.hpp"
 
@@ -17,8 +17,8 @@ struct Started {
 
 bool start(Member& member, Started& one, std::size_t count, float value) {
   one.data.assign(count, value);
-  return paceline_comm_allreduce_start(member.comm, one.data.data(), count, PACELINE_COMM_F32, &one.ticket) ==
-         PACELINE_OK;
+  return paceline_comm_allreduce_start(member.comm, one.data.data(), count, PACELINE_COMM_F32,
+                                       &one.ticket) == PACELINE_OK;
 }
 
 bool names(const Member& member, int32_t rank, const std::string& words) {
@@ -48,7 +48,8 @@ struct Shared {
 
 struct SharedPage {
   SharedPage()
-      : it(*static_cast<Shared*>(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+      : it(*static_cast<Shared*>(
+            ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
   ~SharedPage() { ::munmap(&it, 4096); }
   SharedPage(const SharedPage&) = delete;
   SharedPage& operator=(const SharedPage&) = delete;
@@ -66,16 +67,21 @@ CASE(comm_started_allreduces_are_done_in_order) {
       good = start(member, many[i], counts[i], static_cast<float>(member.rank + i)) && good;
     // One that is not queued comes after all that are: or ranks would meet in different calls.
     std::vector<float> last(10, 1.0F);
-    good = paceline_comm_allreduce(member.comm, last.data(), last.size(), PACELINE_COMM_F32) == PACELINE_OK && good;
+    good = paceline_comm_allreduce(member.comm, last.data(), last.size(), PACELINE_COMM_F32) ==
+               PACELINE_OK &&
+           good;
     good = last[9] == 4.0F && good;
     for (std::size_t i = many.size(); i-- > 0;) {
       good = paceline_comm_wait(member.comm, many[i].ticket) == PACELINE_OK && good;
-      for (const float value : many[i].data) good = value == 6.0F + 4.0F * static_cast<float>(i) && good;
+      for (const float value : many[i].data)
+        good = value == 6.0F + 4.0F * static_cast<float>(i) && good;
     }
     return good && paceline_comm_wait(member.comm, 0) == PACELINE_EINVAL &&
            paceline_comm_wait(member.comm, 7) == PACELINE_EINVAL &&
-           paceline_comm_allreduce_start(member.comm, last.data(), 1, 99, &many[0].ticket) == PACELINE_EINVAL &&
-           paceline_comm_allreduce_start(member.comm, last.data(), 1, 0, nullptr) == PACELINE_EINVAL;
+           paceline_comm_allreduce_start(member.comm, last.data(), 1, 99, &many[0].ticket) ==
+               PACELINE_EINVAL &&
+           paceline_comm_allreduce_start(member.comm, last.data(), 1, 0, nullptr) ==
+               PACELINE_EINVAL;
   };
   for (const char* plan : {"algorithm=flat chunk=65536", "algorithm=hierarchical chunk=65536"})
     CHECK_EQ(World::run({.hosts = {0, 0, 1, 1}, .plan = plan}, body), 0);
@@ -86,14 +92,17 @@ CASE(comm_who_gives_up_is_named_by_all) {
   World world;
   world.start({.hosts = {0, 0, 1}, .plan = ""}, [&](Member& member) {
     if (member.rank != 1)
-      return until_one_fails(member, shared.it.rounds) == PACELINE_COMM_EPEER && names(member, 1, "had enough");
+      return until_one_fails(member, shared.it.rounds) == PACELINE_COMM_EPEER &&
+             names(member, 1, "had enough");
     while (shared.it.rounds.load() == 0) {
       Started one;
-      if (!start(member, one, 200'000, 1.0F) || paceline_comm_wait(member.comm, one.ticket) != PACELINE_OK)
+      if (!start(member, one, 200'000, 1.0F) ||
+          paceline_comm_wait(member.comm, one.ticket) != PACELINE_OK)
         return false;
     }
     return paceline_comm_abort(member.comm, "had enough") == PACELINE_OK &&
-           paceline_comm_barrier(member.comm) == PACELINE_COMM_EPEER && names(member, 1, "rank 1 gave up: had enough");
+           paceline_comm_barrier(member.comm) == PACELINE_COMM_EPEER &&
+           names(member, 1, "rank 1 gave up: had enough");
   });
   CHECK_EQ(world.finish(), 0);
 }
@@ -129,13 +138,15 @@ CASE(comm_a_child_of_a_dead_rank_does_not_keep_it_alive) {
       if (::fork() == 0) {
         paceline_comm_forked(member.comm);
         // As a loader's worker does that has not yet noticed.
-        while (shared.it.ended.load() < 2 && std::chrono::steady_clock::now() - begin < std::chrono::seconds(40))
+        while (shared.it.ended.load() < 2 &&
+               std::chrono::steady_clock::now() - begin < std::chrono::seconds(40))
           ::usleep(1000);
         ::_exit(0);
       }
       ::_exit(0);
     }
-    const bool good = until_one_fails(member, shared.it.rounds) == PACELINE_COMM_EPEER && names(member, 1, "rank 1");
+    const bool good = until_one_fails(member, shared.it.rounds) == PACELINE_COMM_EPEER &&
+                      names(member, 1, "rank 1");
     shared.it.ended.fetch_add(1);
     return good;
   });

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of a communicator as processes of a test: forked, each told on which host it is to believe itself, with a store in shared
-// memory. They talk over loopback and real shared memory, as ranks do.
+// Ranks of a communicator as processes of a test: forked, each told on which host it is to believe
+// itself, with a store in shared memory. They talk over loopback and real shared memory, as ranks
+// do.
 //
-// Ownership: the world's processes end before its object does. Threads: one. Failure: exit codes, and what CHECK says.
+// Ownership: the world's processes end before its object does. Threads: one. Failure: exit codes,
+// and what CHECK says.
 #pragma once
 
 #include <sys/mman.h>
@@ -28,8 +30,8 @@ namespace paceline::comm_test {
 class SharedStore {
  public:
   SharedStore()
-      : table_(static_cast<Table*>(
-            ::mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+      : table_(static_cast<Table*>(::mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE,
+                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
   ~SharedStore() { ::munmap(table_, sizeof(Table)); }
   SharedStore(const SharedStore&) = delete;
   SharedStore& operator=(const SharedStore&) = delete;
@@ -45,7 +47,8 @@ class SharedStore {
     return 0;
   }
 
-  static int get(void* context, const char* key, void* value, uint64_t capacity, uint64_t* size, int32_t timeout_ms) {
+  static int get(void* context, const char* key, void* value, uint64_t capacity, uint64_t* size,
+                 int32_t timeout_ms) {
     Table& table = *static_cast<SharedStore*>(context)->table_;
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
     do {
@@ -90,7 +93,8 @@ struct SharedFlag {
 inline std::size_t mentions(const char* path, const std::string& what) {
   std::ifstream lines(path);
   std::size_t count = 0;
-  for (std::string line; std::getline(lines, line);) count += line.find(what) != std::string::npos ? 1 : 0;
+  for (std::string line; std::getline(lines, line);)
+    count += line.find(what) != std::string::npos ? 1 : 0;
   return count;
 }
 
@@ -124,7 +128,8 @@ struct Member {
   }
 };
 
-inline Member join(SharedStore& store, const Shape& shape, uint32_t rank, const std::string& name = "world") {
+inline Member join(SharedStore& store, const Shape& shape, uint32_t rank,
+                   const std::string& name = "world") {
   Member member;
   member.rank = rank;
   member.ranks = static_cast<uint32_t>(shape.hosts.size());
@@ -136,8 +141,9 @@ inline Member join(SharedStore& store, const Shape& shape, uint32_t rank, const 
   options.ranks = member.ranks;
   options.name = name.c_str();
   options.host = host.c_str();
-  const std::string address =
-      shape.addresses.empty() ? "127.0.0.1" : shape.addresses[static_cast<std::size_t>(shape.hosts[rank])];
+  const std::string address = shape.addresses.empty()
+                                  ? "127.0.0.1"
+                                  : shape.addresses[static_cast<std::size_t>(shape.hosts[rank])];
   options.address = address.c_str();
   options.plan = shape.plan.c_str();
   options.silence_ms = shape.silence_ms;
@@ -156,7 +162,8 @@ inline void wait_for_all(const Member& member) {
   for (uint32_t rank = 0; rank < member.ranks; ++rank) {
     char value = 0;
     uint64_t size = 0;
-    SharedStore::get(member.store, ("joined/" + std::to_string(rank)).c_str(), &value, 1, &size, 50'000);
+    SharedStore::get(member.store, ("joined/" + std::to_string(rank)).c_str(), &value, 1, &size,
+                     50'000);
   }
 }
 
@@ -174,12 +181,14 @@ class World {
   SharedStore& store() { return store_; }
   pid_t pid(std::size_t rank) const { return children_[rank]; }
 
-  // Forks all ranks; each exits with 0 where `body` is true. Bodies say on standard error what is wrong.
+  // Forks all ranks; each exits with 0 where `body` is true. Bodies say on standard error what is
+  // wrong.
   void start(const Shape& shape, const Body& body) {
     for (uint32_t rank = 0; rank < shape.hosts.size(); ++rank)
       spawn([&, rank] {
         Member member = join(store_, shape, rank);
-        if (member.code != PACELINE_OK) std::cerr << "rank " << rank << ": create: " << member.error << "\n";
+        if (member.code != PACELINE_OK)
+          std::cerr << "rank " << rank << ": create: " << member.error << "\n";
         const bool good = member.code == PACELINE_OK && body(member);
         if (!good) std::cerr << "rank " << rank << " ends badly: " << member.why() << "\n";
         paceline_comm_destroy(member.comm);
@@ -197,7 +206,8 @@ class World {
     int bad = 0;
     for (const pid_t child : children_) {
       int status = 0;
-      if (::waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0) ++bad;
+      if (::waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        ++bad;
     }
     children_.clear();
     return bad;

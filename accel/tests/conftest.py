@@ -10,7 +10,9 @@ __all__ = ["fake_device", "fork_server", "runtime", "train", "train_by_fork"]
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_forks() -> Iterator[None]:
-    """Loaders fork this process hundreds of times: what is here already is no garbage, which each of them would look for."""
+    """Loaders fork this process hundreds of times: what is here already is no garbage, which each
+    of them would look for.
+    """
     gc.collect()
     gc.freeze()
     yield

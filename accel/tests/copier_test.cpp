@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies in the background: all bytes, in order, finished before the copier ends; nothing of it in a forked child.
+// Copies in the background: all bytes, in order, finished before the copier ends; nothing of it in
+// a forked child.
 #include "paceline/copier.h"
 
 #include <sys/wait.h>
@@ -39,13 +40,15 @@ std::vector<std::uint32_t> counted(std::size_t size, std::uint32_t first) {
 
 CASE(copies_come_whole_and_in_order) {
   const Copying copying;
-  // Each overwrites what the one before it has written: the last one stays only if they are made in order.
+  // Each overwrites what the one before it has written: the last one stays only if they are made in
+  // order.
   std::vector<std::uint32_t> target(1 << 18);
   std::vector<std::vector<std::uint32_t>> sources;
   for (std::uint32_t i = 0; i < 20; ++i) sources.push_back(counted(target.size(), i));
   std::uint64_t copy = 0;
   for (std::uint32_t i = 0; i < sources.size(); ++i) {
-    CHECK_EQ(paceline_copier_begin(copying.it, target.data(), sources[i].data(), target.size() * 4, &copy),
+    CHECK_EQ(paceline_copier_begin(copying.it, target.data(), sources[i].data(), target.size() * 4,
+                                   &copy),
              PACELINE_OK);
     CHECK_EQ(copy, std::uint64_t{i} + 1);
   }
@@ -62,9 +65,9 @@ CASE(a_copier_that_ends_has_finished_what_was_begun) {
     const Copying copying;
     std::uint64_t copy = 0;
     for (std::size_t part = 0; part < source.size(); part += source.size() / 8)
-      CHECK_EQ(
-          paceline_copier_begin(copying.it, target.data() + part, source.data() + part, source.size() / 8 * 4, &copy),
-          PACELINE_OK);
+      CHECK_EQ(paceline_copier_begin(copying.it, target.data() + part, source.data() + part,
+                                     source.size() / 8 * 4, &copy),
+               PACELINE_OK);
   }
   CHECK(target == source);
 }
@@ -81,9 +84,9 @@ CASE(several_threads_may_copy_and_wait) {
       for (int i = 0; i < 50; ++i) {
         target.assign(target.size(), 0);
         std::uint64_t copy = 0;
-        const bool done =
-            paceline_copier_begin(copying.it, target.data(), source.data(), source.size() * 4, &copy) == PACELINE_OK &&
-            paceline_copier_wait(copying.it, copy, kLongWait) == PACELINE_OK;
+        const bool done = paceline_copier_begin(copying.it, target.data(), source.data(),
+                                                source.size() * 4, &copy) == PACELINE_OK &&
+                          paceline_copier_wait(copying.it, copy, kLongWait) == PACELINE_OK;
         if (!done || target != source) ++wrong;
       }
     });
@@ -97,8 +100,9 @@ CASE(a_forked_child_has_no_copier) {
   if (child == 0) {
     std::uint64_t copy = 0;
     std::uint32_t number = 0;
-    const bool refused = paceline_copier_begin(copying.it, &number, &copy, 4, &copy) == PACELINE_EINVAL &&
-                         paceline_copier_wait(copying.it, 1, kLongWait) == PACELINE_EINVAL;
+    const bool refused =
+        paceline_copier_begin(copying.it, &number, &copy, 4, &copy) == PACELINE_EINVAL &&
+        paceline_copier_wait(copying.it, 1, kLongWait) == PACELINE_EINVAL;
     paceline_copier_destroy(copying.it);  // returns, though there is no thread to join
     ::_exit(refused ? 0 : 1);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizers' kernels and their host's side without a GPU: whole steps on a fake driver that runs the kernels' own source as C++
-// (device/), against paceline_optim_step, bit for bit; and the calls that the driver gets.
+// The optimizers' kernels and their host's side without a GPU: whole steps on a fake driver that
+// runs the kernels' own source as C++ (device/), against paceline_optim_step, bit for bit; and the
+// calls that the driver gets.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -32,7 +33,8 @@ class Array {
   [[nodiscard]] float* floats() { return static_cast<float*>(data()); }
   [[nodiscard]] std::size_t size() const { return held_.empty() ? 0 : held_.size() - 64 - shift_; }
   [[nodiscard]] bool same(Array& other) {
-    return size() == other.size() && (size() == 0 || std::memcmp(data(), other.data(), size()) == 0);
+    return size() == other.size() &&
+           (size() == 0 || std::memcmp(data(), other.data(), size()) == 0);
   }
   Array(const Array& other) : Array(other.size(), other.shift_) {
     if (size() > 0) std::memcpy(data(), const_cast<Array&>(other).data(), size());
@@ -101,7 +103,8 @@ struct World {
   static void write(Array& to, std::uint8_t dtype, const float* values, std::size_t count) {
     const auto number = static_cast<std::int64_t>(count);
     auto* halves = static_cast<std::uint16_t*>(to.data());
-    if (dtype == PACELINE_OPTIM_F32 && count > 0) std::memcpy(to.data(), values, count * sizeof(float));
+    if (dtype == PACELINE_OPTIM_F32 && count > 0)
+      std::memcpy(to.data(), values, count * sizeof(float));
     if (dtype == PACELINE_OPTIM_BF16) kScalarKernels.to_bf16(values, halves, number);
     if (dtype == PACELINE_OPTIM_F16) kScalarKernels.to_f16(values, halves, number);
   }
@@ -151,11 +154,12 @@ struct World {
     for (std::size_t i = 0; i < all.size(); ++i) {
       One& a = all[i];
       One& b = other.all[i];
-      if (!a.param.same(b.param) || !a.state1.same(b.state1) || !a.state2.same(b.state2) || !a.state3.same(b.state3) ||
-          !a.master.same(b.master) || !a.grad.same(b.grad) || a.step != b.step) {
-        std::cerr << "  tensor " << i << " of " << a.spec.count << " elements differs, dtypes " << +a.spec.param << " "
-                  << +a.spec.grad << ", kind " << groups[a.spec.group].kind << ", flags " << groups[a.spec.group].flags
-                  << "\n";
+      if (!a.param.same(b.param) || !a.state1.same(b.state1) || !a.state2.same(b.state2) ||
+          !a.state3.same(b.state3) || !a.master.same(b.master) || !a.grad.same(b.grad) ||
+          a.step != b.step) {
+        std::cerr << "  tensor " << i << " of " << a.spec.count << " elements differs, dtypes "
+                  << +a.spec.param << " " << +a.spec.grad << ", kind " << groups[a.spec.group].kind
+                  << ", flags " << groups[a.spec.group].flags << "\n";
         return false;
       }
     }
@@ -195,8 +199,9 @@ class Device {
 
  private:
   int table(void* image, std::uint64_t& image_bytes, std::uint64_t& table_bytes) {
-    return paceline_optim_device_table(world_.groups.data(), static_cast<std::uint32_t>(world_.groups.size()),
-                                       rows_.data(), rows_.size(), image, &image_bytes, &table_bytes);
+    return paceline_optim_device_table(
+        world_.groups.data(), static_cast<std::uint32_t>(world_.groups.size()), rows_.data(),
+        rows_.size(), image, &image_bytes, &table_bytes);
   }
 
   World& world_;
@@ -241,11 +246,13 @@ std::vector<Group> variants() {
 // One for each way through the kernels, where the formulas are not the question.
 std::vector<Group> one_of_each() {
   return {group_of(PACELINE_OPTIM_ADAM, PACELINE_OPTIM_DECOUPLED),
-          group_of(PACELINE_OPTIM_SGD, PACELINE_OPTIM_MAXIMIZE), group_of(PACELINE_OPTIM_LAMB, PACELINE_OPTIM_ADAPT),
+          group_of(PACELINE_OPTIM_SGD, PACELINE_OPTIM_MAXIMIZE),
+          group_of(PACELINE_OPTIM_LAMB, PACELINE_OPTIM_ADAPT),
           group_of(PACELINE_OPTIM_LARS, PACELINE_OPTIM_ADAPT)};
 }
 
-// Around every boundary there is (4 elements, a span, a chunk), on good and on bad addresses, in every dtype.
+// Around every boundary there is (4 elements, a span, a chunk), on good and on bad addresses, in
+// every dtype.
 std::vector<Spec> every_kind_of_tensor() {
   constexpr std::uint8_t kF32 = PACELINE_OPTIM_F32;
   constexpr std::uint8_t kBf16 = PACELINE_OPTIM_BF16;
@@ -305,7 +312,11 @@ CASE(device_clipping_and_unscaling_are_the_processors) {
   FakeCuda cuda;
   CHECK(opens(cuda));
   for (const Group& group : one_of_each()) {
-    World ours({{kChunk + 1}, {0}, {kSpan + 5}, {3}, {1030, PACELINE_OPTIM_BF16, PACELINE_OPTIM_BF16, true}});
+    World ours({{kChunk + 1},
+                {0},
+                {kSpan + 5},
+                {3},
+                {1030, PACELINE_OPTIM_BF16, PACELINE_OPTIM_BF16, true}});
     ours.groups[0] = group;
     World processor = ours;
     Device device(ours);
@@ -353,7 +364,9 @@ CASE(device_a_skipped_step_advances_nothing) {
       const bool seen = number == 1 || number == 4;
       found_inf = told ? 1.0F : 0.0F;
       for (World* world : {&ours, &processor})
-        if (seen) world->all[number == 1 ? 0 : 1].grad.floats()[4] = number == 1 ? HUGE_VALF : std::nanf("");
+        if (seen)
+          world->all[number == 1 ? 0 : 1].grad.floats()[4] =
+              number == 1 ? HUGE_VALF : std::nanf("");
       CHECK_EQ(device.step(), PACELINE_OK);
       CHECK_EQ(found_by_norm, seen ? 1.0F : 0.0F);
       if (!told && !seen) {
@@ -368,8 +381,9 @@ CASE(device_a_skipped_step_advances_nothing) {
 CASE(device_a_tensor_without_a_gradient_stays_and_counts_its_own_steps) {
   FakeCuda cuda;
   CHECK(opens(cuda));
-  for (const Group& group : {group_of(PACELINE_OPTIM_ADAM, PACELINE_OPTIM_DECOUPLED),
-                             group_of(PACELINE_OPTIM_LAMB, PACELINE_OPTIM_ADAPT), group_of(PACELINE_OPTIM_SGD, 0)}) {
+  for (const Group& group :
+       {group_of(PACELINE_OPTIM_ADAM, PACELINE_OPTIM_DECOUPLED),
+        group_of(PACELINE_OPTIM_LAMB, PACELINE_OPTIM_ADAPT), group_of(PACELINE_OPTIM_SGD, 0)}) {
     World ours({{9000}, {5}, {700}, {0}});
     ours.groups[0] = group;
     ours.all[2].step = 41;  // as after loading a checkpoint
@@ -379,7 +393,8 @@ CASE(device_a_tensor_without_a_gradient_stays_and_counts_its_own_steps) {
     for (unsigned number = 0; number < 4; ++number) {
       for (World* world : {&ours, &processor}) {
         world->give_gradients(number + 3);
-        for (std::size_t i = 0; i < world->all.size(); ++i) world->all[i].with_grad = (number + i) % 3 != 0;
+        for (std::size_t i = 0; i < world->all.size(); ++i)
+          world->all[i].with_grad = (number + i) % 3 != 0;
       }
       CHECK_EQ(device.step(), PACELINE_OK);
       for (std::size_t i = 0; i < processor.all.size(); ++i) {
@@ -426,7 +441,8 @@ CASE(device_many_tensors_and_groups_take_few_launches) {
     CHECK_EQ(on_processor(processor, std::min(1.0, 1 / (expected + 1e-6)), false), PACELINE_OK);
     CHECK(ours.same(processor));
     const std::string log = cuda.log();
-    CHECK_EQ(std::count(log.begin(), log.end(), '\n'), 8);  // 400 and 50 of each window; the norm, and the update
+    // 400 and 50 of each window; the norm, and the update
+    CHECK_EQ(std::count(log.begin(), log.end(), '\n'), 8);
   }
 }
 
@@ -435,7 +451,8 @@ CASE(device_lr_on_the_device_is_read_there) {
   CHECK(opens(cuda));
   World ours({{300}, {200}});
   ours.all[1].spec.group = 1;
-  ours.groups = {group_of(PACELINE_OPTIM_ADAM, 0), group_of(PACELINE_OPTIM_LAMB, PACELINE_OPTIM_ADAPT)};
+  ours.groups = {group_of(PACELINE_OPTIM_ADAM, 0),
+                 group_of(PACELINE_OPTIM_LAMB, PACELINE_OPTIM_ADAPT)};
   World processor = ours;
   Device device(ours);
   float lr = 0.25F;
@@ -453,7 +470,8 @@ CASE(device_lr_on_the_device_is_read_there) {
 }
 
 CASE(device_calls_go_to_the_callers_stream_and_leave_no_context_behind) {
-  FakeCuda cuda({"optim-cuda12-sm_90.cubin", "optim-cuda13-sm_90.cubin", "optim-cuda13-sm_80.cubin"});
+  FakeCuda cuda(
+      {"optim-cuda12-sm_90.cubin", "optim-cuda13-sm_90.cubin", "optim-cuda13-sm_80.cubin"});
   CHECK(opens(cuda, 3) && opens(cuda, 3));
   CHECK(cuda.log() ==
         "cuInit\ncuDeviceGet 3\ncuDevicePrimaryCtxRetain 3\ncuThreadExchangeStreamCaptureMode 2\n"
@@ -499,7 +517,8 @@ CASE(device_a_reason_is_given_where_there_is_nothing_for_it) {
   cuda.set("major", 12);
   CHECK(cuda.open(1).find("compute capability 12.5") != std::string::npos);
   cuda.set("major", 10);
-  CHECK(cuda.open(2).find("optim-cuda13-sm_100.cubin, optim-cuda12-sm_100.cubin") != std::string::npos);
+  CHECK(cuda.open(2).find("optim-cuda13-sm_100.cubin, optim-cuda12-sm_100.cubin") !=
+        std::string::npos);
   cuda.set("major", 9);
   cuda.set("cuModuleLoadData", 200);
   CHECK(cuda.open(4).find("CUDA_ERROR_INVALID_IMAGE") != std::string::npos);
@@ -516,7 +535,8 @@ CASE(device_what_is_said_of_all_devices_touches_none) {
   FakeCuda cuda;
   const auto everywhere = [&] {
     std::string why(200, '\0');
-    const int status = paceline_optim_device_everywhere(cuda.folder().c_str(), why.data(), why.size());
+    const int status =
+        paceline_optim_device_everywhere(cuda.folder().c_str(), why.data(), why.size());
     CHECK((status == PACELINE_OK) == (why[0] == '\0'));
     why.resize(why.find('\0'));
     return why;
@@ -527,7 +547,8 @@ CASE(device_what_is_said_of_all_devices_touches_none) {
   cuda.forget();
   cuda.set("devices", 2);
   CHECK(everywhere().empty());
-  CHECK(cuda.log().find("cuDeviceGet 1") != std::string::npos && cuda.log().find("cuDeviceGet 3") == std::string::npos);
+  CHECK(cuda.log().find("cuDeviceGet 1") != std::string::npos &&
+        cuda.log().find("cuDeviceGet 3") == std::string::npos);
   cuda.set("devices", 0);
   CHECK(everywhere().starts_with("device 0: cuDeviceGet"));
   cuda.set("devices", 1);
@@ -573,7 +594,9 @@ CASE(device_bad_arguments_are_refused_before_anything_is_launched) {
   refused([](World&, paceline_optim_device_call& call) { call.size = 8; });
   refused([](World&, paceline_optim_device_call& call) { call.device = -1; });
   refused([](World&, paceline_optim_device_call& call) { --call.table_bytes; });
-  refused([](World&, paceline_optim_device_call& call) { call.table = static_cast<std::byte*>(call.table) + 8; });
+  refused([](World&, paceline_optim_device_call& call) {
+    call.table = static_cast<std::byte*>(call.table) + 8;
+  });
   refused([](World&, paceline_optim_device_call& call) { call.max_grad_norm = std::nan(""); });
   refused([](World&, paceline_optim_device_call& call) { call.max_grad_norm = -1; });
   refused([](World&, paceline_optim_device_call& call) { call.tensors = nullptr; });

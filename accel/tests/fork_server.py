@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs programs as `python script` does, by forks of a process that has imported PyTorch already: the import is most of what a
-small program costs. What depends on how the runtime gets in is tested with processes of its own (test_injection.py).
+"""Runs programs as `python script` does, by forks of a process that has imported PyTorch already:
+the import is most of what a small program costs. What depends on how the runtime gets in is tested
+with processes of its own (test_injection.py).
 
-One datagram asks for a program ({"script", "folder", "environment"} and the descriptor that gets its output), one answers
-with its process ({"started": pid}), and one tells its end ({"ended": pid, "code": as Popen.returncode}).
+One datagram asks for a program ({"script", "folder", "environment"} and the descriptor that gets
+its output), one answers with its process ({"started": pid}), and one tells its end ({"ended": pid,
+"code": as Popen.returncode}).
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class ForkServer:
         while True:
             answer = self._answer(None)
             if "started" in answer:
-                # The kernel gives numbers of ended processes out again: what the last one ended with is not this one's.
+                # The kernel gives numbers of ended processes out again: what the last one ended
+                # with is not this one's.
                 self._codes.pop(answer["started"], None)
                 return Forked(self, int(answer["started"]))
 
@@ -94,7 +97,9 @@ class Forked:
 
 
 def serve(channel: socket.socket) -> dict[str, Any] | None:
-    """Answers requests until the caller closes: None. In the process of a program: its request, to be run by the caller."""
+    """Answers requests until the caller closes: None. In the process of a program: its request, to
+    be run by the caller.
+    """
     choice = selectors.DefaultSelector()
     choice.register(channel, selectors.EVENT_READ)
     while True:
@@ -140,7 +145,9 @@ def run(request: dict[str, Any]) -> None:
     try:
         exec(compile(Path(script).read_text(), script, "exec"), module.__dict__)  # noqa: S102
     except Exception as error:
-        traceback.print_exception(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
+        traceback.print_exception(
+            error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+        )
         sys.exit(1)
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loaders for the parity tests: each case trains nothing, but notes every batch and the random state of the process, with the class
-of loader it is given. What PyTorch's own class gives is the oracle."""
+"""Loaders for the parity tests: each case trains nothing, but notes every batch and the random
+state of the process, with the class of loader it is given. What PyTorch's own class gives is the
+oracle.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,14 @@ class Rows(Dataset):
         info = get_worker_info()
         row = torch.full((LARGE if self.large else 3,), float(index) * self.scale)
         luck = torch.rand(2), random.random(), float(np.random.rand())
-        return row, int(index), luck, self.calls, (info.id, info.num_workers, info.seed), torch.initial_seed()
+        return (
+            row,
+            int(index),
+            luck,
+            self.calls,
+            (info.id, info.num_workers, info.seed),
+            torch.initial_seed(),
+        )
 
 
 class Stream(IterableDataset):
@@ -134,7 +143,15 @@ def shuffled_large_with_generator(kind: Any) -> list[Any]:
 @case
 def sequential_more_workers_than_batches(kind: Any) -> list[Any]:
     seed()
-    return passes(kind(Rows(5, large=True), batch_size=3, num_workers=3, prefetch_factor=1, persistent_workers=True))
+    return passes(
+        kind(
+            Rows(5, large=True),
+            batch_size=3,
+            num_workers=3,
+            prefetch_factor=1,
+            persistent_workers=True,
+        )
+    )
 
 
 @case
@@ -160,7 +177,9 @@ def drawn_with_replacement(kind: Any) -> list[Any]:
 @case
 def other_samplers(kind: Any) -> list[Any]:
     subset = SubsetRandomSampler(range(3, 20, 2))
-    weighted = WeightedRandomSampler([0.1, 0.5, 0.4], 11, generator=torch.Generator().manual_seed(2))
+    weighted = WeightedRandomSampler(
+        [0.1, 0.5, 0.4], 11, generator=torch.Generator().manual_seed(2)
+    )
     more = RandomSampler(Rows(9), num_samples=20)
     return [both(kind, Rows, sampler=sampler, batch_size=3) for sampler in (subset, weighted, more)]
 
@@ -172,7 +191,9 @@ def distributed_sampler(kind: Any) -> list[Any]:
         for told in (True, False):
             seed()
             sampler: Any = DistributedSampler(Rows(), num_replicas=2, rank=1, drop_last=told)
-            loader = kind(Rows(), sampler=sampler, batch_size=3, num_workers=2, persistent_workers=persistent)
+            loader = kind(
+                Rows(), sampler=sampler, batch_size=3, num_workers=2, persistent_workers=persistent
+            )
             seen += passes(loader, 3, sampler.set_epoch if told else None)
     return seen
 
@@ -194,7 +215,9 @@ class _Lucky:
 
 @case
 def samplers_of_the_program(kind: Any) -> list[Any]:
-    return both(kind, Rows, batch_sampler=_Lucky(True)) + both(kind, Rows, sampler=_Lucky(False), batch_size=2)
+    return both(kind, Rows, batch_sampler=_Lucky(True)) + both(
+        kind, Rows, sampler=_Lucky(False), batch_size=2
+    )
 
 
 @case
@@ -285,7 +308,9 @@ def batches_of_other_makes(kind: Any) -> list[Any]:
             "twice": (row, row),
             "numpy": np.arange(60_000),
             "objects": np.array([None, "a"], dtype=object),
-            "sparse": row.to_sparse() if NEW else None,  # PyTorch 1.13 cannot send it, and waits forever
+            "sparse": (
+                row.to_sparse() if NEW else None
+            ),  # PyTorch 1.13 cannot send it, and waits forever
             "leaf": torch.ones(3, requires_grad=True),
             "parameter": torch.nn.Parameter(row.clone()),
             "conjugated": torch.complex(row, row).conj(),
@@ -308,7 +333,9 @@ def batches_of_other_makes(kind: Any) -> list[Any]:
 
 @case
 def memory_asked_for_as_torch_asks(kind: Any) -> list[Any]:
-    """Collates of programs that were copied from PyTorch's, and write only part of what they have got, as it is zero."""
+    """Collates of programs that were copied from PyTorch's, and write only part of what they have
+    got, as it is zero.
+    """
 
     def collate(rows: list[Any]) -> Any:
         storage = rows[0].storage() if not NEW else rows[0]._typed_storage()
@@ -332,7 +359,9 @@ def collated_in_threads(kind: Any) -> list[Any]:
             self.next: Any = None
 
         def collated(self, index: int) -> Any:
-            return torch.utils.data.default_collate([torch.full((LARGE,), float(index + i)) for i in range(3)])
+            return torch.utils.data.default_collate(
+                [torch.full((LARGE,), float(index + i)) for i in range(3)]
+            )
 
         def __getitem__(self, index: int) -> Any:
             if self.pool is None:
@@ -351,7 +380,13 @@ def left_early(kind: Any) -> list[Any]:
     seen: list[Any] = []
     for persistent in (False, True):
         seed()
-        loader = kind(Rows(large=True), batch_size=2, shuffle=True, num_workers=2, persistent_workers=persistent)
+        loader = kind(
+            Rows(large=True),
+            batch_size=2,
+            shuffle=True,
+            num_workers=2,
+            persistent_workers=persistent,
+        )
         for epoch in range(4):
             for number, batch in enumerate(loader):
                 seen.append(batch)
@@ -370,7 +405,9 @@ def two_at_once(kind: Any) -> list[Any]:
     seen: list[Any] = []
     for persistent in (False, True):
         seed()
-        loader = kind(Rows(12), batch_size=2, shuffle=True, num_workers=2, persistent_workers=persistent)
+        loader = kind(
+            Rows(12), batch_size=2, shuffle=True, num_workers=2, persistent_workers=persistent
+        )
         for _ in range(2):
             seen += zip(loader, loader)
         for outer, batch in enumerate(loader):
@@ -404,7 +441,9 @@ def dropout_between(kind: Any) -> list[Any]:
     seen: list[Any] = []
     for persistent in (False, True):
         seed()
-        loader = kind(Rows(20), batch_size=4, shuffle=True, num_workers=2, persistent_workers=persistent)
+        loader = kind(
+            Rows(20), batch_size=4, shuffle=True, num_workers=2, persistent_workers=persistent
+        )
         for _ in range(3):
             for batch in loader:
                 seen.append((batch, torch.nn.functional.dropout(batch[0])))
@@ -427,7 +466,8 @@ def a_dataset_changed_between(kind: Any) -> list[Any]:
         rows, values = Outside(20), torch.zeros(20, LARGE)
         array = np.zeros(20)
         loaders = [
-            kind(data, batch_size=4, num_workers=2, persistent_workers=persistent) for data in (rows, values, array)
+            kind(data, batch_size=4, num_workers=2, persistent_workers=persistent)
+            for data in (rows, values, array)
         ]
         for epoch in range(4):
             for loader in loaders:
@@ -466,7 +506,8 @@ def exceptions(kind: Any) -> list[Any]:
     # Of 5 s, which PyTorch waits for each worker that has failed.
     with mock.patch.object(_utils, "MP_STATUS_CHECK_INTERVAL", 0.5):
         collect_failures(kind, broken, seen)
-        gc.collect()  # the iterators lie in the cycles of their exceptions: elsewhere it would be the 5 s
+        # the iterators lie in the cycles of their exceptions: elsewhere it would be the 5 s
+        gc.collect()
     return seen
 
 
@@ -474,7 +515,9 @@ def collect_failures(kind: Any, broken: Callable[[int], None], seen: list[Any]) 
     for options in ({}, {"worker_init_fn": broken}):
         for persistent in (False, True):
             seed()
-            loader = kind(Fails(), batch_size=4, num_workers=2, persistent_workers=persistent, **options)
+            loader = kind(
+                Fails(), batch_size=4, num_workers=2, persistent_workers=persistent, **options
+            )
             for _ in range(2):
                 iterator = iter(loader)
                 while True:
@@ -511,7 +554,9 @@ def cached_batches(kind: Any) -> list[Any]:
 
         def __getitem__(self, index: Any) -> Any:
             if index not in self.kept:
-                self.kept[index] = default_collate([torch.full((LARGE,), float(index + i)) for i in range(3)])
+                self.kept[index] = default_collate(
+                    [torch.full((LARGE,), float(index + i)) for i in range(3)]
+                )
             return self.kept[index]
 
     seed()
@@ -540,7 +585,9 @@ def difference(left: Any, right: Any) -> str:
             return f".stride(): {left.stride()} and {right.stride()}"
         return "" if torch.equal(left, right) else ": other values"
     if isinstance(left, np.ndarray):
-        same = left.dtype == right.dtype and left.shape == right.shape and bool((left == right).all())
+        same = (
+            left.dtype == right.dtype and left.shape == right.shape and bool((left == right).all())
+        )
         return "" if same else ": other values"
     if isinstance(left, dict):
         left, right = [*left, *left.values()], [*right, *right.values()]

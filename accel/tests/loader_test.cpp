@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loader's shared memory: streams that wrap, messages larger than a ring, waits that end, workers that die, slots.
+// The loader's shared memory: streams that wrap, messages larger than a ring, waits that end,
+// workers that die, slots.
 #include "paceline/loader.h"
 
 #include <sys/prctl.h>
@@ -26,7 +27,8 @@ using paceline::loader::RingCursors;
 constexpr int kLong = 20'000;  // ms: longer than any test may wait
 
 struct Loader {
-  explicit Loader(std::uint32_t workers, std::uint32_t slots = 2, std::uint64_t slot_bytes = 1 << 20) {
+  explicit Loader(std::uint32_t workers, std::uint32_t slots = 2,
+                  std::uint64_t slot_bytes = 1 << 20) {
     if (paceline_loader_create(workers, slots, slot_bytes, &it) != PACELINE_OK) std::abort();
   }
   ~Loader() { paceline_loader_destroy(it); }
@@ -37,14 +39,16 @@ std::string collected(const Loader& loader, std::uint32_t& worker, int timeout_m
   const void* data = nullptr;
   std::uint64_t size = 0;
   const int code = paceline_loader_collect(loader.it, timeout_ms, &worker, &data, &size);
-  return code == PACELINE_OK ? std::string(static_cast<const char*>(data), size) : "code " + std::to_string(code);
+  return code == PACELINE_OK ? std::string(static_cast<const char*>(data), size)
+                             : "code " + std::to_string(code);
 }
 
 std::string heard(const Loader& loader, std::uint32_t worker, int timeout_ms = kLong) {
   const void* data = nullptr;
   std::uint64_t size = 0;
   const int code = paceline_loader_hear(loader.it, worker, timeout_ms, &data, &size);
-  return code == PACELINE_OK ? std::string(static_cast<const char*>(data), size) : "code " + std::to_string(code);
+  return code == PACELINE_OK ? std::string(static_cast<const char*>(data), size)
+                             : "code " + std::to_string(code);
 }
 
 int answered(const Loader& loader, std::uint32_t worker, const std::string& text) {
@@ -61,7 +65,8 @@ std::string random_text(std::mt19937& random, std::size_t size) {
 bool exited_well(pid_t child) {
   int status = 0;
   const pid_t ended = ::waitpid(child, &status, 0);
-  return ended > 0 && (child < 0 || ended == child) && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  return ended > 0 && (child < 0 || ended == child) && WIFEXITED(status) &&
+         WEXITSTATUS(status) == 0;
 }
 
 }  // namespace
@@ -138,7 +143,8 @@ CASE(loader_answers_of_forked_workers_come_with_what_they_wrote) {
       std::uint32_t slot = 64;
       while ((slot = paceline_loader_claim(loader.it, w, 0)) == 64) ::usleep(50);
       std::memset(paceline_loader_slot(loader.it, w, slot), order[0] + static_cast<int>(w), 5000);
-      if (answered(loader, w, std::string{static_cast<char>(slot), order[0]}) != PACELINE_OK) ::_exit(1);
+      if (answered(loader, w, std::string{static_cast<char>(slot), order[0]}) != PACELINE_OK)
+        ::_exit(1);
     }
     ::_exit(0);
   }
@@ -193,7 +199,8 @@ CASE(loader_a_thread_tells_while_another_collects) {
     for (int i = 0; i < kMessages; ++i) answered(loader, 0, heard(loader, 0));
   });
   std::thread teller([&] {
-    for (int i = 0; i < kMessages; ++i) paceline_loader_tell(loader.it, 0, order.data(), order.size());
+    for (int i = 0; i < kMessages; ++i)
+      paceline_loader_tell(loader.it, 0, order.data(), order.size());
   });
   bool good = true;
   std::uint32_t from = 9;
@@ -229,7 +236,8 @@ CASE(loader_waits_end_by_time_and_by_a_signal) {
 CASE(loader_another_process_goes_on_where_a_worker_stopped) {
   const Loader loader(1);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // the second one is ours when the first has gone
-  for (const char* text : {"one", "two", "three"}) paceline_loader_tell(loader.it, 0, text, std::strlen(text));
+  for (const char* text : {"one", "two", "three"})
+    paceline_loader_tell(loader.it, 0, text, std::strlen(text));
   const pid_t first = ::fork();
   if (first == 0) {
     if (heard(loader, 0) != "one") ::_exit(1);
@@ -237,7 +245,8 @@ CASE(loader_another_process_goes_on_where_a_worker_stopped) {
     const pid_t second = ::fork();
     if (second == 0) {
       while (::getppid() == parent) ::usleep(100);
-      const bool good = heard(loader, 0) == "three" && answered(loader, 0, "took over") == PACELINE_OK;
+      const bool good =
+          heard(loader, 0) == "three" && answered(loader, 0, "took over") == PACELINE_OK;
       ::_exit(good ? 0 : 1);
     }
     ::_exit(heard(loader, 0) == "two" ? 0 : 1);

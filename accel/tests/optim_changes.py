@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that change what an optimizer on the fake device has been given. `AdamW` is the class under test: ours, or PyTorch's own with ours injected."""
+"""Programs that change what an optimizer on the fake device has been given. `AdamW` is the class
+under test: ours, or PyTorch's own with ours injected.
+"""
 
 LIES_OTHERWISE = """
 from paceline.optim import _reader
@@ -87,8 +89,9 @@ if hasattr(torch.utils, "swap_tensors"):
 print("reached the end")
 """
 
-# Two runs with the same changes, the first on the fake device: `changed(change)` makes four steps of each, the last two after `change` of (parameters,
-# optimizer), and answers whether each of these was the device's.
+# Two runs with the same changes, the first on the fake device: `changed(change)` makes four steps
+# of each, the last two after `change` of (parameters, optimizer), and answers whether each of these
+# was the device's.
 CHANGED = """
 def changed(change):
     runs, on_device = [], []
@@ -155,7 +158,8 @@ print("reached the end")
 """
 )
 
-# What PyTorch's C++ tells: in turn asked, left out as in a PyTorch that was not tried, and no reader at all.
+# What PyTorch's C++ tells: in turn asked, left out as in a PyTorch that was not tried, and no
+# reader at all.
 READERS = """
 from paceline.optim import _reader
 whole = _reader.reader

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizers' arithmetic: against fp64, and every instruction set and thread count against each other, bit for bit. What needs
-// a framework is in test_optim*.py.
+// The optimizers' arithmetic: against fp64, and every instruction set and thread count against each
+// other, bit for bit. What needs a framework is in test_optim*.py.
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -75,7 +75,9 @@ struct Model {
   [[nodiscard]] bool same_bits(const Model& other) const {
     const auto same = [](const auto& a, const auto& b) {
       for (std::size_t i = 0; i < a.size(); ++i)
-        if (!a[i].empty() && std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) return false;
+        if (!a[i].empty() &&
+            std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0)
+          return false;
       return true;
     };
     return same(param, other.param) && same(first, other.first) && same(second, other.second) &&
@@ -101,31 +103,37 @@ Group group_of(std::uint32_t kind, std::uint32_t flags) {
 
 std::vector<Group> variants() {
   std::vector<Group> all;
-  for (const std::uint32_t flags : {0U, PACELINE_OPTIM_DECOUPLED, PACELINE_OPTIM_DECOUPLED | PACELINE_OPTIM_AMSGRAD,
-                                    PACELINE_OPTIM_AMSGRAD | PACELINE_OPTIM_MAXIMIZE})
+  for (const std::uint32_t flags :
+       {0U, PACELINE_OPTIM_DECOUPLED, PACELINE_OPTIM_DECOUPLED | PACELINE_OPTIM_AMSGRAD,
+        PACELINE_OPTIM_AMSGRAD | PACELINE_OPTIM_MAXIMIZE})
     all.push_back(group_of(PACELINE_OPTIM_ADAM, flags));
   for (const std::uint32_t flags : {0U, PACELINE_OPTIM_NESTEROV, PACELINE_OPTIM_MAXIMIZE})
     all.push_back(group_of(PACELINE_OPTIM_SGD, flags));
   all.push_back(group_of(PACELINE_OPTIM_SGD, 0));
   all.back().momentum = 0;
-  for (const std::uint32_t flags : {0U, PACELINE_OPTIM_ADAPT, PACELINE_OPTIM_ADAPT | PACELINE_OPTIM_MAXIMIZE})
+  for (const std::uint32_t flags :
+       {0U, PACELINE_OPTIM_ADAPT, PACELINE_OPTIM_ADAPT | PACELINE_OPTIM_MAXIMIZE})
     all.push_back(group_of(PACELINE_OPTIM_LAMB, flags));
-  for (const std::uint32_t flags : {0U, PACELINE_OPTIM_ADAPT, PACELINE_OPTIM_ADAPT | PACELINE_OPTIM_NESTEROV})
+  for (const std::uint32_t flags :
+       {0U, PACELINE_OPTIM_ADAPT, PACELINE_OPTIM_ADAPT | PACELINE_OPTIM_NESTEROV})
     all.push_back(group_of(PACELINE_OPTIM_LARS, flags));
   return all;
 }
 
 // Around every boundary there is: lanes, tiles, chunks.
-const std::vector<std::int64_t> kSizes{1, 0, 15, 17, kTile - 1, kTile + 1, 16 * kTile, 16 * kTile + 3, 40 * kTile + 5};
+const std::vector<std::int64_t> kSizes{
+    1, 0, 15, 17, kTile - 1, kTile + 1, 16 * kTile, 16 * kTile + 3, 40 * kTile + 5};
 
 CASE(optim_every_instruction_set_computes_the_same_bits) {
   const Model fresh(kSizes);
   for (const Group& group : variants()) {
     Model reference = fresh;
-    for (int i = 0; i < 3; ++i) CHECK_EQ(step(kScalarKernels, {&group, 1}, reference.tensors(i == 0), 1), PACELINE_OK);
+    for (int i = 0; i < 3; ++i)
+      CHECK_EQ(step(kScalarKernels, {&group, 1}, reference.tensors(i == 0), 1), PACELINE_OK);
     for (const Kernels* kernels : levels()) {
       Model model = fresh;
-      for (int i = 0; i < 3; ++i) CHECK_EQ(step(*kernels, {&group, 1}, model.tensors(i == 0), 1), PACELINE_OK);
+      for (int i = 0; i < 3; ++i)
+        CHECK_EQ(step(*kernels, {&group, 1}, model.tensors(i == 0), 1), PACELINE_OK);
       CHECK(model.same_bits(reference));
     }
   }
@@ -150,8 +158,8 @@ CASE(optim_the_number_of_threads_changes_no_bit) {
 }
 
 // AdamW, LAMB and LARS written out in fp64, one element and one layer at a time.
-void reference_step(const Group& group, int number, std::vector<double>& p, const std::vector<float>& g,
-                    std::vector<double>& m, std::vector<double>& v) {
+void reference_step(const Group& group, int number, std::vector<double>& p,
+                    const std::vector<float>& g, std::vector<double>& m, std::vector<double>& v) {
   const double bias1 = 1 - std::pow(group.beta1, number);
   const double bias2 = 1 - std::pow(group.beta2, number);
   std::vector<double> update(p.size());
@@ -174,9 +182,9 @@ void reference_step(const Group& group, int number, std::vector<double>& p, cons
   const bool adapts = (group.flags & PACELINE_OPTIM_ADAPT) != 0 && param_norm > 0 && other_norm > 0;
   for (std::size_t i = 0; i < p.size(); ++i) {
     if (group.kind == PACELINE_OPTIM_LARS) {
-      const double local =
-          adapts ? group.trust_coefficient * param_norm / (other_norm + group.weight_decay * param_norm + group.eps)
-                 : 1;
+      const double local = adapts ? group.trust_coefficient * param_norm /
+                                        (other_norm + group.weight_decay * param_norm + group.eps)
+                                  : 1;
       const double entering = (g[i] * group.grad_multiplier + group.weight_decay * p[i]) * local;
       m[i] = number == 1 ? entering : m[i] * group.momentum + entering;
       p[i] -= group.lr * m[i];
@@ -187,9 +195,9 @@ void reference_step(const Group& group, int number, std::vector<double>& p, cons
 }
 
 CASE(optim_follows_fp64_over_many_steps) {
-  for (Group group :
-       {group_of(PACELINE_OPTIM_ADAM, PACELINE_OPTIM_DECOUPLED), group_of(PACELINE_OPTIM_LAMB, PACELINE_OPTIM_ADAPT),
-        group_of(PACELINE_OPTIM_LARS, PACELINE_OPTIM_ADAPT)}) {
+  for (Group group : {group_of(PACELINE_OPTIM_ADAM, PACELINE_OPTIM_DECOUPLED),
+                      group_of(PACELINE_OPTIM_LAMB, PACELINE_OPTIM_ADAPT),
+                      group_of(PACELINE_OPTIM_LARS, PACELINE_OPTIM_ADAPT)}) {
     group.lr = group.kind == PACELINE_OPTIM_LARS ? 1.0 : 1e-3;
     Model model({9 * kTile + 3});
     std::vector<double> p(model.param[0].begin(), model.param[0].end());
@@ -204,7 +212,8 @@ CASE(optim_follows_fp64_over_many_steps) {
     }
     CHECK_EQ(model.steps[0], group.kind == PACELINE_OPTIM_LARS ? 0.0F : 120.0F);
     double worst = 0;
-    for (std::size_t i = 0; i < p.size(); ++i) worst = std::max(worst, std::abs(model.param[0][i] - p[i]));
+    for (std::size_t i = 0; i < p.size(); ++i)
+      worst = std::max(worst, std::abs(model.param[0][i] - p[i]));
     if (!CHECK(worst < 2e-5)) std::cerr << "  kind " << group.kind << ", worst " << worst << "\n";
   }
 }
@@ -216,29 +225,35 @@ CASE(optim_sixteen_bit_conversions_are_exact_and_round_to_even) {
   for (std::size_t i = 0; i < halves.size(); ++i) {
     const int exponent = static_cast<int>(i >> 10) & 31;
     const auto mantissa = static_cast<float>(i & 1023);
-    const float magnitude = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(mantissa + 1024, exponent - 25);
+    const float magnitude =
+        exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(mantissa + 1024, exponent - 25);
     const float value = exponent == 31 ? ((i & 1023) != 0 ? std::nanf("") : HUGE_VALF) : magnitude;
     expected[i] = (i & 0x8000) != 0 ? -value : value;
   }
   std::mt19937 random(3);
   std::vector<float> floats;
   for (std::size_t i = 0; i + 1 < halves.size(); ++i) {
-    if (std::isnan(expected[i]) || std::isnan(expected[i + 1]) || std::isinf(expected[i + 1])) continue;
+    if (std::isnan(expected[i]) || std::isnan(expected[i + 1]) || std::isinf(expected[i + 1]))
+      continue;
     floats.push_back((expected[i] + expected[i + 1]) / 2);  // a tie between two neighbours
   }
-  for (const float value : {65519.9F, 65520.0F, -65520.0F, 1e30F, 0.0F, -0.0F, 1e-40F, HUGE_VALF, std::nanf("")})
+  for (const float value :
+       {65519.9F, 65520.0F, -65520.0F, 1e30F, 0.0F, -0.0F, 1e-40F, HUGE_VALF, std::nanf("")})
     floats.push_back(value);
-  for (int i = 0; i < 200'000; ++i) floats.push_back(float_of(static_cast<std::uint32_t>(random())));
+  for (int i = 0; i < 200'000; ++i)
+    floats.push_back(float_of(static_cast<std::uint32_t>(random())));
   for (const Kernels* kernels : levels()) {
     std::vector<float> out(halves.size());
     kernels->from_f16(halves.data(), out.data(), static_cast<std::int64_t>(halves.size()));
     int wrong = 0;
     for (std::size_t i = 0; i < out.size(); ++i)
-      wrong += std::isnan(expected[i]) ? !std::isnan(out[i]) : bits_of(out[i]) != bits_of(expected[i]);
+      wrong +=
+          std::isnan(expected[i]) ? !std::isnan(out[i]) : bits_of(out[i]) != bits_of(expected[i]);
     CHECK_EQ(wrong, 0);
     std::vector<std::uint16_t> back(halves.size());
     kernels->to_f16(out.data(), back.data(), static_cast<std::int64_t>(out.size()));
-    for (std::size_t i = 0; i < back.size(); ++i) wrong += !std::isnan(expected[i]) && back[i] != halves[i];
+    for (std::size_t i = 0; i < back.size(); ++i)
+      wrong += !std::isnan(expected[i]) && back[i] != halves[i];
     CHECK_EQ(wrong, 0);
     std::vector<std::uint16_t> rounded(floats.size());
     std::vector<std::uint16_t> by_scalar(floats.size());
@@ -254,8 +269,9 @@ CASE(optim_sixteen_bit_conversions_are_exact_and_round_to_even) {
         const auto other = static_cast<std::uint16_t>(rounded[i] + step);
         if (std::isnan(expected[other]) || std::isinf(expected[other])) continue;
         const double theirs = std::abs(static_cast<double>(expected[other]) - floats[i]);
-        wrong += theirs < distance ||
-                 (theirs == distance && expected[other] != expected[rounded[i]] && (rounded[i] & 1) != 0);
+        wrong +=
+            theirs < distance || (theirs == distance && expected[other] != expected[rounded[i]] &&
+                                  (rounded[i] & 1) != 0);
       }
     }
     CHECK_EQ(wrong, 0);
@@ -269,7 +285,8 @@ CASE(optim_sixteen_bit_conversions_are_exact_and_round_to_even) {
       }
       const std::uint32_t low = bits_of(floats[i]) & 0xffffU;
       const std::uint32_t high = bits_of(floats[i]) >> 16;
-      wrong += rounded[i] != high + (low > 0x8000U || (low == 0x8000U && (high & 1U) != 0) ? 1U : 0U);
+      wrong +=
+          rounded[i] != high + (low > 0x8000U || (low == 0x8000U && (high & 1U) != 0) ? 1U : 0U);
     }
     CHECK_EQ(wrong, 0);
   }
@@ -283,8 +300,10 @@ CASE(optim_a_sixteen_bit_parameter_is_the_rounding_of_its_master) {
     Model plain({size});
     std::vector<std::uint16_t> param(static_cast<std::size_t>(size));
     std::vector<std::uint16_t> grad(param.size());
-    const auto narrow = dtype == PACELINE_OPTIM_BF16 ? kScalarKernels.to_bf16 : kScalarKernels.to_f16;
-    const auto widen = dtype == PACELINE_OPTIM_BF16 ? kScalarKernels.from_bf16 : kScalarKernels.from_f16;
+    const auto narrow =
+        dtype == PACELINE_OPTIM_BF16 ? kScalarKernels.to_bf16 : kScalarKernels.to_f16;
+    const auto widen =
+        dtype == PACELINE_OPTIM_BF16 ? kScalarKernels.from_bf16 : kScalarKernels.from_f16;
     narrow(model.grad[0].data(), grad.data(), size);
     widen(grad.data(), plain.grad[0].data(), size);
     std::vector<Tensor> tensors = model.tensors();

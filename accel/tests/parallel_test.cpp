@@ -35,7 +35,8 @@ CASE(parallel_every_piece_is_done_once) {
   for (const std::int64_t pieces : {0, 1, 2, 7, 100}) {
     for (const int threads : {1, 2, 3, 7, 130}) {
       std::vector<std::atomic<int>> done(static_cast<std::size_t>(pieces));
-      parallel_for(pieces, threads, [&](std::int64_t piece) { ++done[static_cast<std::size_t>(piece)]; });
+      parallel_for(pieces, threads,
+                   [&](std::int64_t piece) { ++done[static_cast<std::size_t>(piece)]; });
       CHECK(std::all_of(done.begin(), done.end(), [](const auto& times) { return times == 1; }));
     }
   }
@@ -75,7 +76,8 @@ CASE(parallel_a_thread_begins_with_neighbouring_pieces_of_its_own) {
 
 CASE(parallel_a_thread_that_is_done_helps_the_others) {
   constexpr std::int64_t kPieces = 50;
-  for (const std::int64_t slow : {std::int64_t{0}, kPieces / 2}) {  // the first piece of either thread
+  // the first piece of either thread
+  for (const std::int64_t slow : {std::int64_t{0}, kPieces / 2}) {
     std::atomic<std::int64_t> done{0};
     std::atomic<bool> helped{false};
     parallel_for(kPieces, 2, [&](std::int64_t piece) {

@@ -24,7 +24,8 @@ class Program {
   Program() : machine(steps, 0, 0) {}
 
   void pass(std::uint64_t time) { now += time; }
-  void fetch(std::uint64_t wait, std::uint64_t loader = 1, std::int64_t samples = 8, bool gradients = true) {
+  void fetch(std::uint64_t wait, std::uint64_t loader = 1, std::int64_t samples = 8,
+             bool gradients = true) {
     machine.loader_enter(now, loader, gradients);
     now += wait;
     machine.loader_leave(now, loader, samples);
@@ -88,7 +89,8 @@ CASE(an_ordinary_loop_is_divided_exactly) {
   CHECK_EQ(record.host_ns[PACELINE_PHASE_UNATTRIBUTED], 0U);
   CHECK_EQ(record.samples, 8U);
   CHECK_EQ(record.micro_batches, 1U);
-  CHECK((records[0].flags & PACELINE_FLAG_WARM_UP) != 0 && (record.flags & PACELINE_FLAG_WARM_UP) == 0);
+  CHECK((records[0].flags & PACELINE_FLAG_WARM_UP) != 0 &&
+        (record.flags & PACELINE_FLAG_WARM_UP) == 0);
   CHECK(records[3].flags == PACELINE_FLAG_FINAL);
   CHECK_EQ(records[3].step, 4U);
 }
@@ -323,7 +325,8 @@ CASE(of_two_optimizers_one_may_be_skipped) {
   program.machine.optimizer_enter(program.now, 1);
   program.machine.count(PACELINE_COUNTER_SCALER_SKIPS, 1);
   program.machine.optimizer_leave(program.now, 1);
-  program.machine.count(PACELINE_COUNTER_SCALER_SKIPS, 1);  // outside of an optimizer it means nothing
+  // outside of an optimizer it means nothing
+  program.machine.count(PACELINE_COUNTER_SCALER_SKIPS, 1);
   program.iterate();
   const auto& records = program.finish();
   if (!CHECK(records.size() == 3)) return;  // the last one is what came after the last step
@@ -333,7 +336,8 @@ CASE(of_two_optimizers_one_may_be_skipped) {
   CHECK((records[1].flags & PACELINE_FLAG_SCALER_SKIP) == 0);
 }
 
-// Whatever marks come in whatever order: steps follow each other without a hole, and their phases add up.
+// Whatever marks come in whatever order: steps follow each other without a hole, and their phases
+// add up.
 CASE(any_order_of_marks_keeps_the_partition) {
   std::mt19937 random(20240607);
   for (int round = 0; round < 2000; ++round) {
@@ -346,7 +350,9 @@ CASE(any_order_of_marks_keeps_the_partition) {
       const std::uint32_t which = random() % 3;
       switch (random() % 12) {
         case 0: machine.loader_enter(program.now, which, random() % 3 != 0); break;
-        case 1: machine.loader_leave(program.now, which, static_cast<std::int64_t>(random() % 12) - 2); break;
+        case 1:
+          machine.loader_leave(program.now, which, static_cast<std::int64_t>(random() % 12) - 2);
+          break;
         case 2: machine.backward_enter(program.now); break;
         case 3: machine.backward_leave(program.now); break;
         case 4: machine.optimizer_enter(program.now, random() % 20); break;

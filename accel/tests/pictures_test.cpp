@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making pictures without a picture: weights, both instruction sets to the same bits, regions that are the same in every release, EXIF
-// data that lie. Files are decoded in test_loader_images.py.
+// Making pictures without a picture: weights, both instruction sets to the same bits, regions that
+// are the same in every release, EXIF data that lie. Files are decoded in test_loader_images.py.
 #include "paceline/pictures.h"
 
 #include <algorithm>
@@ -42,7 +42,8 @@ std::vector<std::uint8_t> noise(std::size_t size) {
   std::uint32_t state = 1;
   for (auto& byte : bytes) {
     state = state * 1664525 + 1013904223;
-    byte = (state >> 28) < 4 ? 0 : (state >> 28) < 8 ? 255 : static_cast<std::uint8_t>(state >> 20);  // extremes too
+    // extremes too
+    byte = (state >> 28) < 4 ? 0 : (state >> 28) < 8 ? 255 : static_cast<std::uint8_t>(state >> 20);
   }
   return bytes;
 }
@@ -54,7 +55,8 @@ Axis axis_of(const Side& side, Filter filter, const Resampler& resampler) {
   return axis;
 }
 
-std::vector<std::uint8_t> resized(const Resampler& resampler, const Side& across, const Side& down, Filter filter) {
+std::vector<std::uint8_t> resized(const Resampler& resampler, const Side& across, const Side& down,
+                                  Filter filter) {
   const auto width = static_cast<std::size_t>(across.source);
   const auto height = static_cast<std::size_t>(down.source);
   const std::vector<std::uint8_t> source = noise(width * height * 4 + paceline::loader::kOverread);
@@ -81,15 +83,17 @@ std::vector<std::uint8_t> with_exif(const std::string& tiff) {
 
 // Grey, 8 pixels wide and high.
 constexpr unsigned char kGrey[] = {
-    0xFF, 0xD8, 0xFF, 0xE0, 0x00, 0x10, 0x4A, 0x46, 0x49, 0x46, 0x00, 0x01, 0x01, 0x00, 0x00, 0x01, 0x00, 0x01,
-    0x00, 0x00, 0xFF, 0xDB, 0x00, 0x43, 0x00, 0x1B, 0x12, 0x14, 0x17, 0x14, 0x11, 0x1B, 0x17, 0x16, 0x17, 0x1E,
-    0x1C, 0x1B, 0x20, 0x28, 0x42, 0x2B, 0x28, 0x25, 0x25, 0x28, 0x51, 0x3A, 0x3D, 0x30, 0x42, 0x60, 0x55, 0x65,
-    0x64, 0x5F, 0x55, 0x5D, 0x5B, 0x6A, 0x78, 0x99, 0x81, 0x6A, 0x71, 0x90, 0x73, 0x5B, 0x5D, 0x85, 0xB5, 0x86,
-    0x90, 0x9E, 0xA3, 0xAB, 0xAD, 0xAB, 0x67, 0x80, 0xBC, 0xC9, 0xBA, 0xA6, 0xC7, 0x99, 0xA8, 0xAB, 0xA4, 0xFF,
-    0xC0, 0x00, 0x0B, 0x08, 0x00, 0x08, 0x00, 0x08, 0x01, 0x01, 0x11, 0x00, 0xFF, 0xC4, 0x00, 0x14, 0x00, 0x01,
-    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xFF, 0xC4,
-    0x00, 0x16, 0x10, 0x00, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
-    0x00, 0x00, 0x15, 0x62, 0xFF, 0xDA, 0x00, 0x08, 0x01, 0x01, 0x00, 0x00, 0x3F, 0x00, 0x22, 0x83, 0xFF, 0xD9,
+    0xFF, 0xD8, 0xFF, 0xE0, 0x00, 0x10, 0x4A, 0x46, 0x49, 0x46, 0x00, 0x01, 0x01, 0x00, 0x00,
+    0x01, 0x00, 0x01, 0x00, 0x00, 0xFF, 0xDB, 0x00, 0x43, 0x00, 0x1B, 0x12, 0x14, 0x17, 0x14,
+    0x11, 0x1B, 0x17, 0x16, 0x17, 0x1E, 0x1C, 0x1B, 0x20, 0x28, 0x42, 0x2B, 0x28, 0x25, 0x25,
+    0x28, 0x51, 0x3A, 0x3D, 0x30, 0x42, 0x60, 0x55, 0x65, 0x64, 0x5F, 0x55, 0x5D, 0x5B, 0x6A,
+    0x78, 0x99, 0x81, 0x6A, 0x71, 0x90, 0x73, 0x5B, 0x5D, 0x85, 0xB5, 0x86, 0x90, 0x9E, 0xA3,
+    0xAB, 0xAD, 0xAB, 0x67, 0x80, 0xBC, 0xC9, 0xBA, 0xA6, 0xC7, 0x99, 0xA8, 0xAB, 0xA4, 0xFF,
+    0xC0, 0x00, 0x0B, 0x08, 0x00, 0x08, 0x00, 0x08, 0x01, 0x01, 0x11, 0x00, 0xFF, 0xC4, 0x00,
+    0x14, 0x00, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0xFF, 0xC4, 0x00, 0x16, 0x10, 0x00, 0x03, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x15, 0x62, 0xFF, 0xDA,
+    0x00, 0x08, 0x01, 0x01, 0x00, 0x00, 0x3F, 0x00, 0x22, 0x83, 0xFF, 0xD9,
 };
 
 // A tar archive in memory with files of one sample after the other.
@@ -122,8 +126,8 @@ const std::string kTurned(
 
 CASE(weights_of_a_pixel_add_up_to_one_and_stay_inside) {
   for (std::uint32_t filter = 0; filter < kFilters; ++filter)
-    for (const Side side :
-         {Side{500, 224, 0, 224}, Side{7, 100, 0, 100}, Side{1, 9, 0, 9}, Side{5000, 3, 0, 3}, Side{64, 64, 5, 20}}) {
+    for (const Side side : {Side{500, 224, 0, 224}, Side{7, 100, 0, 100}, Side{1, 9, 0, 9},
+                            Side{5000, 3, 0, 3}, Side{64, 64, 5, 20}}) {
       Axis axis;
       make_axis(axis, side, static_cast<Filter>(filter));
       CHECK_EQ(axis.reach.size(), static_cast<std::size_t>(side.count));
@@ -141,11 +145,13 @@ CASE(every_instruction_set_resizes_to_the_same_bits) {
 #if defined(__x86_64__)
   if (!paceline::optim::has_avx2()) return;
   for (std::uint32_t filter = 0; filter < kFilters; ++filter)
-    for (const Side side :
-         {Side{97, 31, 0, 31}, Side{33, 100, 0, 100}, Side{640, 50, 7, 21}, Side{3, 3, 0, 3}, Side{1500, 2, 0, 2}}) {
+    for (const Side side : {Side{97, 31, 0, 31}, Side{33, 100, 0, 100}, Side{640, 50, 7, 21},
+                            Side{3, 3, 0, 3}, Side{1500, 2, 0, 2}}) {
       const Side down{37, 19, 2, 15};
-      const auto plain = resized(paceline::loader::kScalarResampler, side, down, static_cast<Filter>(filter));
-      const auto wide = resized(paceline::loader::kAvx2Resampler, side, down, static_cast<Filter>(filter));
+      const auto plain =
+          resized(paceline::loader::kScalarResampler, side, down, static_cast<Filter>(filter));
+      const auto wide =
+          resized(paceline::loader::kAvx2Resampler, side, down, static_cast<Filter>(filter));
       for (std::size_t row = 0; row < 15; ++row) {  // what lies behind a row's pixels is nobody's
         const std::size_t stride = plain.size() / 15;
         CHECK(std::memcmp(plain.data() + row * stride, wide.data() + row * stride,
@@ -173,7 +179,8 @@ CASE(a_region_is_the_same_in_every_release_and_within_the_picture) {
   framing.crop = Crop::kCenter;
   framing.shorter = 256;
   const View centre = view_of(framing, 500, 375, 0, 0);
-  CHECK(centre.full_width == 341 && centre.full_height == 256 && centre.left == 58 && centre.top == 16);
+  CHECK(centre.full_width == 341 && centre.full_height == 256 && centre.left == 58 &&
+        centre.top == 16);
 }
 
 CASE(exif_data_are_believed_in_nothing) {
@@ -219,12 +226,14 @@ CASE(threads_make_batches_or_name_the_first_sample_that_is_broken) {
   const auto forever = std::chrono::milliseconds(60'000);
   Pictures pictures(**shards, **library, style, {.pictures = {"jpeg", "jpg"}, .target = "cls"}, 4);
   for (int round = 0; round < 20; ++round) {
-    const auto good = pictures.begin(0, std::span(samples).first(32), memory.data(), numbers.data());
+    const auto good =
+        pictures.begin(0, std::span(samples).first(32), memory.data(), numbers.data());
     const auto bad = pictures.begin(1, samples, other.data(), others.data());
     const auto made = pictures.wait(good, forever);
     CHECK(made && made->has_value());
     const auto broken = pictures.wait(bad, forever);
-    CHECK(broken && !broken->has_value() && broken->error().starts_with("memory.tar: 33: its picture: "));
+    CHECK(broken && !broken->has_value() &&
+          broken->error().starts_with("memory.tar: 33: its picture: "));
   }
   CHECK_EQ(numbers[31], 93);
   CHECK(std::memcmp(memory.data(), memory.data() + 31 * style.bytes(), style.bytes()) == 0);

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures: programs are run as the launcher runs ranks, with the built runtime on PYTHONPATH and a receiver of rings."""
+"""Fixtures: programs are run as the launcher runs ranks, with the built runtime on PYTHONPATH and a
+receiver of rings.
+"""
 
 from __future__ import annotations
 
@@ -74,13 +76,17 @@ def runtime() -> Path:
 
 @pytest.fixture
 def fake_device(runtime: Path, tmp_path: Path) -> dict[str, str]:
-    """Where programs find a driver of a GPU that is not there (device/fake_cuda.cpp), as FAKE, and modules that it takes."""
+    """Where programs find a driver of a GPU that is not there (device/fake_cuda.cpp), as FAKE, and
+    modules that it takes.
+    """
     driver = runtime.parent / "accel" / "tests" / "fake_cuda" / "libcuda.so.1"
     assert driver.exists(), f"{driver} is not built: scripts/build release fake_cuda"
     modules = tmp_path / "modules"
     modules.mkdir()
     for source in ("coding", "optim"):
-        (modules / f"{source}-cuda13-sm_90.cubin").write_text("a module that only the fake driver takes")
+        (modules / f"{source}-cuda13-sm_90.cubin").write_text(
+            "a module that only the fake driver takes"
+        )
     return {"FAKE": str(driver), "PACELINE_KERNELS": str(modules)}
 
 
@@ -100,12 +106,17 @@ def finish(process: Process, output: Path, patience_s: float = 120) -> tuple[int
         code, ending = process.wait(patience_s), ""
     except subprocess.TimeoutExpired:
         process.kill()
-        code, ending = process.wait(patience_s), f"{output.name} hung for {patience_s} s and was killed\n"
+        code, ending = (
+            process.wait(patience_s),
+            f"{output.name} hung for {patience_s} s and was killed\n",
+        )
     return code, output.read_text() + ending
 
 
 def trainer(runtime: Path, folder: Path, start: Start) -> Train:
-    """train(program, ranks=1, command=None, during=None, within=None, **environment) -> Run: `within` prefixes each rank."""
+    """train(program, ranks=1, command=None, during=None, within=None, **environment) -> Run:
+    `within` prefixes each rank.
+    """
 
     def train(
         program: str,
@@ -118,20 +129,36 @@ def trainer(runtime: Path, folder: Path, start: Start) -> Train:
         script = folder / "train.py"
         script.write_text(PRELUDE + textwrap.dedent(program))
         with rings.Receiver() as receiver:
-            environment = {**rings.environment(runtime, receiver.path), "MASTER_ADDR": "127.0.0.1", **extra}
+            environment = {
+                **rings.environment(runtime, receiver.path),
+                "MASTER_ADDR": "127.0.0.1",
+                **extra,
+            }
             environment.setdefault("MASTER_PORT", str(free_port()))
             outputs = [folder / f"rank-{rank}.txt" for rank in range(ranks)]
             processes = []
             for rank, output in enumerate(outputs):
-                mine = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
-                whole = [*(within[rank] if within else []), *(command or [sys.executable, str(script)])]
+                mine = {
+                    **environment,
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(ranks),
+                }
+                whole = [
+                    *(within[rank] if within else []),
+                    *(command or [sys.executable, str(script)]),
+                ]
                 with output.open("wb") as file:
                     processes.append(start(whole, mine, file))
             if during is not None:
                 during(receiver)
-            ends = [finish(process, output) for process, output in zip(processes, outputs, strict=True)]
+            ends = [
+                finish(process, output) for process, output in zip(processes, outputs, strict=True)
+            ]
         codes, said = zip(*ends, strict=True)
-        return Run(max(codes, key=abs), "".join(said), sorted(receiver.rings, key=lambda ring: ring.rank))
+        return Run(
+            max(codes, key=abs), "".join(said), sorted(receiver.rings, key=lambda ring: ring.rank)
+        )
 
     return train
 
@@ -141,7 +168,9 @@ def train(runtime: Path, tmp_path: Path) -> Train:
     """Programs as the launcher starts them."""
 
     def start(command: list[str], environment: dict[str, str], output: IO[bytes]) -> Process:
-        return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        return subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
 
     return trainer(runtime, tmp_path, start)
 
@@ -157,7 +186,9 @@ def fork_server() -> Iterator[ForkServer]:
 
 @pytest.fixture
 def train_by_fork(runtime: Path, tmp_path: Path, fork_server: ForkServer) -> Train:
-    """Programs in forks of a process with PyTorch in it: quicker, for what does not depend on how the runtime gets in."""
+    """Programs in forks of a process with PyTorch in it: quicker, for what does not depend on how
+    the runtime gets in.
+    """
 
     def start(command: list[str], environment: dict[str, str], output: IO[bytes]) -> Process:
         assert command[0] == sys.executable and len(command) == 2, command

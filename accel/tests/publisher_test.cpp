@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hand-over, with a receiver that is absent, comes, goes and comes again. Time is told, no thread is started.
+// The hand-over, with a receiver that is absent, comes, goes and comes again. Time is told, no
+// thread is started.
 #include "publisher.hpp"
 
 #include <fcntl.h>
@@ -42,7 +43,9 @@ class Receiver {
     address.sun_family = AF_UNIX;
     path.copy(address.sun_path, sizeof(address.sun_path) - 1);
     ::unlink(path.c_str());
-    if (::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 || ::listen(fd_, 8) != 0) std::abort();
+    if (::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+        ::listen(fd_, 8) != 0)
+      std::abort();
   }
   ~Receiver() { close(); }
   void close() {
@@ -62,7 +65,8 @@ class Receiver {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
-    if (::recvmsg(connection_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof(offer)))
+    if (::recvmsg(connection_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) !=
+        static_cast<ssize_t>(sizeof(offer)))
       return std::nullopt;
     const cmsghdr* rights = CMSG_FIRSTHDR(&message);
     if (rights != nullptr) std::memcpy(&ring_, CMSG_DATA(rights), sizeof(ring_));
@@ -113,7 +117,8 @@ CASE(a_ring_is_offered_with_its_identity) {
   rank.publisher->drain();
   void* memory = ::mmap(nullptr, 8192, PROT_READ, MAP_SHARED, receiver.ring(), 0);
   if (!CHECK(memory != MAP_FAILED)) return;
-  const auto seen = paceline::check::read_record(static_cast<std::byte*>(memory), PACELINE_RING_CAPACITY, 0);
+  const auto seen =
+      paceline::check::read_record(static_cast<std::byte*>(memory), PACELINE_RING_CAPACITY, 0);
   if (!CHECK(seen.has_value())) return;
   CHECK_EQ(seen->step, 8U);
   CHECK_EQ(seen->attempt, 3U);
@@ -167,11 +172,13 @@ CASE(steps_that_do_not_fit_are_counted_not_waited_for) {
   CHECK_EQ(rank.ring->published(), 256U);
   rank.publisher->take(record);
   rank.publisher->drain();
-  void* memory =
-      ::mmap(nullptr, PACELINE_HEADER_BYTES + 512 * PACELINE_RECORD_BYTES, PROT_READ, MAP_SHARED, rank.ring->fd(), 0);
+  void* memory = ::mmap(nullptr, PACELINE_HEADER_BYTES + 512 * PACELINE_RECORD_BYTES, PROT_READ,
+                        MAP_SHARED, rank.ring->fd(), 0);
   if (!CHECK(memory != MAP_FAILED)) return;
-  const auto seen = paceline::check::read_record(static_cast<std::byte*>(memory), PACELINE_RING_CAPACITY, 256);
-  CHECK(seen.has_value() && seen->lost_events == 44 && (seen->valid & PACELINE_VALID_LOST_EVENTS) != 0);
+  const auto seen =
+      paceline::check::read_record(static_cast<std::byte*>(memory), PACELINE_RING_CAPACITY, 256);
+  CHECK(seen.has_value() && seen->lost_events == 44 &&
+        (seen->valid & PACELINE_VALID_LOST_EVENTS) != 0);
 }
 
 }  // namespace

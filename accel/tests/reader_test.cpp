@@ -82,9 +82,13 @@ int next(void* dict, std::intptr_t* position, void** key, void** value) {
   return 1;
 }
 
-const std::vector<Object*>& items_of(void* list) { return static_cast<const List*>(static_cast<Object*>(list))->items; }
+const std::vector<Object*>& items_of(void* list) {
+  return static_cast<const List*>(static_cast<Object*>(list))->items;
+}
 std::intptr_t size_of(void* list) { return static_cast<std::intptr_t>(items_of(list).size()); }
-void* item_of(void* list, std::intptr_t position) { return items_of(list)[static_cast<std::size_t>(position)]; }
+void* item_of(void* list, std::intptr_t position) {
+  return items_of(list)[static_cast<std::size_t>(position)];
+}
 
 void* grad_of(const void* implementation) {
   static Told* none = &undefined;
@@ -226,14 +230,17 @@ CASE(a_state_is_as_seen_while_it_has_the_same_values_under_the_same_names) {
   std::uint64_t count = 0;
   CHECK_EQ(paceline_optim_see_state(&reader, &state, seen.data(), 6, &count), PACELINE_OK);
   CHECK_EQ(count, 5U);
-  const auto is_same = [&] { return paceline_optim_state_is_as_seen(&reader, &state, seen.data(), count) == 1; };
+  const auto is_same = [&] {
+    return paceline_optim_state_is_as_seen(&reader, &state, seen.data(), count) == 1;
+  };
   CHECK(is_same());
-  for (const auto& items : {std::vector<std::pair<Object*, Object*>>{{&other_name, &first}, {&name, &number}},
-                            {{&name, &second}, {&other_name, &number}},
-                            {{&name, &first}, {&other_name, &second}},
-                            {{&name, &number}, {&other_name, &first}},
-                            {{&name, &first}},
-                            {{&name, &first}, {&other_name, &number}, {&number, &number}}}) {
+  for (const auto& items :
+       {std::vector<std::pair<Object*, Object*>>{{&other_name, &first}, {&name, &number}},
+        {{&name, &second}, {&other_name, &number}},
+        {{&name, &first}, {&other_name, &second}},
+        {{&name, &number}, {&other_name, &first}},
+        {{&name, &first}},
+        {{&name, &first}, {&other_name, &number}, {&number, &number}}}) {
     held.items = items;
     CHECK(!is_same());
   }
@@ -269,8 +276,10 @@ CASE(a_list_is_known_by_its_objects) {
   };
   list.items = {tensors.data(), &tensors[1]};
   CHECK_EQ(is_same(&list), 1);
-  for (const auto& items :
-       {std::vector<Object*>{}, {&tensors[0]}, {&tensors[1], &tensors[0]}, {&tensors[0], &tensors[1], &tensors[2]}}) {
+  for (const auto& items : {std::vector<Object*>{},
+                            {&tensors[0]},
+                            {&tensors[1], &tensors[0]},
+                            {&tensors[0], &tensors[1], &tensors[2]}}) {
     list.items = items;
     CHECK_EQ(is_same(&list), 0);
   }
@@ -309,12 +318,14 @@ CASE(gradients_are_found_where_all_lie_as_they_did) {
   }
   leaves[1].told.grad = nullptr;
   CHECK_EQ(find(reader), 0);
-  CHECK_EQ(paceline_optim_gradients(&reader, objects.data(), 2, nullptr, places.data()), PACELINE_EINVAL);
+  CHECK_EQ(paceline_optim_gradients(&reader, objects.data(), 2, nullptr, places.data()),
+           PACELINE_EINVAL);
 }
 
 CASE(a_gradient_without_memory_is_found_only_where_it_has_no_elements) {
   paceline_optim_reader reader = known_reader();
-  reader.get_data_ptr = [](void* tensor, void** out) {  // of a wrapper, which PyTorch may let have none
+  // of a wrapper, which PyTorch may let have none
+  reader.get_data_ptr = [](void* tensor, void** out) {
     *out = reinterpret_cast<void*>(of(tensor).place);
     return 0;
   };
@@ -345,7 +356,8 @@ CASE(versions_are_told_and_counted_where_that_is_known) {
   CHECK_EQ(paceline_optim_versions_are(&reader, objects.data(), 2, versions.data()), 1);
   ++tensors[1].told.version;
   CHECK_EQ(paceline_optim_versions_are(&reader, objects.data(), 2, versions.data()), 0);
-  CHECK_EQ(paceline_optim_versions_are(&other, objects.data(), 2, versions.data()), PACELINE_ESYSTEM);
+  CHECK_EQ(paceline_optim_versions_are(&other, objects.data(), 2, versions.data()),
+           PACELINE_ESYSTEM);
   CHECK_EQ(paceline_optim_mark_written(&other, objects.data(), 2), PACELINE_ESYSTEM);
   CHECK_EQ(paceline_optim_versions(&other, objects.data(), 2, versions.data()), PACELINE_ESYSTEM);
   CHECK_EQ(paceline_optim_mark_written(&reader, nullptr, 2), PACELINE_EINVAL);

@@ -24,11 +24,13 @@ using paceline::trace::write_record;
 
 constexpr std::uint32_t kSmall = 4;
 
-// A record whose every field but seq follows from its number, so that a mixture of two is recognised.
+// A record whose every field but seq follows from its number, so that a mixture of two is
+// recognised.
 paceline_step_record record_of(std::uint64_t number) {
   paceline_step_record record;
   auto* words = reinterpret_cast<std::uint64_t*>(&record);
-  for (std::uint64_t i = 0; i < sizeof(record) / 8; ++i) words[i] = number * 0x9E3779B97F4A7C15U + i;
+  for (std::uint64_t i = 0; i < sizeof(record) / 8; ++i)
+    words[i] = number * 0x9E3779B97F4A7C15U + i;
   record.seq = number + 1;
   return record;
 }
@@ -39,14 +41,16 @@ bool whole(const paceline_step_record& record, std::uint64_t number) {
 }
 
 std::byte* shared_ring(std::uint32_t capacity) {
-  void* memory = ::mmap(nullptr, PACELINE_HEADER_BYTES + std::size_t{capacity} * PACELINE_RECORD_BYTES,
-                        PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      ::mmap(nullptr, PACELINE_HEADER_BYTES + std::size_t{capacity} * PACELINE_RECORD_BYTES,
+             PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) std::abort();
   return static_cast<std::byte*>(memory);
 }
 
 const std::byte* map_read_only(int fd) {
-  const std::size_t size = PACELINE_HEADER_BYTES + std::size_t{PACELINE_RING_CAPACITY} * PACELINE_RECORD_BYTES;
+  const std::size_t size =
+      PACELINE_HEADER_BYTES + std::size_t{PACELINE_RING_CAPACITY} * PACELINE_RECORD_BYTES;
   void* memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) std::abort();
   return static_cast<const std::byte*>(memory);
@@ -75,8 +79,8 @@ CASE(a_ring_is_sealed_and_described) {
   CHECK_EQ(seen->heartbeat_ns, 99U);
 }
 
-// The writer is stopped after every machine instruction of a write, which includes every store. What the memory holds then
-// is what a reader would find if it had been killed there.
+// The writer is stopped after every machine instruction of a write, which includes every store.
+// What the memory holds then is what a reader would find if it had been killed there.
 CASE(a_writer_killed_at_every_store_leaves_no_wrong_record) {
   std::byte* ring = shared_ring(kSmall);
   const std::uint64_t last = kSmall + 2;  // overwrites a record that readers may still want
@@ -117,7 +121,8 @@ CASE(a_writer_killed_at_every_store_leaves_no_wrong_record) {
       if (!seen) ++unreadable;
       if (seen && !CHECK(whole(*seen, number))) finished = true;
     }
-    // Of kSmall + 1 numbers in kSmall slots one is always gone; a killed writer costs one more, never another.
+    // Of kSmall + 1 numbers in kSmall slots one is always gone; a killed writer costs one more,
+    // never another.
     if (!CHECK(unreadable <= 2)) break;
     if (end == last + 1 && !CHECK(read_record(ring, kSmall, last).has_value())) break;
   }

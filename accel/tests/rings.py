@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A receiver of rings for the tests: listens on a telemetry socket, takes the offers, reads the records. It knows the
-format of paceline/step_record.h by itself, so that a change of layout on one side is noticed."""
+"""A receiver of rings for the tests: listens on a telemetry socket, takes the offers, reads the
+records. It knows the format of paceline/step_record.h by itself, so that a change of layout on one
+side is noticed.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +72,8 @@ class Record:
 
 
 def parse(raw: bytes) -> Record:
-    seq, version, size, kind, boundary, mask, step, user_step, start, wall, _, _, flags = struct.unpack_from(
-        "<QHHBBHQqQQIIQ", raw, 0
+    seq, version, size, kind, boundary, mask, step, user_step, start, wall, _, _, flags = (
+        struct.unpack_from("<QHHBBHQqQQIIQ", raw, 0)
     )
     assert (version, size) == (1, RECORD)
     host = struct.unpack_from("<16Q", raw, 64)
@@ -118,7 +120,9 @@ class Ring:
             "an unsealed ring could be truncated under its reader"
         )
         self.memory = mmap.mmap(self.fd, os.fstat(self.fd).st_size, prot=mmap.PROT_READ)
-        magic, major, _, header, record, self.capacity = struct.unpack_from("<IHHIII", self.memory, 0)
+        magic, major, _, header, record, self.capacity = struct.unpack_from(
+            "<IHHIII", self.memory, 0
+        )
         assert (magic, major, header, record) == (0x31524C50, 1, HEADER, RECORD)
 
     def poll(self) -> None:
@@ -129,7 +133,11 @@ class Ring:
         for number in range(self.cursor, end):
             at = HEADER + number % self.capacity * RECORD
             raw = self.memory[at : at + RECORD]
-            if struct.unpack_from("<Q", raw)[0] == number + 1 == struct.unpack_from("<Q", self.memory, at)[0]:
+            if (
+                struct.unpack_from("<Q", raw)[0]
+                == number + 1
+                == struct.unpack_from("<Q", self.memory, at)[0]
+            ):
                 self.records.append(parse(raw))
             else:
                 self.gaps += 1
@@ -151,13 +159,14 @@ class Ring:
         return sum(
             record.host[phase]
             for record in (self.steps if steps_only else self.records)
-            for phase in (phases or PHASES)
+            for phase in phases or PHASES
         )
 
 
 class Receiver:
-    """`with Receiver() as receiver`: receiver.path goes into PACELINE_TELEMETRY_SOCKET; rings are in receiver.rings
-    at the end."""
+    """`with Receiver() as receiver`: receiver.path goes into PACELINE_TELEMETRY_SOCKET; rings are
+    in receiver.rings at the end.
+    """
 
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="paceline-")
@@ -184,7 +193,9 @@ class Receiver:
             connection.close()
         self._connections.clear()
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._stop.set()
         self._thread.join()
         self.poll()
@@ -222,7 +233,11 @@ class Receiver:
 
 def environment(runtime: Path, socket_path: str) -> dict[str, str]:
     """What the launcher adds for a rank."""
-    paths = [str(runtime / "python"), str(runtime / "python" / "site"), os.environ.get("PYTHONPATH", "")]
+    paths = [
+        str(runtime / "python"),
+        str(runtime / "python" / "site"),
+        os.environ.get("PYTHONPATH", ""),
+    ]
     return {
         **os.environ,
         "PYTHONPATH": ":".join(path for path in paths if path),

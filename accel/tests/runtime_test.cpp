@@ -22,13 +22,13 @@ using paceline::trace::Runtime;
 using Claim = Runtime::Claim;
 
 int enter(Claim claim = Claim::kTraining) {
-  return Runtime::instance().mark(claim,
-                                  [](PhaseMachine& machine, std::uint64_t now) { return machine.backward_enter(now); });
+  return Runtime::instance().mark(
+      claim, [](PhaseMachine& machine, std::uint64_t now) { return machine.backward_enter(now); });
 }
 
 int leave(Claim claim = Claim::kTraining) {
-  return Runtime::instance().mark(claim,
-                                  [](PhaseMachine& machine, std::uint64_t now) { return machine.backward_leave(now); });
+  return Runtime::instance().mark(
+      claim, [](PhaseMachine& machine, std::uint64_t now) { return machine.backward_leave(now); });
 }
 
 void train(int steps) {
@@ -41,7 +41,8 @@ void train(int steps) {
 }
 
 const paceline_ring_header* header() {
-  const std::size_t size = PACELINE_HEADER_BYTES + std::size_t{PACELINE_RING_CAPACITY} * PACELINE_RECORD_BYTES;
+  const std::size_t size =
+      PACELINE_HEADER_BYTES + std::size_t{PACELINE_RING_CAPACITY} * PACELINE_RECORD_BYTES;
   void* memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, Runtime::instance().ring_fd(), 0);
   if (memory == MAP_FAILED) std::abort();
   return static_cast<const paceline_ring_header*>(memory);
@@ -103,9 +104,10 @@ CASE(a_forked_child_drops_the_ring_and_the_parent_goes_on) {
   enter();
   const pid_t child = ::fork();
   if (child == 0) {
-    const bool dropped = leave() == PACELINE_EFORKED && Runtime::instance().open(nullptr) == PACELINE_EFORKED &&
-                         Runtime::instance().close() == PACELINE_EFORKED && ::fcntl(fd, F_GETFD) == -1 &&
-                         errno == EBADF;
+    const bool dropped = leave() == PACELINE_EFORKED &&
+                         Runtime::instance().open(nullptr) == PACELINE_EFORKED &&
+                         Runtime::instance().close() == PACELINE_EFORKED &&
+                         ::fcntl(fd, F_GETFD) == -1 && errno == EBADF;
     ::_exit(dropped ? 0 : 1);
   }
   int status = 0;
@@ -120,7 +122,10 @@ CASE(a_forked_child_drops_the_ring_and_the_parent_goes_on) {
 CASE(a_child_forked_before_opening_starts_afresh) {
   const pid_t child = ::fork();
   if (child == 0)
-    ::_exit(Runtime::instance().open(nullptr) == PACELINE_OK && Runtime::instance().close() == PACELINE_OK ? 0 : 1);
+    ::_exit(Runtime::instance().open(nullptr) == PACELINE_OK &&
+                    Runtime::instance().close() == PACELINE_OK
+                ? 0
+                : 1);
   int status = 0;
   ::waitpid(child, &status, 0);
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -147,7 +152,8 @@ CASE(forking_while_marks_run_never_deadlocks) {
 CASE(only_the_training_thread_counts) {
   CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
   int prefetch = 0;
-  std::thread([&] { prefetch = enter(Claim::kData); }).join();  // before training began: it may be the training thread
+  // before training began: it may be the training thread
+  std::thread([&] { prefetch = enter(Claim::kData); }).join();
   CHECK_EQ(prefetch, PACELINE_OK);
   leave(Claim::kAny);
   CHECK_EQ(enter(), PACELINE_OK);  // backward decides
@@ -159,7 +165,8 @@ CASE(only_the_training_thread_counts) {
   CHECK_EQ(nested, PACELINE_ETHREAD);
   CHECK_EQ(prefetch, PACELINE_ETHREAD);
   CHECK_EQ(leave(), PACELINE_OK);
-  std::thread([&] { nested = enter(); }).join();  // the program trains on another thread from now on
+  // the program trains on another thread from now on
+  std::thread([&] { nested = enter(); }).join();
   CHECK_EQ(nested, PACELINE_OK);
 }
 
@@ -167,8 +174,9 @@ CASE(a_thread_that_takes_over_finds_nothing_open) {
   CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
   const auto* ring = reinterpret_cast<const std::byte*>(header());
   std::thread([] {
-    Runtime::instance().mark(
-        Claim::kData, [](PhaseMachine& machine, std::uint64_t now) { return machine.loader_enter(now, 1, true); });
+    Runtime::instance().mark(Claim::kData, [](PhaseMachine& machine, std::uint64_t now) {
+      return machine.loader_enter(now, 1, true);
+    });
   }).join();
   train(2);
   Runtime::instance().close();

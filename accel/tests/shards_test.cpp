@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tar shards: what is a sample, archives that lie, and the order that ranks divide. Archives by Python's tarfile and GNU tar are
-// read in test_loader_shards.py.
+// Tar shards: what is a sample, archives that lie, and the order that ranks divide. Archives by
+// Python's tarfile and GNU tar are read in test_loader_shards.py.
 #include "paceline/shards.h"
 
 #include <algorithm>
@@ -30,9 +30,11 @@ class Memory final : public Source {
   explicit Memory(std::vector<std::string> archives) : archives_(std::move(archives)) {}
   std::size_t count() const override { return archives_.size(); }
   const std::string& name(std::size_t) const override { return name_; }
-  std::expected<std::uint64_t, std::string> size(std::size_t object) const override { return archives_[object].size(); }
-  std::expected<std::size_t, std::string> pread(std::size_t object, std::uint64_t offset, void* target,
-                                                std::size_t size) const override {
+  std::expected<std::uint64_t, std::string> size(std::size_t object) const override {
+    return archives_[object].size();
+  }
+  std::expected<std::size_t, std::string> pread(std::size_t object, std::uint64_t offset,
+                                                void* target, std::size_t size) const override {
     const std::string& archive = archives_[object];
     if (offset >= archive.size()) return 0;
     const std::size_t count = std::min<std::size_t>(size, archive.size() - offset);
@@ -117,9 +119,9 @@ std::string pax(const std::string& key, const std::string& value) {
 }  // namespace
 
 CASE(shards_group_files_into_samples) {
-  CHECK_EQ(described({file("a/0.JPG", "j") + file("a/0.cls", "7") + file("a/", "", '5') + file("b/0.jpg", "k") +
-                          file("README", "no") + file(".hidden", "no") + file("__meta__", "no") +
-                          file("b/1.seg.png", "") + kEnd,
+  CHECK_EQ(described({file("a/0.JPG", "j") + file("a/0.cls", "7") + file("a/", "", '5') +
+                          file("b/0.jpg", "k") + file("README", "no") + file(".hidden", "no") +
+                          file("__meta__", "no") + file("b/1.seg.png", "") + kEnd,
                       file("c.txt", std::string(513, 'c')), kEnd, ""}) ==
                "a/0:jpg=j,cls=7 b/0:jpg=k b/1:seg.png= c:txt=" + std::string(513, 'c'),
            true);
@@ -138,7 +140,8 @@ CASE(shards_names_may_be_long) {
   std::string binary = header("x.txt", 0);
   binary.replace(124, 12, std::string("\x80\0\0\0\0\0\0\0\0\0\0\2", 12));
   CHECK(described({sealed(binary) + padded("ab")}) == "x:txt=ab");
-  CHECK(described({file("x", pax("size", "2"), 'x') + header("x.txt", 0) + padded("ab") + kEnd}) == "x:txt=ab");
+  CHECK(described({file("x", pax("size", "2"), 'x') + header("x.txt", 0) + padded("ab") + kEnd}) ==
+        "x:txt=ab");
 }
 
 CASE(shards_refuse_archives_that_lie) {
@@ -163,20 +166,24 @@ CASE(shards_refuse_archives_that_lie) {
   huge.replace(124, 12, std::string("\x80\0\0\0") + std::string(8, '\xff'));
   CHECK(refused(sealed(huge), ""));
   std::string many;
-  for (int i = 0; i < 1001; ++i) many += header("a" + std::to_string(i) + ".x" + std::to_string(i), 0);
+  for (int i = 0; i < 1001; ++i)
+    many += header("a" + std::to_string(i) + ".x" + std::to_string(i), 0);
   CHECK(refused(many, "1000 extensions"));
 }
 
-// Every byte of the headers of a good archive, changed: another index, or a refusal, within the archive.
+// Every byte of the headers of a good archive, changed: another index, or a refusal, within the
+// archive.
 CASE(shards_read_nothing_outside_the_archive) {
-  const std::string good = file("x", pax("path", "long.txt"), 'x') + file("a.txt", "1") + file("b.txt", "22") + kEnd;
+  const std::string good =
+      file("x", pax("path", "long.txt"), 'x') + file("a.txt", "1") + file("b.txt", "22") + kEnd;
   for (std::size_t at = 0; at < good.size(); ++at) {
     for (const int change : {1, 0x80, 0xff}) {
       std::string bad = good;
       bad[at] = static_cast<char>(bad[at] ^ change);
       // With the right checksum, or it would be refused at once.
       const std::size_t block = at / 512 * 512;
-      if (block == 0 || block == 1024 || block == 2048) bad.replace(block, 512, sealed(bad.substr(block, 512)));
+      if (block == 0 || block == 1024 || block == 2048)
+        bad.replace(block, 512, sealed(bad.substr(block, 512)));
       described({bad});
     }
     described({good.substr(0, at)});
@@ -207,7 +214,8 @@ CASE(shards_order_gives_every_sample_once_and_ranks_their_share) {
             for (const std::uint64_t first : {samples.size() / 2, samples.size()}) {
               std::vector<std::uint64_t> rest(samples.size() - first);
               samples_at(order, counts, first, rest);
-              CHECK(std::equal(rest.begin(), rest.end(), samples.begin() + static_cast<std::ptrdiff_t>(first)));
+              CHECK(std::equal(rest.begin(), rest.end(),
+                               samples.begin() + static_cast<std::ptrdiff_t>(first)));
             }
           }
           CHECK(seen.empty() || seen.rbegin()->first < kTotal);
@@ -223,7 +231,8 @@ CASE(shards_order_is_that_of_every_release) {
   const auto of = [&](std::uint64_t seed, std::uint64_t epoch, std::uint32_t window) {
     std::string text;
     std::vector<std::uint64_t> samples(12);
-    samples_at({.seed = seed, .epoch = epoch, .window = window, .shuffle = true}, counts, 0, samples);
+    samples_at({.seed = seed, .epoch = epoch, .window = window, .shuffle = true}, counts, 0,
+               samples);
     for (const std::uint64_t sample : samples) text += static_cast<char>('a' + sample);
     return text;
   };
@@ -233,12 +242,14 @@ CASE(shards_order_is_that_of_every_release) {
   CHECK(of(2, 0, 1) == "bacdgefjihlk");
 }
 
-// Of 2,000 seeds, each of the 24 orders of 4 samples about as often: 83 times, give or take five standard deviations.
+// Of 2,000 seeds, each of the 24 orders of 4 samples about as often: 83 times, give or take five
+// standard deviations.
 CASE(shards_orders_are_all_as_likely) {
   std::map<std::vector<std::uint64_t>, int> seen;
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     std::vector<std::uint64_t> samples(4);
-    samples_at({.seed = seed, .window = 4, .shuffle = true}, std::vector<std::uint64_t>{4}, 0, samples);
+    samples_at({.seed = seed, .window = 4, .shuffle = true}, std::vector<std::uint64_t>{4}, 0,
+               samples);
     ++seen[samples];
   }
   CHECK_EQ(seen.size(), 24UL);
@@ -250,7 +261,8 @@ CASE(shards_that_are_not_there_are_named) {
   paceline_shards* shards = nullptr;
   char why[32];
   CHECK_EQ(paceline_shards_open(paths, 1, 4, &shards, why, sizeof why), PACELINE_ESYSTEM);
-  CHECK(shards == nullptr && std::string(why) == std::string("/nowhere/a.tar: cannot be opened: No").substr(0, 31));
+  CHECK(shards == nullptr &&
+        std::string(why) == std::string("/nowhere/a.tar: cannot be opened: No").substr(0, 31));
   const char* folder[] = {"/"};
   CHECK_EQ(paceline_shards_open(folder, 1, 4, &shards, why, sizeof why), PACELINE_ESYSTEM);
   CHECK(std::string(why) == "/: is not a file");
@@ -260,8 +272,14 @@ CASE(shards_that_are_not_there_are_named) {
   std::uint32_t members = 0;
   CHECK_EQ(paceline_shards_sample(shards, 0, &key, &members), PACELINE_EINVAL);
   std::uint64_t length = 0;
-  paceline_order order{
-      .size = sizeof order, .flags = 0, .seed = 0, .epoch = 0, .rank = 1, .ranks = 1, .window = 1, .reserved = 0};
+  paceline_order order{.size = sizeof order,
+                       .flags = 0,
+                       .seed = 0,
+                       .epoch = 0,
+                       .rank = 1,
+                       .ranks = 1,
+                       .window = 1,
+                       .reserved = 0};
   CHECK_EQ(paceline_shards_length(shards, &order, &length), PACELINE_EINVAL);
   order.rank = 0;
   CHECK_EQ(paceline_shards_length(shards, &order, &length), PACELINE_OK);

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.accelerate: one line instead of injection, with the same results; what it cannot speed up it leaves, and says why."""
+"""paceline.accelerate: one line instead of injection, with the same results; what it cannot speed
+up it leaves, and says why.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ import torch
 from programs import Train
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 import paceline  # noqa: E402 - where it lies is known only now
 from paceline.optim import _patch  # noqa: E402
 
@@ -89,7 +98,9 @@ def test_the_same_as_injected_and_only_what_it_is_given(train: Train, plain: Res
     theirs, nothing = plain
     injected, _ = results(train, "pass", PACELINE_LOADER="Auto", PACELINE_OPTIMIZER="Auto")
     ours, told = results(train, GIVEN)
-    assert ours[::2] == injected[::2] and ours[::2] != theirs[::2], "the schedule made before it leads to ours as well"
+    assert ours[::2] == injected[::2] and ours[::2] != theirs[::2], (
+        "the schedule made before it leads to ours as well"
+    )
     assert ours[1::2] == theirs[1::2], "an optimizer that was not given is PyTorch's"
     assert nothing["fused optimizers"]["seen"] == [] and nothing["loader"]["state"] == "off"
     assert [(seen["name"], seen["state"]) for seen in told["fused optimizers"]["seen"]] == [
@@ -97,8 +108,14 @@ def test_the_same_as_injected_and_only_what_it_is_given(train: Train, plain: Res
         ("torch.optim.sgd.SGD", "on"),
     ]
     assert told["fused optimizers"]["state"] == told["loader"]["state"] == "on"
-    assert told["fused optimizers"]["numerics"] == "Reordered" and told["loader"]["numerics"] == "Bitwise"
-    assert told["fused operators"]["state"] == "off" and "Linear is left as it is" in told["fused operators"]["reason"]
+    assert (
+        told["fused optimizers"]["numerics"] == "Reordered"
+        and told["loader"]["numerics"] == "Bitwise"
+    )
+    assert (
+        told["fused operators"]["state"] == "off"
+        and "Linear is left as it is" in told["fused operators"]["reason"]
+    )
     assert told["loader"]["seen"][0]["in_slabs"] == 24
 
 
@@ -111,7 +128,9 @@ def test_the_same_as_injected_and_only_what_it_is_given(train: Train, plain: Res
         ("None", {"PACELINE_DISABLE": "1"}),
     ],
 )
-def test_bitwise_is_bitwise(train: Train, plain: Results, config: str, variables: dict[str, str]) -> None:
+def test_bitwise_is_bitwise(
+    train: Train, plain: Results, config: str, variables: dict[str, str]
+) -> None:
     theirs, _ = plain
     ours, told = results(train, GIVEN, config, **variables)
     assert ours == theirs
@@ -142,7 +161,9 @@ def test_ranks_agree_where_it_is_called(train: Train, unable: str) -> None:
     )
     assert run.code == 0, run.output
     assert run.output.count("4 tensors fused") == (0 if unable else 2), run.output
-    assert not unable or ("another rank cannot" in run.output and "OSError: /nowhere.so" in run.output), run.output
+    assert not unable or (
+        "another rank cannot" in run.output and "OSError: /nowhere.so" in run.output
+    ), run.output
 
 
 def test_without_injection_and_what_is_left_as_it_is(put_back: None) -> None:
@@ -161,12 +182,19 @@ def test_without_injection_and_what_is_left_as_it_is(put_back: None) -> None:
         optimizer.step()
         assert (leaf < 1).all()
     told = paceline.explain(as_dict=True)
-    said = {seen["name"].rsplit(".", 1)[-1]: seen["text"] for seen in told["fused optimizers"]["seen"]}
-    assert said["SGD"].startswith("1 tensors fused on the CPU, class Reordered; 1 steps by the library, median ")
+    said = {
+        seen["name"].rsplit(".", 1)[-1]: seen["text"] for seen in told["fused optimizers"]["seen"]
+    }
+    assert said["SGD"].startswith(
+        "1 tensors fused on the CPU, class Reordered; 1 steps by the library, median "
+    )
     assert said["RMSprop"] == "PyTorch's own (no fused step for this class)"
     assert said["Own"] == "PyTorch's own (its class or the program has replaced its step)"
     assert "fused" in said["AdamW"]
-    assert "no workers" in [seen for seen in told["loader"]["seen"] if seen["name"].endswith("Tensor")][0]["reason"]
+    assert (
+        "no workers"
+        in [seen for seen in told["loader"]["seen"] if seen["name"].endswith("Tensor")][0]["reason"]
+    )
     assert "fused optimizers in place of PyTorch's own: on (for those given" in paceline.explain()
 
 
@@ -197,13 +225,23 @@ def test_one_thing_is_returned_as_itself(put_back: None) -> None:
             ValueError,
             "'bitwise': it must be one of 'Reordered', 'Bitwise', 'Lossy'",
         ),
-        ({"config": {"loader": True}}, ValueError, "'loader'] is True: it must be one of 'Auto', 'Disabled'"),
+        (
+            {"config": {"loader": True}},
+            ValueError,
+            "'loader'] is True: it must be one of 'Auto', 'Disabled'",
+        ),
         ({"model": 3}, TypeError, "model is int: it must be a torch.nn.Module"),
-        ({"optimizer": [None]}, TypeError, "optimizer is NoneType: it must be a torch.optim.Optimizer"),
+        (
+            {"optimizer": [None]},
+            TypeError,
+            "optimizer is NoneType: it must be a torch.optim.Optimizer",
+        ),
         ({"loader": [1, 2]}, TypeError, "loader is int: it must be a torch.utils.data.DataLoader"),
     ],
 )
-def test_errors_name_the_value_and_what_it_must_be(given: dict[str, Any], error: type[Exception], said: str) -> None:
+def test_errors_name_the_value_and_what_it_must_be(
+    given: dict[str, Any], error: type[Exception], said: str
+) -> None:
     with pytest.raises(error) as raised:
         paceline.accelerate(**given)
     assert said in str(raised.value)

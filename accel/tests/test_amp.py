@@ -15,7 +15,14 @@ import torch
 from torch import nn
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 import paceline  # noqa: E402 - where it lies is known only now
 from paceline import amp, optim  # noqa: E402
 
@@ -91,7 +98,8 @@ def test_o1_is_autocast(kind: Any) -> None:
 def test_o2_keeps_float32_masters(kind: str) -> None:
     plain, theirs, ours = made(), made(), made()
     before = [parameter.detach().clone() for parameter in ours.parameters()]
-    # By hand: weights rounded at each step, gradients taken up to float32 for an optimizer of float32 copies.
+    # By hand: weights rounded at each step, gradients taken up to float32 for an optimizer of
+    # float32 copies.
     for module in (theirs.first, theirs.last):
         module.to(HALF)
     theirs.factor = theirs.factor.to(HALF)
@@ -111,7 +119,9 @@ def test_o2_keeps_float32_masters(kind: str) -> None:
                     parameter.copy_(master)
 
     expected = fit(ByHand(theirs, True), Copies())
-    model, optimizer = amp.decorate(ours, getattr(torch.optim, kind)(ours.parameters(), lr=0.02), level="O2")
+    model, optimizer = amp.decorate(
+        ours, getattr(torch.optim, kind)(ours.parameters(), lr=0.02), level="O2"
+    )
     assert type(optimizer) is getattr(optim, kind)
     assert fit(model, optimizer) == expected
     assert all(torch.equal(a, b) for a, b in zip(weights(ours), weights(theirs)))
@@ -129,7 +139,10 @@ def test_o2_keeps_float32_masters(kind: str) -> None:
 def test_groups_and_state_come_along() -> None:
     model = made()
     before = torch.optim.AdamW(
-        [{"params": model.first.parameters(), "lr": 0.5}, {"params": model.last.parameters(), "weight_decay": 0.3}],
+        [
+            {"params": model.first.parameters(), "lr": 0.5},
+            {"params": model.last.parameters(), "weight_decay": 0.3},
+        ],
         lr=0.01,
         amsgrad=True,
     )
@@ -184,7 +197,11 @@ def test_what_cannot_be_done_is_said_before_anything_changes() -> None:
         ((model, None, "O1", torch.float64), ValueError, "dtype is torch.float64"),
         ((model, None, "O2", torch.float16), ValueError, "on the CPU: pass torch.bfloat16"),
         ((model, torch.optim.RMSprop(parameters), "O2"), TypeError, "none for RMSprop"),
-        ((model, optim.SGD(parameters, master_weights=False), "O2"), ValueError, "master_weights=False"),
+        (
+            (model, optim.SGD(parameters, master_weights=False), "O2"),
+            ValueError,
+            "master_weights=False",
+        ),
         ((model, scheduled, "O2"), ValueError, "decorate first"),
     ):
         with pytest.raises(error) as raised:

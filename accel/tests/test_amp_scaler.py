@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.amp.LossScaler on the CPU: PyTorch's GradScaler to the bit where this PyTorch has one for the CPU, its formulas written out
-where it has none, and what it refuses. On a GPU's side of it, without one: test_optim_device.py; on a GPU: tests/gpu."""
+"""paceline.amp.LossScaler on the CPU: PyTorch's GradScaler to the bit where this PyTorch has one
+for the CPU, its formulas written out where it has none, and what it refuses. On a GPU's side of it,
+without one: test_optim_device.py; on a GPU: tests/gpu.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 from paceline import _amp_scaler, optim  # noqa: E402 - where it lies is known only now
 from paceline.amp import LossScaler  # noqa: E402
 from paceline.optim import _device  # noqa: E402
@@ -60,7 +69,9 @@ KINDS: dict[str, Any] = {
 }
 
 
-def trained(scaler: Any, kind: str, by_hand: bool = False, dtype: torch.dtype = torch.float32) -> Any:
+def trained(
+    scaler: Any, kind: str, by_hand: bool = False, dtype: torch.dtype = torch.float32
+) -> Any:
     params = parameters(dtype)
     optimizer = KINDS[kind](params)
     trace = []
@@ -77,7 +88,13 @@ def trained(scaler: Any, kind: str, by_hand: bool = False, dtype: torch.dtype = 
             torch.nn.utils.clip_grad_norm_(params[:3], 0.7)
         scaler.step(optimizer)
         scaler.update()
-        trace.append((scaler.get_scale(), scaler.state_dict()["_growth_tracker"], [p.detach().clone() for p in params]))
+        trace.append(
+            (
+                scaler.get_scale(),
+                scaler.state_dict()["_growth_tracker"],
+                [p.detach().clone() for p in params],
+            )
+        )
     return trace
 
 
@@ -89,7 +106,9 @@ def same(ours: Any, theirs: Any) -> None:
 
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_gradscaler_to_the_bit(kind: str, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_gradscaler_to_the_bit(
+    kind: str, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`native`: PyTorch's operations on the CPU, else ours, which older releases need."""
     if not native:
         monkeypatch.setattr(_amp_scaler, "_on_cpu_too", lambda: False)
@@ -155,7 +174,11 @@ def test_several_optimizers_share_a_scale_and_disabled_does_nothing() -> None:
         loss.backward()
         scaler.step(optimizer)
     scaler.update()
-    assert one[0].tolist() == [0.0] * 3 and other[0].tolist() == [1.0] * 3 and scaler.get_scale() == 4.0
+    assert (
+        one[0].tolist() == [0.0] * 3
+        and other[0].tolist() == [1.0] * 3
+        and scaler.get_scale() == 4.0
+    )
     scaler.scale(torch.ones(()))
     scaler.step(optimizers[0])
     scaler.update(32.0)
@@ -175,7 +198,9 @@ def test_a_sparse_gradient_is_unscaled() -> None:
     scaler.scale(table(torch.tensor([1, 1, 4])).sum()).backward()
     scaler.step(optimizer)
     scaler.update()
-    assert (before - table.weight.detach())[:, 0].tolist() == pytest.approx([0, 2, 0, 0, 1, 0], abs=1e-6)
+    assert (before - table.weight.detach())[:, 0].tolist() == pytest.approx(
+        [0, 2, 0, 0, 1, 0], abs=1e-6
+    )
 
 
 def test_it_is_made_as_gradscaler_is() -> None:
@@ -198,7 +223,10 @@ def test_what_cannot_be_done_is_said_with_a_remedy(monkeypatch: pytest.MonkeyPat
             LossScaler(**{name: value})  # type: ignore[arg-type]
     with pytest.raises(
         TypeError,
-        match="device is 1024.0: it must be a device, as GradScaler's first argument is; pass init_scale=1024.0",
+        match=(
+            "device is 1024.0: it must be a device, as GradScaler's first argument is; pass"
+            " init_scale=1024.0"
+        ),
     ):
         LossScaler(1024.0)  # type: ignore[arg-type]
     params = [torch.ones(2, requires_grad=True)]
@@ -225,16 +253,22 @@ def test_what_cannot_be_done_is_said_with_a_remedy(monkeypatch: pytest.MonkeyPat
     scaler.update()
     half = [torch.ones(2, dtype=torch.float16, requires_grad=True)]
     half[0].grad = torch.ones(2, dtype=torch.float16)
-    with pytest.raises(ValueError, match="float16 gradients would lose small ones: clip in the step"):
+    with pytest.raises(
+        ValueError, match="float16 gradients would lose small ones: clip in the step"
+    ):
         scaler.unscale_(torch.optim.SGD(half, lr=0.1))
     # On a GPU the host would have to read whether to skip.
     monkeypatch.setattr(_device, "KIND", "cpu")
     monkeypatch.setattr(_device, "is_capturing", lambda: False)
     before = params[0].detach().clone()
-    with pytest.raises(TypeError, match="RMSprop cannot be told by the device.*fused=True.*GradScaler, which waits"):
+    with pytest.raises(
+        TypeError, match="RMSprop cannot be told by the device.*fused=True.*GradScaler, which waits"
+    ):
         scaler.step(optimizer)
     monkeypatch.setattr(_device, "is_capturing", lambda: True)
-    with pytest.raises(RuntimeError, match="its first step cannot be captured.*make one step before"):
+    with pytest.raises(
+        RuntimeError, match="its first step cannot be captured.*make one step before"
+    ):
         LossScaler().scale(torch.ones(()))
     assert torch.equal(params[0], before)
 
@@ -242,7 +276,11 @@ def test_what_cannot_be_done_is_said_with_a_remedy(monkeypatch: pytest.MonkeyPat
 def test_it_is_a_gradscaler_for_who_asks() -> None:
     scaler = LossScaler(**FACTORS)
     assert isinstance(scaler, THEIRS or torch.cuda.amp.GradScaler)
-    assert (scaler.get_growth_factor(), scaler.get_backoff_factor(), scaler.get_growth_interval()) == (1.7, 0.3, 3)
+    assert (
+        scaler.get_growth_factor(),
+        scaler.get_backoff_factor(),
+        scaler.get_growth_interval(),
+    ) == (1.7, 0.3, 3)
     scaler.set_growth_interval(2)
     leaf = torch.ones(3, requires_grad=True)
     optimizer = torch.optim.SGD([leaf], lr=0.1)

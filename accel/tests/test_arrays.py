@@ -193,16 +193,14 @@ def test_nobody_waits_for_ever_for_who_does_not_come(play: Play) -> None:
 
 
 def test_a_rank_that_cannot_begin_is_named_on_all(play: Play) -> None:
-    said = play(
-        """
+    said = play("""
         if rank == 1:
             os.environ["PACELINE_SOCKET_IFNAME"] = "nosuch"
         try:
             paceline.arrays.Communicator(opened(store), rank, ranks)
         except (ValueError, paceline.arrays.CommError) as error:
             print(type(error).__name__, error)
-        """
-    )
+        """)
     why = "PACELINE_SOCKET_IFNAME: 'nosuch' names no network device"
     assert said[1].startswith(f"ValueError {why}"), said
     for rank in (0, 2):
@@ -263,11 +261,19 @@ try:
 except ValueError as error:
     print(error)
 """
-    environment = {**rings.environment(runtime, tmp_path / "no-receiver"), "RANK": "0", "WORLD_SIZE": "two"}
+    environment = {
+        **rings.environment(runtime, tmp_path / "no-receiver"),
+        "RANK": "0",
+        "WORLD_SIZE": "two",
+    }
     for missing, wanted in ((None, "WORLD_SIZE is 'two'"), ("RANK", "RANK is not set")):
         environment.pop(missing, None)
         done = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert wanted in done.stdout, done.stdout + done.stderr
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.comm: collectives on tensors, and DistributedDataParallel's gradients over them by a line in the program."""
+"""paceline.comm: collectives on tensors, and DistributedDataParallel's gradients over them by a
+line in the program.
+"""
 
 from __future__ import annotations
 
@@ -217,7 +219,9 @@ def test_collectives_on_tensors(train: Train) -> None:
 
 
 def test_gradients_of_two_ranks_are_gloos_to_the_bit(train: Train) -> None:
-    """Two numbers have one sum, and halves are exact: so all that a model may be is compared to the bit."""
+    """Two numbers have one sum, and halves are exact: so all that a model may be is compared to the
+    bit.
+    """
     run = train(
         BEGIN
         + MODELS
@@ -308,11 +312,16 @@ def test_gradients_of_two_ranks_are_gloos_to_the_bit(train: Train) -> None:
         ranks=2,
     )
     assert run.code == 0, run.output
-    assert run.output.count("DistributedDataParallel of Several: 2 ranks, class Reordered, algorithm=") == 2, run.output
+    assert (
+        run.output.count("DistributedDataParallel of Several: 2 ranks, class Reordered, algorithm=")
+        == 2
+    ), run.output
 
 
 def test_three_ranks_scale_as_the_reducer_does_and_join(train: Train) -> None:
-    """Where one rank alone has a gradient, no order of additions matters: what differs is the scaling, by 1/3 or by 3."""
+    """Where one rank alone has a gradient, no order of additions matters: what differs is the
+    scaling, by 1/3 or by 3.
+    """
     run = train(
         BEGIN
         + MODELS
@@ -354,7 +363,9 @@ def test_three_ranks_scale_as_the_reducer_does_and_join(train: Train) -> None:
 
 
 def test_buckets_are_on_their_way_while_backward_goes_on(train: Train) -> None:
-    """Rank 1 begins its backward when rank 0 is at the end of its own: a hook that waited for rank 1 would never get there."""
+    """Rank 1 begins its backward when rank 0 is at the end of its own: a hook that waited for rank
+    1 would never get there.
+    """
     run = train(
         BEGIN
         + MODELS
@@ -384,7 +395,9 @@ def test_buckets_are_on_their_way_while_backward_goes_on(train: Train) -> None:
 
 @pytest.mark.parametrize("end", ["pass", "sys.exit(3)", "os.fork() or os._exit(0)"])
 def test_a_program_ends_as_it_would_have(train: Train, end: str) -> None:
-    run = train(BEGIN + MODELS + f"        ddp = wrap(True)\n        steps(ddp)\n        {end}\n", ranks=3)
+    run = train(
+        BEGIN + MODELS + f"        ddp = wrap(True)\n        steps(ddp)\n        {end}\n", ranks=3
+    )
     assert run.code == (3 if "exit(3)" in end else 0) and run.output == "", run.output
 
 
@@ -407,7 +420,11 @@ LOST = """
 
 
 def lost(end: str, begin: str = "pass", then: str = "pass") -> str:
-    return BEGIN + MODELS + LOST.replace("{begin}", begin).replace("{end}", end).replace("{then}", then)
+    return (
+        BEGIN
+        + MODELS
+        + LOST.replace("{begin}", begin).replace("{end}", end).replace("{then}", then)
+    )
 
 
 @pytest.mark.parametrize("end,code", [("os.kill(os.getpid(), signal.SIGKILL)", -9), ("1 / 0", 1)])

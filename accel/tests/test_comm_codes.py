@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes of gradients on GPUs by the library's kernels, without a GPU: a fake driver runs the kernels' own source (device/fake_cuda.cpp), and what is on the
-CPU is taken for a GPU's. comm_coding_device_test.cpp compares the kernels with the CPU's codes; here they are compared with PyTorch's operators, and used."""
+"""Codes of gradients on GPUs by the library's kernels, without a GPU: a fake driver runs the
+kernels' own source (device/fake_cuda.cpp), and what is on the CPU is taken for a GPU's.
+comm_coding_device_test.cpp compares the kernels with the CPU's codes; here they are compared with
+PyTorch's operators, and used.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps that torch.compile has compiled, backward and the optimizer's step included, with gradients summed by the engine: as the same steps
-always, to the bit."""
+"""Training steps that torch.compile has compiled, backward and the optimizer's step included, with
+gradients summed by the engine: as the same steps always, to the bit.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from programs import Train
 from test_comm import BEGIN, END
 
 
-@pytest.mark.skipif(not hasattr(torch, "_disable_dynamo"), reason="a PyTorch whose compiler is not kept out")
+@pytest.mark.skipif(
+    not hasattr(torch, "_disable_dynamo"), reason="a PyTorch whose compiler is not kept out"
+)
 def test_a_compiled_step_sums_as_always(train: Train) -> None:
     run = train(
         BEGIN

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients in fewer bytes between hosts: what a model learns then, what a checkpoint keeps, what is refused."""
+"""Gradients in fewer bytes between hosts: what a model learns then, what a checkpoint keeps, what
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ def train(train_by_fork: Train, tmp_path: Path) -> Train:
     return functools.partial(train_by_fork, XDG_CACHE_HOME=str(tmp_path))
 
 
-# The example's model and data, small batches of them, once over: with steps that end at nothing, for what is learned not to depend on the last ones.
+# The example's model and data, small batches of them, once over: with steps that end at nothing,
+# for what is learned not to depend on the last ones.
 DIGITS = f"""
         sys.path.insert(0, {str(ROOT / "examples" / "digits")!r})
         from train import Digits, Path, make_model
@@ -121,9 +124,10 @@ def test_power_sgd_is_torchs_to_rounding(train: Train) -> None:
 
 
 def test_one_bit_adams_steps_stay_as_large_where_gradients_are_rare(train: Train) -> None:
-    """Of gradients that are all alike each update of Adam's is the learning rate, whatever number of them its variance has seen."""
-    run = train(
-        """
+    """Of gradients that are all alike each update of Adam's is the learning rate, whatever number
+    of them its variance has seen.
+    """
+    run = train("""
         import paceline.comm
         for restored in (False, True):
             often, rare, late = parameters = [nn.Parameter(torch.zeros(1)) for _ in range(3)]
@@ -149,8 +153,7 @@ def test_one_bit_adams_steps_stay_as_large_where_gradients_are_rare(train: Train
             del state["variance_steps"]
         optimizer.load_state_dict(kept)
         assert [optimizer.state[p]["variance_steps"] for p in parameters] == [20, 20, 20]
-"""
-    )
+""")
     assert run.code == 0, run.output
 
 
@@ -285,7 +288,10 @@ def test_what_was_lost_belongs_to_a_checkpoint(train: Train) -> None:
         ranks=4,
     )
     assert run.code == 0, run.output
-    assert "of Wide: 4 ranks, class Lossy, compression PowerSGD:rank=2,start=2, algorithm=" in run.output, run.output
+    assert (
+        "of Wide: 4 ranks, class Lossy, compression PowerSGD:rank=2,start=2, algorithm="
+        in run.output
+    ), run.output
 
 
 def test_buckets_in_16_bits_are_compressed_in_float32(train: Train) -> None:
@@ -440,15 +446,32 @@ INJECTED = """
 
 
 def test_an_unmodified_program_is_compressed_if_the_job_asks(train: Train) -> None:
-    run = train(INJECTED, ranks=2, AIAK_POWERSGD_COMPRESSION="1", AIAK_MATRIX_APPROXIMATION_RANK="2")
+    run = train(
+        INJECTED, ranks=2, AIAK_POWERSGD_COMPRESSION="1", AIAK_MATRIX_APPROXIMATION_RANK="2"
+    )
     assert run.code == 0, run.output
     for line in (
-        "paceline: AIAK_POWERSGD_COMPRESSION: taken for PACELINE_COMMUNICATION=Auto, "
-        "PACELINE_COMMUNICATION_COMPRESSION=PowerSGD:rank=2,start=1000, PACELINE_NUMERICS=Lossy; flat or hierarchical is chosen",
+        (
+            "paceline: AIAK_POWERSGD_COMPRESSION: taken for PACELINE_COMMUNICATION=Auto,"
+            " PACELINE_COMMUNICATION_COMPRESSION=PowerSGD:rank=2,start=1000,"
+            " PACELINE_NUMERICS=Lossy; flat or hierarchical is chosen"
+        ),
         "paceline: AIAK_HIERARCHICAL_ALLREDUCE: taken for PACELINE_COMMUNICATION=Auto; flat",
-        "paceline: gradients are not compressed: Int8:start=2 is of class Lossy, and PACELINE_NUMERICS is Reordered",
-        "paceline: gradients are not compressed: FP16:start=2 is of class Lossy, and PACELINE_NUMERICS is Reordered",
-        "paceline: gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION: compression is 'zip': it must be Disabled or one of",
-        "paceline: gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is FP16:start=2 here and another on some rank",
+        (
+            "paceline: gradients are not compressed: Int8:start=2 is of class Lossy, and"
+            " PACELINE_NUMERICS is Reordered"
+        ),
+        (
+            "paceline: gradients are not compressed: FP16:start=2 is of class Lossy, and"
+            " PACELINE_NUMERICS is Reordered"
+        ),
+        (
+            "paceline: gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION:"
+            " compression is 'zip': it must be Disabled or one of"
+        ),
+        (
+            "paceline: gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is"
+            " FP16:start=2 here and another on some rank"
+        ),
     ):
         assert line in run.output, run.output

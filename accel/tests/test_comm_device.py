@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.comm on a GPU, without one: the driver is a fake one (device/fake_cuda.cpp), and tensors that are taken for a GPU's lie on the CPU."""
+"""paceline.comm on a GPU, without one: the driver is a fake one (device/fake_cuda.cpp), and tensors
+that are taken for a GPU's lie on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from pathlib import Path
 import pytest
 from programs import ROOT, Train
 
-FAKE = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build/release")) / "accel/tests/fake_cuda/libcuda.so.1"
+FAKE = (
+    Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build/release"))
+    / "accel/tests/fake_cuda/libcuda.so.1"
+)
 
 BEGIN = """
 import ctypes
@@ -270,7 +275,9 @@ ours.close(), theirs.close()
 
 
 def test_what_a_program_leaves_open_is_closed_in_one_order(on_fake: Train) -> None:
-    """Each waits for the other ranks to close theirs: in different orders all would wait for as long as for a silent peer."""
+    """Each waits for the other ranks to close theirs: in different orders all would wait for as
+    long as for a silent peer.
+    """
     on_fake("""
 import atexit, random
 from datetime import timedelta

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.comm.Gradients: what DistributedDataParallel would have made of them, to the bit, and updates while sums are on their way."""
+"""paceline.comm.Gradients: what DistributedDataParallel would have made of them, to the bit, and
+updates while sums are on their way.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,9 @@ def test_gradients_of_two_ranks_are_ddps_to_the_bit(train: Train) -> None:
 
 
 def test_ranks_begin_alike_and_have_the_bits_of_the_hook(train: Train) -> None:
-    """Of three ranks sums depend on where a gradient lies: in one bucket on either side, in the order in which they come."""
+    """Of three ranks sums depend on where a gradient lies: in one bucket on either side, in the
+    order in which they come.
+    """
     run = train(
         BEGIN
         + ENGINE
@@ -182,7 +186,9 @@ def test_ranks_begin_alike_and_have_the_bits_of_the_hook(train: Train) -> None:
 
 @pytest.mark.skipif(not hasattr(torch, "set_default_device"), reason="came with PyTorch 2.0")
 def test_a_default_device_is_the_programs_affair(train: Train) -> None:
-    """What the engine and the hook make for themselves lies where their parameters do, whatever a program's own tensors lie on."""
+    """What the engine and the hook make for themselves lies where their parameters do, whatever a
+    program's own tensors lie on.
+    """
     run = train(
         BEGIN
         + ENGINE
@@ -249,7 +255,9 @@ def test_compressed_gradients_and_their_checkpoints(train: Train) -> None:
 
 
 def test_updates_go_bucket_by_bucket_while_sums_are_on_their_way(train: Train) -> None:
-    """Rank 1 stops in its backward until rank 0 has updated its last layer: a step that waited for all sums would never get there."""
+    """Rank 1 stops in its backward until rank 0 has updated its last layer: a step that waited for
+    all sums would never get there.
+    """
     run = train(
         BEGIN
         + ENGINE
@@ -530,7 +538,9 @@ def test_what_it_cannot_is_refused_on_all_ranks(train: Train) -> None:
         + END,
         ranks=3,
     )
-    assert run.code == 3 and sorted(line for line in run.output.splitlines() if "told by" in line) == [
+    assert run.code == 3 and sorted(
+        line for line in run.output.splitlines() if "told by" in line
+    ) == [
         "told by 0",
         "told by 2",
     ], run.output

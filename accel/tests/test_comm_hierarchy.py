@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients by way of hosts over PyTorch's own process groups. They are for GPUs and NCCL; here gloo's groups stand for NCCL's, and names for hosts. On a
-GPU: tests/gpu/comm_check.py."""
+"""Gradients by way of hosts over PyTorch's own process groups. They are for GPUs and NCCL; here
+gloo's groups stand for NCCL's, and names for hosts. On a GPU: tests/gpu/comm_check.py.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ FORCED = """
 
 
 def test_gradients_are_those_of_pytorch(train_by_fork: Train) -> None:
-    """Integers have one sum in every order; others are held to torch's tolerance. Buckets of odd sizes, and of those that do not divide."""
+    """Integers have one sum in every order; others are held to torch's tolerance. Buckets of odd
+    sizes, and of those that do not divide.
+    """
     run = train_by_fork(
         BEGIN
         + MODELS
@@ -91,7 +94,10 @@ def test_gradients_are_those_of_pytorch(train_by_fork: Train) -> None:
     )
     assert run.code == 0, run.output
     assert (
-        run.output.count("4 ranks, class Reordered, algorithm=hierarchical hosts=2,2 # over PyTorch's groups of gloo")
+        run.output.count(
+            "4 ranks, class Reordered, algorithm=hierarchical hosts=2,2 # over PyTorch's groups of"
+            " gloo"
+        )
         == 4
     ), run.output
 
@@ -114,7 +120,9 @@ def test_three_hosts_with_ranks_in_turn(train_by_fork: Train) -> None:
 
 
 def test_the_quicker_way_is_taken_by_all_ranks(train_by_fork: Train) -> None:
-    """By a clock that goes on within a sum, as long as that is said to take: whoever came early has waited in it."""
+    """By a clock that goes on within a sum, as long as that is said to take: whoever came early has
+    waited in it.
+    """
     run = train_by_fork(
         BEGIN
         + """
@@ -304,22 +312,24 @@ def test_a_job_gets_it_where_it_asks(train_by_fork: Train) -> None:
         PACELINE_COMMUNICATION="Auto",
     )
     assert run.code == 0, run.output
-    assert run.output.count(" cannot: a subclass that registers hooks in its own way)") == 5, run.output
-    assert run.output.count("by PyTorch (a subclass that registers hooks in its own way)") == 1, run.output
+    assert run.output.count(" cannot: a subclass that registers hooks in its own way)") == 5, (
+        run.output
+    )
+    assert run.output.count("by PyTorch (a subclass that registers hooks in its own way)") == 1, (
+        run.output
+    )
     assert run.output.count(" here and another on some rank") == 6, run.output
 
 
 def test_hosts_are_found_by_their_names(train_by_fork: Train) -> None:
-    run = train_by_fork(
-        """
+    run = train_by_fork("""
         from paceline.comm._layout import Layout, own_host
         assert own_host() == own_host() and "/net:[" in own_host()
         os.environ["NCCL_HOSTID"] = "mine"
         assert own_host() == "mine"
         layout = Layout.of(["b", "a", "b", "a", "c", "c"])
         assert layout.hosts == ((0, 2), (1, 3), (4, 5)) and layout.lanes == ((0, 1, 4), (2, 3, 5)) and str(layout) == "2,2,2"
-"""
-    )
+""")
     assert run.code == 0, run.output
 
 

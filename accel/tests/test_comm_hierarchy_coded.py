@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed gradients by way of hosts over PyTorch's own process groups: gloo's stand for NCCL's, as in test_comm_hierarchy.py."""
+"""Compressed gradients by way of hosts over PyTorch's own process groups: gloo's stand for NCCL's,
+as in test_comm_hierarchy.py.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from test_comm_hierarchy import FORCED, pytestmark
 
 __all__ = ["pytestmark"]
 
-# A model of one tensor, whose gradient is what it is called with; and what all owners of shards have lost of it, put together.
+# A model of one tensor, whose gradient is what it is called with; and what all owners of shards
+# have lost of it, put together.
 LOST = """
         class Many(nn.Module):
             def __init__(self, count, dtype=torch.float32):
@@ -96,7 +99,9 @@ def test_what_halves_lose_comes_later(train_by_fork: Train) -> None:
 
 
 def test_what_any_code_loses_is_kept_by_who_lost_it(train_by_fork: Train) -> None:
-    """What has arrived in all steps, and what the ranks still hold, is all that was sent: of every code, in float32 and in 16 bits."""
+    """What has arrived in all steps, and what the ranks still hold, is all that was sent: of every
+    code, in float32 and in 16 bits.
+    """
     run = train_by_fork(
         BEGIN
         + MODELS
@@ -214,7 +219,9 @@ def test_updates_of_1_bit_adam_go_by_hosts(train_by_fork: Train) -> None:
 
 
 def test_power_sgd_is_that_of_the_communicator(train_by_fork: Train) -> None:
-    """Made orthonormal by PyTorch's operators, as on a GPU, against the library's own; and a step that is not finite ends with that step."""
+    """Made orthonormal by PyTorch's operators, as on a GPU, against the library's own; and a step
+    that is not finite ends with that step.
+    """
     run = train_by_fork(
         BEGIN
         + MODELS

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedDataParallel in unmodified programs: over our communicator where the job asks for it and it is safe, else as PyTorch has
-it, and said so."""
+"""DistributedDataParallel in unmodified programs: over our communicator where the job asks for it
+and it is safe, else as PyTorch has it, and said so.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +54,7 @@ END = """
 
 
 def test_off_unless_asked_and_within_the_class(train: Train) -> None:
-    run = train(
-        """
+    run = train("""
         import paceline
         assert "paceline.comm" not in sys.modules
         line = next(line for line in paceline.explain().splitlines() if "over our communicator" in line)
@@ -74,12 +74,11 @@ def test_off_unless_asked_and_within_the_class(train: Train) -> None:
         _patch.TESTED.clear()
         _patch.install()
         assert "not tested with" in _report.switch and nn.parallel.DistributedDataParallel.__init__ is make
-        """
-    )
+        """)
     assert run.code == 0, run.output
     said = [line for line in run.output.splitlines() if line.startswith("paceline: ")]
-    assert said[0] == (
-        "paceline: PACELINE_COMMUNICATION is 'on': it must be Auto or Disabled; "
+    assert (
+        said[0] == "paceline: PACELINE_COMMUNICATION is 'on': it must be Auto or Disabled; "
         "gradients of PyTorch's DistributedDataParallel are left as they are"
     )
     assert len(said) == 2 and "arguments are not those of a tested PyTorch" in said[1], run.output
@@ -107,9 +106,24 @@ def test_a_device_that_is_not_there_leaves_it_to_pytorch_on_all_ranks(train: Tra
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
-        ("chunk=1048576", ["PLAN is 'chunk=1048576' here and another", "PLAN is '' here and another"]),
-        ("algorithm=tree", ["rank 1 was given '2 ranks, algorithm=auto", "rank 0 was given '2 ranks, algorithm=tree"]),
-        ("chunk=1", ["paceline.comm: plan: chunk=1: use bytes", "rank 0 does not come: plan: chunk=1: use bytes"]),
+        (
+            "chunk=1048576",
+            ["PLAN is 'chunk=1048576' here and another", "PLAN is '' here and another"],
+        ),
+        (
+            "algorithm=tree",
+            [
+                "rank 1 was given '2 ranks, algorithm=auto",
+                "rank 0 was given '2 ranks, algorithm=tree",
+            ],
+        ),
+        (
+            "chunk=1",
+            [
+                "paceline.comm: plan: chunk=1: use bytes",
+                "rank 0 does not come: plan: chunk=1: use bytes",
+            ],
+        ),
     ],
 )
 def test_a_plan_that_is_another_on_one_rank_leaves_it_to_pytorch_on_all(
@@ -135,7 +149,9 @@ def test_a_plan_that_is_another_on_one_rank_leaves_it_to_pytorch_on_all(
 
 
 def test_process_groups_follow_each_other(train: Train) -> None:
-    """Each has a store of its own, which may lie where an earlier one lay, on one rank and not on the other."""
+    """Each has a store of its own, which may lie where an earlier one lay, on one rank and not on
+    the other.
+    """
     run = train(
         """
         from paceline.comm._meeting import Members
@@ -183,7 +199,12 @@ def test_a_rank_that_was_not_asked_is_named(train: Train) -> None:
         **ASKED,
     )
     assert run.code == 0, run.output
-    assert run.output.count("TimeoutError: rank 1 has not come within 3 s: give all ranks the same PACELINE_") == 2
+    assert (
+        run.output.count(
+            "TimeoutError: rank 1 has not come within 3 s: give all ranks the same PACELINE_"
+        )
+        == 2
+    )
 
 
 def test_an_unmodified_program_trains_over_it(train: Train) -> None:
@@ -211,17 +232,25 @@ def test_an_unmodified_program_trains_over_it(train: Train) -> None:
     assert run.code == 0, run.output
     # The model is gone with the function.
     assert run.output.count("over our communicator: on; numerics class Reordered") == 4, run.output
-    assert run.output.count("Mine of Sequential: 2 ranks, class Reordered, algorithm=flat chunk=8192 order=0,1") == 2
+    assert (
+        run.output.count(
+            "Mine of Sequential: 2 ranks, class Reordered, algorithm=flat chunk=8192 order=0,1"
+        )
+        == 2
+    )
     for ring in run.rings:
         steps = [record for record in ring.steps if record.comm_exposed_ns is not None]
-        assert len(steps) == len(ring.steps) and all(record.host["comm_exposed"] > 0 for record in steps)
+        assert len(steps) == len(ring.steps) and all(
+            record.host["comm_exposed"] > 0 for record in steps
+        )
         assert ring.total("unattributed") == 0
 
 
 def test_the_way_is_measured_once_kept_and_read_again(train_by_fork: Train, tmp_path: Path) -> None:
     asked = {**ASKED, "XDG_CACHE_HOME": str(tmp_path), "PACELINE_NODE_NAME": "here/there"}
     program = (
-        BEGIN + "        kept = [DistributedDataParallel(small()) for _ in range(2)]\n        print(*told())\n" + END
+        BEGIN + "        kept = [DistributedDataParallel(small()) for _ in range(2)]\n       "
+        " print(*told())\n" + END
     )
     first = train_by_fork(program, ranks=3, **asked)
     assert first.code == 0, first.output
@@ -229,7 +258,12 @@ def test_the_way_is_measured_once_kept_and_read_again(train_by_fork: Train, tmp_
     assert file.name.startswith("here_there-") and file.name.endswith("-3.choice")
     assert first.output.count(f" choice={file.read_text().strip()} order=0,1,2") == 6, first.output
     file.write_text("0:flat,77:hierarchical/4096\n")
-    assert train_by_fork(program, ranks=3, **asked).output.count(" choice=0:flat,77:hierarchical/4096 ") == 6
+    assert (
+        train_by_fork(program, ranks=3, **asked).output.count(
+            " choice=0:flat,77:hierarchical/4096 "
+        )
+        == 6
+    )
     # A folder that cannot be written is no reason not to train.
     (tmp_path / "file").touch()
     again = train_by_fork(program, ranks=3, **{**asked, "XDG_CACHE_HOME": str(tmp_path / "file")})
@@ -287,9 +321,12 @@ def test_the_programs_own_hook_takes_its_place(train: Train) -> None:
         **ASKED,
     )
     assert run.code == 0, run.output
-    assert run.output.count("DistributedDataParallel of Sequential: by PyTorch (a hook of the program's)") == 2, (
-        run.output
-    )
+    assert (
+        run.output.count(
+            "DistributedDataParallel of Sequential: by PyTorch (a hook of the program's)"
+        )
+        == 2
+    ), run.output
 
 
 def test_one_rank_that_cannot_leaves_it_to_pytorch_on_all(train: Train) -> None:
@@ -309,10 +346,17 @@ def test_one_rank_that_cannot_leaves_it_to_pytorch_on_all(train: Train) -> None:
     )
     assert run.code == 0, run.output
     why = "rank 1 cannot: OSError: /nowhere.so"
-    assert run.output.count(f"DistributedDataParallel of Sequential: by PyTorch ({why}") == 4, run.output
+    assert run.output.count(f"DistributedDataParallel of Sequential: by PyTorch ({why}") == 4, (
+        run.output
+    )
     # Each rank says it once.
-    assert run.output.count(f"paceline: gradients are communicated by PyTorch: {why}") == 2, run.output
-    assert run.output.count("paceline: gradients are communicated by PyTorch: OSError: /nowhere.so") == 1, run.output
+    assert run.output.count(f"paceline: gradients are communicated by PyTorch: {why}") == 2, (
+        run.output
+    )
+    assert (
+        run.output.count("paceline: gradients are communicated by PyTorch: OSError: /nowhere.so")
+        == 1
+    ), run.output
 
 
 def test_what_it_cannot_carry_is_pytorchs(train: Train) -> None:
@@ -340,5 +384,12 @@ def test_what_it_cannot_carry_is_pytorchs(train: Train) -> None:
         **ASKED,
     )
     assert run.code == 0, run.output
-    assert run.output.count("of Sequential: by PyTorch (one rank, with nobody to communicate)") == 2, run.output
-    assert run.output.count("Registers of Sequential: by PyTorch (a subclass that registers hooks in its own way)") == 2
+    assert (
+        run.output.count("of Sequential: by PyTorch (one rank, with nobody to communicate)") == 2
+    ), run.output
+    assert (
+        run.output.count(
+            "Registers of Sequential: by PyTorch (a subclass that registers hooks in its own way)"
+        )
+        == 2
+    )

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank cannot begin, for what its environment or its program says: all raise, at once, with that rank's number and reason. And steps of
-the engine's parameters before their gradients are summed."""
+"""One rank cannot begin, for what its environment or its program says: all raise, at once, with
+that rank's number and reason. And steps of the engine's parameters before their gradients are
+summed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from programs import Train
 from test_comm import BEGIN, END, MODELS
 from test_comm_engine import ENGINE
 
-# `begin(wrong)` is called by all ranks, with True on rank 1 alone; the others would wait for the process group's half hour.
+# `begin(wrong)` is called by all ranks, with True on rank 1 alone; the others would wait for the
+# process group's half hour.
 ALL_ARE_TOLD = """
         began = time.monotonic()
         try:
@@ -49,25 +52,45 @@ NUMERICS = "the job's PACELINE_NUMERICS is Bitwise"
             "/nowhere",
         ),
         ("", "paceline.comm.Communicator(flows=17 if wrong else 0)", "flows: 17: use 1 to 16"),
-        ("", "paceline.comm.Communicator(device='cpu' if wrong else None)", "device is cpu: it must be a GPU"),
+        (
+            "",
+            "paceline.comm.Communicator(device='cpu' if wrong else None)",
+            "device is cpu: it must be a GPU",
+        ),
         (BITWISE, "paceline.comm.ddp_hook(ddp, compression='Int8')", NUMERICS),
         (BITWISE, "paceline.comm.Gradients(Several(), compression='Int8')", NUMERICS),
-        ("", "paceline.comm.ddp_hook(ddp, compression='Int9' if wrong else 'Int8')", "compression is 'Int9'"),
-        ("", "paceline.comm.ddp_hook(ddp, transport='ipc' if wrong else '')", "the parameters are on the CPU"),
+        (
+            "",
+            "paceline.comm.ddp_hook(ddp, compression='Int9' if wrong else 'Int8')",
+            "compression is 'Int9'",
+        ),
+        (
+            "",
+            "paceline.comm.ddp_hook(ddp, transport='ipc' if wrong else '')",
+            "the parameters are on the CPU",
+        ),
         ("", "paceline.comm.Gradients(Several(), bucket_mb=0 if wrong else 25)", "bucket_mb is 0"),
         (
             "",
-            "paceline.comm.Gradients(Several(), overlap=torch.optim.LBFGS([torch.ones(1)]) if wrong else None)",
+            (
+                "paceline.comm.Gradients(Several(), overlap=torch.optim.LBFGS([torch.ones(1)]) if"
+                " wrong else None)"
+            ),
             "LBFGS",
         ),
         (
             "comm = paceline.comm.Communicator()",
-            "paceline.comm.Gradients(Several(), compression='Int9' if wrong else '', communicator=comm)",
+            (
+                "paceline.comm.Gradients(Several(), compression='Int9' if wrong else '',"
+                " communicator=comm)"
+            ),
             "compression is 'Int9'",
         ),
     ],
 )
-def test_a_rank_that_cannot_begin_is_named_on_all(train_by_fork: Train, wrong: str, call: str, why: str) -> None:
+def test_a_rank_that_cannot_begin_is_named_on_all(
+    train_by_fork: Train, wrong: str, call: str, why: str
+) -> None:
     run = train_by_fork(
         BEGIN
         + MODELS

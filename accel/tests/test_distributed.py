@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedDataParallel on gloo, two ranks: exposed communication is told, and training is the same to the bit."""
+"""DistributedDataParallel on gloo, two ranks: exposed communication is told, and training is the
+same to the bit.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def train(train_by_fork: Train) -> Train:
 
 
 NEW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
-only_new = pytest.mark.skipif(not NEW, reason="PyTorch 1.13 shards on GPUs only, and has no asynchronous checkpoints")
+only_new = pytest.mark.skipif(
+    not NEW, reason="PyTorch 1.13 shards on GPUs only, and has no asynchronous checkpoints"
+)
 
 DDP = """
         from torch.nn.parallel import DistributedDataParallel
@@ -39,7 +43,10 @@ def test_exposed_communication_is_a_phase_of_every_rank(train: Train) -> None:
     assert [ring.rank for ring in run.rings] == [0, 1]
     for ring in run.rings:
         assert len(ring.steps) == 6
-        assert all(record.host["comm_exposed"] > 0 and record.comm_exposed_ns is not None for record in ring.steps)
+        assert all(
+            record.host["comm_exposed"] > 0 and record.comm_exposed_ns is not None
+            for record in ring.steps
+        )
         assert all(record.sources["comm_exposed"] == 1 for record in ring.steps)
         assert ring.total("unattributed") == 0
 
@@ -129,31 +136,40 @@ SHARDED = """
 @pytest.mark.parametrize("shards", ["fully_shard", "FullyShardedDataParallel"])
 def test_sharded_training_exposes_its_communication(train: Train, shards: str) -> None:
     wrap = {
-        "fully_shard": """
+        "fully_shard": (
+            """
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
         mesh = init_device_mesh("cpu", (2,))
         model = small()
         for layer in (model[0], model[2], model):
             fully_shard(layer, mesh=mesh)
-        """,
-        "FullyShardedDataParallel": """
+        """
+        ),
+        "FullyShardedDataParallel": (
+            """
         from torch.distributed.fsdp import FullyShardedDataParallel
         model = FullyShardedDataParallel(small(), device_id=torch.device("cpu"))
-        """,
+        """
+        ),
     }[shards]
     run = train(SHARDED + wrap + "train(model)\n        dist.destroy_process_group()", ranks=2)
     assert run.code == 0, run.output
     for ring in run.rings:
         assert len(ring.steps) == 6
-        # The last gradients are reduced when nothing is left to compute: that wait is backward's end.
+        # The last gradients are reduced when nothing is left to compute: that wait is backward's
+        # end.
         assert all(record.host["comm_exposed"] > 0 for record in ring.steps)
-        assert all(record.host["backward"] > 0 and record.host["forward"] > 0 for record in ring.steps)
+        assert all(
+            record.host["backward"] > 0 and record.host["forward"] > 0 for record in ring.steps
+        )
         assert ring.total("unattributed") == 0
 
 
 @only_new
-def test_a_distributed_checkpoint_counts_as_long_as_it_holds_the_program(train: Train, tmp_path: Path) -> None:
+def test_a_distributed_checkpoint_counts_as_long_as_it_holds_the_program(
+    train: Train, tmp_path: Path
+) -> None:
     run = train(
         DDP
         + f"""
@@ -186,7 +202,11 @@ def test_a_distributed_checkpoint_counts_as_long_as_it_holds_the_program(train: 
     )
     assert run.code == 0, run.output
     told = [line.split() for line in run.output.splitlines()]
-    own = {(words[0], int(words[1])): float(words[2]) for words in told if words[0] in ("saved", "staged")}
+    own = {
+        (words[0], int(words[1])): float(words[2])
+        for words in told
+        if words[0] in ("saved", "staged")
+    }
     for ring in run.rings:
         spent = [record.host["checkpoint"] for record in ring.steps]
         # A checkpoint after a step belongs to the next one.

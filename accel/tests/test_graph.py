@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.graph on the CPU: a backend that keeps the step in the place of a graph stands for the device, so all that decides whether a step may be
-captured, and what is copied before a replay, is what runs on a GPU. The graph itself is of tests/gpu."""
+"""paceline.graph on the CPU: a backend that keeps the step in the place of a graph stands for the
+device, so all that decides whether a step may be captured, and what is copied before a replay, is
+what runs on a GPU. The graph itself is of tests/gpu.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ import torch
 from torch import nn
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 import paceline  # noqa: E402 - where it lies is known only now
 from paceline import _graph_watch, graph, optim  # noqa: E402
 from paceline.graph import Refused, WholeStep  # noqa: E402
@@ -28,7 +37,9 @@ torch.set_num_threads(1)
 
 
 class Kept:
-    """In the place of a GPU: a capture runs nothing, and a replay runs the step on the capture's tensors."""
+    """In the place of a GPU: a capture runs nothing, and a replay runs the step on the capture's
+    tensors.
+    """
 
     type = "cpu"
 
@@ -80,12 +91,20 @@ class Training:
 
 def batch_of(number: int, size: int = 6) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(number)
-    return {"x": torch.randn(size, 4, generator=generator), "y": torch.randn(size, generator=generator)}
+    return {
+        "x": torch.randn(size, 4, generator=generator),
+        "y": torch.randn(size, generator=generator),
+    }
 
 
 def wrapped(training: Training, **options: Any) -> tuple[WholeStep, Kept]:
     backend = Kept()
-    return WholeStep(training, model=training.model, optimizer=training.optimizer, backend=backend, **options), backend
+    return (
+        WholeStep(
+            training, model=training.model, optimizer=training.optimizer, backend=backend, **options
+        ),
+        backend,
+    )
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, optim.SGD, optim.AdamW])
@@ -98,7 +117,9 @@ def test_steps_are_those_of_the_function(kind: Any) -> None:
         expected, got = theirs(batch_of(number)), step(given)
         assert torch.equal(expected["loss"], got["loss"]), number
         assert step.is_captured == (number >= 3)
-        assert all(torch.equal(given[name], before[name]) for name in given), "the program's batch is its own"
+        assert all(torch.equal(given[name], before[name]) for name in given), (
+            "the program's batch is its own"
+        )
     assert (backend.beside_made, backend.captures, backend.replays) == (3, 1, 6)
     for one, other in zip(theirs.model.state_dict().values(), ours.model.state_dict().values()):
         assert torch.equal(one, other)
@@ -130,11 +151,17 @@ def ready(training: Training | None = None, **options: Any) -> tuple[WholeStep, 
 def test_inputs_that_change_are_named() -> None:
     step, _ = ready()
     said = refused(step, batch_of(9, size=5))
-    assert "input 0['x'] was (6, 4) of float32 on cpu" in said and "and is (5, 4)" in said and "drop_last=True" in said
+    assert (
+        "input 0['x'] was (6, 4) of float32 on cpu" in said
+        and "and is (5, 4)" in said
+        and "drop_last=True" in said
+    )
     given = batch_of(9)
     assert "and is (6, 4) of float64" in refused(step, {**given, "x": given["x"].double()})
     assert "strides (1, 6)" in refused(step, {**given, "x": given["x"].t().contiguous().t()})
-    assert "input 0 was" in refused(step, {"x": given["x"]}) and "pass a tensor" in refused(step, {"x": given["x"]})
+    assert "input 0 was" in refused(step, {"x": given["x"]}) and "pass a tensor" in refused(
+        step, {"x": given["x"]}
+    )
     assert "input 0 was" in refused(step, {"y": given["y"], "x": given["x"]})
     said = refused(step, given, scale=2.0)
     assert "input scale" in said
@@ -180,7 +207,10 @@ def add_group(training: Training) -> None:
     [
         (
             change_lr,
-            "lr of SGD's group 0 was 0.05 and is 0.025: a captured step repeats the number that it saw: give a tensor",
+            (
+                "lr of SGD's group 0 was 0.05 and is 0.025: a captured step repeats the number that"
+                " it saw: give a tensor"
+            ),
         ),
         (lambda training: training.model.eval(), "the model's training flags"),
         (replace, "parameter 3.weight was"),
@@ -189,7 +219,9 @@ def add_group(training: Training) -> None:
         (add_group, "SGD's group 1 is new: call recapture()"),
     ],
 )
-def test_what_a_capture_takes_for_granted_is_watched(change: Callable[[Training], Any], said: str) -> None:
+def test_what_a_capture_takes_for_granted_is_watched(
+    change: Callable[[Training], Any], said: str
+) -> None:
     step, training = ready()
     change(training)
     text = refused(step, batch_of(5))
@@ -223,7 +255,10 @@ def sizes(loss: torch.Tensor) -> torch.Tensor:
     [
         (
             reads,
-            "_local_scalar_dense.default at {file}:{line} reads a value on the host (.item(), float(), bool(), print",
+            (
+                "_local_scalar_dense.default at {file}:{line} reads a value on the host (.item(),"
+                " float(), bool(), print"
+            ),
         ),
         (masks, "index.Tensor at {file}:{line} picks by a mask"),
         (sizes, "nonzero.default at {file}:{line} makes a tensor whose size depends on values"),
@@ -318,7 +353,9 @@ def test_a_capture_that_fails_has_made_no_step() -> None:
         step(batch_of(number))
     backend.error = RuntimeError("operation not permitted when stream is capturing")
     for _ in range(2):
-        assert "could not be captured: RuntimeError: operation not permitted" in refused(step, batch_of(3))
+        assert "could not be captured: RuntimeError: operation not permitted" in refused(
+            step, batch_of(3)
+        )
     assert backend.captures == 1 and all(p.grad is None for p in training.model.parameters())
     backend.error = None
     step.recapture()
@@ -339,8 +376,10 @@ def test_a_capture_that_fails_has_made_no_step() -> None:
 def test_a_capture_that_the_driver_refuses_leaves_nothing_behind(
     name: str, fails: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyTorch leaves the thread in the capture's stream, its pool open, and its generator unusable until another capture has ended. Where that fails
-    too, what is told is still why the first one did."""
+    """PyTorch leaves the thread in the capture's stream, its pool open, and its generator unusable
+    until another capture has ended. Where that fails too, what is told is still why the first one
+    did.
+    """
     streams, pools, made, ended = ["the program's"], [], [], []
 
     class Capture:
@@ -406,11 +445,15 @@ def test_without_a_gpu_it_says_so() -> None:
     if not torch.cuda.is_available():
         assert "PyTorch sees no GPU here" in refused(step, batch_of(0))
     step._backend.missing = lambda: ""  # type: ignore[method-assign]
-    assert "input 0['x'] is on cpu: move it to the GPU before the step" in refused(step, batch_of(0))
+    assert "input 0['x'] is on cpu: move it to the GPU before the step" in refused(
+        step, batch_of(0)
+    )
     training = Training(torch.optim.Adam)
     step = WholeStep(lambda: None, model=training.model, optimizer=training.optimizer)
     step._backend.missing = lambda: ""  # type: ignore[method-assign]
-    assert "Adam counts its steps on the host (capturable=False): pass capturable=True" in refused(step)
+    assert "Adam counts its steps on the host (capturable=False): pass capturable=True" in refused(
+        step
+    )
 
 
 def test_wrong_arguments_are_named() -> None:

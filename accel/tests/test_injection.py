@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Being inside someone else's program: both ways in, nothing disturbed, nothing left where nothing trains."""
+"""Being inside someone else's program: both ways in, nothing disturbed, nothing left where nothing
+trains.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,10 @@ def test_loader_workers_leave_no_rings(train_by_fork: Train) -> None:
 
 
 def test_importing_torch_loads_nothing(train: Train) -> None:
-    run = train(
-        """
+    run = train("""
         assert 'libpaceline' not in open('/proc/self/maps').read()
         assert "importlib" in type(torch.__spec__.loader).__module__, torch.__spec__.loader
-        """
-    )
+        """)
     assert (run.code, run.output, run.rings) == (0, "", [])
 
 
@@ -82,24 +82,39 @@ def test_the_kill_switch(train: Train) -> None:
 
 
 def test_without_the_library_training_goes_on(train: Train) -> None:
-    run = train(LOOP + "        epoch()\n        print('trained')", PACELINE_LIBRARY="/nowhere/libpaceline.so")
+    run = train(
+        LOOP + "        epoch()\n        print('trained')",
+        PACELINE_LIBRARY="/nowhere/libpaceline.so",
+    )
     assert run.code == 0 and run.rings == []
     said, trained = run.output.strip().splitlines()
-    assert said.startswith("paceline: tracing is off: OSError: /nowhere/libpaceline.so") and trained == "trained"
+    assert (
+        said.startswith("paceline: tracing is off: OSError: /nowhere/libpaceline.so")
+        and trained == "trained"
+    )
 
 
-def test_an_exception_while_patching_does_not_fail_the_import(train: Train, runtime: Path, tmp_path: Path) -> None:
+def test_an_exception_while_patching_does_not_fail_the_import(
+    train: Train, runtime: Path, tmp_path: Path
+) -> None:
     copy = tmp_path / "runtime"
     shutil.copytree(runtime, copy)
     (copy / "python" / "paceline" / "_torch_marks.py").write_text("raise SystemExit(3)\n")
     paths = f"{copy / 'python'}:{copy / 'python' / 'site'}"
     run = train(LOOP + "        epoch()\n        print('trained')", PYTHONPATH=paths)
-    assert run.code == 0 and run.output.splitlines() == ["paceline: tracing is off: SystemExit: 3", "trained"]
+    assert run.code == 0 and run.output.splitlines() == [
+        "paceline: tracing is off: SystemExit: 3",
+        "trained",
+    ]
 
 
-def test_asking_whether_torch_is_there_does_not_lose_it(train: Train, runtime: Path, tmp_path: Path) -> None:
+def test_asking_whether_torch_is_there_does_not_lose_it(
+    train: Train, runtime: Path, tmp_path: Path
+) -> None:
     # sitecustomize runs before the program: the user's own is the place to ask first.
-    (tmp_path / "sitecustomize.py").write_text("import importlib.util\nassert importlib.util.find_spec('torch')\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util\nassert importlib.util.find_spec('torch')\n"
+    )
     paths = f"{runtime / 'python'}:{runtime / 'python' / 'site'}:{tmp_path}"
     run = train(LOOP + "        epoch()", PYTHONPATH=paths)
     assert len(run.only().steps) == 4
@@ -114,7 +129,9 @@ def test_python_without_torch_pays_next_to_nothing(runtime: Path) -> None:
 
     def modules(extra: dict[str, str]) -> set[str]:
         command = [sys.executable, "-c", program]
-        done = subprocess.run(command, env={**environment, **extra}, stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run(
+            command, env={**environment, **extra}, stdout=subprocess.PIPE, text=True, check=True
+        )
         return set(done.stdout.split())
 
     loaded = modules({}) - modules({"PACELINE_DISABLE": "1"})
@@ -145,16 +162,23 @@ def test_an_unknown_signature_is_left_alone_with_one_line(train_by_fork: Train) 
 
 
 @pytest.mark.parametrize(
-    "body,expected", [("print('theirs')", "theirs"), ("raise ValueError('theirs')", "ValueError: theirs")]
+    "body,expected",
+    [("print('theirs')", "theirs"), ("raise ValueError('theirs')", "ValueError: theirs")],
 )
-def test_the_users_sitecustomize_still_runs(runtime: Path, tmp_path: Path, body: str, expected: str) -> None:
+def test_the_users_sitecustomize_still_runs(
+    runtime: Path, tmp_path: Path, body: str, expected: str
+) -> None:
     (tmp_path / "sitecustomize.py").write_text(f"own = 5\n{body}\n")
     ours = rings.environment(runtime, "")
     program = "import sys, sitecustomize; print(getattr(sitecustomize, 'own', None))"
 
     def say(environment: dict[str, str]) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         return f"{done.returncode} {done.stdout} {done.stderr}"
 
@@ -209,24 +233,50 @@ def test_pytorchs_objects_stay_its_own(train_by_fork: Train) -> None:
         ("raise CommError('rank 0 gave up', 0)", "own"),
         ("raise RuntimeError('[pair.cc:561] Connection closed by peer [127.0.0.1]:46997')", "peer"),
         (
-            "try: raise ConnectionResetError(104, 'Connection reset by peer')\nexcept OSError: raise ValueError()",
+            (
+                "try: raise ConnectionResetError(104, 'Connection reset by peer')\nexcept OSError:"
+                " raise ValueError()"
+            ),
             "peer",
         ),
         ("class Odd(Exception):\n    def __str__(self): raise KeyError\nraise Odd()", "own"),
-        ("try: raise CommError('lost', 1, of_peer=True)\nexcept CommError as e: raise OSError() from e", "peer"),
-        ("try: raise CommError('lost', 1, of_peer=True)\nexcept CommError: raise OSError()", "peer"),
-        ("try: raise CommError('lost', 1, of_peer=True)\nexcept CommError: raise OSError() from None", "own"),
+        (
+            (
+                "try: raise CommError('lost', 1, of_peer=True)\nexcept CommError as e: raise"
+                " OSError() from e"
+            ),
+            "peer",
+        ),
+        (
+            "try: raise CommError('lost', 1, of_peer=True)\nexcept CommError: raise OSError()",
+            "peer",
+        ),
+        (
+            (
+                "try: raise CommError('lost', 1, of_peer=True)\nexcept CommError: raise OSError()"
+                " from None"
+            ),
+            "own",
+        ),
         ("sys.excepthook = lambda *error: sys.__excepthook__(*error)\nraise ValueError()", "own"),
         ("try: int('x')\nexcept ValueError: sys.excepthook(*sys.exc_info())\nsys.exit(1)", ""),
         ("try: int('x')\nexcept ValueError: sys.excepthook(*sys.exc_info())\nint('y')", "own"),
         ("sys.exit(1)", ""),
         ("try: raise ValueError()\nexcept ValueError: pass\nsys.exit(0)", ""),
-        ("thread = threading.Thread(target=int, args=['x'])\nthread.start()\nthread.join()\nsys.exit(1)", ""),
+        (
+            (
+                "thread = threading.Thread(target=int,"
+                " args=['x'])\nthread.start()\nthread.join()\nsys.exit(1)"
+            ),
+            "",
+        ),
         ("if os.fork() == 0: raise ValueError()\nos.wait()", ""),
         ("subprocess.run([sys.executable, '-c', 'raise ValueError'])", ""),
     ],
 )
-def test_an_exception_that_ends_a_rank_is_noted_at_once(runtime: Path, tmp_path: Path, ending: str, noted: str) -> None:
+def test_an_exception_that_ends_a_rank_is_noted_at_once(
+    runtime: Path, tmp_path: Path, ending: str, noted: str
+) -> None:
     file = tmp_path / "failed"
     program = (
         "import atexit, os, subprocess, sys, threading\n"
@@ -238,10 +288,16 @@ def test_an_exception_that_ends_a_rank_is_noted_at_once(runtime: Path, tmp_path:
         f"atexit.register(lambda: print(os.path.exists({str(file)!r})))\n" + ending
     )
     python = runtime / "python"
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{python}/site:{python}", "PACELINE_FAILURE_FILE": str(file)}
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": f"{python}/site:{python}",
+        "PACELINE_FAILURE_FILE": str(file),
+    }
     file.write_text("5 own 7\n")  # of a program that ran before
     before = time.monotonic_ns()
-    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+    )
     assert run.stdout.splitlines()[-1] == str(bool(noted)), run
     assert sorted(path.name for path in tmp_path.iterdir()) == (["failed"] if noted else [])
     if noted:
@@ -267,8 +323,7 @@ def test_the_profiler_coexists(train_by_fork: Train) -> None:
 
 @pytest.mark.skipif(not NEW, reason="torch.compile came with PyTorch 2")
 def test_compiled_programs_compile_as_before(train_by_fork: Train) -> None:
-    run = train_by_fork(
-        """
+    run = train_by_fork("""
         import torch._dynamo
         def count(traced):
             torch._dynamo.reset()
@@ -286,14 +341,12 @@ def test_compiled_programs_compile_as_before(train_by_fork: Train) -> None:
         from paceline import _torch_marks
         _torch_marks.uninstall()
         assert with_marks == count(False), with_marks
-        """
-    )
+        """)
     assert run.code == 0, run.output
 
 
 def test_batches_from_a_thread_of_the_program(train_by_fork: Train) -> None:
-    ring = train_by_fork(
-        """
+    ring = train_by_fork("""
         import queue
         model = small()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -309,8 +362,7 @@ def test_batches_from_a_thread_of_the_program(train_by_fork: Train) -> None:
             loss_of(model, batch).backward()
             optimizer.step()
         thread.join()
-        """
-    ).only()
+        """).only()
     assert len(ring.steps) == 8
 
 
@@ -322,7 +374,8 @@ def test_a_restarted_receiver_is_offered_the_same_ring(train_by_fork: Train) -> 
         receiver.hang_up()
 
     run = train_by_fork(
-        LOOP + "        for _ in range(60):\n            epoch()\n            time.sleep(0.05)", during=restart
+        LOOP + "        for _ in range(60):\n            epoch()\n            time.sleep(0.05)",
+        during=restart,
     )
     assert run.code == 0 and len(run.rings) == 2
     first, second = run.rings

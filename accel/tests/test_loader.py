@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.loader against torch.utils.data.DataLoader: the same samples, order and random state in every case."""
+"""paceline.loader against torch.utils.data.DataLoader: the same samples, order and random state in
+every case.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ from loader_cases import CASES, TORCH, difference
 from torch.utils.data import Dataset
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 from paceline import loader  # noqa: E402 - where it lies is known only now
 from paceline.loader import _ahead, _batches, _exchange, _iterator, _patch, _report  # noqa: E402
 
@@ -62,7 +71,8 @@ class Ahead(loader.DataLoader):
         super().__init__(*args, ahead=True, **options)
 
 
-# Cases with persistent workers, and how many epochs were begun ahead, and begun in vain: it depends on nothing but random numbers.
+# Cases with persistent workers, and how many epochs were begun ahead, and begun in vain: it depends
+# on nothing but random numbers.
 BEGUN = {
     "shuffled": (2, 0),
     "sequential_more_workers_than_batches": (2, 0),
@@ -88,7 +98,10 @@ def test_equal_to_torch_with_epochs_begun_ahead(name: str, monkeypatch: pytest.M
     expected = observed(name, TORCH)
     assert difference(observed(name, Ahead), expected) == ""
     told = _report.seen()
-    assert (sum(one["ahead_hits"] for one in told), sum(one["ahead_misses"] for one in told)) == BEGUN[name]
+    assert (
+        sum(one["ahead_hits"] for one in told),
+        sum(one["ahead_misses"] for one in told),
+    ) == BEGUN[name]
 
 
 class Counts(Dataset):
@@ -152,11 +165,15 @@ def test_an_epoch_that_is_never_asked_for_leaves_nothing_behind() -> None:
 
 
 def test_passes_that_end_before_they_have_begun() -> None:
-    """All of an epoch is sent at its beginning, and so is the next one's: guesses that nobody waited for, one upon the other."""
+    """All of an epoch is sent at its beginning, and so is the next one's: guesses that nobody
+    waited for, one upon the other.
+    """
     seen: dict[Any, list[Any]] = {}
     for kind in (TORCH, Ahead):
         loader_cases.seed()
-        made = kind(loader_cases.Rows(5), batch_size=2, shuffle=True, num_workers=2, persistent_workers=True)
+        made = kind(
+            loader_cases.Rows(5), batch_size=2, shuffle=True, num_workers=2, persistent_workers=True
+        )
         made.dataset.counts = False
         for number in range(8):
             iterator = iter(made)
@@ -175,12 +192,28 @@ class Sampled(torch.utils.data.SequentialSampler):
     "make,why",
     [
         (lambda rows: TORCH(rows, num_workers=1), "workers end with each epoch"),
-        (lambda rows: loader.DataLoader(rows, num_workers=1, persistent_workers=True, ahead=False), "ahead=False"),
+        (
+            lambda rows: loader.DataLoader(
+                rows, num_workers=1, persistent_workers=True, ahead=False
+            ),
+            "ahead=False",
+        ),
         (lambda rows: TORCH(rows, num_workers=1, persistent_workers=True), ""),
-        (lambda rows: TORCH(torch.utils.data.Subset(rows, [1, 2]), num_workers=1, persistent_workers=True), ""),
+        (
+            lambda rows: TORCH(
+                torch.utils.data.Subset(rows, [1, 2]), num_workers=1, persistent_workers=True
+            ),
+            "",
+        ),
         (lambda rows: TORCH(rows + rows, num_workers=1, persistent_workers=True), ""),
-        (lambda rows: TORCH(loader_cases.Stream(), num_workers=1, persistent_workers=True), "an iterable dataset"),
-        (lambda rows: TORCH(Large(), num_workers=1, persistent_workers=True), "Large may do anything; pass ahead=True"),
+        (
+            lambda rows: TORCH(loader_cases.Stream(), num_workers=1, persistent_workers=True),
+            "an iterable dataset",
+        ),
+        (
+            lambda rows: TORCH(Large(), num_workers=1, persistent_workers=True),
+            "Large may do anything; pass ahead=True",
+        ),
         (
             lambda rows: TORCH(rows, num_workers=1, persistent_workers=True, worker_init_fn=print),
             "worker_init_fn may do",
@@ -261,7 +294,9 @@ def test_a_forked_child_keeps_the_batch_it_saw() -> None:
     assert not slots._waiting
 
 
-def test_slots_are_taken_by_the_thread_that_makes_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slots_are_taken_by_the_thread_that_makes_the_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Told:
         asked = 0
 
@@ -269,12 +304,16 @@ def test_slots_are_taken_by_the_thread_that_makes_the_batch(monkeypatch: pytest.
             self.asked += 1
             return torch.UntypedStorage(size)
 
-    monkeypatch.setattr(torch.UntypedStorage, "_new_shared", torch.UntypedStorage._new_shared)  # is put back
+    monkeypatch.setattr(
+        torch.UntypedStorage, "_new_shared", torch.UntypedStorage._new_shared
+    )  # is put back
     told = Told()
     _batches.collate_into(told)  # type: ignore[arg-type] - all of a slab that is used here
     assert not torch.UntypedStorage._new_shared(2 * _batches.SMALL).is_shared() and told.asked == 1
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(torch.UntypedStorage._new_shared, 2 * _batches.SMALL).result().is_shared()
+        assert (
+            pool.submit(torch.UntypedStorage._new_shared, 2 * _batches.SMALL).result().is_shared()
+        )
     assert told.asked == 1
 
 
@@ -300,17 +339,25 @@ def test_a_batch_that_cannot_be_sent_is_an_error() -> None:
         list(loader.DataLoader(Unsendable(), batch_size=None, num_workers=1))
 
 
-def test_without_room_in_shared_memory_batches_pass_through_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_in_shared_memory_batches_pass_through_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(_batches, "shared_memory_left", lambda: 0)
     made = loader.DataLoader(Large(), batch_size=2, num_workers=2)
     kept = list(made)
     assert _report.account_of(made).in_messages > 0
-    assert all((batch[0] == batch[1].float()[:, None]).all() and not batch[0].is_shared() for batch in kept)
+    assert all(
+        (batch[0] == batch[1].float()[:, None]).all() and not batch[0].is_shared() for batch in kept
+    )
 
 
-def test_workers_end_by_themselves_though_nobody_reads_their_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_end_by_themselves_though_nobody_reads_their_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(_batches, "shared_memory_left", lambda: 0)
-    monkeypatch.setattr(_exchange, "SLOT_BYTES", 4096)  # all goes through messages, and fills the streams
+    monkeypatch.setattr(
+        _exchange, "SLOT_BYTES", 4096
+    )  # all goes through messages, and fills the streams
     iterator = iter(loader.DataLoader(Large(), batch_size=12, num_workers=2))
     workers = iterator._workers
     next(iterator)
@@ -361,7 +408,13 @@ def test_the_switch_that_stops_all_stops_it(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "told,why", [("on", "neither Auto nor Disabled"), ("Disabled", "is Disabled"), ("", "is not set"), ("Auto", "")]
+    "told,why",
+    [
+        ("on", "neither Auto nor Disabled"),
+        ("Disabled", "is Disabled"),
+        ("", "is not set"),
+        ("Auto", ""),
+    ],
 )
 def test_what_a_job_may_say(
     told: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -369,7 +422,10 @@ def test_what_a_job_may_say(
     monkeypatch.setenv("PACELINE_LOADER", told)
     found = _patch.wanted()
     assert why in found and bool(why) == bool(found)
-    said = "paceline: PACELINE_LOADER is 'on': it must be Auto or Disabled; PyTorch's loaders are left as they are\n"
+    said = (
+        "paceline: PACELINE_LOADER is 'on': it must be Auto or Disabled; PyTorch's loaders are left"
+        " as they are\n"
+    )
     assert capsys.readouterr().err == (said if told == "on" else "")
 
 

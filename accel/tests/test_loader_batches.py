@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.loader.TokenBatches: through both loaders and over records, how alike the ranks' work is beside that of random batches, and places that
-are gone on from. What the batches are is the library's, and tested there (batches_test.cpp)."""
+"""paceline.loader.TokenBatches: through both loaders and over records, how alike the ranks' work is
+beside that of random batches, and places that are gone on from. What the batches are is the
+library's, and tested there (batches_test.cpp).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 from paceline.loader import (  # noqa: E402 - where it lies is known only now
     DataLoader,
     RecordShards,
@@ -70,8 +79,13 @@ def test_ranks_have_as_much_where_random_batches_do_not(padded: bool) -> None:
     drawn = [order[at : at + size] for at in range(0, len(order) - 4 * size, size)]
     theirs = [drawn[rank : len(drawn) // 4 * 4 : 4] for rank in range(4)]
     told = samplers[0].balance()
-    assert told["waiting"] == pytest.approx(waiting(ours, lengths, padded)) and told["waiting"] < 0.02
-    assert waiting(theirs, lengths, padded) > 5 * told["waiting"] and waiting(theirs, lengths, padded) > 0.06
+    assert (
+        told["waiting"] == pytest.approx(waiting(ours, lengths, padded)) and told["waiting"] < 0.02
+    )
+    assert (
+        waiting(theirs, lengths, padded) > 5 * told["waiting"]
+        and waiting(theirs, lengths, padded) > 0.06
+    )
     assert told["padding"] < 0.05 if padded else told["padding"] == 0
 
 
@@ -85,7 +99,9 @@ def test_epochs_and_seeds_differ_and_repeat() -> None:
     assert list(sampler) != first and list(TokenBatches(seed=2, **options)) != first
     sampler.set_epoch(0)
     assert list(sampler) == first
-    assert list(TokenBatches(shuffle=False, **options)) == list(TokenBatches(shuffle=False, seed=9, **options))
+    assert list(TokenBatches(shuffle=False, **options)) == list(
+        TokenBatches(shuffle=False, seed=9, **options)
+    )
     before = torch.get_rng_state(), random.getstate()
     list(TokenBatches(seed=3, **options))
     assert torch.equal(torch.get_rng_state(), before[0]) and random.getstate() == before[1]
@@ -96,7 +112,9 @@ def pad(rows: list[torch.Tensor]) -> torch.Tensor:
 
 
 def test_through_both_loaders_and_workers_over_records(tmp_path: Path) -> None:
-    """Rows of a record file are as long as the longest text; how long each text is, is its first number."""
+    """Rows of a record file are as long as the longest text; how long each text is, is its first
+    number.
+    """
     draw = random.Random(5)
     lengths = [draw.randrange(1, 20) for _ in range(90)]
     for number in range(3):
@@ -106,7 +124,8 @@ def test_through_both_loaders_and_workers_over_records(tmp_path: Path) -> None:
             rows[at, 0], rows[at, 1 : length + 1] = length, 30 * number + at
         numpy.save(tmp_path / f"{number}.npy", rows)
     shards = RecordShards(
-        [tmp_path / f"{number}.npy" for number in range(3)], decode=lambda row: row[1 : int(row[0]) + 1]
+        [tmp_path / f"{number}.npy" for number in range(3)],
+        decode=lambda row: row[1 : int(row[0]) + 1],
     )
     for given in (shards, None):
         batches = TokenBatches(lengths, 64, shards=given, window=1, pool=2, seed=4)
@@ -124,7 +143,13 @@ def test_through_both_loaders_and_workers_over_records(tmp_path: Path) -> None:
 
 
 def test_an_epoch_is_gone_on_from_at_any_batch() -> None:
-    options: dict[str, Any] = {"lengths": lengths_like_texts(500), "max_tokens": 700, "seed": 6, "rank": 1, "ranks": 3}
+    options: dict[str, Any] = {
+        "lengths": lengths_like_texts(500),
+        "max_tokens": 700,
+        "seed": 6,
+        "rank": 1,
+        "ranks": 3,
+    }
     sampler = TokenBatches(**options)
     sampler.set_epoch(2)
     whole = list(sampler)
@@ -142,7 +167,12 @@ def test_an_epoch_is_gone_on_from_at_any_batch() -> None:
 @pytest.mark.parametrize("worlds", [(4, 2), (2, 5, 3), (3, 1, 1, 7)])
 def test_other_ranks_go_on_with_what_is_left(worlds: tuple[int, ...], drop_last: bool) -> None:
     """Each number of ranks has its part, unevenly far, and hands over to the next."""
-    options: dict[str, Any] = {"lengths": lengths_like_texts(600), "max_tokens": 600, "seed": 5, "drop_last": drop_last}
+    options: dict[str, Any] = {
+        "lengths": lengths_like_texts(600),
+        "max_tokens": 600,
+        "seed": 5,
+        "drop_last": drop_last,
+    }
     seen: list[int] = []
     states: Any = None
     for turn, ranks in enumerate(worlds):
@@ -186,9 +216,19 @@ def test_wrong_arguments_are_named_with_a_remedy(tmp_path: Path) -> None:
     rows = RecordShards([tmp_path / "a.npy"])
     good = [3, 4, 5]
     for arguments, options, error, why in (
-        (([3, 5000, 9], 4096), {}, ValueError, r"lengths\[1\] is 5000, and max_tokens is 4096: raise it, or cut"),
+        (
+            ([3, 5000, 9], 4096),
+            {},
+            ValueError,
+            r"lengths\[1\] is 5000, and max_tokens is 4096: raise it, or cut",
+        ),
         (([3, 50, 90], 9), {}, ValueError, r"lengths\[1\] is 50 \(and 1 more\)"),
-        (([3, 0, 9], 4096), {}, ValueError, r"lengths\[1\] is 0, and it must be at least 1: leave out empty"),
+        (
+            ([3, 0, 9], 4096),
+            {},
+            ValueError,
+            r"lengths\[1\] is 0, and it must be at least 1: leave out empty",
+        ),
         (([1.5, 2.0], 10), {}, TypeError, "of torch.float32: it must be a list of whole numbers"),
         (([[1, 2]], 10), {}, TypeError, r"shape \(1, 2\)"),
         (("abc", 10), {}, TypeError, "lengths is str"),
@@ -196,7 +236,12 @@ def test_wrong_arguments_are_named_with_a_remedy(tmp_path: Path) -> None:
         ((good, 9), {"max_samples": 0}, ValueError, "max_samples is 0"),
         ((good, 9), {"pool": 0}, ValueError, "pool is 0"),
         ((good, 9), {"rank": 2, "ranks": 2}, ValueError, "rank is 2: it must be below ranks"),
-        ((good, 9), {"shards": rows}, ValueError, "lengths has 3 numbers, and the shards 5 samples"),
+        (
+            (good, 9),
+            {"shards": rows},
+            ValueError,
+            "lengths has 3 numbers, and the shards 5 samples",
+        ),
     ):
         with pytest.raises(error, match=why):
             TokenBatches(*arguments, **options)
@@ -214,7 +259,9 @@ class Rows(torch.utils.data.Dataset[Any]):
 
 @pytest.mark.parametrize("tells", [True, False])
 def test_the_next_epoch_is_begun_ahead(tmp_path: Path, tells: bool) -> None:
-    """Of both orders that follow from the epoch; a state that is loaded between two epochs makes one that was begun in vain."""
+    """Of both orders that follow from the epoch; a state that is loaded between two epochs makes
+    one that was begun in vain.
+    """
     for number in range(4):
         numpy.save(tmp_path / f"{number}.npy", numpy.arange(10))
     shards = RecordShards([tmp_path / f"{number}.npy" for number in range(4)])
@@ -230,7 +277,10 @@ def test_the_next_epoch_is_begun_ahead(tmp_path: Path, tells: bool) -> None:
             seen.append([batch[:, 0].tolist() for batch in loader])
         return seen, _report.account_of(loader).line()
 
-    for make in (lambda: ShardSampler(shards, seed=3), lambda: TokenBatches([*range(1, 41)], 60, seed=3)):
+    for make in (
+        lambda: ShardSampler(shards, seed=3),
+        lambda: TokenBatches([*range(1, 41)], 60, seed=3),
+    ):
         how = "sampler" if isinstance(make(), ShardSampler) else "batch_sampler"
         size = {"batch_size": 4} if how == "sampler" else {}
         expected, _ = passes(torch.utils.data.DataLoader, made := make(), **{how: made}, **size)
@@ -259,7 +309,9 @@ def test_a_foreseen_epoch_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(batches) not in (first, second) and planned == [0, 1, 2, 3]
 
 
-@pytest.mark.skipif(not hasattr(torch, "set_default_device"), reason="a PyTorch without a default device")
+@pytest.mark.skipif(
+    not hasattr(torch, "set_default_device"), reason="a PyTorch without a default device"
+)
 def test_the_default_device_counts_for_nothing(tmp_path: Path) -> None:
     numpy.save(tmp_path / "rows.npy", numpy.arange(40, dtype=numpy.int64))
     lengths = lengths_like_texts(40)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""device_copies=True: when the next batch is copied before the program asks, and that its calls give what PyTorch's give. There is no device: a copy
-"on" it is in this memory, and one that is begun has no content before the program's stream has waited for it. tests/gpu has a real one."""
+"""device_copies=True: when the next batch is copied before the program asks, and that its calls
+give what PyTorch's give. There is no device: a copy "on" it is in this memory, and one that is
+begun has no content before the program's stream has waited for it. tests/gpu has a real one.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from fake_accelerator import FakeAccelerator
 from torch.utils.data import Dataset
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 from paceline import loader  # noqa: E402 - where it lies is known only now
 from paceline.loader import _device, _report  # noqa: E402
 
@@ -47,7 +56,9 @@ class FakeCuda:
     def stream(self, device: torch.device) -> Any:
         return self.current
 
-    def begin(self, sources: list[torch.Tensor], way: _device.Way) -> tuple[list[torch.Tensor], Any]:
+    def begin(
+        self, sources: list[torch.Tensor], way: _device.Way
+    ) -> tuple[list[torch.Tensor], Any]:
         if self.full:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
         if self.capturing:
@@ -77,11 +88,17 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     to, to_cuda = torch.Tensor.to, torch.Tensor.cuda
 
     def copied(tensor: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
-        on_device = any(torch.device(one).type == "cuda" for one in (*args, *options.values()) if is_device(one))
+        on_device = any(
+            torch.device(one).type == "cuda" for one in (*args, *options.values()) if is_device(one)
+        )
         if not on_device:
             return to(tensor, *args, **options)
         fake.did["PyTorch's"] += 1
-        kept = {name: value for name, value in options.items() if name in ("dtype", "copy", "memory_format")}
+        kept = {
+            name: value
+            for name, value in options.items()
+            if name in ("dtype", "copy", "memory_format")
+        }
         return to(tensor.clone(), *(one for one in args if isinstance(one, torch.dtype)), **kept)
 
     def copied_by_cuda(tensor: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
@@ -119,7 +136,9 @@ class Pairs(Dataset):
 
 
 def settled(made: Any) -> Iterator[Any]:
-    """Batches, each when the one after it has been pinned too, as where the device is slower than the loader."""
+    """Batches, each when the one after it has been pinned too, as where the device is slower than
+    the loader.
+    """
     iterator = iter(made)
     exchange = iterator._exchange
     for number in range(BATCHES):
@@ -132,7 +151,9 @@ def settled(made: Any) -> Iterator[Any]:
 
 
 def pairs(**options: Any) -> Any:
-    return loader.DataLoader(Pairs(), batch_size=2, num_workers=1, pin_memory=True, device_copies=True, **options)
+    return loader.DataLoader(
+        Pairs(), batch_size=2, num_workers=1, pin_memory=True, device_copies=True, **options
+    )
 
 
 def told(made: Any) -> tuple[int, int]:
@@ -142,7 +163,9 @@ def told(made: Any) -> tuple[int, int]:
 
 def right(number: int, pixels: torch.Tensor, labels: torch.Tensor) -> bool:
     wanted = torch.tensor([2 * number, 2 * number + 1])
-    return torch.equal(pixels, wanted.float()[:, None].expand(2, 8192)) and torch.equal(labels, wanted)
+    return torch.equal(pixels, wanted.float()[:, None].expand(2, 8192)) and torch.equal(
+        labels, wanted
+    )
 
 
 CALLS = {
@@ -166,7 +189,10 @@ def test_copies_are_begun_when_two_batches_were_copied_alike(call: str, cuda: Fa
     made._iterator = None
     assert told(made) == (2 * (BATCHES - 3) - 2, 0), "the last batch is never followed by another"
     blocking = call in ("to", "to by name", "cuda")
-    assert cuda.did["waited on the host"] == (2 * (BATCHES - 3) if blocking else 0) and not cuda.dropped
+    assert (
+        cuda.did["waited on the host"] == (2 * (BATCHES - 3) if blocking else 0)
+        and not cuda.dropped
+    )
 
 
 @new
@@ -175,7 +201,12 @@ def test_a_copy_is_what_torch_would_have_made(cuda: FakeCuda) -> None:
     for number, (pixels, _) in enumerate(settled(made)):
         first, second = pixels.to(GPU), pixels.to(GPU)
         for one in (first, second):
-            assert one._version == 0 and one.is_leaf and not one.requires_grad and one.stride() == pixels.stride()
+            assert (
+                one._version == 0
+                and one.is_leaf
+                and not one.requires_grad
+                and one.stride() == pixels.stride()
+            )
         first.zero_()
         assert second[1, 0] == 2 * number + 1 == pixels[1, 0], "each call has a copy of its own"
     assert told(made) == (BATCHES - 4, 0)
@@ -198,10 +229,19 @@ CHANGES = {
     )[1:],
     "a view": lambda pixels, labels, number: (pixels[1].clone(), pixels[1].to(GPU)),
     "another type": lambda pixels, labels, number: (pixels.half(), pixels.to(GPU, torch.float16)),
-    "a copy in any case": lambda pixels, labels, number: (pixels.clone(), pixels.to(GPU, copy=True)),
+    "a copy in any case": lambda pixels, labels, number: (
+        pixels.clone(),
+        pixels.to(GPU, copy=True),
+    ),
     "the host": lambda pixels, labels, number: (pixels, pixels.to("cpu")),
-    "every other batch": lambda pixels, labels, number: (pixels, pixels.to(GPU) if number % 2 else pixels),
-    "one way, then another": lambda pixels, labels, number: (pixels, pixels.to(GPU, non_blocking=number % 2 == 0)),
+    "every other batch": lambda pixels, labels, number: (
+        pixels,
+        pixels.to(GPU) if number % 2 else pixels,
+    ),
+    "one way, then another": lambda pixels, labels, number: (
+        pixels,
+        pixels.to(GPU, non_blocking=number % 2 == 0),
+    ),
 }
 
 
@@ -228,8 +268,14 @@ def test_another_stream_and_a_captured_one_get_torchs_copy(cuda: FakeCuda) -> No
         return pixels, found
 
     made, good = use(change)
-    # The fourth was begun for another stream, the fifth was right, two batches had to be alike again, and the last one is captured.
-    assert good == [True] * BATCHES and told(made) == (1, 1) and len(cuda.dropped) == 2 and cuda.did["begun"] == 3
+    # The fourth was begun for another stream, the fifth was right, two batches had to be alike
+    # again, and the last one is captured.
+    assert (
+        good == [True] * BATCHES
+        and told(made) == (1, 1)
+        and len(cuda.dropped) == 2
+        and cuda.did["begun"] == 3
+    )
 
 
 @new
@@ -253,7 +299,9 @@ def test_under_modes_calls_are_torchs(cuda: FakeCuda) -> None:
     seen = []
 
     class Mode(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             seen.append(function)
             return function(*args, **(kwargs or {}))
 
@@ -293,7 +341,11 @@ def test_delivered_tensors_are_ordinary_ones(cuda: FakeCuda) -> None:
     for pixels, _ in settled(pairs()):
         pixels.to(GPU)
         again = pickle.loads(pickle.dumps(pixels))
-        assert torch.equal(again, pixels) and not vars(copy.copy(pixels)) and type(pixels) is torch.Tensor
+        assert (
+            torch.equal(again, pixels)
+            and not vars(copy.copy(pixels))
+            and type(pixels) is torch.Tensor
+        )
 
 
 class Marked(torch.Tensor):
@@ -302,7 +354,9 @@ class Marked(torch.Tensor):
     KEEPS = {torch.Tensor.to}
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
             found = function(*args, **(kwargs or {}))
         return found.as_subclass(cls) if function in cls.KEEPS else found
@@ -312,7 +366,10 @@ class Marked(torch.Tensor):
 def test_subclasses_know_the_function_that_they_are_called_for(patched: None) -> None:
     marked = torch.ones(3).as_subclass(Marked)
     assert type(marked.to(torch.float64)) is Marked and type(marked + 1) is torch.Tensor
-    assert torch.Tensor.to.__name__ == "to" and torch.Tensor.to(torch.ones(2), torch.int8).dtype == torch.int8
+    assert (
+        torch.Tensor.to.__name__ == "to"
+        and torch.Tensor.to(torch.ones(2), torch.int8).dtype == torch.int8
+    )
 
 
 @new
@@ -338,8 +395,13 @@ def test_a_forked_child_leaves_the_device_alone(cuda: FakeCuda) -> None:
 def test_compiled_code_is_as_ever(patched: None) -> None:
     tensor = torch.arange(4.0)
     _device.Leaf(tensor)
-    compiled = torch.compile(lambda one: one.to("cpu", torch.float64) * 2, backend="eager", fullgraph=True)
-    assert torch.equal(compiled(tensor), tensor.double() * 2) and compiled(tensor).dtype == torch.float64
+    compiled = torch.compile(
+        lambda one: one.to("cpu", torch.float64) * 2, backend="eager", fullgraph=True
+    )
+    assert (
+        torch.equal(compiled(tensor), tensor.double() * 2)
+        and compiled(tensor).dtype == torch.float64
+    )
 
 
 @new
@@ -355,7 +417,10 @@ def test_the_first_batch_of_an_epoch_that_was_begun_ahead(cuda: FakeCuda) -> Non
         for number in range(BATCHES):
             last = number + 1 == BATCHES
             following = (0, True) if last else (number + 1, False)
-            while exchange.landed(*following) is None and len(iterator._task_info.get(number + 1, ())) != 2:
+            while (
+                exchange.landed(*following) is None
+                and len(iterator._task_info.get(number + 1, ())) != 2
+            ):
                 exchange._land(exchange.pinning)
                 exchange.pinning.wait()
             pixels, labels = next(iterator)
@@ -368,7 +433,8 @@ def test_the_first_batch_of_an_epoch_that_was_begun_ahead(cuda: FakeCuda) -> Non
         orders.append(order)
     assert len({tuple(order) for order in orders}) == 4
     copied, in_vain = told(made)
-    # All but the first three, the one that was foreseen wrongly, and the last, which is counted with the next.
+    # All but the first three, the one that was foreseen wrongly, and the last, which is counted
+    # with the next.
     assert (copied, in_vain) == (2 * (4 * BATCHES - 5), 0), (copied, in_vain)
     dropped = len(cuda.dropped)
     del made, iterator, exchange, pixels, labels
@@ -382,12 +448,20 @@ def made_early(made: Any) -> int:
 
 
 @new
-@pytest.mark.parametrize("asked,expected", [("Auto", True), ("Disabled", False), ("", False), ("1", False)])
+@pytest.mark.parametrize(
+    "asked,expected", [("Auto", True), ("Disabled", False), ("", False), ("1", False)]
+)
 def test_a_job_may_ask_for_it(
-    asked: str, expected: bool, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    asked: str,
+    expected: bool,
+    cuda: FakeCuda,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PACELINE_LOADER_DEVICE_COPIES", asked)
-    made = loader.accelerate(torch.utils.data.DataLoader(Pairs(), batch_size=2, num_workers=1, pin_memory=True))
+    made = loader.accelerate(
+        torch.utils.data.DataLoader(Pairs(), batch_size=2, num_workers=1, pin_memory=True)
+    )
     for number, (pixels, labels) in enumerate(settled(made)):
         assert right(number, pixels.to(GPU), labels.to(GPU))
     assert (told(made)[0] > 0) == expected
@@ -396,21 +470,29 @@ def test_a_job_may_ask_for_it(
     assert capfd.readouterr().err.count("must be Auto or Disabled") == (asked == "1")
     # The program's own word counts.
     for told_by_program in (True, False):
-        other = loader.DataLoader(Pairs(), batch_size=2, num_workers=1, pin_memory=True, device_copies=told_by_program)
+        other = loader.DataLoader(
+            Pairs(), batch_size=2, num_workers=1, pin_memory=True, device_copies=told_by_program
+        )
         for pixels, labels in settled(other):
             pixels.to(GPU), labels.to(GPU)
         assert (told(other)[0] > 0) == told_by_program
 
 
-@pytest.mark.parametrize("options,why", [({"pin_memory": False}, "pin_memory is not set"), ({}, _device.why_not())])
+@pytest.mark.parametrize(
+    "options,why", [({"pin_memory": False}, "pin_memory is not set"), ({}, _device.why_not())]
+)
 def test_why_nothing_is_copied_early(options: dict[str, Any], why: str, cuda: FakeCuda) -> None:
     made = loader.accelerate(
-        torch.utils.data.DataLoader(Pairs(), batch_size=2, num_workers=1, **{"pin_memory": True, **options}),
+        torch.utils.data.DataLoader(
+            Pairs(), batch_size=2, num_workers=1, **{"pin_memory": True, **options}
+        ),
         device_copies=True,
     )
     assert sum(1 for _ in made) == BATCHES
     line = _report.account_of(made).line()
-    assert ("no early copies to the device: " + why in line) if why else "no early copies" not in line
+    assert (
+        ("no early copies to the device: " + why in line) if why else "no early copies" not in line
+    )
 
 
 def test_it_is_off_unless_asked_for(cuda: FakeCuda) -> None:

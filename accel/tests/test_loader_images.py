@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.loader.ImageShards against Pillow and PyTorch: the same pixels of every kind of JPEG file, size, filter and crop; what is broken
-for the one is for the other; places that are gone on from."""
+"""paceline.loader.ImageShards against Pillow and PyTorch: the same pixels of every kind of JPEG
+file, size, filter and crop; what is broken for the one is for the other; places that are gone on
+from.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 import paceline  # noqa: E402 - where it lies is known only now
 import PIL  # noqa: E402
 from paceline.loader import DataLoader, ImageShards  # noqa: E402
@@ -40,7 +49,9 @@ def picture(width: int, height: int, mode: str = "RGB", seed: int = 0) -> Image.
     for _ in range(len(mode) if mode != "L" else 1):
         smooth = Image.linear_gradient("L").rotate(draw.randrange(360)).resize((width, height))
         noise = Image.frombytes("L", (width, height), draw.randbytes(width * height))
-        box = Image.frombytes("L", (2, 2), draw.randbytes(4)).resize((width, height), Image.Resampling.NEAREST)
+        box = Image.frombytes("L", (2, 2), draw.randbytes(4)).resize(
+            (width, height), Image.Resampling.NEAREST
+        )
         channels.append(Image.blend(Image.blend(smooth, noise, 0.3), box, 0.3))
     return Image.merge(mode, channels) if mode != "L" else channels[0]
 
@@ -61,11 +72,17 @@ def every_kind() -> list[bytes]:
     ]
     files = [file_of(picture(*size), **kinds[number % 3]) for number, size in enumerate(SIZES)]
     files += [file_of(picture(187, 133, seed=seed), **kind) for seed, kind in enumerate(kinds)]
-    files += [file_of(picture(150, 99, mode), progressive=late) for mode in ("L", "CMYK") for late in (False, True)]
+    files += [
+        file_of(picture(150, 99, mode), progressive=late)
+        for mode in ("L", "CMYK")
+        for late in (False, True)
+    ]
     return files
 
 
-def shard(folder: Path, files: list[bytes], labels: list[str] | None = None, name: str = "shard.tar") -> Path:
+def shard(
+    folder: Path, files: list[bytes], labels: list[str] | None = None, name: str = "shard.tar"
+) -> Path:
     folder.mkdir(exist_ok=True)
     with tarfile.open(folder / name, "w") as archive:
         for number, data in enumerate(files):
@@ -77,7 +94,9 @@ def shard(folder: Path, files: list[bytes], labels: list[str] | None = None, nam
     return folder / name
 
 
-def by_pillow(data: bytes, view: dict[str, int], size: tuple[int, int], **options: Any) -> torch.Tensor:
+def by_pillow(
+    data: bytes, view: dict[str, int], size: tuple[int, int], **options: Any
+) -> torch.Tensor:
     image: Any = Image.open(io.BytesIO(data))
     if divisor := options.get("draft"):
         whole = image.size
@@ -89,7 +108,8 @@ def by_pillow(data: bytes, view: dict[str, int], size: tuple[int, int], **option
         image = ImageOps.exif_transpose(image)
     x, y, left, top = view["x"], view["y"], view["left"], view["top"]
     image = image.crop((x, y, x + view["width"], y + view["height"]))
-    # Rows first: what Pillow below 13 does in one call. Later ones begin with the columns where they shrink much more.
+    # Rows first: what Pillow below 13 does in one call. Later ones begin with the columns where
+    # they shrink much more.
     filter = FILTERS[options.get("filter", "bilinear")]
     resized = image.resize((view["full_width"], view["height"]), filter)
     resized = resized.resize((view["full_width"], view["full_height"]), filter)
@@ -112,7 +132,11 @@ def compare(images: ImageShards, files: list[bytes], size: tuple[int, int], **op
                 view = images.view(number)
                 views.add(tuple(view.values()))
                 expected = by_pillow(files[number], view, size, **options)
-                assert torch.equal(got, expected), (number, view, (got.int() - expected.int()).abs().max())
+                assert torch.equal(got, expected), (
+                    number,
+                    view,
+                    (got.int() - expected.int()).abs().max(),
+                )
     return len(views)
 
 
@@ -131,22 +155,34 @@ def test_sizes_that_are_kept_or_grow(tmp_path: Path) -> None:
     files = [file_of(picture(*size), subsampling=2) for size in sizes]
     path = shard(tmp_path, files)
     for crop in ("center", "none", "random"):
-        images = ImageShards([path], 4, 96, crop=crop, resize=96, filter="bicubic", target="cls", scale=(0.9, 1))
+        images = ImageShards(
+            [path], 4, 96, crop=crop, resize=96, filter="bicubic", target="cls", scale=(0.9, 1)
+        )
         compare(images, files, (96, 96), filter="bicubic")
 
 
 def test_the_decoder_divides_as_draft_does(tmp_path: Path) -> None:
-    kinds: list[dict[str, Any]] = [{"subsampling": 0}, {"subsampling": 2}, {"subsampling": 1, "progressive": True}]
-    files = [file_of(picture(*size), **kind) for size in ((501, 377), (1030, 770)) for kind in kinds]
+    kinds: list[dict[str, Any]] = [
+        {"subsampling": 0},
+        {"subsampling": 2},
+        {"subsampling": 1, "progressive": True},
+    ]
+    files = [
+        file_of(picture(*size), **kind) for size in ((501, 377), (1030, 770)) for kind in kinds
+    ]
     files.append(file_of(picture(640, 480, "L")))
     path = shard(tmp_path, files)
     seen = set()
     for crop in ("center", "random"):
-        images = ImageShards([path], 4, 60, crop=crop, resize=60, target="cls", scaled_decode=True, scale=(0.05, 1))
+        images = ImageShards(
+            [path], 4, 60, crop=crop, resize=60, target="cls", scaled_decode=True, scale=(0.05, 1)
+        )
         for batch, numbers in images:
             for got, number in zip(batch, numbers.tolist()):
                 view = images.view(number)
-                room = min(view["width"] // view["full_width"], view["height"] // view["full_height"])
+                room = min(
+                    view["width"] // view["full_width"], view["height"] // view["full_height"]
+                )
                 divisor = max(each for each in (1, 2, 4, 8) if each <= max(room, 1))
                 seen.add(divisor)
                 assert torch.equal(got, by_pillow(files[number], view, (60, 60), draft=divisor))
@@ -181,7 +217,11 @@ def test_normalised_as_pytorch_does(tmp_path: Path) -> None:
 def test_what_is_broken_for_pillow_is_an_error_and_nothing_else(tmp_path: Path) -> None:
     files, broken = [], []
     draw = random.Random(1)
-    for whole in (file_of(picture(80, 60)), file_of(picture(81, 61), progressive=True), file_of(picture(80, 60, "L"))):
+    for whole in (
+        file_of(picture(80, 60)),
+        file_of(picture(81, 61), progressive=True),
+        file_of(picture(80, 60, "L")),
+    ):
         cuts = [
             0,
             1,
@@ -264,8 +304,13 @@ def test_the_same_whoever_makes_it_and_gone_on_from_anywhere(tmp_path: Path) -> 
         assert numbers_of(rest) == numbers_of(batches[count:])
         assert all(torch.equal(one[0], other[0]) for one, other in zip(rest, batches[count:]))
     running.close()
-    parts = [ImageShards(paths, 5, 24, rank=rank, ranks=2, drop_last=True, **options) for rank in range(2)]
-    assert [len(part) for part in parts] == [2, 2] and len(set(sum(map(numbers_of, parts), []))) == 20
+    parts = [
+        ImageShards(paths, 5, 24, rank=rank, ranks=2, drop_last=True, **options)
+        for rank in range(2)
+    ]
+    assert [len(part) for part in parts] == [2, 2] and len(
+        set(sum(map(numbers_of, parts), []))
+    ) == 20
     # Three ranks make a batch each, then two go on: every picture once, and the same one.
     made, states = [], []
     for rank in range(3):
@@ -277,10 +322,16 @@ def test_the_same_whoever_makes_it_and_gone_on_from_anywhere(tmp_path: Path) -> 
         part = ImageShards(paths, 4, 24, rank=rank, ranks=2, **options)
         part.load_state_dict(states)
         made += list(part)
-    assert len(numbers_of(made)) == 24 and set(numbers_of(made)) == set(range(23)), "23 - 6 are uneven for two"
-    expected = {number: one for ones, numbers in batches for one, number in zip(ones, numbers.tolist())}
+    assert len(numbers_of(made)) == 24 and set(numbers_of(made)) == set(range(23)), (
+        "23 - 6 are uneven for two"
+    )
+    expected = {
+        number: one for ones, numbers in batches for one, number in zip(ones, numbers.tolist())
+    }
     for ones, numbers in made:
-        assert all(torch.equal(one, expected[number]) for one, number in zip(ones, numbers.tolist()))
+        assert all(
+            torch.equal(one, expected[number]) for one, number in zip(ones, numbers.tolist())
+        )
 
 
 def test_batches_that_are_kept_stay_as_they_are(tmp_path: Path) -> None:
@@ -293,7 +344,10 @@ def test_batches_that_are_kept_stay_as_they_are(tmp_path: Path) -> None:
             copies.append(batch[1].clone())
     assert all(torch.equal(one, other) for one, other in zip(kept, copies, strict=True))
     next(iter(images))  # a pass that is left early ends its threads
-    assert "pictures of 40 samples: " in paceline.explain() and " in the JPEG decoder" in paceline.explain()
+    assert (
+        "pictures of 40 samples: " in paceline.explain()
+        and " in the JPEG decoder" in paceline.explain()
+    )
 
 
 @pytest.mark.parametrize(
@@ -315,7 +369,9 @@ def test_batches_that_are_kept_stay_as_they_are(tmp_path: Path) -> None:
         ({"rank": 3, "ranks": 2}, "rank is 3"),
     ],
 )
-def test_wrong_arguments_of_images_are_named(tmp_path: Path, options: dict[str, Any], why: str) -> None:
+def test_wrong_arguments_of_images_are_named(
+    tmp_path: Path, options: dict[str, Any], why: str
+) -> None:
     path = shard(tmp_path, [file_of(picture(8, 8))])
     with pytest.raises(ValueError, match=why):
         ImageShards([path], **{"batch_size": 1, "size": 32, **options})

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own DataLoader in unmodified programs: our iterator where the job asks for it, its time told right, nothing left over."""
+"""PyTorch's own DataLoader in unmodified programs: our iterator where the job asks for it, its time
+told right, nothing left over.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,12 @@ LOOP = """
 
 
 def test_training_is_the_same_to_the_bit(train: Train) -> None:
-    theirs = train(LOOP + "        assert 'paceline.loader' not in sys.modules", PACELINE_LOADER="Disabled")
+    theirs = train(
+        LOOP + "        assert 'paceline.loader' not in sys.modules", PACELINE_LOADER="Disabled"
+    )
     ours = train(
-        LOOP + "        assert type(iter(loader)).__module__ == 'paceline.loader._iterator'", PACELINE_LOADER="Auto"
+        LOOP + "        assert type(iter(loader)).__module__ == 'paceline.loader._iterator'",
+        PACELINE_LOADER="Auto",
     )
     assert theirs.code == 0 == ours.code, theirs.output + ours.output
     assert theirs.output.splitlines()[:2] == ours.output.splitlines()[:2]

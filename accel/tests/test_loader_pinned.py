@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loaders with pin_memory=True against PyTorch's own and its pin thread, on a fake accelerator: the same batches, in pinned memory."""
+"""Loaders with pin_memory=True against PyTorch's own and its pin thread, on a fake accelerator: the
+same batches, in pinned memory.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from loader_cases import CASES, LARGE, TORCH, difference
 from torch.utils.data import Dataset
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 from paceline import loader  # noqa: E402 - where it lies is known only now
 from paceline.loader import _iterator, _pinned, _report  # noqa: E402
 
@@ -132,7 +141,11 @@ def contents(iterator: Any) -> Any:
         except StopIteration:
             return
         except RuntimeError as error:
-            yield type(error), str(error).splitlines()[0], "refers to a single memory location" in str(error)
+            yield (
+                type(error),
+                str(error).splitlines()[0],
+                "refers to a single memory location" in str(error),
+            )
 
 
 def test_batches_of_every_shape() -> None:
@@ -140,7 +153,11 @@ def test_batches_of_every_shape() -> None:
     for kind in (Torchs, Ours):
         seen[kind] = list(contents(iter(kind(Shapes(), batch_size=None, num_workers=1))))
     assert difference(seen[Ours], seen[Torchs]) == ""
-    assert seen[Ours][6] == (RuntimeError, "Caught RuntimeError in pin memory thread for device 0.", True)
+    assert seen[Ours][6] == (
+        RuntimeError,
+        "Caught RuntimeError in pin memory thread for device 0.",
+        True,
+    )
     rows, others = seen[Ours][0]
     others[0][0] = -1
     assert rows[0, 0] == 0 and others[1][0, 0] == 0, "PyTorch pins each of them by itself"
@@ -160,13 +177,19 @@ def test_large_tensors_are_copied_by_the_library_alone(accelerator: FakeAccelera
     iterator = iter(made)
     for number, (rows, numbers) in enumerate(iterator):
         assert threading.active_count() == threads, "there is no thread of Python's"
-        assert rows.is_pinned() and numbers.is_pinned() and numbers.tolist() == [2 * number, 2 * number + 1]
+        assert (
+            rows.is_pinned()
+            and numbers.is_pinned()
+            and numbers.tolist() == [2 * number, 2 * number + 1]
+        )
         assert (rows == numbers.float()[:, None]).all()
         # What has been delivered lies in memory of its own: its slot has gone back.
         assert len(iterator._exchange.slots._held) == len(iterator._exchange.landing)
     assert accelerator.copies_of_torch == 12, "labels, which come in messages"
     told = _report.account_of(made).told()
-    assert told["pinned"] == 12 and "12 copied into pinned memory" in _report.account_of(made).line()
+    assert (
+        told["pinned"] == 12 and "12 copied into pinned memory" in _report.account_of(made).line()
+    )
 
 
 def test_a_batch_is_handed_out_when_all_of_it_is_there() -> None:
@@ -220,7 +243,9 @@ def test_a_pass_that_is_left_early_leaves_nothing_behind() -> None:
     pinning = weakref.ref(made._iterator._exchange.pinning)
     made._iterator = None
     gc.collect()
-    assert [worker.exitcode for worker in workers] == [0, 0] and region() is None and pinning() is None
+    assert (
+        [worker.exitcode for worker in workers] == [0, 0] and region() is None and pinning() is None
+    )
 
 
 def test_a_forked_child_ends_though_batches_are_on_their_way() -> None:
@@ -246,14 +271,18 @@ def test_a_forked_child_ends_though_batches_are_on_their_way() -> None:
         ({}, "", ""),
     ],
 )
-def test_what_is_left_to_torch(options: dict[str, str], kind: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_left_to_torch(
+    options: dict[str, str], kind: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_pinned, "accelerator", lambda: kind)
     made = Ours(Large(), num_workers=1, **options)
     assert _iterator.why_not(made) == why and _pinned.wanted(made) == bool(kind)
 
 
 def test_a_program_that_ends_in_the_middle_ends_well() -> None:
-    """Its batches are in the middle of being copied to memory that the device's library is about to give back."""
+    """Its batches are in the middle of being copied to memory that the device's library is about to
+    give back.
+    """
     pinning = _pinned.Pinning()
     source = torch.ones(1 << 24)
     target = pinning.copy(source)

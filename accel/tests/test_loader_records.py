@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.loader.RecordShards against NumPy: what it writes is read row by row; what it does not write so is refused with a remedy."""
+"""paceline.loader.RecordShards against NumPy: what it writes is read row by row; what it does not
+write so is refused with a remedy.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +17,52 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
-from paceline.loader import DataLoader, RecordShards, ShardSampler  # noqa: E402 - where it lies is known only now
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
+from paceline.loader import (  # noqa: E402
+    DataLoader,
+    RecordShards,
+    ShardSampler,
+)
 
 DTYPES = ["bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64"]
 
 
 def numbers(dtype: str, *shape: int) -> Any:
-    return numpy.random.default_rng(len(shape)).integers(0, 2 if dtype == "bool" else 100, shape).astype(dtype)
+    return (
+        numpy.random.default_rng(len(shape))
+        .integers(0, 2 if dtype == "bool" else 100, shape)
+        .astype(dtype)
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_arrays_of_every_dtype(tmp_path: Path, dtype: str) -> None:
-    arrays = {"x": numbers(dtype, 7, 3, 5), "label": numbers("int64", 7), "ü" * 40: numbers("float32", 7, 1)}
+    arrays = {
+        "x": numbers(dtype, 7, 3, 5),
+        "label": numbers("int64", 7),
+        "ü" * 40: numbers("float32", 7, 1),
+    }
     numpy.save(tmp_path / "one.npy", arrays["x"])
     numpy.savez(tmp_path / "all.npz", **arrays)
     rows = RecordShards([tmp_path / "one.npy", tmp_path / "one.npy"])
     assert len(rows) == 14
     for at, row in enumerate(rows):  # type: ignore[arg-type]
-        assert str(row.dtype) == f"torch.{dtype}" and numpy.array_equal(row.numpy(), arrays["x"][at % 7])
+        assert str(row.dtype) == f"torch.{dtype}" and numpy.array_equal(
+            row.numpy(), arrays["x"][at % 7]
+        )
     both = RecordShards([tmp_path / "all.npz"])
     for at in range(-7, 7):
         row = both[at]
-        assert set(row) == set(arrays) and all(numpy.array_equal(row[name].numpy(), arrays[name][at]) for name in row)
+        assert set(row) == set(arrays) and all(
+            numpy.array_equal(row[name].numpy(), arrays[name][at]) for name in row
+        )
     with pytest.raises(IndexError):
         both[7]
 
@@ -48,7 +73,9 @@ def test_versions_of_the_format_and_files_without_rows(tmp_path: Path) -> None:
         with open(tmp_path / f"{version[0]}.npy", "wb") as file:
             numpy.lib.format.write_array(file, array, version=version)
     numpy.save(tmp_path / "none.npy", array[:0])
-    rows = RecordShards([tmp_path / name for name in ("none.npy", "1.npy", "2.npy", "none.npy", "3.npy")])
+    rows = RecordShards(
+        [tmp_path / name for name in ("none.npy", "1.npy", "2.npy", "none.npy", "3.npy")]
+    )
     assert torch.equal(torch.stack(list(rows)), torch.from_numpy(array).repeat(3, 1))  # type: ignore[arg-type]
 
 
@@ -58,7 +85,9 @@ def test_records_without_a_header(tmp_path: Path) -> None:
     (tmp_path / "b.bin").write_bytes(array[4:].tobytes())
     rows = RecordShards([tmp_path / "a.bin", tmp_path / "b.bin"], dtype=torch.int32, shape=(2, 3))
     assert torch.equal(torch.stack(list(rows)), torch.from_numpy(array).view(11, 2, 3))  # type: ignore[arg-type]
-    with pytest.raises(OSError, match=r"a.bin: its 96 bytes are no whole number of records of 20 bytes"):
+    with pytest.raises(
+        OSError, match=r"a.bin: its 96 bytes are no whole number of records of 20 bytes"
+    ):
         RecordShards([tmp_path / "a.bin"], dtype=torch.int32, shape=(5,))
 
 
@@ -76,7 +105,9 @@ def test_through_workers_in_an_order_that_is_gone_on_from(tmp_path: Path) -> Non
     resumed.load_state_dict(sampler.state_dict(17))
     assert list(resumed) == order[17:]
     with pytest.raises(ValueError, match="shards was"):
-        ShardSampler(RecordShards([tmp_path / "a.npy"]), seed=3).load_state_dict(sampler.state_dict(3))
+        ShardSampler(RecordShards([tmp_path / "a.npy"]), seed=3).load_state_dict(
+            sampler.state_dict(3)
+        )
 
 
 def test_what_is_refused_is_named_with_a_remedy(tmp_path: Path) -> None:

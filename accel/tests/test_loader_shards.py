@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.loader.TarShards and ShardSampler: archives of several makers against Python's tarfile, samples through loaders, places
-that are gone on from."""
+"""paceline.loader.TarShards and ShardSampler: archives of several makers against Python's tarfile,
+samples through loaders, places that are gone on from.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +17,19 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
-from paceline.loader import DataLoader, ShardSampler, TarShards  # noqa: E402 - where it lies is known only now
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
+from paceline.loader import (  # noqa: E402
+    DataLoader,
+    ShardSampler,
+    TarShards,
+)
 
 NAMES = ["a/0001", "a/0002", "ü/groß", "n" * 90 + "/" + "m" * 150, "x" * 180, "9"]
 
@@ -58,7 +70,12 @@ def numbered(folder: Path, counts: list[int]) -> TarShards:
     paths = []
     first = 0
     for shard, count in enumerate(counts):
-        paths.append(write(folder / f"{shard:03}.tar", [f"{number:06}" for number in range(first, first + count)]))
+        paths.append(
+            write(
+                folder / f"{shard:03}.tar",
+                [f"{number:06}" for number in range(first, first + count)],
+            )
+        )
         first += count
     return TarShards(paths, decode=key_of)
 
@@ -81,11 +98,14 @@ def test_archives_by_gnu_tar(tmp_path: Path, format: str) -> None:
     for number in range(30):
         name = f"{number}" + "y" * (120 if format in ("gnu", "posix") and number % 3 == 0 else 0)
         for extension in ("txt", "bin"):
-            (tmp_path / "data" / "deep" / f"{name}.{extension}").write_bytes(os.urandom(number * 100))
+            (tmp_path / "data" / "deep" / f"{name}.{extension}").write_bytes(
+                os.urandom(number * 100)
+            )
     (tmp_path / "data" / "link.txt").symlink_to("deep")
     path = tmp_path / "shard.tar"
     subprocess.run(
-        ["tar", f"--format={format}", "--sort=name", "-cf", str(path), "-C", str(tmp_path), "data"], check=True
+        ["tar", f"--format={format}", "--sort=name", "-cf", str(path), "-C", str(tmp_path), "data"],
+        check=True,
     )
     found = list(TarShards([path]))
     assert found == expected(path) and len(found) == 30
@@ -98,7 +118,11 @@ def test_what_is_no_shard_is_named(tmp_path: Path) -> None:
     packed = tmp_path / "packed.tar"
     with tarfile.open(packed, "w:gz") as archive:
         archive.add(good, "a.txt")
-    for bad, why in ((cut, "cut off"), (packed, "compressed"), (tmp_path / "none.tar", "No such file")):
+    for bad, why in (
+        (cut, "cut off"),
+        (packed, "compressed"),
+        (tmp_path / "none.tar", "No such file"),
+    ):
         with pytest.raises(OSError, match=f"{bad.name}: .*{why}"):
             TarShards([good, bad, good])
     with pytest.raises(ValueError, match="paths is empty: "):
@@ -132,7 +156,9 @@ def test_ranks_divide_an_epoch_and_epochs_differ(tmp_path: Path) -> None:
     samplers = [ShardSampler(shards, seed=1, rank=rank, ranks=4, window=1) for rank in range(4)]
     first = [list(sampler) for sampler in samplers]
     assert sorted(sum(first, [])) == list(range(24))
-    assert all(len({sample // 6 for sample in part}) == 1 for part in first), "each rank reads its own shards"
+    assert all(len({sample // 6 for sample in part}) == 1 for part in first), (
+        "each rank reads its own shards"
+    )
     for sampler in samplers:
         sampler.set_epoch(1)
     second = [list(sampler) for sampler in samplers]
@@ -178,7 +204,9 @@ def test_a_state_of_another_order_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("worlds", [(4, 2), (2, 5, 3), (3, 1, 1, 7), (1, 40)])
-def test_other_ranks_go_on_with_what_is_left(tmp_path: Path, worlds: tuple[int, ...], drop_last: bool) -> None:
+def test_other_ranks_go_on_with_what_is_left(
+    tmp_path: Path, worlds: tuple[int, ...], drop_last: bool
+) -> None:
     """Each number of ranks has its part, unevenly far, and hands over to the next."""
     shards = numbered(tmp_path, [9, 4, 11, 7])
     seen: list[int] = []
@@ -192,7 +220,9 @@ def test_other_ranks_go_on_with_what_is_left(tmp_path: Path, worlds: tuple[int, 
             else:
                 sampler.load_state_dict(pickle.loads(pickle.dumps(states)))
                 sampler.set_epoch(3)  # as every trainer calls it
-        assert len({len(sampler) for sampler in samplers}) == 1, "no rank waits for another at the epoch's end"
+        assert len({len(sampler) for sampler in samplers}) == 1, (
+            "no rank waits for another at the epoch's end"
+        )
         left = len(samplers[0])
         last = turn + 1 == len(worlds)
         had = [left if last else min(left, rank % 3 + 1) for rank in range(ranks)]
@@ -202,7 +232,9 @@ def test_other_ranks_go_on_with_what_is_left(tmp_path: Path, worlds: tuple[int, 
     if drop_last:
         assert twice == 0 and 31 - len(seen) < worlds[-1]
     else:
-        assert set(seen) == set(range(31)) and twice < worlds[-1], "but to fill the last ranks' share"
+        assert set(seen) == set(range(31)) and twice < worlds[-1], (
+            "but to fill the last ranks' share"
+        )
 
 
 def test_one_state_stands_for_all_that_were_as_far(tmp_path: Path) -> None:
@@ -211,10 +243,14 @@ def test_one_state_stands_for_all_that_were_as_far(tmp_path: Path) -> None:
     new = [ShardSampler(shards, seed=5, rank=rank, ranks=2) for rank in range(2)]
     for sampler in new:
         sampler.load_state_dict(old[2].state_dict(2))
-    assert sorted(sum((list(sampler)[:2] for sampler in old), []) + sum(map(list, new), [])) == list(range(24))
+    assert sorted(
+        sum((list(sampler)[:2] for sampler in old), []) + sum(map(list, new), [])
+    ) == list(range(24))
     # The same ones, each where it was.
     again = ShardSampler(shards, seed=5, rank=1, ranks=4)
-    again.load_state_dict([sampler.state_dict(sampler._order.rank + 1) for sampler in reversed(old)])
+    again.load_state_dict(
+        [sampler.state_dict(sampler._order.rank + 1) for sampler in reversed(old)]
+    )
     assert list(again) == list(old[1])[2:]
     new[0].set_epoch(1)
     fresh = ShardSampler(shards, seed=5, rank=0, ranks=2)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training loops as people write them, none of which knows Paceline, and what their records must say."""
+"""Training loops as people write them, none of which knows Paceline, and what their records must
+say.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,7 @@ NEW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
 
 
 def test_an_ordinary_loop(train: Train) -> None:
-    ring = train(
-        """
+    ring = train("""
         model = small()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         loader = DataLoader(Slow(40), batch_size=8)
@@ -27,8 +28,7 @@ def test_an_ordinary_loop(train: Train) -> None:
                 optimizer.zero_grad()
                 loss_of(model, batch).backward()
                 optimizer.step()
-        """
-    ).only()
+        """).only()
     assert [record.step for record in ring.steps] == list(range(1, 16))
     assert ring.records[-1].final and len(ring.records) == 16
     assert all(record.samples == 8 for record in ring.steps)
@@ -48,8 +48,7 @@ def test_an_ordinary_loop(train: Train) -> None:
 
 
 def test_gan_with_two_optimizers_is_one_step_an_iteration(train: Train) -> None:
-    ring = train(
-        """
+    ring = train("""
         maker, judge = nn.Linear(4, 4), nn.Linear(4, 1)
         first = torch.optim.Adam(judge.parameters())
         second = torch.optim.Adam(maker.parameters())
@@ -62,17 +61,17 @@ def test_gan_with_two_optimizers_is_one_step_an_iteration(train: Train) -> None:
             second.zero_grad()
             (judge(fake) - 1).pow(2).mean().backward()
             second.step()
-        """
-    ).only()
+        """).only()
     assert len(ring.steps) == 5
-    assert all(record.optimizer_mask == 3 and record.optimizers_stepped == 2 for record in ring.steps)
+    assert all(
+        record.optimizer_mask == 3 and record.optimizers_stepped == 2 for record in ring.steps
+    )
     assert all(record.samples == 8 and record.micro_batches == 1 for record in ring.steps)
     assert ring.total("unattributed") == 0
 
 
 def test_gradient_accumulation_counts_micro_batches(train: Train) -> None:
-    ring = train(
-        """
+    ring = train("""
         model = small()
         optimizer = torch.optim.AdamW(model.parameters())
         for number, batch in enumerate(DataLoader(Slow(64), batch_size=4)):
@@ -80,15 +79,13 @@ def test_gradient_accumulation_counts_micro_batches(train: Train) -> None:
             if number % 4 == 3:
                 optimizer.step()
                 optimizer.zero_grad()
-        """
-    ).only()
+        """).only()
     assert len(ring.steps) == 4
     assert all(record.micro_batches == 4 and record.samples == 16 for record in ring.steps)
 
 
 def test_lbfgs_runs_its_closure_inside_step(train: Train) -> None:
-    ring = train(
-        """
+    ring = train("""
         model = small()
         optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
         for batch in DataLoader(Slow(24), batch_size=8):
@@ -99,16 +96,16 @@ def test_lbfgs_runs_its_closure_inside_step(train: Train) -> None:
                 loss.backward()
                 return loss
             optimizer.step(closure)
-        """
-    ).only()
+        """).only()
     assert len(ring.steps) == 3
-    assert all(record.host["forward"] >= 0.01 and record.host["backward"] > 0 for record in ring.steps)
+    assert all(
+        record.host["forward"] >= 0.01 and record.host["backward"] > 0 for record in ring.steps
+    )
     assert ring.total("optimizer") < ring.total("forward")
 
 
 def test_evaluation_is_told_from_training(train: Train) -> None:
-    run = train(
-        """
+    run = train("""
         spent = 0.0
         model = small()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -125,8 +122,7 @@ def test_evaluation_is_told_from_training(train: Train) -> None:
                     time.sleep(0.02)
                 spent += time.perf_counter() - began
         print(spent)
-        """
-    )
+        """)
     ring = run.only()
     assert len(ring.steps) == 6
     assert ring.total("evaluation") == pytest.approx(float(run.output), rel=0.05)
@@ -135,19 +131,16 @@ def test_evaluation_is_told_from_training(train: Train) -> None:
 
 
 def test_evaluation_alone_opens_no_ring(train: Train) -> None:
-    run = train(
-        """
+    run = train("""
         with torch.no_grad():
             for batch in DataLoader(Slow(16), batch_size=8):
                 small()(batch[0])
-        """
-    )
+        """)
     assert (run.code, run.rings) == (0, [])
 
 
 def test_a_loop_without_a_loader_claims_nothing_it_cannot_know(train: Train) -> None:
-    ring = train(
-        """
+    ring = train("""
         model = small()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for i in range(5):
@@ -155,15 +148,15 @@ def test_a_loop_without_a_loader_claims_nothing_it_cannot_know(train: Train) -> 
             optimizer.zero_grad()
             model(torch.randn(8, 4)).sum().backward()
             optimizer.step()
-        """
-    ).only()
+        """).only()
     assert len(ring.steps) == 5
-    assert all(record.host["unattributed"] > 0.02 and record.samples is None for record in ring.steps[1:])
+    assert all(
+        record.host["unattributed"] > 0.02 and record.samples is None for record in ring.steps[1:]
+    )
 
 
 def test_checkpoints_are_a_phase(train: Train) -> None:
-    run = train(
-        """
+    run = train("""
         class Heavy:
             def __reduce__(self):
                 began = time.perf_counter()
@@ -178,16 +171,14 @@ def test_checkpoints_are_a_phase(train: Train) -> None:
             optimizer.step()
             torch.save({"model": model.state_dict(), "heavy": Heavy()}, "checkpoint.pt")
         print(sum(spent))
-        """
-    )
+        """)
     slept, told = float(run.output), run.only().total("checkpoint")
     assert slept <= told < 3 * slept, "the rest is the writing of the file"
 
 
 @pytest.mark.skipif(not NEW, reason="PyTorch 1.13 has no torch.distributed.checkpoint.save")
 def test_distributed_checkpoints_are_a_phase_too(train: Train) -> None:
-    ring = train(
-        """
+    ring = train("""
         model = small()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for batch in DataLoader(Slow(16), batch_size=8):
@@ -195,14 +186,12 @@ def test_distributed_checkpoints_are_a_phase_too(train: Train) -> None:
             optimizer.step()
         import torch.distributed.checkpoint as dcp
         dcp.save(model.state_dict(), checkpoint_id="folder")
-        """
-    ).only()
+        """).only()
     assert ring.total("checkpoint") > 0
 
 
 def test_exceptions_reach_the_program_and_leave_the_trace_sound(train: Train) -> None:
-    ring = train(
-        """
+    ring = train("""
         class Broken(Slow):
             def __getitem__(self, index):
                 if index == 5:
@@ -236,15 +225,13 @@ def test_exceptions_reach_the_program_and_leave_the_trace_sound(train: Train) ->
         for batch in DataLoader(Slow(8), batch_size=2):
             loss_of(model, batch).backward()
             optimizer.step()
-        """
-    ).only()
+        """).only()
     last = ring.steps[-1]
     assert last.host["unattributed"] == 0 and last.host["forward"] > 0 and last.host["backward"] > 0
 
 
 def test_the_programs_own_step_numbers(train: Train) -> None:
-    ring = train(
-        """
+    ring = train("""
         import paceline
         for number in range(100, 105):
             time.sleep(0.01)
@@ -256,8 +243,7 @@ def test_the_programs_own_step_numbers(train: Train) -> None:
             optimizer.step()
             paceline.step(200 + number)
         print(paceline.explain())
-        """
-    ).only()
+        """).only()
     assert [record.user_step for record in ring.steps] == [101, 102, 103, 104, 200, 201, 202]
     assert [record.boundary for record in ring.steps] == [2, 2, 2, 2, 1, 1, 1]
 
@@ -287,7 +273,9 @@ def test_a_step_that_a_gradient_scaler_skipped_is_flagged(train: Train) -> None:
     ring = run.only()
     # PyTorch 1.13 has a scaler for GPUs only: without one it is switched off, and steps every time.
     enabled = run.output.strip().endswith("True")
-    assert [bool(record.flags & SCALER_SKIP) for record in ring.steps] == [enabled and i in (1, 3) for i in range(5)]
+    assert [bool(record.flags & SCALER_SKIP) for record in ring.steps] == [
+        enabled and i in (1, 3) for i in range(5)
+    ]
     assert [record.optimizers_stepped for record in ring.steps] == [
         0 if enabled and i in (1, 3) else 1 for i in range(5)
     ]
@@ -297,8 +285,7 @@ def test_a_step_that_a_gradient_scaler_skipped_is_flagged(train: Train) -> None:
 
 
 def test_a_scaler_whose_optimizer_fails_leaves_no_trace(train: Train) -> None:
-    ring = train(
-        """
+    ring = train("""
         class Failing(torch.optim.SGD):
             fails = False
             def step(self, closure=None):
@@ -317,6 +304,5 @@ def test_a_scaler_whose_optimizer_fails_leaves_no_trace(train: Train) -> None:
                 optimizer.fails = False
         from paceline import _torch_marks
         assert not _torch_marks._scaled
-        """
-    ).only()
+        """).only()
     assert not any(record.flags & SCALER_SKIP for record in ring.steps)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.optim against torch in fp64, over steps enough for a wrong coefficient to show; tensors of every shape and layout."""
+"""paceline.optim against torch in fp64, over steps enough for a wrong coefficient to show; tensors
+of every shape and layout.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 from paceline import optim  # noqa: E402 - where it lies is known only now
 from paceline.optim import _native, _report  # noqa: E402
 
@@ -125,7 +134,9 @@ def test_a_sixteen_bit_parameter_has_a_master_in_float32(
     assert all(master.dtype is torch.float32 for master in masters)
     assert distance(masters, exact) < 1e-4
     assert all(torch.equal(leaf.detach(), master.to(dtype)) for leaf, master in zip(ours, masters))
-    states = [value for leaf in ours for value in optimizer.state[leaf].values() if value is not None]
+    states = [
+        value for leaf in ours for value in optimizer.state[leaf].values() if value is not None
+    ]
     assert all(value.dtype is torch.float32 for value in states)
 
 
@@ -152,7 +163,9 @@ def test_what_the_program_writes_into_a_parameter_counts() -> None:
     optimizer.step()
     master = optimizer.state[leaf]["master_param"]
     assert torch.equal(master[:10], torch.full((10,), 7.0) - 1e-4)
-    assert torch.equal(master[10:], kept[10:] - 1e-4), "what was left alone keeps what bfloat16 does not show"
+    assert torch.equal(master[10:], kept[10:] - 1e-4), (
+        "what was left alone keeps what bfloat16 does not show"
+    )
 
 
 def test_parameters_without_a_gradient_do_not_advance() -> None:
@@ -173,7 +186,8 @@ def test_sparse_gradients_are_refused(name: str) -> None:
     table(torch.tensor([1, 2])).sum().backward()
     optimizer = getattr(optim, name)(table.parameters(), lr=0.1)
     with pytest.raises(
-        RuntimeError, match=r"parameter 0 of group 0 has a gradient of layout torch.sparse_coo.*SparseAdam"
+        RuntimeError,
+        match=r"parameter 0 of group 0 has a gradient of layout torch.sparse_coo.*SparseAdam",
     ):
         optimizer.step()
 
@@ -198,15 +212,19 @@ def test_torch_updates_what_the_library_does_not() -> None:
         "float64 gradients of float64 parameters": 1,
         "complex64 gradients of complex64 parameters": 1,
     }
-    assert "paceline.optim.AdamW: 1 tensors fused on the CPU, class Reordered; 1 by PyTorch" in "\n".join(
-        _report.lines()
+    assert (
+        "paceline.optim.AdamW: 1 tensors fused on the CPU, class Reordered; 1 by PyTorch"
+        in "\n".join(_report.lines())
     )
 
 
 def test_a_master_that_cannot_be_kept_is_refused() -> None:
     leaf = torch.zeros(3, dtype=torch.bfloat16, device="meta", requires_grad=True)
     leaf.grad = torch.zeros_like(leaf)
-    with pytest.raises(RuntimeError, match=r"parameter 0 of group 0 is torch.bfloat16.*on meta.*master_weights=False"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"parameter 0 of group 0 is torch.bfloat16.*on meta.*master_weights=False",
+    ):
         optim.SGD([leaf], lr=0.1).step()
 
 

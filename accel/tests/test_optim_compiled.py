@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of paceline.optim in functions that torch.compile has compiled, against the same steps as always, to the bit: the compiler is to leave them
-alone, in whatever way the program calls them."""
+"""Steps of paceline.optim in functions that torch.compile has compiled, against the same steps as
+always, to the bit: the compiler is to leave them alone, in whatever way the program calls them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,14 @@ import torch
 from torch import nn
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 from paceline import amp, optim  # noqa: E402 - where it lies is known only now
 
 torch.set_num_threads(1)
@@ -39,8 +47,12 @@ def nothing_compiled_yet() -> Iterator[None]:
     yield
 
 
-def trained(make: Callable[[Any], Any], call: str, scaler: Any, compiled: str) -> list[torch.Tensor]:
-    """The parameters after a few steps, with what `compiled` names in torch.compile: one has parameters of several sizes, whose steps are all different."""
+def trained(
+    make: Callable[[Any], Any], call: str, scaler: Any, compiled: str
+) -> list[torch.Tensor]:
+    """The parameters after a few steps, with what `compiled` names in torch.compile: one has
+    parameters of several sizes, whose steps are all different.
+    """
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     optimizer = make(model.parameters())
@@ -63,7 +75,9 @@ def trained(make: Callable[[Any], Any], call: str, scaler: Any, compiled: str) -
     return [parameter.detach() for parameter in model.parameters()]
 
 
-def are_equal(make: Callable[[Any], Any], call: str, new_scaler: Callable[[], Any], compiled: str) -> bool:
+def are_equal(
+    make: Callable[[Any], Any], call: str, new_scaler: Callable[[], Any], compiled: str
+) -> bool:
     expected = trained(make, call, new_scaler(), "nothing")
     return all(map(torch.equal, trained(make, call, new_scaler(), compiled), expected))
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.optim on a GPU, without one: the driver is a fake one that runs the kernels' own source (device/fake_cuda.cpp), and tensors
-that are taken for a GPU's lie on the CPU. So every step can be compared, bit for bit, with the library's own step on the CPU."""
+"""paceline.optim on a GPU, without one: the driver is a fake one that runs the kernels' own source
+(device/fake_cuda.cpp), and tensors that are taken for a GPU's lie on the CPU. So every step can be
+compared, bit for bit, with the library's own step on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ print("reached the end")
 
 
 def test_our_scaler_decides_on_the_device(on_fake: Train) -> None:
-    """The host reads nothing, one pass over the gradients is all that a skipped step takes, and the bits are the CPU's."""
+    """The host reads nothing, one pass over the gradients is all that a skipped step takes, and the
+    bits are the CPU's.
+    """
     on_fake("""
 from torch.utils._python_dispatch import TorchDispatchMode
 from paceline.amp import LossScaler

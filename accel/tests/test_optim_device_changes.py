@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program changes between the steps of paceline.optim on a GPU: parameters, gradients, state and groups, each of which the next step must
-see. On the fake driver, as test_optim_device.py."""
+"""What a program changes between the steps of paceline.optim on a GPU: parameters, gradients, state
+and groups, each of which the next step must see. On the fake driver, as test_optim_device.py.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own optimizers in unmodified programs: accelerated where the job asks for it, left alone in every case that is not
-expressly supported, and said so."""
+"""PyTorch's own optimizers in unmodified programs: accelerated where the job asks for it, left
+alone in every case that is not expressly supported, and said so.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +59,20 @@ def test_off_unless_asked(train: Train) -> None:
         print([line for line in paceline.explain().splitlines() if "fused" in line])
         """
     )
-    assert run.code == 0 and "off (PACELINE_OPTIMIZER is not set); numerics class Reordered" in run.output, run.output
+    assert (
+        run.code == 0
+        and "off (PACELINE_OPTIMIZER is not set); numerics class Reordered" in run.output
+    ), run.output
 
 
 @pytest.mark.parametrize(
     "variables,said",
     [
         ({"PACELINE_OPTIMIZER": "Disabled"}, ""),
-        ({"PACELINE_OPTIMIZER": "on"}, "paceline: PACELINE_OPTIMIZER is 'on': it must be Auto or Disabled"),
+        (
+            {"PACELINE_OPTIMIZER": "on"},
+            "paceline: PACELINE_OPTIMIZER is 'on': it must be Auto or Disabled",
+        ),
         ({"PACELINE_OPTIMIZER": "Auto", "PACELINE_NUMERICS": "Bitwise"}, ""),
         (
             {"PACELINE_OPTIMIZER": "Auto", "PACELINE_NUMERICS": "loose"},
@@ -75,20 +82,32 @@ def test_off_unless_asked(train: Train) -> None:
     ],
 )
 def test_what_switches_it_off(train: Train, variables: dict[str, str], said: str) -> None:
-    run = train("step = torch.optim.Adam.step\nassert '_patch' not in step.__code__.co_filename", **variables)
-    assert run.code == 0 and run.output.startswith(said) and bool(run.output) == bool(said), run.output
+    run = train(
+        "step = torch.optim.Adam.step\nassert '_patch' not in step.__code__.co_filename",
+        **variables,
+    )
+    assert run.code == 0 and run.output.startswith(said) and bool(run.output) == bool(said), (
+        run.output
+    )
 
 
-def test_results_are_torchs_but_for_rounding_and_so_is_the_state(train: Train, tmp_path: Path) -> None:
+def test_results_are_torchs_but_for_rounding_and_so_is_the_state(
+    train: Train, tmp_path: Path
+) -> None:
     assert train("        name = 'theirs'\n" + LOOP + KINDS).code == 0
     run = train(
-        "        name = 'ours'\n" + LOOP + KINDS + "            print(fused()[-1], type(optimizer).__module__)\n",
+        "        name = 'ours'\n"
+        + LOOP
+        + KINDS
+        + "            print(fused()[-1], type(optimizer).__module__)\n",
         **ASKED,
     )
     assert run.code == 0, run.output
     lines = run.output.splitlines()
     said = "4 tensors fused on the CPU, class Reordered; 30 steps by the library, median "
-    assert len(lines) == 4 and all(said in line and " ms torch.optim" in line for line in lines), lines
+    assert len(lines) == 4 and all(said in line and " ms torch.optim" in line for line in lines), (
+        lines
+    )
     files = sorted(tmp_path.glob("ours-*.pt"))
     assert len(files) == 4
     for file in files:
@@ -139,12 +158,20 @@ def test_what_is_not_supported_is_torchs(train: Train) -> None:
     )
     assert run.code == 0, run.output
     lines = run.output.splitlines()
-    assert any("SGD: 1 by PyTorch (gradients of layout torch.sparse_coo)" in line for line in lines), lines
-    assert any("Adam: 1 by PyTorch (float64 gradients of float64 parameters)" in line for line in lines), lines
+    assert any(
+        "SGD: 1 by PyTorch (gradients of layout torch.sparse_coo)" in line for line in lines
+    ), lines
+    assert any(
+        "Adam: 1 by PyTorch (float64 gradients of float64 parameters)" in line for line in lines
+    ), lines
     assert any("AdamW: 1 by PyTorch (bfloat16 parameters" in line for line in lines), lines
     assert any("Inherits: 1 tensors fused" in line for line in lines), lines
-    assert any("Mine: PyTorch's own (its class has a step of its own)" in line for line in lines), lines
-    assert any("LBFGS: PyTorch's own (no fused step for this class)" in line for line in lines), lines
+    assert any("Mine: PyTorch's own (its class has a step of its own)" in line for line in lines), (
+        lines
+    )
+    assert any("LBFGS: PyTorch's own (no fused step for this class)" in line for line in lines), (
+        lines
+    )
 
 
 def test_closures_schedulers_hooks_and_marks_go_on(train: Train) -> None:
@@ -237,17 +264,27 @@ def test_ranks_agree_to_use_it(train: Train) -> None:
 
 
 def test_one_rank_that_cannot_leaves_it_to_torch_on_all(train: Train) -> None:
-    spoiled = "        if os.environ['RANK'] == '1':\n            os.environ['PACELINE_LIBRARY'] = '/nowhere.so'\n"
+    spoiled = (
+        "        if os.environ['RANK'] == '1':\n            os.environ['PACELINE_LIBRARY'] ="
+        " '/nowhere.so'\n"
+    )
     run = train(spoiled + LOOP + RANKS, ranks=2, **ASKED)
     assert run.code == 0 and "fused on the CPU" not in run.output, run.output
-    assert "4 by PyTorch (another rank cannot)" in run.output and "4 by PyTorch (OSError: /nowhere.so" in run.output
-    assert "paceline: PyTorch's optimizers are left as they are on all ranks: OSError: /nowhere.so" in run.output
+    assert (
+        "4 by PyTorch (another rank cannot)" in run.output
+        and "4 by PyTorch (OSError: /nowhere.so" in run.output
+    )
+    assert (
+        "paceline: PyTorch's optimizers are left as they are on all ranks: OSError: /nowhere.so"
+        in run.output
+    )
 
 
 def test_ranks_without_a_process_group_cannot_agree(train: Train) -> None:
     run = train(
         LOOP
-        + "        m = small()\n        fit(m, o := torch.optim.SGD(m.parameters(), lr=0.1))\n        print(*fused())",
+        + "        m = small()\n        fit(m, o := torch.optim.SGD(m.parameters(), lr=0.1))\n     "
+        "   print(*fused())",
         ranks=2,
         **ASKED,
     )
@@ -309,10 +346,14 @@ def test_profilers_and_hooks_see_steps_as_ever(train: Train) -> None:
         """,
         **ASKED,
     )
-    assert run.code == 0 and "reached the end" in run.output and "by the library" in run.output, run.output
+    assert run.code == 0 and "reached the end" in run.output and "by the library" in run.output, (
+        run.output
+    )
 
 
-@pytest.mark.skipif(not hasattr(getattr(torch, "compiler", None), "is_compiling"), reason="no compiler of steps")
+@pytest.mark.skipif(
+    not hasattr(getattr(torch, "compiler", None), "is_compiling"), reason="no compiler of steps"
+)
 def test_a_compiled_step_is_compiled_as_ever(train: Train) -> None:
     run = train(
         LOOP

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own optimizers on a GPU in unmodified programs, without one: the driver is a fake one that runs the kernels' own source, and tensors that are
-taken for a GPU's lie on the CPU. The same optimizers updated by the library on the CPU are the oracle, to the bit."""
+"""PyTorch's own optimizers on a GPU in unmodified programs, without one: the driver is a fake one
+that runs the kernels' own source, and tensors that are taken for a GPU's lie on the CPU. The same
+optimizers updated by the library on the CPU are the oracle, to the bit.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from optim_changes import HAS_NO_MEMORY, LIES_OTHERWISE, NEGATED, PARAMETERS_AS_GRADIENTS, STATE_WITHOUT_STRIDES
+from optim_changes import (
+    HAS_NO_MEMORY,
+    LIES_OTHERWISE,
+    NEGATED,
+    PARAMETERS_AS_GRADIENTS,
+    STATE_WITHOUT_STRIDES,
+)
 from programs import Train
 
 NEW = int(torch.__version__.split(".")[0]) >= 2

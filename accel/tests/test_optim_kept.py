@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On the CPU a table serves step after step. Whatever a program changes between two of them, the next is what a table made anew would have made it."""
+"""On the CPU a table serves step after step. Whatever a program changes between two of them, the
+next is what a table made anew would have made it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 from paceline import optim  # noqa: E402 - where it lies is known only now
 from paceline.optim import _host, _native, _report  # noqa: E402
 
@@ -89,7 +98,10 @@ class Pair:
     """Two runs of the same steps: one whose tables are kept, and one whose are not."""
 
     def __init__(self, kind: str, dtype: torch.dtype = torch.float32) -> None:
-        self.runs = [(params, KINDS[kind](params, of)) for params, of in ((leaves(dtype), kept), (leaves(dtype), anew))]
+        self.runs = [
+            (params, KINDS[kind](params, of))
+            for params, of in ((leaves(dtype), kept), (leaves(dtype), anew))
+        ]
         self.number = 0
 
     def step(self, change: Change | None = None) -> bool:
@@ -177,7 +189,15 @@ def without_masters(params: list[torch.Tensor], optimizer: Any) -> None:
     optimizer.master_weights = False
 
 
-ALWAYS = [move, transpose, negate, other_parameter, another_group, fewer_gradients, transposed_gradient]
+ALWAYS = [
+    move,
+    transpose,
+    negate,
+    other_parameter,
+    another_group,
+    fewer_gradients,
+    transposed_gradient,
+]
 OF_STATE = [reload, move_state, replace_state, clear, forget]
 
 
@@ -187,7 +207,12 @@ def test_what_a_program_changes_is_seen(kind: str) -> None:
         pair = Pair(kind)
         # The first step of momentum is another than those after it.
         served = [pair.step() for _ in range(4)]
-        assert served == [False, kind not in ("SGD momentum", "LARS") and KEEPS, KEEPS, KEEPS], change
+        assert served == [
+            False,
+            kind not in ("SGD momentum", "LARS") and KEEPS,
+            KEEPS,
+            KEEPS,
+        ], change
         assert not pair.step(change), change
         for _ in range(4):
             pair.step()
@@ -205,13 +230,23 @@ def test_masters_are_those_of_what_the_program_wrote(dtype: torch.dtype) -> None
 def test_groups_are_read_as_they_are_now() -> None:
     pair = Pair("AdamW")
     rate = torch.tensor(0.5)
-    asked: list[dict[str, Any]] = [{"lr": 0.7}, {"lr": rate}, {"betas": (0.5, 0.6)}, {"maximize": True}, {"eps": 1.0}]
+    asked: list[dict[str, Any]] = [
+        {"lr": 0.7},
+        {"lr": rate},
+        {"betas": (0.5, 0.6)},
+        {"maximize": True},
+        {"eps": 1.0},
+    ]
     pair.step()
     for values in asked:
-        served = pair.step(lambda params, optimizer, values=values: optimizer.param_groups[0].update(values))  # type: ignore[misc]
+        served = pair.step(
+            lambda params, optimizer, values=values: optimizer.param_groups[0].update(values)
+        )  # type: ignore[misc]
         assert served == KEEPS, values
     assert pair.step(lambda params, optimizer: rate.fill_(0.25) and None) == KEEPS
-    assert not pair.step(lambda params, optimizer: optimizer.param_groups[0].update(lr=0.1, amsgrad=True))
+    assert not pair.step(
+        lambda params, optimizer: optimizer.param_groups[0].update(lr=0.1, amsgrad=True)
+    )
 
 
 def test_a_group_of_which_nothing_has_a_gradient_is_no_row_of_others() -> None:
@@ -269,7 +304,9 @@ def test_what_torch_is_asked_for_later_is_torchs() -> None:
 def test_trying_to_keep_a_table_grows_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
     keep = _host.HostTable.keep
-    monkeypatch.setattr(_host.HostTable, "keep", lambda self, optimizer: tried.append(1) or keep(self, optimizer))
+    monkeypatch.setattr(
+        _host.HostTable, "keep", lambda self, optimizer: tried.append(1) or keep(self, optimizer)
+    )
     params = leaves()
     optimizer = optim.AdamW(params)
     for number in range(64):
@@ -315,7 +352,9 @@ def test_copies_of_an_optimizer_make_tables_of_their_own() -> None:
     compare(optimizer, other)
 
 
-def test_memory_exchanged_while_the_first_step_is_under_way_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_exchanged_while_the_first_step_is_under_way_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As another thread may, which runs while the library works."""
     params = leaves()
     optimizer = optim.AdamW(params, lr=0.1)

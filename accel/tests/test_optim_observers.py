@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profilers and hooks of paceline.optim's steps, which are called without what PyTorch puts around a step where there are none."""
+"""Profilers and hooks of paceline.optim's steps, which are called without what PyTorch puts around
+a step where there are none.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 from paceline import optim  # noqa: E402 - where it lies is known only now
 from paceline.optim import _observers  # noqa: E402
 
@@ -57,9 +66,14 @@ def test_a_profiler_sees_the_steps_that_are_made_while_it_runs(kind: Any) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.skipif(not hasattr(torch.optim.Optimizer, "register_step_pre_hook"), reason="no hooks of steps")
+@pytest.mark.skipif(
+    not hasattr(torch.optim.Optimizer, "register_step_pre_hook"), reason="no hooks of steps"
+)
 def test_hooks_are_called_once_a_step_while_they_are_there(kind: Any) -> None:
-    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
 
     parameter, optimizer = made(kind)
     seen: list[tuple[str, list[float]]] = []
@@ -84,9 +98,13 @@ def test_hooks_are_called_once_a_step_while_they_are_there(kind: Any) -> None:
         assert not seen
 
 
-@pytest.mark.skipif(not hasattr(torch.optim.Optimizer, "register_step_pre_hook"), reason="no hooks of steps")
+@pytest.mark.skipif(
+    not hasattr(torch.optim.Optimizer, "register_step_pre_hook"), reason="no hooks of steps"
+)
 def test_hooks_are_called_once_where_a_part_is_pytorchs() -> None:
-    ours, theirs = (torch.nn.Parameter(torch.ones(4, dtype=dtype)) for dtype in (torch.float32, torch.float64))
+    ours, theirs = (
+        torch.nn.Parameter(torch.ones(4, dtype=dtype)) for dtype in (torch.float32, torch.float64)
+    )
     optimizer = optim.AdamW([ours, theirs], lr=0.1)
     calls: list[str] = []
     optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
@@ -98,8 +116,12 @@ def test_hooks_are_called_once_where_a_part_is_pytorchs() -> None:
     assert torch.allclose(ours.double(), theirs)
 
 
-@pytest.mark.skipif(not hasattr(torch.optim.Optimizer, "profile_hook_step"), reason="made otherwise")
-def test_who_has_replaced_what_pytorch_puts_around_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(
+    not hasattr(torch.optim.Optimizer, "profile_hook_step"), reason="made otherwise"
+)
+def test_who_has_replaced_what_pytorch_puts_around_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calls: list[Any] = []
 
     def around(step: Any) -> Any:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.optim.Offload against the optimizer that it keeps in the host's memory, to the bit. Parameters on the CPU stand for a GPU's here: what
-goes over a bus is copied all the same. tests/gpu/optim_check.py has a real one."""
+"""paceline.optim.Offload against the optimizer that it keeps in the host's memory, to the bit.
+Parameters on the CPU stand for a GPU's here: what goes over a bus is copied all the same.
+tests/gpu/optim_check.py has a real one.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 from paceline import optim  # noqa: E402 - where it lies is known only now
 
 torch.set_num_threads(1)
@@ -49,7 +58,9 @@ def equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name,options", KINDS, ids=lambda value: str(value))
-def test_it_is_the_optimizer_it_keeps(name: str, options: dict[str, Any], dtype: torch.dtype) -> None:
+def test_it_is_the_optimizer_it_keeps(
+    name: str, options: dict[str, Any], dtype: torch.dtype
+) -> None:
     kind = getattr(optim, name)
     ours, theirs = leaves(dtype), leaves(dtype)
     optimizers = [optim.Offload(kind, ours, **options), kind(theirs, **options)]
@@ -66,7 +77,10 @@ def test_it_is_the_optimizer_it_keeps(name: str, options: dict[str, Any], dtype:
             optimizer.step()
             schedule.step()
         assert equal(ours, theirs), number
-    assert optimizers[0].state == {} and optimizers[0].param_groups[0]["lr"] == optimizers[1].param_groups[0]["lr"]
+    assert (
+        optimizers[0].state == {}
+        and optimizers[0].param_groups[0]["lr"] == optimizers[1].param_groups[0]["lr"]
+    )
     if "max_grad_norm" in options:
         assert optimizers[0].grad_norm == optimizers[1].grad_norm
 
@@ -74,7 +88,9 @@ def test_it_is_the_optimizer_it_keeps(name: str, options: dict[str, Any], dtype:
 def test_checkpoints_are_those_of_the_optimizer_both_ways() -> None:
     ours, theirs = leaves(torch.bfloat16), leaves(torch.bfloat16)
     groups = [{"params": theirs[:2], "lr": 1e-2}, {"params": theirs[2:]}]
-    optimizer = optim.Offload(optim.AdamW, [{"params": ours[:2], "lr": 1e-2}, {"params": ours[2:]}], lr=1e-3)
+    optimizer = optim.Offload(
+        optim.AdamW, [{"params": ours[:2], "lr": 1e-2}, {"params": ours[2:]}], lr=1e-3
+    )
     other = optim.AdamW(groups, lr=1e-3)
     for _ in range(3):
         give_gradients(ours, theirs)
@@ -122,11 +138,18 @@ def test_groups_can_be_added() -> None:
     assert equal(ours, theirs)
 
 
-@pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="a scaler for the CPU came with PyTorch 2.3")
+@pytest.mark.skipif(
+    not hasattr(torch.amp, "GradScaler"), reason="a scaler for the CPU came with PyTorch 2.3"
+)
 def test_a_gradient_scaler_unscales_and_skips() -> None:
     ours, theirs = leaves(torch.float32), leaves(torch.float32)
-    optimizers = [optim.Offload(optim.AdamW, ours, max_grad_norm=1.0), optim.AdamW(theirs, max_grad_norm=1.0)]
-    scalers = [torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3) for _ in optimizers]
+    optimizers = [
+        optim.Offload(optim.AdamW, ours, max_grad_norm=1.0),
+        optim.AdamW(theirs, max_grad_norm=1.0),
+    ]
+    scalers = [
+        torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3) for _ in optimizers
+    ]
     for number in range(8):
         for several, optimizer, scaler in zip((ours, theirs), optimizers, scalers):
             optimizer.zero_grad()
@@ -142,7 +165,9 @@ def test_a_gradient_scaler_unscales_and_skips() -> None:
 
 def test_what_makes_no_sense_is_refused_by_name() -> None:
     some = leaves(torch.float32)
-    with pytest.raises(ValueError, match=r"kind is <class 'torch.optim.adamw.AdamW'>.*class of paceline.optim"):
+    with pytest.raises(
+        ValueError, match=r"kind is <class 'torch.optim.adamw.AdamW'>.*class of paceline.optim"
+    ):
         optim.Offload(torch.optim.AdamW, some)
     with pytest.raises(ValueError, match="learning rate: -1.0"):
         optim.Offload(optim.AdamW, some, lr=-1.0)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.optim over parameters of which each rank has a part (FSDP2): the same optimizer over whole parameters given the same gradients, torch's own
-beside it, and checkpoints both ways. Shards are uneven, and one rank has none of some."""
+"""paceline.optim over parameters of which each rank has a part (FSDP2): the same optimizer over
+whole parameters given the same gradients, torch's own beside it, and checkpoints both ways. Shards
+are uneven, and one rank has none of some.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ import torch
 from programs import Train
 
 pytestmark = pytest.mark.skipif(
-    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6), reason="a PyTorch without fully_shard"
+    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6),
+    reason="a PyTorch without fully_shard",
 )
 
 SHARDED = """
@@ -91,7 +94,9 @@ def test_a_shards_step_is_the_whole_ones(train_by_fork: Train) -> None:
     assert run.code == 0 and run.output.count("equal") == 2, run.output
 
 
-def test_the_norm_of_parameters_that_fsdp_and_tensor_parallelism_shard(train_by_fork: Train) -> None:
+def test_the_norm_of_parameters_that_fsdp_and_tensor_parallelism_shard(
+    train_by_fork: Train,
+) -> None:
     run = train_by_fork(
         SHARDED
         + """
@@ -151,7 +156,13 @@ DEVICE = """
 @pytest.fixture
 def train_on_fake(train_by_fork: Train, fake_device: dict[str, str]) -> Train:
     def train(program: str, begin: str = "", **options: str) -> Any:
-        return train_by_fork(begin + DEVICE + SHARDED + program, ranks=2, OMP_NUM_THREADS="1", **fake_device, **options)
+        return train_by_fork(
+            begin + DEVICE + SHARDED + program,
+            ranks=2,
+            OMP_NUM_THREADS="1",
+            **fake_device,
+            **options,
+        )
 
     return train
 

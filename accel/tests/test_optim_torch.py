@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.optim among the rest of PyTorch: checkpoints both ways, schedulers, scalers, hooks, copies, data parallelism, and
-PyTorch's own list of optimizer inputs."""
+"""paceline.optim among the rest of PyTorch: checkpoints both ways, schedulers, scalers, hooks,
+copies, data parallelism, and PyTorch's own list of optimizer inputs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,14 @@ from programs import Train
 from torch import nn
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 from paceline import optim  # noqa: E402 - where it lies is known only now
 
 NEW = int(torch.__version__.split(".")[0]) >= 2
@@ -56,7 +64,9 @@ def saved(state: Any) -> Any:
 
 
 @pytest.mark.parametrize("name,options", FAMILIES)
-@pytest.mark.parametrize("ours_first", [True, False], ids=["ours then torch's", "torch's then ours"])
+@pytest.mark.parametrize(
+    "ours_first", [True, False], ids=["ours then torch's", "torch's then ours"]
+)
 def test_checkpoints_go_both_ways(name: str, options: dict[str, Any], ours_first: bool) -> None:
     through = problem()
     whole = torch.optim.__dict__[name](through, **options)
@@ -80,7 +90,9 @@ def test_checkpoints_go_both_ways(name: str, options: dict[str, Any], ours_first
 
 
 @pytest.mark.parametrize("name,options", FAMILIES)
-def test_moments_and_masters_of_sixteen_bits_survive_a_checkpoint(name: str, options: dict[str, Any]) -> None:
+def test_moments_and_masters_of_sixteen_bits_survive_a_checkpoint(
+    name: str, options: dict[str, Any]
+) -> None:
     kind = getattr(optim, name)
     through = problem(torch.bfloat16)
     whole = kind(through, **options)
@@ -110,7 +122,9 @@ def test_a_master_that_torch_has_rounded_is_made_anew() -> None:
     train(leaves, back, range(10, 11))
     for leaf, value in zip(leaves, values):
         state = back.state[leaf]
-        assert state["exp_avg"].dtype is torch.float32 and state["master_param"].dtype is torch.float32
+        assert (
+            state["exp_avg"].dtype is torch.float32 and state["master_param"].dtype is torch.float32
+        )
         assert float((state["master_param"] - value.float()).abs().max()) < 2e-3
 
 
@@ -119,7 +133,11 @@ def test_copies_keep_what_they_were_told() -> None:
     optimizer = optim.LAMB(leaves, max_grad_norm=1.5, master_weights=False)
     train(leaves, optimizer, range(3))
     for again in (copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
-        assert type(again) is optim.LAMB and again.max_grad_norm == 1.5 and again.master_weights is False
+        assert (
+            type(again) is optim.LAMB
+            and again.max_grad_norm == 1.5
+            and again.master_weights is False
+        )
         train(again.param_groups[0]["params"], again, range(3, 6))
     train(leaves, optimizer, range(3, 6))
     assert torch.equal(again.param_groups[0]["params"][0], leaves[0])
@@ -129,7 +147,10 @@ def test_groups_schedulers_and_closures() -> None:
     results = []
     for kind in (optim.AdamW, torch.optim.AdamW):
         leaves = problem()
-        optimizer = kind([{"params": leaves[:1], "lr": 0.1, "weight_decay": 0.5}, {"params": leaves[1:2]}], lr=1e-2)
+        optimizer = kind(
+            [{"params": leaves[:1], "lr": 0.1, "weight_decay": 0.5}, {"params": leaves[1:2]}],
+            lr=1e-2,
+        )
         optimizer.add_param_group({"params": leaves[2:], "betas": (0.8, 0.9)})
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
 
@@ -166,7 +187,9 @@ def test_step_hooks_run_once_also_where_torch_updates() -> None:
 def scaled_training(
     kind: Any, folded: bool, clip: float | None, bad_step: int = 4
 ) -> tuple[list[torch.Tensor], list[float]]:
-    """A loop with a gradient scaler as users write it, or with what paceline.optim folds into the step."""
+    """A loop with a gradient scaler as users write it, or with what paceline.optim folds into the
+    step.
+    """
     leaves = problem()
     ours = kind is optim.AdamW
     optimizer = kind(leaves, lr=1e-2, **({"max_grad_norm": clip} if ours else {}))
@@ -280,7 +303,9 @@ DATA_PARALLEL = """
 
 
 def test_data_parallel_ranks_stay_equal(train_by_fork: Train, runtime: Path) -> None:
-    run = train_by_fork(DATA_PARALLEL.format(python=str(runtime / "python")), ranks=2, PACELINE_DISABLE="1")
+    run = train_by_fork(
+        DATA_PARALLEL.format(python=str(runtime / "python")), ranks=2, PACELINE_DISABLE="1"
+    )
     assert run.code == 0, run.output
 
 
@@ -301,7 +326,9 @@ def test_without_the_library_torch_updates_everything(train_by_fork: Train, runt
         PACELINE_DISABLE="1",
         PACELINE_LIBRARY="/nowhere/libpaceline.so",
     )
-    assert run.code == 0 and "4 by PyTorch (OSError: /nowhere/libpaceline.so" in run.output, run.output
+    assert run.code == 0 and "4 by PyTorch (OSError: /nowhere/libpaceline.so" in run.output, (
+        run.output
+    )
 
 
 def test_a_module_moved_between_steps_is_followed() -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is shipped loads where users' images are old: symbol versions, and a real load, training marks included, in a root file
-system with glibc 2.31."""
+"""What is shipped loads where users' images are old: symbol versions, and a real load, training
+marks included, in a root file system with glibc 2.31.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from programs import ROOT
 
 OLDEST = (2, 31)
 
-# Opens the trace, makes three steps, updates a list of tensors and finds the decoder of pictures through the C ABI, as a program of another
-# framework would.
+# Opens the trace, makes three steps, updates a list of tensors and finds the decoder of pictures
+# through the C ABI, as a program of another framework would.
 PROGRAM = """
 #include <dlfcn.h>
 #include <stdio.h>
@@ -63,7 +64,9 @@ int main(void) {
 
 @pytest.fixture(scope="session")
 def shipped() -> Path:
-    done = subprocess.run([ROOT / "scripts" / "runtime"], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        [ROOT / "scripts" / "runtime"], stdout=subprocess.PIPE, text=True, check=True
+    )
     return ROOT / done.stdout.strip().splitlines()[-1]
 
 
@@ -72,15 +75,26 @@ def test_no_symbol_is_newer_than_the_oldest_glibc(shipped: Path) -> None:
         table = subprocess.run(
             ["objdump", "-T", shipped / "lib" / name], stdout=subprocess.PIPE, text=True, check=True
         ).stdout
-        versions = {tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([0-9.]+)", table)}
+        versions = {
+            tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([0-9.]+)", table)
+        }
         assert versions and max(versions) <= OLDEST
-    defined = [line.split()[-1] for line in table.splitlines() if "*UND*" not in line and ".text" in line]
-    assert defined and all(name.startswith("paceline_") for name in defined), "only the C ABI leaves the library"
+    defined = [
+        line.split()[-1] for line in table.splitlines() if "*UND*" not in line and ".text" in line
+    ]
+    assert defined and all(name.startswith("paceline_") for name in defined), (
+        "only the C ABI leaves the library"
+    )
     needed = subprocess.run(
-        ["objdump", "-p", shipped / "lib" / "libpaceline.so"], stdout=subprocess.PIPE, text=True, check=True
+        ["objdump", "-p", shipped / "lib" / "libpaceline.so"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     ).stdout
     libraries = set(re.findall(r"NEEDED\s+(\S+)", needed))
-    assert not any("stdc++" in name or "c++" in name or "gcc_s" in name for name in libraries), libraries
+    assert not any("stdc++" in name or "c++" in name or "gcc_s" in name for name in libraries), (
+        libraries
+    )
 
 
 def test_the_runtime_folder_is_complete(shipped: Path) -> None:
@@ -91,24 +105,43 @@ def test_the_runtime_folder_is_complete(shipped: Path) -> None:
     }
     sources = ROOT / "accel" / "python"
     python = {f"python/{path.relative_to(sources)}" for path in sources.rglob("*.py")}
-    assert python <= names and {"lib/libpaceline.so", "lib/libjpeg.so.62", "lib/libjpeg.so.62.LICENCE"} <= names
+    assert (
+        python <= names
+        and {"lib/libpaceline.so", "lib/libjpeg.so.62", "lib/libjpeg.so.62.LICENCE"} <= names
+    )
     assert any(name.endswith(".dist-info/entry_points.txt") for name in names)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a root file system needs root")
 def test_it_loads_and_traces_on_glibc_2_31(shipped: Path, tmp_path: Path) -> None:
-    root = subprocess.run([ROOT / "scripts" / "old-root"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    root = subprocess.run(
+        [ROOT / "scripts" / "old-root"], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.strip()
     (tmp_path / "main.c").write_text(PROGRAM)
     compiler = ROOT / "accel" / "cmake" / "zig" / "cc"
     with rings.Receiver() as receiver:
-        # The shared root stays as it is: what is ours lies in a folder of it that ends with the test.
+        # The shared root stays as it is: what is ours lies in a folder of it that ends with the
+        # test.
         place = Path(root) / f"test-{os.getpid()}"
         place.mkdir()
         try:
-            program = (tmp_path / "main.c").read_text().replace("/libpaceline.so", f"/{place.name}/libpaceline.so")
+            program = (
+                (tmp_path / "main.c")
+                .read_text()
+                .replace("/libpaceline.so", f"/{place.name}/libpaceline.so")
+            )
             (tmp_path / "main.c").write_text(program)
             subprocess.run(
-                [compiler, tmp_path / "main.c", "-I", ROOT / "accel/include", "-o", place / "main", "-ldl"], check=True
+                [
+                    compiler,
+                    tmp_path / "main.c",
+                    "-I",
+                    ROOT / "accel/include",
+                    "-o",
+                    place / "main",
+                    "-ldl",
+                ],
+                check=True,
             )
             for name in ("libjpeg.so.62", "libpaceline.so"):
                 shutil.copy(shipped / "lib" / name, place)
@@ -121,11 +154,18 @@ def test_it_loads_and_traces_on_glibc_2_31(shipped: Path, tmp_path: Path) -> Non
             }
             inside = ["chroot", root]
             version = subprocess.run(
-                [*inside, "/usr/bin/ldd", "--version"], stdout=subprocess.PIPE, text=True, check=True
+                [*inside, "/usr/bin/ldd", "--version"],
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
             )
             assert "2.31" in version.stdout.splitlines()[0]
             done = subprocess.run(
-                [*inside, f"/{place.name}/main"], env=environment, capture_output=True, text=True, check=False
+                [*inside, f"/{place.name}/main"],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
             )
         finally:
             subprocess.run(["umount", place / "telemetry"], check=False, stderr=subprocess.DEVNULL)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spec.acceleration.precision and cudaGraph in the process: unmodified programs against autocast by hand, what is left as it is and why, and
-the same through paceline.accelerate."""
+"""spec.acceleration.precision and cudaGraph in the process: unmodified programs against autocast by
+hand, what is left as it is and why, and the same through paceline.accelerate.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,14 @@ from programs import Train
 from torch import nn
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "runtime" / "python"))
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
 import paceline  # noqa: E402 - where it lies is known only now
 from paceline import _precision, amp, graph, optim  # noqa: E402
 from paceline.graph import WholeStep  # noqa: E402
@@ -26,7 +34,8 @@ torch.set_num_threads(1)
 O1 = {"PACELINE_PRECISION": "O1", "PACELINE_NUMERICS": "Lossy", "OMP_NUM_THREADS": "1"}
 FEATURE = "mixed precision"
 
-# Prints a digest of the weights, then what explain() says. BY_HAND is how a program would write what O1 does.
+# Prints a digest of the weights, then what explain() says. BY_HAND is how a program would write
+# what O1 does.
 TRAINING = """
         import contextlib, hashlib, json
         by_hand = (lambda: torch.autocast("cpu", dtype=torch.bfloat16)) if BY_HAND else contextlib.nullcontext
@@ -88,21 +97,32 @@ def test_o1_is_autocast_around_models_alone(train_by_fork: Train) -> None:
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"PACELINE_PRECISION": "O1"}, "O1, which is of class Lossy, and PACELINE_NUMERICS is Reordered"),
+        (
+            {"PACELINE_PRECISION": "O1"},
+            "O1, which is of class Lossy, and PACELINE_NUMERICS is Reordered",
+        ),
         ({**O1, "PACELINE_PRECISION": "O3"}, "O3, none of Disabled, TF32, O1, O2"),
         ({**O1, "PACELINE_PRECISION": "O2"}, "paceline.accelerate(model, optimizer, loader)"),
         ({**O1, "PACELINE_DISABLE": "1"}, "PACELINE_DISABLE=1"),
     ],
 )
-def test_what_is_left_as_it_is_says_why(train_by_fork: Train, variables: dict[str, str], said: str) -> None:
-    code = "import paceline; print(nn.Linear(4, 4)(torch.ones(1, 4)).dtype, nn.Module.__call__.__qualname__)"
+def test_what_is_left_as_it_is_says_why(
+    train_by_fork: Train, variables: dict[str, str], said: str
+) -> None:
+    code = (
+        "import paceline; print(nn.Linear(4, 4)(torch.ones(1, 4)).dtype,"
+        " nn.Module.__call__.__qualname__)"
+    )
     code += f"; print(paceline.explain(as_dict=True)[{FEATURE!r}])"
     run = train_by_fork(code, **variables)
     assert run.code == 0 and "on (" not in run.output and said in run.output, run.output
     assert "_patch.<locals>" not in run.output, "the class is PyTorch's own"
 
 
-@pytest.mark.skipif(not torch.version.cuda, reason="TF32 is of PyTorch built with CUDA; else it is off with the reason")
+@pytest.mark.skipif(
+    not torch.version.cuda,
+    reason="TF32 is of PyTorch built with CUDA; else it is off with the reason",
+)
 def test_tf32_is_pytorchs_own_switch(train_by_fork: Train) -> None:
     code = """
         import warnings
@@ -143,7 +163,8 @@ def test_a_compiled_model_is_one_graph_as_before(train_by_fork: Train) -> None:
     assert run.code == 0 and run.output.splitlines()[-1] == "2", run.output
 
 
-# -- through paceline.accelerate ---------------------------------------------------------------------------------------
+# -- through paceline.accelerate
+# ------------------------------------------------------------
 
 
 @pytest.fixture
@@ -170,8 +191,14 @@ def fitted(model: nn.Module, optimizer: Any) -> torch.Tensor:
     return model.weight.detach()
 
 
-def test_o2_reaches_a_program_that_accelerates(monkeypatch: pytest.MonkeyPatch, put_back: None) -> None:
-    expected = fitted(*amp.decorate(model := model_of(), torch.optim.AdamW(model.parameters(), lr=0.1), level="O2"))
+def test_o2_reaches_a_program_that_accelerates(
+    monkeypatch: pytest.MonkeyPatch, put_back: None
+) -> None:
+    expected = fitted(
+        *amp.decorate(
+            model := model_of(), torch.optim.AdamW(model.parameters(), lr=0.1), level="O2"
+        )
+    )
     assert expected.dtype is torch.bfloat16
     config = {"numerics": "Lossy", "precision": "O2"}
     for by_job in (False, True):
@@ -184,7 +211,10 @@ def test_o2_reaches_a_program_that_accelerates(monkeypatch: pytest.MonkeyPatch, 
         assert same is model and isinstance(optimizer, optim.AdamW)
         assert torch.equal(fitted(model, optimizer), expected)
     told = paceline.explain(as_dict=True)[FEATURE]
-    assert told["state"] == "on" and "O2 in bfloat16 for torch.nn.modules.linear.Linear" in told["reason"]
+    assert (
+        told["state"] == "on"
+        and "O2 in bfloat16 for torch.nn.modules.linear.Linear" in told["reason"]
+    )
 
 
 def test_what_o2_cannot_do_is_an_error_of_the_program_and_a_line_of_the_job(
@@ -201,7 +231,10 @@ def test_what_o2_cannot_do_is_an_error_of_the_program_and_a_line_of_the_job(
     monkeypatch.setenv("PACELINE_NUMERICS", "Lossy")
     monkeypatch.setenv("PACELINE_PRECISION", "O2")
     assert paceline.accelerate(model, rms) == (model, rms)
-    assert model.weight.dtype is torch.float32 and "there is none for RMSprop" in capfd.readouterr().err
+    assert (
+        model.weight.dtype is torch.float32
+        and "there is none for RMSprop" in capfd.readouterr().err
+    )
 
 
 def test_nothing_exceeds_the_jobs_class(
@@ -219,7 +252,8 @@ def test_nothing_exceeds_the_jobs_class(
     assert "forward" not in model.__dict__
 
 
-# -- graphs ------------------------------------------------------------------------------------------------------------
+# -- graphs
+# ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("told", ["Disabled", "On"])

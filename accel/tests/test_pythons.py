@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every Python that users' images have: the runtime's own code runs there, marks steps, and lets a program go on whose PyTorch it does not know.
+"""Every Python that users' images have: the runtime's own code runs there, marks steps, and lets a
+program go on whose PyTorch it does not know.
 
-None of them has PyTorch here but the one that runs these tests; what follows from PyTorch's version is tested with two of those.
+None of them has PyTorch here but the one that runs these tests; what follows from PyTorch's version
+is tested with two of those.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ print("trained with", torch.__version__)
 def interpreter(version: str) -> str:
     """A Python of this version on PATH or among pyenv's that starts; skips where there is none."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python{version}")))]
+    found = [
+        shutil.which(f"python{version}"),
+        *map(str, sorted(pyenv.glob(f"{version}.*/bin/python{version}"))),
+    ]
     for candidate in filter(None, found):
         # pyenv's shims are there and refuse.
         if subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
@@ -57,16 +62,26 @@ def test_the_runtime_is_at_home(version: str, train: Train, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_strange_pytorch_is_left_alone(version: str, train: Train, tmp_path: Path, runtime: Path) -> None:
+def test_a_strange_pytorch_is_left_alone(
+    version: str, train: Train, tmp_path: Path, runtime: Path
+) -> None:
     (tmp_path / "site" / "torch").mkdir(parents=True)
     (tmp_path / "site" / "torch" / "__init__.py").write_text("__version__ = '1.0'\n")
     program = tmp_path / "strange.py"
     program.write_text(STRANGE_TORCH)
     path = f"{tmp_path / 'site'}{os.pathsep}{rings.environment(runtime, '')['PYTHONPATH']}"
-    switches = dict.fromkeys(("PACELINE_OPTIMIZER", "PACELINE_LOADER", "PACELINE_COMMUNICATION"), "Auto")
+    switches = dict.fromkeys(
+        ("PACELINE_OPTIMIZER", "PACELINE_LOADER", "PACELINE_COMMUNICATION"), "Auto"
+    )
     run = train(
-        "", command=[interpreter(version), str(program)], PYTHONPATH=path, PACELINE_PRECISION="TF32", **switches
+        "",
+        command=[interpreter(version), str(program)],
+        PYTHONPATH=path,
+        PACELINE_PRECISION="TF32",
+        **switches,
     )
     assert run.code == 0 and "trained with 1.0" in run.output, run.output
-    assert "tracing is off" in run.output and "loaders are left as they are" in run.output, run.output
+    assert "tracing is off" in run.output and "loaders are left as they are" in run.output, (
+        run.output
+    )
     assert run.rings == []

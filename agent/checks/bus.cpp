@@ -45,7 +45,8 @@ void check_ats(const Node& node, Findings& found) {
     } else if (setup->config.ats == true) {
       found.pass(nic->name, "a virtual machine, and address translation services are on");
     } else {
-      found.warn(nic->name, "a virtual machine: ACS stays on, but address translation services (ATS) are off");
+      found.warn(nic->name,
+                 "a virtual machine: ACS stays on, but address translation services (ATS) are off");
     }
   }
 }
@@ -66,20 +67,27 @@ const PcieControl* control_of(const Node& node, const End& end, Findings& found)
 double speed_of(const std::string& text) {
   char* end = nullptr;
   const double speed = std::strtod(text.c_str(), &end);
-  return end != text.c_str() && std::string_view(end).starts_with(" GT/s") && speed > 0 && speed < 1000 ? speed : 0;
+  return end != text.c_str() && std::string_view(end).starts_with(" GT/s") && speed > 0 &&
+                 speed < 1000
+             ? speed
+             : 0;
 }
 
 int width_of(const std::string& text) {
   int width = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
-  return error == std::errc{} && end == text.data() + text.size() && width > 0 && width <= 32 ? width : 0;
+  return error == std::errc{} && end == text.data() + text.size() && width > 0 && width <= 32
+             ? width
+             : 0;
 }
 
 /// What paceline-probe saw of a GPU's link while it copied: then this and not the idle link counts.
 bool under_load(const Node& node, const std::string& address, double& speed, int& width) {
   if (!node.registrations) return false;
   for (const auto& attempt : node.registrations->attempts) {
-    if (attempt.step != Step::kLinkLoad || attempt.gpu != address || attempt.outcome != Outcome::kDone) continue;
+    if (attempt.step != Step::kLinkLoad || attempt.gpu != address ||
+        attempt.outcome != Outcome::kDone)
+      continue;
     const auto cut = attempt.saw.rfind(" x");
     if (cut == std::string::npos) return false;
     const double seen_speed = speed_of(attempt.saw.substr(0, cut));
@@ -99,11 +107,14 @@ void check_one_link(const Node& node, const End& end, Findings& found) {
   if (function == nullptr || setup == nullptr) return found.unknown(end.label, "is not in sysfs");
   double best_speed = speed_of(setup->max_link_speed);
   int best_width = width_of(setup->max_link_width);
-  const std::string above = function->path.size() >= 2 ? function->path[function->path.size() - 2] : "";
+  const std::string above =
+      function->path.size() >= 2 ? function->path[function->path.size() - 2] : "";
   if (const auto* port = node.setup(above)) {
     // A port that does not say is no limit.
-    if (const double most = speed_of(port->max_link_speed); most > 0) best_speed = std::min(best_speed, most);
-    if (const int most = width_of(port->max_link_width); most > 0) best_width = std::min(best_width, most);
+    if (const double most = speed_of(port->max_link_speed); most > 0)
+      best_speed = std::min(best_speed, most);
+    if (const int most = width_of(port->max_link_width); most > 0)
+      best_width = std::min(best_width, most);
   }
   double speed = speed_of(function->link_speed);
   int width = width_of(function->link_width);
@@ -111,12 +122,13 @@ void check_one_link(const Node& node, const End& end, Findings& found) {
   if (best_speed <= 0 || best_width <= 0 || speed <= 0 || width <= 0)
     return found.unknown(end.label, "current or largest link speed and width cannot be read");
   std::array<char, 96> text{};
-  std::snprintf(text.data(), text.size(), "%g GT/s x%d of %g GT/s x%d%s", speed, width, best_speed, best_width,
-                loaded ? " under load" : "");
+  std::snprintf(text.data(), text.size(), "%g GT/s x%d of %g GT/s x%d%s", speed, width, best_speed,
+                best_width, loaded ? " under load" : "");
   if (width < best_width) return found.bad(end.label, text.data());
   if (speed >= best_speed) return found.pass(end.label, text.data());
   if (end.gpu && !loaded)
-    return found.unknown(end.label, std::string(text.data()) + "; an idle GPU lowers its link: look under load");
+    return found.unknown(
+        end.label, std::string(text.data()) + "; an idle GPU lowers its link: look under load");
   found.bad(end.label, text.data());
 }
 
@@ -148,8 +160,8 @@ void check_acs(const Node& node, Findings& found) {
 void check_iommu(const Node& node, Findings& found) {
   if (!has_gpu_and_nic(node, found)) return;
   const std::string cmdline = " " + node.settings.cmdline.value_or("") + " ";
-  const bool passes =
-      cmdline.find(" iommu=pt ") != std::string::npos || cmdline.find(" iommu.passthrough=1 ") != std::string::npos;
+  const bool passes = cmdline.find(" iommu=pt ") != std::string::npos ||
+                      cmdline.find(" iommu.passthrough=1 ") != std::string::npos;
   for (const auto& end : ends_of(node)) {
     const auto* setup = node.setup(end.address);
     if (setup == nullptr) {
@@ -159,12 +171,14 @@ void check_iommu(const Node& node, Findings& found) {
     } else if (setup->iommu_type == "identity") {
       found.pass(end.label, "its IOMMU group is of type identity");
     } else if (setup->iommu_type.starts_with("DMA")) {
-      found.bad(end.label, "its IOMMU group is of type " + setup->iommu_type + ": every address is translated");
+      found.bad(end.label, "its IOMMU group is of type " + setup->iommu_type +
+                               ": every address is translated");
     } else if (setup->iommu_type.empty() && passes) {
       found.pass(end.label, "the kernel's command line asks for pass-through");
     } else {
-      found.unknown(end.label, "the type of its IOMMU group " +
-                                   (setup->iommu_type.empty() ? "cannot be read" : "is " + setup->iommu_type));
+      found.unknown(end.label,
+                    "the type of its IOMMU group " +
+                        (setup->iommu_type.empty() ? "cannot be read" : "is " + setup->iommu_type));
     }
   }
 }
@@ -175,7 +189,8 @@ void check_pcie_mrrs(const Node& node, Findings& found) {
   for (const auto& end : ends_of(node, false)) {
     const PcieControl* control = control_of(node, end, found);
     if (control == nullptr) continue;
-    const std::string says = "reads at most " + std::to_string(control->max_read_request) + " bytes at a time";
+    const std::string says =
+        "reads at most " + std::to_string(control->max_read_request) + " bytes at a time";
     control->max_read_request == kWanted ? found.pass(end.label, says) : found.bad(end.label, says);
   }
 }
@@ -183,7 +198,8 @@ void check_pcie_mrrs(const Node& node, Findings& found) {
 void check_pcie_mps(const Node& node, Findings& found) {
   if (!has_gpu_and_nic(node, found)) return;
   // What lies between is the hypervisor's, and no root port need agree with its neighbour.
-  if (node.fabric.virtual_topology) return found.skip("a hypervisor does not show what lies between GPU and NIC");
+  if (node.fabric.virtual_topology)
+    return found.skip("a hypervisor does not show what lies between GPU and NIC");
   bool any = false;
   for (const auto& pair : node.pairs) {
     if (pair.way.empty()) continue;
@@ -200,7 +216,8 @@ void check_pcie_mps(const Node& node, Findings& found) {
         continue;
       }
       const int size = setup->config.pcie->max_payload;
-      if (sizes.insert(size).second) shown += (shown.empty() ? "" : ", ") + step + " " + std::to_string(size);
+      if (sizes.insert(size).second)
+        shown += (shown.empty() ? "" : ", ") + step + " " + std::to_string(size);
     }
     const std::string subject = pair.gpu->label + " " + pair.nic->label;
     if (sizes.size() > 1) {
@@ -219,15 +236,17 @@ void check_pcie_relaxed_ordering(const Node& node, Findings& found) {
   for (const auto& end : ends_of(node)) {
     const PcieControl* control = control_of(node, end, found);
     if (control == nullptr) continue;
-    control->relaxed_ordering ? found.pass(end.label, "on") : found.bad(end.label, "relaxed ordering is off");
+    control->relaxed_ordering ? found.pass(end.label, "on")
+                              : found.bad(end.label, "relaxed ordering is off");
   }
 }
 
 void check_pcie_link(const Node& node, Findings& found) {
   if (node.fabric.gpus.empty()) return found.skip("no accelerator");
   for (const auto& end : ends_of(node)) {
-    const bool c2c = std::any_of(node.hardware.gpu.gpus.begin(), node.hardware.gpu.gpus.end(),
-                                 [&](const Gpu& gpu) { return gpu.pci_address == end.address && gpu.c2c; });
+    const bool c2c =
+        std::any_of(node.hardware.gpu.gpus.begin(), node.hardware.gpu.gpus.end(),
+                    [&](const Gpu& gpu) { return gpu.pci_address == end.address && gpu.c2c; });
     if (c2c) {
       found.pass(end.label, "reaches its CPU by NVLink-C2C");
     } else {

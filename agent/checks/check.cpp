@@ -12,17 +12,20 @@ constexpr std::size_t kMaxEvidence = 240;
 /// Parts of what is shown come from devices: printable and short.
 std::string clean_text(std::string text) {
   if (text.size() > kMaxEvidence) text = text.substr(0, kMaxEvidence - 3) + "...";
-  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
   return text;
 }
 
-/// Up from the GPU to the common bridge and down to the NIC; empty where they have only the host bridge, or less, in common and no port
-/// leads there.
+/// Up from the GPU to the common bridge and down to the NIC; empty where they have only the host
+/// bridge, or less, in common and no port leads there.
 std::vector<std::string> way_between(const PciFunction& a, const PciFunction& b) {
   std::size_t common = 0;
-  while (common < a.path.size() && common < b.path.size() && a.path[common] == b.path[common]) ++common;
+  while (common < a.path.size() && common < b.path.size() && a.path[common] == b.path[common])
+    ++common;
   if (common == 0) return {};
-  std::vector<std::string> way(a.path.rbegin(), a.path.rend() - static_cast<std::ptrdiff_t>(common));
+  std::vector<std::string> way(a.path.rbegin(),
+                               a.path.rend() - static_cast<std::ptrdiff_t>(common));
   if (is_pci_address(a.path[common - 1])) way.push_back(a.path[common - 1]);
   way.insert(way.end(), b.path.begin() + static_cast<std::ptrdiff_t>(common), b.path.end());
   return way;
@@ -43,10 +46,11 @@ std::vector<const RdmaDevice*> compute_nics_of(const Hardware& hardware, const F
   };
   for (const auto& device : hardware.rdma) {
     // One that trained at a lower rate is on no rail, and yet is meant for one.
-    const bool twin = !device.board_id.empty() && !device.pci_address.empty() &&
-                      std::any_of(hardware.rdma.begin(), hardware.rdma.end(), [&](const RdmaDevice& other) {
-                        return other.board_id == device.board_id && on_rail(other);
-                      });
+    const bool twin =
+        !device.board_id.empty() && !device.pci_address.empty() &&
+        std::any_of(hardware.rdma.begin(), hardware.rdma.end(), [&](const RdmaDevice& other) {
+          return other.board_id == device.board_id && on_rail(other);
+        });
     if (twin || on_rail(device)) nics.push_back(&device);
   }
   return nics;
@@ -62,7 +66,8 @@ std::string_view to_string(Place place) {
   return kNames[static_cast<std::size_t>(place)];
 }
 
-Node::Node(Hardware machine, Settings setup, std::optional<EarlierCounters> before, std::optional<Registrations> tried)
+Node::Node(Hardware machine, Settings setup, std::optional<EarlierCounters> before,
+           std::optional<Registrations> tried)
     : hardware(std::move(machine)),
       settings(std::move(setup)),
       earlier(std::move(before)),
@@ -75,11 +80,13 @@ Node::Node(Hardware machine, Settings setup, std::optional<EarlierCounters> befo
   is_virtual = settings.hypervisor || fabric.virtual_topology;
   compute_nics = compute_nics_of(hardware, fabric);
   const auto used = [&](const FabricDevice& nic) {
-    return nic.rdma && std::any_of(compute_nics.begin(), compute_nics.end(),
-                                   [&](const RdmaDevice* device) { return device->name == nic.label; });
+    return nic.rdma &&
+           std::any_of(compute_nics.begin(), compute_nics.end(),
+                       [&](const RdmaDevice* device) { return device->name == nic.label; });
   };
   for (std::size_t row = 0; row < fabric.gpus.size(); ++row) {
-    // Not by the rails: a NIC that trained at a lower rate is on none, and yet the one beside its GPU.
+    // Not by the rails: a NIC that trained at a lower rate is on none, and yet the one beside its
+    // GPU.
     auto nearest = PathClass::kSys;
     for (std::size_t column = 0; column < fabric.nics.size(); ++column) {
       if (used(fabric.nics[column])) nearest = std::min(nearest, fabric.gpu_nic[row][column].kind);
@@ -96,8 +103,9 @@ Node::Node(Hardware machine, Settings setup, std::optional<EarlierCounters> befo
 }
 
 const PciFunction* Node::function(std::string_view address) const {
-  const auto found = std::find_if(hardware.pci.begin(), hardware.pci.end(),
-                                  [&](const PciFunction& entry) { return entry.address == address; });
+  const auto found =
+      std::find_if(hardware.pci.begin(), hardware.pci.end(),
+                   [&](const PciFunction& entry) { return entry.address == address; });
   return found == hardware.pci.end() ? nullptr : &*found;
 }
 
@@ -108,7 +116,8 @@ const FunctionSettings* Node::setup(const std::string& address) const {
 
 void Findings::add(Verdict verdict, std::string_view subject, std::string evidence) {
   const bool mend = verdict == Verdict::kWarn || verdict == Verdict::kFail;
-  all_.push_back({std::string(check_.id), clean_text(std::string(subject)), verdict, clean_text(std::move(evidence)),
+  all_.push_back({std::string(check_.id), clean_text(std::string(subject)), verdict,
+                  clean_text(std::move(evidence)),
                   mend ? std::string(check_.remedy) : std::string{}});
 }
 
@@ -118,15 +127,16 @@ void Findings::bad(std::string_view subject, std::string evidence) {
 
 void Findings::hidden(std::string_view subject, const FunctionSettings* setup) {
   const std::size_t bytes = setup == nullptr ? 0 : setup->config.bytes;
-  unknown(subject, bytes == 0
-                       ? "its configuration space cannot be read"
-                       : "only " + std::to_string(bytes) +
-                             " bytes of its configuration space can be read: that takes root with CAP_SYS_ADMIN");
+  unknown(subject, bytes == 0 ? "its configuration space cannot be read"
+                              : "only " + std::to_string(bytes) +
+                                    " bytes of its configuration space can be read: that takes "
+                                    "root with CAP_SYS_ADMIN");
 }
 
 const Check* find_check(std::string_view id) {
   const auto all = checks();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Check& check) { return check.id == id; });
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const Check& check) { return check.id == id; });
   return found == all.end() ? nullptr : &*found;
 }
 
@@ -142,8 +152,9 @@ std::vector<Finding> run_checks(const Node& node) {
 }
 
 int exit_code(const std::vector<Finding>& findings) {
-  const bool fails = std::any_of(findings.begin(), findings.end(),
-                                 [](const Finding& finding) { return finding.verdict == Verdict::kFail; });
+  const bool fails = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.verdict == Verdict::kFail;
+  });
   if (fails) return 1;
   // Without NVML most of the table is silent: that nothing fails then is no good news.
   return worst(findings, "gpu-health") == Verdict::kUnknown ? 2 : 0;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks that say whether GPUDirect RDMA can work on a node, and what to do where it cannot: one table, and one pure function per check
-// over what the probes read and what paceline-probe tried. What only a job's pod shows stands in the table as well, with where it is looked at,
-// and is never guessed.
+// The checks that say whether GPUDirect RDMA can work on a node, and what to do where it cannot:
+// one table, and one pure function per check over what the probes read and what paceline-probe
+// tried. What only a job's pod shows stands in the table as well, with where it is looked at, and
+// is never guessed.
 //
-// Pure; thread-safe as any value is. Nothing fails: what cannot be told is `kUnknown`, and its evidence says what was missing.
+// Pure; thread-safe as any value is. Nothing fails: what cannot be told is `kUnknown`, and its
+// evidence says what was missing.
 #pragma once
 
 #include <chrono>
@@ -28,8 +30,10 @@ std::string_view to_string(Verdict verdict);
 enum class Place {
   kDaemon,  // by the agent, without a privilege
   kConfig,  // by whoever may read PCI configuration space: root with CAP_SYS_ADMIN
-  kProbe,   // by using the devices: a registration of GPU memory, a link under load; what files tell is judged without
-  kPod,     // in the job's pod, whose limits and environment differ
+  // by using the devices: a registration of GPU memory, a link under load; what files tell is
+  // judged without
+  kProbe,
+  kPod,  // in the job's pod, whose limits and environment differ
 };
 std::string_view to_string(Place place);
 
@@ -57,7 +61,9 @@ struct Pair {
   const FabricDevice* nic = nullptr;
   PathClass kind = PathClass::kSys;
   std::vector<std::string>
-      way;  // addresses from the GPU to the NIC, bridges between, without what lies above both; empty across hosts
+      // addresses from the GPU to the NIC, bridges between, without what lies above both; empty
+      // across hosts
+      way;
 };
 
 /// All that the checks look at. Borrows nothing but from itself: not to be copied.
@@ -81,7 +87,8 @@ struct Node {
   const FunctionSettings* setup(const std::string& address) const;
 };
 
-/// The NICs that jobs use: those of the rails, and those of the same board that fell behind; without accelerators those with a link.
+/// The NICs that jobs use: those of the rails, and those of the same board that fell behind;
+/// without accelerators those with a link.
 std::vector<const RdmaDevice*> compute_nics_of(const Hardware& hardware, const Fabric& fabric);
 
 struct Check;
@@ -90,11 +97,17 @@ struct Check;
 class Findings {
  public:
   Findings(const Check& check, std::vector<Finding>& all) : check_(check), all_(all) {}
-  void pass(std::string_view subject, std::string evidence) { add(Verdict::kPass, subject, std::move(evidence)); }
-  void warn(std::string_view subject, std::string evidence) { add(Verdict::kWarn, subject, std::move(evidence)); }
+  void pass(std::string_view subject, std::string evidence) {
+    add(Verdict::kPass, subject, std::move(evidence));
+  }
+  void warn(std::string_view subject, std::string evidence) {
+    add(Verdict::kWarn, subject, std::move(evidence));
+  }
   /// As bad as the check's severity says.
   void bad(std::string_view subject, std::string evidence);
-  void unknown(std::string_view subject, std::string evidence) { add(Verdict::kUnknown, subject, std::move(evidence)); }
+  void unknown(std::string_view subject, std::string evidence) {
+    add(Verdict::kUnknown, subject, std::move(evidence));
+  }
   /// For an answer that the missing privilege hides.
   void hidden(std::string_view subject, const FunctionSettings* setup);
   void skip(std::string evidence) { add(Verdict::kSkip, "", std::move(evidence)); }
@@ -125,7 +138,8 @@ const Check* find_check(std::string_view id);
 /// Every check of the table; at least one finding of each.
 std::vector<Finding> run_checks(const Node& node);
 
-/// What a look is worth as an exit code: 1 something fails, 2 the GPUs could not be looked at, 0 else.
+/// What a look is worth as an exit code: 1 something fails, 2 the GPUs could not be looked at, 0
+/// else.
 int exit_code(const std::vector<Finding>& findings);
 
 /// A check's answer: the worst of its findings.

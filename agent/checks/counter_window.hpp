@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readings of the error counters over the last hour, for the checks that look at what rose. A fault so stays visible for an hour, and a
-// counter that jumps once is one change of a report and not two.
+// Readings of the error counters over the last hour, for the checks that look at what rose. A fault
+// so stays visible for an hour, and a counter that jumps once is one change of a report and not
+// two.
 //
 // Belongs to one thread; holds at most 13 readings. Nothing fails.
 #pragma once
@@ -28,7 +29,8 @@ class CounterWindow {
       earlier = {std::chrono::duration_cast<std::chrono::seconds>(now - readings_.front().first),
                  readings_.front().second};
     }
-    if (readings_.empty() || now - readings_.back().first >= kStep) readings_.emplace_back(now, counters);
+    if (readings_.empty() || now - readings_.back().first >= kStep)
+      readings_.emplace_back(now, counters);
     return earlier;
   }
 

@@ -37,7 +37,8 @@ class Subjects {
       left.remove_prefix(std::min(word.size() + 1, left.size()));
       if (const auto gpu = gpus_.find(word); gpu != gpus_.end()) found.first = gpu->second;
       // A port, "mlx5_0/1", counts for its NIC.
-      if (const auto nic = nics_.find(word.substr(0, word.find('/'))); nic != nics_.end()) found.second = nic->second;
+      if (const auto nic = nics_.find(word.substr(0, word.find('/'))); nic != nics_.end())
+        found.second = nic->second;
     }
     std::vector<Devices> all;
     if (found == Devices()) {
@@ -53,7 +54,8 @@ class Subjects {
 
  private:
   using Names = std::map<std::string, std::string, std::less<>>;
-  static void name(Names& names, const std::string& label, std::initializer_list<std::string> called) {
+  static void name(Names& names, const std::string& label,
+                   std::initializer_list<std::string> called) {
     for (const std::string& each : called) {
       if (!each.empty()) names.emplace(each, label);
     }
@@ -69,16 +71,20 @@ class Subjects {
 std::vector<DeviceStatus> device_statuses(const Node& node, const std::vector<Finding>& findings) {
   const Subjects subjects(node);
   std::map<std::string, std::map<Devices, Verdict>> verdicts;
-  const auto add = [](std::map<Devices, Verdict>& of_check, const Devices& devices, Verdict verdict) {
+  const auto add = [](std::map<Devices, Verdict>& of_check, const Devices& devices,
+                      Verdict verdict) {
     auto& worst = of_check.try_emplace(devices, verdict).first->second;
     worst = std::max(worst, verdict);
   };
   for (const Finding& finding : findings) {
-    for (const Devices& devices : subjects.of(finding.subject)) add(verdicts[finding.id], devices, finding.verdict);
+    for (const Devices& devices : subjects.of(finding.subject))
+      add(verdicts[finding.id], devices, finding.verdict);
   }
   std::vector<DeviceStatus> statuses;
   for (auto& [check, of_check] : verdicts) {
-    const auto is_pair = [](const auto& entry) { return !entry.first.first.empty() && !entry.first.second.empty(); };
+    const auto is_pair = [](const auto& entry) {
+      return !entry.first.first.empty() && !entry.first.second.empty();
+    };
     if (static_cast<std::size_t>(std::ranges::count_if(of_check, is_pair)) > kMostPairs) {
       std::map<Devices, Verdict> fewer;
       for (const auto& entry : of_check)

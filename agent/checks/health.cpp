@@ -16,12 +16,16 @@ void check_gpu_health(const Node& node, Findings& found) {
     } else if (library.empty()) {
       found.bad(gpu.label, "is on the PCI bus, but NVML does not show it");
     } else {
-      found.unknown(gpu.label, "NVML does not answer (" + library +
-                                   "): install the driver, or give the container the runtime class nvidia with "
-                                   "NVIDIA_DRIVER_CAPABILITIES=utility");
+      found.unknown(
+          gpu.label,
+          "NVML does not answer (" + library +
+              "): install the driver, or give the container the runtime class nvidia with "
+              "NVIDIA_DRIVER_CAPABILITIES=utility");
     }
   }
-  if (well > 0) found.pass("", std::to_string(well) + " of " + std::to_string(node.fabric.gpus.size()) + " answer");
+  if (well > 0)
+    found.pass("",
+               std::to_string(well) + " of " + std::to_string(node.fabric.gpus.size()) + " answer");
 }
 
 }  // namespace paceline::agent

@@ -11,11 +11,14 @@
 namespace paceline::agent {
 namespace {
 
-std::string age_text(const std::string& what, bool there, const std::optional<WallTime>& taken, WallTime now) {
+std::string age_text(const std::string& what, bool there, const std::optional<WallTime>& taken,
+                     WallTime now) {
   if (!there) return "no " + what;
   if (!taken) return what + " of an unknown time";
-  // A clock that was set back makes nothing younger than new; nobody reads fractions of a second of a look.
-  const auto age = std::max(std::chrono::floor<std::chrono::seconds>(now - *taken), std::chrono::seconds(0));
+  // A clock that was set back makes nothing younger than new; nobody reads fractions of a second of
+  // a look.
+  const auto age =
+      std::max(std::chrono::floor<std::chrono::seconds>(now - *taken), std::chrono::seconds(0));
   return what + " of " + format_duration(age) + " ago";
 }
 
@@ -29,7 +32,9 @@ std::string recalled_text(const Registrations& registrations, WallTime now) {
     oldest = std::min(oldest.value_or(*attempt.taken), *attempt.taken);
   }
   if (!oldest) return {};
-  return " (" + age_text("those of " + std::to_string(gpus.size()) + " GPUs that had work then:", true, oldest, now) +
+  return " (" +
+         age_text("those of " + std::to_string(gpus.size()) + " GPUs that had work then:", true,
+                  oldest, now) +
          ")";
 }
 
@@ -56,7 +61,8 @@ std::string ages_text(const LookedFiles& files, const Looked& looked, WallTime n
     text = age_text("PCI configuration", looked.pci.taken().has_value(), looked.pci.taken(), now);
   if (!files.registrations.empty()) {
     text += (text.empty() ? "" : ", ");
-    text += age_text("registrations", looked.registrations.has_value(), looked.registrations_taken(), now);
+    text += age_text("registrations", looked.registrations.has_value(),
+                     looked.registrations_taken(), now);
     if (looked.registrations) text += recalled_text(*looked.registrations, now);
   }
   return text;

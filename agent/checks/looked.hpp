@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was looked at with privilege before the agent started: PCI configuration space and the registrations that paceline-probe tried, as its one-shot
-// container left them in files. Both are as old as that look, so their times go with them.
+// What was looked at with privilege before the agent started: PCI configuration space and the
+// registrations that paceline-probe tried, as its one-shot container left them in files. Both are
+// as old as that look, so their times go with them.
 //
-// Plain values; thread-safe. What is not there was not looked at; a report that is none is a problem that names the file and says what helps.
+// Plain values; thread-safe. What is not there was not looked at; a report that is none is a
+// problem that names the file and says what helps.
 #pragma once
 
 #include <filesystem>
@@ -26,12 +28,15 @@ struct Looked {
   std::optional<Registrations> registrations;
   std::string problem;
 
-  std::optional<WallTime> registrations_taken() const { return registrations ? registrations->taken : std::nullopt; }
+  std::optional<WallTime> registrations_taken() const {
+    return registrations ? registrations->taken : std::nullopt;
+  }
 };
 
 Looked read_looked(const LookedFiles& files);
 
-/// "PCI configuration of 12s ago, registrations of 3h20m ago"; of what was asked for and is not there it says so. Empty where nothing was.
+/// "PCI configuration of 12s ago, registrations of 3h20m ago"; of what was asked for and is not
+/// there it says so. Empty where nothing was.
 std::string ages_text(const LookedFiles& files, const Looked& looked, WallTime now);
 
 }  // namespace paceline::agent

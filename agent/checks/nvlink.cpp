@@ -21,20 +21,25 @@ long links_to(const Gpu& gpu, const std::string& address) {
   });
 }
 
-/// What the far ends of a GPU's links say against it; empty: nothing. Each pair of GPUs is told of once, at the GPU with the lower index.
+/// What the far ends of a GPU's links say against it; empty: nothing. Each pair of GPUs is told of
+/// once, at the GPU with the lower index.
 std::string wrong_peer(const Node& node, const Gpu& gpu) {
   const auto& gpus = node.hardware.gpu.gpus;
   std::set<std::string> seen;
   for (const auto& link : gpu.nvlinks) {
-    if (!link.active || link.remote_address.empty() || link.remote == NvLinkRemote::kSwitch) continue;
+    if (!link.active || link.remote_address.empty() || link.remote == NvLinkRemote::kSwitch)
+      continue;
     if (!seen.insert(link.remote_address).second) continue;
-    const auto peer = std::find_if(gpus.begin(), gpus.end(),
-                                   [&](const Gpu& other) { return other.pci_address == link.remote_address; });
+    const auto peer = std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& other) {
+      return other.pci_address == link.remote_address;
+    });
     if (peer == gpus.end()) {
-      // A hypervisor may have kept the other GPU, and one that its driver lost is told of by gpu-health.
+      // A hypervisor may have kept the other GPU, and one that its driver lost is told of by
+      // gpu-health.
       const bool here = node.function(link.remote_address) != nullptr;
       if (link.remote == NvLinkRemote::kGpu && !node.is_virtual && !here)
-        return "link " + std::to_string(link.link) + " leads to " + link.remote_address + ", which is not on this node";
+        return "link " + std::to_string(link.link) + " leads to " + link.remote_address +
+               ", which is not on this node";
       continue;
     }
     // What a link of the other GPU that does not tell its far end is connected to, is not known.
@@ -42,8 +47,8 @@ std::string wrong_peer(const Node& node, const Gpu& gpu) {
     const long there = links_to(gpu, peer->pci_address);
     const long back = links_to(*peer, gpu.pci_address);
     if (there > back || (there < back && gpu.index < peer->index)) {
-      return std::to_string(there) + " links lead to " + gpu_label(*peer) + ", which has " + std::to_string(back) +
-             " back";
+      return std::to_string(there) + " links lead to " + gpu_label(*peer) + ", which has " +
+             std::to_string(back) + " back";
     }
   }
   return {};
@@ -51,11 +56,12 @@ std::string wrong_peer(const Node& node, const Gpu& gpu) {
 
 /// The problems that the pairs of bits in NVML's mask name.
 std::string health_problems(std::uint32_t mask) {
-  constexpr std::array kNames{"bandwidth is degraded", "routes are being recovered", "routes are unhealthy",
-                              "recovers from an access timeout"};
+  constexpr std::array kNames{"bandwidth is degraded", "routes are being recovered",
+                              "routes are unhealthy", "recovers from an access timeout"};
   std::string text;
   for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if ((mask >> (2 * i) & 3U) == 1U) text += (text.empty() ? "" : ", ") + std::string(kNames.at(i));
+    if ((mask >> (2 * i) & 3U) == 1U)
+      text += (text.empty() ? "" : ", ") + std::string(kNames.at(i));
   }
   return text;
 }
@@ -66,14 +72,17 @@ bool runs(const Settings& settings, std::string_view name) {
 }
 
 bool has_device(const Settings& settings, std::string_view name) {
-  return std::find(settings.char_devices->begin(), settings.char_devices->end(), name) != settings.char_devices->end();
+  return std::find(settings.char_devices->begin(), settings.char_devices->end(), name) !=
+         settings.char_devices->end();
 }
 
 /// GPUs older than the registration: the fabric manager's process is all there is to see.
 void check_fabric_manager(const Node& node, Findings& found) {
   if (runs(node.settings, "nv-fabric")) return found.pass("", "nv-fabricmanager runs");
-  if (node.settings.sees_all_processes) return found.bad("", "NVSwitches, but no nv-fabricmanager runs");
-  found.unknown("", "these GPUs tell no fabric state, and the node's processes cannot be seen from here");
+  if (node.settings.sees_all_processes)
+    return found.bad("", "NVSwitches, but no nv-fabricmanager runs");
+  found.unknown(
+      "", "these GPUs tell no fabric state, and the node's processes cannot be seen from here");
 }
 
 /// Judges what a try of the domain came to; false where nothing was tried.
@@ -81,11 +90,14 @@ bool tell_exports(const Node& node, Findings& found) {
   if (!node.registrations) return false;
   std::size_t done = 0;
   bool any = false;
-  // A look from before the agent started may be older than the service: a refusal fails only where it is one of now.
+  // A look from before the agent started may be older than the service: a refusal fails only where
+  // it is one of now.
   const bool of_now = node.registrations->in_pod || node.settings.sees_all_processes;
   for (const auto& attempt : node.registrations->attempts) {
     const FabricDevice* gpu = gpu_of(node, attempt);
-    if (attempt.step != Step::kFabricMemory || attempt.outcome == Outcome::kNotTried || gpu == nullptr) continue;
+    if (attempt.step != Step::kFabricMemory || attempt.outcome == Outcome::kNotTried ||
+        gpu == nullptr)
+      continue;
     any = true;
     if (attempt.outcome == Outcome::kDone) {
       ++done;
@@ -96,7 +108,9 @@ bool tell_exports(const Node& node, Findings& found) {
                                  ", when this node was looked at; restart its agent to look again");
     }
   }
-  if (done > 0) found.pass("", "memory of " + std::to_string(done) + " GPUs was exported to the domain and imported");
+  if (done > 0)
+    found.pass(
+        "", "memory of " + std::to_string(done) + " GPUs was exported to the domain and imported");
   return any;
 }
 
@@ -113,7 +127,8 @@ void check_nvlink(const Node& node, Findings& found) {
     if (!expected) continue;
     any = true;
     const int active = active_nvlinks(gpu);
-    const std::string says = std::to_string(active) + " of " + std::to_string(*expected) + " links are active";
+    const std::string says =
+        std::to_string(active) + " of " + std::to_string(*expected) + " links are active";
     if (active < *expected) {
       found.bad(gpu_label(gpu), says);
       continue;
@@ -124,8 +139,10 @@ void check_nvlink(const Node& node, Findings& found) {
     }
     const std::string name = nvlink_counter(gpu);
     const auto now = node.settings.counters.find(name);
-    const auto before = node.earlier ? node.earlier->counters.find(name) : Counters::const_iterator{};
-    const bool compared = node.earlier && now != node.settings.counters.end() && before != node.earlier->counters.end();
+    const auto before =
+        node.earlier ? node.earlier->counters.find(name) : Counters::const_iterator{};
+    const bool compared = node.earlier && now != node.settings.counters.end() &&
+                          before != node.earlier->counters.end();
     if (compared && now->second > before->second) {
       found.warn(gpu_label(gpu), says + ", but their error counters rose by " +
                                      std::to_string(now->second - before->second) + " within " +
@@ -134,7 +151,8 @@ void check_nvlink(const Node& node, Findings& found) {
       found.pass(gpu_label(gpu), says);
     }
   }
-  if (!any) found.skip(listed ? "no NVLink leads anywhere: cards without a bridge" : "no GPU has NVLinks");
+  if (!any)
+    found.skip(listed ? "no NVLink leads anywhere: cards without a bridge" : "no GPU has NVLinks");
 }
 
 void check_fabric(const Node& node, Findings& found) {
@@ -148,7 +166,8 @@ void check_fabric(const Node& node, Findings& found) {
     told = true;
     constexpr std::array kStates{"not supported", "not started", "in progress", "completed"};
     const int state = std::clamp(gpu.nvlink_fabric->state, 0, 3);
-    const std::string says = std::string("registration ") + kStates.at(static_cast<std::size_t>(state));
+    const std::string says =
+        std::string("registration ") + kStates.at(static_cast<std::size_t>(state));
     const std::string ill = health_problems(gpu.nvlink_fabric->health_mask);
     if (gpu.nvlink_fabric->state != kCompleted) {
       found.bad(gpu_label(gpu), says);
@@ -173,17 +192,20 @@ void check_imex(const Node& node, Findings& found) {
   if (!has_device(node.settings, kDevice))
     return found.bad("", "the driver offers no " + std::string(kDevice) + " device");
   const bool runs_here = runs(node.settings, "nvidia-imex");
-  if (node.settings.sees_all_processes && !runs_here) return found.bad("", "no nvidia-imex runs on this node");
+  if (node.settings.sees_all_processes && !runs_here)
+    return found.bad("", "no nvidia-imex runs on this node");
   if (tell_exports(node, found)) return;
   if (runs_here) {
-    return found.unknown("",
-                         "nvidia-imex runs here; whether its domain is up is told by nvidia-imex-ctl -N, and by "
-                         "`paceline doctor --live`");
+    return found.unknown(
+        "",
+        "nvidia-imex runs here; whether its domain is up is told by nvidia-imex-ctl -N, and by "
+        "`paceline doctor --live`");
   }
-  found.unknown("", node.settings.imex_channels.empty()
-                        ? "the driver offers channels; whether the domain is up cannot be seen from here"
-                        : std::to_string(node.settings.imex_channels.size()) +
-                              " channels exist; whether the domain is up cannot be seen from here");
+  found.unknown(
+      "", node.settings.imex_channels.empty()
+              ? "the driver offers channels; whether the domain is up cannot be seen from here"
+              : std::to_string(node.settings.imex_channels.size()) +
+                    " channels exist; whether the domain is up cannot be seen from here");
 }
 
 }  // namespace paceline::agent

@@ -12,28 +12,37 @@ bool single_numa_node(const Cpu& cpu) {
                        [](const NumaNode& node) { return !node.cpus.empty(); }) <= 1;
 }
 
-/// Of a job's pod: each of its GPUs and NICs has CPUs near it there. A pod that holds both may run far from either.
+/// Of a job's pod: each of its GPUs and NICs has CPUs near it there. A pod that holds both may run
+/// far from either.
 void judge_affinity(const Node& node, Findings& found) {
-  if (!node.registrations || !node.registrations->in_pod || node.registrations->cpus.empty()) return;
+  if (!node.registrations || !node.registrations->in_pod || node.registrations->cpus.empty())
+    return;
   const auto own = parse_cpu_list(node.registrations->cpus);
-  if (!own) return found.unknown("", "the CPUs of the pod cannot be read: " + node.registrations->cpus);
+  if (!own)
+    return found.unknown("", "the CPUs of the pod cannot be read: " + node.registrations->cpus);
   const auto near = [&](const std::string& label, const std::optional<int>& numa) {
     const auto& all = node.hardware.cpu.numa_nodes;
-    const auto place = std::find_if(all.begin(), all.end(), [&](const NumaNode& one) { return one.id == numa; });
+    const auto place =
+        std::find_if(all.begin(), all.end(), [&](const NumaNode& one) { return one.id == numa; });
     if (!numa || place == all.end()) return;
     const auto cpus = parse_cpu_list(place->cpus);
     if (!cpus || cpus->empty()) return;
-    const bool any = std::any_of(cpus->begin(), cpus->end(),
-                                 [&](int cpu) { return std::find(own->begin(), own->end(), cpu) != own->end(); });
+    const bool any = std::any_of(cpus->begin(), cpus->end(), [&](int cpu) {
+      return std::find(own->begin(), own->end(), cpu) != own->end();
+    });
     const std::string where = "NUMA node " + std::to_string(*numa);
     any ? found.pass(label, "the pod has CPUs of its " + where)
-        : found.bad(label, "the pod runs on CPUs " + node.registrations->cpus + ", none of them of its " + where +
-                               ": give the kubelet a topology manager's policy, or the pod whole CPUs there");
+        : found.bad(
+              label,
+              "the pod runs on CPUs " + node.registrations->cpus + ", none of them of its " +
+                  where +
+                  ": give the kubelet a topology manager's policy, or the pod whole CPUs there");
   };
   const auto tried = [&](const std::string& gpu, const std::string& nic) {
     return std::any_of(node.registrations->attempts.begin(), node.registrations->attempts.end(),
                        [&](const Attempt& attempt) {
-                         return attempt.outcome == Outcome::kDone && attempt.gpu == gpu && attempt.nic == nic &&
+                         return attempt.outcome == Outcome::kDone && attempt.gpu == gpu &&
+                                attempt.nic == nic &&
                                 (attempt.step == Step::kGpuMemory || attempt.step == Step::kOpen);
                        });
   };
@@ -49,7 +58,8 @@ void judge_affinity(const Node& node, Findings& found) {
 
 bool has_nic(const Node& node, Findings& found) {
   if (node.compute_nics.empty())
-    found.skip(node.fabric.gpus.empty() ? "no RDMA device with a link" : "no RDMA device that serves GPUs");
+    found.skip(node.fabric.gpus.empty() ? "no RDMA device with a link"
+                                        : "no RDMA device that serves GPUs");
   return !node.compute_nics.empty();
 }
 
@@ -67,7 +77,8 @@ bool has_gpu_and_nic(const Node& node, Findings& found) {
 void check_gpu_nic_distance(const Node& node, Findings& found) {
   if (!has_gpu_and_nic(node, found)) return;
   if (node.fabric.virtual_topology)
-    return found.skip("a hypervisor shows every device on one root bus: distances there mean nothing");
+    return found.skip(
+        "a hypervisor shows every device on one root bus: distances there mean nothing");
   for (const auto& gpu : node.fabric.gpus) {
     const Pair* nearest = nullptr;
     for (const auto& pair : node.pairs) {
@@ -98,9 +109,10 @@ void check_numa(const Node& node, Findings& found) {
   for (const auto& pair : node.pairs) {
     if (!pair.gpu->numa_node || !pair.nic->numa_node) continue;
     const std::string subject = pair.gpu->label + " " + pair.nic->label;
-    const std::string says =
-        "NUMA node " + std::to_string(*pair.gpu->numa_node) + " and " + std::to_string(*pair.nic->numa_node);
-    *pair.gpu->numa_node == *pair.nic->numa_node ? found.pass(subject, says) : found.bad(subject, says);
+    const std::string says = "NUMA node " + std::to_string(*pair.gpu->numa_node) + " and " +
+                             std::to_string(*pair.nic->numa_node);
+    *pair.gpu->numa_node == *pair.nic->numa_node ? found.pass(subject, says)
+                                                 : found.bad(subject, says);
   }
 }
 
@@ -110,17 +122,21 @@ void check_bar1(const Node& node, Findings& found) {
   for (const auto& gpu : node.hardware.gpu.gpus) {
     const PciFunction* function = node.function(gpu.pci_address);
     // Cards for desktops have a small window by design, and no GPUDirect RDMA.
-    if (function == nullptr || function->vendor != 0x10de || gpu.model.find("GeForce") != std::string::npos) continue;
+    if (function == nullptr || function->vendor != 0x10de ||
+        gpu.model.find("GeForce") != std::string::npos)
+      continue;
     any = true;
     const std::string label = "GPU" + std::to_string(gpu.index);
     const auto* setup = node.setup(gpu.pci_address);
-    const auto window = gpu.bar1_mib ? gpu.bar1_mib : setup == nullptr ? std::nullopt : setup->bar1_mib;
+    const auto window = gpu.bar1_mib       ? gpu.bar1_mib
+                        : setup == nullptr ? std::nullopt
+                                           : setup->bar1_mib;
     if (!window || gpu.memory_mib == 0) {
       found.unknown(label, "neither NVML nor sysfs tells the size of BAR 1");
       continue;
     }
-    const std::string says =
-        "BAR 1 of " + std::to_string(*window) + " MiB, memory of " + std::to_string(gpu.memory_mib) + " MiB";
+    const std::string says = "BAR 1 of " + std::to_string(*window) + " MiB, memory of " +
+                             std::to_string(gpu.memory_mib) + " MiB";
     *window >= gpu.memory_mib ? found.pass(label, says) : found.bad(label, says);
   }
   if (any) return;

@@ -6,7 +6,8 @@
 namespace paceline::agent {
 namespace {
 
-/// Says unknown and answers false where nobody tried in a job's pod: another process has other limits and devices.
+/// Says unknown and answers false where nobody tried in a job's pod: another process has other
+/// limits and devices.
 bool tried_in_pod(const Node& node, Findings& found) {
   if (!has_gpu_and_nic(node, found)) return false;
   if (node.registrations && node.registrations->in_pod) return true;
@@ -45,10 +46,11 @@ void check_nccl_env(const Node& node, Findings& found) {
   if (!tried_in_pod(node, found)) return;
   std::vector<std::string> nics;
   for (const auto& attempt : node.registrations->attempts) {
-    if (attempt.step == Step::kOpen && attempt.outcome == Outcome::kDone) nics.push_back(attempt.nic);
+    if (attempt.step == Step::kOpen && attempt.outcome == Outcome::kDone)
+      nics.push_back(attempt.nic);
   }
-  const auto troubles =
-      nccl_troubles(node.registrations->nccl, nics, node.registrations->netdevs, node.registrations->nccl_version);
+  const auto troubles = nccl_troubles(node.registrations->nccl, nics, node.registrations->netdevs,
+                                      node.registrations->nccl_version);
   for (const auto& trouble : troubles) found.bad("", trouble.evidence);
   if (troubles.empty()) found.pass("", "nothing is in the way");
 }

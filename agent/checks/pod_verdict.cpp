@@ -29,10 +29,13 @@ std::string told(const Attempt& attempt) { return describe(attempt) + ": " + att
 
 PodVerdict about(std::optional<bool> ready, std::string_view id, std::string evidence) {
   const Check* check = find_check(id);
-  return {ready, std::string(id), std::move(evidence), check == nullptr ? "" : std::string(check->remedy)};
+  return {ready, std::string(id), std::move(evidence),
+          check == nullptr ? "" : std::string(check->remedy)};
 }
 
-PodVerdict bad(std::string_view id, std::string evidence) { return about(false, id, std::move(evidence)); }
+PodVerdict bad(std::string_view id, std::string evidence) {
+  return about(false, id, std::move(evidence));
+}
 
 /// Of each pair of GPU and NIC one way is enough; absent when all that were tried have one.
 std::optional<PodVerdict> bad_pair(const Registrations& tried, const Which& used) {
@@ -47,15 +50,19 @@ std::optional<PodVerdict> bad_pair(const Registrations& tried, const Which& used
       return way.step == Step::kPeerMemory && way.nic == attempt.nic && way.gpu == attempt.gpu;
     });
     if (other != nullptr && other->outcome == Outcome::kDone) continue;
-    return bad("dmabuf", told(attempt) + (other == nullptr ? "" : "; by its pointer: " + other->why));
+    return bad("dmabuf",
+               told(attempt) + (other == nullptr ? "" : "; by its pointer: " + other->why));
   }
   return std::nullopt;
 }
 
-/// Of the NICs that this pod opened those that its training would use: as NCCL is told, else those that serve GPUs on this machine. A pod may hold others,
-/// for storage, whose drivers need not know a GPU's memory.
-std::vector<std::string> used_nics(const Registrations& tried, const std::vector<std::string>& opened) {
-  if (const auto chosen = chosen_nics(tried.nccl, opened); chosen && !chosen->empty()) return *chosen;
+/// Of the NICs that this pod opened those that its training would use: as NCCL is told, else those
+/// that serve GPUs on this machine. A pod may hold others, for storage, whose drivers need not know
+/// a GPU's memory.
+std::vector<std::string> used_nics(const Registrations& tried,
+                                   const std::vector<std::string>& opened) {
+  if (const auto chosen = chosen_nics(tried.nccl, opened); chosen && !chosen->empty())
+    return *chosen;
   std::vector<std::string> used;
   std::ranges::copy_if(opened, std::back_inserter(used), [&](const std::string& nic) {
     return std::ranges::find(tried.job_nics, nic) != tried.job_nics.end();
@@ -69,7 +76,8 @@ std::vector<std::string> used_nics(const Registrations& tried, const std::vector
 PodVerdict judge_pod(const Registrations& tried) {
   std::vector<std::string> nics;
   for (const auto& attempt : tried.attempts) {
-    if (attempt.step == Step::kOpen && attempt.outcome == Outcome::kDone) nics.push_back(attempt.nic);
+    if (attempt.step == Step::kOpen && attempt.outcome == Outcome::kDone)
+      nics.push_back(attempt.nic);
   }
   // In the order in which one causes the next.
   if (nics.empty()) {
@@ -79,7 +87,8 @@ PodVerdict judge_pod(const Registrations& tried) {
                                                        : "no RDMA device was opened");
   }
   if (tried.memlock_bytes)
-    return bad("memlock", "locked memory is limited to " + std::to_string(*tried.memlock_bytes / 1024) + " KiB");
+    return bad("memlock", "locked memory is limited to " +
+                              std::to_string(*tried.memlock_bytes / 1024) + " KiB");
   for (const auto& trouble : nccl_troubles(tried.nccl, nics, tried.netdevs, tried.nccl_version)) {
     if (trouble.forbids) return bad("nccl-env", trouble.evidence);
   }
@@ -99,7 +108,8 @@ PodVerdict judge_pod(const Registrations& tried) {
   });
   if (left != nullptr) return about(std::nullopt, "dmabuf", told(*left));
   const bool any = first_of(tried, [&](const Attempt& attempt) {
-                     return used(attempt) && (attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory) &&
+                     return used(attempt) &&
+                            (attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory) &&
                             attempt.outcome == Outcome::kDone;
                    }) != nullptr;
   if (!any) return about(std::nullopt, "dmabuf", "no GPU's memory was tried");
@@ -111,8 +121,8 @@ std::vector<Finding> pod_findings(const Registrations& tried) {
   const auto add = [&](std::string_view id, std::string subject, bool good, std::string evidence) {
     const Check* check = find_check(id);
     const bool bad = !good && check != nullptr;
-    found.push_back({std::string(id), std::move(subject), bad ? check->severity : Verdict::kPass, std::move(evidence),
-                     bad ? std::string(check->remedy) : ""});
+    found.push_back({std::string(id), std::move(subject), bad ? check->severity : Verdict::kPass,
+                     std::move(evidence), bad ? std::string(check->remedy) : ""});
   };
   std::vector<std::string> nics;
   for (const auto& attempt : tried.attempts) {
@@ -122,17 +132,20 @@ std::vector<Finding> pod_findings(const Registrations& tried) {
     add("uverbs-access", attempt.nic, opens, opens ? "opens" : attempt.why);
   }
   if (nics.empty() && found.empty())
-    add("uverbs-access", "", false, tried.problem.empty() ? "no RDMA device was opened" : tried.problem);
+    add("uverbs-access", "", false,
+        tried.problem.empty() ? "no RDMA device was opened" : tried.problem);
   add("memlock", "", !tried.memlock_bytes,
-      tried.memlock_bytes ? "locked memory is limited to " + std::to_string(*tried.memlock_bytes / 1024) + " KiB"
-                          : "no limit");
+      tried.memlock_bytes
+          ? "locked memory is limited to " + std::to_string(*tried.memlock_bytes / 1024) + " KiB"
+          : "no limit");
   const auto troubles = nccl_troubles(tried.nccl, nics, tried.netdevs, tried.nccl_version);
   for (const auto& trouble : troubles) add("nccl-env", "", false, trouble.evidence);
   if (troubles.empty()) add("nccl-env", "", true, "nothing is in the way");
   for (const auto& attempt : tried.attempts) {
     if (attempt.step != Step::kFabricMemory || attempt.outcome == Outcome::kNotTried) continue;
     const bool reached = attempt.outcome == Outcome::kDone;
-    add("imex", attempt.gpu, reached, reached ? "its memory can be shared across the NVLink domain" : attempt.why);
+    add("imex", attempt.gpu, reached,
+        reached ? "its memory can be shared across the NVLink domain" : attempt.why);
   }
   return found;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether GPUDirect RDMA works in this pod, in one word and one reason: what the launcher acts on before the gang's barrier. Judged by what was tried here
-// alone: which devices a pod was given is no matter of the node's topology.
+// Whether GPUDirect RDMA works in this pod, in one word and one reason: what the launcher acts on
+// before the gang's barrier. Judged by what was tried here alone: which devices a pod was given is
+// no matter of the node's topology.
 //
 // Pure. Nothing fails: what cannot be told is neither ready nor not.
 #pragma once

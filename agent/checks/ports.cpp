@@ -9,7 +9,8 @@ namespace paceline::agent {
 namespace {
 
 /// Errors that a healthy link does not add to; symbol errors have a rate that is normal.
-constexpr std::array kErrors{"link_downed", "excessive_buffer_overrun", "local_link_integrity", "rnr_nak_retry"};
+constexpr std::array kErrors{"link_downed", "excessive_buffer_overrun", "local_link_integrity",
+                             "rnr_nak_retry"};
 constexpr std::uint64_t kSymbolErrorsPerHour = 120;
 
 std::uint64_t rise(const Counters& before, const std::string& name, std::uint64_t now) {
@@ -43,7 +44,8 @@ void judge_errors(const Node& node, const std::string& name, Findings& found) {
   };
   for (const char* counter : kErrors) look(counter, 0);
   // Within less than an hour as many are allowed as within one: a burst is judged when it is over.
-  const std::int64_t hours = node.earlier ? std::max<std::int64_t>(1, node.earlier->age.count() / 3600) : 1;
+  const std::int64_t hours =
+      node.earlier ? std::max<std::int64_t>(1, node.earlier->age.count() / 3600) : 1;
   look("symbol_error", kSymbolErrorsPerHour * static_cast<std::uint64_t>(hours) - 1);
   if (!any) {
     found.unknown(name, "its counters cannot be read");
@@ -84,7 +86,8 @@ void check_port_state(const Node& node, Findings& found) {
       found.unknown(nic->name, "the state of its ports cannot be read");
       continue;
     }
-    const std::string says = port->state + ", " + (port->phys_state.empty() ? "link not known" : port->phys_state);
+    const std::string says =
+        port->state + ", " + (port->phys_state.empty() ? "link not known" : port->phys_state);
     if (port->state == "ACTIVE" && (port->phys_state == "LinkUp" || port->phys_state.empty())) {
       found.pass(port_name(*nic, *port), says);
     } else {
@@ -133,7 +136,8 @@ void check_link_layer(const Node& node, Findings& found) {
 void check_port_errors(const Node& node, Findings& found) {
   if (!has_nic(node, found)) return;
   for (const auto* nic : node.compute_nics) {
-    for (const RdmaPort* port : carrying_ports(*nic)) judge_errors(node, port_name(*nic, *port), found);
+    for (const RdmaPort* port : carrying_ports(*nic))
+      judge_errors(node, port_name(*nic, *port), found);
   }
 }
 
@@ -151,7 +155,8 @@ void check_nic_firmware(const Node& node, Findings& found) {
   if (versions.empty()) return;
   if (versions.size() == 1) return found.pass("", versions.begin()->first);
   std::string says;
-  for (const auto& [version, who] : versions) says += (says.empty() ? "" : "; ") + version + ": " + who;
+  for (const auto& [version, who] : versions)
+    says += (says.empty() ? "" : "; ") + version + ": " + who;
   found.bad("", says);
 }
 

@@ -24,7 +24,8 @@ DmaBufAnswer dmabuf_prerequisites(const Settings& settings) {
     return {DmaBuf::kImpossible, "kernel " + settings.kernel + " is older than 5.12"};
   const bool open = settings.nvidia_driver.find("Open Kernel Module") != std::string::npos;
   if (!settings.nvidia_driver.empty() && !open)
-    return {DmaBuf::kImpossible, "the kernel module is not the open one: " + settings.nvidia_driver};
+    return {DmaBuf::kImpossible,
+            "the kernel module is not the open one: " + settings.nvidia_driver};
   if (!kernel_known) return {DmaBuf::kNotKnown, "the kernel's release cannot be read"};
   if (!open) return {DmaBuf::kNotKnown, "/proc/driver/nvidia/version cannot be read"};
   return {DmaBuf::kPossible, "kernel " + settings.kernel + " and the open kernel module allow it"};
@@ -39,20 +40,24 @@ struct Tried {
 };
 
 bool concerns_jobs(const Node& node, const Attempt& attempt) {
-  return attempt.nic.empty() || std::any_of(node.compute_nics.begin(), node.compute_nics.end(),
-                                            [&](const RdmaDevice* nic) { return nic->name == attempt.nic; });
+  return attempt.nic.empty() ||
+         std::any_of(node.compute_nics.begin(), node.compute_nics.end(),
+                     [&](const RdmaDevice* nic) { return nic->name == attempt.nic; });
 }
 
 Tried tried(const Node& node, Step way) {
   Tried all;
   if (!node.registrations) return all;
   for (const auto& attempt : node.registrations->attempts) {
-    if (attempt.step != way || !concerns_jobs(node, attempt) || gpu_of(node, attempt) == nullptr) continue;
+    if (attempt.step != way || !concerns_jobs(node, attempt) || gpu_of(node, attempt) == nullptr)
+      continue;
     if (attempt.outcome == Outcome::kDone) {
       ++all.done;
-      if (attempt.taken) all.recalled = std::min(all.recalled.value_or(*attempt.taken), *attempt.taken);
+      if (attempt.taken)
+        all.recalled = std::min(all.recalled.value_or(*attempt.taken), *attempt.taken);
     }
-    if (attempt.outcome == Outcome::kRefused || attempt.outcome == Outcome::kHung) all.failed.push_back(&attempt);
+    if (attempt.outcome == Outcome::kRefused || attempt.outcome == Outcome::kHung)
+      all.failed.push_back(&attempt);
   }
   return all;
 }
@@ -65,7 +70,8 @@ bool works(const Node& node, Step way, const Attempt& pair) {
   });
 }
 
-/// The first step of the way to a registration that was not done; null where none stands in the way.
+/// The first step of the way to a registration that was not done; null where none stands in the
+/// way.
 const Attempt* obstacle(const Node& node) {
   for (const auto& attempt : node.registrations->attempts) {
     const bool way = attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory;
@@ -78,7 +84,8 @@ const Attempt* obstacle(const Node& node) {
 
 std::string why_untried(const Node& node) {
   if (!node.registrations) return "no registration was tried: `paceline doctor --live` does";
-  if (!node.registrations->problem.empty()) return "no registration was tried: " + node.registrations->problem;
+  if (!node.registrations->problem.empty())
+    return "no registration was tried: " + node.registrations->problem;
   const Attempt* first = obstacle(node);
   return first == nullptr ? "no registration was tried" : describe(*first) + ": " + first->why;
 }
@@ -88,27 +95,30 @@ bool tried_all(const Node& node, Step way) {
   return std::all_of(node.pairs.begin(), node.pairs.end(), [&](const Pair& pair) {
     const auto& all = node.registrations->attempts;
     return std::any_of(all.begin(), all.end(), [&](const Attempt& attempt) {
-      return attempt.step == way && attempt.nic == pair.nic->label && attempt.gpu == pair.gpu->address;
+      return attempt.step == way && attempt.nic == pair.nic->label &&
+             attempt.gpu == pair.gpu->address;
     });
   });
 }
 
-/// Tells of what was tried: bad where neither way works, a warning where the other one does. A driver that hangs is always bad: it hangs every
-/// job.
+/// Tells of what was tried: bad where neither way works, a warning where the other one does. A
+/// driver that hangs is always bad: it hangs every job.
 void tell_tried(const Node& node, Findings& found, Step way, const Tried& all) {
   const Step other = way == Step::kDmaBuf ? Step::kPeerMemory : Step::kDmaBuf;
   for (const Attempt* attempt : all.failed) {
     const std::string pair = gpu_of(node, *attempt)->label + " " + attempt->nic;
     if (attempt->outcome != Outcome::kHung && works(node, other, *attempt)) {
-      found.warn(pair, attempt->why + (other == Step::kPeerMemory ? "; by its pointer it can be registered"
-                                                                  : "; as dma-buf it can be registered"));
+      found.warn(
+          pair, attempt->why + (other == Step::kPeerMemory ? "; by its pointer it can be registered"
+                                                           : "; as dma-buf it can be registered"));
     } else {
       found.bad(pair, attempt->why);
     }
   }
   if (all.done > 0) {
     const std::string since =
-        all.recalled ? ", some at " + format_time(*all.recalled) + ", when their GPUs were idle" : "";
+        all.recalled ? ", some at " + format_time(*all.recalled) + ", when their GPUs were idle"
+                     : "";
     found.pass("", "registered for " + std::to_string(all.done) + " pairs of GPU and NIC" + since);
   }
   if (!tried_all(node, way)) found.unknown("", "not for every pair: " + why_untried(node));
@@ -133,8 +143,9 @@ std::string join(const std::vector<std::string>& words) {
 }  // namespace
 
 const FabricDevice* gpu_of(const Node& node, const Attempt& attempt) {
-  const auto found = std::find_if(node.fabric.gpus.begin(), node.fabric.gpus.end(),
-                                  [&](const FabricDevice& gpu) { return gpu.address == attempt.gpu; });
+  const auto found =
+      std::find_if(node.fabric.gpus.begin(), node.fabric.gpus.end(),
+                   [&](const FabricDevice& gpu) { return gpu.address == attempt.gpu; });
   return found == node.fabric.gpus.end() ? nullptr : &*found;
 }
 
@@ -147,20 +158,26 @@ void check_dmabuf(const Node& node, Findings& found) {
   if (all.done > 0 || (all.any() && answer.possible != DmaBuf::kImpossible))
     return tell_tried(node, found, Step::kDmaBuf, all);
   if (answer.possible == DmaBuf::kNotKnown) return found.unknown("", answer.why);
-  if (answer.possible == DmaBuf::kPossible) return found.unknown("", answer.why + "; " + why_untried(node));
+  if (answer.possible == DmaBuf::kPossible)
+    return found.unknown("", answer.why + "; " + why_untried(node));
   if (!node.settings.peer_memory.empty())
-    return found.warn("", answer.why + "; " + join(node.settings.peer_memory) + " has to take its place");
+    return found.warn(
+        "", answer.why + "; " + join(node.settings.peer_memory) + " has to take its place");
   found.bad("", answer.why + ", and no peer memory module takes its place");
 }
 
 void check_peermem_loaded(const Node& node, Findings& found) {
   if (!has_nvidia(node, found) || !has_nic(node, found)) return;
-  if (!node.settings.peer_memory.empty()) return found.pass("", join(node.settings.peer_memory) + " is loaded");
+  if (!node.settings.peer_memory.empty())
+    return found.pass("", join(node.settings.peer_memory) + " is loaded");
   if (node.settings.modules && node.settings.modules->contains("nvidia_peermem"))
-    return found.bad("", "nvidia_peermem is in /proc/modules, but has no version in sysfs: NCCL does not see it");
+    return found.bad(
+        "",
+        "nvidia_peermem is in /proc/modules, but has no version in sysfs: NCCL does not see it");
   switch (dmabuf_prerequisites(node.settings).possible) {
     case DmaBuf::kPossible: return found.skip("not loaded, and not needed where dma-buf works");
-    case DmaBuf::kNotKnown: return found.unknown("", "not loaded; whether dma-buf takes its place is not known");
+    case DmaBuf::kNotKnown:
+      return found.unknown("", "not loaded; whether dma-buf takes its place is not known");
     case DmaBuf::kImpossible: return found.bad("", "not loaded, and dma-buf cannot take its place");
   }
 }
@@ -168,18 +185,21 @@ void check_peermem_loaded(const Node& node, Findings& found) {
 void check_peermem_effective(const Node& node, Findings& found) {
   if (!has_nvidia(node, found) || !has_nic(node, found)) return;
   const Tried all = tried(node, Step::kPeerMemory);
-  if (node.settings.peer_memory.empty() && all.done == 0) return found.skip("no peer memory module is loaded");
+  if (node.settings.peer_memory.empty() && all.done == 0)
+    return found.skip("no peer memory module is loaded");
   if (all.any()) return tell_tried(node, found, Step::kPeerMemory, all);
   if (!node.settings.modules) return found.unknown("", "/proc/modules cannot be read");
   for (const char* user_of : {"ib_core", "ib_uverbs"}) {
     const auto core = node.settings.modules->find(user_of);
     if (core == node.settings.modules->end()) continue;
-    const bool used = std::any_of(core->second.begin(), core->second.end(), [](const std::string& user) {
-      return user == "nvidia_peermem" || user == "nv_peer_mem";
-    });
-    if (used) return found.unknown("", "bound to " + std::string(user_of) + "; " + why_untried(node));
+    const bool used = std::any_of(
+        core->second.begin(), core->second.end(),
+        [](const std::string& user) { return user == "nvidia_peermem" || user == "nv_peer_mem"; });
+    if (used)
+      return found.unknown("", "bound to " + std::string(user_of) + "; " + why_untried(node));
   }
-  found.bad("", join(node.settings.peer_memory) + " is loaded, but the RDMA core does not list it as a user");
+  found.bad("", join(node.settings.peer_memory) +
+                    " is loaded, but the RDMA core does not list it as a user");
 }
 
 void check_peermem_params(const Node& node, Findings& found) {
@@ -191,7 +211,8 @@ void check_peermem_params(const Node& node, Findings& found) {
   if (!value) return found.unknown("", "parameter peerdirect_support cannot be read");
   const std::string says = "peerdirect_support is " + std::to_string(*value);
   if (*value == 0) return found.pass("", says);
-  if (node.settings.mlx5_version.starts_with("4.9")) return found.pass("", says + ", as MLNX_OFED 4.9 wants it");
+  if (node.settings.mlx5_version.starts_with("4.9"))
+    return found.pass("", says + ", as MLNX_OFED 4.9 wants it");
   found.bad("", says + ", which is for MLNX_OFED 4.9 alone");
 }
 

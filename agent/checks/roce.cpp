@@ -43,8 +43,10 @@ std::string qos_fault(const QosSettings& qos) {
   return "ECN is off for priority " + list_of(qos.pfc) + ", which has flow control";
 }
 
-/// What the ports run at, as paceline-probe asked them: a driver may take less than its network device allows.
-void judge_active_mtu(const Node& node, const std::vector<const RdmaDevice*>& nics, Findings& found) {
+/// What the ports run at, as paceline-probe asked them: a driver may take less than its network
+/// device allows.
+void judge_active_mtu(const Node& node, const std::vector<const RdmaDevice*>& nics,
+                      Findings& found) {
   if (!node.registrations) return;
   std::set<int> seen;
   for (const auto* nic : nics) {
@@ -57,12 +59,13 @@ void judge_active_mtu(const Node& node, const std::vector<const RdmaDevice*>& ni
         continue;
       }
       const auto carrying = carrying_ports(*nic);
-      const bool carries =
-          std::any_of(carrying.begin(), carrying.end(), [&](const RdmaPort* one) { return one->number == port; });
+      const bool carries = std::any_of(carrying.begin(), carrying.end(),
+                                       [&](const RdmaPort* one) { return one->number == port; });
       if (!carries) continue;
       seen.insert(active);
       const std::string subject = nic->name + "/" + std::to_string(port);
-      const std::string says = "runs at " + std::to_string(active) + " of " + std::to_string(most) + " bytes";
+      const std::string says =
+          "runs at " + std::to_string(active) + " of " + std::to_string(most) + " bytes";
       active >= most ? found.pass(subject, says) : found.warn(subject, says);
     }
   }
@@ -87,7 +90,8 @@ void check_gid(const Node& node, Findings& found) {
     if (usable != port.gids.end()) {
       found.pass(name, "GID " + std::to_string(usable->index) + " is RoCE v2 with an IPv4 address");
     } else {
-      found.bad(name, "none of its " + std::to_string(port.gids.size()) + " GIDs is RoCE v2 with an IPv4 address");
+      found.bad(name, "none of its " + std::to_string(port.gids.size()) +
+                          " GIDs is RoCE v2 with an IPv4 address");
     }
   }
 }
@@ -112,11 +116,12 @@ void check_mtu(const Node& node, Findings& found) {
       }
     }
   }
-  if (!nics.empty() && std::all_of(nics.begin(), nics.end(), [](const auto* nic) { return nic->netdevs.empty(); }))
+  if (!nics.empty() &&
+      std::all_of(nics.begin(), nics.end(), [](const auto* nic) { return nic->netdevs.empty(); }))
     return found.unknown("", "no network device belongs to the RDMA devices");
   if (seen.size() < 2) return;
-  found.bad("",
-            "the NICs of this node differ: " + std::to_string(*seen.begin()) + " to " + std::to_string(*seen.rbegin()));
+  found.bad("", "the NICs of this node differ: " + std::to_string(*seen.begin()) + " to " +
+                    std::to_string(*seen.rbegin()));
 }
 
 void check_pfc_ecn(const Node& node, Findings& found) {
@@ -125,14 +130,16 @@ void check_pfc_ecn(const Node& node, Findings& found) {
     for (const auto& netdev : nic->netdevs) {
       const auto qos = node.settings.qos.find(netdev);
       if (qos == node.settings.qos.end() || qos->second.trust.empty() || !qos->second.pfc_known) {
-        found.unknown(
-            netdev,
-            "its driver shows no quality of service in sysfs: ask the NIC vendor's tool (mlnx_qos -i " + netdev + ")");
+        found.unknown(netdev,
+                      "its driver shows no quality of service in sysfs: ask the NIC vendor's tool "
+                      "(mlnx_qos -i " +
+                          netdev + ")");
         continue;
       }
       const std::string fault = qos_fault(qos->second);
-      fault.empty() ? found.pass(netdev, "trusts dscp, PFC and ECN on priority " + list_of(qos->second.pfc))
-                    : found.bad(netdev, fault);
+      fault.empty()
+          ? found.pass(netdev, "trusts dscp, PFC and ECN on priority " + list_of(qos->second.pfc))
+          : found.bad(netdev, fault);
     }
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions behind the table of checks; see check.hpp. Each adds at least one finding, a skip with its reason where it does not apply.
+// The functions behind the table of checks; see check.hpp. Each adds at least one finding, a skip
+// with its reason where it does not apply.
 #pragma once
 
 #include <string>
@@ -59,7 +60,8 @@ void check_nccl_env(const Node& node, Findings& found);
 void check_gdrcopy(const Node& node, Findings& found);
 void check_hugepages(const Node& node, Findings& found);
 
-/// Skips the check and answers false on a node without accelerators or without RDMA devices that jobs use.
+/// Skips the check and answers false on a node without accelerators or without RDMA devices that
+/// jobs use.
 bool has_gpu_and_nic(const Node& node, Findings& found);
 /// The same, for what concerns NICs alone.
 bool has_nic(const Node& node, Findings& found);

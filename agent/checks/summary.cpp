@@ -13,7 +13,8 @@ std::string who_fails(const std::vector<Finding>& findings, const Check& check) 
   std::string text = std::string(check.id) + " fails";
   std::size_t count = 0;
   for (const auto& finding : findings) {
-    if (finding.id != check.id || finding.verdict != Verdict::kFail || finding.subject.empty()) continue;
+    if (finding.id != check.id || finding.verdict != Verdict::kFail || finding.subject.empty())
+      continue;
     if (++count <= kMaxNamed) text += (count == 1 ? " on " : ", ") + finding.subject;
   }
   if (count > kMaxNamed) text += " and " + std::to_string(count - kMaxNamed) + " more";
@@ -26,7 +27,8 @@ std::string list(const std::vector<std::string_view>& ids) {
   return text;
 }
 
-/// The first failure of the checks that concern this, and the names of the others; absent when nothing fails.
+/// The first failure of the checks that concern this, and the names of the others; absent when
+/// nothing fails.
 std::optional<Summary> first_failure(const std::vector<Finding>& findings, Concern concern) {
   const Check* first = nullptr;
   std::vector<std::string_view> others;
@@ -41,14 +43,16 @@ std::optional<Summary> first_failure(const std::vector<Finding>& findings, Conce
   if (first == nullptr) return std::nullopt;
   std::string message = who_fails(findings, *first) + "; " + std::string(first->remedy);
   if (!others.empty()) message += "; also failing: " + list(others);
-  return Summary{false, std::string(first->id), message + " (`paceline doctor` on the node tells more)"};
+  return Summary{false, std::string(first->id),
+                 message + " (`paceline doctor` on the node tells more)"};
 }
 
 /// By this way or, where that one warns, by the other: a pair that neither registers is a failure.
 bool every_pair_registered(const std::vector<Finding>& findings, std::string_view way) {
   const auto says = [&](Verdict verdict) {
-    return std::any_of(findings.begin(), findings.end(),
-                       [&](const Finding& finding) { return finding.id == way && finding.verdict == verdict; });
+    return std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
+      return finding.id == way && finding.verdict == verdict;
+    });
   };
   return says(Verdict::kPass) && !says(Verdict::kUnknown) && !says(Verdict::kFail);
 }
@@ -60,18 +64,21 @@ Summary gpu_direct_ready(const std::vector<Finding>& findings) {
     return {false, "NoRdmaDevice", "no RDMA device that a GPU's memory could be registered with"};
   if (auto failure = first_failure(findings, Concern::kGpuDirect)) return std::move(*failure);
   // One way of registration is enough; what a pod adds is asked in the pod.
-  const bool registered =
-      every_pair_registered(findings, "dmabuf") || every_pair_registered(findings, "peermem-effective");
+  const bool registered = every_pair_registered(findings, "dmabuf") ||
+                          every_pair_registered(findings, "peermem-effective");
   std::vector<std::string_view> open;
   for (const auto& check : checks()) {
     const bool way = check.id == "dmabuf" || check.id.starts_with("peermem-");
     if (check.id == "pcie-link")
       continue;  // only a failure counts: an idle GPU lowers its link, and work raises it again
-    if (check.concern != Concern::kGpuDirect || check.place == Place::kPod || (way && registered)) continue;
+    if (check.concern != Concern::kGpuDirect || check.place == Place::kPod || (way && registered))
+      continue;
     if (worst(findings, check.id) == Verdict::kUnknown) open.push_back(check.id);
   }
-  if (registered && open.empty()) return {true, "Registered", "GPU memory was registered with the NICs"};
-  if (open.empty()) return {std::nullopt, "NotProved", "nothing fails, but no registration was tried"};
+  if (registered && open.empty())
+    return {true, "Registered", "GPU memory was registered with the NICs"};
+  if (open.empty())
+    return {std::nullopt, "NotProved", "nothing fails, but no registration was tried"};
   return {std::nullopt, "NotProved", "nothing fails, but this could not be told: " + list(open)};
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The findings of the checks condensed to what a scheduler and a person at a distance need: can GPUs of this node be reached by its NICs, and if
-// not, which check says so first. Names devices, never measurements, so that an unchanged node is an unchanged text.
+// The findings of the checks condensed to what a scheduler and a person at a distance need: can
+// GPUs of this node be reached by its NICs, and if not, which check says so first. Names devices,
+// never measurements, so that an unchanged node is an unchanged text.
 //
 // Pure. Nothing fails.
 #pragma once
@@ -20,7 +21,8 @@ struct Summary {
   bool operator==(const Summary&) const = default;
 };
 
-/// Of a node with accelerators. True takes a registration that was tried: settings alone prove nothing.
+/// Of a node with accelerators. True takes a registration that was tried: settings alone prove
+/// nothing.
 Summary gpu_direct_ready(const std::vector<Finding>& findings);
 
 /// The first check of the NVLink fabric that fails; absent when none does.

@@ -17,7 +17,8 @@ constexpr int kRanksOfUnknown = 16;
 constexpr int kMostTold = 1 << 16;
 constexpr std::size_t kMostNamed = 16;
 
-/// Ranks of a pod share its GPUs in order, as their local ranks and CUDA count them; where that does not come out even, nothing is said.
+/// Ranks of a pod share its GPUs in order, as their local ranks and CUDA count them; where that
+/// does not come out even, nothing is said.
 std::string gpu_label(const PodBook::Entry& entry, int rank) {
   std::set<int> gpus;
   for (const auto& gpu : entry.gpus) {
@@ -27,8 +28,8 @@ std::string gpu_label(const PodBook::Entry& entry, int rank) {
   const auto name = [](int gpu) { return "GPU" + std::to_string(gpu); };
   if (gpus.size() == 1) return name(*gpus.begin());
   const int place = rank - entry.first_rank;
-  if (entry.gpus.size() == gpus.size() && static_cast<int>(gpus.size()) == entry.processes && place >= 0 &&
-      place < entry.processes) {
+  if (entry.gpus.size() == gpus.size() && static_cast<int>(gpus.size()) == entry.processes &&
+      place >= 0 && place < entry.processes) {
     return name(*std::next(gpus.begin(), place));
   }
   std::string all;
@@ -42,7 +43,8 @@ std::string gpu_label(const PodBook::Entry& entry, int rank) {
 PodBook::PodBook(std::string node, const Clock& clock, CollectLimits limits)
     : node_(std::move(node)), clock_(clock), limits_(limits) {}
 
-PodBook::Entry* PodBook::take(const SlotOwner& owner, const std::string& job, const std::string& role) {
+PodBook::Entry* PodBook::take(const SlotOwner& owner, const std::string& job,
+                              const std::string& role) {
   const PodName& pod = owner.pod;
   const auto same = std::ranges::find_if(entries_, [&](const Entry& entry) {
     return entry.pod == pod && entry.identity.job == job && entry.identity.role == role;
@@ -60,8 +62,9 @@ PodBook::Entry* PodBook::take(const SlotOwner& owner, const std::string& job, co
   limits.rings_of_rank = limits_.rings_of_rank;
   limits.window = 0;
   limits.waiting = limits_.waiting_of_pod;
-  entries_.emplace_front(pod, identity, clock_, limits,
-                         TokenBucket(limits_.records_per_second, limits_.records_per_second, clock_.steady()));
+  entries_.emplace_front(
+      pod, identity, clock_, limits,
+      TokenBucket(limits_.records_per_second, limits_.records_per_second, clock_.steady()));
   entries_.front().devices = owner.devices;
   entries_.front().gpus.resize(owner.devices.size());
   place(entries_.front());
@@ -74,7 +77,8 @@ void PodBook::begin_attempt(Entry& entry, const telemetry::SlotFrame& begin) {
   const std::size_t wanted = std::min(limits_.ranks_of_pod, static_cast<std::size_t>(told));
   std::size_t shared = 0;
   for (const Entry& other : entries_) {
-    if (other.live && &other != &entry && other.ranks > limits_.sure_ranks) shared += other.ranks - limits_.sure_ranks;
+    if (other.live && &other != &entry && other.ranks > limits_.sure_ranks)
+      shared += other.ranks - limits_.sure_ranks;
   }
   const std::size_t left = limits_.more_ranks > shared ? limits_.more_ranks - shared : 0;
   entry.ranks = std::min(std::max(wanted, limits_.sure_ranks), limits_.sure_ranks + left);
@@ -89,19 +93,22 @@ Result<std::uint64_t> PodBook::add(Entry& entry, const telemetry::SlotFrame& fra
 }
 
 Status PodBook::add_past(Entry& entry, const telemetry::SlotFrame& frame, int ring) {
-  const auto taken = entry.collector.add_past(frame.offer, ring, frame.start, frame.read, may_read(entry));
+  const auto taken =
+      entry.collector.add_past(frame.offer, ring, frame.start, frame.read, may_read(entry));
   if (!taken) return std::unexpected(taken.error());
   entry.records.take(clock_.steady(), static_cast<double>(*taken));
   return {};
 }
 
 void PodBook::remove(Entry& entry, std::uint64_t key) {
-  entry.records.take(clock_.steady(), static_cast<double>(entry.collector.remove(key, may_read(entry))));
+  entry.records.take(clock_.steady(),
+                     static_cast<double>(entry.collector.remove(key, may_read(entry))));
 }
 
 std::vector<telemetry::Progress> PodBook::end(Entry& entry) {
   std::vector<telemetry::Progress> at;
-  entry.records.take(clock_.steady(), static_cast<double>(entry.collector.end(may_read(entry), &at)));
+  entry.records.take(clock_.steady(),
+                     static_cast<double>(entry.collector.end(may_read(entry), &at)));
   entry.live = false;
   entry.ended = clock_.steady();
   forget();
@@ -131,16 +138,21 @@ std::uint64_t PodBook::may_read(Entry& entry) {
 
 void PodBook::poll() {
   for (Entry& entry : entries_) {
-    if (entry.live) entry.records.take(clock_.steady(), static_cast<double>(entry.collector.poll(may_read(entry))));
+    if (entry.live)
+      entry.records.take(clock_.steady(),
+                         static_cast<double>(entry.collector.poll(may_read(entry))));
   }
   forget();
 }
 
 void PodBook::forget() {
   const SteadyTime now = clock_.steady();
-  std::erase_if(entries_, [&](const Entry& entry) { return !entry.live && now - entry.ended >= limits_.keep_ended; });
+  std::erase_if(entries_, [&](const Entry& entry) {
+    return !entry.live && now - entry.ended >= limits_.keep_ended;
+  });
   std::size_t ranks = 0;
-  for (const Entry& entry : entries_) ranks += entry.live ? 0 : std::max<std::size_t>(1, entry.ranks);
+  for (const Entry& entry : entries_)
+    ranks += entry.live ? 0 : std::max<std::size_t>(1, entry.ranks);
   while (ranks > limits_.ended_ranks) {
     auto oldest = entries_.end();
     for (auto at = entries_.begin(); at != entries_.end(); ++at) {
@@ -158,7 +170,8 @@ std::vector<const PodBook::Entry*> PodBook::entries() const {
 }
 
 std::size_t PodBook::live() const {
-  return static_cast<std::size_t>(std::ranges::count_if(entries_, [](const Entry& entry) { return entry.live; }));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(entries_, [](const Entry& entry) { return entry.live; }));
 }
 
 std::vector<telemetry::RankView> PodBook::views() const {
@@ -167,7 +180,9 @@ std::vector<telemetry::RankView> PodBook::views() const {
   for (const Entry& entry : entries_) {
     for (auto& view : entry.collector.views()) {
       view.gpu = gpu_label(entry, view.rank);
-      if (seen.emplace(entry.identity.job_namespace, entry.identity.job, entry.identity.role, view.rank).second)
+      if (seen.emplace(entry.identity.job_namespace, entry.identity.job, entry.identity.role,
+                       view.rank)
+              .second)
         all.push_back(std::move(view));
     }
   }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pods of this node whose rings the agent reads, and what their ranks' steps add up to: while they run, and five minutes longer.
+// The pods of this node whose rings the agent reads, and what their ranks' steps add up to: while
+// they run, and five minutes longer.
 //
-// Ownership: owns a collector for each pod; an Entry lives until its time after `end` is over. Not thread-safe. Failure: a ring that cannot be taken is an
-// Error of that pod's own; what exceeds a bound is left out or counted as dropped.
+// Ownership: owns a collector for each pod; an Entry lives until its time after `end` is over. Not
+// thread-safe. Failure: a ring that cannot be taken is an Error of that pod's own; what exceeds a
+// bound is left out or counted as dropped.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +29,8 @@ namespace paceline::agent {
 class PodBook {
  public:
   struct Entry {
-    Entry(PodName its_pod, const telemetry::Identity& who, const Clock& clock, const telemetry::CollectorLimits& limits,
-          const TokenBucket& quota)
+    Entry(PodName its_pod, const telemetry::Identity& who, const Clock& clock,
+          const telemetry::CollectorLimits& limits, const TokenBucket& quota)
         : pod(std::move(its_pod)), identity(who), collector(who, clock, limits), records(quota) {}
 
     PodName pod;
@@ -40,14 +42,16 @@ class PodBook {
     int processes = 0;
     std::vector<PodDevice> devices;        // by the kubelet's word
     std::vector<std::optional<int>> gpus;  // which GPU each of them is on; once known it stays
-    std::map<std::pair<std::string, std::string>, Finding> findings;  // by check and subject: the pod's own word
+    // by check and subject: the pod's own word
+    std::map<std::pair<std::string, std::string>, Finding> findings;
     bool live = true;
     SteadyTime ended{};
   };
 
   PodBook(std::string node, const Clock& clock, CollectLimits limits);
 
-  /// A pod whose identity is proved. One that was here within its time goes on counting; null where it is here already.
+  /// A pod whose identity is proved. One that was here within its time goes on counting; null where
+  /// it is here already.
   Entry* take(const SlotOwner& owner, const std::string& job, const std::string& role);
   void begin_attempt(Entry& entry, const telemetry::SlotFrame& begin);
   Result<std::uint64_t> add(Entry& entry, const telemetry::SlotFrame& frame, int ring);

@@ -27,33 +27,38 @@ constexpr std::chrono::milliseconds kReadInterval{250};
 constexpr std::chrono::seconds kComplainInterval{10};
 constexpr int kMostRank = 1 << 24;
 constexpr std::size_t kMostAnswers = 256;
-constexpr std::array<std::string_view, 7> kRefusals{"",     "frame", "claim", "unknown_pod", "second_client",
-                                                    "ring", "flood"};
+constexpr std::array<std::string_view, 7> kRefusals{
+    "", "frame", "claim", "unknown_pod", "second_client", "ring", "flood"};
 
-std::string_view text_behind(const std::array<char, telemetry::kMostSlotFrame>& message, std::size_t size) {
+std::string_view text_behind(const std::array<char, telemetry::kMostSlotFrame>& message,
+                             std::size_t size) {
   return size > sizeof(SlotFrame) ? std::string_view(message.data(), size).substr(sizeof(SlotFrame))
                                   : std::string_view();
 }
 
 std::optional<Verdict> verdict_of(std::string_view status) {
-  for (const Verdict verdict : {Verdict::kPass, Verdict::kUnknown, Verdict::kWarn, Verdict::kFail}) {
+  for (const Verdict verdict :
+       {Verdict::kPass, Verdict::kUnknown, Verdict::kWarn, Verdict::kFail}) {
     if (status == to_string(verdict)) return verdict;
   }
   return std::nullopt;
 }
 
-bool terminated(const std::array<char, 64>& text) { return std::ranges::find(text, '\0') != text.end(); }
+bool terminated(const std::array<char, 64>& text) {
+  return std::ranges::find(text, '\0') != text.end();
+}
 
 /// A begin that somebody could mean; whether it is true is another question.
 bool sensible(const SlotFrame& begin) {
   return begin.processes >= 1 && begin.processes <= kMostRank && begin.first_rank >= 0 &&
-         begin.first_rank <= kMostRank && terminated(begin.job) && terminated(begin.role) && begin.job[0] != '\0' &&
-         begin.role[0] != '\0';
+         begin.first_rank <= kMostRank && terminated(begin.job) && terminated(begin.role) &&
+         begin.job[0] != '\0' && begin.role[0] != '\0';
 }
 
 bool same_claim(const SlotFrame& a, const SlotFrame& b) {
-  return std::string_view(a.job.data()) == b.job.data() && std::string_view(a.role.data()) == b.role.data() &&
-         a.replica_index == b.replica_index && a.incarnation == b.incarnation;
+  return std::string_view(a.job.data()) == b.job.data() &&
+         std::string_view(a.role.data()) == b.role.data() && a.replica_index == b.replica_index &&
+         a.incarnation == b.incarnation;
 }
 
 }  // namespace
@@ -74,8 +79,9 @@ Status SlotCollector::open(const std::string& slot, const std::filesystem::path&
 
 bool SlotCollector::asks() const {
   const std::lock_guard lock(mutex_);
-  return std::ranges::any_of(clients_,
-                             [](const Client& client) { return client.begin.size != 0 && client.entry == nullptr; });
+  return std::ranges::any_of(clients_, [](const Client& client) {
+    return client.begin.size != 0 && client.entry == nullptr;
+  });
 }
 
 void SlotCollector::tell(const SlotPods& pods, SteadyTime asked) {
@@ -99,7 +105,8 @@ void SlotCollector::know(const std::vector<Gpu>& gpus) {
   book_.know(gpus);
 }
 
-/// The labels come from the kubelet's word: the name of a pod is made of its job's, and what was said must make that name.
+/// The labels come from the kubelet's word: the name of a pod is made of its job's, and what was
+/// said must make that name.
 void SlotCollector::take(Client& client, const SlotOwner& owner) {
   const SlotFrame& begin = client.begin;
   const std::string job = begin.job.data();
@@ -121,7 +128,8 @@ void SlotCollector::accept_all(SteadyTime now) {
     while (slot.ready(now)) {
       telemetry::UniqueFd fd = slot.accept(now);
       if (!fd.valid()) break;
-      const auto here = std::ranges::count_if(clients_, [&id = id](const Client& client) { return client.slot == id; });
+      const auto here = std::ranges::count_if(
+          clients_, [&id = id](const Client& client) { return client.slot == id; });
       if (static_cast<std::size_t>(here) >= limits_.clients_of_slot) {
         count(id, Refusal::kSecondClient);
         continue;
@@ -135,7 +143,8 @@ void SlotCollector::receive(Client& client, SteadyTime now) {
   SlotListener& slot = slots_.at(client.slot);
   while (!client.over) {
     std::array<char, telemetry::kMostSlotFrame> message{};
-    const auto received = telemetry::receive_message(client.fd.get(), message.data(), message.size());
+    const auto received =
+        telemetry::receive_message(client.fd.get(), message.data(), message.size());
     if (received.again()) break;
     if (received.size <= 0) {
       client.over = true;
@@ -145,8 +154,8 @@ void SlotCollector::receive(Client& client, SteadyTime now) {
     const auto size = static_cast<std::size_t>(received.size);
     SlotFrame frame;
     std::memcpy(&frame, message.data(), std::min(size, sizeof frame));
-    if (size < telemetry::kLeastSlotFrame || size > telemetry::kMostSlotFrame || frame.magic != telemetry::kSlotMagic ||
-        frame.version != telemetry::kSlotVersion) {
+    if (size < telemetry::kLeastSlotFrame || size > telemetry::kMostSlotFrame ||
+        frame.magic != telemetry::kSlotMagic || frame.version != telemetry::kSlotVersion) {
       return refuse(client, Refusal::kFrame);
     }
     const Refusal refusal = hear(client, frame, text_behind(message, size), received.descriptors);
@@ -159,7 +168,8 @@ void SlotCollector::receive(Client& client, SteadyTime now) {
   }
 }
 
-SlotCollector::Refusal SlotCollector::hear(Client& client, const SlotFrame& frame, std::string_view text,
+SlotCollector::Refusal SlotCollector::hear(Client& client, const SlotFrame& frame,
+                                           std::string_view text,
                                            const std::vector<telemetry::UniqueFd>& descriptors) {
   const auto kind = static_cast<SlotKind>(frame.kind);
   const bool brings_ring = kind == SlotKind::kRing || kind == SlotKind::kPast;
@@ -170,7 +180,8 @@ SlotCollector::Refusal SlotCollector::hear(Client& client, const SlotFrame& fram
     client.begin = frame;
     client.begin.size = sizeof frame;
     if (client.entry != nullptr) book_.begin_attempt(*client.entry, frame);
-    for (const auto& [number, ring] : std::exchange(client.rings, {})) answer(client, SlotKind::kDone, number);
+    for (const auto& [number, ring] : std::exchange(client.rings, {}))
+      answer(client, SlotKind::kDone, number);
     return Refusal::kNone;
   }
   if (client.entry == nullptr) return Refusal::kFrame;
@@ -192,7 +203,8 @@ SlotCollector::Refusal SlotCollector::hear(Client& client, const SlotFrame& fram
   return kind == SlotKind::kFinding ? hear_finding(client, text) : Refusal::kFrame;
 }
 
-/// Only what a pod can tell of itself: a check that is looked at there, in one of the table's words.
+/// Only what a pod can tell of itself: a check that is looked at there, in one of the table's
+/// words.
 SlotCollector::Refusal SlotCollector::hear_finding(Client& client, std::string_view text) {
   const auto told = telemetry::unpack(text);
   if (!told) return Refusal::kFrame;
@@ -232,7 +244,8 @@ SlotCollector::Refusal SlotCollector::hear_ring(Client& client, const SlotFrame&
     client.rings.insert_or_assign(frame.ring, Handed{*key, frame.start, frame.read});
     return Refusal::kNone;
   }
-  // Somebody serves the rank, and not two: a launcher that can be told does it whole, of one that cannot we keep what we have.
+  // Somebody serves the rank, and not two: a launcher that can be told does it whole, of one that
+  // cannot we keep what we have.
   if (client.hands_over()) client.entry->collector.leave(frame.offer.world_rank);
   answer(client, SlotKind::kRefused, frame.ring);
   return Refusal::kRing;
@@ -252,17 +265,21 @@ void SlotCollector::answer(Client& client, SlotKind kind, std::uint64_t ring) {
 void SlotCollector::send_answers(Client& client) {
   while (!client.answers.empty()) {
     // One that is gone is noticed when it is heard.
-    if (!telemetry::send_message(client.fd.get(), &client.answers.front(), sizeof(SlotFrame), -1)) return;
+    if (!telemetry::send_message(client.fd.get(), &client.answers.front(), sizeof(SlotFrame), -1))
+      return;
     client.answers.pop_front();
   }
 }
 
-/// In the same hold of the lock as what was read: nobody sees a count that its launcher was not told of first.
-void SlotCollector::tell_progress(Client& client, const std::vector<telemetry::Progress>& progress) {
+/// In the same hold of the lock as what was read: nobody sees a count that its launcher was not
+/// told of first.
+void SlotCollector::tell_progress(Client& client,
+                                  const std::vector<telemetry::Progress>& progress) {
   if (!client.hands_over()) return;
   send_answers(client);
   for (auto& [number, ring] : client.rings) {
-    const auto at = std::ranges::find_if(progress, [&ring = ring](const auto& one) { return one.key == ring.key; });
+    const auto at = std::ranges::find_if(
+        progress, [&ring = ring](const auto& one) { return one.key == ring.key; });
     if (at == progress.end() || (at->counted == ring.counted && at->read == ring.read)) continue;
     SlotFrame frame;
     frame.size = sizeof frame;
@@ -340,12 +357,14 @@ void SlotCollector::run(const std::stop_token& stop) {
 void SlotCollector::export_metrics(telemetry::MetricsSink& sink) const {
   using telemetry::MetricType;
   const std::lock_guard lock(mutex_);
-  sink.family("paceline_agent_slot_pods", MetricType::kGauge, "Pods whose ranks' metrics this agent serves.");
+  sink.family("paceline_agent_slot_pods", MetricType::kGauge,
+              "Pods whose ranks' metrics this agent serves.");
   sink.value({{"node", node_}}, static_cast<double>(book_.live()));
   sink.family("paceline_agent_slot_refusals_total", MetricType::kCounter,
               "What pods sent to their slots' sockets and was not taken.");
   for (std::size_t i = 1; i < kRefusals.size(); ++i) {
-    sink.value({{"node", node_}, {"reason", std::string(kRefusals.at(i))}}, static_cast<double>(refusals_.at(i)));
+    sink.value({{"node", node_}, {"reason", std::string(kRefusals.at(i))}},
+               static_cast<double>(refusals_.at(i)));
   }
   telemetry::export_ranks(book_.views(), sink);
 }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// SlotCollector: the telemetry of all pods that have a slot of this node. Launchers connect to their slots' sockets, say whose ranks they start and hand
-// over the ranks' rings; once the kubelet has named the pod behind the slot, and it is the one that was said, its rings are read and its metrics served here.
+// SlotCollector: the telemetry of all pods that have a slot of this node. Launchers connect to
+// their slots' sockets, say whose ranks they start and hand over the ranks' rings; once the kubelet
+// has named the pod behind the slot, and it is the one that was said, its rings are read and its
+// metrics served here.
 //
-// Ownership: owns the sockets, the connections and what was read. Thread-safe: `run` is one thread's loop; the injector and the HTTP server call the rest.
-// Failure: whoever breaks a rule is closed and counted (`paceline_agent_slot_refusals_total`); it touches neither other pods nor this program.
+// Ownership: owns the sockets, the connections and what was read. Thread-safe: `run` is one
+// thread's loop; the injector and the HTTP server call the rest. Failure: whoever breaks a rule is
+// closed and counted (`paceline_agent_slot_refusals_total`); it touches neither other pods nor this
+// program.
 #pragma once
 
 #include <array>
@@ -44,11 +48,20 @@ class SlotCollector final : public SlotSockets {
   /// One round without waiting: what was sent and published before the call is counted after it.
   void pump();
   void export_metrics(telemetry::MetricsSink& sink) const;
-  /// What the checks of docs/designs/checks.md found in the pods that live, "pod NAMESPACE/NAME" before each subject.
+  /// What the checks of docs/designs/checks.md found in the pods that live, "pod NAMESPACE/NAME"
+  /// before each subject.
   std::vector<Finding> findings() const;
 
  private:
-  enum class Refusal : std::uint8_t { kNone, kFrame, kClaim, kUnknownPod, kSecondClient, kRing, kFlood };
+  enum class Refusal : std::uint8_t {
+    kNone,
+    kFrame,
+    kClaim,
+    kUnknownPod,
+    kSecondClient,
+    kRing,
+    kFlood
+  };
   struct Handed {
     std::uint64_t key = 0;  // our number of the ring
     std::uint64_t counted = 0;

@@ -20,8 +20,8 @@ constexpr int kBacklog = 8;
 std::string identity_of(const std::string& path) {
   struct stat is{};
   if (::lstat(path.c_str(), &is) != 0 || !S_ISSOCK(is.st_mode)) return {};
-  return std::to_string(is.st_dev) + ":" + std::to_string(is.st_ino) + ":" + std::to_string(is.st_ctim.tv_sec) + "." +
-         std::to_string(is.st_ctim.tv_nsec);
+  return std::to_string(is.st_dev) + ":" + std::to_string(is.st_ino) + ":" +
+         std::to_string(is.st_ctim.tv_sec) + "." + std::to_string(is.st_ctim.tv_nsec);
 }
 
 }  // namespace
@@ -39,12 +39,14 @@ Status SlotListener::open(const std::filesystem::path& folder) {
   if (partial.size() >= sizeof address.sun_path) {
     return fail(Code::kInvalid, Origin::kConfig,
                 "the slot's socket " + partial +
-                    " is longer than the kernel takes (107 bytes); choose a shorter folder for runtimes and slots");
+                    " is longer than the kernel takes (107 bytes); choose a shorter folder for "
+                    "runtimes and slots");
   }
   partial.copy(address.sun_path, sizeof address.sun_path - 1);
   telemetry::UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fail_errno("a slot's socket", errno);
-  if (::unlink(partial.c_str()) != 0 && errno != ENOENT) return fail_errno("remove " + partial, errno);
+  if (::unlink(partial.c_str()) != 0 && errno != ENOENT)
+    return fail_errno("remove " + partial, errno);
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return fail_errno("bind " + partial, errno);
   if (::listen(fd.get(), kBacklog) != 0) return fail_errno("listen " + partial, errno);

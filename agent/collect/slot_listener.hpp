@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The socket of one slot: `telemetry.sock` in the folder that is mounted into the container which has the slot, so that the path says who speaks.
+// The socket of one slot: `telemetry.sock` in the folder that is mounted into the container which
+// has the slot, so that the path says who speaks.
 //
-// Ownership: owns the socket; its name stays when it is closed, since running pods have it mounted and a successor replaces it. Not thread-safe.
-// Failure: an Error that names the path.
+// Ownership: owns the socket; its name stays when it is closed, since running pods have it mounted
+// and a successor replaces it. Not thread-safe. Failure: an Error that names the path.
 #pragma once
 
 #include <filesystem>
@@ -20,11 +21,13 @@ class SlotListener {
  public:
   SlotListener(const CollectLimits& limits, SteadyTime now);
 
-  /// Nothing to do where the socket's name still leads to it. A new one is made beside and renamed: it listens, open to every user, before it is met.
+  /// Nothing to do where the socket's name still leads to it. A new one is made beside and renamed:
+  /// it listens, open to every user, before it is met.
   Status open(const std::filesystem::path& folder);
 
   int fd() const { return fd_.get(); }
-  /// Whether another connection may be taken now; where not, those that come wait in the kernel, and cost nothing.
+  /// Whether another connection may be taken now; where not, those that come wait in the kernel,
+  /// and cost nothing.
   bool ready(SteadyTime now) { return fd_.valid() && connections_.level(now) >= 1; }
   /// Invalid where nobody waits.
   telemetry::UniqueFd accept(SteadyTime now);

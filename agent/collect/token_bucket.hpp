@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TokenBucket: so much a second, and so much at once. A value, not thread-safe; the time is given. Nothing fails.
+// TokenBucket: so much a second, and so much at once. A value, not thread-safe; the time is given.
+// Nothing fails.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +17,8 @@ class TokenBucket {
 
   /// What may be taken now.
   double level(SteadyTime now) {
-    tokens_ = std::min(burst_, tokens_ + per_second_ * std::chrono::duration<double>(now - at_).count());
+    tokens_ =
+        std::min(burst_, tokens_ + per_second_ * std::chrono::duration<double>(now - at_).count());
     at_ = now;
     return tokens_;
   }

@@ -40,7 +40,8 @@ Injector::~Injector() { kubelet_.stop_serving(); }
 SteadyTime Injector::tick(const std::stop_token& stop) {
   const SteadyTime look_again = clock_.steady() + options_.look_interval;
   if (clock_.steady() < try_at_) return std::min(try_at_, look_again);
-  // Each step is the next one's ground; the first that fails says so and is tried again after a pause.
+  // Each step is the next one's ground; the first that fails says so and is tried again after a
+  // pause.
   const bool leads = lead();
   if (!leads && state().reason == kStandingBy) return look_again;
   if (!leads || !stage(stop) || !keep_slots() || !open_sockets() || !enroll(stop)) {
@@ -65,7 +66,8 @@ void Injector::run(const std::stop_token& stop) {
   }
 }
 
-/// One agent of a node serves its slots. Another one, which a node that comes back may have for a while, would take the socket's name from it for ever.
+/// One agent of a node serves its slots. Another one, which a node that comes back may have for a
+/// while, would take the socket's name from it for ever.
 bool Injector::lead() {
   if (leader_.valid()) return true;
   std::error_code error;
@@ -77,7 +79,8 @@ bool Injector::lead() {
     return false;
   }
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    say({false, kStandingBy, "another agent of this node serves its slots; this one takes over when that one ends"});
+    say({false, kStandingBy,
+         "another agent of this node serves its slots; this one takes over when that one ends"});
     return false;
   }
   leader_ = std::move(fd);
@@ -88,7 +91,8 @@ bool Injector::stage(const std::stop_token& stop) {
   const std::string before = store_.current();
   if (!before.empty() && store_.intact()) return true;
   if (offer().healthy) {
-    spdlog::warn("the staged runtime is gone from {}: staging it again", store_.path_of(before).string());
+    spdlog::warn("the staged runtime is gone from {}: staging it again",
+                 store_.path_of(before).string());
     set_version("");
   }
   const auto staged = store_.stage(options_.source, stop);
@@ -110,7 +114,8 @@ bool Injector::stage(const std::stop_token& stop) {
 bool Injector::keep_slots() {
   if (slots_.whole()) return true;
   spdlog::warn(
-      "folders of slots are gone from {}: making them again; pods that run keep the removed ones, out of the reach of "
+      "folders of slots are gone from {}: making them again; pods that run keep the removed ones, "
+      "out of the reach of "
       "an agent that starts anew",
       (options_.folder / "slots").string());
   if (auto prepared = slots_.prepare(); !prepared) {
@@ -120,7 +125,8 @@ bool Injector::keep_slots() {
   return true;
 }
 
-/// A slot is given out with its socket, and running pods find theirs again after a restart of ours: the folder is the same.
+/// A slot is given out with its socket, and running pods find theirs again after a restart of ours:
+/// the folder is the same.
 bool Injector::open_sockets() {
   if (options_.sockets == nullptr) return true;
   for (const std::string& id : slots_.ids()) {
@@ -141,7 +147,8 @@ void Injector::name_pods(const std::stop_token& stop) {
     nameless_.clear();
   } else if (pods.error().message != nameless_) {
     nameless_ = pods.error().message;
-    spdlog::warn("cannot ask the kubelet whose slot is whose, so metrics of pods wait: {}", to_string(pods.error()));
+    spdlog::warn("cannot ask the kubelet whose slot is whose, so metrics of pods wait: {}",
+                 to_string(pods.error()));
   }
 }
 
@@ -149,9 +156,9 @@ bool Injector::enroll(const std::stop_token& stop) {
   const std::string incarnation = kubelet_.incarnation();
   if (incarnation.empty()) {
     enrolled_.clear();
-    failed("NoKubelet",
-           Error{Code::kUnavailable, Origin::kSystem,
-                 "the kubelet has no socket for device plugins; it is stopped, or its folder is another one"});
+    failed("NoKubelet", Error{Code::kUnavailable, Origin::kSystem,
+                              "the kubelet has no socket for device plugins; it is stopped, or its "
+                              "folder is another one"});
     return true;  // looked for again at the next tick: that costs nothing
   }
   const bool known = enrolled_ == incarnation && kubelet_.serving();
@@ -161,7 +168,8 @@ bool Injector::enroll(const std::stop_token& stop) {
     say({true, "Served", store_.current() + " for " + std::to_string(options_.slots) + " pods"});
     return true;
   }
-  // It opens its stream once for each time that it is told, so one that ended does not come back by itself.
+  // It opens its stream once for each time that it is told, so one that ended does not come back by
+  // itself.
   if (known && !heard_ && clock_.steady() - enrolled_at_ < options_.stream_grace) return true;
   if (known) spdlog::warn("the kubelet does not watch the slots: telling it again");
   if (!kubelet_.serving()) {
@@ -220,16 +228,19 @@ Result<Grant> Injector::grant(const std::vector<std::string>& ids) {
   }
   const std::string& id = ids.front();
   // Not in the message: it may be anything.
-  if (!slots_.knows(id)) return fail(Code::kInvalid, Origin::kConfig, "the kubelet names a slot that is not offered");
+  if (!slots_.knows(id))
+    return fail(Code::kInvalid, Origin::kConfig, "the kubelet names a slot that is not offered");
   // Held throughout: what is assigned must be what is given out.
   const std::lock_guard lock(mutex_);
   if (version_.empty())
-    return fail(Code::kUnavailable, Origin::kSystem, "the runtime is not staged on this node now: " + state_.message,
-                true);
+    return fail(Code::kUnavailable, Origin::kSystem,
+                "the runtime is not staged on this node now: " + state_.message, true);
   if (options_.sockets != nullptr) {
-    if (auto opened = options_.sockets->open(id, slots_.folder_of(id)); !opened) return std::unexpected(opened.error());
+    if (auto opened = options_.sockets->open(id, slots_.folder_of(id)); !opened)
+      return std::unexpected(opened.error());
   }
-  if (auto assigned = slots_.assign(id, version_); !assigned) return std::unexpected(assigned.error());
+  if (auto assigned = slots_.assign(id, version_); !assigned)
+    return std::unexpected(assigned.error());
   return Grant{{{std::string(contract::kRuntimeMount), store_.path_of(version_).string()},
                 {std::string(contract::kSlotMount), slots_.folder_of(id).string()}},
                {{std::string(env::kSlotDir.name), std::string(contract::kSlotMount)}}};

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings the runtime into pods of this node: stages it, offers slots to the kubelet, answers what a container with a slot gets, and removes versions that
-// nobody uses. Looks every second whether all of that still stands, and mends what does not: a kubelet that started anew, a stream that ended, a folder that
-// somebody emptied, a disk that was full.
+// Brings the runtime into pods of this node: stages it, offers slots to the kubelet, answers what a
+// container with a slot gets, and removes versions that nobody uses. Looks every second whether all
+// of that still stands, and mends what does not: a kubelet that started anew, a stream that ended,
+// a folder that somebody emptied, a disk that was full.
 //
-// Borrows the Kubelet and the Clock, which outlive it. `tick` and `run` belong to one thread; `state`, `offer` and `grant` may be called from any. Failures
-// are logged once per message and shown in `state`; nothing ends the loop but the stop token.
+// Borrows the Kubelet and the Clock, which outlive it. `tick` and `run` belong to one thread;
+// `state`, `offer` and `grant` may be called from any. Failures are logged once per message and
+// shown in `state`; nothing ends the loop but the stop token.
 #pragma once
 
 #include <chrono>
@@ -33,10 +35,12 @@ struct InjectorOptions {
   std::chrono::milliseconds look_interval{1000};
   std::chrono::milliseconds retry_first{1000};
   std::chrono::milliseconds retry_most{30000};
-  /// How long the kubelet may take to open its stream after it was told of the plugin, before it is told again.
+  /// How long the kubelet may take to open its stream after it was told of the plugin, before it is
+  /// told again.
   std::chrono::milliseconds stream_grace{10000};
   std::chrono::milliseconds collect_interval{600000};
-  /// A slot that was given out counts as used for so long, whatever the kubelet says: its pod is not on record yet.
+  /// A slot that was given out counts as used for so long, whatever the kubelet says: its pod is
+  /// not on record yet.
   std::chrono::milliseconds young{600000};
 };
 

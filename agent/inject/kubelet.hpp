@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kubelet of this node as the injector meets it, without a word of gRPC: agent/plugin speaks it, tests play it.
+// The kubelet of this node as the injector meets it, without a word of gRPC: agent/plugin speaks
+// it, tests play it.
 //
-// A DevicePlugin is called by threads of the Kubelet that serves it; the Kubelet's own calls belong to one thread. Failure is an Error for the log.
+// A DevicePlugin is called by threads of the Kubelet that serves it; the Kubelet's own calls belong
+// to one thread. Failure is an Error for the log.
 #pragma once
 
 #include <map>
@@ -40,7 +42,8 @@ struct PodDevice {
 /// Who has a slot: the pod, and what else the same container was given.
 struct SlotOwner {
   // NOLINTNEXTLINE(google-explicit-constructor): most have no accelerator
-  SlotOwner(PodName its_pod, std::vector<PodDevice> given = {}) : pod(std::move(its_pod)), devices(std::move(given)) {}
+  SlotOwner(PodName its_pod, std::vector<PodDevice> given = {})
+      : pod(std::move(its_pod)), devices(std::move(given)) {}
   PodName pod;
   std::vector<PodDevice> devices;
   bool operator==(const SlotOwner&) const = default;

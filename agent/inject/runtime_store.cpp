@@ -33,8 +33,8 @@ constexpr std::size_t kDigits = 16;
 
 bool is_word(std::string_view text) {
   return !text.empty() && text.front() != '.' && std::ranges::all_of(text, [](unsigned char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
-           c == '_' || c == '+';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '-' || c == '_' || c == '+';
   });
 }
 
@@ -46,7 +46,8 @@ bool is_version(std::string_view name) {
          digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-/// A lock on a folder, and proof that its name still leads to it; absent when others hold it or it is gone.
+/// A lock on a folder, and proof that its name still leads to it; absent when others hold it or it
+/// is gone.
 std::optional<UniqueFd> lock(const fs::path& folder, int how) {
   UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.valid() || ::flock(fd.get(), how | LOCK_NB) != 0) return std::nullopt;
@@ -64,7 +65,8 @@ Result<std::string> version_of(const fs::path& source) {
   if (!file || !std::getline(file, version)) {
     return fail(Code::kNotFound, Origin::kConfig,
                 "stage: " + marker.string() +
-                    " is missing or empty: no whole runtime lies there; it is written by `paceline-launcher install`");
+                    " is missing or empty: no whole runtime lies there; it is written by "
+                    "`paceline-launcher install`");
   }
   if (version.size() > kMostVersion || !is_word(version))
     return fail(Code::kInvalid, Origin::kConfig, "stage: " + marker.string() + " holds no version");
@@ -91,7 +93,8 @@ Result<std::pair<fs::path, UniqueFd>> new_folder(const fs::path& folder) {
   constexpr int kTries = 5;  // a collector may find it in the moment between its birth and its lock
   for (int i = 0; i < kTries; ++i) {
     std::string name = (folder / (std::string(kStaging) + "XXXXXX")).string();
-    if (::mkdtemp(name.data()) == nullptr) return fail_errno("stage: make a folder in " + folder.string(), errno);
+    if (::mkdtemp(name.data()) == nullptr)
+      return fail_errno("stage: make a folder in " + folder.string(), errno);
     if (auto held = lock(name, LOCK_SH)) return std::pair{fs::path(name), std::move(*held)};
   }
   return fail(Code::kConflict, Origin::kSystem,
@@ -117,8 +120,9 @@ bool RuntimeStore::hold(const std::string& version) {
 bool RuntimeStore::intact() const {
   struct stat held{};
   struct stat named{};
-  return held_.valid() && ::fstat(held_.get(), &held) == 0 && ::lstat((folder_ / current_).c_str(), &named) == 0 &&
-         held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+  return held_.valid() && ::fstat(held_.get(), &held) == 0 &&
+         ::lstat((folder_ / current_).c_str(), &named) == 0 && held.st_ino == named.st_ino &&
+         held.st_dev == named.st_dev;
 }
 
 Result<std::string> RuntimeStore::stage(const fs::path& source, const std::stop_token& stop) {
@@ -138,19 +142,22 @@ Result<std::string> RuntimeStore::stage(const fs::path& source, const std::stop_
   fs::create_directories(folder_, error);
   if (error) return fail_errno("stage: make " + folder_.string(), error.value());
   remove_leftovers();  // of a full disk they may be the cause
-  if (auto copied = copy(source, *entries, name, stop); !copied) return std::unexpected(copied.error());
+  if (auto copied = copy(source, *entries, name, stop); !copied)
+    return std::unexpected(copied.error());
   if (hold(name)) return name;
-  return fail(Code::kConflict, Origin::kSystem, "stage: another process removed " + name + " as it was made", true);
+  return fail(Code::kConflict, Origin::kSystem,
+              "stage: another process removed " + name + " as it was made", true);
 }
 
-Status RuntimeStore::copy(const fs::path& source, const std::vector<TreeEntry>& entries, const std::string& version,
-                          const std::stop_token& stop) {
+Status RuntimeStore::copy(const fs::path& source, const std::vector<TreeEntry>& entries,
+                          const std::string& version, const std::stop_token& stop) {
   step("new folder");
   auto made = new_folder(folder_);
   if (!made) return std::unexpected(made.error());
   const fs::path& staging = made->first;
   auto copied = copy_tree(source, entries, staging, stop, step_);
-  if (copied && ::chmod(staging.c_str(), 0755) != 0) copied = fail_errno("chmod " + staging.string(), errno);
+  if (copied && ::chmod(staging.c_str(), 0755) != 0)
+    copied = fail_errno("chmod " + staging.string(), errno);
   if (copied) {
     step("rename " + version);
     // Another process may have been faster: what it made is the same.
@@ -158,7 +165,8 @@ Status RuntimeStore::copy(const fs::path& source, const std::vector<TreeEntry>& 
       step("sync " + folder_.string());
       return sync_folder(folder_);
     }
-    if (errno != EEXIST && errno != ENOTEMPTY) copied = fail_errno("rename to " + (folder_ / version).string(), errno);
+    if (errno != EEXIST && errno != ENOTEMPTY)
+      copied = fail_errno("rename to " + (folder_ / version).string(), errno);
   }
   step("remove " + staging.string());
   std::error_code ignored;
@@ -166,7 +174,8 @@ Status RuntimeStore::copy(const fs::path& source, const std::vector<TreeEntry>& 
   if (copied) return {};
   Error error = copied.error();
   error.message = "stage: " + error.message;
-  if (error.code == Code::kExhausted) error.message += "; free space on the file system of " + folder_.string();
+  if (error.code == Code::kExhausted)
+    error.message += "; free space on the file system of " + folder_.string();
   return std::unexpected(std::move(error));
 }
 

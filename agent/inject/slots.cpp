@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::size_t kMostRecord = 256;
 
-std::unexpected<Error> slot_trouble(const char* what, const std::filesystem::path& path, int error_number) {
+std::unexpected<Error> slot_trouble(const char* what, const std::filesystem::path& path,
+                                    int error_number) {
   return fail_errno("slots: " + std::string(what) + " " + path.string(), error_number);
 }
 
@@ -36,7 +37,8 @@ Status Slots::prepare() const {
   }
   for (const std::string& id : ids_) {
     const auto path = folder_of(id);
-    if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return slot_trouble("make", path, errno);
+    if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST)
+      return slot_trouble("make", path, errno);
     if (!std::filesystem::is_directory(std::filesystem::symlink_status(path, error)))
       return slot_trouble("use", path, ENOTDIR);
   }
@@ -58,11 +60,13 @@ Status Slots::assign(const std::string& id, const std::string& version) const {
   const auto path = folder_ / "assignments" / id;
   if (read_bytes(path, kMostRecord) == version) return {};
   const std::string partial = path.string() + ".partial";
-  const telemetry::UniqueFd fd(::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+  const telemetry::UniqueFd fd(
+      ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!fd.valid()) return slot_trouble("create", partial, errno);
   const ssize_t wrote = ::write(fd.get(), version.data(), version.size());
   if (wrote < 0) return slot_trouble("write", partial, errno);
-  if (static_cast<std::size_t>(wrote) != version.size()) return slot_trouble("write", partial, ENOSPC);
+  if (static_cast<std::size_t>(wrote) != version.size())
+    return slot_trouble("write", partial, ENOSPC);
   if (::fsync(fd.get()) != 0) return slot_trouble("fsync", partial, errno);
   if (::rename(partial.c_str(), path.c_str()) != 0) return slot_trouble("rename to", path, errno);
   return sync_folder(folder_ / "assignments");
@@ -72,7 +76,8 @@ std::map<std::string, std::string> Slots::assignments() const {
   std::map<std::string, std::string> result;
   for (const std::string& id : list_names(folder_ / "assignments")) {
     if (id.ends_with(".partial")) continue;
-    if (auto version = read_bytes(folder_ / "assignments" / id, kMostRecord)) result.emplace(id, std::move(*version));
+    if (auto version = read_bytes(folder_ / "assignments" / id, kMostRecord))
+      result.emplace(id, std::move(*version));
   }
   return result;
 }

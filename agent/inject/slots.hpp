@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slots of this node: how many pods may have a runtime from it at a time, and for each slot a folder of its own that is mounted into the container
-// which was given the slot, and a record of the version that the container got. The record lies apart from the folder, out of the container's reach.
+// The slots of this node: how many pods may have a runtime from it at a time, and for each slot a
+// folder of its own that is mounted into the container which was given the slot, and a record of
+// the version that the container got. The record lies apart from the folder, out of the container's
+// reach.
 //
-//   FOLDER/slots/slot-0/         mounted; keeps its inode for ever, so that what is mounted stays what the agent sees
-//   FOLDER/assignments/slot-0    "0.1.0-1f3a…": what was given out last
+//   FOLDER/slots/slot-0/         mounted; keeps its inode for ever, so that what is mounted stays
+//   what the agent sees FOLDER/assignments/slot-0    "0.1.0-1f3a…": what was given out last
 //
-// Thread-safe after `prepare`: the names are fixed, a record is replaced by a rename. Failure is an Error that names the file.
+// Thread-safe after `prepare`: the names are fixed, a record is replaced by a rename. Failure is an
+// Error that names the file.
 #pragma once
 
 #include <filesystem>

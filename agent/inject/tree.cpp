@@ -31,7 +31,8 @@ std::unexpected<Error> trouble(std::string_view what, const fs::path& path, int 
 class Digest {
  public:
   void add(const char* bytes, std::size_t size) {
-    for (std::size_t i = 0; i < size; ++i) value_ = (value_ ^ static_cast<unsigned char>(bytes[i])) * 0x100000001b3U;
+    for (std::size_t i = 0; i < size; ++i)
+      value_ = (value_ ^ static_cast<unsigned char>(bytes[i])) * 0x100000001b3U;
   }
   /// With its end, so that "ab" and "c" are not "a" and "bc".
   void add(const std::string& text) { add(text.c_str(), text.size() + 1); }
@@ -68,10 +69,12 @@ Status write_all(int fd, const fs::path& file, const char* bytes, std::size_t si
 }
 
 Status copy_file(const fs::path& from, const fs::path& to, bool executable) {
-  const UniqueFd target(::open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  const UniqueFd target(
+      ::open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!target.valid()) return trouble("create", to, errno);
-  auto copied = read_blocks(
-      from, [&](const char* bytes, std::size_t size) -> Status { return write_all(target.get(), to, bytes, size); });
+  auto copied = read_blocks(from, [&](const char* bytes, std::size_t size) -> Status {
+    return write_all(target.get(), to, bytes, size);
+  });
   if (!copied) return copied;
   if (::fchmod(target.get(), executable ? 0755 : 0644) != 0) return trouble("chmod", to, errno);
   if (::fsync(target.get()) != 0) return trouble("fsync", to, errno);
@@ -94,14 +97,17 @@ Result<TreeEntry> entry_of(const fs::path& root, const fs::path& path) {
       entry.leads_to = fs::read_symlink(path, error).string();
       if (error) return trouble("read link", path, error.value());
       break;
-    default: return fail(Code::kInvalid, Origin::kConfig, path.string() + " is neither a file nor a folder nor a link");
+    default:
+      return fail(Code::kInvalid, Origin::kConfig,
+                  path.string() + " is neither a file nor a folder nor a link");
   }
   return entry;
 }
 
 }  // namespace
 
-Result<std::vector<TreeEntry>> read_tree(const fs::path& root, const std::vector<std::string>& parts) {
+Result<std::vector<TreeEntry>> read_tree(const fs::path& root,
+                                         const std::vector<std::string>& parts) {
   std::vector<TreeEntry> entries;
   const auto add = [&](const fs::path& path) -> Status {
     if (entries.size() >= kMostEntries)
@@ -120,7 +126,8 @@ Result<std::vector<TreeEntry>> read_tree(const fs::path& root, const std::vector
     if (error) return trouble("look at", top, error.value());
     if (auto added = add(top); !added) return std::unexpected(added.error());
     if (!fs::is_directory(status)) continue;
-    for (fs::recursive_directory_iterator at(top, error), end; !error && at != end; at.increment(error)) {
+    for (fs::recursive_directory_iterator at(top, error), end; !error && at != end;
+         at.increment(error)) {
       if (auto added = add(at->path()); !added) return std::unexpected(added.error());
     }
     if (error) return trouble("list", top, error.value());
@@ -158,7 +165,8 @@ Status sync_folder(const fs::path& folder) {
 Status copy_tree(const fs::path& from, const std::vector<TreeEntry>& entries, const fs::path& to,
                  const std::stop_token& stop, const BeforeChange& step) {
   for (const TreeEntry& entry : entries) {
-    if (stop.stop_requested()) return fail(Code::kCancelled, Origin::kSystem, "stopped while copying " + from.string());
+    if (stop.stop_requested())
+      return fail(Code::kCancelled, Origin::kSystem, "stopped while copying " + from.string());
     const fs::path target = to / entry.path;
     if (step) step("copy " + entry.path.string());
     switch (entry.kind) {
@@ -167,10 +175,12 @@ Status copy_tree(const fs::path& from, const std::vector<TreeEntry>& entries, co
         if (::chmod(target.c_str(), 0755) != 0) return trouble("chmod", target, errno);
         break;
       case TreeEntry::Kind::kLink:
-        if (::symlink(entry.leads_to.c_str(), target.c_str()) != 0) return trouble("link", target, errno);
+        if (::symlink(entry.leads_to.c_str(), target.c_str()) != 0)
+          return trouble("link", target, errno);
         break;
       case TreeEntry::Kind::kFile:
-        if (auto copied = copy_file(from / entry.path, target, entry.executable); !copied) return copied;
+        if (auto copied = copy_file(from / entry.path, target, entry.executable); !copied)
+          return copied;
         break;
     }
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tree of files as it is copied to another file system: what it holds, a number that tells two trees apart, and a copy that is on the disk, not only in
-// the kernel's memory, when it is done.
+// A tree of files as it is copied to another file system: what it holds, a number that tells two
+// trees apart, and a copy that is on the disk, not only in the kernel's memory, when it is done.
 //
-// Values and free functions; threads share nothing. Failure is an Error that names the file: a full disk, a file that is neither file, folder nor link, more
-// than 65536 entries.
+// Values and free functions; threads share nothing. Failure is an Error that names the file: a full
+// disk, a file that is neither file, folder nor link, more than 65536 entries.
 #pragma once
 
 #include <cstdint>
@@ -29,15 +29,21 @@ struct TreeEntry {
 /// Called before each change of the file system. A test ends the process there, as a kill would.
 using BeforeChange = std::function<void(std::string_view)>;
 
-/// Everything at or below `parts` of `root`, folders before what they hold. A part that is not there is left out.
-Result<std::vector<TreeEntry>> read_tree(const std::filesystem::path& root, const std::vector<std::string>& parts);
+/// Everything at or below `parts` of `root`, folders before what they hold. A part that is not
+/// there is left out.
+Result<std::vector<TreeEntry>> read_tree(const std::filesystem::path& root,
+                                         const std::vector<std::string>& parts);
 
-/// Differs when a name, a kind, an execute bit, a link or a byte of a file differs. Tells builds apart; no protection against forgery.
-Result<std::uint64_t> digest_tree(const std::filesystem::path& root, const std::vector<TreeEntry>& entries);
+/// Differs when a name, a kind, an execute bit, a link or a byte of a file differs. Tells builds
+/// apart; no protection against forgery.
+Result<std::uint64_t> digest_tree(const std::filesystem::path& root,
+                                  const std::vector<TreeEntry>& entries);
 
-/// Copies the entries below an existing folder and waits until they are on the disk. Everybody may read them, nobody but the owner may write.
+/// Copies the entries below an existing folder and waits until they are on the disk. Everybody may
+/// read them, nobody but the owner may write.
 Status copy_tree(const std::filesystem::path& from, const std::vector<TreeEntry>& entries,
-                 const std::filesystem::path& to, const std::stop_token& stop = {}, const BeforeChange& step = {});
+                 const std::filesystem::path& to, const std::stop_token& stop = {},
+                 const BeforeChange& step = {});
 
 /// Waits until the names in a folder are on the disk.
 Status sync_folder(const std::filesystem::path& folder);

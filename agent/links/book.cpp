@@ -17,7 +17,8 @@ constexpr std::chrono::hours kKept{7 * 24};
 void LinkBook::keep(Link link) {
   std::erase_if(links_, [&](const Link& known) { return known.peer == link.peer; });
   // The newest first.
-  const auto place = std::ranges::upper_bound(links_, link.measured, std::greater(), &Link::measured);
+  const auto place =
+      std::ranges::upper_bound(links_, link.measured, std::greater(), &Link::measured);
   links_.insert(place, std::move(link));
   if (links_.size() > kMostPeers) links_.resize(kMostPeers);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this node says of its links: where its agent is reached, and the latest measurement of the way to each of the 32 peers that were measured last.
-// One measured more than a week ago is forgotten.
+// What this node says of its links: where its agent is reached, and the latest measurement of the
+// way to each of the 32 peers that were measured last. One measured more than a week ago is
+// forgotten.
 //
 // Thread-safe: written by the API's threads, read by the agent's loop. Nothing fails.
 #pragma once
@@ -19,7 +20,8 @@ namespace paceline::agent {
 class LinkBook {
  public:
   void put(Link link);
-  /// What an earlier life of the agent published (`status.links`), where this one knows nothing newer.
+  /// What an earlier life of the agent published (`status.links`), where this one knows nothing
+  /// newer.
   void restore(const nlohmann::json& published);
   /// The newest first.
   std::vector<Link> latest(WallTime now) const;

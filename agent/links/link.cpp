@@ -18,7 +18,8 @@ constexpr std::int64_t kMost = 1'000'000'000;  // microseconds, or Mbit/s: nothi
 std::int64_t two_digits(double value) {
   if (!(value >= 1)) return 1;
   const double unit = std::pow(10, std::max(0.0, std::floor(std::log10(value)) - 1));
-  return static_cast<std::int64_t>(std::min(std::round(value / unit) * unit, static_cast<double>(kMost)));
+  return static_cast<std::int64_t>(
+      std::min(std::round(value / unit) * unit, static_cast<double>(kMost)));
 }
 
 std::int64_t number_of(const json& object, const char* field) {
@@ -55,8 +56,8 @@ std::optional<LinkFit> fit_link(const std::vector<RoundTrip>& trips) {
   const auto [small, large] = std::ranges::minmax_element(trips, {}, &RoundTrip::bytes);
   if (!(fit.latency_seconds > 0)) fit.latency_seconds = std::max(small->seconds / 2, 1e-9);
   if (!(fit.seconds_per_byte > 0)) {
-    fit.seconds_per_byte =
-        std::max(large->seconds / 2, 1e-9) / static_cast<double>(std::max<std::uint64_t>(large->bytes, 1));
+    fit.seconds_per_byte = std::max(large->seconds / 2, 1e-9) /
+                           static_cast<double>(std::max<std::uint64_t>(large->bytes, 1));
   }
   return fit;
 }
@@ -105,7 +106,8 @@ std::optional<Link> read_link_status(const json& entry) {
 bool is_node_name(std::string_view name) {
   constexpr std::size_t kLongest = 253;
   const auto alphanumeric = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
-  return !name.empty() && name.size() <= kLongest && alphanumeric(name.front()) && alphanumeric(name.back()) &&
+  return !name.empty() && name.size() <= kLongest && alphanumeric(name.front()) &&
+         alphanumeric(name.back()) &&
          std::ranges::all_of(name, [&](char c) { return alphanumeric(c) || c == '-' || c == '.'; });
 }
 

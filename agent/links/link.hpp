@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a measurement of the way to another node tells: n bytes take latency + n · seconds_per_byte in one direction (α and β), from round trips of several
-// sizes, and how it is told to people and in the NodeFabric.
+// What a measurement of the way to another node tells: n bytes take latency + n · seconds_per_byte
+// in one direction (α and β), from round trips of several sizes, and how it is told to people and
+// in the NodeFabric.
 //
 // Values and pure functions. A fit of too few sizes is absent; everything else has an answer.
 #pragma once
@@ -38,8 +39,8 @@ struct Link {
   double bits_per_second() const { return 8 / fit.seconds_per_byte; }
 };
 
-/// Least squares of the relative errors: small messages tell the latency, large ones the bandwidth, and neither drowns the other. Both values are above 0.
-/// Absent with fewer than three sizes.
+/// Least squares of the relative errors: small messages tell the latency, large ones the bandwidth,
+/// and neither drowns the other. Both values are above 0. Absent with fewer than three sizes.
 std::optional<LinkFit> fit_link(const std::vector<RoundTrip>& trips);
 
 /// As `/v1` and `paceline measure --json` tell it.

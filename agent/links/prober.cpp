@@ -12,13 +12,14 @@
 namespace paceline::agent {
 namespace {
 
-constexpr std::array<std::uint64_t, 6> kSizes{64, 1024, 16UL * 1024, 64UL * 1024, 256UL * 1024, kMaxMessage};
+constexpr std::array<std::uint64_t, 6> kSizes{64,          1024,         16UL * 1024,
+                                              64UL * 1024, 256UL * 1024, kMaxMessage};
 constexpr int kRounds = 16;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// One message and its answer; how long it took.
-Result<double> round_trip(int fd, std::span<unsigned char> message, std::span<unsigned char> scratch,
-                          const Until& until) {
+Result<double> round_trip(int fd, std::span<unsigned char> message,
+                          std::span<unsigned char> scratch, const Until& until) {
   const std::uint64_t bytes = message.size() - kLengthBytes;
   for (std::size_t i = 0; i < kLengthBytes; ++i)
     message[i] = static_cast<unsigned char>(bytes >> (8U * (kLengthBytes - 1 - i)));
@@ -30,14 +31,17 @@ Result<double> round_trip(int fd, std::span<unsigned char> message, std::span<un
 
 }  // namespace
 
-Result<Link> measure_link(const std::string& peer, const std::string& address, const Ticket& ticket, const Clock& clock,
-                          const std::stop_token& stop, std::chrono::milliseconds limit) {
+Result<Link> measure_link(const std::string& peer, const std::string& address, const Ticket& ticket,
+                          const Clock& clock, const std::stop_token& stop,
+                          std::chrono::milliseconds limit) {
   const auto fd = connect_to(address, ticket.port, {clock, clock.steady() + limit, stop});
   if (!fd) return std::unexpected(fd.error());
   const Until until{clock, clock.steady() + limit, stop};
   std::array<unsigned char, 1> ready{};
-  if (auto shown = send_all(fd->get(), ticket.bytes, until); !shown) return std::unexpected(shown.error());
-  if (auto taken = receive_all(fd->get(), ready, until); !taken) return std::unexpected(taken.error());
+  if (auto shown = send_all(fd->get(), ticket.bytes, until); !shown)
+    return std::unexpected(shown.error());
+  if (auto taken = receive_all(fd->get(), ready, until); !taken)
+    return std::unexpected(taken.error());
 
   std::vector<unsigned char> message = noise(kLengthBytes + kMaxMessage);
   std::vector<unsigned char> scratch(64UL * 1024);
@@ -49,7 +53,8 @@ Result<Link> measure_link(const std::string& peer, const std::string& address, c
       for (std::size_t i = 0; i < kSizes.size(); ++i) {
         if (link.bytes + 2 * kSizes[i] > kMaxLinkBytes) return {};
         link.bytes += 2 * kSizes[i];
-        const auto took = round_trip(fd->get(), std::span(message).first(kLengthBytes + kSizes[i]), scratch, until);
+        const auto took = round_trip(fd->get(), std::span(message).first(kLengthBytes + kSizes[i]),
+                                     scratch, until);
         if (!took) return std::unexpected(took.error());
         best[i] = std::min(best[i], *took);
       }
@@ -65,8 +70,8 @@ Result<Link> measure_link(const std::string& peer, const std::string& address, c
   const auto fit = fit_link(link.trips);
   if (!fit) {
     return fail(Code::kTimeout, Origin::kProtocol,
-                "only " + std::to_string(link.trips.size()) + " of " + std::to_string(kSizes.size()) +
-                    " sizes came back in time",
+                "only " + std::to_string(link.trips.size()) + " of " +
+                    std::to_string(kSizes.size()) + " sizes came back in time",
                 true);
   }
   link.fit = *fit;

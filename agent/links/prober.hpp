@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The asking end of a measurement: round trips of six sizes, in turn, up to 16 of each, within 64 MiB and two seconds; the quickest of each size counts, since
-// what else the machines do can only add to it.
+// The asking end of a measurement: round trips of six sizes, in turn, up to 16 of each, within 64
+// MiB and two seconds; the quickest of each size counts, since what else the machines do can only
+// add to it.
 //
-// Plain functions that block their caller; thread-safe. A peer that is slow or stalls ends with what came back until then, if that is three sizes or more;
-// otherwise kTimeout or kUnavailable, and kCancelled when stopped.
+// Plain functions that block their caller; thread-safe. A peer that is slow or stalls ends with
+// what came back until then, if that is three sizes or more; otherwise kTimeout or kUnavailable,
+// and kCancelled when stopped.
 #pragma once
 
 #include <string>
@@ -14,7 +16,8 @@
 namespace paceline::agent {
 
 /// `peer` names the node that has the numeric address.
-Result<Link> measure_link(const std::string& peer, const std::string& address, const Ticket& ticket, const Clock& clock,
-                          const std::stop_token& stop, std::chrono::milliseconds limit = kMaxLinkTime);
+Result<Link> measure_link(const std::string& peer, const std::string& address, const Ticket& ticket,
+                          const Clock& clock, const std::stop_token& stop,
+                          std::chrono::milliseconds limit = kMaxLinkTime);
 
 }  // namespace paceline::agent

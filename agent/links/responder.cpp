@@ -28,15 +28,19 @@ struct Guest {
 
 bool same(const TicketBytes& a, const TicketBytes& b) {
   unsigned char differs = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) differs = static_cast<unsigned char>(differs | (a[i] ^ b[i]));
+  for (std::size_t i = 0; i < a.size(); ++i)
+    differs = static_cast<unsigned char>(differs | (a[i] ^ b[i]));
   return differs == 0;
 }
 
-/// Reads what there is. True once it is decided: the ticket is whole, or the connection is over (then `got` says so).
+/// Reads what there is. True once it is decided: the ticket is whole, or the connection is over
+/// (then `got` says so).
 bool decided(Guest& guest) {
-  const ssize_t got = ::recv(guest.fd.get(), guest.shown.data() + guest.got, guest.shown.size() - guest.got, 0);
+  const ssize_t got =
+      ::recv(guest.fd.get(), guest.shown.data() + guest.got, guest.shown.size() - guest.got, 0);
   if (got > 0) guest.got += static_cast<std::size_t>(got);
-  return guest.got == guest.shown.size() || got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+  return guest.got == guest.shown.size() || got == 0 ||
+         (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 /// Whoever shows the ticket first; invalid when nobody does.
@@ -44,17 +48,23 @@ telemetry::UniqueFd welcome(int listener, const TicketBytes& ticket, const Until
   std::vector<Guest> guests;
   int strangers = 0;
   while (strangers < kMostStrangers && !until.stop.stop_requested()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until.deadline - until.clock.steady());
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until.deadline - until.clock.steady());
     if (left.count() <= 0) break;
     std::vector<pollfd> entries;
     entries.reserve(guests.size() + 1);
-    for (const Guest& guest : guests) entries.push_back({.fd = guest.fd.get(), .events = POLLIN, .revents = 0});
+    for (const Guest& guest : guests)
+      entries.push_back({.fd = guest.fd.get(), .events = POLLIN, .revents = 0});
     // With a full house the others wait in the kernel.
-    if (guests.size() < kMostGuests) entries.push_back({.fd = listener, .events = POLLIN, .revents = 0});
-    if (::poll(entries.data(), entries.size(), static_cast<int>(std::min(left, kSlice).count())) <= 0) continue;
+    if (guests.size() < kMostGuests)
+      entries.push_back({.fd = listener, .events = POLLIN, .revents = 0});
+    if (::poll(entries.data(), entries.size(), static_cast<int>(std::min(left, kSlice).count())) <=
+        0)
+      continue;
     for (std::size_t i = guests.size(); i-- > 0;) {
       if (entries[i].revents == 0 || !decided(guests[i])) continue;
-      if (guests[i].got == kTicketBytes && same(guests[i].shown, ticket)) return std::move(guests[i].fd);
+      if (guests[i].got == kTicketBytes && same(guests[i].shown, ticket))
+        return std::move(guests[i].fd);
       guests.erase(guests.begin() + static_cast<std::ptrdiff_t>(i));
       ++strangers;
     }
@@ -66,7 +76,8 @@ telemetry::UniqueFd welcome(int listener, const TicketBytes& ticket, const Until
   return {};
 }
 
-/// Answers messages until the peer closes. True when it closed between two of them, after at least one.
+/// Answers messages until the peer closes. True when it closed between two of them, after at least
+/// one.
 bool echo(int fd, const Until& until) {
   std::vector<unsigned char> scratch(kScratchBytes);
   const std::vector<unsigned char> payload = noise(kScratchBytes);
@@ -98,7 +109,8 @@ Result<Ticket> Responder::offer(std::unique_ptr<Turn> turn) {
   // The turn is free, so the last worker has nothing left to do but to end.
   worker_ = {};
   Ticket ticket;
-  if (::getrandom(ticket.bytes.data(), ticket.bytes.size(), 0) != static_cast<ssize_t>(ticket.bytes.size())) {
+  if (::getrandom(ticket.bytes.data(), ticket.bytes.size(), 0) !=
+      static_cast<ssize_t>(ticket.bytes.size())) {
     turn->ends_as(TurnEnd::kNothing);
     return fail_errno("random bytes for a ticket", errno);
   }
@@ -108,8 +120,9 @@ Result<Ticket> Responder::offer(std::unique_ptr<Turn> turn) {
     return std::unexpected(listener.error());
   }
   ticket.port = port_of(listener->get());
-  worker_ = std::jthread([this, fd = std::move(*listener), bytes = ticket.bytes,
-                          turn = std::move(turn)](const std::stop_token& stop) { answer(fd, bytes, *turn, stop); });
+  worker_ =
+      std::jthread([this, fd = std::move(*listener), bytes = ticket.bytes, turn = std::move(turn)](
+                       const std::stop_token& stop) { answer(fd, bytes, *turn, stop); });
   return ticket;
 }
 
@@ -121,7 +134,8 @@ void Responder::answer(const telemetry::UniqueFd& listener, const TicketBytes& t
   send_at_once(peer.get());
   const Until until{clock_, clock_.steady() + options_.patience, stop};
   constexpr std::array<unsigned char, 1> kReady{1};
-  if (send_all(peer.get(), kReady, until) && echo(peer.get(), until)) turn.ends_as(TurnEnd::kSuccess);
+  if (send_all(peer.get(), kReady, until) && echo(peer.get(), until))
+    turn.ends_as(TurnEnd::kSuccess);
 }
 
 }  // namespace paceline::agent

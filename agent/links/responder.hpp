@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answering end of a measurement. It listens only while a ticket is out: from `offer` until the ticket was used and served, or for 5 s. Strangers that
-// connect meanwhile are held, eight at a time, until they have shown 32 bytes, and closed when those are not the ticket.
+// The answering end of a measurement. It listens only while a ticket is out: from `offer` until the
+// ticket was used and served, or for 5 s. Strangers that connect meanwhile are held, eight at a
+// time, until they have shown 32 bytes, and closed when those are not the ticket.
 //
-// Owns its thread and joins it in the destructor; borrows the clock. `offer` may be called from any thread, and takes the node's turn, so there is never a
-// second. Fails when the address cannot be bound.
+// Owns its thread and joins it in the destructor; borrows the clock. `offer` may be called from any
+// thread, and takes the node's turn, so there is never a second. Fails when the address cannot be
+// bound.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +37,8 @@ struct Ticket {
 
 class Responder {
  public:
-  Responder(const Clock& clock, ResponderOptions options) : clock_(clock), options_(std::move(options)) {}
+  Responder(const Clock& clock, ResponderOptions options)
+      : clock_(clock), options_(std::move(options)) {}
 
   Result<Ticket> offer(std::unique_ptr<Turn> turn);
 

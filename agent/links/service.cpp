@@ -44,12 +44,15 @@ http::Response refusal(const Error& error) {
 
 std::string text_of(const json& object, const char* field) {
   const auto found = object.is_object() ? object.find(field) : object.end();
-  return object.is_object() && found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  return object.is_object() && found != object.end() && found->is_string()
+             ? found->get<std::string>()
+             : std::string();
 }
 
 /// Of another agent: for people, and bounded.
 std::string words_of(const http::Response& response) {
-  std::string words = text_of(json::parse(response.body, nullptr, false), "error").substr(0, kMostWords);
+  std::string words =
+      text_of(json::parse(response.body, nullptr, false), "error").substr(0, kMostWords);
   std::ranges::replace_if(words, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   return words.empty() ? "HTTP " + std::to_string(response.status) : words;
 }
@@ -65,8 +68,8 @@ std::optional<Ticket> ticket_of(const http::Response& response) {
   const json body = json::parse(response.body, nullptr, false);
   const auto bytes = read_ticket(text_of(body, "ticket"));
   const auto port = body.is_object() ? body.find("port") : body.end();
-  if (!bytes || port == body.end() || !port->is_number_unsigned() || port->get<std::uint64_t>() == 0 ||
-      port->get<std::uint64_t>() > 65535)
+  if (!bytes || port == body.end() || !port->is_number_unsigned() ||
+      port->get<std::uint64_t>() == 0 || port->get<std::uint64_t>() > 65535)
     return std::nullopt;
   return Ticket{*bytes, port->get<std::uint16_t>()};
 }
@@ -79,12 +82,13 @@ Result<std::string> read_token(const std::string& file) {
   std::string token;
   std::getline(stream, token);
   if (token.empty() || token.size() > kLongest)
-    return fail(Code::kInvalid, Origin::kConfig, "there is no token in " + (file.empty() ? "(no file)" : file));
+    return fail(Code::kInvalid, Origin::kConfig,
+                "there is no token in " + (file.empty() ? "(no file)" : file));
   return token;
 }
 
-LinkService::LinkService(kube::Api& api, const Clock& clock, LinkBook& book, Reach reach, LinkServiceOptions options,
-                         TurnLimits limits)
+LinkService::LinkService(kube::Api& api, const Clock& clock, LinkBook& book, Reach reach,
+                         LinkServiceOptions options, TurnLimits limits)
     : api_(api),
       clock_(clock),
       book_(book),
@@ -96,12 +100,13 @@ LinkService::LinkService(kube::Api& api, const Clock& clock, LinkBook& book, Rea
 Result<http::Endpoint> LinkService::find(const std::string& peer, const std::stop_token& stop) {
   const auto text = api_.get(kube::kNodeFabrics, "", peer, stop);
   if (!text && text.error().code == Code::kNotFound) {
-    return fail(
-        Code::kNotFound, Origin::kKube,
-        "there is no NodeFabric " + peer + ": name a node as `kubectl get nodes` shows it, with a Paceline agent");
+    return fail(Code::kNotFound, Origin::kKube,
+                "there is no NodeFabric " + peer +
+                    ": name a node as `kubectl get nodes` shows it, with a Paceline agent");
   }
   if (!text)
-    return fail(Code::kUnavailable, Origin::kKube, "the API server did not tell where the agent of " + peer + " is");
+    return fail(Code::kUnavailable, Origin::kKube,
+                "the API server did not tell where the agent of " + peer + " is");
   const json object = json::parse(*text, nullptr, false);
   const json status = object.is_object() ? object.value("status", json()) : json();
   const std::string address = text_of(status, "agentAddress");
@@ -109,7 +114,8 @@ Result<http::Endpoint> LinkService::find(const std::string& peer, const std::sto
   if (address.empty() || !url || !url->prefix.empty()) {
     return fail(Code::kInvalid, Origin::kKube,
                 "the agent of " + peer +
-                    " says no address where it is asked: the chart's agent.api.tlsSecret and agent.links.enabled "
+                    " says no address where it is asked: the chart's agent.api.tlsSecret and "
+                    "agent.links.enabled "
                     "must be set");
   }
   url->endpoint.ca_file = options_.ca_file;
@@ -119,8 +125,10 @@ Result<http::Endpoint> LinkService::find(const std::string& peer, const std::sto
 
 http::Response LinkService::measure(const std::string& body, const std::stop_token& stop) {
   const std::string peer = text_of(json::parse(body, nullptr, false), "peer");
-  if (!is_node_name(peer)) return refusal(400, "send {\"peer\": \"NODE\"}, with the name of a node");
-  if (peer == options_.node_name) return refusal(400, "peer " + peer + " is this node itself: name another");
+  if (!is_node_name(peer))
+    return refusal(400, "send {\"peer\": \"NODE\"}, with the name of a node");
+  if (peer == options_.node_name)
+    return refusal(400, "peer " + peer + " is this node itself: name another");
   const auto token = read_token(options_.token_file);
   if (!token) return refusal(token.error());
   const auto turn = turns_.begin("to " + peer);

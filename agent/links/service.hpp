@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measurements as the agents' TLS API offers them, to those who may `create` the `links` of this node's NodeFabric (handler.hpp has asked):
-//   POST /v1/links {"peer": NODE}    measures the way to that node and answers what link.hpp tells; kept in the book
-//   POST /v1/links/tickets           what another agent asks before: a ticket, good once, for 5 s, and the port that takes it
-// The peer's agent is found by the address in its NodeFabric, which only that node's agent can write, and must show a certificate that the agents' CA signed
-// before it is shown our token; the measurement itself goes to the same address.
+// Measurements as the agents' TLS API offers them, to those who may `create` the `links` of this
+// node's NodeFabric (handler.hpp has asked):
+//   POST /v1/links {"peer": NODE}    measures the way to that node and answers what link.hpp tells;
+//   kept in the book POST /v1/links/tickets           what another agent asks before: a ticket,
+//   good once, for 5 s, and the port that takes it
+// The peer's agent is found by the address in its NodeFabric, which only that node's agent can
+// write, and must show a certificate that the agents' CA signed before it is shown our token; the
+// measurement itself goes to the same address.
 //
-// Borrows what it is given. Thread-safe; `measure` blocks for up to about ten seconds. Every failure is an answer that says why, and when to come again.
+// Borrows what it is given. Thread-safe; `measure` blocks for up to about ten seconds. Every
+// failure is an answer that says why, and when to come again.
 #pragma once
 
 #include <functional>
@@ -37,8 +41,8 @@ class LinkService {
  public:
   using Reach = std::function<std::shared_ptr<http::HttpTransport>(http::Endpoint)>;
 
-  LinkService(kube::Api& api, const Clock& clock, LinkBook& book, Reach reach, LinkServiceOptions options,
-              TurnLimits limits = {});
+  LinkService(kube::Api& api, const Clock& clock, LinkBook& book, Reach reach,
+              LinkServiceOptions options, TurnLimits limits = {});
 
   http::Response measure(const std::string& body, const std::stop_token& stop);
   /// `asker`: whom the API server says the token to be of.

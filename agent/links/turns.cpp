@@ -12,15 +12,19 @@ std::expected<std::unique_ptr<Turn>, ComeAgain> Turns::begin(const std::string& 
   const std::lock_guard lock(mutex_);
   const SteadyTime now = clock_.steady();
   std::erase_if(next_, [&](const auto& entry) { return entry.second <= now; });
-  const auto left = [&](SteadyTime until) { return std::chrono::ceil<std::chrono::seconds>(until - now); };
+  const auto left = [&](SteadyTime until) {
+    return std::chrono::ceil<std::chrono::seconds>(until - now);
+  };
   const auto again = [](std::chrono::seconds in, std::string why) {
-    return std::unexpected(ComeAgain{in, std::move(why) + "; come again in " + std::to_string(in.count()) + " s"});
+    return std::unexpected(
+        ComeAgain{in, std::move(why) + "; come again in " + std::to_string(in.count()) + " s"});
   };
   if (const auto known = next_.find(peer); known != next_.end())
     return again(left(known->second), "this pair of nodes was measured or tried a short while ago");
   if (busy_) return again(limits_.after_nothing, "another measurement is under way at this node");
   if (next_.size() >= limits_.most_peers) {
-    const auto first = std::ranges::min_element(next_, {}, [](const auto& entry) { return entry.second; });
+    const auto first =
+        std::ranges::min_element(next_, {}, [](const auto& entry) { return entry.second; });
     return again(left(first->second), "too many peers were measured a short while ago");
   }
   busy_ = true;

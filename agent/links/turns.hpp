@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may measure when: one measurement at a time per node, be it asked or answered, and each peer again only after a while.
+// Who may measure when: one measurement at a time per node, be it asked or answered, and each peer
+// again only after a while.
 //
-// Turns outlives its Turn. Thread-safe; a Turn belongs to one thread at a time. A refusal says when to come again.
+// Turns outlives its Turn. Thread-safe; a Turn belongs to one thread at a time. A refusal says when
+// to come again.
 #pragma once
 
 #include <chrono>

@@ -24,20 +24,23 @@ struct FreeAddresses {
   void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
 };
 
-Result<std::unique_ptr<addrinfo, FreeAddresses>> numeric(const std::string& address, std::uint16_t port) {
+Result<std::unique_ptr<addrinfo, FreeAddresses>> numeric(const std::string& address,
+                                                         std::uint16_t port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* list = nullptr;
-  if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &list) != 0 || list == nullptr)
+  if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &list) != 0 ||
+      list == nullptr)
     return fail(Code::kInvalid, Origin::kConfig, "\"" + address + "\" is no IP address");
   return std::unique_ptr<addrinfo, FreeAddresses>(list);
 }
 
 std::unexpected<Error> gone(const char* what, int error) {
   return fail(Code::kUnavailable, Origin::kSystem,
-              error == 0 ? std::string("the peer closed the connection") : fail_errno(what, error).error().message,
+              error == 0 ? std::string("the peer closed the connection")
+                         : fail_errno(what, error).error().message,
               true);
 }
 
@@ -74,7 +77,8 @@ Result<telemetry::UniqueFd> listen_on(const std::string& address, std::uint16_t 
   const int yes = 1;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (::bind(fd.get(), info.ai_addr, info.ai_addrlen) != 0 || ::listen(fd.get(), kBacklog) != 0)
-    return fail_errno("listen for a measurement on " + address + " port " + std::to_string(port), errno);
+    return fail_errno("listen for a measurement on " + address + " port " + std::to_string(port),
+                      errno);
   return fd;
 }
 
@@ -82,8 +86,9 @@ std::uint16_t port_of(int fd) {
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return 0;
-  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port
-                                           : reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
+  return ntohs(bound.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port
+                   : reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
 }
 
 void send_at_once(int fd) {
@@ -91,7 +96,8 @@ void send_at_once(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
-Result<telemetry::UniqueFd> connect_to(const std::string& address, std::uint16_t port, const Until& until) {
+Result<telemetry::UniqueFd> connect_to(const std::string& address, std::uint16_t port,
+                                       const Until& until) {
   const auto where = numeric(address, port);
   if (!where) return std::unexpected(where.error());
   const addrinfo& info = **where;
@@ -100,7 +106,8 @@ Result<telemetry::UniqueFd> connect_to(const std::string& address, std::uint16_t
   send_at_once(fd.get());
   if (::connect(fd.get(), info.ai_addr, info.ai_addrlen) != 0) {
     if (errno != EINPROGRESS) return gone("connect", errno);
-    if (auto ready = wait_for(fd.get(), POLLOUT, until); !ready) return std::unexpected(ready.error());
+    if (auto ready = wait_for(fd.get(), POLLOUT, until); !ready)
+      return std::unexpected(ready.error());
     int error = 0;
     socklen_t size = sizeof error;
     ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
@@ -113,8 +120,10 @@ Status wait_for(int fd, short events, const Until& until) {
   constexpr std::chrono::milliseconds kSlice{100};  // how long a stop may go unseen
   while (true) {
     if (until.stop.stop_requested()) return fail(Code::kCancelled, Origin::kSystem, "stopped");
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until.deadline - until.clock.steady());
-    if (left.count() <= 0) return fail(Code::kTimeout, Origin::kProtocol, "the peer took too long", true);
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until.deadline - until.clock.steady());
+    if (left.count() <= 0)
+      return fail(Code::kTimeout, Origin::kProtocol, "the peer took too long", true);
     pollfd entry{.fd = fd, .events = events, .revents = 0};
     const int ready = ::poll(&entry, 1, static_cast<int>(std::min(left, kSlice).count()));
     if (ready > 0) return {};
@@ -127,7 +136,8 @@ Status send_all(int fd, std::span<const unsigned char> bytes, const Until& until
     const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent > 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(sent));
-      // A peer that takes a byte at a time keeps the socket ready: the deadline counts all the same.
+      // A peer that takes a byte at a time keeps the socket ready: the deadline counts all the
+      // same.
       if (until.clock.steady() < until.deadline && !until.stop.stop_requested()) continue;
       if (bytes.empty()) break;
     } else if (sent < 0 && errno != EAGAIN && errno != EINTR) {

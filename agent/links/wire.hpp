@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data connection of a measurement: TCP, where the prober shows a ticket (32 bytes), is answered one byte, and then sends messages (length in 4 bytes,
-// big-endian, then as many bytes), each of which is answered with as many bytes when it has come whole. What is sent is never more than what came.
+// The data connection of a measurement: TCP, where the prober shows a ticket (32 bytes), is
+// answered one byte, and then sends messages (length in 4 bytes, big-endian, then as many bytes),
+// each of which is answered with as many bytes when it has come whole. What is sent is never more
+// than what came.
 //
-// Every call is bounded by a deadline and observes the stop token; nothing of what a peer sends is kept. Plain functions over non-blocking sockets that the
-// caller owns; thread-safe for different sockets. kTimeout: the deadline; kUnavailable: the peer closed or cannot be reached; kCancelled: stopped.
+// Every call is bounded by a deadline and observes the stop token; nothing of what a peer sends is
+// kept. Plain functions over non-blocking sockets that the caller owns; thread-safe for different
+// sockets. kTimeout: the deadline; kUnavailable: the peer closed or cannot be reached; kCancelled:
+// stopped.
 #pragma once
 
 #include <array>
@@ -42,7 +46,8 @@ struct Until {
 /// Numeric addresses only.
 Result<telemetry::UniqueFd> listen_on(const std::string& address, std::uint16_t port);
 std::uint16_t port_of(int fd);
-Result<telemetry::UniqueFd> connect_to(const std::string& address, std::uint16_t port, const Until& until);
+Result<telemetry::UniqueFd> connect_to(const std::string& address, std::uint16_t port,
+                                       const Until& until);
 /// Of an accepted socket: no waiting for more to send.
 void send_at_once(int fd);
 

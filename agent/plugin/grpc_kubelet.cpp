@@ -58,15 +58,16 @@ std::string identity_of(const std::filesystem::path& path) {
   struct stat is{};
   if (::lstat(path.c_str(), &is) != 0 || !S_ISSOCK(is.st_mode)) return {};
   // An inode's number is given out again at once, its time of birth is not.
-  return std::to_string(is.st_dev) + ":" + std::to_string(is.st_ino) + ":" + std::to_string(is.st_ctim.tv_sec) + "." +
-         std::to_string(is.st_ctim.tv_nsec);
+  return std::to_string(is.st_dev) + ":" + std::to_string(is.st_ino) + ":" +
+         std::to_string(is.st_ctim.tv_sec) + "." + std::to_string(is.st_ctim.tv_nsec);
 }
 
 class Service final : public v1beta1::DevicePlugin::Service {
  public:
   explicit Service(DevicePlugin& plugin) : plugin_(plugin) {}
 
-  grpc::Status GetDevicePluginOptions(grpc::ServerContext* /*context*/, const v1beta1::Empty* /*request*/,
+  grpc::Status GetDevicePluginOptions(grpc::ServerContext* /*context*/,
+                                      const v1beta1::Empty* /*request*/,
                                       v1beta1::DevicePluginOptions* /*answer*/) override {
     return grpc::Status::OK;  // neither preferences nor a call before a container starts
   }
@@ -157,13 +158,15 @@ class Call {
 
 std::shared_ptr<grpc::Channel> channel_to(const std::filesystem::path& socket) {
   grpc::ChannelArguments arguments;
-  // A kubelet that started anew is another one: no back-off of the old one's connection holds for it.
+  // A kubelet that started anew is another one: no back-off of the old one's connection holds for
+  // it.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Go's server refuses what would be made of the socket's path.
   arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "localhost");
   arguments.SetMaxReceiveMessageSize(kMostPodList);
-  return grpc::CreateCustomChannel("unix:" + socket.string(), grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel("unix:" + socket.string(), grpc::InsecureChannelCredentials(),
+                                   arguments);
 }
 
 std::unexpected<Error> call_failed(const std::string& what, const grpc::Status& status) {
@@ -185,7 +188,8 @@ class GrpcKubelet final : public Kubelet {
     close();
     if (own_.string().size() >= sizeof(sockaddr_un::sun_path)) {
       return fail(Code::kInvalid, Origin::kConfig,
-                  "the socket's path " + own_.string() + " is longer than the kernel takes; name a shorter folder");
+                  "the socket's path " + own_.string() +
+                      " is longer than the kernel takes; name a shorter folder");
     }
     service_ = std::make_unique<Service>(plugin);
     grpc::ServerBuilder builder;
@@ -215,8 +219,10 @@ class GrpcKubelet final : public Kubelet {
     request.mutable_options();
     v1beta1::Empty answer;
     Call call(stop);
-    const auto status = v1beta1::Registration::NewStub(channel_to(theirs_))->Register(call.context(), request, &answer);
-    if (!status.ok()) return call_failed("register with the kubelet at " + theirs_.string(), status);
+    const auto status = v1beta1::Registration::NewStub(channel_to(theirs_))
+                            ->Register(call.context(), request, &answer);
+    if (!status.ok())
+      return call_failed("register with the kubelet at " + theirs_.string(), status);
     return {};
   }
 
@@ -231,7 +237,8 @@ class GrpcKubelet final : public Kubelet {
     Call call(stop);
     const auto status = v1::PodResourcesLister::NewStub(channel_to(paths_.pod_resources))
                             ->List(call.context(), v1::ListPodResourcesRequest(), &answer);
-    if (!status.ok()) return call_failed("list what pods use at " + paths_.pod_resources.string(), status);
+    if (!status.ok())
+      return call_failed("list what pods use at " + paths_.pod_resources.string(), status);
     SlotPods used;
     for (const auto& pod : answer.pod_resources()) {
       for (const auto& container : pod.containers()) {
@@ -239,7 +246,8 @@ class GrpcKubelet final : public Kubelet {
         for (const auto& devices : container.devices()) {
           if (!is_accelerator_resource(devices.resource_name())) continue;
           for (const auto& id : devices.device_ids()) {
-            if (owner.devices.size() < kMostDevices) owner.devices.push_back({devices.resource_name(), id});
+            if (owner.devices.size() < kMostDevices)
+              owner.devices.push_back({devices.resource_name(), id});
           }
         }
         for (const auto& devices : container.devices()) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kubelet of this node, over the sockets that it and we have in its folders: Registration and DevicePlugin (v1beta1), PodResourcesLister (v1).
+// The kubelet of this node, over the sockets that it and we have in its folders: Registration and
+// DevicePlugin (v1beta1), PodResourcesLister (v1).
 //
-// As agent/inject/kubelet.hpp says. Its threads are bounded, streams too; messages of the kubelet are limited to 256 KiB, its list of pods to 16 MiB. No call
-// takes longer than 5 s, and a stop token ends it at once.
+// As agent/inject/kubelet.hpp says. Its threads are bounded, streams too; messages of the kubelet
+// are limited to 256 KiB, its list of pods to 16 MiB. No call takes longer than 5 s, and a stop
+// token ends it at once.
 #pragma once
 
 #include <filesystem>

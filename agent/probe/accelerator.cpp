@@ -32,8 +32,14 @@ const std::vector<Row>& rows() {
       {0x1da3, {kProcessing}, {}, {"Habana", contract::kGaudi}},
       {0x19e5, {kProcessing}, {}, {"Huawei", contract::kAscend}},
       // Both clouds also build NICs and disks under the same vendor number: the device decides.
-      {0x1d0f, {}, {0x7064, 0x7065, 0x7066, 0x7067, 0x7164, 0x7264, 0x7364}, {"AWS", contract::kNeuron}},
-      {0x1ae0, {}, {0x0027, 0x0056, 0x005e, 0x0062, 0x0063, 0x006f, 0x0076}, {"Google", contract::kTpu}},
+      {0x1d0f,
+       {},
+       {0x7064, 0x7065, 0x7066, 0x7067, 0x7164, 0x7264, 0x7364},
+       {"AWS", contract::kNeuron}},
+      {0x1ae0,
+       {},
+       {0x0027, 0x0056, 0x005e, 0x0062, 0x0063, 0x006f, 0x0076},
+       {"Google", contract::kTpu}},
   };
   return table;
 }
@@ -60,9 +66,12 @@ std::string mig_resource(std::string_view profile) {
   return name;
 }
 
-bool is_accelerator_resource(std::string_view name) { return contract::is_accelerator_resource(name); }
+bool is_accelerator_resource(std::string_view name) {
+  return contract::is_accelerator_resource(name);
+}
 
-const Gpu* gpu_of_device(std::string_view resource, std::string_view id, const std::vector<Gpu>& gpus) {
+const Gpu* gpu_of_device(std::string_view resource, std::string_view id,
+                         const std::vector<Gpu>& gpus) {
   if (const auto share = id.find("::"); share != std::string_view::npos) id = id.substr(0, share);
   if (resource.ends_with(".shared")) resource.remove_suffix(std::string_view(".shared").size());
   const bool part = resource.starts_with(contract::kNvidiaMigPrefix);
@@ -72,7 +81,8 @@ const Gpu* gpu_of_device(std::string_view resource, std::string_view id, const s
     if (gpu.resource != whole || id.empty()) return false;
     if (std::ranges::find(gpu.mig_uuids, id) != gpu.mig_uuids.end()) return true;
     const bool counted = whole == contract::kNvidiaGpu;  // others' indices are not ours
-    return !part && (gpu.uuid == id || gpu.pci_address == address || (counted && std::to_string(gpu.index) == id));
+    return !part && (gpu.uuid == id || gpu.pci_address == address ||
+                     (counted && std::to_string(gpu.index) == id));
   });
   return found == gpus.end() ? nullptr : &*found;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which PCI functions are accelerators, and what Kubernetes calls them: one table for every vendor. Pure; nothing fails.
+// Which PCI functions are accelerators, and what Kubernetes calls them: one table for every vendor.
+// Pure; nothing fails.
 #pragma once
 
 #include <string>
@@ -20,15 +21,19 @@ struct AcceleratorKind {
 /// The table's row for this function; null for everything that is not an accelerator.
 const AcceleratorKind* accelerator_kind(const PciFunction& function);
 
-/// "nvidia.com/mig-1g.10gb" for the profile "1g.10gb"; a profile with media extensions, "1g.10gb+me", ends in ".me".
+/// "nvidia.com/mig-1g.10gb" for the profile "1g.10gb"; a profile with media extensions,
+/// "1g.10gb+me", ends in ".me".
 std::string mig_resource(std::string_view profile);
 
-/// A whole device, a share of one, or a part of it, as common/contract/accelerators.hpp has them for all of Paceline.
+/// A whole device, a share of one, or a part of it, as common/contract/accelerators.hpp has them
+/// for all of Paceline.
 bool is_accelerator_resource(std::string_view name);
 
-/// The GPU behind a device that the kubelet gave out as this resource under this id; null where the id names none of these. Ids are UUIDs, PCI addresses or
-/// indices, as the vendors' device plugins choose; "::" and a number end that of a shared one.
-const Gpu* gpu_of_device(std::string_view resource, std::string_view id, const std::vector<Gpu>& gpus);
+/// The GPU behind a device that the kubelet gave out as this resource under this id; null where the
+/// id names none of these. Ids are UUIDs, PCI addresses or indices, as the vendors' device plugins
+/// choose; "::" and a number end that of a shared one.
+const Gpu* gpu_of_device(std::string_view resource, std::string_view id,
+                         const std::vector<Gpu>& gpus);
 
 /// PCI-to-PCI bridge: a root port, or a port of a switch.
 bool is_pci_bridge(const PciFunction& function);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What RDMA ports and network devices have counted since their drivers were loaded, as the kernel shows it: one table of what is read and what it is called.
+// What RDMA ports and network devices have counted since their drivers were loaded, as the kernel
+// shows it: one table of what is read and what it is called.
 //
-// Plain values, read in one go below a Root. Thread-safe for different Root values. Failure looks like absence: a counter that a device does not have, or
-// that is no number, has no reading; it is never 0.
+// Plain values, read in one go below a Root. Thread-safe for different Root values. Failure looks
+// like absence: a counter that a device does not have, or that is no number, has no reading; it is
+// never 0.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +23,8 @@ struct CounterKind {
   Of of;
   const char* file;  // below the port's or the network device's folder
   std::string_view metric;
-  std::string_view label;  // what tells this counter from the metric's others; empty: it is the only one
+  // what tells this counter from the metric's others; empty: it is the only one
+  std::string_view label;
   std::string_view value;
   unsigned unit;  // of the metric's base unit in one of the kernel's
   std::string_view help;

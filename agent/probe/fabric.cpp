@@ -9,7 +9,8 @@
 namespace paceline::agent {
 namespace {
 
-// More than any machine has; a topology file or a broken sysfs may name more, and the work grows with the cube.
+// More than any machine has; a topology file or a broken sysfs may name more, and the work grows
+// with the cube.
 constexpr std::size_t kMaxRows = 256;
 
 /// Functions by address.
@@ -27,10 +28,11 @@ class Places {
   std::map<std::string, const PciFunction*> by_address_;
 };
 
-/// Where CPUs are; memory-only nodes (a GPU's own memory) are no place for a device. A topology file may name nodes without their CPUs.
+/// Where CPUs are; memory-only nodes (a GPU's own memory) are no place for a device. A topology
+/// file may name nodes without their CPUs.
 std::size_t cpu_nodes(const Cpu& cpu) {
-  const auto nodes =
-      std::count_if(cpu.numa_nodes.begin(), cpu.numa_nodes.end(), [](const auto& node) { return !node.cpus.empty(); });
+  const auto nodes = std::count_if(cpu.numa_nodes.begin(), cpu.numa_nodes.end(),
+                                   [](const auto& node) { return !node.cpus.empty(); });
   return nodes > 0 ? static_cast<std::size_t>(nodes) : cpu.numa_nodes.size();
 }
 
@@ -40,7 +42,8 @@ bool same_numa(const Hardware& hardware, const std::optional<int>& a, const std:
   return a && b && *a == *b;
 }
 
-PathClass bus_class(const Hardware& hardware, const Places& places, const FabricDevice& a, const FabricDevice& b) {
+PathClass bus_class(const Hardware& hardware, const Places& places, const FabricDevice& a,
+                    const FabricDevice& b) {
   const PciFunction* first = places.find(a.address);
   const PciFunction* second = places.find(b.address);
   const bool near = same_numa(hardware, a.numa_node, b.numa_node);
@@ -66,8 +69,8 @@ class NvLinks {
           if (peer->second != i) ++direct_[i][peer->second];
           continue;
         }
-        // NVLink leads to a GPU of this node or into a switch. A far end that is not shown is a switch in another tray or outside the
-        // virtual machine: one domain.
+        // NVLink leads to a GPU of this node or into a switch. A far end that is not shown is a
+        // switch in another tray or outside the virtual machine: one domain.
         if (link.remote == NvLinkRemote::kGpu) continue;
         ++to_switch_[i];
         const auto [known, first] = first_on.emplace(switch_key(gpus[i], link), i);
@@ -98,27 +101,30 @@ class NvLinks {
   std::vector<std::size_t> group_;
 };
 
-Path gpu_path(const Hardware& hardware, const Places& places, const Fabric& fabric, const std::vector<Gpu>& gpus,
-              const NvLinks& links, std::size_t a, std::size_t b) {
+Path gpu_path(const Hardware& hardware, const Places& places, const Fabric& fabric,
+              const std::vector<Gpu>& gpus, const NvLinks& links, std::size_t a, std::size_t b) {
   if (a == b) return {PathClass::kLoc, 0};
   if (const int bonded = links.between(a, b); bonded > 0) return {PathClass::kNvl, bonded};
   for (std::size_t via = 0; via < gpus.size(); ++via) {
     if (links.between(a, via) > 0 && links.between(via, b) > 0) return {PathClass::kNvb, 0};
   }
   const PathClass bus = bus_class(hardware, places, fabric.gpus[a], fabric.gpus[b]);
-  if (gpus[a].c2c && gpus[b].c2c && (bus == PathClass::kPhb || bus == PathClass::kNode)) return {PathClass::kC2c, 0};
+  if (gpus[a].c2c && gpus[b].c2c && (bus == PathClass::kPhb || bus == PathClass::kNode))
+    return {PathClass::kC2c, 0};
   return {bus, 0};
 }
 
 std::string gbps(std::int64_t mbps) {
-  return std::to_string(mbps / 1000) + (mbps % 1000 == 0 ? "" : "." + std::to_string(mbps % 1000 / 100)) + " Gb/s";
+  return std::to_string(mbps / 1000) +
+         (mbps % 1000 == 0 ? "" : "." + std::to_string(mbps % 1000 / 100)) + " Gb/s";
 }
 
 FabricDevice rdma_column(const RdmaDevice& device) {
   FabricDevice column{device.name, "", device.pci_address, device.numa_node, false, true};
   for (const auto& port : device.ports) {
     if (!column.model.empty()) column.model += ", ";
-    column.model += port.link_layer + (port.rate_mbps ? " " + gbps(*port.rate_mbps) : "") + " " + port.state;
+    column.model +=
+        port.link_layer + (port.rate_mbps ? " " + gbps(*port.rate_mbps) : "") + " " + port.state;
     column.usable = column.usable || port.state == "ACTIVE";
   }
   return column;
@@ -136,7 +142,8 @@ std::vector<FabricDevice> nic_columns(const Hardware& hardware) {
   for (const auto& nic : hardware.nics) {
     if (nic.pci_address.empty() || !seen.insert(nic.pci_address).second) continue;
     columns.push_back({nic.name,
-                       "Ethernet" + (nic.speed_mbps ? " " + gbps(*nic.speed_mbps) : "") + (nic.up ? " up" : " down"),
+                       "Ethernet" + (nic.speed_mbps ? " " + gbps(*nic.speed_mbps) : "") +
+                           (nic.up ? " up" : " down"),
                        nic.pci_address, nic.numa_node, nic.up, false});
   }
   return columns;
@@ -155,20 +162,25 @@ std::vector<Rail> rails_of(const Hardware& hardware, const Fabric& fabric) {
   for (std::size_t i = 0; i < fabric.nics.size(); ++i) columns.emplace(fabric.nics[i].label, i);
   std::vector<const RdmaDevice*> members;
   for (const auto& device : hardware.rdma) {
-    // A port without a link shows its lowest rate; it keeps its place, so that the rails behind it do not move.
-    const bool down =
-        std::none_of(device.ports.begin(), device.ports.end(), [](const auto& port) { return port.state == "ACTIVE"; });
-    if (columns.contains(device.name) && (down || rate_of(device) == fastest)) members.push_back(&device);
+    // A port without a link shows its lowest rate; it keeps its place, so that the rails behind it
+    // do not move.
+    const bool down = std::none_of(device.ports.begin(), device.ports.end(),
+                                   [](const auto& port) { return port.state == "ACTIVE"; });
+    if (columns.contains(device.name) && (down || rate_of(device) == fastest))
+      members.push_back(&device);
   }
   std::sort(members.begin(), members.end(),
             [](const auto* a, const auto* b) { return a->pci_address < b->pci_address; });
   std::vector<Rail> rails;
-  for (const auto* device : members) rails.push_back({static_cast<int>(rails.size()), device->name, {}});
+  for (const auto* device : members)
+    rails.push_back({static_cast<int>(rails.size()), device->name, {}});
   for (std::size_t gpu = 0; gpu < fabric.gpus.size(); ++gpu) {
     auto nearest = PathClass::kSys;
-    for (const auto& rail : rails) nearest = std::min(nearest, fabric.gpu_nic[gpu][columns.at(rail.nic)].kind);
+    for (const auto& rail : rails)
+      nearest = std::min(nearest, fabric.gpu_nic[gpu][columns.at(rail.nic)].kind);
     for (auto& rail : rails) {
-      if (fabric.gpu_nic[gpu][columns.at(rail.nic)].kind == nearest) rail.gpus.push_back(fabric.gpus[gpu].label);
+      if (fabric.gpu_nic[gpu][columns.at(rail.nic)].kind == nearest)
+        rail.gpus.push_back(fabric.gpus[gpu].label);
     }
   }
   return rails;
@@ -189,10 +201,13 @@ bool flat(const Places& places, const Fabric& fabric) {
 
 }  // namespace
 
-PathClass pci_class(const std::vector<std::string>& a, const std::vector<std::string>& b, bool same_numa) {
-  const auto common = static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+PathClass pci_class(const std::vector<std::string>& a, const std::vector<std::string>& b,
+                    bool same_numa) {
+  const auto common = static_cast<std::size_t>(
+      std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
   if (common == 0) return same_numa ? PathClass::kNode : PathClass::kSys;
-  if (common == a.size() && common == b.size()) return PathClass::kPix;  // two ports of one function
+  // two ports of one function
+  if (common == a.size() && common == b.size()) return PathClass::kPix;
   if (common == 1) return PathClass::kPhb;
   const std::size_t differ = std::max(a.size(), b.size()) - common;
   return differ <= 2 ? PathClass::kPix : PathClass::kPxb;
@@ -207,8 +222,8 @@ Fabric relate(const Hardware& hardware) {
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const bool usable = i < hardware.gpu.gpus.size();
     const auto& gpu = gpus[i];
-    fabric.gpus.push_back({usable ? "GPU" + std::to_string(gpu.index) : gpu.pci_address, gpu.model, gpu.pci_address,
-                           gpu.numa_node, usable, false});
+    fabric.gpus.push_back({usable ? "GPU" + std::to_string(gpu.index) : gpu.pci_address, gpu.model,
+                           gpu.pci_address, gpu.numa_node, usable, false});
   }
   fabric.nics = nic_columns(hardware);
   if (fabric.nics.size() > kMaxRows) fabric.nics.resize(kMaxRows);
@@ -218,11 +233,13 @@ Fabric relate(const Hardware& hardware) {
   std::set<std::string> domains;
   for (std::size_t a = 0; a < gpus.size(); ++a) {
     auto& row = fabric.gpu_gpu.emplace_back();
-    for (std::size_t b = 0; b < gpus.size(); ++b) row.push_back(gpu_path(hardware, places, fabric, gpus, links, a, b));
+    for (std::size_t b = 0; b < gpus.size(); ++b)
+      row.push_back(gpu_path(hardware, places, fabric, gpus, links, a, b));
     auto& to_nics = fabric.gpu_nic.emplace_back();
     for (const auto& nic : fabric.nics) {
       PathClass kind = bus_class(hardware, places, fabric.gpus[a], nic);
-      if (gpus[a].c2c && (kind == PathClass::kPhb || kind == PathClass::kNode)) kind = PathClass::kP2c;
+      if (gpus[a].c2c && (kind == PathClass::kPhb || kind == PathClass::kNode))
+        kind = PathClass::kP2c;
       to_nics.push_back({kind, 0});
     }
     if (links.switched(a)) groups[links.group(a)].push_back(fabric.gpus[a].label);

@@ -50,7 +50,8 @@ std::string to_string(const Path& path) {
 std::string_view explain(PathClass kind) { return class_name(kind).meaning; }
 
 std::string matrix_text(const Fabric& fabric) {
-  if (fabric.gpus.empty() && fabric.nics.empty()) return "no accelerator and no NIC with hardware behind it\n";
+  if (fabric.gpus.empty() && fabric.nics.empty())
+    return "no accelerator and no NIC with hardware behind it\n";
   std::string table;
   std::size_t label = 4;
   std::size_t cell = 4;
@@ -70,7 +71,9 @@ std::string matrix_text(const Fabric& fabric) {
       add_cell(line, fabric.gpus[row].label, label);
       for (const auto& path : fabric.gpu_gpu[row]) add_cell(line, to_string(path), cell + 2);
       for (const auto& path : fabric.gpu_nic[row]) add_cell(line, to_string(path), width);
-      end_line(table, line + (fabric.gpus[row].numa_node ? std::to_string(*fabric.gpus[row].numa_node) : "-"));
+      end_line(
+          table,
+          line + (fabric.gpus[row].numa_node ? std::to_string(*fabric.gpus[row].numa_node) : "-"));
     }
     table += '\n';
   }
@@ -79,8 +82,9 @@ std::string matrix_text(const Fabric& fabric) {
       std::string line;
       add_cell(line, device.label, label);
       add_cell(line, device.address, 14);
-      end_line(table,
-               line + "NUMA " + (device.numa_node ? std::to_string(*device.numa_node) : "-") + "  " + device.model);
+      end_line(table, line + "NUMA " +
+                          (device.numa_node ? std::to_string(*device.numa_node) : "-") + "  " +
+                          device.model);
     }
   }
   for (const auto& rail : fabric.rails) {
@@ -117,12 +121,14 @@ std::string legend_text(const Fabric& fabric) {
   if (!text.empty()) text = "Legend, nearest first:\n" + text;
   if (fabric.virtual_topology && !fabric.gpus.empty())
     text +=
-        "Note: every device lies directly on a root bus, as a hypervisor shows them: the PCI classes here do not tell "
+        "Note: every device lies directly on a root bus, as a hypervisor shows them: the PCI "
+        "classes here do not tell "
         "how the machine is "
         "built. A topology file of the provider (--nccl-topo) does.\n";
   if (unknown_numa)
     text +=
-        "Note: \"-\" under NUMA: firmware or hypervisor gives no node; with several nodes such a device counts as "
+        "Note: \"-\" under NUMA: firmware or hypervisor gives no node; with several nodes such a "
+        "device counts as "
         "far.\n";
   return text;
 }

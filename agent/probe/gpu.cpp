@@ -14,7 +14,8 @@ Gpu from_bus(const PciFunction& function, const AcceleratorKind& kind) {
   constexpr std::string_view kHex = "0123456789abcdef";
   Gpu gpu;
   gpu.model = std::string(kind.vendor) + " accelerator ";
-  for (unsigned int shift = 16; shift > 0; shift -= 4) gpu.model += kHex[(function.device >> (shift - 4)) & 15U];
+  for (unsigned int shift = 16; shift > 0; shift -= 4)
+    gpu.model += kHex[(function.device >> (shift - 4)) & 15U];
   gpu.numa_node = function.numa_node;
   gpu.pci_address = function.address;
   gpu.resource = kind.resource;
@@ -35,8 +36,8 @@ GpuReport probe_gpus(const std::vector<PciFunction>& pci, GpuLibrary& library) {
   if (devices) report.gpus = *devices;
   for (auto& gpu : report.gpus) {
     gpu.resource = contract::kNvidiaGpu;
-    const auto function =
-        std::find_if(pci.begin(), pci.end(), [&](const auto& f) { return f.address == gpu.pci_address; });
+    const auto function = std::find_if(pci.begin(), pci.end(),
+                                       [&](const auto& f) { return f.address == gpu.pci_address; });
     if (function != pci.end()) gpu.numa_node = function->numa_node;
   }
   std::vector<Gpu> others;
@@ -49,8 +50,9 @@ GpuReport probe_gpus(const std::vector<PciFunction>& pci, GpuLibrary& library) {
       others.push_back(from_bus(function, *kind));
       continue;
     }
-    const bool shown = std::any_of(report.gpus.begin(), report.gpus.end(),
-                                   [&](const Gpu& gpu) { return gpu.pci_address == function.address; });
+    const bool shown = std::any_of(report.gpus.begin(), report.gpus.end(), [&](const Gpu& gpu) {
+      return gpu.pci_address == function.address;
+    });
     if (!shown) report.unreadable.push_back(from_bus(function, *kind));
   }
   // Their vendors' tools count from 0 as well, in the order of the bus.
@@ -64,9 +66,10 @@ GpuReport probe_gpus(const std::vector<PciFunction>& pci, GpuLibrary& library) {
                      "; see the kernel log for Xid 79 and AER errors, reset or replace the GPU";
   } else if (!report.unreadable.empty() && !devices) {
     // Neither GPUs nor a library is how most nodes are: nothing to mend.
-    report.problem = std::to_string(report.unreadable.size()) +
-                     " NVIDIA GPU(s) on the PCI bus, but NVML does not answer (" + devices.error().message +
-                     "): give the agent the runtime class `nvidia` with NVIDIA_DRIVER_CAPABILITIES=utility";
+    report.problem =
+        std::to_string(report.unreadable.size()) +
+        " NVIDIA GPU(s) on the PCI bus, but NVML does not answer (" + devices.error().message +
+        "): give the agent the runtime class `nvidia` with NVIDIA_DRIVER_CAPABILITIES=utility";
   } else if (!report.unreadable.empty()) {
     report.problem = "on the PCI bus, but not shown by NVML: " + join_addresses(report.unreadable) +
                      "; see the kernel log for Xid errors, reset or replace the GPU";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node is made of, as the probes find it and NodeFabric reports it. Plain values; absent means not known, never 0.
-// How the devices lie to each other is derived from this alone: see fabric.hpp.
+// What a node is made of, as the probes find it and NodeFabric reports it. Plain values; absent
+// means not known, never 0. How the devices lie to each other is derived from this alone: see
+// fabric.hpp.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,9 @@ struct Cpu {
 
 /// One PCI function, with its place in the tree.
 struct PciFunction {
-  std::string address;            // "0000:3b:00.0"
-  std::vector<std::string> path;  // host bridge first, itself last: pci0000:3a, 0000:3a:01.0, 0000:3b:00.0
+  std::string address;  // "0000:3b:00.0"
+  // host bridge first, itself last: pci0000:3a, 0000:3a:01.0, 0000:3b:00.0
+  std::vector<std::string> path;
   std::uint32_t vendor = 0;
   std::uint32_t device = 0;
   std::uint32_t class_code = 0;  // 24 bits: base class, subclass, interface
@@ -42,7 +44,8 @@ struct PciFunction {
 struct Nic {
   std::string name;
   std::string driver;
-  std::optional<std::int64_t> speed_mbps;  // absent while the link is down, and for devices that do not say
+  // absent while the link is down, and for devices that do not say
+  std::optional<std::int64_t> speed_mbps;
   std::int64_t mtu = 0;
   std::optional<int> numa_node;
   std::string pci_address;
@@ -85,8 +88,10 @@ struct NvLink {
   int link = 0;
   bool active = false;
   NvLinkRemote remote = NvLinkRemote::kUnknown;
-  std::string remote_address;                // empty where the other end is not shown (a VM, a switch in another tray)
-  std::optional<std::uint64_t> errors = {};  // replays, recoveries and CRC errors since the driver was loaded
+  // empty where the other end is not shown (a VM, a switch in another tray)
+  std::string remote_address;
+  // replays, recoveries and CRC errors since the driver was loaded
+  std::optional<std::uint64_t> errors = {};
   bool operator==(const NvLink&) const = default;
 };
 
@@ -113,7 +118,8 @@ struct Gpu {
   std::string nvlink_domain = {};  // "clusterUuid/cliqueId"; empty: the links end inside this node
   std::optional<NvLinkFabric> nvlink_fabric = {};
   std::vector<std::string> mig_profiles = {};  // one entry per MIG device: "1g.10gb"
-  // "GPU-5d1b…" and "MIG-ab12…", as device plugins name what they give to a pod. They identify the machine: never published, never recorded.
+  // "GPU-5d1b…" and "MIG-ab12…", as device plugins name what they give to a pod. They identify the
+  // machine: never published, never recorded.
   std::string uuid = {};
   std::vector<std::string> mig_uuids = {};
   bool operator==(const Gpu&) const = default;
@@ -123,7 +129,8 @@ struct Gpu {
 struct GpuReport {
   std::vector<Gpu> gpus;
   std::string problem;
-  /// On the PCI bus, but not shown by the vendor's library: no index, nobody can use them, yet they have a place.
+  /// On the PCI bus, but not shown by the vendor's library: no index, nobody can use them, yet they
+  /// have a place.
   std::vector<Gpu> unreadable = {};
   std::string library_problem = {};  // why NVML does not answer, on a node that has NVIDIA's GPUs
   bool operator==(const GpuReport&) const = default;

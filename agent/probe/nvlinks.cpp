@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::uint32_t kNvSwitchClass = 0x0680;
 
-/// The GPU lies directly on a host bridge, as hypervisors show it: there, links that lead out of the machine are switched off.
+/// The GPU lies directly on a host bridge, as hypervisors show it: there, links that lead out of
+/// the machine are switched off.
 bool lies_flat(const Hardware& hardware, const Gpu& gpu) {
   return std::any_of(hardware.pci.begin(), hardware.pci.end(), [&](const PciFunction& function) {
     return function.address == gpu.pci_address && function.path.size() <= 2;
@@ -38,8 +39,8 @@ bool has_own_switches(const Hardware& hardware) {
 }
 
 int active_nvlinks(const Gpu& gpu) {
-  return static_cast<int>(
-      std::count_if(gpu.nvlinks.begin(), gpu.nvlinks.end(), [](const NvLink& link) { return link.active; }));
+  return static_cast<int>(std::count_if(gpu.nvlinks.begin(), gpu.nvlinks.end(),
+                                        [](const NvLink& link) { return link.active; }));
 }
 
 std::optional<int> expected_nvlinks(const Hardware& hardware, const Gpu& gpu) {
@@ -51,8 +52,8 @@ std::optional<int> expected_nvlinks(const Hardware& hardware, const Gpu& gpu) {
     most_active = std::max(most_active, active_nvlinks(one));
   }
   if (most == 0) return std::nullopt;
-  const bool board =
-      std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& one) { return all_connected(hardware, one); });
+  const bool board = std::any_of(gpus.begin(), gpus.end(),
+                                 [&](const Gpu& one) { return all_connected(hardware, one); });
   if (board) return static_cast<int>(most);
   return active_nvlinks(gpu) > 0 ? std::optional(most_active) : std::nullopt;
 }

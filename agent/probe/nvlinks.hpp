@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of its NVLinks a GPU should have active: NVML also lists the links of cards that have no bridge, and of boards whose links a hypervisor keeps. Pure;
-// nothing fails.
+// Which of its NVLinks a GPU should have active: NVML also lists the links of cards that have no
+// bridge, and of boards whose links a hypervisor keeps. Pure; nothing fails.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@ bool has_own_switches(const Hardware& hardware);
 
 int active_nvlinks(const Gpu& gpu);
 
-/// All that the node's GPUs have, on a board that connects every link; on cards with bridges as many as the best connected card has. Absent for a GPU
-/// that need not have any.
+/// All that the node's GPUs have, on a board that connects every link; on cards with bridges as
+/// many as the best connected card has. Absent for a GPU that need not have any.
 std::optional<int> expected_nvlinks(const Hardware& hardware, const Gpu& gpu);
 
 }  // namespace paceline::agent

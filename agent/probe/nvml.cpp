@@ -33,18 +33,19 @@ class Nvml final : public GpuLibrary {
 
   Result<std::vector<Gpu>> devices() override {
     std::vector<Gpu> gpus;
-    const auto done = each([&](unsigned int index, Device device, const nvml::Memory& memory, std::string address) {
-      std::array<char, 96> name{};
-      if (call_.name(device, name.data(), name.size()) != kSuccess) return;
-      name.back() = '\0';
-      Gpu gpu;
-      gpu.index = static_cast<int>(index);
-      gpu.model = name.data();
-      gpu.memory_mib = memory.total >> 20U;
-      gpu.pci_address = std::move(address);
-      read_details(device, gpu);
-      gpus.push_back(std::move(gpu));
-    });
+    const auto done = each(
+        [&](unsigned int index, Device device, const nvml::Memory& memory, std::string address) {
+          std::array<char, 96> name{};
+          if (call_.name(device, name.data(), name.size()) != kSuccess) return;
+          name.back() = '\0';
+          Gpu gpu;
+          gpu.index = static_cast<int>(index);
+          gpu.model = name.data();
+          gpu.memory_mib = memory.total >> 20U;
+          gpu.pci_address = std::move(address);
+          read_details(device, gpu);
+          gpus.push_back(std::move(gpu));
+        });
     if (!done) return std::unexpected(done.error());
     return gpus;
   }
@@ -59,15 +60,15 @@ class Nvml final : public GpuLibrary {
   }
 
  private:
-  /// Calls `visit` for every GPU that answers. One that fell off the bus must not hide the others: what is missing shows in the comparison
-  /// with the PCI bus.
+  /// Calls `visit` for every GPU that answers. One that fell off the bus must not hide the others:
+  /// what is missing shows in the comparison with the PCI bus.
   template <typename Visit>
   Status each(Visit visit) {
     if (auto opened = open(); !opened) return opened;
     unsigned int count = 0;
     if (const nvml::Return code = call_.count(&count); code != kSuccess) {
-      auto failure =
-          fail(Code::kUnavailable, Origin::kCuda, std::string("nvmlDeviceGetCount: ") + call_.error(code), true);
+      auto failure = fail(Code::kUnavailable, Origin::kCuda,
+                          std::string("nvmlDeviceGetCount: ") + call_.error(code), true);
       close();  // after a driver was reloaded every call fails until the library is started again
       return failure;
     }
@@ -90,7 +91,8 @@ class Nvml final : public GpuLibrary {
     if (call_.capability != nullptr && call_.capability(device, &major, &minor) == kSuccess)
       gpu.compute_capability = major * 10 + minor;
     nvml::Memory bar1{};
-    if (call_.bar1 != nullptr && call_.bar1(device, &bar1) == kSuccess) gpu.bar1_mib = bar1.total >> 20U;
+    if (call_.bar1 != nullptr && call_.bar1(device, &bar1) == kSuccess)
+      gpu.bar1_mib = bar1.total >> 20U;
     unsigned int c2c = 0;
     gpu.c2c = call_.c2c != nullptr && call_.c2c(device, &c2c) == kSuccess && c2c != 0;
     nvml::FabricInfo fabric;
@@ -106,17 +108,20 @@ class Nvml final : public GpuLibrary {
 
   std::string uuid_of(Device device) const {
     std::array<char, 96> uuid{};
-    if (call_.uuid == nullptr || call_.uuid(device, uuid.data(), uuid.size()) != kSuccess) return {};
+    if (call_.uuid == nullptr || call_.uuid(device, uuid.data(), uuid.size()) != kSuccess)
+      return {};
     uuid.back() = '\0';
     return uuid.data();
   }
 
-  /// By the counters that NVLink 1 to 4 have, else by the fields of NVLink 5; absent where neither is told.
+  /// By the counters that NVLink 1 to 4 have, else by the fields of NVLink 5; absent where neither
+  /// is told.
   std::optional<std::uint64_t> errors_of(Device device, unsigned int link) const {
     std::optional<std::uint64_t> sum;
     for (int kind = 0; call_.link_errors != nullptr && kind < nvml::kLinkErrorKinds; ++kind) {
       unsigned long long errors = 0;
-      if (call_.link_errors(device, link, kind, &errors) == kSuccess) sum = sum.value_or(0) + errors;
+      if (call_.link_errors(device, link, kind, &errors) == kSuccess)
+        sum = sum.value_or(0) + errors;
     }
     if (sum || call_.fields == nullptr) return sum;
     std::array<nvml::FieldValue, std::size(nvml::kLinkErrorFields)> fields{};
@@ -124,7 +129,8 @@ class Nvml final : public GpuLibrary {
       fields[i].field = nvml::kLinkErrorFields[i];
       fields[i].scope = link;
     }
-    if (call_.fields(device, static_cast<int>(fields.size()), fields.data()) != kSuccess) return sum;
+    if (call_.fields(device, static_cast<int>(fields.size()), fields.data()) != kSuccess)
+      return sum;
     for (const auto& field : fields) {
       if (field.result != kSuccess) continue;
       if (field.type == nvml::kUnsignedInt) sum = sum.value_or(0) + field.value.word;
@@ -144,7 +150,8 @@ class Nvml final : public GpuLibrary {
       unsigned int peer_to_peer = 1;
       // Links of some boards lead to the CPU: they carry no traffic between GPUs.
       if (call_.link_can != nullptr && active != 0 &&
-          call_.link_can(device, number, nvml::kP2pSupported, &peer_to_peer) == kSuccess && peer_to_peer == 0) {
+          call_.link_can(device, number, nvml::kP2pSupported, &peer_to_peer) == kSuccess &&
+          peer_to_peer == 0) {
         continue;
       }
       NvLink found{link, active != 0, NvLinkRemote::kUnknown, {}};
@@ -177,7 +184,8 @@ class Nvml final : public GpuLibrary {
     for (unsigned int index = 0; index < std::min(most, 64U); ++index) {
       Device part = nullptr;
       std::array<char, 96> name{};
-      if (call_.mig_device(device, index, &part) != kSuccess || call_.name(part, name.data(), name.size()) != kSuccess)
+      if (call_.mig_device(device, index, &part) != kSuccess ||
+          call_.name(part, name.data(), name.size()) != kSuccess)
         continue;
       name.back() = '\0';
       const std::string_view full = name.data();  // "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
@@ -193,15 +201,19 @@ class Nvml final : public GpuLibrary {
     handle_ = dlopen(file_.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ == nullptr) {
       const char* why = dlerror();
-      return fail(Code::kNotFound, Origin::kCuda, why == nullptr ? file_ + " cannot be opened" : why);
+      return fail(Code::kNotFound, Origin::kCuda,
+                  why == nullptr ? file_ + " cannot be opened" : why);
     }
     if (!call_.bind(handle_)) {
       unload();
       return fail(Code::kInvalid, Origin::kCuda,
-                  file_ + " lacks a function of NVML: it belongs to a driver older than 450; update the driver");
+                  file_ +
+                      " lacks a function of NVML: it belongs to a driver older than 450; update "
+                      "the driver");
     }
     if (const nvml::Return code = call_.init(); code != kSuccess) {
-      auto failure = fail(Code::kUnavailable, Origin::kCuda, std::string("nvmlInit: ") + call_.error(code), true);
+      auto failure = fail(Code::kUnavailable, Origin::kCuda,
+                          std::string("nvmlInit: ") + call_.error(code), true);
       unload();
       return failure;
     }
@@ -227,7 +239,8 @@ class Nvml final : public GpuLibrary {
 
 class Replay final : public GpuLibrary {
  public:
-  Replay(std::vector<Gpu> gpus, std::string problem) : gpus_(std::move(gpus)), problem_(std::move(problem)) {}
+  Replay(std::vector<Gpu> gpus, std::string problem)
+      : gpus_(std::move(gpus)), problem_(std::move(problem)) {}
   Result<std::vector<Gpu>> devices() override {
     if (!problem_.empty()) return fail(Code::kNotFound, Origin::kCuda, problem_);
     return gpus_;
@@ -244,7 +257,9 @@ std::unique_ptr<GpuLibrary> replay_gpus(std::vector<Gpu> gpus, std::string probl
   return std::make_unique<Replay>(std::move(gpus), std::move(problem));
 }
 
-std::unique_ptr<GpuLibrary> open_nvml(std::string file) { return std::make_unique<Nvml>(std::move(file)); }
+std::unique_ptr<GpuLibrary> open_nvml(std::string file) {
+  return std::make_unique<Nvml>(std::move(file));
+}
 
 std::string sysfs_address(std::string_view nvml_bus_id) {
   std::string address(nvml_bus_id);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs as their vendor's library shows them, behind an interface: the agent starts, and tests run, on machines without it.
+// GPUs as their vendor's library shows them, behind an interface: the agent starts, and tests run,
+// on machines without it.
 //
-// An implementation is owned by one thread. Failure is an Error whose message says what helps; `kNotFound` means that there is no library.
+// An implementation is owned by one thread. Failure is an Error whose message says what helps;
+// `kNotFound` means that there is no library.
 #pragma once
 
 #include <memory>
@@ -18,7 +20,8 @@ class GpuLibrary {
  public:
   virtual ~GpuLibrary() = default;
 
-  /// Every GPU with all that the library knows: no NUMA node and no resource name, which come from elsewhere.
+  /// Every GPU with all that the library knows: no NUMA node and no resource name, which come from
+  /// elsewhere.
   virtual Result<std::vector<Gpu>> devices() = 0;
 
   /// PCI addresses of the GPUs that answer: the cheap question, asked every few seconds.
@@ -31,8 +34,9 @@ class GpuLibrary {
   }
 };
 
-/// NVML by dlopen, tried again at each call until it is there (a driver may be installed after the agent). It stays initialised between
-/// calls: starting it costs seconds on GPUs without persistence mode.
+/// NVML by dlopen, tried again at each call until it is there (a driver may be installed after the
+/// agent). It stays initialised between calls: starting it costs seconds on GPUs without
+/// persistence mode.
 std::unique_ptr<GpuLibrary> open_nvml(std::string file = "libnvidia-ml.so.1");
 
 /// Answers what was recorded: these GPUs, or, where `problem` says why, that there is no library.

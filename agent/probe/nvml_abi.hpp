@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few declarations of NVML that are used, as its ABI has them (the first group since driver 450). Not the vendor's header: the agent
-// builds without a toolkit. A function of the second group may be missing: then what it would tell is not known.
+// The few declarations of NVML that are used, as its ABI has them (the first group since driver
+// 450). Not the vendor's header: the agent builds without a toolkit. A function of the second group
+// may be missing: then what it would tell is not known.
 #pragma once
 
 #include <dlfcn.h>
@@ -56,9 +57,12 @@ constexpr int kUnsignedLongLong = 3;  // NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
 
 constexpr int kMaxLinks = 36;
 constexpr unsigned int kP2pSupported = 0;  // NVML_NVLINK_CAP_P2P_SUPPORTED
-constexpr int kLinkErrorKinds = 4;         // NVML_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC_FLIT, _CRC_DATA
-/// NVML_FI_DEV_NVLINK_COUNT_*: of NVLink 5, which has no counters of the kinds above. MALFORMED_PACKET, BUFFER_OVERRUN, RCV, RCV_REMOTE, RCV_GENERAL,
-/// LOCAL_LINK_INTEGRITY, LINK_RECOVERY_FAILED. Not what forward error correction mends: that is not zero on a healthy link.
+// NVML_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC_FLIT, _CRC_DATA
+constexpr int kLinkErrorKinds = 4;
+/// NVML_FI_DEV_NVLINK_COUNT_*: of NVLink 5, which has no counters of the kinds above.
+/// MALFORMED_PACKET, BUFFER_OVERRUN, RCV, RCV_REMOTE, RCV_GENERAL, LOCAL_LINK_INTEGRITY,
+/// LINK_RECOVERY_FAILED. Not what forward error correction mends: that is not zero on a healthy
+/// link.
 constexpr unsigned int kLinkErrorFields[] = {206, 207, 208, 209, 210, 211, 214};
 constexpr int kRemoteGpu = 0;
 constexpr int kRemoteSwitch = 2;
@@ -92,7 +96,8 @@ struct Functions {
   /// False when a function of the first group is missing.
   bool bind(void* library) {
     const auto find = [library](auto& function, const char* symbol) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol));
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol));
       return function != nullptr;
     };
     find(capability, "nvmlDeviceGetCudaComputeCapability");
@@ -109,7 +114,8 @@ struct Functions {
     find(mig_count, "nvmlDeviceGetMaxMigDeviceCount");
     find(mig_device, "nvmlDeviceGetMigDeviceHandleByIndex");
     find(uuid, "nvmlDeviceGetUUID");
-    return find(init, "nvmlInit_v2") && find(shutdown, "nvmlShutdown") && find(count, "nvmlDeviceGetCount_v2") &&
+    return find(init, "nvmlInit_v2") && find(shutdown, "nvmlShutdown") &&
+           find(count, "nvmlDeviceGetCount_v2") &&
            find(by_index, "nvmlDeviceGetHandleByIndex_v2") && find(name, "nvmlDeviceGetName") &&
            find(memory, "nvmlDeviceGetMemoryInfo") && find(pci, "nvmlDeviceGetPciInfo_v3") &&
            find(error, "nvmlErrorString");

@@ -19,10 +19,12 @@ std::string json_string(std::string_view text) {
 
 std::string link_text(const NvLink& link) {
   constexpr std::string_view kNames[] = {"unknown", "gpu", "switch"};
-  std::string text = "{\"link\": " + std::to_string(link.link) + ", \"active\": " + (link.active ? "true" : "false") +
+  std::string text = "{\"link\": " + std::to_string(link.link) +
+                     ", \"active\": " + (link.active ? "true" : "false") +
                      ", \"remote\": " + json_string(kNames[static_cast<std::size_t>(link.remote)]);
   if (link.errors) text += ", \"errors\": " + std::to_string(*link.errors);
-  if (!link.remote_address.empty()) text += ", \"remotePciAddress\": " + json_string(link.remote_address);
+  if (!link.remote_address.empty())
+    text += ", \"remotePciAddress\": " + json_string(link.remote_address);
   return text + "}";
 }
 
@@ -45,7 +47,8 @@ std::string fabric_text(const Gpu& gpu) {
 
 std::string gpu_text(const Gpu& gpu) {
   std::string text = "    {\"index\": " + std::to_string(gpu.index) +
-                     ", \"pciAddress\": " + json_string(gpu.pci_address) + ", \"name\": " + json_string(gpu.model) +
+                     ", \"pciAddress\": " + json_string(gpu.pci_address) +
+                     ", \"name\": " + json_string(gpu.model) +
                      ", \"memoryMiB\": " + std::to_string(gpu.memory_mib);
   if (gpu.bar1_mib) text += ", \"bar1MiB\": " + std::to_string(*gpu.bar1_mib);
   if (gpu.compute_capability) {
@@ -57,7 +60,8 @@ std::string gpu_text(const Gpu& gpu) {
   const auto list = [&text](const char* name, const auto& entries, const auto& shown) {
     if (entries.empty()) return;
     text += std::string(", \"") + name + "\": [";
-    for (std::size_t i = 0; i < entries.size(); ++i) text += (i == 0 ? "" : ", ") + shown(entries[i]);
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      text += (i == 0 ? "" : ", ") + shown(entries[i]);
     text += "]";
   };
   list("mig", gpu.mig_profiles, json_string);
@@ -69,10 +73,12 @@ std::string gpu_text(const Gpu& gpu) {
 
 std::string nvml_json_text(const Result<std::vector<Gpu>>& answer) {
   std::string text = "{\n  \"version\": 1,\n";
-  if (!answer) text += "  \"problem\": " + json_string(answer.error().message.substr(0, 120)) + ",\n";
+  if (!answer)
+    text += "  \"problem\": " + json_string(answer.error().message.substr(0, 120)) + ",\n";
   text += "  \"devices\": [";
   if (answer) {
-    for (std::size_t i = 0; i < answer->size(); ++i) text += (i == 0 ? "\n" : ",\n") + gpu_text((*answer)[i]);
+    for (std::size_t i = 0; i < answer->size(); ++i)
+      text += (i == 0 ? "\n" : ",\n") + gpu_text((*answer)[i]);
   }
   return text + "\n  ]\n}\n";
 }

@@ -32,7 +32,8 @@ std::vector<std::string> place_in_tree(const std::filesystem::path& real) {
   std::vector<std::string> path;
   for (const auto& part : real) {
     const std::string name = part.string();
-    // Behind some host bridges (VMD) lies another one: the innermost is the root that the devices share.
+    // Behind some host bridges (VMD) lies another one: the innermost is the root that the devices
+    // share.
     if (is_host_bridge(name) && !is_pci_address(name)) path.clear();
     if (is_host_bridge(name) || (!path.empty() && is_pci_address(name))) path.push_back(name);
   }
@@ -45,7 +46,8 @@ bool pci_answers(const Root& root, std::string_view address) {
   const auto head = read_bytes(root.sys() / "bus/pci/devices" / address / "config", 4);
   // What cannot be read says nothing; a device that is gone answers every read with ones.
   return !head || head->size() < 4 ||
-         !std::all_of(head->begin(), head->end(), [](char byte) { return byte == static_cast<char>(0xff); });
+         !std::all_of(
+             head->begin(), head->end(), [](char byte) { return byte == static_cast<char>(0xff); });
 }
 
 std::vector<PciFunction> probe_pci(const Root& root) {
@@ -59,7 +61,9 @@ std::vector<PciFunction> probe_pci(const Root& root) {
     PciFunction function;
     function.address = name;
     function.path = place_in_tree(*real);
-    if (function.path.size() < 2 || function.path.size() > kMaxDepth || function.path.back() != name) continue;
+    if (function.path.size() < 2 || function.path.size() > kMaxDepth ||
+        function.path.back() != name)
+      continue;
     function.vendor = read_hex(*real / "vendor");
     function.device = read_hex(*real / "device");
     function.class_code = read_hex(*real / "class");

@@ -19,11 +19,14 @@ class Words {
  public:
   explicit Words(std::string_view bytes) : bytes_(bytes) {}
   std::uint32_t byte(std::size_t at) const {
-    return at < bytes_.size() ? static_cast<std::uint32_t>(static_cast<unsigned char>(bytes_[at])) : 0U;
+    return at < bytes_.size() ? static_cast<std::uint32_t>(static_cast<unsigned char>(bytes_[at]))
+                              : 0U;
   }
   std::uint32_t word(std::size_t at) const { return byte(at) | byte(at + 1) << 8U; }
   std::uint32_t dword(std::size_t at) const { return word(at) | word(at + 2) << 16U; }
-  bool holds(std::size_t at, std::size_t count) const { return at <= bytes_.size() && bytes_.size() - at >= count; }
+  bool holds(std::size_t at, std::size_t count) const {
+    return at <= bytes_.size() && bytes_.size() - at >= count;
+  }
 
  private:
   std::string_view bytes_;
@@ -35,7 +38,8 @@ int size_of(std::uint32_t code) { return code > 5 ? 0 : 128 << code; }
 std::optional<PcieControl> read_pcie(const Words& words, std::size_t at) {
   if (!words.holds(at, kDeviceControl + 2)) return std::nullopt;
   const std::uint32_t control = words.word(at + kDeviceControl);
-  PcieControl found{size_of(control >> 5U & 7U), size_of(control >> 12U & 7U), (control & 0x10U) != 0};
+  PcieControl found{size_of(control >> 5U & 7U), size_of(control >> 12U & 7U),
+                    (control & 0x10U) != 0};
   if (found.max_payload == 0 || found.max_read_request == 0) return std::nullopt;
   return found;
 }
@@ -52,13 +56,15 @@ PciConfig parse_pci_config(std::string_view bytes) {
   if ((words.word(6) & 0x10U) != 0) {
     std::size_t at = words.byte(0x34) & 0xfcU;
     // Each entry takes at least four bytes: a list of more steps runs in a circle.
-    for (std::size_t steps = 0; steps < (kPlainBytes - kHeaderBytes) / 4 && at >= kHeaderBytes; ++steps) {
+    for (std::size_t steps = 0; steps < (kPlainBytes - kHeaderBytes) / 4 && at >= kHeaderBytes;
+         ++steps) {
       if (words.byte(at) == kPcieId && !config.pcie) config.pcie = read_pcie(words, at);
       at = words.byte(at + 1) & 0xfcU;
     }
   }
   std::size_t at = kPlainBytes;
-  for (std::size_t steps = 0; steps < (kWholeBytes - kPlainBytes) / 4 && at >= kPlainBytes; ++steps) {
+  for (std::size_t steps = 0; steps < (kWholeBytes - kPlainBytes) / 4 && at >= kPlainBytes;
+       ++steps) {
     if (!words.holds(at, 4)) break;
     const std::uint32_t head = words.dword(at);
     if (head == 0 || head == 0xffffffffU) break;

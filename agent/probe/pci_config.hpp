@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a PCI function's configuration space says about the way between two devices: payload sizes, ordering, redirection. The bytes are the
-// device's own, so offsets in them are bounded and never trusted.
+// What a PCI function's configuration space says about the way between two devices: payload sizes,
+// ordering, redirection. The bytes are the device's own, so offsets in them are bounded and never
+// trusted.
 //
-// Pure; thread-safe. Nothing fails: what the bytes do not hold is absent, and `bytes` tells whether that means "has none" or "was not shown":
-// the kernel shows 64 bytes to a process without CAP_SYS_ADMIN, and 256 where the extended space cannot be reached.
+// Pure; thread-safe. Nothing fails: what the bytes do not hold is absent, and `bytes` tells whether
+// that means "has none" or "was not shown": the kernel shows 64 bytes to a process without
+// CAP_SYS_ADMIN, and 256 where the extended space cannot be reached.
 #pragma once
 
 #include <cstddef>
@@ -28,12 +30,15 @@ struct AcsControl {
   bool completion_redirect() const { return (word & 0x08U) != 0; }
   bool upstream_forwarding() const { return (word & 0x10U) != 0; }
   /// Peer-to-peer traffic goes up to the root complex instead of straight through the switch.
-  bool detours() const { return request_redirect() || completion_redirect() || upstream_forwarding(); }
+  bool detours() const {
+    return request_redirect() || completion_redirect() || upstream_forwarding();
+  }
   bool operator==(const AcsControl&) const = default;
 };
 
 struct PciConfig {
-  std::size_t bytes = 0;  // that were shown; 0 for less than a header, and for a function that fell off the bus
+  // that were shown; 0 for less than a header, and for a function that fell off the bus
+  std::size_t bytes = 0;
   std::optional<PcieControl> pcie;
   std::optional<AcsControl> acs;
   std::optional<bool> ats;  // Address Translation Services, 0x000F: enabled

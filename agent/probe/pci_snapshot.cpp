@@ -23,7 +23,8 @@ constexpr std::size_t kHeaderBytes = 64;
 
 std::unexpected<Error> refuse(const fs::path& file, const std::string& why) {
   return fail(Code::kInternal, Origin::kSystem,
-              "cannot write " + file.string() + ": " + why + "; give a folder that can be written and has room");
+              "cannot write " + file.string() + ": " + why +
+                  "; give a folder that can be written and has room");
 }
 
 Status write_whole(const fs::path& file, std::string_view bytes) {
@@ -34,11 +35,13 @@ Status write_whole(const fs::path& file, std::string_view bytes) {
   return {};
 }
 
-/// Vendor and device, revision and class, and the kind of header: what does not change while a device stands there.
+/// Vendor and device, revision and class, and the kind of header: what does not change while a
+/// device stands there.
 bool same_device(std::string_view a, std::string_view b) {
   if (a.size() < kHeaderBytes || b.size() < kHeaderBytes) return false;
   constexpr std::size_t kHeaderType = 0x0e;
-  return a.substr(0, 4) == b.substr(0, 4) && a.substr(8, 4) == b.substr(8, 4) && a[kHeaderType] == b[kHeaderType];
+  return a.substr(0, 4) == b.substr(0, 4) && a.substr(8, 4) == b.substr(8, 4) &&
+         a[kHeaderType] == b[kHeaderType];
 }
 
 }  // namespace
@@ -62,7 +65,8 @@ Status write_pci_snapshot(const Root& root, const fs::path& folder, WallTime now
   for (const auto& address : functions_that_matter(hardware)) {
     auto config = read_bytes(root.sys() / "bus/pci/devices" / address / "config", kWholeBytes);
     if (!config || config->size() < kHeaderBytes) continue;
-    if (auto written = write_whole(folder / address, scrub_config(std::move(*config))); !written) return written;
+    if (auto written = write_whole(folder / address, scrub_config(std::move(*config))); !written)
+      return written;
   }
   const fs::path half = folder / (std::string(kTaken) + ".new");
   if (auto written = write_whole(half, format_time(now) + "\n"); !written) return written;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// PCI configuration space as somebody with the privilege read it, for one who has it not: the kernel shows 64 bytes to a process without
-// CAP_SYS_ADMIN, and what the checks ask lies behind. A folder with one file for each function, and the time in `taken`.
+// PCI configuration space as somebody with the privilege read it, for one who has it not: the
+// kernel shows 64 bytes to a process without CAP_SYS_ADMIN, and what the checks ask lies behind. A
+// folder with one file for each function, and the time in `taken`.
 //
-// Plain values; thread-safe for different folders. Nothing is served of a folder that was not written to its end, nor for a function that is not the
-// one that was recorded: another device may stand there meanwhile. Serial numbers are not recorded.
+// Plain values; thread-safe for different folders. Nothing is served of a folder that was not
+// written to its end, nor for a function that is not the one that was recorded: another device may
+// stand there meanwhile. Serial numbers are not recorded.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +20,8 @@
 
 namespace paceline::agent {
 
-/// Records the functions that the checks look at below `folder`, instead of what was there. Failure names the file.
+/// Records the functions that the checks look at below `folder`, instead of what was there. Failure
+/// names the file.
 Status write_pci_snapshot(const Root& root, const std::filesystem::path& folder, WallTime now);
 
 class PciSnapshot {

@@ -19,7 +19,9 @@ std::string pulse(const Root& root, GpuLibrary& library, const std::vector<PciFu
   for (const auto& name : list_names(net)) {
     std::error_code error;
     if (!std::filesystem::exists(net / name / "device", error)) continue;
-    note(text, name, read_text(net / name / "operstate").value_or("") + read_text(net / name / "carrier").value_or(""));
+    note(text, name,
+         read_text(net / name / "operstate").value_or("") +
+             read_text(net / name / "carrier").value_or(""));
   }
   const auto rdma = root.sys() / "class/infiniband";
   for (const auto& name : list_names(rdma)) {

@@ -31,7 +31,8 @@ std::optional<std::int64_t> rate_mbps(const std::filesystem::path& file) {
   const std::string text = word(file);
   double gbps = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), gbps);
-  if (error != std::errc{} || !std::string_view(end).starts_with(" Gb/sec") || !(gbps > 0 && gbps < 1e6))
+  if (error != std::errc{} || !std::string_view(end).starts_with(" Gb/sec") ||
+      !(gbps > 0 && gbps < 1e6))
     return std::nullopt;
   return std::llround(gbps * 1000);
 }
@@ -50,8 +51,8 @@ std::vector<Gid> read_gids(const std::filesystem::path& port) {
     const auto index = small_number(name);
     std::string value = word(port / "gids" / name);
     if (!index || value.find_first_not_of("0:") == std::string::npos) continue;
-    gids.push_back(
-        {*index, std::move(value), word(port / "gid_attrs/types" / name), word(port / "gid_attrs/ndevs" / name)});
+    gids.push_back({*index, std::move(value), word(port / "gid_attrs/types" / name),
+                    word(port / "gid_attrs/ndevs" / name)});
   }
   return gids;
 }
@@ -69,8 +70,10 @@ std::vector<std::string> netdevs_of_gids(const RdmaDevice& device) {
   std::vector<std::string> names;
   for (const auto& port : device.ports) {
     for (const auto& gid : port.gids) {
-      const bool plain = !gid.netdev.empty() && gid.netdev.find('/') == std::string::npos && gid.netdev.front() != '.';
-      if (plain && std::find(names.begin(), names.end(), gid.netdev) == names.end()) names.push_back(gid.netdev);
+      const bool plain = !gid.netdev.empty() && gid.netdev.find('/') == std::string::npos &&
+                         gid.netdev.front() != '.';
+      if (plain && std::find(names.begin(), names.end(), gid.netdev) == names.end())
+        names.push_back(gid.netdev);
     }
   }
   return names;
@@ -97,7 +100,8 @@ std::vector<RdmaDevice> probe_rdma(const Root& root) {
     found.netdevs = list_names(device / "device/net");
     for (const auto& port : list_names(device / "ports")) {
       const auto number = small_number(port);
-      if (number && found.ports.size() < kMaxPorts) found.ports.push_back(read_port(device / "ports" / port, *number));
+      if (number && found.ports.size() < kMaxPorts)
+        found.ports.push_back(read_port(device / "ports" / port, *number));
     }
     // Soft RoCE has no hardware of its own: its addresses say whose network device it uses.
     if (found.netdevs.empty()) found.netdevs = netdevs_of_gids(found);

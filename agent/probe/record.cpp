@@ -18,7 +18,8 @@ constexpr std::size_t kConfigBytes = 4096;
 
 class Recorder {
  public:
-  explicit Recorder(const Root& root) : root_(root), real_sys_(resolve(root.sys()).value_or(root.sys())) {}
+  explicit Recorder(const Root& root)
+      : root_(root), real_sys_(resolve(root.sys()).value_or(root.sys())) {}
 
   std::vector<RecordedFile> take() && { return std::move(files_); }
 
@@ -27,7 +28,8 @@ class Recorder {
     add("proc/cmdline", scrub_cmdline(read_text(root_.proc() / "cmdline").value_or("")));
     add("proc/meminfo", memory_line(root_.proc() / "meminfo"));
     for (const char* file : {"driver/nvidia/version", "sys/kernel/osrelease"}) {
-      if (const auto text = read_text(root_.proc() / file)) add("proc/" + std::string(file), *text + "\n");
+      if (const auto text = read_text(root_.proc() / file))
+        add("proc/" + std::string(file), *text + "\n");
     }
     for (const auto& name : list_names(root_.proc())) {
       if (name.find_first_not_of("0123456789") != std::string::npos) continue;
@@ -44,13 +46,15 @@ class Recorder {
     const fs::path system = root_.sys() / "devices/system";
     copy(system / "cpu", {"online"});
     for (const auto& name : list_names(system / "cpu")) {
-      copy(system / "cpu" / name / "topology", {"core_id", "physical_package_id", "thread_siblings", "core_siblings"});
+      copy(system / "cpu" / name / "topology",
+           {"core_id", "physical_package_id", "thread_siblings", "core_siblings"});
     }
     copy(system / "node", {"online"});
     for (const auto& name : list_names(system / "node")) {
       if (!name.starts_with("node")) continue;
       copy(system / "node" / name, {"cpulist", "cpumap", "distance"});
-      add(below(system / "node" / name / "meminfo"), memory_line(system / "node" / name / "meminfo"));
+      add(below(system / "node" / name / "meminfo"),
+          memory_line(system / "node" / name / "meminfo"));
     }
   }
 
@@ -67,7 +71,8 @@ class Recorder {
       copy(*real, {"type", "speed", "mtu", "operstate", "carrier", "qos/trust", "qos/pfc"});
       counters(*real, CounterKind::Of::kNic);
       for (const char* point : {"ecn/roce_np/enable", "ecn/roce_rp/enable"}) {
-        for (const auto& priority : list_names(*real / point)) copy(*real / point, {priority.c_str()});
+        for (const auto& priority : list_names(*real / point))
+          copy(*real / point, {priority.c_str()});
       }
       link(*real / "device");
       if (const auto device = resolve(*real / "device")) {
@@ -84,9 +89,11 @@ class Recorder {
       link(folder / name);
       const auto real = resolve(folder / name);
       if (!real) continue;
-      copy(*real, {"vendor", "device", "class", "subsystem_vendor", "subsystem_device", "numa_node", "local_cpus",
-                   "current_link_speed", "current_link_width", "max_link_speed", "max_link_width", "resource"});
-      if (const auto config = read_bytes(*real / "config", kConfigBytes); config && !config->empty())
+      copy(*real, {"vendor", "device", "class", "subsystem_vendor", "subsystem_device", "numa_node",
+                   "local_cpus", "current_link_speed", "current_link_width", "max_link_speed",
+                   "max_link_width", "resource"});
+      if (const auto config = read_bytes(*real / "config", kConfigBytes);
+          config && !config->empty())
         add(below(*real / "config"), scrub_config(*config));
       for (const char* other : {"driver", "physfn", "iommu_group"}) link(*real / other);
       if (const auto group = resolve(*real / "iommu_group")) copy(*group, {"type"});
@@ -114,8 +121,8 @@ class Recorder {
         }
       }
     }
-    for (const char* module :
-         {"module/nvidia_peermem", "kernel/mm/memory_peers/nv_mem", "kernel/mm/memory_peers/nv_mem_nc"})
+    for (const char* module : {"module/nvidia_peermem", "kernel/mm/memory_peers/nv_mem",
+                               "kernel/mm/memory_peers/nv_mem_nc"})
       copy(root_.sys() / module, {"version", "parameters/peerdirect_support"});
     copy(root_.sys() / "module/mlx5_core", {"version"});
     for (const auto& pool : list_names(root_.sys() / "kernel/mm/hugepages"))
@@ -226,8 +233,9 @@ Status write_recording(const std::vector<RecordedFile>& files, const fs::path& f
   fs::create_directories(folder, error);
   if (error) return refuse(folder, error.message() + "; give a folder that can be created");
   if (!fs::is_empty(folder, error) || error) {
-    return fail(Code::kAlreadyExists, Origin::kConfig,
-                folder.string() + " is not empty; a recording wants a folder of its own: give another one");
+    return fail(
+        Code::kAlreadyExists, Origin::kConfig,
+        folder.string() + " is not empty; a recording wants a folder of its own: give another one");
   }
   for (const auto& file : files) {
     if (!stays_inside(file.path)) continue;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records what the probes read on this machine, so that others can read it in its place: `sys/` and `proc/` below one folder, and NVML's answer
-// as `nvml.json`. What identifies the machine or its owner is left out or replaced: serial numbers, hardware and network addresses, UUIDs,
-// host names, and of the kernel's command line all but what concerns PCI and IOMMU. Needs the standard library alone.
+// Records what the probes read on this machine, so that others can read it in its place: `sys/` and
+// `proc/` below one folder, and NVML's answer as `nvml.json`. What identifies the machine or its
+// owner is left out or replaced: serial numbers, hardware and network addresses, UUIDs, host names,
+// and of the kernel's command line all but what concerns PCI and IOMMU. Needs the standard library
+// alone.
 //
-// Plain values and functions; thread-safe for different folders. What cannot be read is absent from the recording, as it was for the probes;
-// failure to write is an Error that names the file.
+// Plain values and functions; thread-safe for different folders. What cannot be read is absent from
+// the recording, as it was for the probes; failure to write is an Error that names the file.
 #pragma once
 
 #include <filesystem>
@@ -33,7 +35,8 @@ Status write_recording(const std::vector<RecordedFile>& files, const std::filesy
 /// NVML's answer in the form that read_nvml_json reads.
 std::string nvml_json_text(const Result<std::vector<Gpu>>& answer);
 
-/// Zeros for the serial number (extended capability 0003) and the last word of vital product data in a configuration space.
+/// Zeros for the serial number (extended capability 0003) and the last word of vital product data
+/// in a configuration space.
 std::string scrub_config(std::string config);
 
 }  // namespace paceline::agent

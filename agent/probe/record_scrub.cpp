@@ -21,7 +21,8 @@ std::string numbered(const char* pattern, unsigned long number) {
 
 std::uint32_t word_at(const std::string& config, std::size_t at) {
   std::uint32_t value = 0;
-  for (std::size_t i = 4; i-- > 0;) value = value << 8U | static_cast<unsigned char>(config[at + i]);
+  for (std::size_t i = 4; i-- > 0;)
+    value = value << 8U | static_cast<unsigned char>(config[at + i]);
   return value;
 }
 
@@ -34,7 +35,8 @@ std::string Scrubber::gid(const std::string& value) {
     const auto number = static_cast<unsigned long>(gids_.size());
     // Documentation prefixes: 192.0.2.0/24 and 2001:db8::/32.
     if (value.starts_with("0000:0000:0000:0000:0000:ffff:")) {
-      entry->second = numbered("0000:0000:0000:0000:0000:ffff:c000:02%02lx", (number & 0xffU) << 16U);
+      entry->second =
+          numbered("0000:0000:0000:0000:0000:ffff:c000:02%02lx", (number & 0xffU) << 16U);
     } else if (value.starts_with("fe80:")) {
       entry->second = numbered("fe80:0000:0000:0000:0000:0000:%04lx:%04lx", number);
     } else {
@@ -60,7 +62,8 @@ void Scrubber::note_netdev(const std::string& name) {
 
 std::string Scrubber::names(std::string text) const {
   for (const auto& [name, other] : names_) {
-    for (auto at = text.find(name); at != std::string::npos; at = text.find(name, at + other.size()))
+    for (auto at = text.find(name); at != std::string::npos;
+         at = text.find(name, at + other.size()))
       text.replace(at, name.size(), other);
   }
   return text;
@@ -73,9 +76,11 @@ std::string scrub_cpuinfo(std::string_view text) {
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line) && !line.empty();) {
     const std::string_view whole = line;
-    const std::string_view key = whole.substr(0, whole.find_last_not_of(" \t", whole.find(':') - 1) + 1);
+    const std::string_view key =
+        whole.substr(0, whole.find_last_not_of(" \t", whole.find(':') - 1) + 1);
     if (whole.find(':') != std::string_view::npos && kept.contains(key)) result += line + "\n";
-    if (key == "flags" && (line + " ").find(" hypervisor ") != std::string::npos) result += "flags\t\t: hypervisor\n";
+    if (key == "flags" && (line + " ").find(" hypervisor ") != std::string::npos)
+      result += "flags\t\t: hypervisor\n";
   }
   return result;
 }
@@ -84,9 +89,10 @@ std::string scrub_cmdline(std::string_view text) {
   std::string result;
   std::istringstream words{std::string(text)};
   for (std::string word; words >> word;) {
-    const bool kept = std::ranges::any_of(std::array{"iommu", "intel_iommu=", "amd_iommu=", "arm-smmu", "pci=", "pcie_",
-                                                     "hugepages", "default_hugepagesz="},
-                                          [&](const char* start) { return word.starts_with(start); });
+    const bool kept =
+        std::ranges::any_of(std::array{"iommu", "intel_iommu=", "amd_iommu=", "arm-smmu",
+                                       "pci=", "pcie_", "hugepages", "default_hugepagesz="},
+                            [&](const char* start) { return word.starts_with(start); });
     if (kept) result += (result.empty() ? "" : " ") + word;
   }
   return result;
@@ -96,9 +102,9 @@ std::string scrub_modules(std::string_view text) {
   std::string result;
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line);) {
-    const bool kept =
-        std::ranges::any_of(std::array{"nvidia", "nv_", "gdrdrv", "ib_", "rdma", "mlx", "amdgpu", "irdma"},
-                            [&](const char* start) { return line.starts_with(start); });
+    const bool kept = std::ranges::any_of(
+        std::array{"nvidia", "nv_", "gdrdrv", "ib_", "rdma", "mlx", "amdgpu", "irdma"},
+        [&](const char* start) { return line.starts_with(start); });
     std::istringstream fields(line);
     std::string name;
     std::string size;
@@ -114,8 +120,9 @@ std::string scrub_devices(std::string_view text) {
   std::string result;
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line);) {
-    const bool kept = std::ranges::any_of(std::array{" nvidia", " gdrdrv", " infiniband"},
-                                          [&](const char* name) { return line.find(name) != std::string::npos; });
+    const bool kept =
+        std::ranges::any_of(std::array{" nvidia", " gdrdrv", " infiniband"},
+                            [&](const char* name) { return line.find(name) != std::string::npos; });
     if (kept) result += line + "\n";
   }
   return result;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces what identifies a machine by names that say nothing, the same name for the same thing within one recording. One thread.
+// Replaces what identifies a machine by names that say nothing, the same name for the same thing
+// within one recording. One thread.
 #pragma once
 
 #include <map>
@@ -27,7 +28,8 @@ class Scrubber {
   std::vector<std::pair<std::string, std::string>> names_;
 };
 
-/// The lines of /proc/cpuinfo that tell the model, of the first CPU, and of its flags the one that says "virtual".
+/// The lines of /proc/cpuinfo that tell the model, of the first CPU, and of its flags the one that
+/// says "virtual".
 std::string scrub_cpuinfo(std::string_view text);
 /// The words of the kernel's command line that concern PCI, IOMMU and huge pages.
 std::string scrub_cmdline(std::string_view text);

@@ -60,12 +60,14 @@ bool is_pci_address(std::string_view name) {
   if (name.size() < 12 || name.size() > 16) return false;
   const std::string_view tail = name.substr(name.size() - 8);
   if (tail[0] != ':' || tail[3] != ':' || tail[6] != '.') return false;
-  return std::all_of(name.begin(), name.end(),
-                     [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0 || c == ':' || c == '.'; });
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return std::isxdigit(static_cast<unsigned char>(c)) != 0 || c == ':' || c == '.';
+  });
 }
 
 std::optional<std::string> read_bytes(const std::filesystem::path& file, std::size_t most) {
-  // Not blocking, and regular files alone: a recording may hold a pipe or a device where sysfs has a file.
+  // Not blocking, and regular files alone: a recording may hold a pipe or a device where sysfs has
+  // a file.
   const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) return std::nullopt;
   struct stat kind{};
@@ -89,7 +91,8 @@ std::optional<std::string> read_bytes(const std::filesystem::path& file, std::si
 
 std::optional<std::string> read_text(const std::filesystem::path& file) {
   auto text = read_bytes(file, kMaxFileBytes);
-  while (text && !text->empty() && std::isspace(static_cast<unsigned char>(text->back())) != 0) text->pop_back();
+  while (text && !text->empty() && std::isspace(static_cast<unsigned char>(text->back())) != 0)
+    text->pop_back();
   return text;
 }
 
@@ -102,7 +105,8 @@ std::vector<std::string> list_names(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
   for (auto entry = std::filesystem::directory_iterator(folder, error);
-       !error && entry != std::filesystem::directory_iterator() && names.size() < kMaxNames; entry.increment(error)) {
+       !error && entry != std::filesystem::directory_iterator() && names.size() < kMaxNames;
+       entry.increment(error)) {
     names.push_back(entry->path().filename().string());
   }
   std::sort(names.begin(), names.end(), counts_before);
@@ -139,7 +143,8 @@ std::optional<std::vector<int>> parse_cpu_list(std::string_view text) {
     text.remove_prefix(std::min(range.size() + 1, text.size()));
     const auto dash = range.find('-');
     const auto first = to_number<int>(range.substr(0, dash));
-    const auto last = dash == std::string_view::npos ? first : to_number<int>(range.substr(dash + 1));
+    const auto last =
+        dash == std::string_view::npos ? first : to_number<int>(range.substr(dash + 1));
     if (!first || !last || *first < 0 || *last < *first || *last >= kMaxCpus) return std::nullopt;
     for (int cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
     if (cpus.size() > kMaxCpus) return std::nullopt;

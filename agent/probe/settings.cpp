@@ -52,7 +52,8 @@ std::optional<std::uint64_t> bar1_mib(const fs::path& device) {
   return (*to - *from) / (1U << 20U) + 1;
 }
 
-FunctionSettings read_function(const Root& root, const std::string& address, const PciSnapshot& snapshot) {
+FunctionSettings read_function(const Root& root, const std::string& address,
+                               const PciSnapshot& snapshot) {
   const fs::path device = root.sys() / "bus/pci/devices" / address;
   FunctionSettings found;
   const std::string shown = read_bytes(device / "config", kMaxConfig).value_or("");
@@ -73,7 +74,8 @@ FunctionSettings read_function(const Root& root, const std::string& address, con
 std::map<int, bool> read_switches(const fs::path& folder) {
   std::map<int, bool> found;
   for (int priority = 0; priority < kPriorities; ++priority) {
-    if (const auto value = read_number(folder / std::to_string(priority))) found[priority] = *value == 1;
+    if (const auto value = read_number(folder / std::to_string(priority)))
+      found[priority] = *value == 1;
   }
   return found;
 }
@@ -98,11 +100,13 @@ Counters read_counters(const Root& root, const Hardware& hardware) {
   Counters counters;
   for (const auto& device : hardware.rdma) {
     for (const auto& port : device.ports) {
-      const fs::path folder = root.sys() / "class/infiniband" / device.name / "ports" / std::to_string(port.number);
+      const fs::path folder =
+          root.sys() / "class/infiniband" / device.name / "ports" / std::to_string(port.number);
       const auto read = [&](const char* file, const char* name) {
         const auto value = read_number(folder / file);
         if (value && *value >= 0)
-          counters[device.name + "/" + std::to_string(port.number) + " " + name] = static_cast<std::uint64_t>(*value);
+          counters[device.name + "/" + std::to_string(port.number) + " " + name] =
+              static_cast<std::uint64_t>(*value);
       };
       // Drivers without the first kind of file count it in the second.
       read("hw_counters/link_downed", "link_downed");
@@ -128,10 +132,12 @@ void read_processes(const Root& root, Settings& settings) {
   settings.sees_all_processes = first == "systemd" || first == "init";
   std::size_t looked_at = 0;
   for (const auto& name : list_names(root.proc())) {
-    if (name.find_first_not_of("0123456789") != std::string::npos || ++looked_at > kMaxProcesses) continue;
+    if (name.find_first_not_of("0123456789") != std::string::npos || ++looked_at > kMaxProcesses)
+      continue;
     std::string process = word(root.proc() / name / "comm");
     // The kernel cuts names to 15 characters: nv-fabricmanager.
-    if (process.starts_with("nv-fabric") || process.starts_with("nvidia-imex")) settings.processes.push_back(process);
+    if (process.starts_with("nv-fabric") || process.starts_with("nvidia-imex"))
+      settings.processes.push_back(process);
   }
 }
 
@@ -143,11 +149,13 @@ void read_kernel(const Root& root, Settings& settings) {
     const std::string line = cpus.substr(flags + 1, cpus.find('\n', flags + 1) - flags - 1) + " ";
     settings.hypervisor = line.find(" hypervisor ") != std::string::npos;
   }
-  if (const auto modules = read_text(root.proc() / "modules")) settings.modules = parse_modules(*modules);
+  if (const auto modules = read_text(root.proc() / "modules"))
+    settings.modules = parse_modules(*modules);
   if (const auto text = read_text(root.proc() / "devices")) {
     settings.char_devices.emplace();
     std::istringstream lines(*text);
-    for (std::string line; std::getline(lines, line) && settings.char_devices->size() < kMaxModules;) {
+    for (std::string line;
+         std::getline(lines, line) && settings.char_devices->size() < kMaxModules;) {
       std::istringstream fields(line);
       int major = 0;
       std::string name;
@@ -159,7 +167,8 @@ void read_kernel(const Root& root, Settings& settings) {
 void read_modules(const Root& root, Settings& settings) {
   settings.nvidia_driver = first_line(root.proc() / "driver/nvidia/version");
   settings.peer_memory = peer_memory_modules(root);
-  settings.peerdirect_support = read_number(root.sys() / "module/nvidia_peermem/parameters/peerdirect_support");
+  settings.peerdirect_support =
+      read_number(root.sys() / "module/nvidia_peermem/parameters/peerdirect_support");
   settings.mlx5_version = word(root.sys() / "module/mlx5_core/version");
 }
 
@@ -169,9 +178,11 @@ std::vector<std::string> peer_memory_modules(const Root& root) {
   std::vector<std::string> loaded;
   std::error_code error;
   for (const char* module : {"nv_mem", "nv_mem_nc"}) {
-    if (fs::exists(root.sys() / "kernel/mm/memory_peers" / module / "version", error)) loaded.emplace_back(module);
+    if (fs::exists(root.sys() / "kernel/mm/memory_peers" / module / "version", error))
+      loaded.emplace_back(module);
   }
-  if (fs::exists(root.sys() / "module/nvidia_peermem/version", error)) loaded.emplace_back("nvidia_peermem");
+  if (fs::exists(root.sys() / "module/nvidia_peermem/version", error))
+    loaded.emplace_back("nvidia_peermem");
   return loaded;
 }
 
@@ -219,11 +230,13 @@ Settings read_settings(const Root& root, const Hardware& hardware, const PciSnap
   read_kernel(root, settings);
   read_modules(root, settings);
   read_processes(root, settings);
-  if (!root.dev().empty()) settings.imex_channels = list_names(root.dev() / "nvidia-caps-imex-channels");
+  if (!root.dev().empty())
+    settings.imex_channels = list_names(root.dev() / "nvidia-caps-imex-channels");
   const fs::path pools = root.sys() / "kernel/mm/hugepages";
   for (const auto& name : list_names(pools)) {
     if (!name.starts_with(kHugepages) || !name.ends_with("kB")) continue;
-    const auto size = number(std::string_view(name).substr(kHugepages.size(), name.size() - kHugepages.size() - 2), 10);
+    const auto size = number(
+        std::string_view(name).substr(kHugepages.size(), name.size() - kHugepages.size() - 2), 10);
     const auto count = read_number(pools / name / "nr_hugepages");
     if (size && count) settings.hugepages[*size] = *count;
   }
@@ -233,7 +246,8 @@ Settings read_settings(const Root& root, const Hardware& hardware, const PciSnap
     for (const auto& netdev : device.netdevs) {
       const fs::path folder = root.sys() / "class/net" / netdev;
       settings.qos.emplace(netdev, read_qos(folder));
-      if (const auto mtu = read_number(folder / "mtu"); mtu && *mtu > 0) settings.mtus.emplace(netdev, *mtu);
+      if (const auto mtu = read_number(folder / "mtu"); mtu && *mtu > 0)
+        settings.mtus.emplace(netdev, *mtu);
     }
   }
   settings.counters = read_counters(root, hardware);

@@ -100,7 +100,8 @@ Result<pid_t> start(const ChildCommand& command, int stdout_end) {
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   pid_t child = -1;
-  const int error = ::posix_spawn(&child, command.program.c_str(), &actions, &attributes, pointers.data(), environ);
+  const int error = ::posix_spawn(&child, command.program.c_str(), &actions, &attributes,
+                                  pointers.data(), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
@@ -117,7 +118,8 @@ bool has_ended(pid_t child, std::chrono::milliseconds time) {
   const auto deadline = steady_clock::now() + time;
   for (;;) {
     pollfd waiting{handle.number(), POLLIN, 0};
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
     const int ready = ::poll(&waiting, 1, static_cast<int>(std::max<long>(left, 0)));
     if (ready < 0 && errno == EINTR) continue;
     return ready > 0;
@@ -136,7 +138,8 @@ Silence listen(const ChildCommand& command, int end, Story& story) {
     if (now >= whole) return Silence::kTooLongInAll;
     if (now >= quiet) return Silence::kTooLong;
     pollfd waiting{end, POLLIN, 0};
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::min(whole, quiet) - now).count();
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(std::min(whole, quiet) - now).count();
     const int ready = ::poll(&waiting, 1, static_cast<int>(left));
     if (ready <= 0) continue;  // a signal, or a deadline: looked at above
     std::array<char, 4096> buffer{};
@@ -155,7 +158,8 @@ Silence listen(const ChildCommand& command, int end, Story& story) {
 
 std::string how_it_ended(int status) {
   if (WIFSIGNALED(status))
-    return "the process ended by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")";
+    return "the process ended by signal " + std::to_string(WTERMSIG(status)) + " (" +
+           strsignal(WTERMSIG(status)) + ")";
   return "the process ended with exit code " + std::to_string(WEXITSTATUS(status));
 }
 
@@ -183,7 +187,8 @@ Registrations run_child(const ChildCommand& command) {
   const bool dead = by_itself || has_ended(*child, command.until_dead);
   int status = 0;
   const bool reaped = ::waitpid(*child, &status, WNOHANG) == *child;
-  const std::string stuck = dead ? "" : ", and the process does not even end when it is killed: it hangs in the kernel";
+  const std::string stuck =
+      dead ? "" : ", and the process does not even end when it is killed: it hangs in the kernel";
   const std::string ended =
       by_itself && reaped ? how_it_ended(status) : "the process closed its output and does not end";
   switch (silence) {
@@ -194,7 +199,9 @@ Registrations run_child(const ChildCommand& command) {
     case Silence::kTooLongInAll:
       story.break_off(Outcome::kHung, "not done within " + seconds(command.whole) + stuck);
       break;
-    case Silence::kNonsense: story.break_off(Outcome::kRefused, "its answer is not understood" + stuck); break;
+    case Silence::kNonsense:
+      story.break_off(Outcome::kRefused, "its answer is not understood" + stuck);
+      break;
   }
   return story.take_result();
 }

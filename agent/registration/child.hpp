@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts the process that uses the devices, and reads what it tells. A driver that hangs or crashes takes that process with it and nothing else:
-// it says before each step what it begins, so the step that never ended is known.
+// Starts the process that uses the devices, and reads what it tells. A driver that hangs or crashes
+// takes that process with it and nothing else: it says before each step what it begins, so the step
+// that never ended is known.
 //
-// Blocks until the child has ended, has been silent for `silence`, or has taken `whole`; then it is killed, with its children. One that does
-// not even die is left behind, and the report says so. Nothing fails: what went wrong is in the answer.
+// Blocks until the child has ended, has been silent for `silence`, or has taken `whole`; then it is
+// killed, with its children. One that does not even die is left behind, and the report says so.
+// Nothing fails: what went wrong is in the answer.
 #pragma once
 
 #include <chrono>

@@ -59,7 +59,8 @@ Cuda::Cuda(const std::string& file) : library_(file) {
 Refusal Cuda::refused(const char* call, Code code) const {
   const char* name = nullptr;
   if (call_.error_name == nullptr || call_.error_name(code, &name) != 0) name = nullptr;
-  return {0, std::string(call) + ": " + (name == nullptr ? "error " + std::to_string(code) : std::string(name))};
+  return {0, std::string(call) + ": " +
+                 (name == nullptr ? "error " + std::to_string(code) : std::string(name))};
 }
 
 Refusal Cuda::list(std::vector<std::string>& addresses) {
@@ -74,7 +75,8 @@ Refusal Cuda::list(std::vector<std::string>& addresses) {
   for (int ordinal = 0; ordinal < std::min(count, kMostGpus); ++ordinal) {
     int device = 0;
     std::array<char, 32> text{};
-    if (call_.get(&device, ordinal) != 0 || call_.bus_id(text.data(), text.size() - 1, device) != 0) continue;
+    if (call_.get(&device, ordinal) != 0 || call_.bus_id(text.data(), text.size() - 1, device) != 0)
+      continue;
     devices_.push_back(device);
     addresses.push_back(sysfs_address(text.data()));
   }
@@ -91,7 +93,8 @@ Refusal Cuda::Memory::allocate() {
   if (const Code code = call.retain(&context, device_); code != 0)
     return cuda_.refused("cuDevicePrimaryCtxRetain", code);
   has_context_ = true;
-  if (const Code code = call.set_current(context); code != 0) return cuda_.refused("cuCtxSetCurrent", code);
+  if (const Code code = call.set_current(context); code != 0)
+    return cuda_.refused("cuCtxSetCurrent", code);
   if (const Code code = call.allocate(&address_, kSize); code != 0) {
     address_ = 0;
     return cuda_.refused("cuMemAlloc", code);
@@ -111,10 +114,11 @@ Refusal Cuda::Memory::fill_for(std::chrono::milliseconds time) {
 
 Refusal Cuda::Memory::share_with_domain() {
   const Calls& call = cuda_.call_;
-  const std::array needed{call.granularity != nullptr, call.create != nullptr, call.share != nullptr,
-                          call.import != nullptr, call.let_go != nullptr};
+  const std::array needed{call.granularity != nullptr, call.create != nullptr,
+                          call.share != nullptr, call.import != nullptr, call.let_go != nullptr};
   int supported = 0;
-  if (std::ranges::count(needed, false) > 0 || call.attribute(&supported, kFabricSupported, device_) != 0)
+  if (std::ranges::count(needed, false) > 0 ||
+      call.attribute(&supported, kFabricSupported, device_) != 0)
     return {kNoDomain, "this CUDA driver is older than 12.4, which knows NVLink domains"};
   if (supported == 0) return {kNoDomain, "this GPU is in no NVLink domain"};
   AllocationProperties properties;
@@ -123,7 +127,8 @@ Refusal Cuda::Memory::share_with_domain() {
   if (const Code code = call.granularity(&size, &properties, kLeast); code != 0)
     return cuda_.refused("cuMemGetAllocationGranularity", code);
   std::uint64_t own = 0;
-  if (const Code code = call.create(&own, size, &properties, 0); code != 0) return cuda_.refused("cuMemCreate", code);
+  if (const Code code = call.create(&own, size, &properties, 0); code != 0)
+    return cuda_.refused("cuMemCreate", code);
   ShareableHandle shareable{};
   std::uint64_t imported = 0;
   Refusal refusal;
@@ -144,7 +149,8 @@ Refusal Cuda::Memory::export_dmabuf(int& descriptor) {
     int supported = 0;
     if (call.handle == nullptr || call.attribute(&supported, kDmaBufSupported, device_) != 0)
       return {0, "this CUDA driver is older than 11.7, which knows dma-buf"};
-    if (supported == 0) return {0, "CUDA says that this GPU and its kernel module cannot do dma-buf"};
+    if (supported == 0)
+      return {0, "CUDA says that this GPU and its kernel module cannot do dma-buf"};
     if (const Code code = call.handle(&descriptor_, address_, kSize, kDmaBufHandle, 0); code != 0) {
       descriptor_ = -1;
       return cuda_.refused("cuMemGetHandleForAddressRange", code);

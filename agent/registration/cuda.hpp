@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver by dlopen: a piece of a GPU's memory, as a pointer and as a dma-buf. Not the vendor's header: the few calls that are used, as
-// the driver's ABI has them.
+// The CUDA driver by dlopen: a piece of a GPU's memory, as a pointer and as a dma-buf. Not the
+// vendor's header: the few calls that are used, as the driver's ABI has them.
 //
-// Belongs to one thread, and may hang in a driver: only the child of paceline-probe calls it. A refusal says what refused.
+// Belongs to one thread, and may hang in a driver: only the child of paceline-probe calls it. A
+// refusal says what refused.
 #pragma once
 
 #include <chrono>
@@ -39,7 +40,8 @@ class Cuda {
     Refusal allocate();
     /// Copies to it from the host's memory, again and again.
     Refusal fill_for(std::chrono::milliseconds time);
-    /// Exports memory of its own to the GPU's NVLink domain and imports it again. `kNoDomain` is the error of a GPU that knows none.
+    /// Exports memory of its own to the GPU's NVLink domain and imports it again. `kNoDomain` is
+    /// the error of a GPU that knows none.
     Refusal share_with_domain();
     static constexpr int kNoDomain = -1;
     /// A descriptor, which this object closes.
@@ -73,10 +75,13 @@ class Cuda {
     Code (*allocate)(std::uint64_t* address, std::size_t size) = nullptr;
     Code (*free)(std::uint64_t address) = nullptr;
     Code (*to_device)(std::uint64_t address, const void* from, std::size_t size) = nullptr;
-    Code (*handle)(void* handle, std::uint64_t address, std::size_t size, int kind, unsigned long long flags) = nullptr;
+    Code (*handle)(void* handle, std::uint64_t address, std::size_t size, int kind,
+                   unsigned long long flags) = nullptr;
     Code (*granularity)(std::size_t* bytes, const void* properties, int option) = nullptr;
-    Code (*create)(std::uint64_t* handle, std::size_t size, const void* properties, unsigned long long flags) = nullptr;
-    Code (*share)(void* shareable, std::uint64_t handle, int kind, unsigned long long flags) = nullptr;
+    Code (*create)(std::uint64_t* handle, std::size_t size, const void* properties,
+                   unsigned long long flags) = nullptr;
+    Code (*share)(void* shareable, std::uint64_t handle, int kind,
+                  unsigned long long flags) = nullptr;
     Code (*import)(std::uint64_t* handle, void* shareable, int kind) = nullptr;
     Code (*let_go)(std::uint64_t handle) = nullptr;
     Code (*error_name)(Code code, const char** text) = nullptr;

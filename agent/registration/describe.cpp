@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Apart from what reads and writes reports: the checks tell of attempts where there is no JSON library.
+// Apart from what reads and writes reports: the checks tell of attempts where there is no JSON
+// library.
 #include "agent/registration/registrations.hpp"
 
 namespace paceline::agent {
@@ -13,10 +14,12 @@ std::string describe(const Attempt& attempt) {
     case Step::kDmaBufDriver: return "asking the driver of " + attempt.nic + " for dma-buf";
     case Step::kGpus: return "finding the GPUs";
     case Step::kGpuMemory: return "allocating memory of " + attempt.gpu;
-    case Step::kDmaBuf: return "registering memory of " + attempt.gpu + " with " + attempt.nic + " as dma-buf";
+    case Step::kDmaBuf:
+      return "registering memory of " + attempt.gpu + " with " + attempt.nic + " as dma-buf";
     case Step::kFabricMemory: return "exporting memory of " + attempt.gpu + " to its NVLink domain";
     case Step::kLinkLoad: return "copying to " + attempt.gpu + " to read its link";
-    case Step::kPeerMemory: return "registering memory of " + attempt.gpu + " with " + attempt.nic + " by its pointer";
+    case Step::kPeerMemory:
+      return "registering memory of " + attempt.gpu + " with " + attempt.nic + " by its pointer";
   }
   return {};
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file descriptor that is closed with its owner; -1: none. One owner, not thread-safe; closing fails silently.
+// A file descriptor that is closed with its owner; -1: none. One owner, not thread-safe; closing
+// fails silently.
 #pragma once
 
 #include <unistd.h>

@@ -42,7 +42,8 @@ struct OpenNic {
 
 class Trial {
  public:
-  Trial(const HereOptions& options, bool in_pod, const std::function<void(const std::string&)>& tell)
+  Trial(const HereOptions& options, bool in_pod,
+        const std::function<void(const std::string&)>& tell)
       : options_(options), in_pod_(in_pod), tell_(tell) {}
 
   /// Why nothing could be tried; empty when something was.
@@ -58,11 +59,13 @@ class Trial {
  private:
   std::string open_nics(Verbs& verbs, std::vector<OpenNic>& nics) {
     if (!verbs.problem().empty())
-      return "libibverbs cannot be used (" + verbs.problem() + "): install rdma-core's library (libibverbs1)";
+      return "libibverbs cannot be used (" + verbs.problem() +
+             "): install rdma-core's library (libibverbs1)";
     std::vector<std::string> names;
     Refusal listed;
     step(about(Step::kDevices), [&] { return listed = verbs.list(names); }, ENOSYS);
-    if (listed.error == ENOSYS) return "no RDMA device: this kernel has no RDMA (ib_uverbs is not loaded)";
+    if (listed.error == ENOSYS)
+      return "no RDMA device: this kernel has no RDMA (ib_uverbs is not loaded)";
     if (listed.refused()) return "the RDMA devices cannot be listed: " + listed.why;
     if (names.empty()) return "no RDMA device: libibverbs lists none";
     nics = open_all(verbs, names);
@@ -93,7 +96,8 @@ class Trial {
     // Aligned and of two pages, as a job's buffers are.
     constexpr std::size_t kPage = 4096;
     constexpr std::size_t kSize = 2 * kPage;
-    const std::unique_ptr<void, decltype(&std::free)> host(std::aligned_alloc(kPage, kSize), &std::free);
+    const std::unique_ptr<void, decltype(&std::free)> host(std::aligned_alloc(kPage, kSize),
+                                                           &std::free);
     for (std::size_t i = 0; i < names.size(); ++i) {
       OpenNic open{names[i], nullptr};
       step(about(Step::kOpen, names[i]), [&] {
@@ -102,7 +106,8 @@ class Trial {
         return refusal;
       });
       if (open.nic == nullptr) continue;
-      step(about(Step::kHostMemory, names[i]), [&] { return open.nic->register_pointer(host.get(), kSize); });
+      step(about(Step::kHostMemory, names[i]),
+           [&] { return open.nic->register_pointer(host.get(), kSize); });
       ask_ports(names[i], *open.nic);
       step(about(Step::kDmaBufDriver, names[i]), [&] { return open.nic->knows_dmabuf(); });
       nics.push_back(std::move(open));
@@ -111,7 +116,8 @@ class Trial {
   }
 
   void ask_ports(const std::string& name, const Verbs::Nic& nic) {
-    auto ports = list_names(std::filesystem::path(options_.sys) / "class/infiniband" / name / "ports");
+    auto ports =
+        list_names(std::filesystem::path(options_.sys) / "class/infiniband" / name / "ports");
     if (ports.empty()) ports = {"1"};
     for (const auto& text : ports) {
       const int number = std::atoi(text.c_str());
@@ -123,8 +129,8 @@ class Trial {
             Verbs::Nic::Port port;
             auto refusal = nic.query_port(number, port);
             if (!refusal.refused() && port.active_mtu > 0) {
-              saw = "port " + std::to_string(number) + " MTU " + std::to_string(port.active_mtu) + " of " +
-                    std::to_string(port.max_mtu);
+              saw = "port " + std::to_string(number) + " MTU " + std::to_string(port.active_mtu) +
+                    " of " + std::to_string(port.max_mtu);
             }
             return refusal;
           },
@@ -164,7 +170,8 @@ class Trial {
     }
   }
 
-  /// A quarter of a second brings the link of an idle GPU to its speed, and it stays there for longer than a read takes.
+  /// A quarter of a second brings the link of an idle GPU to its speed, and it stays there for
+  /// longer than a read takes.
   void load_link(Cuda::Memory& memory, const std::string& gpu) {
     std::string saw;
     step(
@@ -183,15 +190,17 @@ class Trial {
   }
 
   /// Both ways, though one is enough: a module that is loaded and does nothing is worth knowing.
-  void try_pair(Cuda::Memory& memory, const std::string& gpu, const std::string& name, const Verbs::Nic& nic) {
+  void try_pair(Cuda::Memory& memory, const std::string& gpu, const std::string& name,
+                const Verbs::Nic& nic) {
     step(about(Step::kDmaBuf, name, gpu), [&] {
       int descriptor = -1;
       auto refusal = memory.export_dmabuf(descriptor);
-      return refusal.refused() ? refusal : nic.register_dmabuf(descriptor, memory.address(), memory.size());
+      return refusal.refused() ? refusal
+                               : nic.register_dmabuf(descriptor, memory.address(), memory.size());
     });
     step(about(Step::kPeerMemory, name, gpu), [&] {
-      return nic.register_pointer(reinterpret_cast<void*>(static_cast<std::uintptr_t>(memory.address())),
-                                  memory.size());
+      return nic.register_pointer(
+          reinterpret_cast<void*>(static_cast<std::uintptr_t>(memory.address())), memory.size());
     });
   }
 
@@ -232,13 +241,16 @@ std::string own_cpus() {
   if (at == std::string::npos) return {};
   const auto begin = status.find_first_not_of(" \t", at + kField.size());
   const auto end = status.find('\n', at + 1);
-  return begin == std::string::npos || begin > end ? std::string{} : status.substr(begin, end - begin);
+  return begin == std::string::npos || begin > end ? std::string{}
+                                                   : status.substr(begin, end - begin);
 }
 
 /// NCCL's version where it decides about a setting: its library is large.
-std::optional<int> nccl_version(const HereOptions& options, const std::vector<NcclSetting>& settings) {
-  const bool decides = std::any_of(settings.begin(), settings.end(),
-                                   [](const NcclSetting& setting) { return setting.name == "NCCL_IB_GID_INDEX"; });
+std::optional<int> nccl_version(const HereOptions& options,
+                                const std::vector<NcclSetting>& settings) {
+  const bool decides =
+      std::any_of(settings.begin(), settings.end(),
+                  [](const NcclSetting& setting) { return setting.name == "NCCL_IB_GID_INDEX"; });
   if (!decides) return std::nullopt;
   for (const auto& file : nccl_libraries(options.nccl)) {
     Library library(file);

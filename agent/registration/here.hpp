@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries all registrations in this process and tells each step before and after it, a JSON line each: {"begin": attempt}, {"end": attempt}, at last
-// {"finished": report without attempts}. May hang or crash in a driver: run_child (child.hpp) is the other side.
+// Tries all registrations in this process and tells each step before and after it, a JSON line
+// each: {"begin": attempt}, {"end": attempt}, at last
+// {"finished": report without attempts}. May hang or crash in a driver: run_child (child.hpp) is
+// the other side.
 //
-// Changes nothing: what is registered is taken back at once. One thread. Failure is told in the lines.
+// Changes nothing: what is registered is taken back at once. One thread. Failure is told in the
+// lines.
 #pragma once
 
 #include <functional>
@@ -19,7 +22,8 @@ struct HereOptions {
   bool even_busy = false;
 };
 
-/// `tell` gets lines without their end. In a job's pod no link is put under load: it is the node's, and looked at there.
+/// `tell` gets lines without their end. In a job's pod no link is put under load: it is the node's,
+/// and looked at there.
 void try_here(const HereOptions& options, const std::function<void(const std::string&)>& tell);
 
 }  // namespace paceline::agent

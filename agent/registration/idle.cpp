@@ -5,7 +5,8 @@ namespace paceline::agent {
 namespace {
 
 constexpr int kNvmlSuccess = 0;
-constexpr int kNvmlTooSmall = 7;  // NVML_ERROR_INSUFFICIENT_SIZE: there are more processes than there is room for
+// NVML_ERROR_INSUFFICIENT_SIZE: there are more processes than there is room for
+constexpr int kNvmlTooSmall = 7;
 
 }  // namespace
 
@@ -14,8 +15,9 @@ Idle::Idle(const std::string& nvml_file) : library_(nvml_file) {
   library_.find("nvmlShutdown", shutdown_);
   library_.find("nvmlDeviceGetHandleByPciBusId_v2", by_bus_id_);
   // Asked for the number alone, the versions of this call do not differ.
-  for (const char* name : {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2",
-                           "nvmlDeviceGetComputeRunningProcesses"}) {
+  for (const char* name :
+       {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2",
+        "nvmlDeviceGetComputeRunningProcesses"}) {
     if (processes_ == nullptr) library_.find(name, processes_, true);
   }
   ready_ = library_.problem().empty() && processes_ != nullptr && init_() == kNvmlSuccess;
@@ -30,10 +32,13 @@ std::string Idle::why_not(const std::string& pci_address) const {
   if (!ready_) return "whether it is idle is not known, since NVML does not answer" + remedy;
   void* device = nullptr;
   unsigned int count = 0;
-  if (by_bus_id_(pci_address.c_str(), &device) != kNvmlSuccess) return "NVML does not know this GPU" + remedy;
+  if (by_bus_id_(pci_address.c_str(), &device) != kNvmlSuccess)
+    return "NVML does not know this GPU" + remedy;
   const int code = processes_(device, &count, nullptr);
-  if (code == kNvmlTooSmall || (code == kNvmlSuccess && count > 0)) return "processes use it" + remedy;
-  if (code != kNvmlSuccess) return "NVML does not tell its processes (error " + std::to_string(code) + ")" + remedy;
+  if (code == kNvmlTooSmall || (code == kNvmlSuccess && count > 0))
+    return "processes use it" + remedy;
+  if (code != kNvmlSuccess)
+    return "NVML does not tell its processes (error " + std::to_string(code) + ")" + remedy;
   return {};
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a GPU does work for somebody: a context on it would take memory and time from them. By NVML, opened at run time. Belongs to one thread.
-// A GPU that cannot be asked about counts as busy.
+// Whether a GPU does work for somebody: a context on it would take memory and time from them. By
+// NVML, opened at run time. Belongs to one thread. A GPU that cannot be asked about counts as busy.
 #pragma once
 
 #include <string>

@@ -29,11 +29,15 @@ constexpr std::size_t kMaxBytes = std::size_t{4} << 20U;
 /// A clock that was set back a little makes no proof one of the future.
 constexpr std::chrono::seconds kSlack{60};
 
-bool is_way(const Attempt& attempt) { return attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory; }
+bool is_way(const Attempt& attempt) {
+  return attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory;
+}
 
-/// The text of a file that this user alone writes; else why it is not read. Both empty where there is none.
+/// The text of a file that this user alone writes; else why it is not read. Both empty where there
+/// is none.
 std::optional<std::string> read_own(const std::filesystem::path& file, std::string& why) {
-  const Descriptor open(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+  const Descriptor open(
+      ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
   if (open.number() < 0) {
     if (errno != ENOENT) why = std::strerror(errno);
     return std::nullopt;
@@ -60,7 +64,8 @@ std::optional<std::string> read_own(const std::filesystem::path& file, std::stri
 }
 
 /// Why the text is no list of proofs of this machine; empty when it was taken over.
-std::string take_over(const std::string& text, const std::string& machine, WallTime now, std::vector<Attempt>& all) {
+std::string take_over(const std::string& text, const std::string& machine, WallTime now,
+                      std::vector<Attempt>& all) {
   const json document = json::parse(text, nullptr, false);
   if (!document.is_object() || document.value("version", json()) != 1) return "it is no such list";
   const auto state = document.find("machine");
@@ -74,7 +79,8 @@ std::string take_over(const std::string& text, const std::string& machine, WallT
     auto attempt = read_attempt(entry);
     if (!attempt || !attempt->taken || attempt->gpu.empty()) return "an attempt in it is none";
     if (*attempt->taken > now + kSlack) return "it is of the future";
-    if (attempt->outcome != Outcome::kDone && attempt->outcome != Outcome::kRefused) return "an attempt in it is none";
+    if (attempt->outcome != Outcome::kDone && attempt->outcome != Outcome::kRefused)
+      return "an attempt in it is none";
     all.push_back(std::move(*attempt));
   }
   return {};
@@ -88,7 +94,8 @@ bool proved(const Registrations& report, const std::string& gpu) {
     if (open.step != Step::kOpen || open.outcome != Outcome::kDone) continue;
     any = true;
     const bool reached = std::any_of(all.begin(), all.end(), [&](const Attempt& attempt) {
-      return is_way(attempt) && attempt.gpu == gpu && attempt.nic == open.nic && attempt.outcome == Outcome::kDone;
+      return is_way(attempt) && attempt.gpu == gpu && attempt.nic == open.nic &&
+             attempt.outcome == Outcome::kDone;
     });
     if (!reached) return false;
   }
@@ -107,13 +114,15 @@ std::string machine_state(const Root& root) {
   const std::string boot = read_text(root.proc() / "sys/kernel/random/boot_id").value_or("");
   if (boot.empty()) return {};
   const std::string driver = read_text(root.proc() / "driver/nvidia/version").value_or("");
-  std::string state = "boot " + boot + "\nkernel " + read_text(root.proc() / "sys/kernel/osrelease").value_or("") +
-                      "\ndriver " + driver.substr(0, driver.find('\n')) + "\n";
+  std::string state = "boot " + boot + "\nkernel " +
+                      read_text(root.proc() / "sys/kernel/osrelease").value_or("") + "\ndriver " +
+                      driver.substr(0, driver.find('\n')) + "\n";
   for (const auto& module : peer_memory_modules(root)) state += "peer memory " + module + "\n";
   for (const auto& function : probe_pci(root)) {
     if (accelerator_kind(function) == nullptr) continue;
     std::array<char, 16> kind{};
-    std::snprintf(kind.data(), kind.size(), "%04x:%04x", function.vendor & 0xffffU, function.device & 0xffffU);
+    std::snprintf(kind.data(), kind.size(), "%04x:%04x", function.vendor & 0xffffU,
+                  function.device & 0xffffU);
     state += "gpu " + function.address + " " + kind.data() + "\n";
   }
   for (const auto& nic : probe_rdma(root))
@@ -125,8 +134,8 @@ Kept read_kept(const std::filesystem::path& file, const std::string& machine, Wa
   Kept kept;
   const auto text = read_own(file, kept.refused);
   if (!text) return kept;
-  kept.refused =
-      machine.empty() ? "the kernel does not tell which boot this is" : take_over(*text, machine, now, kept.attempts);
+  kept.refused = machine.empty() ? "the kernel does not tell which boot this is"
+                                 : take_over(*text, machine, now, kept.attempts);
   if (!kept.refused.empty()) kept.attempts.clear();
   return kept;
 }
@@ -135,24 +144,28 @@ void recall(Registrations& report, const std::vector<Attempt>& kept) {
   std::set<std::string> alone;
   for (const auto& attempt : report.attempts) {
     if (attempt.step == Step::kGpuMemory && attempt.outcome == Outcome::kNotTried &&
-        std::any_of(kept.begin(), kept.end(), [&](const Attempt& old) { return old.gpu == attempt.gpu; }))
+        std::any_of(kept.begin(), kept.end(),
+                    [&](const Attempt& old) { return old.gpu == attempt.gpu; }))
       alone.insert(attempt.gpu);
   }
   std::erase_if(report.attempts, [&](const Attempt& attempt) {
     return attempt.step == Step::kGpuMemory && alone.contains(attempt.gpu);
   });
   for (const auto& attempt : kept) {
-    if (alone.contains(attempt.gpu) && report.attempts.size() < kMaxAttempts) report.attempts.push_back(attempt);
+    if (alone.contains(attempt.gpu) && report.attempts.size() < kMaxAttempts)
+      report.attempts.push_back(attempt);
   }
 }
 
-Status write_kept(const std::filesystem::path& file, const std::string& machine, const Registrations& report) {
+Status write_kept(const std::filesystem::path& file, const std::string& machine,
+                  const Registrations& report) {
   if (machine.empty() || report.in_pod || !report.taken) return {};
   json document{{"version", 1}, {"machine", machine}, {"attempts", json::array()}};
   for (auto attempt : report.attempts) {
     // Whether a domain is up changes without a boot.
     if (attempt.step == Step::kFabricMemory) continue;
-    if (attempt.gpu.empty() || (attempt.outcome != Outcome::kDone && attempt.outcome != Outcome::kRefused) ||
+    if (attempt.gpu.empty() ||
+        (attempt.outcome != Outcome::kDone && attempt.outcome != Outcome::kRefused) ||
         !proved(report, attempt.gpu)) {
       continue;
     }
@@ -163,7 +176,8 @@ Status write_kept(const std::filesystem::path& file, const std::string& machine,
   const std::string half = file.string() + ".new";
   ::unlink(half.c_str());
   {
-    const Descriptor open(::open(half.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    const Descriptor open(
+        ::open(half.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (open.number() < 0) return cannot_write(half);
     std::size_t length = 0;
     while (length < text.size()) {

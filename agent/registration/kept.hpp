@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proofs of an earlier look at this machine. A GPU that works for somebody is not tried, so what an idle one proved has to last: until the machine boots, and
-// while kernel, driver, peer memory modules and devices are the same.
+// Proofs of an earlier look at this machine. A GPU that works for somebody is not tried, so what an
+// idle one proved has to last: until the machine boots, and while kernel, driver, peer memory
+// modules and devices are the same.
 //
-// Plain functions over one file. A file that is not this user's own, is too large, is no such list or was made of another state of the machine counts for
-// nothing, and it is said why; what cannot be written is an Error that names the file.
+// Plain functions over one file. A file that is not this user's own, is too large, is no such list
+// or was made of another state of the machine counts for nothing, and it is said why; what cannot
+// be written is an Error that names the file.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +19,8 @@
 
 namespace paceline::agent {
 
-/// The state of the machine that a proof belongs to, a line for each part; empty where the kernel does not tell which boot this is.
+/// The state of the machine that a proof belongs to, a line for each part; empty where the kernel
+/// does not tell which boot this is.
 std::string machine_state(const Root& root);
 
 struct Kept {
@@ -30,7 +33,9 @@ Kept read_kept(const std::filesystem::path& file, const std::string& machine, Wa
 /// Puts what was proved before in the place of what was left alone now.
 void recall(Registrations& report, const std::vector<Attempt>& kept);
 
-/// Of every GPU that each open NIC can reach in some way. What the report has from earlier keeps its time. Replaces the file at once or leaves it.
-Status write_kept(const std::filesystem::path& file, const std::string& machine, const Registrations& report);
+/// Of every GPU that each open NIC can reach in some way. What the report has from earlier keeps
+/// its time. Replaces the file at once or leaves it.
+Status write_kept(const std::filesystem::path& file, const std::string& machine,
+                  const Registrations& report);
 
 }  // namespace paceline::agent

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shared library opened at run time, and its functions by name. Closed when it goes. Belongs to one thread. Failure: `problem` is not empty,
-// and a function that is missing is null.
+// A shared library opened at run time, and its functions by name. Closed when it goes. Belongs to
+// one thread. Failure: `problem` is not empty, and a function that is missing is null.
 #pragma once
 
 #include <dlfcn.h>
@@ -11,7 +11,8 @@ namespace paceline::agent {
 
 class Library {
  public:
-  explicit Library(const std::string& file) : handle_(::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+  explicit Library(const std::string& file)
+      : handle_(::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {
     if (handle_ != nullptr) return;
     const char* said = ::dlerror();
     problem_ = said == nullptr ? file + " cannot be loaded" : said;
@@ -29,7 +30,8 @@ class Library {
   void find(const char* name, Function*& function, bool optional = false) {
     if (handle_ == nullptr) return;
     function = reinterpret_cast<Function*>(::dlsym(handle_, name));
-    if (function == nullptr && !optional && problem_.empty()) problem_ = std::string("it has no ") + name;
+    if (function == nullptr && !optional && problem_.empty())
+      problem_ = std::string("it has no ") + name;
   }
 
  private:

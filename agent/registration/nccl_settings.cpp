@@ -12,18 +12,24 @@
 namespace paceline::agent {
 namespace {
 
-constexpr std::array<std::string_view, 6> kNames{"NCCL_IB_DISABLE", "NCCL_NET",          "NCCL_NET_GDR_LEVEL",
-                                                 "NCCL_IB_HCA",     "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME"};
+constexpr std::array<std::string_view, 6> kNames{"NCCL_IB_DISABLE",    "NCCL_NET",
+                                                 "NCCL_NET_GDR_LEVEL", "NCCL_IB_HCA",
+                                                 "NCCL_IB_GID_INDEX",  "NCCL_SOCKET_IFNAME"};
 constexpr std::size_t kMaxValue = 256;
 
-bool is_wanted(std::string_view name) { return std::find(kNames.begin(), kNames.end(), name) != kNames.end(); }
+bool is_wanted(std::string_view name) {
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
 
-void add(std::vector<NcclSetting>& all, std::string_view name, std::string_view value, const std::string& source) {
-  const bool known = std::any_of(all.begin(), all.end(), [&](const NcclSetting& other) { return other.name == name; });
+void add(std::vector<NcclSetting>& all, std::string_view name, std::string_view value,
+         const std::string& source) {
+  const bool known = std::any_of(all.begin(), all.end(),
+                                 [&](const NcclSetting& other) { return other.name == name; });
   if (!known) all.push_back({std::string(name), std::string(value.substr(0, kMaxValue)), source});
 }
 
-void read_file(std::vector<NcclSetting>& all, const std::filesystem::path& root, const std::string& file) {
+void read_file(std::vector<NcclSetting>& all, const std::filesystem::path& root,
+               const std::string& file) {
   const auto text = read_text(root / std::filesystem::path(file).relative_path());
   if (!text) return;
   std::istringstream lines(*text);
@@ -32,7 +38,8 @@ void read_file(std::vector<NcclSetting>& all, const std::filesystem::path& root,
     const auto equals = line.find('=');
     if (equals == std::string::npos) continue;
     std::string value = line.substr(equals + 1);
-    value.erase(std::remove_if(value.begin(), value.end(), [](char c) { return c == ' ' || c == '\t' || c == '\r'; }),
+    value.erase(std::remove_if(value.begin(), value.end(),
+                               [](char c) { return c == ' ' || c == '\t' || c == '\r'; }),
                 value.end());
     const std::string name = line.substr(0, equals);
     if (is_wanted(name)) add(all, name, value, file);
@@ -74,8 +81,8 @@ struct Choice {
   std::vector<std::string> names;
 };
 
-void judge_devices(const NcclSetting& setting, const std::string& says, const std::vector<std::string>& nics,
-                   std::vector<NcclTrouble>& troubles) {
+void judge_devices(const NcclSetting& setting, const std::string& says,
+                   const std::vector<std::string>& nics, std::vector<NcclTrouble>& troubles) {
   const Choice choice(setting.value);
   if (nics.empty()) return;
   if (choice.chosen(nics).empty()) {
@@ -85,10 +92,12 @@ void judge_devices(const NcclSetting& setting, const std::string& says, const st
   if (choice.exact) return;
   for (const auto& name : choice.names) {
     if (std::find(nics.begin(), nics.end(), name) == nics.end()) continue;
-    const auto other = std::find_if(nics.begin(), nics.end(),
-                                    [&](const std::string& nic) { return nic != name && nic.starts_with(name); });
+    const auto other = std::find_if(nics.begin(), nics.end(), [&](const std::string& nic) {
+      return nic != name && nic.starts_with(name);
+    });
     if (other != nics.end())
-      troubles.push_back({says + " matches by prefix, so " + name + " also means " + *other, false});
+      troubles.push_back(
+          {says + " matches by prefix, so " + name + " also means " + *other, false});
   }
 }
 
@@ -103,9 +112,11 @@ std::string version_text(int version) {
 
 }  // namespace
 
-std::vector<std::string> nccl_libraries(const std::string& name, const std::filesystem::path& root) {
+std::vector<std::string> nccl_libraries(const std::string& name,
+                                        const std::filesystem::path& root) {
   std::vector<std::string> files{name};
-  std::vector<std::filesystem::path> prefixes{root / "usr/local", root / "usr", root / "opt/conda", root / "opt/venv"};
+  std::vector<std::filesystem::path> prefixes{root / "usr/local", root / "usr", root / "opt/conda",
+                                              root / "opt/venv"};
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     if (const char* value = std::getenv(variable); value != nullptr && *value == '/')
       prefixes.insert(prefixes.begin(), root / std::filesystem::path(value).relative_path());
@@ -125,17 +136,20 @@ std::vector<std::string> nccl_libraries(const std::string& name, const std::file
 
 std::optional<std::vector<std::string>> chosen_nics(const std::vector<NcclSetting>& settings,
                                                     const std::vector<std::string>& nics) {
-  const auto found = std::find_if(settings.begin(), settings.end(),
-                                  [](const NcclSetting& setting) { return setting.name == "NCCL_IB_HCA"; });
+  const auto found = std::find_if(settings.begin(), settings.end(), [](const NcclSetting& setting) {
+    return setting.name == "NCCL_IB_HCA";
+  });
   if (found == settings.end()) return std::nullopt;
   return Choice(found->value).chosen(nics);
 }
 
-std::vector<NcclSetting> read_nccl_settings(const std::function<std::string(const std::string&)>& variable,
-                                            const std::filesystem::path& root) {
+std::vector<NcclSetting> read_nccl_settings(
+    const std::function<std::string(const std::string&)>& variable,
+    const std::filesystem::path& root) {
   std::vector<NcclSetting> all;
   for (const auto& name : kNames) {
-    if (const std::string value = variable(std::string(name)); !value.empty()) add(all, name, value, "the environment");
+    if (const std::string value = variable(std::string(name)); !value.empty())
+      add(all, name, value, "the environment");
   }
   const std::string file = variable("NCCL_CONF_FILE");
   const std::string home = variable("HOME");
@@ -148,20 +162,24 @@ std::vector<NcclSetting> read_nccl_settings(const std::function<std::string(cons
   return all;
 }
 
-std::vector<NcclTrouble> nccl_troubles(const std::vector<NcclSetting>& settings, const std::vector<std::string>& nics,
-                                       const std::vector<std::string>& netdevs, std::optional<int> version) {
+std::vector<NcclTrouble> nccl_troubles(const std::vector<NcclSetting>& settings,
+                                       const std::vector<std::string>& nics,
+                                       const std::vector<std::string>& netdevs,
+                                       std::optional<int> version) {
   std::vector<NcclTrouble> troubles;
   for (const auto& setting : settings) {
     const std::string says = setting.name + "=" + setting.value + " (" + setting.source + ")";
     if (setting.name == "NCCL_IB_DISABLE") {
       if (setting.value != "0") troubles.push_back({says + " turns RDMA off", true});
     } else if (setting.name == "NCCL_NET") {
-      if (setting.value == "Socket") troubles.push_back({says + " takes sockets instead of RDMA", true});
+      if (setting.value == "Socket")
+        troubles.push_back({says + " takes sockets instead of RDMA", true});
     } else if (setting.name == "NCCL_NET_GDR_LEVEL") {
       if (setting.value == "LOC" || setting.value == "0") {
         troubles.push_back({says + " turns GPUDirect RDMA off", true});
       } else if (is_integer(setting.value)) {
-        troubles.push_back({says + " is a number, whose meaning differs between releases of NCCL", false});
+        troubles.push_back(
+            {says + " is a number, whose meaning differs between releases of NCCL", false});
       }
     } else if (setting.name == "NCCL_IB_HCA") {
       judge_devices(setting, says, nics, troubles);
@@ -170,7 +188,8 @@ std::vector<NcclTrouble> nccl_troubles(const std::vector<NcclSetting>& settings,
       constexpr int kChooses = 22100;
       if (version && *version < kChooses) continue;
       const std::string which = version ? ", " + version_text(*version) + " here" : "";
-      troubles.push_back({says + " is in the way of NCCL's own choice, from 2.21 on" + which, false});
+      troubles.push_back(
+          {says + " is in the way of NCCL's own choice, from 2.21 on" + which, false});
     } else if (setting.name == "NCCL_SOCKET_IFNAME") {
       if (!netdevs.empty() && Choice(setting.value).chosen(netdevs).empty())
         troubles.push_back({says + " chooses none of the network devices that are here", false});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// paceline-probe: what takes a privilege to know of this machine: which memory can be registered with which NIC, and PCI configuration space. Wiring
-// only: the process that a person or another program starts starts itself again, and that child uses the devices.
+// paceline-probe: what takes a privilege to know of this machine: which memory can be registered
+// with which NIC, and PCI configuration space. Wiring only: the process that a person or another
+// program starts starts itself again, and that child uses the devices.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -34,7 +35,8 @@ struct Options {
   bool is_child = false;
 };
 
-/// The child: ends with its parent. Its answer has a descriptor of its own, since a library may print to stdout.
+/// The child: ends with its parent. Its answer has a descriptor of its own, since a library may
+/// print to stdout.
 int run_here(const Options& options) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::FILE* answer = ::fdopen(::dup(STDOUT_FILENO), "w");
@@ -61,19 +63,21 @@ constexpr int kExitCouldNotLook = 2;
 /// What the kernel shows only with CAP_SYS_ADMIN, for the agent that has it not.
 bool snapshot(const Options& options) {
   if (options.pci_config.empty()) return true;
-  const auto written =
-      agent::write_pci_snapshot(agent::Root(options.here.sys, "/proc"), options.pci_config, SystemClock().wall());
+  const auto written = agent::write_pci_snapshot(agent::Root(options.here.sys, "/proc"),
+                                                 options.pci_config, SystemClock().wall());
   if (!written) std::cerr << "paceline-probe: --pci-config: " << written.error().message << "\n";
   return written.has_value();
 }
 
-/// What an earlier look proved of GPUs that work for somebody now goes into the report, and what is proved goes to the next look.
+/// What an earlier look proved of GPUs that work for somebody now goes into the report, and what is
+/// proved goes to the next look.
 void remember(const Options& options, agent::Registrations& found) {
   const auto file = std::filesystem::path(options.keep) / "proofs.json";
   const std::string machine = agent::machine_state(agent::Root(options.here.sys, "/proc"));
   const auto kept = agent::read_kept(file, machine, SystemClock().wall());
   if (!kept.refused.empty())
-    std::cerr << "paceline-probe: " << file.string() << " counts for nothing: " << kept.refused << "\n";
+    std::cerr << "paceline-probe: " << file.string() << " counts for nothing: " << kept.refused
+              << "\n";
   agent::recall(found, kept.attempts);
   if (const auto written = agent::write_kept(file, machine, found); !written)
     std::cerr << "paceline-probe: --keep: " << written.error().message << "\n";
@@ -82,8 +86,9 @@ void remember(const Options& options, agent::Registrations& found) {
 int try_devices(const Options& options) {
   agent::ChildCommand command;
   command.program = "/proc/self/exe";
-  command.arguments = {"--child",         "--verbs", options.here.verbs, "--cuda", options.here.cuda, "--nvml",
-                       options.here.nvml, "--sys",   options.here.sys,   "--nccl", options.here.nccl};
+  command.arguments = {"--child",         "--verbs", options.here.verbs, "--cuda",
+                       options.here.cuda, "--nvml",  options.here.nvml,  "--sys",
+                       options.here.sys,  "--nccl",  options.here.nccl};
   if (options.here.even_busy) command.arguments.emplace_back("--even-busy");
   command.silence = std::chrono::seconds(options.silence);
   // An older report is not mistaken for this one's, whatever happens.
@@ -107,13 +112,15 @@ int try_devices(const Options& options) {
   if (!found.problem.empty()) {
     std::cerr << "paceline-probe: " << found.problem << "\n";
     // Where devices were asked for and none is there, nothing fails.
-    const bool asked = std::any_of(found.attempts.begin(), found.attempts.end(),
-                                   [](const auto& attempt) { return attempt.step == agent::Step::kDevices; });
+    const bool asked =
+        std::any_of(found.attempts.begin(), found.attempts.end(),
+                    [](const auto& attempt) { return attempt.step == agent::Step::kDevices; });
     return agent::any_failed(found) ? 1 : asked ? 0 : kExitCouldNotLook;
   }
   for (const auto& attempt : found.attempts) {
     if (attempt.outcome != agent::Outcome::kDone)
-      std::cerr << agent::describe(attempt) << ": " << to_string(attempt.outcome) << ", " << attempt.why << "\n";
+      std::cerr << agent::describe(attempt) << ": " << to_string(attempt.outcome) << ", "
+                << attempt.why << "\n";
   }
   return agent::any_failed(found) ? 1 : 0;
 }
@@ -131,28 +138,34 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app(
-      "Registers memory of this machine and of its idle GPUs with every RDMA device, and takes it back. Prints a "
+      "Registers memory of this machine and of its idle GPUs with every RDMA device, and takes it "
+      "back. Prints a "
       "report as JSON; exit 0 nothing failed, 1 something failed or hung, 2 could not look",
       "paceline-probe");
   app.add_option("--output", options.output, "write the report to this file instead");
   app.add_flag("--pod-verdict", options.pod_verdict,
-               "print one line of JSON instead: whether GPUDirect RDMA works in this pod, and what is in the way");
+               "print one line of JSON instead: whether GPUDirect RDMA works in this pod, and what "
+               "is in the way");
   app.add_option("--pci-config", options.pci_config,
-                 "also record PCI configuration space in this folder, as root with CAP_SYS_ADMIN: for paceline-agent "
+                 "also record PCI configuration space in this folder, as root with CAP_SYS_ADMIN: "
+                 "for paceline-agent "
                  "and paceline doctor without it");
-  app.add_option(
-      "--keep", options.keep,
-      "folder of this user alone, on this machine: what is proved of a GPU stands until the machine boots or "
-      "changes, also while the GPU works for somebody and is not tried");
-  app.add_option("--sys", options.here.sys, "where the node's /sys is mounted")->capture_default_str();
+  app.add_option("--keep", options.keep,
+                 "folder of this user alone, on this machine: what is proved of a GPU stands until "
+                 "the machine boots or "
+                 "changes, also while the GPU works for somebody and is not tried");
+  app.add_option("--sys", options.here.sys, "where the node's /sys is mounted")
+      ->capture_default_str();
   app.add_flag("--exit-zero", options.exit_zero,
-               "end with 0 whatever was found: the report says it, and an init container that fails starts no agent");
+               "end with 0 whatever was found: the report says it, and an init container that "
+               "fails starts no agent");
   app.add_flag("--even-busy", options.here.even_busy, "use GPUs too that do work for others");
   app.add_option("--silence-seconds", options.silence, "how long one step may take")
       ->check(CLI::Range(1, 300))
       ->capture_default_str();
   app.add_option("--verbs", options.here.verbs, "the RDMA library")->capture_default_str();
-  app.add_option("--cuda", options.here.cuda, "NVIDIA's CUDA driver library")->capture_default_str();
+  app.add_option("--cuda", options.here.cuda, "NVIDIA's CUDA driver library")
+      ->capture_default_str();
   app.add_option("--nvml", options.here.nvml, "NVIDIA's management library")->capture_default_str();
   app.add_option("--nccl", options.here.nccl, "NCCL's library")->capture_default_str();
   app.add_flag("--child", options.is_child)->group("");

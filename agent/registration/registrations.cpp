@@ -13,9 +13,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 11> kSteps{"devices",       "open",      "host-memory",  "port",
-                                                  "dmabuf-driver", "gpus",      "gpu-memory",   "dmabuf",
-                                                  "peer-memory",   "link-load", "fabric-memory"};
+constexpr std::array<std::string_view, 11> kSteps{
+    "devices",    "open",   "host-memory", "port",      "dmabuf-driver", "gpus",
+    "gpu-memory", "dmabuf", "peer-memory", "link-load", "fabric-memory"};
 constexpr std::array<std::string_view, 4> kOutcomes{"done", "refused", "hung", "not-tried"};
 constexpr std::size_t kMaxText = 512;
 
@@ -27,13 +27,15 @@ std::optional<Enum> find_name(const std::array<std::string_view, N>& names, std:
 }
 
 std::unexpected<Error> wrong(const std::string& what) {
-  return fail(Code::kInvalid, Origin::kProtocol, "this is no report of paceline-probe: " + what + "; run it again");
+  return fail(Code::kInvalid, Origin::kProtocol,
+              "this is no report of paceline-probe: " + what + "; run it again");
 }
 
 /// A text field, cut to what is shown; empty where there is none.
 std::string text_of(const json& object, const char* name) {
   const auto field = object.find(name);
-  return field != object.end() && field->is_string() ? field->get<std::string>().substr(0, kMaxText) : std::string{};
+  return field != object.end() && field->is_string() ? field->get<std::string>().substr(0, kMaxText)
+                                                     : std::string{};
 }
 
 /// A list of texts; empty where there is none.
@@ -53,9 +55,13 @@ Result<std::vector<std::string>> names_of(const json& report, const char* field,
 }  // namespace
 
 std::string_view to_string(Step step) { return kSteps.at(static_cast<std::size_t>(step)); }
-std::string_view to_string(Outcome outcome) { return kOutcomes.at(static_cast<std::size_t>(outcome)); }
+std::string_view to_string(Outcome outcome) {
+  return kOutcomes.at(static_cast<std::size_t>(outcome));
+}
 std::optional<Step> step_of(std::string_view text) { return find_name<Step>(kSteps, text); }
-std::optional<Outcome> outcome_of(std::string_view text) { return find_name<Outcome>(kOutcomes, text); }
+std::optional<Outcome> outcome_of(std::string_view text) {
+  return find_name<Outcome>(kOutcomes, text);
+}
 
 bool any_failed(const Registrations& registrations) {
   const auto& all = registrations.attempts;
@@ -65,7 +71,8 @@ bool any_failed(const Registrations& registrations) {
     if (attempt.step != Step::kDmaBuf && attempt.step != Step::kPeerMemory) return true;
     const Step other = attempt.step == Step::kDmaBuf ? Step::kPeerMemory : Step::kDmaBuf;
     return std::none_of(all.begin(), all.end(), [&](const Attempt& way) {
-      return way.step == other && way.nic == attempt.nic && way.gpu == attempt.gpu && way.outcome == Outcome::kDone;
+      return way.step == other && way.nic == attempt.nic && way.gpu == attempt.gpu &&
+             way.outcome == Outcome::kDone;
     });
   });
 }
@@ -105,12 +112,14 @@ std::string registrations_json(const Registrations& registrations) {
   if (registrations.memlock_bytes) report["memlockBytes"] = *registrations.memlock_bytes;
   if (registrations.taken) report["taken"] = format_time(*registrations.taken);
   for (const auto& setting : registrations.nccl)
-    report["nccl"].push_back({{"name", setting.name}, {"value", setting.value}, {"source", setting.source}});
+    report["nccl"].push_back(
+        {{"name", setting.name}, {"value", setting.value}, {"source", setting.source}});
   for (const auto& name : registrations.netdevs) report["netdevs"].push_back(name);
   for (const auto& name : registrations.job_nics) report["jobNics"].push_back(name);
   if (!registrations.cpus.empty()) report["cpus"] = registrations.cpus;
   if (registrations.nccl_version) report["ncclVersion"] = *registrations.nccl_version;
-  for (const auto& attempt : registrations.attempts) report["attempts"].push_back(attempt_json(attempt));
+  for (const auto& attempt : registrations.attempts)
+    report["attempts"].push_back(attempt_json(attempt));
   return report.dump(2, ' ', true, json::error_handler_t::replace) + "\n";
 }
 
@@ -125,7 +134,8 @@ Result<Registrations> read_registrations(std::string_view text) {
   found.problem = text_of(report, "problem");
   found.in_pod = report.value("inPod", json()) == true;
   if (const auto limit = report.find("memlockBytes"); limit != report.end()) {
-    if (!limit->is_number_unsigned()) return wrong("memlockBytes is " + limit->dump().substr(0, kMaxText));
+    if (!limit->is_number_unsigned())
+      return wrong("memlockBytes is " + limit->dump().substr(0, kMaxText));
     found.memlock_bytes = limit->get<std::uint64_t>();
   }
   if (const auto settings = report.find("nccl"); settings != report.end()) {
@@ -133,7 +143,8 @@ Result<Registrations> read_registrations(std::string_view text) {
       return wrong("nccl is not a list of at most " + std::to_string(kMaxNcclSettings));
     for (const auto& entry : *settings) {
       if (!entry.is_object()) return wrong("a setting in nccl is not an object");
-      found.nccl.push_back({text_of(entry, "name"), text_of(entry, "value"), text_of(entry, "source")});
+      found.nccl.push_back(
+          {text_of(entry, "name"), text_of(entry, "value"), text_of(entry, "source")});
     }
   }
   if (auto names = names_of(report, "netdevs", kMaxNetdevs)) {
@@ -148,7 +159,8 @@ Result<Registrations> read_registrations(std::string_view text) {
   }
   found.cpus = text_of(report, "cpus");
   if (const auto version = report.find("ncclVersion"); version != report.end()) {
-    if (!version->is_number_integer()) return wrong("ncclVersion is " + version->dump().substr(0, kMaxText));
+    if (!version->is_number_integer())
+      return wrong("ncclVersion is " + version->dump().substr(0, kMaxText));
     found.nccl_version = version->get<int>();
   }
   if (const auto taken = report.find("taken"); taken != report.end()) {

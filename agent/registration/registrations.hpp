@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What paceline-probe found by using the devices: which memory of this machine can be registered with which NIC, and in which way. Settings
-// promise that; only an attempt proves it.
+// What paceline-probe found by using the devices: which memory of this machine can be registered
+// with which NIC, and in which way. Settings promise that; only an attempt proves it.
 //
-// Plain values; thread-safe as any value is. Failure is an attempt's outcome, or `problem` where nothing could be tried.
+// Plain values; thread-safe as any value is. Failure is an attempt's outcome, or `problem` where
+// nothing could be tried.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,9 @@ enum class Step {
   kDmaBuf,        // register that with a NIC as dma-buf
   kPeerMemory,    // register that with a NIC by its pointer, which takes a peer memory module
   kLinkLoad,      // copy to a GPU for a moment, and read its PCIe link: an idle GPU lowers it
-  kFabricMemory,  // export memory of a GPU to its NVLink domain and import it again, as NCCL does before it uses one
+  // export memory of a GPU to its NVLink domain and import it again, as NCCL does before it uses
+  // one
+  kFabricMemory,
 };
 
 /// A refusal of these tells something and is no failure by itself.
@@ -59,11 +62,14 @@ struct Registrations {
   std::vector<Attempt> attempts;
   std::vector<NcclSetting> nccl = {};     // in a pod of a job: what its NCCL is told
   std::vector<std::string> netdevs = {};  // and the network devices that it sees
-  /// In a pod of a job: the RDMA devices that serve GPUs, by this machine's topology. A pod may be given others, for storage; empty: not known.
+  /// In a pod of a job: the RDMA devices that serve GPUs, by this machine's topology. A pod may be
+  /// given others, for storage; empty: not known.
   std::vector<std::string> job_nics = {};
-  std::string cpus = {};                 // in a pod of a job: those that it may run on, "0-15,32-47"
-  std::optional<int> nccl_version = {};  // of the library that was found in the pod: 22105 is 2.21.5
-  std::optional<WallTime> taken = {};    // to the second; absent in a report that does not say
+  // in a pod of a job: those that it may run on, "0-15,32-47"
+  std::string cpus = {};
+  // of the library that was found in the pod: 22105 is 2.21.5
+  std::optional<int> nccl_version = {};
+  std::optional<WallTime> taken = {};  // to the second; absent in a report that does not say
   bool operator==(const Registrations&) const = default;
 };
 

@@ -14,7 +14,8 @@ constexpr int kMostDevices = 64;
 
 Refusal refused(const char* call) {
   const int error = errno;
-  return {error, std::string(call) + ": " + (error == 0 ? "refused without a reason" : std::strerror(error))};
+  return {error, std::string(call) + ": " +
+                     (error == 0 ? "refused without a reason" : std::strerror(error))};
 }
 
 }  // namespace
@@ -73,14 +74,16 @@ Verbs::Nic::~Nic() {
 
 Refusal Verbs::Nic::query_port(int number, Port& port) const {
   if (verbs_.call_.query_port == nullptr) return {EINVAL, "libibverbs has no ibv_query_port"};
-  // As the ABI has it, the state and the two sizes first; releases of the library that know more fields write more.
+  // As the ABI has it, the state and the two sizes first; releases of the library that know more
+  // fields write more.
   struct alignas(8) {
     int state = 0;
     int max_mtu = 0;
     int active_mtu = 0;
     std::array<char, 500> rest{};
   } attributes;
-  const int error = verbs_.call_.query_port(context_, static_cast<std::uint8_t>(number), &attributes);
+  const int error =
+      verbs_.call_.query_port(context_, static_cast<std::uint8_t>(number), &attributes);
   if (error != 0) return {error, std::string("ibv_query_port: ") + std::strerror(error)};
   // 1 is 256 bytes, 5 is 4096.
   const auto bytes = [](int code) { return code >= 1 && code <= 5 ? 128 << code : 0; };

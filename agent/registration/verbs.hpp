@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// libibverbs by dlopen: open an RDMA device and register memory with it, nothing else. Not the vendor's header: these functions are exported
-// as they stand since rdma-core 1.1 (ibv_reg_dmabuf_mr since 34), and what they hand out is passed on unread.
+// libibverbs by dlopen: open an RDMA device and register memory with it, nothing else. Not the
+// vendor's header: these functions are exported as they stand since rdma-core 1.1
+// (ibv_reg_dmabuf_mr since 34), and what they hand out is passed on unread.
 //
-// Belongs to one thread, and may hang in a driver: only the child of paceline-probe calls it. A refusal is an errno and what refused.
+// Belongs to one thread, and may hang in a driver: only the child of paceline-probe calls it. A
+// refusal is an errno and what refused.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +40,8 @@ class Verbs {
   /// A device that is open, with a protection domain. Closed with it.
   class Nic {
    public:
-    Nic(const Verbs& verbs, void* context, void* domain) : verbs_(verbs), context_(context), domain_(domain) {}
+    Nic(const Verbs& verbs, void* context, void* domain)
+        : verbs_(verbs), context_(context), domain_(domain) {}
     Nic(const Nic&) = delete;
     Nic& operator=(const Nic&) = delete;
     ~Nic();
@@ -52,7 +55,8 @@ class Verbs {
     /// Registers and takes back.
     Refusal register_pointer(void* address, std::size_t size) const;
     Refusal register_dmabuf(int descriptor, std::uint64_t address, std::size_t size) const;
-    /// What NCCL asks: a registration of nothing must fail for another reason than that the driver does not know it.
+    /// What NCCL asks: a registration of nothing must fail for another reason than that the driver
+    /// does not know it.
     Refusal knows_dmabuf() const;
 
    private:
@@ -72,8 +76,8 @@ class Verbs {
     void* (*alloc_pd)(void* context) = nullptr;
     int (*dealloc_pd)(void* domain) = nullptr;
     void* (*reg_mr)(void* domain, void* address, std::size_t length, int access) = nullptr;
-    void* (*reg_dmabuf_mr)(void* domain, std::uint64_t offset, std::size_t length, std::uint64_t iova, int descriptor,
-                           int access) = nullptr;
+    void* (*reg_dmabuf_mr)(void* domain, std::uint64_t offset, std::size_t length,
+                           std::uint64_t iova, int descriptor, int access) = nullptr;
     int (*dereg_mr)(void* region) = nullptr;
     int (*query_port)(void* context, std::uint8_t port, void* attributes) = nullptr;
   };

@@ -9,7 +9,8 @@ namespace {
 constexpr std::size_t kMostGpusCounted = 32;
 constexpr std::size_t kMostLinks = 64;
 
-void export_nvlinks(const std::string& node, const std::vector<Gpu>& gpus, telemetry::MetricsSink& sink) {
+void export_nvlinks(const std::string& node, const std::vector<Gpu>& gpus,
+                    telemetry::MetricsSink& sink) {
   bool begun = false;
   for (std::size_t i = 0; i < std::min(gpus.size(), kMostGpusCounted); ++i) {
     const auto& links = gpus[i].nvlinks;
@@ -20,9 +21,10 @@ void export_nvlinks(const std::string& node, const std::vector<Gpu>& gpus, telem
                     "Replays, recoveries and CRC errors of an NVLink, as NVML counts them.");
       }
       begun = true;
-      sink.value(
-          {{"node", node}, {"gpu", "GPU" + std::to_string(gpus[i].index)}, {"link", std::to_string(links[j].link)}},
-          static_cast<double>(*links[j].errors));
+      sink.value({{"node", node},
+                  {"gpu", "GPU" + std::to_string(gpus[i].index)},
+                  {"link", std::to_string(links[j].link)}},
+                 static_cast<double>(*links[j].errors));
     }
   }
 }
@@ -37,7 +39,8 @@ void export_device_counters(const std::string& node, const std::vector<CounterRe
     if (kind.metric != metric) sink.family(kind.metric, telemetry::MetricType::kCounter, kind.help);
     metric = kind.metric;
     telemetry::Labels labels{{"node", node}, {"nic", reading.nic}};
-    if (kind.of == CounterKind::Of::kRdmaPort) labels.emplace_back("port", std::to_string(reading.port));
+    if (kind.of == CounterKind::Of::kRdmaPort)
+      labels.emplace_back("port", std::to_string(reading.port));
     if (!kind.label.empty()) labels.emplace_back(kind.label, kind.value);
     sink.value(labels, static_cast<double>(reading.value) * kind.unit);
   }

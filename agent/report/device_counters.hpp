@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node's devices have counted, as counters of Prometheus: the devices' own totals, as they stand. A device or driver that starts over restarts its
-// counters at 0, which Prometheus knows how to read. Pure; nothing fails.
+// What a node's devices have counted, as counters of Prometheus: the devices' own totals, as they
+// stand. A device or driver that starts over restarts its counters at 0, which Prometheus knows how
+// to read. Pure; nothing fails.
 #pragma once
 
 #include <string>

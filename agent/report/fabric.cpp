@@ -26,17 +26,20 @@ constexpr std::size_t kMaxNumaNodes = 64;
 constexpr std::size_t kMaxGpus = 32;
 constexpr std::size_t kMaxRow = 512;
 
-/// Text from the kernel or a library as the API takes it: bounded, and printable ASCII (a device may answer any bytes).
+/// Text from the kernel or a library as the API takes it: bounded, and printable ASCII (a device
+/// may answer any bytes).
 std::string clean(std::string_view text, std::size_t limit) {
   std::string result(text.substr(0, limit));
-  std::replace_if(result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
+  std::replace_if(
+      result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
   return result;
 }
 
 json cpu_json(const Cpu& cpu) {
   json nodes = json::array();
   for (const auto& node : cpu.numa_nodes) {
-    nodes.push_back({{"id", node.id}, {"cpus", clean(node.cpus, kMaxCpuList)}, {"memoryMiB", node.memory_mib}});
+    nodes.push_back(
+        {{"id", node.id}, {"cpus", clean(node.cpus, kMaxCpuList)}, {"memoryMiB", node.memory_mib}});
   }
   return {{"model", clean(cpu.model, kMaxModel)},
           {"cores", cpu.cores},
@@ -54,7 +57,8 @@ json nic_json(const Nic& nic) {
 }
 
 json gpu_json(const Gpu& gpu) {
-  json result{{"index", gpu.index}, {"model", clean(gpu.model, kMaxModel)}, {"memoryMiB", gpu.memory_mib}};
+  json result{
+      {"index", gpu.index}, {"model", clean(gpu.model, kMaxModel)}, {"memoryMiB", gpu.memory_mib}};
   if (gpu.numa_node) result["numaNode"] = *gpu.numa_node;
   if (!gpu.pci_address.empty()) result["pciAddress"] = clean(gpu.pci_address, 16);
   if (!gpu.resource.empty()) result["resource"] = gpu.resource;
@@ -95,13 +99,15 @@ json distance_json(const Fabric& fabric) {
   for (const auto& nic : fabric.nics) nics.push_back(clean(nic.label, 64));
   json rows = json::array();
   for (std::size_t i = 0; i < fabric.gpus.size(); ++i) {
-    rows.push_back(
-        {{"gpu", clean(fabric.gpus[i].label, 32)}, {"gpus", row(fabric.gpu_gpu[i])}, {"nics", row(fabric.gpu_nic[i])}});
+    rows.push_back({{"gpu", clean(fabric.gpus[i].label, 32)},
+                    {"gpus", row(fabric.gpu_gpu[i])},
+                    {"nics", row(fabric.gpu_nic[i])}});
   }
   return {{"nics", std::move(nics)}, {"rows", std::move(rows)}};
 }
 
-json condition(std::string_view type, bool good, std::string_view reason, std::string_view message) {
+json condition(std::string_view type, bool good, std::string_view reason,
+               std::string_view message) {
   return {{"type", type},
           {"status", good ? "True" : "False"},
           {"reason", reason},
@@ -114,16 +120,18 @@ std::string broken_links(const Hardware& hardware, const Fabric& fabric) {
   const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
   for (std::size_t nic = 0; nic < fabric.nics.size(); ++nic) {
     // A port without a cable that no GPU is near to may be meant to have none.
-    const bool near = std::any_of(fabric.gpu_nic.begin(), fabric.gpu_nic.end(),
-                                  [&](const auto& row) { return row[nic].kind <= PathClass::kP2c; });
-    if (near && fabric.nics[nic].rdma && !fabric.nics[nic].usable) add(fabric.nics[nic].label + " has no link");
+    const bool near =
+        std::any_of(fabric.gpu_nic.begin(), fabric.gpu_nic.end(),
+                    [&](const auto& row) { return row[nic].kind <= PathClass::kP2c; });
+    if (near && fabric.nics[nic].rdma && !fabric.nics[nic].usable)
+      add(fabric.nics[nic].label + " has no link");
   }
   for (const auto& gpu : hardware.gpu.gpus) {
     const int active = active_nvlinks(gpu);
     const auto expected = expected_nvlinks(hardware, gpu);
     if (expected && active < *expected)
-      add("GPU" + std::to_string(gpu.index) + " has " + std::to_string(active) + " of " + std::to_string(*expected) +
-          " NVLinks");
+      add("GPU" + std::to_string(gpu.index) + " has " + std::to_string(active) + " of " +
+          std::to_string(*expected) + " NVLinks");
   }
   return text;
 }
@@ -134,16 +142,17 @@ json condition(std::string_view type, const Summary& summary) {
   return result;
 }
 
-json conditions_json(const Hardware& hardware, const Fabric& fabric, const std::vector<Finding>& findings,
-                     std::size_t dropped) {
+json conditions_json(const Hardware& hardware, const Fabric& fabric,
+                     const std::vector<Finding>& findings, std::size_t dropped) {
   json result = json::array();
   if (!hardware.gpu.problem.empty()) {
     result.push_back(condition("Complete", false, "GPUsNotReadable", hardware.gpu.problem));
   } else if (dropped > 0) {
-    result.push_back(condition("Complete", false, "TooManyDevices",
-                               std::to_string(dropped) +
-                                   " devices are left out: the report is limited to 16 KiB, 64 NICs, 64 NUMA nodes and "
-                                   "32 GPUs"));
+    result.push_back(condition(
+        "Complete", false, "TooManyDevices",
+        std::to_string(dropped) +
+            " devices are left out: the report is limited to 16 KiB, 64 NICs, 64 NUMA nodes and "
+            "32 GPUs"));
   } else {
     result.push_back(condition("Complete", true, "AllRead", ""));
   }
@@ -152,31 +161,34 @@ json conditions_json(const Hardware& hardware, const Fabric& fabric, const std::
                          ? condition("GpuHealthy", true, "AllAnswer", "")
                          : condition("GpuHealthy", false, "GPUsNotReadable", hardware.gpu.problem));
     if (const std::string broken = broken_links(hardware, fabric); !broken.empty()) {
-      result.push_back(
-          condition("FabricHealthy", false, "LinkDown", broken + "; see cable, switch and the GPU's NVLinks"));
+      result.push_back(condition("FabricHealthy", false, "LinkDown",
+                                 broken + "; see cable, switch and the GPU's NVLinks"));
     } else if (const auto trouble = fabric_trouble(findings)) {
       result.push_back(condition("FabricHealthy", *trouble));
     } else {
       result.push_back(condition("FabricHealthy", true, "AllLinksUp", ""));
     }
-    if (!findings.empty()) result.push_back(condition("GpuDirectReady", gpu_direct_ready(findings)));
+    if (!findings.empty())
+      result.push_back(condition("GpuDirectReady", gpu_direct_ready(findings)));
   }
   return result;
 }
 
 /// The device to leave out first: a NIC that is down, else the last one.
 json::iterator least(json& devices) {
-  const auto down =
-      std::find_if(devices.begin(), devices.end(), [](const json& device) { return !device.value("up", true); });
+  const auto down = std::find_if(devices.begin(), devices.end(),
+                                 [](const json& device) { return !device.value("up", true); });
   return down != devices.end() ? down : std::prev(devices.end());
 }
 
-/// Leaves out devices until the document fits: first the distances, then NICs before NUMA nodes before GPUs. Answers how many.
+/// Leaves out devices until the document fits: first the distances, then NICs before NUMA nodes
+/// before GPUs. Answers how many.
 std::size_t shrink(json& status) {
   // The conditions that will tell of it need room too, and the times.
   constexpr std::size_t kRoom = kMaxFabricBytes - 5 * kMaxMessage - 1024;
   std::size_t dropped = 0;
-  if (status.contains("distance") && (status["distance"]["rows"].size() > kMaxGpus || status.dump().size() > kRoom)) {
+  if (status.contains("distance") &&
+      (status["distance"]["rows"].size() > kMaxGpus || status.dump().size() > kRoom)) {
     status.erase("distance");
     ++dropped;
   }
@@ -194,8 +206,8 @@ std::size_t shrink(json& status) {
 
 }  // namespace
 
-json fabric_status(const Hardware& hardware, std::string_view agent_version, const std::vector<Finding>& findings,
-                   const std::optional<Summary>& runtime) {
+json fabric_status(const Hardware& hardware, std::string_view agent_version,
+                   const std::vector<Finding>& findings, const std::optional<Summary>& runtime) {
   const Fabric fabric = relate(hardware);
   json status{{"agentVersion", agent_version},
               {"cpu", cpu_json(hardware.cpu)},
@@ -203,7 +215,8 @@ json fabric_status(const Hardware& hardware, std::string_view agent_version, con
               {"rdmaDevices", json::array()},
               {"gpus", json::array()}};
   for (const auto& nic : hardware.nics) status["nics"].push_back(nic_json(nic));
-  for (const auto& device : hardware.rdma) status["rdmaDevices"].push_back(rdma_json(device, fabric));
+  for (const auto& device : hardware.rdma)
+    status["rdmaDevices"].push_back(rdma_json(device, fabric));
   for (const auto& gpu : hardware.gpu.gpus) status["gpus"].push_back(gpu_json(gpu));
   if (!fabric.nvlink_domain.empty()) status["nvlinkDomain"] = clean(fabric.nvlink_domain, 64);
   if (!fabric.gpus.empty()) {
@@ -250,7 +263,9 @@ void stamp_times(json& status, const json& before, WallTime now) {
     const auto type = entry.value("type", "");
     const auto state = entry.value("status", "");
     for (const auto& earlier : old) {
-      if (!earlier.is_object() || earlier.value("type", "") != type || earlier.value("status", "") != state) continue;
+      if (!earlier.is_object() || earlier.value("type", "") != type ||
+          earlier.value("status", "") != state)
+        continue;
       since = earlier.value("lastTransitionTime", since);
     }
     entry["lastTransitionTime"] = since;
@@ -262,9 +277,11 @@ json node_owner(std::string_view node_name, std::string_view node_uid) {
 }
 
 json fabric_object(std::string_view node_name, std::string_view node_uid) {
-  return {{"apiVersion", contract::kApiVersion},
-          {"kind", "NodeFabric"},
-          {"metadata", {{"name", node_name}, {"ownerReferences", json::array({node_owner(node_name, node_uid)})}}}};
+  return {
+      {"apiVersion", contract::kApiVersion},
+      {"kind", "NodeFabric"},
+      {"metadata",
+       {{"name", node_name}, {"ownerReferences", json::array({node_owner(node_name, node_uid)})}}}};
 }
 
 }  // namespace paceline::agent

@@ -50,11 +50,14 @@ struct Metrics::Impl {
 
   explicit Impl(const std::string& node_name) : name(node_name), node{{"node", node_name}} {}
 
-  prometheus::Gauge& gauge(const std::string& name, const std::string& help, const prometheus::Labels& more = {}) {
+  prometheus::Gauge& gauge(const std::string& name, const std::string& help,
+                           const prometheus::Labels& more = {}) {
     return prometheus::BuildGauge().Name(name).Help(help).Labels(node).Register(registry).Add(more);
   }
-  prometheus::Counter& counter(const std::string& name, const std::string& help, const prometheus::Labels& more = {}) {
-    return prometheus::BuildCounter().Name(name).Help(help).Labels(node).Register(registry).Add(more);
+  prometheus::Counter& counter(const std::string& name, const std::string& help,
+                               const prometheus::Labels& more = {}) {
+    return prometheus::BuildCounter().Name(name).Help(help).Labels(node).Register(registry).Add(
+        more);
   }
 
   const std::string name;
@@ -63,13 +66,17 @@ struct Metrics::Impl {
   prometheus::Gauge& gpus = gauge("paceline_node_gpus", "GPUs that the vendor's library shows");
   prometheus::Gauge& complete =
       gauge("paceline_node_report_complete", "1 when every device found could be read, else 0");
-  prometheus::Gauge& probe_seconds = gauge("paceline_agent_probe_seconds", "Duration of the last probe and its checks");
-  prometheus::Gauge& memory = gauge("process_resident_memory_bytes", "Resident memory of the agent");
+  prometheus::Gauge& probe_seconds =
+      gauge("paceline_agent_probe_seconds", "Duration of the last probe and its checks");
+  prometheus::Gauge& memory =
+      gauge("process_resident_memory_bytes", "Resident memory of the agent");
   prometheus::Counter& cpu = counter("process_cpu_seconds_total", "CPU time of the agent");
-  prometheus::Counter& writes = counter("paceline_agent_fabric_writes_total", "Writes of NodeFabric");
+  prometheus::Counter& writes =
+      counter("paceline_agent_fabric_writes_total", "Writes of NodeFabric");
   prometheus::Counter& failures =
       counter("paceline_agent_fabric_failures_total", "Attempts to publish NodeFabric that failed");
-  prometheus::Counter& renewals = counter("paceline_agent_lease_renewals_total", "Renewals of the agent's Lease");
+  prometheus::Counter& renewals =
+      counter("paceline_agent_lease_renewals_total", "Renewals of the agent's Lease");
   prometheus::Counter& lease_failures =
       counter("paceline_agent_lease_failures_total", "Renewals of the agent's Lease that failed");
   prometheus::Family<prometheus::Gauge>& nic_up = prometheus::BuildGauge()
@@ -80,21 +87,26 @@ struct Metrics::Impl {
   prometheus::Family<prometheus::Gauge>& check_status =
       prometheus::BuildGauge()
           .Name("paceline_check_status")
-          .Help("How many devices of the node a check found in this status; the node itself counts as one")
+          .Help(
+              "How many devices of the node a check found in this status; the node itself counts "
+              "as one")
           .Labels(node)
           .Register(registry);
   prometheus::Family<prometheus::Gauge>& device_status =
       prometheus::BuildGauge()
           .Name("paceline_gdr_check_status")
           .Help(
-              "What a check says of a GPU, a NIC or a pair of them: 0 ok, 1 warn, 2 fail; no series: skipped or not "
+              "What a check says of a GPU, a NIC or a pair of them: 0 ok, 1 warn, 2 fail; no "
+              "series: skipped or not "
               "known")
           .Labels(node)
           .Register(registry);
   prometheus::Family<prometheus::Gauge>& look_time =
       prometheus::BuildGauge()
           .Name("paceline_agent_look_timestamp_seconds")
-          .Help("When what takes a privilege was looked at, as seconds since 1970; no series: it was not")
+          .Help(
+              "When what takes a privilege was looked at, as seconds since 1970; no series: it was "
+              "not")
           .Labels(node)
           .Register(registry);
   prometheus::Family<prometheus::Gauge>& distance =
@@ -113,8 +125,10 @@ struct Metrics::Impl {
   std::vector<Gpu> linked;  // GPUs with their NVLinks
 };
 
-Metrics::Metrics(const std::string& node, const std::string& version) : impl_(std::make_unique<Impl>(node)) {
-  impl_->gauge("paceline_agent_info", "Version of the agent, as a label", {{"version", version}}).Set(1);
+Metrics::Metrics(const std::string& node, const std::string& version)
+    : impl_(std::make_unique<Impl>(node)) {
+  impl_->gauge("paceline_agent_info", "Version of the agent, as a label", {{"version", version}})
+      .Set(1);
 }
 
 Metrics::~Metrics() = default;
@@ -144,13 +158,15 @@ void Metrics::placed(const Fabric& fabric) {
   for (std::size_t gpu = 0; gpu < std::min(fabric.gpus.size(), kMostGpus); ++gpu) {
     for (std::size_t nic = 0; nic < std::min(fabric.nics.size(), kMostNics); ++nic) {
       if (fabric.nics[nic].rdma)
-        present.insert({fabric.gpus[gpu].label, fabric.nics[nic].label, to_string(fabric.gpu_nic[gpu][nic])});
+        present.insert(
+            {fabric.gpus[gpu].label, fabric.nics[nic].label, to_string(fabric.gpu_nic[gpu][nic])});
     }
   }
   const std::lock_guard lock(impl_->mutex);
   for (const auto& way : present) {
     auto& series = impl_->ways[way];
-    if (series == nullptr) series = &impl_->distance.Add({{"gpu", way[0]}, {"nic", way[1]}, {"class", way[2]}});
+    if (series == nullptr)
+      series = &impl_->distance.Add({{"gpu", way[0]}, {"nic", way[1]}, {"class", way[2]}});
     series->Set(1);
   }
   std::erase_if(impl_->ways, [&](const auto& entry) {
@@ -160,13 +176,16 @@ void Metrics::placed(const Fabric& fabric) {
   });
 }
 
-void Metrics::checked(const std::vector<Finding>& findings, const std::vector<DeviceStatus>& statuses) {
+void Metrics::checked(const std::vector<Finding>& findings,
+                      const std::vector<DeviceStatus>& statuses) {
   std::map<std::pair<std::string, std::string>, int> counts;
-  for (const auto& finding : findings) ++counts[{finding.id, std::string(to_string(finding.verdict))}];
+  for (const auto& finding : findings)
+    ++counts[{finding.id, std::string(to_string(finding.verdict))}];
   const std::lock_guard lock(impl_->mutex);
   for (const auto& [key, count] : counts) {
     auto& series = impl_->checks[key];
-    if (series == nullptr) series = &impl_->check_status.Add({{"check", key.first}, {"status", key.second}});
+    if (series == nullptr)
+      series = &impl_->check_status.Add({{"check", key.first}, {"status", key.second}});
     series->Set(count);
   }
   // A status that nothing has any more leaves no series: alerts ask whether there is one.
@@ -181,7 +200,8 @@ void Metrics::checked(const std::vector<Finding>& findings, const std::vector<De
     told.insert(device);
     auto& series = impl_->devices[device];
     if (series == nullptr) {
-      series = &impl_->device_status.Add({{"check", status.check}, {"gpu", status.gpu}, {"nic", status.nic}});
+      series = &impl_->device_status.Add(
+          {{"check", status.check}, {"gpu", status.gpu}, {"nic", status.nic}});
     }
     series->Set(status.value);
   }
@@ -198,9 +218,11 @@ void Metrics::counted(std::vector<CounterReading> readings, std::vector<Gpu> gpu
   impl_->linked = std::move(gpus);
 }
 
-void Metrics::looked(const std::optional<WallTime>& pci_config, const std::optional<WallTime>& registrations) {
+void Metrics::looked(const std::optional<WallTime>& pci_config,
+                     const std::optional<WallTime>& registrations) {
   const std::lock_guard lock(impl_->mutex);
-  for (const auto& [of, time] : {std::pair{"pci-config", pci_config}, std::pair{"registrations", registrations}}) {
+  for (const auto& [of, time] :
+       {std::pair{"pci-config", pci_config}, std::pair{"registrations", registrations}}) {
     auto& series = impl_->looks[of];
     if (!time) {
       if (series != nullptr) impl_->look_time.Remove(series);

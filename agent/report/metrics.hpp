@@ -31,7 +31,8 @@ class Metrics {
   /// What devices count, as it stood at the last probe.
   void counted(std::vector<CounterReading> readings, std::vector<Gpu> gpus);
   /// When PCI configuration and registrations were looked at; absent: not.
-  void looked(const std::optional<WallTime>& pci_config, const std::optional<WallTime>& registrations);
+  void looked(const std::optional<WallTime>& pci_config,
+              const std::optional<WallTime>& registrations);
   void published(bool wrote);
   void publish_failed();
   void lease_renewed();

@@ -44,7 +44,8 @@ Status Publisher::read_node(const std::stop_token& stop) {
   if (!node) return std::unexpected(node.error());
   const std::string uid = node->value("metadata", json::object()).value("uid", "");
   if (uid.empty())
-    return fail(Code::kInvalid, Origin::kProtocol, "Node " + options_.node_name + " has no metadata.uid");
+    return fail(Code::kInvalid, Origin::kProtocol,
+                "Node " + options_.node_name + " has no metadata.uid");
   node_uid_ = uid;
   return {};
 }
@@ -56,10 +57,12 @@ Status Publisher::read_stored(const std::stop_token& stop) {
   if (answer) {
     auto object = parse_object(*answer);
     if (!object) return std::unexpected(object.error());
-    // An object of the Node's earlier life is about to be collected: it is applied anew with the owner of today.
+    // An object of the Node's earlier life is about to be collected: it is applied anew with the
+    // owner of today.
     if (owner_uid(object->value("metadata", json::object())) == node_uid_)
       stored_ = object->value("status", json::object());
-    if (options_.links != nullptr && stored_.is_object()) options_.links->restore(stored_.value("links", json()));
+    if (options_.links != nullptr && stored_.is_object())
+      options_.links->restore(stored_.value("links", json()));
   } else if (answer.error().code != Code::kNotFound) {
     return std::unexpected(explain(answer.error()));
   }
@@ -68,13 +71,15 @@ Status Publisher::read_stored(const std::stop_token& stop) {
 }
 
 Result<bool> Publisher::publish(const Hardware& hardware, const std::vector<Finding>& findings,
-                                const std::optional<Summary>& runtime, const std::stop_token& stop) {
+                                const std::optional<Summary>& runtime,
+                                const std::stop_token& stop) {
   if (!read_at_ || clock_.steady() - *read_at_ >= options_.resync) {
     if (auto read = read_stored(stop); !read) return std::unexpected(read.error());
   }
   json status = fabric_status(hardware, options_.version, findings, runtime);
   if (options_.links != nullptr) {
-    if (const auto address = options_.links->address(); !address.empty()) status["agentAddress"] = address;
+    if (const auto address = options_.links->address(); !address.empty())
+      status["agentAddress"] = address;
     add_links(status, options_.links->latest(clock_.wall()));
   }
   if (!stored_.is_null() && same_fabric(stored_, status)) return false;
@@ -83,13 +88,15 @@ Result<bool> Publisher::publish(const Hardware& hardware, const std::vector<Find
   read_at_.reset();
   json object = fabric_object(options_.node_name, node_uid_);
   if (stored_.is_null()) {
-    auto created = api_.patch(kube::kNodeFabrics, "", options_.node_name, object.dump(), apply(), stop);
+    auto created =
+        api_.patch(kube::kNodeFabrics, "", options_.node_name, object.dump(), apply(), stop);
     if (!created) return std::unexpected(explain(created.error()));
   }
   stamp_times(status, stored_, clock_.wall());
   object["metadata"].erase("ownerReferences");
   object["status"] = status;
-  auto written = api_.patch(kube::kNodeFabrics, "", options_.node_name, object.dump(), apply("status"), stop);
+  auto written =
+      api_.patch(kube::kNodeFabrics, "", options_.node_name, object.dump(), apply("status"), stop);
   if (!written) return std::unexpected(explain(written.error()));
   stored_ = std::move(status);
   read_at_ = clock_.steady();
@@ -104,7 +111,9 @@ Status Publisher::renew(const std::stop_token& stop) {
   const json lease{
       {"apiVersion", "coordination.k8s.io/v1"},
       {"kind", "Lease"},
-      {"metadata", {{"name", name}, {"ownerReferences", json::array({node_owner(options_.node_name, node_uid_)})}}},
+      {"metadata",
+       {{"name", name},
+        {"ownerReferences", json::array({node_owner(options_.node_name, node_uid_)})}}},
       {"spec",
        {{"holderIdentity", options_.holder},
         {"leaseDurationSeconds", options_.lease_duration.count()},
@@ -117,10 +126,12 @@ Status Publisher::renew(const std::stop_token& stop) {
 Error Publisher::explain(Error error) const {
   if (error.code == Code::kNotFound) {
     error.message +=
-        "; --node-name must be the name of this Node, and the CustomResourceDefinition NodeFabric must be installed";
+        "; --node-name must be the name of this Node, and the CustomResourceDefinition NodeFabric "
+        "must be installed";
   } else if (error.code == Code::kForbidden) {
     error.message +=
-        "; the agent writes only the objects of its own node, by the service account that the chart installs";
+        "; the agent writes only the objects of its own node, by the service account that the "
+        "chart installs";
   }
   return error;
 }

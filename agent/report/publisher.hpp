@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps this node's NodeFabric and Lease in the API: the fabric is written only when it differs from what is stored, the Lease at every renewal.
+// Keeps this node's NodeFabric and Lease in the API: the fabric is written only when it differs
+// from what is stored, the Lease at every renewal.
 //
-// Borrows the Api and the Clock, which outlive it. One thread. Failure is the API's Error; the next call repeats what is missing, and every write is a
-// server-side apply, so a write whose answer was lost is harmless.
+// Borrows the Api and the Clock, which outlive it. One thread. Failure is the API's Error; the next
+// call repeats what is missing, and every write is a server-side apply, so a write whose answer was
+// lost is harmless.
 #pragma once
 
 #include <chrono>
@@ -29,9 +31,11 @@ struct PublisherOptions {
   std::string holder;  // of the Lease: the agent's pod
   std::string version;
   std::chrono::seconds lease_duration{40};
-  /// How often what is stored is read again: somebody may have deleted the object, or the Node came back under another UID.
+  /// How often what is stored is read again: somebody may have deleted the object, or the Node came
+  /// back under another UID.
   std::chrono::seconds resync{300};
-  /// Where the agent is asked, and its measured links; what was published before is put back into it. Borrowed; null: it has none.
+  /// Where the agent is asked, and its measured links; what was published before is put back into
+  /// it. Borrowed; null: it has none.
   LinkBook* links = nullptr;
 };
 
@@ -42,9 +46,11 @@ class Publisher {
 
   /// Makes the stored NodeFabric say this. True when that took a write.
   Result<bool> publish(const Hardware& hardware, const std::vector<Finding>& findings = {},
-                       const std::optional<Summary>& runtime = std::nullopt, const std::stop_token& stop = {});
+                       const std::optional<Summary>& runtime = std::nullopt,
+                       const std::stop_token& stop = {});
 
-  /// Tells that the agent is alive. Needs the Node's UID, so it waits for nothing but reads it once.
+  /// Tells that the agent is alive. Needs the Node's UID, so it waits for nothing but reads it
+  /// once.
   Status renew(const std::stop_token& stop = {});
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hysteresis for links: one that went down is reported at once, one that came back only after it stayed up for a while. A link that flaps is so
-// one report, not one per flap.
+// Hysteresis for links: one that went down is reported at once, one that came back only after it
+// stayed up for a while. A link that flaps is so one report, not one per flap.
 //
 // Belongs to one thread. Nothing fails; a device that went away is forgotten.
 #pragma once
@@ -19,7 +19,8 @@ class LinkSettler {
  public:
   explicit LinkSettler(std::chrono::milliseconds hold) : hold_(hold) {}
 
-  /// Reports links as down that have been up for less than the hold. Answers when the first of them may be reported up.
+  /// Reports links as down that have been up for less than the hold. Answers when the first of them
+  /// may be reported up.
   std::optional<SteadyTime> settle(Hardware& hardware, SteadyTime now);
 
  private:

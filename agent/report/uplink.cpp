@@ -58,7 +58,8 @@ void Uplink::publish(const std::stop_token& stop) {
     report = std::exchange(newest_, std::nullopt);
   }
   if (!report) return;
-  const auto published = publisher_.publish(report->hardware, report->findings, report->runtime, stop);
+  const auto published =
+      publisher_.publish(report->hardware, report->findings, report->runtime, stop);
   if (!published) {
     metrics_.publish_failed();
     complain("cannot publish the NodeFabric", published.error(), publish_complaint_);
@@ -82,7 +83,8 @@ void Uplink::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     const auto next = tick(stop);
     std::unique_lock lock(mutex_);
-    news_.wait_until(lock, stop, next, [this] { return newest_ && clock_.steady() >= publish_at_; });
+    news_.wait_until(lock, stop, next,
+                     [this] { return newest_ && clock_.steady() >= publish_at_; });
   }
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent has to say to the API server, apart from the probe's loop: an API server that hangs holds up nobody who reads the node itself.
+// What the agent has to say to the API server, apart from the probe's loop: an API server that
+// hangs holds up nobody who reads the node itself.
 //
-// Borrows everything it is given, which outlives it. `put` and `ready` may be called from any thread; `tick` and `run` belong to one. The newest report
-// replaces one that is not yet published. A failure is logged once per message, counted, and tried again with a growing pause.
+// Borrows everything it is given, which outlives it. `put` and `ready` may be called from any
+// thread; `tick` and `run` belong to one. The newest report replaces one that is not yet published.
+// A failure is logged once per message, counted, and tried again with a growing pause.
 #pragma once
 
 #include <atomic>
@@ -38,7 +40,8 @@ class Uplink {
   Uplink(Publisher& publisher, Metrics& metrics, const Clock& clock, UplinkOptions options);
 
   void put(Report report);
-  /// Renews and publishes what is due, and says when to come again. Blocks for as long as the API's calls do.
+  /// Renews and publishes what is due, and says when to come again. Blocks for as long as the API's
+  /// calls do.
   SteadyTime tick(const std::stop_token& stop = {});
   void run(const std::stop_token& stop);
   /// True once a NodeFabric has been published.

@@ -17,12 +17,14 @@ constexpr std::chrono::seconds kSecond{1};
 
 /// Sends a review and returns its status.
 Result<json> answer_of(kube::Api& api, const kube::Resource& kind, json spec) {
-  const json question{{"apiVersion", kind.api_version()}, {"kind", kind.kind}, {"spec", std::move(spec)}};
+  const json question{
+      {"apiVersion", kind.api_version()}, {"kind", kind.kind}, {"spec", std::move(spec)}};
   const auto answered = api.create(kind, "", question.dump());
   if (!answered) return std::unexpected(answered.error());
   const json answer = json::parse(*answered, nullptr, false);
   if (!answer.is_object() || !answer.contains("status") || !answer["status"].is_object())
-    return fail(Code::kInternal, Origin::kKube, std::string(kind.kind) + " was answered without a status", true);
+    return fail(Code::kInternal, Origin::kKube,
+                std::string(kind.kind) + " was answered without a status", true);
   return answer["status"];
 }
 
@@ -34,11 +36,14 @@ bool is_true(const json& status, const char* field) {
 /// As it is said where the token is a pod's: all agents have one account.
 std::string name_of(const json& user) {
   const json extra = user.value("extra", json::object());
-  const auto node = extra.is_object() ? extra.find("authentication.kubernetes.io/node-name") : extra.end();
-  if (extra.is_object() && node != extra.end() && node->is_array() && node->size() == 1 && node->front().is_string())
+  const auto node =
+      extra.is_object() ? extra.find("authentication.kubernetes.io/node-name") : extra.end();
+  if (extra.is_object() && node != extra.end() && node->is_array() && node->size() == 1 &&
+      node->front().is_string())
     return "node " + node->front().get<std::string>();
   const auto account = user.find("username");
-  return account != user.end() && account->is_string() ? account->get<std::string>() : std::string();
+  return account != user.end() && account->is_string() ? account->get<std::string>()
+                                                       : std::string();
 }
 
 }  // namespace
@@ -50,7 +55,8 @@ Result<Visitor> AccessReview::review(const std::string& token, Wish wish) {
   const std::string key = (wish == Wish::kRead ? "read " : "measure ") + token;
   {
     const std::lock_guard lock(mutex_);
-    std::erase_if(kept_, [now = clock_.steady()](const auto& entry) { return entry.second.until <= now; });
+    std::erase_if(kept_,
+                  [now = clock_.steady()](const auto& entry) { return entry.second.until <= now; });
     if (const auto known = kept_.find(key); known != kept_.end()) return known->second.visitor;
     if (const auto counted = count_question(); !counted) return std::unexpected(counted.error());
   }
@@ -58,7 +64,8 @@ Result<Visitor> AccessReview::review(const std::string& token, Wish wish) {
   if (!visitor) return visitor;
   const std::lock_guard lock(mutex_);
   if (kept_.size() >= options_.max_kept) {
-    kept_.erase(std::ranges::min_element(kept_, {}, [](const auto& entry) { return entry.second.until; }));
+    kept_.erase(
+        std::ranges::min_element(kept_, {}, [](const auto& entry) { return entry.second.until; }));
   }
   const auto keep = visitor->access == Access::kGranted ? options_.keep : options_.keep_refusals;
   kept_.insert_or_assign(key, Kept{*visitor, clock_.steady() + keep});
@@ -77,11 +84,13 @@ Status AccessReview::count_question() {
 }
 
 Result<Visitor> AccessReview::ask(const std::string& token, Wish wish) {
-  auto known = answer_of(api_, kube::kTokenReviews, {{"token", token}, {"audiences", {options_.audience}}});
+  auto known =
+      answer_of(api_, kube::kTokenReviews, {{"token", token}, {"audiences", {options_.audience}}});
   if (!known) return std::unexpected(known.error());
   // A server that knows nothing of audiences leaves the field out: then the token may be anybody's.
   const json audiences = known->value("audiences", json::array());
-  const bool for_us = audiences.is_array() && std::ranges::find(audiences, json(options_.audience)) != audiences.end();
+  const bool for_us = audiences.is_array() &&
+                      std::ranges::find(audiences, json(options_.audience)) != audiences.end();
   const json user = known->value("user", json::object());
   if (!is_true(*known, "authenticated") || !for_us || !user.is_object()) return Visitor{};
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may read what this node's agent knows: whoever shows a token that was issued for the agents (TokenReview with an audience, so that a token stolen
-// from us serves nowhere else) and may `get` the NodeFabric of this node (SubjectAccessReview). Who may have its links measured: whoever may `create` the
-// `links` of that NodeFabric. The API server decides all; we keep no list of our own.
+// Who may read what this node's agent knows: whoever shows a token that was issued for the agents
+// (TokenReview with an audience, so that a token stolen from us serves nowhere else) and may `get`
+// the NodeFabric of this node (SubjectAccessReview). Who may have its links measured: whoever may
+// `create` the `links` of that NodeFabric. The API server decides all; we keep no list of our own.
 //
-// Borrows what it is given. Thread-safe. Answers are kept for a minute, at most `max_kept` of them; a flood of new tokens is refused (kExhausted) before
-// it becomes a flood of questions to the API server. Another Error says that the API server could not be asked: nobody is let in.
+// Borrows what it is given. Thread-safe. Answers are kept for a minute, at most `max_kept` of them;
+// a flood of new tokens is refused (kExhausted) before it becomes a flood of questions to the API
+// server. Another Error says that the API server could not be asked: nobody is let in.
 #pragma once
 
 #include <chrono>

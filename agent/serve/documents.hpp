@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The latest documents of this node, made by the agent's loop and read by its server. Thread-safe; a reader keeps what it got while a newer one is put.
+// The latest documents of this node, made by the agent's loop and read by its server. Thread-safe;
+// a reader keeps what it got while a newer one is put.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,8 @@ class Documents {
   explicit Documents(std::string node_name) : node_name_(std::move(node_name)) {}
 
   struct Of {
-    std::string fabric;  // as `paceline fabric --json` shows it, with `node`, `observedTime` and `links`
+    // as `paceline fabric --json` shows it, with `node`, `observedTime` and `links`
+    std::string fabric;
     std::string checks;  // as `paceline doctor --json` shows it, with the first two
   };
   void put(WallTime now, const Hardware& hardware, const std::vector<Finding>& findings,

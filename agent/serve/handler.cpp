@@ -17,7 +17,8 @@ namespace {
 constexpr std::string_view kScheme = "Bearer ";
 
 http::Response refusal(int status, std::string_view why, http::Header header = {}) {
-  http::Response response{status, {{"Content-Type", "application/json"}}, nlohmann::json{{"error", why}}.dump() + "\n"};
+  http::Response response{
+      status, {{"Content-Type", "application/json"}}, nlohmann::json{{"error", why}}.dump() + "\n"};
   if (!header.name.empty()) response.headers.push_back(std::move(header));
   return response;
 }
@@ -35,39 +36,46 @@ std::string token_of(const http::Request& request) {
 }
 
 /// Who asks, by the API server's word; a refusal of all but those who may.
-std::expected<Visitor, http::Response> admitted(const http::Request& request, AccessReview& access, Wish wish) {
+std::expected<Visitor, http::Response> admitted(const http::Request& request, AccessReview& access,
+                                                Wish wish) {
   const std::string token = token_of(request);
   const http::Header challenge{"WWW-Authenticate", "Bearer"};
-  if (token.empty()) return std::unexpected(refusal(401, "send `Authorization: Bearer TOKEN`", challenge));
+  if (token.empty())
+    return std::unexpected(refusal(401, "send `Authorization: Bearer TOKEN`", challenge));
   auto visitor = access.review(token, wish);
   if (!visitor && visitor.error().code == Code::kExhausted)
     return std::unexpected(refusal(429, visitor.error().message, {"Retry-After", "1"}));
   if (!visitor) {
     spdlog::warn("cannot ask the API server about a reader: {}", to_string(visitor.error()));
-    return std::unexpected(refusal(503, "the API server could not be asked who you are", {"Retry-After", "5"}));
+    return std::unexpected(
+        refusal(503, "the API server could not be asked who you are", {"Retry-After", "5"}));
   }
   if (visitor->access == Access::kUnknown)
-    return std::unexpected(refusal(401, "the token is not valid for the audience of the agents", challenge));
+    return std::unexpected(
+        refusal(401, "the token is not valid for the audience of the agents", challenge));
   if (visitor->access == Access::kDenied) {
     return std::unexpected(refusal(
         403,
         wish == Wish::kRead
             ? "this account may not `get` the NodeFabric of this node (nodefabrics.paceline.dev)"
-            : "this account may not `create` the links of this node's NodeFabric (nodefabrics.paceline.dev/links)"));
+            : "this account may not `create` the links of this node's NodeFabric "
+              "(nodefabrics.paceline.dev/links)"));
   }
   return std::move(*visitor);
 }
 
-http::Response answer(const http::Request& request, const Documents& documents, AccessReview& access,
-                      LinkService* links, const std::stop_token& stop) {
+http::Response answer(const http::Request& request, const Documents& documents,
+                      AccessReview& access, LinkService* links, const std::stop_token& stop) {
   const bool measuring = request.target == "/v1/links" || request.target == "/v1/links/tickets";
   const auto visitor = admitted(request, access, measuring ? Wish::kMeasure : Wish::kRead);
   if (!visitor) return visitor.error();
   if (measuring) {
     if (request.method != "POST") return refusal(405, "only POST", {"Allow", "POST"});
     if (links == nullptr)
-      return refusal(404, "this agent measures no links: the chart's agent.links.enabled switches it on");
-    return request.target == "/v1/links" ? links->measure(request.body, stop) : links->ticket(visitor->name);
+      return refusal(
+          404, "this agent measures no links: the chart's agent.links.enabled switches it on");
+    return request.target == "/v1/links" ? links->measure(request.body, stop)
+                                         : links->ticket(visitor->name);
   }
   if (request.method != "GET") return refusal(405, "only GET", {"Allow", "GET"});
   if (request.target != "/v1/fabric" && request.target != "/v1/checks")
@@ -81,7 +89,8 @@ http::Response answer(const http::Request& request, const Documents& documents, 
 
 }  // namespace
 
-http::ServerHandler serve_documents(const Documents& documents, AccessReview& access, LinkService* links) {
+http::ServerHandler serve_documents(const Documents& documents, AccessReview& access,
+                                    LinkService* links) {
   return [&documents, &access, links](const http::Request& request, http::ResponseWriter& writer) {
     writer.respond(answer(request, documents, access, links, writer.stop()));
   };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every check with its findings as JSON: what `paceline doctor --json` prints and the agent serves as /v1/checks. Pure.
+// Every check with its findings as JSON: what `paceline doctor --json` prints and the agent serves
+// as /v1/checks. Pure.
 #pragma once
 
 #include <vector>

@@ -26,12 +26,15 @@ json rows_view(const std::vector<std::vector<Path>>& rows) {
 json rdma_view(const RdmaDevice& device) {
   json ports = json::array();
   for (const auto& port : device.ports) {
-    json view{
-        {"port", port.number}, {"state", port.state}, {"physState", port.phys_state}, {"linkLayer", port.link_layer}};
+    json view{{"port", port.number},
+              {"state", port.state},
+              {"physState", port.phys_state},
+              {"linkLayer", port.link_layer}};
     if (port.rate_mbps) view["rateMbps"] = *port.rate_mbps;
     view["gids"] = json::array();
     for (const auto& gid : port.gids)
-      view["gids"].push_back({{"index", gid.index}, {"gid", gid.value}, {"type", gid.type}, {"netdev", gid.netdev}});
+      view["gids"].push_back(
+          {{"index", gid.index}, {"gid", gid.value}, {"type", gid.type}, {"netdev", gid.netdev}});
     ports.push_back(std::move(view));
   }
   return {{"name", device.name},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent costs its node. The real program, as a process of its own: its kubelet (gRPC) and its API server are played, the machine that it probes is
-// the largest recorded one, and the rings that it reads are handed over by the launcher's own client. Bars are in bench/agent/run.
+// What the agent costs its node. The real program, as a process of its own: its kubelet (gRPC) and
+// its API server are played, the machine that it probes is the largest recorded one, and the rings
+// that it reads are handed over by the launcher's own client. Bars are in bench/agent/run.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -81,9 +82,11 @@ double probe_and_verify_seconds(const agent::NodeTree& tree) {
   for (int i = 0; i < 5; ++i) {
     const auto began = std::chrono::steady_clock::now();
     const auto hardware = agent::probe_hardware(tree.root(), **library);
-    const auto findings = agent::run_checks(agent::Node(hardware, agent::read_settings(tree.root(), hardware)));
+    const auto findings =
+        agent::run_checks(agent::Node(hardware, agent::read_settings(tree.root(), hardware)));
     if (findings.empty() || hardware.gpu.gpus.empty()) give_up("the recorded machine is empty");
-    longest = std::max(longest, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+    longest = std::max(
+        longest, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   }
   return longest;
 }
@@ -94,9 +97,12 @@ std::string get(int port, const std::string& path) {
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return {};
-  const std::string request = "GET " + path + " HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n";
-  if (::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size()))
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return {};
+  const std::string request =
+      "GET " + path + " HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n";
+  if (::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(request.size()))
     return {};
   std::string text;
   std::vector<char> bytes(65536);
@@ -117,10 +123,11 @@ double sum_of(const std::string& text, const std::string& family) {
 
 class AgentProcess {
  public:
-  AgentProcess(const Options& options, const agent::NodeTree& tree, const std::filesystem::path& scratch,
-               int api_port) {
+  AgentProcess(const Options& options, const agent::NodeTree& tree,
+               const std::filesystem::path& scratch, int api_port) {
     std::ofstream(scratch / "kubeconfig")
-        << "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], "
+        << "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: "
+           "{cluster: k, user: u}}], "
            "clusters: [{name: k, cluster: {server: 'http://127.0.0.1:"
         << api_port << "'}}], users: [{name: u, user: {token: t}}]}\n";
     std::vector<std::string> words{options.agent,
@@ -142,7 +149,8 @@ class AgentProcess {
     const std::string log = (scratch / "agent.log").string();
     ::posix_spawn_file_actions_addopen(&files, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     ::posix_spawn_file_actions_adddup2(&files, 1, 2);
-    const int failed = ::posix_spawn(&pid_, words[0].c_str(), &files, nullptr, argv.data(), environ);
+    const int failed =
+        ::posix_spawn(&pid_, words[0].c_str(), &files, nullptr, argv.data(), environ);
     ::posix_spawn_file_actions_destroy(&files);
     if (failed != 0) give_up("cannot start " + options.agent);
   }
@@ -161,7 +169,8 @@ class AgentProcess {
 /// The pod: a launcher's client and its ranks' rings.
 class Pod {
  public:
-  explicit Pod(const std::filesystem::path& slot) : client_(slot, {"bench", "worker", 0, 0}, clock_) {}
+  explicit Pod(const std::filesystem::path& slot)
+      : client_(slot, {"bench", "worker", 0, 0}, clock_) {}
 
   /// New rings, as a restarted gang has them.
   void begin(std::uint32_t attempt, std::uint32_t capacity) {
@@ -216,9 +225,11 @@ Cost everyday(const Options& options, const Account& account, Pod& pod) {
     pod.step(1);
     if (std::chrono::steady_clock::now() < scrape_at) continue;
     scrape_at += kScrapeInterval;
-    if (!get(options.port, "/metrics").contains("paceline_steps_total{")) give_up("a scrape has no ranks");
+    if (!get(options.port, "/metrics").contains("paceline_steps_total{"))
+      give_up("a scrape has no ranks");
   }
-  const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  const double wall =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   Cost cost{(account.cpu_seconds() - before) / wall, account.memory_mib("VmRSS")};
   const auto all = static_cast<double>(pod.published());
   eventually("every record is counted",
@@ -245,7 +256,8 @@ Soak soak(const Options& options, const Account& account, Pod& pod) {
   double settled = 0;
   while (result.read < options.records) {
     const auto next =
-        std::chrono::steady_clock::now() + 60ms;  // four batches are what a ring holds, between two of its readings
+        // four batches are what a ring holds, between two of its readings
+        std::chrono::steady_clock::now() + 60ms;
     pod.step(kBatch);
     std::this_thread::sleep_until(next);
     const std::string text = get(options.port, "/metrics");
@@ -277,7 +289,8 @@ Options parse(int argc, char** argv) {
       give_up("unknown option " + name + "; there are --seconds and --records");
     }
   }
-  if (argc % 2 == 0 || options.agent.empty() || options.port <= 0 || options.seconds < 1 || options.records < 10)
+  if (argc % 2 == 0 || options.agent.empty() || options.port <= 0 || options.seconds < 1 ||
+      options.records < 10)
     give_up("usage: bench_agent --agent FILE --port N [--seconds 60] [--records 1e8]");
   return options;
 }
@@ -291,8 +304,8 @@ int measure(const Options& options) {
   agent::make_runtime(scratch / "image", "bench");
   const SystemClock clock;
   kube::FakeCluster cluster(clock);
-  if (!kube::make_fake_api(cluster)->create(kube::kNodes, "",
-                                            R"({"apiVersion":"v1","kind":"Node","metadata":{"name":"bench"}})"))
+  if (!kube::make_fake_api(cluster)->create(
+          kube::kNodes, "", R"({"apiVersion":"v1","kind":"Node","metadata":{"name":"bench"}})"))
     give_up("the fake API server takes no Node");
   const auto api = kube::FakeServer::start(cluster);
   if (!api) give_up(api.error().message);
@@ -307,17 +320,20 @@ int measure(const Options& options) {
   if (slot.empty()) give_up("the agent gives no slot");
   Pod pod(slot);
   pod.begin(0, PACELINE_RING_CAPACITY);
-  std::cout << "processor time by " << account.by() << "; " << kRanks << " ranks at " << kStepsPerSecond
-            << " steps/s for " << options.seconds << " s" << std::endl;
+  std::cout << "processor time by " << account.by() << "; " << kRanks << " ranks at "
+            << kStepsPerSecond << " steps/s for " << options.seconds << " s" << std::endl;
   const Cost cost = everyday(options, account, pod);
-  std::cout << cost.share * 100 << " % of a core, " << cost.resident_mib << " MiB resident" << std::endl;
+  std::cout << cost.share * 100 << " % of a core, " << cost.resident_mib << " MiB resident"
+            << std::endl;
   const Soak full = soak(options, account, pod);
   const double peak = account.memory_mib("VmHWM");
   std::cout << full.read << " records read in " << full.seconds << " s, " << full.dropped
-            << " overwritten before; grew by " << full.growth_mib << " MiB, peak " << peak << " MiB\n";
+            << " overwritten before; grew by " << full.growth_mib << " MiB, peak " << peak
+            << " MiB\n";
 
-  const bool good = probe <= kMostProbeSeconds && cost.share <= kMostShare && cost.resident_mib <= kMostMib &&
-                    peak <= kMostMib && full.growth_mib <= kMostGrowthMib;
+  const bool good = probe <= kMostProbeSeconds && cost.share <= kMostShare &&
+                    cost.resident_mib <= kMostMib && peak <= kMostMib &&
+                    full.growth_mib <= kMostGrowthMib;
   std::cout << nlohmann::json{{"bench", "agent"},
                               {"ratio", rounded(kMostShare / std::max(cost.share, 1e-6), 100)},
                               {"probe_verify_s", rounded(probe, 10000)},

@@ -19,7 +19,10 @@ namespace paceline::bench {
 
 struct PlayedKubelet::Impl final : v1beta1::Registration::Service, v1::PodResourcesLister::Service {
   Impl(const std::filesystem::path& folder, std::string ns, std::string of, int count)
-      : plugins(folder / "device-plugins"), name_space(std::move(ns)), job(std::move(of)), pods(count) {
+      : plugins(folder / "device-plugins"),
+        name_space(std::move(ns)),
+        job(std::move(of)),
+        pods(count) {
     for (const char* part : {"device-plugins", "pod-resources"}) {
       std::filesystem::create_directories(folder / part);
       const std::string socket = (folder / part / "kubelet.sock").string();
@@ -44,7 +47,8 @@ struct PlayedKubelet::Impl final : v1beta1::Registration::Service, v1::PodResour
     return grpc::Status::OK;
   }
 
-  grpc::Status List(grpc::ServerContext* /*context*/, const v1::ListPodResourcesRequest* /*request*/,
+  grpc::Status List(grpc::ServerContext* /*context*/,
+                    const v1::ListPodResourcesRequest* /*request*/,
                     v1::ListPodResourcesResponse* answer) override {
     for (int i = 0; i < pods; ++i) {
       auto& pod = *answer->add_pod_resources();
@@ -83,7 +87,8 @@ struct PlayedKubelet::Impl final : v1beta1::Registration::Service, v1::PodResour
   std::jthread watching;
 };
 
-PlayedKubelet::PlayedKubelet(const std::filesystem::path& folder, std::string name_space, std::string job, int pods)
+PlayedKubelet::PlayedKubelet(const std::filesystem::path& folder, std::string name_space,
+                             std::string job, int pods)
     : impl_(std::make_unique<Impl>(folder, std::move(name_space), std::move(job), pods)) {}
 
 PlayedKubelet::~PlayedKubelet() {
@@ -105,8 +110,10 @@ std::string PlayedKubelet::allocate(const std::string& slot) {
   v1beta1::AllocateResponse answer;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-  const auto stub = v1beta1::DevicePlugin::NewStub(Impl::channel((impl_->plugins / "paceline.sock").string()));
-  if (!stub->Allocate(&context, request, &answer).ok() || answer.container_responses_size() != 1) return {};
+  const auto stub =
+      v1beta1::DevicePlugin::NewStub(Impl::channel((impl_->plugins / "paceline.sock").string()));
+  if (!stub->Allocate(&context, request, &answer).ok() || answer.container_responses_size() != 1)
+    return {};
   for (const auto& mount : answer.container_responses(0).mounts()) {
     if (mount.container_path() == contract::kSlotMount) return mount.host_path();
   }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kubelet's side of device plugins and PodResources, as far as an agent needs it: takes its registration, watches its slots, and names one pod for each.
+// The kubelet's side of device plugins and PodResources, as far as an agent needs it: takes its
+// registration, watches its slots, and names one pod for each.
 //
-// Owns its servers and threads. Thread-safe. What cannot be started ends the program with a message.
+// Owns its servers and threads. Thread-safe. What cannot be started ends the program with a
+// message.
 #pragma once
 
 #include <filesystem>
@@ -12,8 +14,10 @@ namespace paceline::bench {
 
 class PlayedKubelet {
  public:
-  /// Listens at FOLDER/device-plugins/kubelet.sock and FOLDER/pod-resources/kubelet.sock. Slot N is pod NAMESPACE/JOB-worker-N-0's.
-  PlayedKubelet(const std::filesystem::path& folder, std::string name_space, std::string job, int pods);
+  /// Listens at FOLDER/device-plugins/kubelet.sock and FOLDER/pod-resources/kubelet.sock. Slot N is
+  /// pod NAMESPACE/JOB-worker-N-0's.
+  PlayedKubelet(const std::filesystem::path& folder, std::string name_space, std::string job,
+                int pods);
   ~PlayedKubelet();
 
   /// Watches the slots as a kubelet does, and waits until they are healthy; false after a minute.

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """All that is measured of the communicator between hosts, one part after another.
 
-Allreduces, what is chosen, several devices, a model trained, models replayed. Each part is a run of its own, whose output is shown as it
-comes; one that fails is named in the end, and the others go on. Ends with busbw over size, a line for each part, and one line of JSON: its
-ratio is that of the first part, Gloo's time over ours of the largest array.
+Allreduces, what is chosen, several devices, a model trained, models replayed. Each part is a run of
+its own, whose output is shown as it comes; one that fails is named in the end, and the others go
+on. Ends with busbw over size, a line for each part, and one line of JSON: its ratio is that of the
+first part, Gloo's time over ours of the largest array.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any
 
 RUN = Path(__file__).with_name("run")
 MIB = 1 << 20
-# How many times fewer bytes a replayed model has: all are some 5 to 20 MB then, which takes seconds.
+# How many times fewer bytes a replayed model has: all are some 5 to 20 MB then, which takes
+# seconds.
 SHRINK = {"resnet50": 16, "swin-t": 16, "vgg16": 32, "bert-base": 32}
 
 
@@ -50,7 +52,11 @@ def carried_out(command: list[str]) -> dict[str, Any] | None:
         answer = json.loads(last)
     except ValueError:
         answer = None
-    return answer if process.returncode == 0 and isinstance(answer, dict) and "ratio" in answer else None
+    return (
+        answer
+        if process.returncode == 0 and isinstance(answer, dict) and "ratio" in answer
+        else None
+    )
 
 
 def busbw(table: dict[str, dict[str, float]]) -> list[str]:
@@ -62,7 +68,10 @@ def busbw(table: dict[str, dict[str, float]]) -> list[str]:
     sizes = sorted({size for row in found.values() for size in row})
     lines = ["busbw, MB/s    " + "".join(f"{size / MIB:10.3f} MiB" for size in sizes)]
     for name, rates in found.items():
-        lines.append(f"{name:15}" + "".join(f"{rates[size]:14.1f}" if size in rates else 14 * " " for size in sizes))
+        lines.append(
+            f"{name:15}"
+            + "".join(f"{rates[size]:14.1f}" if size in rates else 14 * " " for size in sizes)
+        )
     return lines
 
 
@@ -72,7 +81,9 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=8, help="of each host")
     parser.add_argument("--mib", type=int, default=25, help="the largest array")
     parser.add_argument("--rounds", type=int, help="of every part; default: what each needs")
-    parser.add_argument("--megabits", type=float, help="of each link, a second; default: each part chooses")
+    parser.add_argument(
+        "--megabits", type=float, help="of each link, a second; default: each part chooses"
+    )
     told = parser.parse_args()
     rate = [] if told.megabits is None else ["--megabits", str(told.megabits)]
     answers: dict[str, dict[str, Any]] = {}
@@ -89,7 +100,11 @@ def main() -> None:
     if "allreduce" in answers:
         print("\n".join(busbw(answers["allreduce"]["table"])))
     for name, answer in answers.items():
-        judged = {True: "the wire was the bound", False: "NOT VALID: not only the wire was the bound", None: ""}
+        judged = {
+            True: "the wire was the bound",
+            False: "NOT VALID: not only the wire was the bound",
+            None: "",
+        }
         print(f"{name:12}  ratio {answer['ratio']:.3f}  {judged[answer.get('valid')]}")
     if failed:
         print(f"FAILED: {', '.join(failed)}", flush=True)
@@ -100,7 +115,10 @@ def main() -> None:
                 "hosts": told.hosts,
                 "ranks": told.ranks,
                 "ratio": answers.get("allreduce", {}).get("ratio"),
-                "parts": {name: {key: one.get(key) for key in ("ratio", "valid")} for name, one in answers.items()},
+                "parts": {
+                    name: {key: one.get(key) for key in ("ratio", "valid")}
+                    for name, one in answers.items()
+                },
                 "failed": failed,
             }
         ),

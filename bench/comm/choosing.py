@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is what the runtime chooses by measurement as quick as the better of flat and hierarchical, whatever the size? All three in turn within one run."""
+"""Is what the runtime chooses by measurement as quick as the better of flat and hierarchical,
+whatever the size? All three in turn within one run.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ def choosing(fabric: Fabric, ranks: int, megabits: float, rounds: int, largest: 
     sizes = [SMALLEST]
     while sizes[-1] < largest:
         sizes.append(min(int(SMALLEST * 2 ** (len(sizes) / 2)) // 4 * 4, largest))
-    words = ["--sizes", ",".join(map(str, sizes)), "--rounds", str(rounds), "--megabits", str(megabits)]
+    words = [
+        "--sizes",
+        ",".join(map(str, sizes)),
+        "--rounds",
+        str(rounds),
+        "--megabits",
+        str(megabits),
+    ]
     words += ["--seconds", str(SECONDS), "--contenders", ",".join(CONTENDERS)]
     told = run_ranks(fabric, ranks, "rank.py", *words)
     print(
@@ -31,22 +40,30 @@ def choosing(fabric: Fabric, ranks: int, megabits: float, rounds: int, largest: 
     ratios = {}
     for size in sizes:
         seconds = {
-            name: [row["seconds"] for row in told[0]["rows"] if row["contender"] == name and row["size"] == size]
+            name: [
+                row["seconds"]
+                for row in told[0]["rows"]
+                if row["contender"] == name and row["size"] == size
+            ]
             for name in CONTENDERS
         }
         better = min(("hierarchical", "flat"), key=lambda name: statistics.median(seconds[name]))
         # Against its neighbour in time.
-        ratios[size] = statistics.median(c / b for c, b in zip(seconds["chosen"], seconds[better], strict=True))
+        ratios[size] = statistics.median(
+            c / b for c, b in zip(seconds["chosen"], seconds[better], strict=True)
+        )
         print(
             f"{size:9} bytes  "
-            + "  ".join(f"{name} {statistics.median(seconds[name]) * 1e3:.2f} ms" for name in CONTENDERS)
+            + "  ".join(
+                f"{name} {statistics.median(seconds[name]) * 1e3:.2f} ms" for name in CONTENDERS
+            )
             + f"  chosen over {better} {ratios[size]:.3f}"
         )
     good = sum(ratio <= WITHIN for ratio in ratios.values())
     reached = good >= SHARE * len(sizes)
     print(
-        f"chosen within {WITHIN - 1:.0%} of the better of flat and hierarchical at {good} of {len(sizes)} sizes "
-        f"(goal {SHARE:.0%}): {'reached' if reached else 'missed'}"
+        f"chosen within {WITHIN - 1:.0%} of the better of flat and hierarchical at {good} of"
+        f" {len(sizes)} sizes (goal {SHARE:.0%}): {'reached' if reached else 'missed'}"
     )
     print(
         json.dumps(

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allreduces over links whose rate is known: ours, hierarchical, flat and as measured at the start, Gloo's and Open MPI's, in turn within one run.
+"""Allreduces over links whose rate is known: ours, hierarchical, flat and as measured at the start,
+Gloo's and Open MPI's, in turn within one run.
 
-Hosts are network namespaces, each with a cable into one switch, or into one for each rail; what leaves either end of a cable is shaped. With one host there is no wire, and
-what is measured is local.py's. Told of each contender and size: the median time; busbw, 2(n-1)/n bytes for each byte of the array, n ranks; bytes that a host sent against the bound
-2(N-1)/N, N hosts; how much of the wire's rate that is; processor seconds of all ranks per GB of array. The ratio is
-Gloo's time over ours (hierarchical) at the largest size, each round against its neighbour in time, the median. At the end
-the rate is halved: times that do not double mean that something else than the wire was measured. The rate is such that they do, unless it is given.
+Hosts are network namespaces, each with a cable into one switch, or into one for each rail; what
+leaves either end of a cable is shaped. With one host there is no wire, and what is measured is
+local.py's. Told of each contender and size: the median time; busbw, 2(n-1)/n bytes for each byte of
+the array, n ranks; bytes that a host sent against the bound 2(N-1)/N, N hosts; how much of the
+wire's rate that is; processor seconds of all ranks per GB of array. The ratio is Gloo's time over
+ours (hierarchical) at the largest size, each round against its neighbour in time, the median. At
+the end the rate is halved: times that do not double mean that something else than the wire was
+measured. The rate is such that they do, unless it is given.
 """
 
 from __future__ import annotations
@@ -32,26 +36,41 @@ Rows = list[list[dict[str, Any]]]  # of each rank
 
 
 def measure(
-    fabric: Fabric, ranks: int, megabits: float, sizes: list[int], rounds: int, contenders: tuple[str, ...]
+    fabric: Fabric,
+    ranks: int,
+    megabits: float,
+    sizes: list[int],
+    rounds: int,
+    contenders: tuple[str, ...],
 ) -> tuple[str, Rows]:
     """The choice that was made, and what each rank saw."""
     fabric.rate(megabits)
-    words = ["--sizes", ",".join(map(str, sizes)), "--rounds", str(rounds), "--megabits", str(megabits)]
+    words = [
+        "--sizes",
+        ",".join(map(str, sizes)),
+        "--rounds",
+        str(rounds),
+        "--megabits",
+        str(megabits),
+    ]
     words += ["--contenders", ",".join(contenders)]
     told = run_ranks(fabric, ranks, "rank.py", *words, by_mpi="openmpi" in contenders)
     return told[0]["choice"], [one["rows"] for one in told]
 
 
 def train(fabric: Fabric, ranks: int, megabits: float, rounds: int) -> None:
-    """Steps of one model under DistributedDataParallel: over Gloo, and over ours by the hook, in turn."""
+    """Steps of one model under DistributedDataParallel: over Gloo, and over ours by the hook, in
+    turn.
+    """
     fabric.rate(megabits)
     told = run_ranks(fabric, ranks, "train.py", "--rounds", str(rounds))
     gloo, ours = (statistics.median(told[0][name]) for name in ("gloo", "ours"))
     alone = statistics.median(told[0]["alone"])
     print(
-        f"{len(fabric.hosts)} hosts x {ranks} ranks, {megabits:g} Mbit/s, a model of {told[0]['bytes'] / MIB:.1f} MiB, load "
-        f"{os.getloadavg()[0]:.1f}: step {ours * 1e3:.0f} ms over ours ({told[0]['plan']}), {gloo * 1e3:.0f} ms over Gloo, "
-        f"{alone * 1e3:.0f} ms without communication"
+        f"{len(fabric.hosts)} hosts x {ranks} ranks, {megabits:g} Mbit/s, a model of"
+        f" {told[0]['bytes'] / MIB:.1f} MiB, load {os.getloadavg()[0]:.1f}: step {ours * 1e3:.0f}"
+        f" ms over ours ({told[0]['plan']}), {gloo * 1e3:.0f} ms over Gloo, {alone * 1e3:.0f} ms"
+        " without communication"
     )
     print(
         json.dumps(
@@ -62,7 +81,10 @@ def train(fabric: Fabric, ranks: int, megabits: float, rounds: int) -> None:
                 "megabits": megabits,
                 "bytes": told[0]["bytes"],
                 "ratio": round(
-                    statistics.median(g / o for g, o in zip(told[0]["gloo"], told[0]["ours"], strict=True)), 3
+                    statistics.median(
+                        g / o for g, o in zip(told[0]["gloo"], told[0]["ours"], strict=True)
+                    ),
+                    3,
                 ),
                 "ours_ms": round(ours * 1e3, 1),
                 "gloo_ms": round(gloo * 1e3, 1),
@@ -76,12 +98,17 @@ def pick(rows: list[dict[str, Any]], contender: str, size: int, key: str) -> lis
     return [row[key] for row in rows if row["contender"] == contender and row["size"] == size]
 
 
-def summary(rows: Rows, fabric: Fabric, ranks: int, contender: str, size: int, megabits: float) -> dict[str, Any]:
+def summary(
+    rows: Rows, fabric: Fabric, ranks: int, contender: str, size: int, megabits: float
+) -> dict[str, Any]:
     hosts = len(fabric.hosts)
     total = hosts * ranks
     seconds = statistics.median(pick(rows[0], contender, size, "seconds"))
     # The first rank of each host counts what the host sent.
-    sent = max(statistics.median(pick(rows[host * ranks], contender, size, "sent")) for host in range(hosts))
+    sent = max(
+        statistics.median(pick(rows[host * ranks], contender, size, "sent"))
+        for host in range(hosts)
+    )
     processor = sum(statistics.median(pick(rank, contender, size, "processor")) for rank in rows)
     told = {
         "ms": round(seconds * 1e3, 2),
@@ -102,19 +129,31 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2, help="of each host")
     parser.add_argument("--rails", type=int, default=1, help="cables of each host, 1 to 3")
     parser.add_argument(
-        "--megabits", type=float, help="of each link, a second; default: as many as leave the wire the bound here"
+        "--megabits",
+        type=float,
+        help="of each link, a second; default: as many as leave the wire the bound here",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mib", type=int, default=25, help="the largest array")
     parser.add_argument(
-        "--compressed", default="fp16,int8", help=f"of {','.join(CODECS)}, between hosts only; or nothing"
+        "--compressed",
+        default="fp16,int8",
+        help=f"of {','.join(CODECS)}, between hosts only; or nothing",
     )
     parser.add_argument(
-        "--choice", action="store_true", help="what is chosen against flat and hierarchical, over many sizes"
+        "--choice",
+        action="store_true",
+        help="what is chosen against flat and hierarchical, over many sizes",
     )
-    parser.add_argument("--train", action="store_true", help="steps of a model instead of allreduces")
-    parser.add_argument("--replay", choices=MODELS, help="steps of this model with timers for its computing")
-    parser.add_argument("--shrink", type=int, default=4, help="how many times fewer bytes the replayed model has")
+    parser.add_argument(
+        "--train", action="store_true", help="steps of a model instead of allreduces"
+    )
+    parser.add_argument(
+        "--replay", choices=MODELS, help="steps of this model with timers for its computing"
+    )
+    parser.add_argument(
+        "--shrink", type=int, default=4, help="how many times fewer bytes the replayed model has"
+    )
     told = parser.parse_args()
     compressed = tuple(filter(None, told.compressed.split(",")))
     if not set(compressed) <= set(CODECS):
@@ -152,24 +191,31 @@ def main() -> None:
 
     table = {}
     print(
-        f"{told.hosts} hosts x {told.ranks} ranks, {told.rails} x {megabits:g} Mbit/s, {told.rounds} rounds, load {os.getloadavg()[0]:.1f}"
+        f"{told.hosts} hosts x {told.ranks} ranks, {told.rails} x {megabits:g} Mbit/s,"
+        f" {told.rounds} rounds, load {os.getloadavg()[0]:.1f}"
     )
     print(f"chosen: {choice}")
     print(
-        "bytes as the kernel counts them on the link, with headers, segmentation offloaded to it (the default of veth)"
+        "bytes as the kernel counts them on the link, with headers, segmentation offloaded to it"
+        " (the default of veth)"
     )
     for size in sizes:
         for contender in contenders:
             got = summary(rows, fabric, told.ranks, contender, size, megabits)
             table[f"{contender} {size}"] = got
             print(
-                f"{size / MIB:8.3f} MiB  {contender:12}  " + "  ".join(f"{key} {value}" for key, value in got.items())
+                f"{size / MIB:8.3f} MiB  {contender:12}  "
+                + "  ".join(f"{key} {value}" for key, value in got.items())
             )
     largest = sizes[-1]
     seconds = {name: pick(rows[0], name, largest, "seconds") for name in contenders}
     ours = seconds["hierarchical"]
     slower = {
-        name: round(statistics.median(pick(half[0], name, largest, "seconds")) / statistics.median(seconds[name]), 3)
+        name: round(
+            statistics.median(pick(half[0], name, largest, "seconds"))
+            / statistics.median(seconds[name]),
+            3,
+        )
         for name in COMPARED
     }
     valid, verdict = judged(slower)
@@ -177,7 +223,9 @@ def main() -> None:
 
     def over(name: str) -> float:
         """Each round against its neighbour in time."""
-        return round(statistics.median(it / o for it, o in zip(seconds[name], ours, strict=True)), 3)
+        return round(
+            statistics.median(it / o for it, o in zip(seconds[name], ours, strict=True)), 3
+        )
 
     print(
         json.dumps(
@@ -189,10 +237,13 @@ def main() -> None:
                 "megabits": megabits,
                 "bytes": largest,
                 "ratio": over("gloo"),
-                "over_hierarchical": {name: over(name) for name in contenders if name != "hierarchical"},
+                "over_hierarchical": {
+                    name: over(name) for name in contenders if name != "hierarchical"
+                },
                 "half_rate": slower,
                 "choice": choice,
-                # Of each size: what was chosen against the quicker of the two, both by their medians.
+                # Of each size: what was chosen against the quicker of the two, both by their
+                # medians.
                 "chosen_over_best": {
                     str(size): round(
                         table[f"chosen {size}"]["ms"]

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model learns under each way of compressing its gradients, beside none: 4 ranks that believe themselves on 2 hosts.
+"""What a model learns under each way of compressing its gradients, beside none: 4 ranks that
+believe themselves on 2 hosts.
 
-The example's digits (a convolutional network, SGD), and a small transformer that learns to give a sequence back reversed (SGD with momentum). Prints for each
-codec the accuracy on what was not learned from, and what PyTorch's own PowerSGD hook gets at the same rank and seed.
+The example's digits (a convolutional network, SGD), and a small transformer that learns to give a
+sequence back reversed (SGD with momentum). Prints for each codec the accuracy on what was not
+learned from, and what PyTorch's own PowerSGD hook gets at the same rank and seed.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ from torch.nn.parallel import DistributedDataParallel
 RANKS = 4
 LENGTH, SYMBOLS = 8, 12
 STEPS = {"digits": 100, "reversing": 150}
-# Name, rate, momentum (None: Adam's), how many times the steps that sequences are reversed for. Signs, and momentum that masking takes away, have
-# rates and steps of their own: each beside the same steps uncompressed.
+# Name, rate, momentum (None: Adam's), how many times the steps that sequences are reversed for.
+# Signs, and momentum that masking takes away, have rates and steps of their own: each beside the
+# same steps uncompressed.
 RUNS = (
     ("Disabled", 0.05, 0.9, 1),
     ("FP16", 0.05, 0.9, 1),
@@ -51,7 +54,12 @@ class Digits(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 64), nn.ReLU(), nn.Linear(64, 10)
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(1024, 64),
+            nn.ReLU(),
+            nn.Linear(64, 10),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -65,7 +73,9 @@ class Reverser(nn.Module):
         super().__init__()
         self.symbols = nn.Embedding(SYMBOLS, width)
         self.places = nn.Parameter(torch.randn(LENGTH, width) * 0.5)
-        self.block = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True, norm_first=True)
+        self.block = nn.TransformerEncoderLayer(
+            width, 4, 2 * width, dropout=0.0, batch_first=True, norm_first=True
+        )
         self.out = nn.Linear(width, SYMBOLS)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -75,13 +85,19 @@ class Reverser(nn.Module):
 def digits(rank: int) -> tuple[nn.Module, Callable[[int], Any], Any]:
     file = Path(__file__).parents[2] / "examples" / "digits" / "digits.csv.gz"
     with gzip.open(file, "rt") as lines:
-        rows = torch.tensor([[float(value) for value in line.split(",")] for line in lines if line[0].isdigit()])
+        rows = torch.tensor(
+            [[float(value) for value in line.split(",")] for line in lines if line[0].isdigit()]
+        )
     images, labels = rows[:, :64].view(-1, 1, 8, 8) / 16, rows[:, 64].long()
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1))
     learned, asked = order[:1400], order[1400:]
 
     def batch(step: int) -> Any:
-        some = learned[torch.randint(len(learned), (RANKS, 12), generator=torch.Generator().manual_seed(step))[rank]]
+        some = learned[
+            torch.randint(len(learned), (RANKS, 12), generator=torch.Generator().manual_seed(step))[
+                rank
+            ]
+        ]
         return images[some], labels[some]
 
     return Digits(), batch, (images[asked], labels[asked])
@@ -89,13 +105,17 @@ def digits(rank: int) -> tuple[nn.Module, Callable[[int], Any], Any]:
 
 def reversing(rank: int) -> tuple[nn.Module, Callable[[int], Any], Any]:
     def batch(step: int, size: int = 32) -> Any:
-        x = torch.randint(SYMBOLS, (size, LENGTH), generator=torch.Generator().manual_seed(step * RANKS + rank))
+        x = torch.randint(
+            SYMBOLS, (size, LENGTH), generator=torch.Generator().manual_seed(step * RANKS + rank)
+        )
         return x, x.flip(1)
 
     return Reverser(), batch, batch(-1, 500)
 
 
-def learn(make: Callable[[int], Any], rank: int, how: str, rate: float, momentum: float | None, steps: int) -> float:
+def learn(
+    make: Callable[[int], Any], rank: int, how: str, rate: float, momentum: float | None, steps: int
+) -> float:
     torch.manual_seed(5)
     model, batch, (asked, answers) = make(rank)
     ddp = DistributedDataParallel(model)
@@ -130,12 +150,16 @@ def learn(make: Callable[[int], Any], rank: int, how: str, rate: float, momentum
 def run(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     os.environ["PACELINE_NUMERICS"] = "Lossy"
-    dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=RANKS)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=RANKS
+    )
     table = []
     for how, rate, momentum, times in RUNS:
         row: dict[str, Any] = {"how": how, "rate": rate, "momentum": momentum}
         row["digits"] = round(learn(digits, rank, how, rate, momentum, STEPS["digits"]), 4)
-        row["reversing"] = round(learn(reversing, rank, how, rate, momentum, times * STEPS["reversing"]), 4)
+        row["reversing"] = round(
+            learn(reversing, rank, how, rate, momentum, times * STEPS["reversing"]), 4
+        )
         table.append(row)
         if rank == 0:
             print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)

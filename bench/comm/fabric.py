@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network namespaces as hosts, each with cables into switches, one for each rail, and the ranks of a program on them. What leaves either
-end of a cable is shaped."""
+"""Network namespaces as hosts, each with cables into switches, one for each rail, and the ranks of
+a program on them. What leaves either end of a cable is shaped.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,20 @@ class Fabric:
             ip("-n", self.switch, "link", "set", f"switch{rail}", "up")
             for number, host in enumerate(self.hosts):
                 port = f"rail{rail}port{number}"
-                ip("-n", host, "link", "add", "name", wire, "type", "veth", "peer", port, "netns", self.switch)
+                ip(
+                    "-n",
+                    host,
+                    "link",
+                    "add",
+                    "name",
+                    wire,
+                    "type",
+                    "veth",
+                    "peer",
+                    port,
+                    "netns",
+                    self.switch,
+                )
                 ip("-n", host, "address", "add", f"{NETWORKS[rail]}.{number + 1}/24", "dev", wire)
                 ip("-n", host, "link", "set", wire, "up")
                 ip("-n", self.switch, "link", "set", port, "master", f"switch{rail}", "up")
@@ -60,18 +74,31 @@ class Fabric:
         for rail, wire in enumerate(self.devices):
             for number, host in enumerate(self.hosts):
                 for space, device in ((host, wire), (self.switch, f"rail{rail}port{number}")):
-                    subprocess.run(["tc", "-n", space, "qdisc", "replace", "dev", device, "root", *shape], check=True)
+                    subprocess.run(
+                        ["tc", "-n", space, "qdisc", "replace", "dev", device, "root", *shape],
+                        check=True,
+                    )
 
     def down(self) -> None:
         for name in [*self.hosts, self.switch]:
             subprocess.run(["ip", "netns", "delete", name], check=False, stderr=subprocess.DEVNULL)
 
 
-def run_ranks(fabric: Fabric, ranks: int, program: str, *words: str, by_mpi: bool = False) -> list[Any]:
+def run_ranks(
+    fabric: Fabric, ranks: int, program: str, *words: str, by_mpi: bool = False
+) -> list[Any]:
     """Starts all ranks of a program, or has Open MPI do so, and returns what each has written."""
     total = len(fabric.hosts) * ranks
     with tempfile.TemporaryDirectory(prefix="paceline-comm-") as folder:
-        command = [sys.executable, str(HERE / program), "--ranks", str(total), "--folder", folder, *words]
+        command = [
+            sys.executable,
+            str(HERE / program),
+            "--ranks",
+            str(total),
+            "--folder",
+            folder,
+            *words,
+        ]
         if by_mpi:
             commands = [launched(fabric.hosts, fabric.addresses(), fabric.devices, ranks, command)]
         else:
@@ -82,10 +109,16 @@ def run_ranks(fabric: Fabric, ranks: int, program: str, *words: str, by_mpi: boo
         processes = []
         try:
             processes += [subprocess.Popen(one) for one in commands]
-            failed = [number for number, process in enumerate(processes) if process.wait(PATIENCE) != 0]
+            failed = [
+                number for number, process in enumerate(processes) if process.wait(PATIENCE) != 0
+            ]
         finally:
             for process in processes:
                 process.terminate() if by_mpi else process.kill()  # it ends its ranks first
         if failed:
-            raise SystemExit("bench: the ranks failed" if by_mpi else f"bench: ranks {failed} failed")
-        return [json.loads((Path(folder) / f"rank-{rank}.json").read_text()) for rank in range(total)]
+            raise SystemExit(
+                "bench: the ranks failed" if by_mpi else f"bench: ranks {failed} failed"
+            )
+        return [
+            json.loads((Path(folder) / f"rank-{rank}.json").read_text()) for rank in range(total)
+        ]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of one host: shared memory against TCP, in turn within one run. No wire bounds them, but the processors, which they share."""
+"""Ranks of one host: shared memory against TCP, in turn within one run. No wire bounds them, but
+the processors, which they share.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +14,69 @@ from fabric import Fabric, run_ranks
 SMALL = ("doubling", "tree")  # as rank.py has them
 LARGEST_SMALL = 256 << 10
 
-CONTENDERS = ("hierarchical", "flat", "doubling", "tree", "chosen", "tcp", "gloo", "alltoall", "alltoall-tcp")
+CONTENDERS = (
+    "hierarchical",
+    "flat",
+    "doubling",
+    "tree",
+    "chosen",
+    "tcp",
+    "gloo",
+    "alltoall",
+    "alltoall-tcp",
+)
 PLENTY = 1000  # megabits a second; rounds are as long as they would be then
 MIB = 1 << 20
 
 
 def local(fabric: Fabric, ranks: int, sizes: list[int], rounds: int) -> None:
-    words = ("--sizes", ",".join(map(str, sizes)), "--rounds", str(rounds), "--megabits", str(PLENTY))
+    words = (
+        "--sizes",
+        ",".join(map(str, sizes)),
+        "--rounds",
+        str(rounds),
+        "--megabits",
+        str(PLENTY),
+    )
     told = run_ranks(fabric, ranks, "rank.py", *words, "--contenders", ",".join(CONTENDERS))
     rows = [one["rows"] for one in told]
-    print(f"1 host x {ranks} ranks on {os.cpu_count()} processors, {rounds} rounds, load {os.getloadavg()[0]:.1f}")
+    print(
+        f"1 host x {ranks} ranks on {os.cpu_count()} processors, {rounds} rounds, load"
+        f" {os.getloadavg()[0]:.1f}"
+    )
     print(f"chosen: {told[0]['choice']}")
     table = {}
     for size in sizes:
         for name in CONTENDERS:
             if name in SMALL and size > LARGEST_SMALL:
                 continue
-            mine = [[row for row in rank if row["contender"] == name and row["size"] == size] for rank in rows]
+            mine = [
+                [row for row in rank if row["contender"] == name and row["size"] == size]
+                for rank in rows
+            ]
             seconds = statistics.median(row["seconds"] for row in mine[0])
             passes = 1 if "alltoall" in name else 2
             got = {
                 "ms": round(seconds * 1e3, 2),
                 "busbw_MBs": round(passes * (ranks - 1) / ranks * size / seconds / 1e6, 1),
                 "processor_s_per_GB": round(
-                    sum(statistics.median(row["processor"] for row in rank) for rank in mine) / size * 1e9, 2
+                    sum(statistics.median(row["processor"] for row in rank) for rank in mine)
+                    / size
+                    * 1e9,
+                    2,
                 ),
             }
             table[f"{name} {size}"] = got
-            print(f"{size / MIB:8.3f} MiB  {name:12}  " + "  ".join(f"{key} {value}" for key, value in got.items()))
+            print(
+                f"{size / MIB:8.3f} MiB  {name:12}  "
+                + "  ".join(f"{key} {value}" for key, value in got.items())
+            )
 
     def ratio(slow: str, quick: str) -> dict[str, float]:
-        return {str(s): round(table[f"{slow} {s}"]["ms"] / table[f"{quick} {s}"]["ms"], 3) for s in sizes}
+        return {
+            str(s): round(table[f"{slow} {s}"]["ms"] / table[f"{quick} {s}"]["ms"], 3)
+            for s in sizes
+        }
 
     print(
         json.dumps(

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the gradients of a known model become ready in a step: computed from its layers, not recorded.
+"""When the gradients of a known model become ready in a step: computed from its layers, not
+recorded.
 
-A layer's time is its share of the model's multiplications; backward takes twice as long as forward, from the last layer to the first. The
-step as a whole takes what its arithmetic takes at FLOPS, which is what a V100 sustains on ResNet-50 in mixed precision (some 810
-images/s, 25 GFLOP each forward and backward). Real layers differ: small ones wait for memory. Buckets are those of
-DistributedDataParallel after its first step: parameters as they become ready, 1 MiB and then 25 MiB each.
+A layer's time is its share of the model's multiplications; backward takes twice as long as forward,
+from the last layer to the first. The step as a whole takes what its arithmetic takes at FLOPS,
+which is what a V100 sustains on ResNet-50 in mixed precision (some 810 images/s, 25 GFLOP each
+forward and backward). Real layers differ: small ones wait for memory. Buckets are those of
+DistributedDataParallel after its first step: parameters as they become ready, 1 MiB and then 25 MiB
+each.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ class Model:
         return sum(BYTES * math.prod(shape) for layer in self.layers for shape in layer.shapes)
 
     def seconds(self) -> float:
-        """Of a step without communication: forward, and twice that backward, two operations for each multiplication."""
+        """Of a step without communication: forward, and twice that backward, two operations for
+        each multiplication.
+        """
         return self.batch * sum(layer.products for layer in self.layers) * 2 * 3 / FLOPS
 
     def buckets(self) -> list[Bucket]:
@@ -90,11 +95,19 @@ def resnet50() -> Model:
 def vgg16() -> Model:
     layers = []
     inputs = 3
-    for width, count, pixels in ((64, 2, 224), (128, 2, 112), (256, 3, 56), (512, 3, 28), (512, 3, 14)):
+    for width, count, pixels in (
+        (64, 2, 224),
+        (128, 2, 112),
+        (256, 3, 56),
+        (512, 3, 28),
+        (512, 3, 14),
+    ):
         for _ in range(count):
             layers.append(convolution(inputs, width, 3, pixels, norm=False))
             inputs = width
-    return Model("vgg16", 32, (*layers, linear(512 * 49, 4096), linear(4096, 4096), linear(4096, 1000)))
+    return Model(
+        "vgg16", 32, (*layers, linear(512 * 49, 4096), linear(4096, 4096), linear(4096, 1000))
+    )
 
 
 def bert_base() -> Model:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A communicator on plain memory, of the functions that paceline.comm calls, too. The store is a folder."""
+"""A communicator on plain memory, of the functions that paceline.comm calls, too. The store is a
+folder.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +49,21 @@ def folder_store(folder: Path) -> Store:
 
 
 class Communicator:
-    def __init__(self, store: Store, name: str, rank: int, ranks: int, plan: str, address: str) -> None:
+    def __init__(
+        self, store: Store, name: str, rank: int, ranks: int, plan: str, address: str
+    ) -> None:
         where = address.encode() or None
         options = Options(
-            ctypes.sizeof(Options), rank, ranks, 0, name.encode(), None, where, plan.encode(), 30_000, 120_000
+            ctypes.sizeof(Options),
+            rank,
+            ranks,
+            0,
+            name.encode(),
+            None,
+            where,
+            plan.encode(),
+            30_000,
+            120_000,
         )
         self.handle = ctypes.c_void_p()
         self._rests: dict[tuple[int, int], ctypes.Array[ctypes.c_float]] = {}
@@ -73,7 +86,9 @@ class Communicator:
         size, ticket = ctypes.c_uint64(), ctypes.c_uint64()
         functions().rest_count(self.handle, count, size)
         rest = self._rests.setdefault((count, codec), (ctypes.c_float * size.value)())
-        begun = functions().allreduce_coded_start(self.handle, address, count, codec, 0, rest, size.value, ticket)
+        begun = functions().allreduce_coded_start(
+            self.handle, address, count, codec, 0, rest, size.value, ticket
+        )
         if begun != 0 or functions().wait(self.handle, ticket) != 0:
             raise RuntimeError("a coded allreduce failed")
 

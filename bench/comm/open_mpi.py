@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open MPI as a contender: its launcher starts the ranks in the namespaces, so that its allreduces go in turn with ours, in one process."""
+"""Open MPI as a contender: its launcher starts the ranks in the namespaces, so that its allreduces
+go in turn with ours, in one process.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ import shutil
 from pathlib import Path
 
 AGENT = Path(__file__).with_name("host-agent")
-# Named: they are not what it would choose for TCP between hosts and memory within one, or it finds no such thing in a namespace.
+# Named: they are not what it would choose for TCP between hosts and memory within one, or it finds
+# no such thing in a namespace.
 SETTINGS = {
     "pml": "ob1",
     "btl": "tcp,vader,self",
@@ -32,16 +35,37 @@ def why_not() -> str:
     return f"not installed: apt-get install --no-install-recommends {' '.join(missing)}"
 
 
-def launched(hosts: list[str], addresses: list[str], devices: list[str], ranks: int, command: list[str]) -> list[str]:
-    """The command that runs `command` as all ranks; each finds its number in OMPI_COMM_WORLD_RANK."""
+def launched(
+    hosts: list[str], addresses: list[str], devices: list[str], ranks: int, command: list[str]
+) -> list[str]:
+    """Runs `command` as all ranks; each finds its number in OMPI_COMM_WORLD_RANK."""
     settings = {
         **SETTINGS,
         "plm_rsh_agent": f"{AGENT} {hosts[0].rpartition('-')[0]}",
         "btl_tcp_if_include": ",".join(devices),
         "oob_tcp_if_include": devices[0],
     }
-    begin = ["ip", "netns", "exec", hosts[0], "unshare", "--uts", "bash", "-c", 'hostname "$0" && exec "$@"', hosts[0]]
+    begin = [
+        "ip",
+        "netns",
+        "exec",
+        hosts[0],
+        "unshare",
+        "--uts",
+        "bash",
+        "-c",
+        'hostname "$0" && exec "$@"',
+        hosts[0],
+    ]
     where = ",".join(f"{address}:{ranks}" for address in addresses)
-    start = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--map-by", "slot", "--bind-to", "none"]
+    start = [
+        "mpirun.openmpi",
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "--map-by",
+        "slot",
+        "--bind-to",
+        "none",
+    ]
     words = [word for name, value in settings.items() for word in ("--mca", name, value)]
     return [*begin, *start, "-host", where, "-np", str(len(hosts) * ranks), *words, *command]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of the benchmark: every contender in turn, round after round. Each rank writes what it saw to <folder>/rank-<n>.json."""
+"""One rank of the benchmark: every contender in turn, round after round. Each rank writes what it
+saw to <folder>/rank-<n>.json.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from paceline.comm._addresses import addresses_of
 CODECS = {"fp16": 1, "bf16": 2, "int8": 3}
 SMALL = ("doubling", "tree")  # for arrays of so many bytes at most
 LARGEST_SMALL = 256 << 10
-# Contenders that are a communicator of ours each, and its plan. Ranks of a host by TCP as well know no hierarchy.
+# Contenders that are a communicator of ours each, and its plan. Ranks of a host by TCP as well know
+# no hierarchy.
 PLANS = {
     "chosen": "",
     "hierarchical": "algorithm=hierarchical",
@@ -38,7 +41,7 @@ def summing(communicator: Communicator) -> Run:
 
 
 def swapping(communicator: Communicator, ranks: int) -> Run:
-    """Everyone's pieces to everyone; as many bytes leave each rank as in an allreduce's first half."""
+    """All-to-all; each rank sends as many bytes as in the first half of an allreduce."""
     other = torch.empty(0)
 
     def run(data: torch.Tensor) -> None:
@@ -70,7 +73,9 @@ def open_mpi() -> Run:
 def sent_bytes() -> list[int]:
     """What this network namespace has sent through each of its cables."""
     lines = [line.partition(":") for line in Path("/proc/self/net/dev").read_text().splitlines()]
-    return [int(rest.split()[8]) for name, _, rest in sorted(lines) if name.strip().startswith("wire")]
+    return [
+        int(rest.split()[8]) for name, _, rest in sorted(lines) if name.strip().startswith("wire")
+    ]
 
 
 def processor_seconds() -> float:
@@ -87,13 +92,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--megabits", type=float, required=True)
     parser.add_argument(
-        "--seconds", type=float, default=0.5, help="of wire in each round, that small sizes fill by repeating"
+        "--seconds",
+        type=float,
+        default=0.5,
+        help="of wire in each round, that small sizes fill by repeating",
     )
     parser.add_argument("--contenders", required=True, help="separated by commas")
     told = parser.parse_args()
     torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = ",".join(sorted(name for _, name in socket.if_nameindex() if "wire" in name))
-    dist.init_process_group("gloo", init_method=f"file://{told.folder}/gloo", rank=told.rank, world_size=told.ranks)
+    os.environ["GLOO_SOCKET_IFNAME"] = ",".join(
+        sorted(name for _, name in socket.if_nameindex() if "wire" in name)
+    )
+    dist.init_process_group(
+        "gloo", init_method=f"file://{told.folder}/gloo", rank=told.rank, world_size=told.ranks
+    )
     store = folder_store(told.folder)
     wires = addresses_of("wire")
     made: dict[str, Communicator] = {}
@@ -135,7 +147,10 @@ def main() -> None:
                 # Until all have it: the slowest rank's time is everyone's.
                 between.barrier()
                 seconds = (time.monotonic() - begin) / repeats
-                rails = [(after - before) / repeats for before, after in zip(sent, sent_bytes(), strict=True)]
+                rails = [
+                    (after - before) / repeats
+                    for before, after in zip(sent, sent_bytes(), strict=True)
+                ]
                 row = {
                     "contender": name,
                     "size": size,
@@ -153,7 +168,9 @@ def main() -> None:
                     raise RuntimeError(f"{name} adds up wrong: {float(data[0])}")
                 if round_number >= 0:
                     results.append(row)
-    (told.folder / f"rank-{told.rank}.json").write_text(json.dumps({"choice": choice, "rows": results}))
+    (told.folder / f"rank-{told.rank}.json").write_text(
+        json.dumps({"choice": choice, "rows": results})
+    )
     for communicator in made.values():
         communicator.close()
     dist.destroy_process_group()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rate of links at which they are the bound, and not the processors that all hosts of this machine share."""
+"""A rate of links at which they are the bound, and not the processors that all hosts of this
+machine share.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ import statistics
 
 from fabric import Fabric, run_ranks
 
-# Those whose ratio is told: at half the rate the times of both double, or it says something of the processors as well.
+# Those whose ratio is told: at half the rate the times of both double, or it says something of the
+# processors as well.
 COMPARED = ("hierarchical", "gloo")
 # Over what the processors need when nothing holds them up: they are not free of other work.
 MARGIN = 4
@@ -23,29 +26,53 @@ def bound_bytes(hosts: int, size: int) -> float:
 
 def calibrated(fabric: Fabric, ranks: int) -> float:
     """Megabits a second, by links that are not shaped yet."""
-    words = ("--sizes", str(LARGE), "--rounds", "3", "--megabits", str(MOST), "--contenders", ",".join(COMPARED))
+    words = (
+        "--sizes",
+        str(LARGE),
+        "--rounds",
+        "3",
+        "--megabits",
+        str(MOST),
+        "--contenders",
+        ",".join(COMPARED),
+    )
     told = run_ranks(fabric, ranks, "rank.py", *words)
     seconds = max(
-        statistics.median(row["seconds"] for row in told[0]["rows"] if row["contender"] == name) for name in COMPARED
+        statistics.median(row["seconds"] for row in told[0]["rows"] if row["contender"] == name)
+        for name in COMPARED
     )
-    megabits = min(bound_bytes(len(fabric.hosts), LARGE) * 8 / 1e6 / (MARGIN * seconds) / len(fabric.devices), MOST)
+    megabits = min(
+        bound_bytes(len(fabric.hosts), LARGE) * 8 / 1e6 / (MARGIN * seconds) / len(fabric.devices),
+        MOST,
+    )
     digits = 10 ** math.floor(math.log10(megabits) - 1)
     chosen = math.floor(megabits / digits) * digits
     print(
-        f"{LARGE >> 20} MiB take the processors up to {seconds * 1e3:.0f} ms where no link is shaped: {chosen:g} Mbit/s, "
-        f"at which the wire takes {MARGIN} times as long or more (--megabits chooses another rate)"
+        f"{LARGE >> 20} MiB take the processors up to {seconds * 1e3:.0f} ms where no link is"
+        f" shaped: {chosen:g} Mbit/s, at which the wire takes {MARGIN} times as long or more"
+        " (--megabits chooses another rate)"
     )
     return chosen
 
 
 def doubles(times: float) -> bool:
-    """What does not take twice as long at half the rate is bound by something else than the wire as well."""
+    """What does not take twice as long at half the rate is bound by something else than the wire as
+    well.
+    """
     return 1.8 <= times <= 2.2
 
 
 def judged(slower: dict[str, float]) -> tuple[bool, str]:
-    """By how many times as long each took at half the rate: whether the ratio of those compared is the wire's, and words on all."""
-    words = ", ".join(f"{name} {times:.2f}" + ("" if doubles(times) else " (!)") for name, times in slower.items())
+    """By how many times as long each took at half the rate: whether the ratio of those compared is
+    the wire's, and words on all.
+    """
+    words = ", ".join(
+        f"{name} {times:.2f}" + ("" if doubles(times) else " (!)") for name, times in slower.items()
+    )
     valid = all(doubles(slower[name]) for name in COMPARED)
-    verdict = "the wire was the bound of those compared" if valid else "not only the wire was the bound: no valid ratio"
+    verdict = (
+        "the wire was the bound of those compared"
+        if valid
+        else "not only the wire was the bound: no valid ratio"
+    )
     return valid, f"at half the rate: {words} times as long; {verdict}"

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a training that is replayed: timers stand for what is computed, buckets of a model's gradients become ready as models.py has
-it, and are summed over real transports. Every contender in turn, a step of each. Writes what it saw to <folder>/rank-<n>.json."""
+"""One rank of a training that is replayed: timers stand for what is computed, buckets of a model's
+gradients become ready as models.py has it, and are summed over real transports. Every contender in
+turn, a step of each. Writes what it saw to <folder>/rank-<n>.json.
+"""
 
 from __future__ import annotations
 
@@ -41,24 +43,40 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--model", choices=MODELS, required=True)
     parser.add_argument("--shrink", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True, help="that computing a step takes here")
+    parser.add_argument(
+        "--seconds", type=float, required=True, help="that computing a step takes here"
+    )
     told = parser.parse_args()
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "wire0"
     patience = timedelta(minutes=10)
     dist.init_process_group(
-        "gloo", init_method=f"file://{told.folder}/gloo", rank=told.rank, world_size=told.ranks, timeout=patience
+        "gloo",
+        init_method=f"file://{told.folder}/gloo",
+        rank=told.rank,
+        world_size=told.ranks,
+        timeout=patience,
     )
     model = MODELS[told.model]()
     slower = told.seconds / model.seconds()
     ready = [bucket.ready * slower for bucket in model.buckets()]
     shapes = [[shrunk(shape, told.shrink) for shape in bucket.shapes] for bucket in model.buckets()]
     buckets = [torch.empty(sum(map(math.prod, one))) for one in shapes]
-    flat, inside = (Communicator(plan=f"algorithm={name}", timeout=patience) for name in ("flat", "hierarchical"))
-    half = [Rest(Codec("FP16"), torch.zeros(inside.rest_count(bucket.numel()))) for bucket in buckets]
+    flat, inside = (
+        Communicator(plan=f"algorithm={name}", timeout=patience)
+        for name in ("flat", "hierarchical")
+    )
+    half = [
+        Rest(Codec("FP16"), torch.zeros(inside.rest_count(bucket.numel()))) for bucket in buckets
+    ]
     # A vector is no matrix: it goes as it is.
-    matrices = [tuple(torch.Size(shape if shape[0] > 1 else shape[1:]) for shape in one) for one in shapes]
-    power = [Power(one, 1, number, told.ranks, torch.device("cpu")) for number, one in enumerate(matrices)]
+    matrices = [
+        tuple(torch.Size(shape if shape[0] > 1 else shape[1:]) for shape in one) for one in shapes
+    ]
+    power = [
+        Power(one, 1, number, told.ranks, torch.device("cpu"))
+        for number, one in enumerate(matrices)
+    ]
 
     def gloo(_number: int, bucket: torch.Tensor) -> tuple[Wait | None, Wait]:
         return None, dist.all_reduce(bucket, async_op=True).wait
@@ -97,12 +115,16 @@ def main() -> None:
         for name in seconds:
             took = step(contenders.get(name))
             got = float(buckets[0][0])
-            if name in contenders and abs(got - wanted) > (0.05 * wanted if name in ("fp16", "powersgd") else 0):
+            if name in contenders and abs(got - wanted) > (
+                0.05 * wanted if name in ("fp16", "powersgd") else 0
+            ):
                 raise RuntimeError(f"{name} adds up wrong: {got}")
             if round_number >= 0:
                 seconds[name].append(took)
     sizes = [4 * bucket.numel() for bucket in buckets]
-    (told.folder / f"rank-{told.rank}.json").write_text(json.dumps({"seconds": seconds, "buckets": sizes}))
+    (told.folder / f"rank-{told.rank}.json").write_text(
+        json.dumps({"seconds": seconds, "buckets": sizes})
+    )
     for communicator in (flat, inside):
         communicator.close()
     dist.destroy_process_group()

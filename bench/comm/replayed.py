@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of a named model, replayed: what communication costs where computing and wire stand as they do on 4 x 8 GPUs at 25 Gbit/s.
+"""Steps of a named model, replayed: what communication costs where computing and wire stand as they
+do on 4 x 8 GPUs at 25 Gbit/s.
 
-The published case of AIAK-Training: PyTorch's DistributedDataParallel over TCP there, and its claims stand beside what is measured here.
-They were measured on GPUs, over NCCL, by its makers; ours on CPUs with timers for the computing, so that only ratios compare.
+The published case of AIAK-Training: PyTorch's DistributedDataParallel over TCP there, and its
+claims stand beside what is measured here. They were measured on GPUs, over NCCL, by its makers;
+ours on CPUs with timers for the computing, so that only ratios compare.
 """
 
 from __future__ import annotations
@@ -18,15 +20,19 @@ from rate import bound_bytes, judged
 
 PUBLISHED_MEGABITS = 25_000
 PUBLISHED = (
-    "AIAK-Training says of ResNet-50, BERT and VGG-16, 4 x 8 GPUs at 25 Gbit/s: 26 to 78 % more samples a second"
+    "AIAK-Training says of ResNet-50, BERT and VGG-16, 4 x 8 GPUs at 25 Gbit/s: 26 to 78 % more"
+    " samples a second"
 )
 
 
-def replay(fabric: Fabric, ranks: int, megabits: float, rounds: int, name: str, shrink: int) -> None:
+def replay(
+    fabric: Fabric, ranks: int, megabits: float, rounds: int, name: str, shrink: int
+) -> None:
     model = MODELS[name]()
 
     def replayed(megabits: float, rounds: int) -> tuple[float, dict[str, Any]]:
-        # Bytes and rate are smaller, each by its own factor: so is the time that stands for computing.
+        # Bytes and rate are smaller, each by its own factor: so is the time that stands for
+        # computing.
         seconds = model.seconds() * PUBLISHED_MEGABITS / megabits / shrink
         fabric.rate(megabits)
         words = ("--rounds", rounds, "--model", name, "--shrink", shrink, "--seconds", seconds)
@@ -41,12 +47,17 @@ def replay(fabric: Fabric, ranks: int, megabits: float, rounds: int, name: str, 
     size = sum(told["buckets"])
     wire = bound_bytes(hosts, size) * 8 / (megabits * 1e6)
     print(
-        f"{hosts} hosts x {ranks} ranks, {megabits:g} Mbit/s, {rounds} rounds, load {os.getloadavg()[0]:.1f}: {name}, batch "
-        f"{model.batch}, gradients of {model.bytes() / 1e6:.1f} MB shrunk {shrink} times, {len(told['buckets'])} buckets; "
-        f"computing {seconds:.2f} s a step (computed, not recorded), the wire's bound {wire:.2f} s"
+        f"{hosts} hosts x {ranks} ranks, {megabits:g} Mbit/s, {rounds} rounds, load"
+        f" {os.getloadavg()[0]:.1f}: {name}, batch {model.batch}, gradients of"
+        f" {model.bytes() / 1e6:.1f} MB shrunk {shrink} times, {len(told['buckets'])} buckets;"
+        f" computing {seconds:.2f} s a step (computed, not recorded), the wire's bound {wire:.2f} s"
     )
     for contender, median in medians.items():
-        over = f", {steps_per_second(medians, contender):+.0%} steps a second of gloo's" if contender != "gloo" else ""
+        over = (
+            f", {steps_per_second(medians, contender):+.0%} steps a second of gloo's"
+            if contender != "gloo"
+            else ""
+        )
         print(f"{contender:12}  step {median:.3f} s{over}")
     print(PUBLISHED)
     slower = {
@@ -56,7 +67,10 @@ def replay(fabric: Fabric, ranks: int, megabits: float, rounds: int, name: str, 
     valid, verdict = judged(slower)
     print(f"computing twice as long, {verdict}")
     ratios = {
-        contender: round(statistics.median(g / o for g, o in zip(steps["gloo"], steps[contender], strict=True)), 3)
+        contender: round(
+            statistics.median(g / o for g, o in zip(steps["gloo"], steps[contender], strict=True)),
+            3,
+        )
         for contender in medians
         if contender != "gloo"
     }

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of the training benchmark: the same model under DistributedDataParallel over Gloo, over ours, and without communication, a
-step of each in turn. Each rank writes what it saw to <folder>/rank-<n>.json."""
+"""One rank of the training benchmark: the same model under DistributedDataParallel over Gloo, over
+ours, and without communication, a step of each in turn. Each rank writes what it saw to
+<folder>/rank-<n>.json.
+"""
 
 from __future__ import annotations
 
@@ -38,17 +40,25 @@ def main() -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "wire0"
     # What was measured on another fabric says nothing of this one.
     os.environ["XDG_CACHE_HOME"] = str(told.folder)
-    dist.init_process_group("gloo", init_method=f"file://{told.folder}/gloo", rank=told.rank, world_size=told.ranks)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{told.folder}/gloo", rank=told.rank, world_size=told.ranks
+    )
     contenders: dict[str, Any] = {
         "gloo": DistributedDataParallel(model(), bucket_cap_mb=4),
         "ours": DistributedDataParallel(model(), bucket_cap_mb=4),
         "alone": model(),
     }
     communicator = comm.ddp_hook(contenders["ours"])
-    optimizers = {name: torch.optim.SGD(one.parameters(), lr=0.01) for name, one in contenders.items()}
+    optimizers = {
+        name: torch.optim.SGD(one.parameters(), lr=0.01) for name, one in contenders.items()
+    }
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for round_number in range(-2, told.rounds):  # the first two warm up, and have their buckets rebuilt
-        batch = torch.randn(64, 512, generator=torch.Generator().manual_seed(told.rank + 1000 * round_number + 5000))
+    for round_number in range(
+        -2, told.rounds
+    ):  # the first two warm up, and have their buckets rebuilt
+        batch = torch.randn(
+            64, 512, generator=torch.Generator().manual_seed(told.rank + 1000 * round_number + 5000)
+        )
         for name, one in contenders.items():
             dist.barrier()
             begin = time.monotonic()
@@ -57,7 +67,10 @@ def main() -> None:
             optimizers[name].step()
             if round_number >= 0:
                 seconds[name].append(time.monotonic() - begin)
-    trained = [torch.cat([p.detach().flatten() for p in contenders[name].parameters()]) for name in ("gloo", "ours")]
+    trained = [
+        torch.cat([p.detach().flatten() for p in contenders[name].parameters()])
+        for name in ("gloo", "ours")
+    ]
     if not torch.allclose(*trained, rtol=1e-4, atol=1e-6):
         raise RuntimeError("trained to something else")
     size = sum(p.numel() * p.element_size() for p in contenders["ours"].parameters())

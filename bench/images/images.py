@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures a second of processor time: a tuned torch.utils.data.DataLoader (persistent workers, prefetching) over Pillow against
-paceline.loader.ImageShards, in turn within one run, the same pixels on both sides.
+"""Pictures a second of processor time: a tuned torch.utils.data.DataLoader (persistent workers,
+prefetching) over Pillow against paceline.loader.ImageShards, in turn within one run, the same
+pixels on both sides.
 
-Both read the same shards of JPEG files through paceline.loader.TarShards, cut the same regions (theirs are looked up, not drawn), resize,
-mirror and normalise them to float32 batches, and hand them to a loop that reads nothing. Before anything is timed a batch of each is
-compared to the bit. Counted is the processor time of loop, threads and workers in one pass over the shards; theirs has been warm for one pass.
+Both read the same shards of JPEG files through paceline.loader.TarShards, cut the same regions
+(theirs are looked up, not drawn), resize, mirror and normalise them to float32 batches, and hand
+them to a loop that reads nothing. Before anything is timed a batch of each is compared to the bit.
+Counted is the processor time of loop, threads and workers in one pass over the shards; theirs has
+been warm for one pass.
 
-The first row decodes whole; in the second, of larger pictures, the decoder divides the sides (Image.draft there, scaled_decode here).
-The ratio is pictures a second of processor time, ours over theirs, each round against its neighbour in time, the median.
+The first row decodes whole; in the second, of larger pictures, the decoder divides the sides
+(Image.draft there, scaled_decode here). The ratio is pictures a second of processor time, ours over
+theirs, each round against its neighbour in time, the median.
 """
 
 from __future__ import annotations
@@ -39,7 +43,9 @@ BATCH, SIDE = 32, 224
 
 
 def picture(width: int, height: int, seed: int) -> bytes:
-    """Detail of every scale, as photographs have it, so that about as many coefficients are not zero."""
+    """Detail of every scale, as photographs have it, so that about as many coefficients are not
+    zero.
+    """
     draw = random.Random(seed)
     image = Image.new("RGB", (width, height), (128, 128, 128))
     for scale, weight in ((64, 0.6), (16, 0.45), (4, 0.3), (1, 0.06)):
@@ -62,7 +68,9 @@ def write(path: Path, files: list[bytes], first: int) -> Path:
 
 
 class Decode:
-    """What a training script has in its dataset: Pillow, then torchvision's ToTensor and Normalize, in place."""
+    """What a training script has in its dataset: Pillow, then torchvision's ToTensor and Normalize,
+    in place.
+    """
 
     def __init__(self, views: list[dict[str, int]], scaled: bool) -> None:
         self.views, self.scaled = views, scaled
@@ -109,9 +117,10 @@ class Row:
     def say(self) -> None:
         medians = [statistics.median(values) for values in (self.ours, self.theirs)]
         print(
-            f"{self.name}: {medians[0]:.0f} pictures a second of processor time against {medians[1]:.0f}, ratio "
-            f"{self.ratio:.2f} (rounds {' '.join(f'{one / other:.2f}' for one, other in zip(self.ours, self.theirs))}); "
-            f"{self.decoding:.0%} of ours in the decoder"
+            f"{self.name}: {medians[0]:.0f} pictures a second of processor time against"
+            f" {medians[1]:.0f}, ratio {self.ratio:.2f} (rounds"
+            f" {' '.join(f'{one / other:.2f}' for one, other in zip(self.ours, self.theirs))});"
+            f" {self.decoding:.0%} of ours in the decoder"
         )
 
 
@@ -182,13 +191,20 @@ def main() -> None:
                 write(Path(folder) / "b.tar", files[half:], half),
             ]
             mean = statistics.mean(map(len, some))
-            rows.append(measure(f"{size[0]}x{size[1]}, {mean:.0f} bytes, {name}", paths, options, scaled))
+            rows.append(
+                measure(f"{size[0]}x{size[1]}, {mean:.0f} bytes, {name}", paths, options, scaled)
+            )
         rows[-1].say()
     decoder = f"libjpeg-turbo {features.version('libjpeg_turbo')}"
     print(
-        f"theirs: Pillow {PIL.__version__} with {decoder}, PyTorch {torch.__version__}; load {load:.2f} at the beginning"
+        f"theirs: Pillow {PIL.__version__} with {decoder}, PyTorch {torch.__version__}; load"
+        f" {load:.2f} at the beginning"
     )
-    said = {"bench": "images", "ratio": round(rows[0].ratio, 3), "ratio_divided": round(rows[1].ratio, 3)}
+    said = {
+        "bench": "images",
+        "ratio": round(rows[0].ratio, 3),
+        "ratio_divided": round(rows[1].ratio, 3),
+    }
     for key, row in zip(("whole", "divided"), rows):
         said[key] = {
             "ours": round(statistics.median(row.ours), 1),

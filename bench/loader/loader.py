@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tuned torch.utils.data.DataLoader (persistent workers, prefetching) against paceline.loader.DataLoader, in turn within one run.
+"""A tuned torch.utils.data.DataLoader (persistent workers, prefetching) against
+paceline.loader.DataLoader, in turn within one run.
 
-One row is three epochs of synthetic images, made by the workers as a decoder would make them (8-bit pixels from memory, cast and
-normalised). Each contender runs twice a round: into a loop that only reads each batch once (the null model), and into one that feeds
-a device whose step takes 1.3 times what PyTorch's loader takes for a batch. As a GPU does, the device works through what it was given,
-and the loop is at most --queued steps ahead of it (0: it waits for every step, as one that reads each step's loss). Before that the
-same loop feeds the device from memory.
+One row is three epochs of synthetic images, made by the workers as a decoder would make them (8-bit
+pixels from memory, cast and normalised). Each contender runs twice a round: into a loop that only
+reads each batch once (the null model), and into one that feeds a device whose step takes 1.3 times
+what PyTorch's loader takes for a batch. As a GPU does, the device works through what it was given,
+and the loop is at most --queued steps ahead of it (0: it waits for every step, as one that reads
+each step's loss). Before that the same loop feeds the device from memory.
 
-Told of each: images a second with the null model; the wait for the first batch of the later epochs (ours begins them ahead) and the
-95th percentile of all waits, both with the device; stall, the share of the slower of loader (null model) and device (fed from memory)
-that is lost when both run; no_processor, the share of that run's time in which the device had nothing to do while the training, or
-the worker that had stood longest, was ready to run and every processor was taken (from /proc/PID/schedstat): what a machine this
-busy costs whichever loader; processor seconds of loop and workers per 1,000 samples; and the memory of loop and workers. The ratio is
-images a second of ours over PyTorch's with the null model, each round against its neighbour in time, the median.
+Told of each: images a second with the null model; the wait for the first batch of the later epochs
+(ours begins them ahead) and the 95th percentile of all waits, both with the device; stall, the
+share of the slower of loader (null model) and device (fed from memory) that is lost when both run;
+no_processor, the share of that run's time in which the device had nothing to do while the training,
+or the worker that had stood longest, was ready to run and every processor was taken (from
+/proc/PID/schedstat): what a machine this busy costs whichever loader; processor seconds of loop and
+workers per 1,000 samples; and the memory of loop and workers. The ratio is images a second of ours
+over PyTorch's with the null model, each round against its neighbour in time, the median.
 """
 
 from __future__ import annotations
@@ -98,7 +102,9 @@ class Device:
         ready = self._ready()
         training, *workers = (now - before for now, before in zip(ready, self._before))
         began = time.perf_counter()
-        self.idle_without_processor += min(max(0.0, began - self._free), training + max(workers, default=0.0))
+        self.idle_without_processor += min(
+            max(0.0, began - self._free), training + max(workers, default=0.0)
+        )
         self._before = ready
         self._free = max(began, self._free) + self.step_s
         self._wait(self._free - self.queued * self.step_s)
@@ -122,7 +128,9 @@ def processor_seconds(pids: list[int]) -> float:
 
 
 def resident_mib(pids: list[int]) -> float:
-    """What is shared counts once. Batches that PyTorch's workers have sent and nobody has opened yet are in nobody's memory."""
+    """What is shared counts once. Batches that PyTorch's workers have sent and nobody has opened
+    yet are in nobody's memory.
+    """
     total = 0
     for pid in (os.getpid(), *pids):
         with Path(f"/proc/{pid}/smaps_rollup").open(encoding="ascii") as file:
@@ -131,7 +139,9 @@ def resident_mib(pids: list[int]) -> float:
 
 
 class Run:
-    """A loader whose workers are there and have touched their memory: the first epoch is outside the time."""
+    """A loader whose workers are there and have touched their memory: the first epoch is outside
+    the time.
+    """
 
     def __init__(self, kind: Any, images: Images, options: argparse.Namespace) -> None:
         self.loader = kind(
@@ -147,7 +157,9 @@ class Run:
         self.in_memory = [tensor.clone() for tensor in self.in_memory]
         self.pids = [worker.pid for worker in self.loader._iterator._workers]
 
-    def epochs(self, source: Any, device: Device | None = None, result: Result | None = None) -> float:
+    def epochs(
+        self, source: Any, device: Device | None = None, result: Result | None = None
+    ) -> float:
         """Images a second."""
         began, samples = time.perf_counter(), 0
         for _ in range(EPOCHS):
@@ -179,7 +191,9 @@ class Run:
         device = Device(device_s, queued, self.pids)
         rate = self.epochs(self.loader, device, result)
         result.rates_with_device.append(rate)
-        result.no_processor.append(device.idle_without_processor * rate / (EPOCHS * len(self.loader.dataset)))
+        result.no_processor.append(
+            device.idle_without_processor * rate / (EPOCHS * len(self.loader.dataset))
+        )
 
 
 def idle_seconds() -> tuple[float, float]:
@@ -194,12 +208,18 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=20, help="of an epoch")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--side", type=int, default=224)
-    parser.add_argument("--decode-ms", type=float, default=0, help="processor time added to each image")
+    parser.add_argument(
+        "--decode-ms", type=float, default=0, help="processor time added to each image"
+    )
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--prefetch", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--not-ahead", action="store_true", help="ours does not begin the next epoch ahead")
-    parser.add_argument("--queued", type=int, default=1, help="steps that the loop is ahead of the device")
+    parser.add_argument(
+        "--not-ahead", action="store_true", help="ours does not begin the next epoch ahead"
+    )
+    parser.add_argument(
+        "--queued", type=int, default=1, help="steps that the loop is ahead of the device"
+    )
     options = parser.parse_args()
     marks = sys.modules.get("paceline._torch_marks")
     if marks is not None:
@@ -221,9 +241,10 @@ def main() -> None:
     idle_share = (idle_seconds()[0] - idle[0]) / max(1.0, idle_seconds()[1] - idle[1])
     ratios = [o / t for o, t in zip(ours.rates, torchs.rates)]
     print(
-        f"PyTorch {torch.__version__}, {options.workers} workers, batches of {options.batch} images of {options.side} pixels and {options.decode_ms} ms, "
-        f"a device step of {device_s * 1e3:.1f} ms, load {load:.2f} at the beginning, {os.getloadavg()[0]:.2f} at the end, "
-        f"processors idle {idle_share:.0%} of the time"
+        f"PyTorch {torch.__version__}, {options.workers} workers, batches of {options.batch} images"
+        f" of {options.side} pixels and {options.decode_ms} ms, a device step of"
+        f" {device_s * 1e3:.1f} ms, load {load:.2f} at the beginning, {os.getloadavg()[0]:.2f} at"
+        f" the end, processors idle {idle_share:.0%} of the time"
     )
     said: dict[str, Any] = {"bench": "loader", "ratio": round(statistics.median(ratios), 3)}
     for name, result in results.items():

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step of many small tensors on a GPU costs its host, measured without a GPU: the driver is the tests' fake one with its kernels left
-out, and tensors that are taken for a GPU's lie on the CPU. PyTorch's fused and foreach steps of the same tensors (on the CPU, four elements
-each, so that next to nothing is computed) in turn within the run. Gradients are new tensors before every step, made outside the time by a backward, as
-in a training: behind one each gradient has no Python object yet, memory is in pieces and the processor's caches hold other things."""
+"""What a step of many small tensors on a GPU costs its host, measured without a GPU: the driver is
+the tests' fake one with its kernels left out, and tensors that are taken for a GPU's lie on the
+CPU. PyTorch's fused and foreach steps of the same tensors (on the CPU, four elements each, so that
+next to nothing is computed) in turn within the run. Gradients are new tensors before every step,
+made outside the time by a backward, as in a training: behind one each gradient has no Python object
+yet, memory is in pieces and the processor's caches hold other things.
+"""
 
 from __future__ import annotations
 
@@ -69,10 +72,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=400)
     parser.add_argument("--warm-up", type=int, default=20)
     parser.add_argument(
-        "--warm", action="store_true", help="each by itself, so that it finds the caches as it left them"
+        "--warm",
+        action="store_true",
+        help="each by itself, so that it finds the caches as it left them",
     )
     parser.add_argument(
-        "--given", action="store_true", help="gradients are given by the program, as nothing but a benchmark does"
+        "--given",
+        action="store_true",
+        help="gradients are given by the program, as nothing but a benchmark does",
     )
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -87,7 +94,9 @@ def main() -> None:
         adamw = torch.optim.AdamW
         contenders = {
             "ours": Contender(optim.AdamW),
-            "ours, clipped": Contender(lambda parameters: optim.AdamW(parameters, max_grad_norm=1.0)),
+            "ours, clipped": Contender(
+                lambda parameters: optim.AdamW(parameters, max_grad_norm=1.0)
+            ),
             "torch, by ours": Contender(adamw),
             "torch fused": Contender(lambda parameters: adamw(parameters, fused=True)),
             "torch foreach": Contender(lambda parameters: adamw(parameters, foreach=True)),

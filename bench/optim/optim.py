@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training step's end, from gradients to new parameters, on the CPU: paceline.optim against PyTorch's own, in turn within one
-run, beside the time that memory alone would take.
+"""A training step's end, from gradients to new parameters, on the CPU: paceline.optim against
+PyTorch's own, in turn within one run, beside the time that memory alone would take.
 
-1. unscale + clip + AdamW step. PyTorch's as users write it (scaler.unscale_, clip_grad_norm_, a fused optimizer, scaler.step); ours
-   with max_grad_norm in the optimizer, by scaler.step and by scaled_step. The ratio of the last line is this one's.
+1. unscale + clip + AdamW step. PyTorch's as users write it (scaler.unscale_, clip_grad_norm_, a
+   fused optimizer, scaler.step); ours
+   with max_grad_norm in the optimizer, by scaler.step and by scaled_step. The ratio of the last
+   line is this one's.
 2. The bare AdamW step: PyTorch's fused and foreach code, ours.
-3. bfloat16 parameters with float32 masters, clipped: PyTorch's as users write it (masters of their own, gradients cast up, fused step,
+3. bfloat16 parameters with float32 masters, clipped: PyTorch's as users write it (masters of their
+   own, gradients cast up, fused step,
    values cast down), ours.
 4. The bare AdamW step of many tensors of four elements each: what is around the loops.
 
-Gradients are made anew before every step, outside the time. The floor is the bytes that a step must move over the bytes per second
-that plain operations on a large array move, measured here.
+Gradients are made anew before every step, outside the time. The floor is the bytes that a step must
+move over the bytes per second that plain operations on a large array move, measured here.
 """
 
 from __future__ import annotations
@@ -52,7 +55,9 @@ def count(parameters: list[torch.Tensor]) -> int:
 class Contender:
     """One way to end a step: `run` is timed, everything else is not."""
 
-    def __init__(self, parameters: list[torch.Tensor], make: Callable[..., Callable[[], None]]) -> None:
+    def __init__(
+        self, parameters: list[torch.Tensor], make: Callable[..., Callable[[], None]]
+    ) -> None:
         self.parameters = parameters
         self.run = make(self.parameters)
         self.times: list[float] = []
@@ -130,8 +135,9 @@ def ours_masters(parameters: list[torch.Tensor]) -> Callable[[], None]:
 
 
 def memory_rate(elements: int) -> float:
-    """Bytes per second, read and written, of arrays far larger than the caches: the better of copying one and of scaling one
-    where it is (which need not fetch what it overwrites)."""
+    """Bytes per second, read and written, of arrays far larger than the caches: the better of
+    copying one and of scaling one where it is (which need not fetch what it overwrites).
+    """
     source, target = torch.ones(elements * 2), torch.empty(elements * 2)
 
     def median(work: Callable[[], Any]) -> float:
@@ -142,7 +148,11 @@ def memory_rate(elements: int) -> float:
             times.append(time.perf_counter() - began)
         return statistics.median(times[1:])
 
-    return 8 * source.numel() / min(median(lambda: target.copy_(source)), median(lambda: source.mul_(1.0)))
+    return (
+        8
+        * source.numel()
+        / min(median(lambda: target.copy_(source)), median(lambda: source.mul_(1.0)))
+    )
 
 
 def race(rounds: int, scale: float, **contenders: Contender) -> dict[str, Contender]:
@@ -165,8 +175,8 @@ def show(title: str, results: dict[str, Contender], floor_bytes: int, rate: floa
     print(f"{title}; floor {floor_bytes} bytes an element: {floor * 1e3:.1f} ms at memory's rate")
     for name, result in results.items():
         print(
-            f"  {name:28} {result.seconds * 1e3:8.1f} ms  {result.seconds / elements * 1e9:6.3f} ns an element, "
-            f"{floor / result.seconds:.0%} of memory's rate"
+            f"  {name:28} {result.seconds * 1e3:8.1f} ms  {result.seconds / elements * 1e9:6.3f} ns"
+            f" an element, {floor / result.seconds:.0%} of memory's rate"
         )
 
 
@@ -181,8 +191,8 @@ def main() -> None:
     rate = memory_rate(elements)
     wide, narrow = torch.float32, torch.bfloat16
     print(
-        f"PyTorch {torch.__version__}, {options.threads} threads, {functions().simd}, load {os.getloadavg()[0]:.2f}; "
-        f"memory moves {rate / 1e9:.1f} GB/s"
+        f"PyTorch {torch.__version__}, {options.threads} threads, {functions().simd}, load"
+        f" {os.getloadavg()[0]:.2f}; memory moves {rate / 1e9:.1f} GB/s"
     )
     scaled = race(
         options.rounds,
@@ -194,13 +204,17 @@ def main() -> None:
     show("unscale + clip + AdamW", scaled, 32, rate)
     scaled_ratio = ratio(scaled["torch_fused"], scaled["ours_scaled_step"])
     scaler_ratio = ratio(scaled["torch_fused"], scaled["ours_scaler_step"])
-    scaled_share = 32 * count(scaled["torch_fused"].parameters) / rate / scaled["ours_scaled_step"].seconds
+    scaled_share = (
+        32 * count(scaled["torch_fused"].parameters) / rate / scaled["ours_scaled_step"].seconds
+    )
     del scaled
     steps = race(
         options.rounds,
         1.0,
         torch_fused=Contender(make_parameters(elements, wide), bare(torch.optim.AdamW, fused=True)),
-        torch_foreach=Contender(make_parameters(elements, wide), bare(torch.optim.AdamW, foreach=True)),
+        torch_foreach=Contender(
+            make_parameters(elements, wide), bare(torch.optim.AdamW, foreach=True)
+        ),
         ours=Contender(make_parameters(elements, wide), bare(optim.AdamW)),
     )
     show("bare AdamW", steps, 28, rate)

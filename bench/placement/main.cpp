@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the scheduler's pass takes to find the nodes of one 1,024-pod gang on 10,000 nodes of 8 accelerators that are 60 % full of other gangs and
-// fragmented. Baseline: the same filter and the same room, one pod at a time, every node looked at for each pod and the tightest one taken, as a scheduler
-// that knows no gangs does. Both in one process, interleaved. Exit 1 above 50 ms (p99).
+// How long the scheduler's pass takes to find the nodes of one 1,024-pod gang on 10,000 nodes of 8
+// accelerators that are 60 % full of other gangs and fragmented. Baseline: the same filter and the
+// same room, one pod at a time, every node looked at for each pod and the tightest one taken, as a
+// scheduler that knows no gangs does. Both in one process, interleaved. Exit 1 above 50 ms (p99).
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -42,7 +43,8 @@ struct Fleet {
   plan::SchedulerInput input;
 };
 
-/// Accelerators are taken one, two or four at a time on random nodes until the share is reached; sixteen such pods make a running gang.
+/// Accelerators are taken one, two or four at a time on random nodes until the share is reached;
+/// sixteen such pods make a running gang.
 void fill(Fleet& fleet, std::mt19937_64& random) {
   std::uniform_int_distribution<std::size_t> any_node(0, kNodes - 1);
   std::uniform_int_distribution<int> any_size(0, 2);
@@ -69,7 +71,9 @@ Fleet make_fleet() {
     observe::NodeView& node = fleet.nodes.emplace_back();
     node.meta.name = "node-" + std::to_string(i);
     node.ready = true;
-    node.labels = {{"kubernetes.io/arch", "amd64"}, {"kubernetes.io/hostname", node.meta.name}, {"pool", "training"}};
+    node.labels = {{"kubernetes.io/arch", "amd64"},
+                   {"kubernetes.io/hostname", node.meta.name},
+                   {"pool", "training"}};
     node.taints = {{"nvidia.com/gpu", "", "NoSchedule"}};
     node.allocatable = amount(kAccelerators, 110);
   }
@@ -112,7 +116,8 @@ double timed(F&& call) {
 
 double quantile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
-  return values[std::min(values.size() - 1, static_cast<std::size_t>(share * static_cast<double>(values.size())))];
+  return values[std::min(values.size() - 1,
+                         static_cast<std::size_t>(share * static_cast<double>(values.size())))];
 }
 
 }  // namespace
@@ -138,14 +143,16 @@ int main(int argc, char** argv) {
     plan::SchedulerOutput output;
     ours.push_back(timed([&] { output = plan::schedule(std::move(input)); }));
     if (!output.placements.contains("gang")) {
-      std::fprintf(stderr, "the gang was not placed: %s\n", output.waiting.at("gang").message.c_str());
+      std::fprintf(stderr, "the gang was not placed: %s\n",
+                   output.waiting.at("gang").message.c_str());
       return 1;
     }
     placed = std::move(output.placements.at("gang"));
     if (round % kRoundsPerBaseline != 0) continue;
     baseline.push_back(timed([&] { placed_one_by_one = one_by_one(need, fleet.input.rooms); }));
     if (placed_one_by_one.size() != placed.size()) {
-      std::fprintf(stderr, "one pod at a time: %zu of %zu pods placed\n", placed_one_by_one.size(), placed.size());
+      std::fprintf(stderr, "one pod at a time: %zu of %zu pods placed\n", placed_one_by_one.size(),
+                   placed.size());
       return 1;
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory per cached pod: 50,000 synthetic pods, every one a member of a gang (the larger kind), in the operator's own store and projection, beside the same
-// pods kept as nlohmann documents. Heap bytes as the allocator counts them, its overhead included. Exit 1 above 1 KiB per pod.
+// Memory per cached pod: 50,000 synthetic pods, every one a member of a gang (the larger kind), in
+// the operator's own store and projection, beside the same pods kept as nlohmann documents. Heap
+// bytes as the allocator counts them, its overhead included. Exit 1 above 1 KiB per pod.
 #include <malloc.h>
 #include <sys/resource.h>
 
@@ -24,14 +25,16 @@ constexpr std::size_t kDocuments = 2000;  // enough for a mean; 50,000 would tak
 
 std::size_t heap_bytes() { return ::mallinfo2().uordblks + ::mallinfo2().hblkhd; }
 
-/// As an API server returns it: the spec as rendered and defaulted, status, managed fields. About 7 kB.
+/// As an API server returns it: the spec as rendered and defaulted, status, managed fields. About 7
+/// kB.
 Document template_pod() {
   Document env = Document::array();
   for (int i = 0; i < 28; ++i)
-    env.push_back(
-        {{"name", "PACELINE_VARIABLE_" + std::to_string(i)}, {"value", "value-of-the-variable-" + std::to_string(i)}});
-  const Document resources = {{"requests", {{"cpu", "8"}, {"memory", "64Gi"}, {"nvidia.com/gpu", "8"}}},
-                              {"limits", {{"memory", "64Gi"}, {"nvidia.com/gpu", "8"}}}};
+    env.push_back({{"name", "PACELINE_VARIABLE_" + std::to_string(i)},
+                   {"value", "value-of-the-variable-" + std::to_string(i)}});
+  const Document resources = {
+      {"requests", {{"cpu", "8"}, {"memory", "64Gi"}, {"nvidia.com/gpu", "8"}}},
+      {"limits", {{"memory", "64Gi"}, {"nvidia.com/gpu", "8"}}}};
   const Document trainer = {
       {"name", "trainer"},
       {"image", "registry.example/team/train:1.2.3"},
@@ -42,17 +45,20 @@ Document template_pod() {
       {"terminationMessagePolicy", "File"},
       {"imagePullPolicy", "IfNotPresent"},
       {"volumeMounts",
-       Document::array(
-           {{{"name", "paceline-runtime"}, {"mountPath", "/opt/paceline"}},
-            {{"name", "paceline-state"}, {"mountPath", "/run/paceline"}},
-            {{"name", "token"}, {"mountPath", "/var/run/secrets/kubernetes.io/serviceaccount"}, {"readOnly", true}}})}};
+       Document::array({{{"name", "paceline-runtime"}, {"mountPath", "/opt/paceline"}},
+                        {{"name", "paceline-state"}, {"mountPath", "/run/paceline"}},
+                        {{"name", "token"},
+                         {"mountPath", "/var/run/secrets/kubernetes.io/serviceaccount"},
+                         {"readOnly", true}}})}};
   Document init = trainer;
   init["name"] = "paceline-runtime";
   init.erase("env");
   const Document term = {
-      {"matchFields", Document::array({{{"key", "metadata.name"}, {"operator", "In"}, {"values", {"node"}}}})}};
+      {"matchFields",
+       Document::array({{{"key", "metadata.name"}, {"operator", "In"}, {"values", {"node"}}}})}};
   Document conditions = Document::array();
-  for (const char* type : {"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"}) {
+  for (const char* type :
+       {"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"}) {
     conditions.push_back({{"type", type},
                           {"status", "True"},
                           {"lastProbeTime", nullptr},
@@ -65,45 +71,47 @@ Document template_pod() {
       {"started", true},
       {"image", "registry.example/team/train:1.2.3"},
       {"imageID", "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"},
-      {"containerID", "containerd://0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"},
+      {"containerID",
+       "containerd://0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"},
       {"state", {{"running", {{"startedAt", "2026-01-01T00:00:00Z"}}}}},
       {"lastState", Document::object()}};
-  Document owned = {
-      {"f:metadata",
-       {{"f:labels", {{"f:paceline.dev/job", Document::object()}, {"f:paceline.dev/role", Document::object()}}}}},
-      {"f:spec", Document::object()}};
+  Document owned = {{"f:metadata",
+                     {{"f:labels",
+                       {{"f:paceline.dev/job", Document::object()},
+                        {"f:paceline.dev/role", Document::object()}}}}},
+                    {"f:spec", Document::object()}};
   for (int i = 0; i < 28; ++i)
     owned["f:spec"]["k:{\"name\":\"PACELINE_VARIABLE_" + std::to_string(i) + "\"}"] = {
         {".", Document::object()}, {"f:name", Document::object()}, {"f:value", Document::object()}};
-  return {
-      {"apiVersion", "v1"},
-      {"kind", "Pod"},
-      {"metadata",
-       {{"namespace", "team-a"},
-        {"generation", 2},
-        {"creationTimestamp", "2026-01-01T00:00:00Z"},
-        {"labels", Document::object()},
-        {"managedFields", Document::array({{{"manager", "paceline-operator"},
-                                            {"operation", "Update"},
-                                            {"apiVersion", "v1"},
-                                            {"time", "2026-01-01T00:00:00Z"},
-                                            {"fieldsType", "FieldsV1"},
-                                            {"fieldsV1", owned}}})}}},
-      {"spec",
-       {{"containers", Document::array({trainer})},
-        {"initContainers", Document::array({init})},
-        {"restartPolicy", "Never"},
-        {"schedulerName", "default-scheduler"},
-        {"terminationGracePeriodSeconds", 30},
-        {"affinity",
-         {{"nodeAffinity",
-           {{"requiredDuringSchedulingIgnoredDuringExecution", {{"nodeSelectorTerms", Document::array({term})}}}}}}}}},
-      {"status",
-       {{"phase", "Running"},
-        {"conditions", conditions},
-        {"containerStatuses", Document::array({running})},
-        {"qosClass", "Burstable"},
-        {"startTime", "2026-01-01T00:00:00Z"}}}};
+  return {{"apiVersion", "v1"},
+          {"kind", "Pod"},
+          {"metadata",
+           {{"namespace", "team-a"},
+            {"generation", 2},
+            {"creationTimestamp", "2026-01-01T00:00:00Z"},
+            {"labels", Document::object()},
+            {"managedFields", Document::array({{{"manager", "paceline-operator"},
+                                                {"operation", "Update"},
+                                                {"apiVersion", "v1"},
+                                                {"time", "2026-01-01T00:00:00Z"},
+                                                {"fieldsType", "FieldsV1"},
+                                                {"fieldsV1", owned}}})}}},
+          {"spec",
+           {{"containers", Document::array({trainer})},
+            {"initContainers", Document::array({init})},
+            {"restartPolicy", "Never"},
+            {"schedulerName", "default-scheduler"},
+            {"terminationGracePeriodSeconds", 30},
+            {"affinity",
+             {{"nodeAffinity",
+               {{"requiredDuringSchedulingIgnoredDuringExecution",
+                 {{"nodeSelectorTerms", Document::array({term})}}}}}}}}},
+          {"status",
+           {{"phase", "Running"},
+            {"conditions", conditions},
+            {"containerStatuses", Document::array({running})},
+            {"qosClass", "Burstable"},
+            {"startTime", "2026-01-01T00:00:00Z"}}}};
 }
 
 std::string pod_json(Document& pod, std::size_t number) {
@@ -130,10 +138,10 @@ std::string pod_json(Document& pod, std::size_t number) {
                                               {"controller", true},
                                               {"blockOwnerDeletion", true}}});
   pod["spec"]["nodeName"] = node;
-  pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0]
-     ["matchFields"][0]["values"][0] = node;
-  pod["status"]["podIP"] = "10." + std::to_string(number >> 16) + "." + std::to_string(number >> 8 & 255) + "." +
-                           std::to_string(number & 255);
+  pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+     ["nodeSelectorTerms"][0]["matchFields"][0]["values"][0] = node;
+  pod["status"]["podIP"] = "10." + std::to_string(number >> 16) + "." +
+                           std::to_string(number >> 8 & 255) + "." + std::to_string(number & 255);
   return pod.dump();
 }
 
@@ -151,9 +159,11 @@ int main(int argc, char** argv) {
   }
   Document pod = template_pod();
   paceline::kube::Store<paceline::observe::PodView> store(
-      paceline::observe::project_pod,
-      [](const paceline::observe::PodView& view) { return view.gang ? view.gang->job_uid : std::string(); });
-  if (const auto warm = store.add(pod_json(pod, 0)); !warm) {  // the parser's own buffers are not the cache's
+      paceline::observe::project_pod, [](const paceline::observe::PodView& view) {
+        return view.gang ? view.gang->job_uid : std::string();
+      });
+  // the parser's own buffers are not the cache's
+  if (const auto warm = store.add(pod_json(pod, 0)); !warm) {
     std::fprintf(stderr, "%s\n", paceline::to_string(warm.error()).c_str());
     return 1;
   }
@@ -179,18 +189,20 @@ int main(int argc, char** argv) {
   const std::size_t before_documents = heap_bytes();
   std::vector<Document> documents;
   documents.reserve(kDocuments);
-  for (std::size_t i = 0; i < kDocuments; ++i) documents.push_back(Document::parse(pod_json(pod, i)));
+  for (std::size_t i = 0; i < kDocuments; ++i)
+    documents.push_back(Document::parse(pod_json(pod, i)));
   const std::size_t document = (heap_bytes() - before_documents) / kDocuments;
 
-  const Document line = {{"bench", "pod_cache"},
-                         {"ratio", static_cast<double>(document) / static_cast<double>(ours)},
-                         {"pods", store.size()},
-                         {"bytes_per_pod", ours},
-                         {"limit_bytes_per_pod", kLimitBytes},
-                         {"document_bytes_per_pod", document},
-                         {"json_bytes_per_pod", json_bytes / pods},
-                         {"project_us_per_pod", static_cast<double>(spent.count()) / 1e3 / static_cast<double>(pods)},
-                         {"peak_rss_mib", peak_kib / 1024}};
+  const Document line = {
+      {"bench", "pod_cache"},
+      {"ratio", static_cast<double>(document) / static_cast<double>(ours)},
+      {"pods", store.size()},
+      {"bytes_per_pod", ours},
+      {"limit_bytes_per_pod", kLimitBytes},
+      {"document_bytes_per_pod", document},
+      {"json_bytes_per_pod", json_bytes / pods},
+      {"project_us_per_pod", static_cast<double>(spent.count()) / 1e3 / static_cast<double>(pods)},
+      {"peak_rss_mib", peak_kib / 1024}};
   std::printf("%s\n", line.dump().c_str());
   return ours <= kLimitBytes ? 0 : 1;
 }

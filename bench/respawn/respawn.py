@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a gang is not running after one of its ranks was killed: two replicas of two ranks, kill -9 of one rank, until all four have been started
-again and have said so. The ranks are a shell that writes one line and sleeps, so that no framework's start-up is in the figure.
+"""How long a gang is not running after one of its ranks was killed: two replicas of two ranks, kill
+-9 of one rank, until all four have been started again and have said so. The ranks are a shell that
+writes one line and sleeps, so that no framework's start-up is in the figure.
 
-Two contenders run side by side through the whole benchmark and take turns, with the same command in the ranks:
+Two contenders run side by side through the whole benchmark and take turns, with the same command in
+the ranks:
 paceline   the real launchers, as `paceline run` starts them, restarting in place
-torchrun   two elastic agents of the pinned PyTorch (--rdzv-backend=c10d, --max-restarts), everything else as it comes
+torchrun   two elastic agents of the pinned PyTorch (--rdzv-backend=c10d, --max-restarts),
+everything else as it comes
 
 Run by bench/respawn/run.
 """
@@ -84,14 +87,21 @@ class Contender:
         while len(started) < RANKS:
             left = deadline - time.monotonic()
             if left <= 0:
-                logs = "".join(log.read_text(errors="replace")[-1500:] for log in self.folder.glob("log*"))
-                raise Missed(f"{self.name}: only ranks {sorted(started)} came back within {limit:.0f} s:\n{logs}")
+                logs = "".join(
+                    log.read_text(errors="replace")[-1500:] for log in self.folder.glob("log*")
+                )
+                raise Missed(
+                    f"{self.name}: only ranks {sorted(started)} came back within {limit:.0f}"
+                    f" s:\n{logs}"
+                )
             started.update(self.reports(left))
         self.pids = started
         return time.monotonic()
 
     def settle(self) -> None:
-        """Until nobody reports any more: a restart in two stages counts with its last one in the next round's pids."""
+        """Until nobody reports any more: a restart in two stages counts with its last one in the
+        next round's pids.
+        """
         while reports := self.reports(0.3):
             self.pids.update(reports)
 
@@ -127,7 +137,13 @@ def start_paceline(contender: Contender, program: str, restarts: int) -> None:
         "spec": {
             "framework": {"type": "Custom", "processesPerReplica": RANKS // REPLICAS},
             "failurePolicy": {"maxRestarts": restarts},
-            "roles": [{"name": "worker", "replicas": REPLICAS, "template": {"spec": {"containers": [trainer]}}}],
+            "roles": [
+                {
+                    "name": "worker",
+                    "replicas": REPLICAS,
+                    "template": {"spec": {"containers": [trainer]}},
+                }
+            ],
         },
     }
     file = contender.folder / "job.yaml"
@@ -139,10 +155,21 @@ def start_torchrun(contender: Contender, python: str, restarts: int) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    flags = [f"--nnodes={REPLICAS}", f"--nproc-per-node={RANKS // REPLICAS}", f"--max-restarts={restarts}"]
-    flags += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=respawn", "--no-python"]
+    flags = [
+        f"--nnodes={REPLICAS}",
+        f"--nproc-per-node={RANKS // REPLICAS}",
+        f"--max-restarts={restarts}",
+    ]
+    flags += [
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{port}",
+        "--rdzv-id=respawn",
+        "--no-python",
+    ]
     for _ in range(REPLICAS):
-        contender.start([python, "-m", "torch.distributed.run", *flags, "sh", str(contender.script)])
+        contender.start(
+            [python, "-m", "torch.distributed.run", *flags, "sh", str(contender.script)]
+        )
 
 
 def summary(contenders: dict[str, Contender], torch: str) -> dict[str, Any]:
@@ -170,18 +197,25 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=30)
     options = parser.parse_args()
     if os.getloadavg()[0] > 1:
-        print(f"the machine is busy (load {os.getloadavg()[0]:.1f}): these figures are not to be kept", flush=True)
+        print(
+            f"the machine is busy (load {os.getloadavg()[0]:.1f}): these figures are not to be"
+            " kept",
+            flush=True,
+        )
     version = [options.torch_python, "-c", "import torch; print(torch.__version__)"]
     torch = subprocess.run(version, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     with tempfile.TemporaryDirectory(prefix="paceline-respawn-") as folder:
         contenders = {name: Contender(name, Path(folder)) for name in ("paceline", "torchrun")}
         try:
-            start_paceline(contenders["paceline"], str(Path(options.paceline).resolve()), options.rounds)
+            start_paceline(
+                contenders["paceline"], str(Path(options.paceline).resolve()), options.rounds
+            )
             start_torchrun(contenders["torchrun"], options.torch_python, options.rounds)
             for contender in contenders.values():
                 contender.wait_for_all(120)
             for number in range(options.rounds):
-                # Who goes first alternates, so that a drift of the machine favours neither; every rank dies in its turn.
+                # Who goes first alternates, so that a drift of the machine favours neither; every
+                # rank dies in its turn.
                 for name in sorted(contenders, reverse=number % 2 == 1):
                     contenders[name].measure(number % RANKS)
         except Missed as problem:
@@ -195,7 +229,9 @@ def main() -> int:
         print(f"{name}: {' '.join(f'{value:.0f}' for value in milliseconds)} ms")
     result = summary(contenders, torch)
     if result["worst_ms"] > result["bar_ms"]:
-        print(f"the bar is missed: the slowest restart took {result['worst_ms']} ms", file=sys.stderr)
+        print(
+            f"the bar is missed: the slowest restart took {result['worst_ms']} ms", file=sys.stderr
+        )
     print(json.dumps(result))
     return 1 if result["worst_ms"] > result["bar_ms"] else 0
 

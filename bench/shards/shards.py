@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of tar shards in one process, bytes only: Python's tarfile as a stream, grouped as webdataset groups, against
-paceline.loader.TarShards in the shuffled order of ShardSampler, in turn within one run.
+"""Samples of tar shards in one process, bytes only: Python's tarfile as a stream, grouped as
+webdataset groups, against paceline.loader.TarShards in the shuffled order of ShardSampler, in turn
+within one run.
 
-A round reads all shards once, from memory (they have just been written). Ours opens the shards anew each time, so its index is in the
-time; theirs is not shuffled, which needs a buffer on top. The ratio is samples per second of processor time, ours over theirs,
-each round against its neighbour in time, the median.
+A round reads all shards once, from memory (they have just been written). Ours opens the shards anew
+each time, so its index is in the time; theirs is not shuffled, which needs a buffer on top. The
+ratio is samples per second of processor time, ours over theirs, each round against its neighbour in
+time, the median.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ def main() -> None:
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         paths = [
-            write(Path(folder) / f"{shard:03}.tar", options.samples, options.bytes) for shard in range(options.shards)
+            write(Path(folder) / f"{shard:03}.tar", options.samples, options.bytes)
+            for shard in range(options.shards)
         ]
         for number in range(options.rounds):
             keys = {}
@@ -80,12 +83,23 @@ def main() -> None:
                 began = time.process_time()
                 keys[name] = [sample["__key__"] for sample in readers[name](paths)]
                 rates[name].append(len(keys[name]) / (time.process_time() - began))
-            assert sorted(keys["ours"]) == keys["tarfile"] and len(keys["ours"]) == options.shards * options.samples
+            assert (
+                sorted(keys["ours"]) == keys["tarfile"]
+                and len(keys["ours"]) == options.shards * options.samples
+            )
     ratios = [one / other for one, other in zip(rates["ours"], rates["tarfile"])]
     medians = {name: round(statistics.median(values)) for name, values in rates.items()}
-    print(f"samples of {options.bytes} bytes a second of processor time: {medians}, load {load:.2f} at the beginning")
+    print(
+        f"samples of {options.bytes} bytes a second of processor time: {medians}, load {load:.2f}"
+        " at the beginning"
+    )
     print(f"  ratios of the rounds: {' '.join(f'{ratio:.2f}' for ratio in ratios)}")
-    said = {"bench": "shards", "ratio": round(statistics.median(ratios), 3), **medians, "bytes": options.bytes}
+    said = {
+        "bench": "shards",
+        "ratio": round(statistics.median(ratios), 3),
+        **medians,
+        "bytes": options.bytes,
+    }
     print(json.dumps({**said, "load": round(load, 2)}))
 
 

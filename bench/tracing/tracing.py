@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tracing costs a training step: two ways that must agree, on a small model, where the share is largest.
+"""What tracing costs a training step: two ways that must agree, on a small model, where the share
+is largest.
 
-1. Marks: the time of one mark, as PyTorch's patched functions make it, times the marks of a step, over the step's time.
-2. Toggled within one run: windows of steps with the patches in place and with PyTorch's own functions, in turn; the median
+1. Marks: the time of one mark, as PyTorch's patched functions make it, times the marks of a step,
+   over the step's time.
+2. Toggled within one run: windows of steps with the patches in place and with PyTorch's own
+   functions, in turn; the median
    over neighbouring pairs of windows.
 
 Run by bench/tracing/run, which puts the runtime on PYTHONPATH.
@@ -70,7 +73,11 @@ class Program:
 def tracing_on(optimizer: Any) -> None:
     _torch_marks.install(torch)
     # The class's step is patched when an optimizer is made; this one exists already.
-    (optimizer._patch_step_function if hasattr(optimizer, "_patch_step_function") else optimizer._hook_for_profile)()
+    (
+        optimizer._patch_step_function
+        if hasattr(optimizer, "_patch_step_function")
+        else optimizer._hook_for_profile
+    )()
     if trace.lib is not None:
         trace.lib.set_tracing(1)
 
@@ -126,7 +133,8 @@ def main() -> None:
     step = statistics.median(off)
     share = mark * MARKS_PER_STEP / (step * 1e9)
     print(
-        f"PyTorch {torch.__version__}: step {step * 1e6:.0f} us without tracing, {statistics.median(on) * 1e6:.0f} us with"
+        f"PyTorch {torch.__version__}: step {step * 1e6:.0f} us without tracing,"
+        f" {statistics.median(on) * 1e6:.0f} us with"
     )
     print(f"{MARKS_PER_STEP} marks of {mark:.0f} ns: {share:.3%} of the step")
     print(

@@ -25,9 +25,10 @@ std::string probe_beside_us() {
 Result<agent::PciSnapshot> snapshot_of(const DoctorOptions& options) {
   agent::PciSnapshot snapshot(options.pci_config);
   if (!options.pci_config.empty() && !snapshot.taken()) {
-    return fail(Code::kNotFound, Origin::kConfig,
-                "--pci-config " + options.pci_config +
-                    " is no folder that paceline-probe --pci-config wrote to its end: run that as root");
+    return fail(
+        Code::kNotFound, Origin::kConfig,
+        "--pci-config " + options.pci_config +
+            " is no folder that paceline-probe --pci-config wrote to its end: run that as root");
   }
   return snapshot;
 }
@@ -39,13 +40,15 @@ Result<std::optional<agent::Registrations>> registrations_of(const DoctorOptions
     return fail(Code::kInvalid, Origin::kConfig,
                 "--live uses the devices of this machine, and " +
                     (nccl_topo.empty() ? "--root " + root : "--nccl-topo " + nccl_topo) +
-                    " is another: leave one of them out, or give --registrations with that machine's report");
+                    " is another: leave one of them out, or give --registrations with that "
+                    "machine's report");
   }
   if (options.live) {
     agent::ChildCommand command;
     command.program = options.probe.empty() ? probe_beside_us() : options.probe;
     command.arguments = {"--child"};
-    command.arguments.insert(command.arguments.end(), options.probe_arguments.begin(), options.probe_arguments.end());
+    command.arguments.insert(command.arguments.end(), options.probe_arguments.begin(),
+                             options.probe_arguments.end());
     return agent::run_child(command);
   }
   if (options.registrations.empty()) return std::nullopt;
@@ -53,7 +56,8 @@ Result<std::optional<agent::Registrations>> registrations_of(const DoctorOptions
   if (!text) return std::unexpected(text.error());
   auto report = agent::read_registrations(*text);
   if (!report) {
-    report.error().message = "--registrations " + options.registrations + ": " + report.error().message;
+    report.error().message =
+        "--registrations " + options.registrations + ": " + report.error().message;
     return std::unexpected(report.error());
   }
   return std::move(*report);
@@ -74,9 +78,11 @@ int doctor_command(const DoctorOptions& options, std::ostream& out, std::ostream
     return kExitInput;
   }
   const agent::Looked looked{*snapshot, *registrations, {}};
-  const auto ages = agent::ages_text({options.pci_config, options.registrations}, looked, SystemClock().wall());
+  const auto ages =
+      agent::ages_text({options.pci_config, options.registrations}, looked, SystemClock().wall());
   if (!ages.empty()) err << "looked at before: " << ages << "\n";
-  if (*registrations && !(*registrations)->problem.empty()) err << "warning: " << (*registrations)->problem << "\n";
+  if (*registrations && !(*registrations)->problem.empty())
+    err << "warning: " << (*registrations)->problem << "\n";
   const auto machine = look_at(options.machine);
   if (!machine) {
     err << "paceline doctor: " << machine.error().message << "\n";
@@ -89,7 +95,8 @@ int doctor_command(const DoctorOptions& options, std::ostream& out, std::ostream
   const agent::Node node(hardware, std::move(settings), {}, std::move(*registrations));
   const auto findings = agent::run_checks(node);
   if (options.json) {
-    out << agent::checks_view(findings).dump(2, ' ', true, nlohmann::json::error_handler_t::replace) << "\n";
+    out << agent::checks_view(findings).dump(2, ' ', true, nlohmann::json::error_handler_t::replace)
+        << "\n";
   } else {
     out << doctor_text(findings);
   }

@@ -51,12 +51,14 @@ std::string subjects_text(const Row& row) {
 }
 
 /// What is wrong, the remedy below the last row of its check.
-std::string trouble_text(const std::vector<Finding>& findings, Verdict verdict, std::string_view word) {
+std::string trouble_text(const std::vector<Finding>& findings, Verdict verdict,
+                         std::string_view word) {
   std::string text;
   const auto rows = rows_of(findings, verdict);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Row& row = rows[i];
-    text += column(word, 6) + column(row.first->id, kIdWidth) + subjects_text(row) + row.first->evidence + "\n";
+    text += column(word, 6) + column(row.first->id, kIdWidth) + subjects_text(row) +
+            row.first->evidence + "\n";
     const bool last = i + 1 == rows.size() || rows[i + 1].first->id != row.first->id;
     if (last && !row.first->remedy.empty()) {
       const agent::Check* check = agent::find_check(row.first->id);
@@ -73,12 +75,14 @@ std::string trouble_text(const std::vector<Finding>& findings, Verdict verdict, 
 std::string doctor_text(const std::vector<Finding>& findings) {
   std::map<Verdict, int> count;
   for (const auto& check : agent::checks()) ++count[worst(findings, check.id)];
-  std::string text = trouble_text(findings, Verdict::kFail, "FAIL") + trouble_text(findings, Verdict::kWarn, "WARN");
+  std::string text = trouble_text(findings, Verdict::kFail, "FAIL") +
+                     trouble_text(findings, Verdict::kWarn, "WARN");
   if (!text.empty()) text += "\n";
-  text += std::to_string(agent::checks().size()) + " checks: " + std::to_string(count[Verdict::kFail]) + " fail, " +
-          std::to_string(count[Verdict::kWarn]) + " warn, " + std::to_string(count[Verdict::kPass]) + " pass, " +
-          std::to_string(count[Verdict::kSkip]) + " do not apply, " + std::to_string(count[Verdict::kUnknown]) +
-          " could not be told\n";
+  text +=
+      std::to_string(agent::checks().size()) + " checks: " + std::to_string(count[Verdict::kFail]) +
+      " fail, " + std::to_string(count[Verdict::kWarn]) + " warn, " +
+      std::to_string(count[Verdict::kPass]) + " pass, " + std::to_string(count[Verdict::kSkip]) +
+      " do not apply, " + std::to_string(count[Verdict::kUnknown]) + " could not be told\n";
   const auto unknown = rows_of(findings, Verdict::kUnknown);
   if (!unknown.empty()) text += "\nCould not be told:\n";
   for (const auto& row : unknown) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How `paceline doctor` shows the findings of the checks to people: what fails first, with its remedy. Pure.
+// How `paceline doctor` shows the findings of the checks to people: what fails first, with its
+// remedy. Pure.
 #pragma once
 
 #include <string>

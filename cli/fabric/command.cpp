@@ -26,8 +26,10 @@ int record(const FabricOptions& options, std::ostream& out, std::ostream& err) {
     return written.error().code == Code::kAlreadyExists ? kExitInput : 1;
   }
   out << files.size()
-      << " files recorded; serial numbers, hardware and network addresses and UUIDs are left out or replaced.\n"
-      << "Read it with: paceline fabric --root " << options.record << " --nvml " << options.record << "/nvml.json\n";
+      << " files recorded; serial numbers, hardware and network addresses and UUIDs are left out "
+         "or replaced.\n"
+      << "Read it with: paceline fabric --root " << options.record << " --nvml " << options.record
+      << "/nvml.json\n";
   return 0;
 }
 
@@ -47,7 +49,9 @@ int fabric_command(const FabricOptions& options, std::ostream& out, std::ostream
   }
   const auto fabric = agent::relate(hardware);
   if (options.json) {
-    out << agent::fabric_view(hardware, fabric).dump(2, ' ', true, nlohmann::json::error_handler_t::replace) << "\n";
+    out << agent::fabric_view(hardware, fabric)
+               .dump(2, ' ', true, nlohmann::json::error_handler_t::replace)
+        << "\n";
     return 0;
   }
   if (!hardware.gpu.problem.empty()) err << "warning: " << hardware.gpu.problem << "\n";

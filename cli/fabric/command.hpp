@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `paceline fabric`: the distance matrix of this machine, of a recording or of a topology file; records and exports.
-// Returns the exit code: 0 shown or written, 2 for an input that cannot be used (said on `err` with file, field and remedy), 1 when writing failed.
+// `paceline fabric`: the distance matrix of this machine, of a recording or of a topology file;
+// records and exports. Returns the exit code: 0 shown or written, 2 for an input that cannot be
+// used (said on `err` with file, field and remedy), 1 when writing failed.
 #pragma once
 
 #include <ostream>

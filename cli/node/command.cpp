@@ -20,7 +20,9 @@ constexpr int kExitInput = 2;
 std::string text_of(const json& object, const char* field) {
   const auto found = object.is_object() ? object.find(field) : object.end();
   if (!object.is_object() || found == object.end()) return {};
-  return found->is_string() ? found->get<std::string>() : found->is_number_integer() ? found->dump() : std::string();
+  return found->is_string()           ? found->get<std::string>()
+         : found->is_number_integer() ? found->dump()
+                                      : std::string();
 }
 
 json list_of(const json& object, const char* field) {
@@ -32,7 +34,9 @@ std::string padded(const std::string& text, std::size_t width) {
   return text + std::string(width > text.size() + 2 ? width - text.size() : 2, ' ');
 }
 
-std::string dumped(const json& value) { return value.dump(2, ' ', true, json::error_handler_t::replace) + "\n"; }
+std::string dumped(const json& value) {
+  return value.dump(2, ' ', true, json::error_handler_t::replace) + "\n";
+}
 
 int could_not(const char* command, const Error& error, std::ostream& err) {
   err << "paceline " << command << ": " << to_string(error) << "\n";
@@ -61,7 +65,8 @@ void device_table(const json& status, std::ostream& out) {
   }
   for (const json& nic : list_of(status, "rdmaDevices")) {
     const bool up = nic.is_object() && nic.contains("up") && nic["up"] == json(true);
-    out << padded(text_of(nic, "name"), 10) << padded(text_of(nic, "linkLayer") + (up ? ", up" : ", down"), 28)
+    out << padded(text_of(nic, "name"), 10)
+        << padded(text_of(nic, "linkLayer") + (up ? ", up" : ", down"), 28)
         << padded(text_of(nic, "pciAddress"), 16) << "NUMA " << text_of(nic, "numaNode") << "\n";
   }
 }
@@ -88,17 +93,17 @@ void distance_table(const json& distance, std::ostream& out) {
 
 }  // namespace
 
-int node_doctor(kube::Api& api, const NodeOptions& options, const Clock& clock, bool as_json, std::ostream& out,
-                std::ostream& err) {
+int node_doctor(kube::Api& api, const NodeOptions& options, const Clock& clock, bool as_json,
+                std::ostream& out, std::ostream& err) {
   const std::string& node = options.name;
   const auto status = node_status(api, node);
   if (!status) return could_not("doctor", status.error(), err);
   const json conditions = list_of(*status, "conditions");
   if (conditions.empty()) {
-    return could_not(
-        "doctor",
-        {Code::kUnavailable, Origin::kKube, "the NodeFabric " + node + " has no conditions; see the log of its agent"},
-        err);
+    return could_not("doctor",
+                     {Code::kUnavailable, Origin::kKube,
+                      "the NodeFabric " + node + " has no conditions; see the log of its agent"},
+                     err);
   }
   const AgentLife agent = agent_life(api, options, clock.wall());
   if (!agent.says.empty()) err << "paceline doctor: " << agent.says << "\n";
@@ -108,17 +113,20 @@ int node_doctor(kube::Api& api, const NodeOptions& options, const Clock& clock, 
     std::string state = text_of(condition, "status");
     if (state != "True" && state != "False") state = "Unknown";
     ++count[state];
-    texts[state] += condition_text(condition, state == "False" ? "FAIL" : state == "True" ? "ok" : "?");
+    texts[state] += condition_text(condition, state == "False"  ? "FAIL"
+                                              : state == "True" ? "ok"
+                                                                : "?");
   }
   if (as_json) {
-    json view{{"version", 1}, {"node", node}, {"failed", count["False"]}, {"conditions", conditions}};
+    json view{
+        {"version", 1}, {"node", node}, {"failed", count["False"]}, {"conditions", conditions}};
     view["agentAlive"] = agent.alive ? json(*agent.alive) : json();
     out << dumped(view);
   } else {
     out << texts["False"] << texts["Unknown"] << texts["True"] << "\n"
-        << conditions.size() << " conditions of " << node << ": " << count["False"] << " fail, " << count["True"]
-        << " good, " << count["Unknown"] << " could not be told; last change " << text_of(*status, "observedTime")
-        << "\n";
+        << conditions.size() << " conditions of " << node << ": " << count["False"] << " fail, "
+        << count["True"] << " good, " << count["Unknown"] << " could not be told; last change "
+        << text_of(*status, "observedTime") << "\n";
   }
   if (agent.alive == false) return kExitInput;
   return count["False"] > 0 ? 1 : 0;
@@ -137,8 +145,8 @@ int agent_doctor(kube::Api& agent, bool as_json, std::ostream& out, std::ostream
   return agent::exit_code(*findings);
 }
 
-int node_fabric(kube::Api& api, const NodeOptions& options, const Clock& clock, bool as_json, std::ostream& out,
-                std::ostream& err) {
+int node_fabric(kube::Api& api, const NodeOptions& options, const Clock& clock, bool as_json,
+                std::ostream& out, std::ostream& err) {
   const std::string& node = options.name;
   const auto status = node_status(api, node);
   if (!status) return could_not("fabric", status.error(), err);

@@ -20,7 +20,9 @@ double amount_of(const json& object, const char* field) {
 
 std::string word_of(const json& object, const char* field) {
   const auto found = object.is_object() ? object.find(field) : object.end();
-  return object.is_object() && found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  return object.is_object() && found != object.end() && found->is_string()
+             ? found->get<std::string>()
+             : std::string();
 }
 
 std::string rounded(double value) {
@@ -41,16 +43,19 @@ std::string bandwidth(double mbps) {
 }
 
 void print(const json& link, const std::string& node, std::ostream& out) {
-  out << node << " to " << word_of(link, "peer") << ": latency " << duration(amount_of(link, "latencySeconds"))
-      << ", bandwidth " << bandwidth(amount_of(link, "bandwidthMbps"))
-      << " (one TCP flow between the agents' pods), measured " << word_of(link, "measuredTime") << "\n";
+  out << node << " to " << word_of(link, "peer") << ": latency "
+      << duration(amount_of(link, "latencySeconds")) << ", bandwidth "
+      << bandwidth(amount_of(link, "bandwidthMbps"))
+      << " (one TCP flow between the agents' pods), measured " << word_of(link, "measuredTime")
+      << "\n";
   const auto trips = link.find("roundTrips");
   if (trips == link.end() || !trips->is_array()) return;
   constexpr double kMicrosPerSecond = 1e6;
   for (const json& trip : *trips) {
     if (!trip.is_object()) continue;
     out << "  " << static_cast<long>(amount_of(trip, "bytes"))
-        << " bytes there and back: " << duration(amount_of(trip, "microseconds") / kMicrosPerSecond) << "\n";
+        << " bytes there and back: " << duration(amount_of(trip, "microseconds") / kMicrosPerSecond)
+        << "\n";
   }
 }
 
@@ -63,12 +68,13 @@ Result<std::string> published_agent(kube::Api& api, const std::string& node) {
   if (!address.empty()) return "https://" + address;
   return fail(Code::kUnavailable, Origin::kKube,
               "the NodeFabric " + node +
-                  " says no address of its agent: the chart's agent.api.tlsSecret and agent.links.enabled must be set; "
+                  " says no address of its agent: the chart's agent.api.tlsSecret and "
+                  "agent.links.enabled must be set; "
                   "or name it with --agent");
 }
 
-int measure_command(http::HttpTransport& agent, const std::string& token, const MeasureOptions& options,
-                    std::ostream& out, std::ostream& err) {
+int measure_command(http::HttpTransport& agent, const std::string& token,
+                    const MeasureOptions& options, std::ostream& out, std::ostream& err) {
   http::Request request;
   request.method = "POST";
   request.target = "/v1/links";
@@ -76,14 +82,15 @@ int measure_command(http::HttpTransport& agent, const std::string& token, const 
   request.body = json{{"peer", options.peer}}.dump(-1, ' ', true, json::error_handler_t::replace);
   const auto answer = agent.send(request, {});
   if (!answer) {
-    err << "paceline measure: the agent of " << options.node.name << " could not be asked: " << answer.error().message
-        << "\n";
+    err << "paceline measure: the agent of " << options.node.name
+        << " could not be asked: " << answer.error().message << "\n";
     return kNotMeasured;
   }
   const json link = json::parse(answer->body, nullptr, false);
   if (answer->status != 200 || !link.is_object()) {
     const std::string why = word_of(link, "error");
-    err << "paceline measure: " << (why.empty() ? "HTTP " + std::to_string(answer->status) : why) << "\n";
+    err << "paceline measure: " << (why.empty() ? "HTTP " + std::to_string(answer->status) : why)
+        << "\n";
     return kNotMeasured;
   }
   if (options.json) {

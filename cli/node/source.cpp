@@ -25,8 +25,10 @@ std::string string_of(const json& object, const char* field) {
 
 std::optional<agent::Verdict> verdict_of(const std::string& word) {
   using agent::Verdict;
-  constexpr std::array kAll{Verdict::kSkip, Verdict::kPass, Verdict::kUnknown, Verdict::kWarn, Verdict::kFail};
-  const auto* const found = std::ranges::find_if(kAll, [&](Verdict verdict) { return to_string(verdict) == word; });
+  constexpr std::array kAll{Verdict::kSkip, Verdict::kPass, Verdict::kUnknown, Verdict::kWarn,
+                            Verdict::kFail};
+  const auto* const found =
+      std::ranges::find_if(kAll, [&](Verdict verdict) { return to_string(verdict) == word; });
   return found == kAll.end() ? std::nullopt : std::optional(*found);
 }
 
@@ -42,7 +44,8 @@ std::string add_check(const json& check, std::vector<agent::Finding>& all) {
   const auto findings = check.find("findings");
   if (findings == check.end() || !findings->is_array()) return "check " + id + " without findings";
   for (const json& finding : *findings) {
-    const auto verdict = finding.is_object() ? verdict_of(string_of(finding, "status")) : std::nullopt;
+    const auto verdict =
+        finding.is_object() ? verdict_of(string_of(finding, "status")) : std::nullopt;
     if (!verdict) return "a finding of " + id + " without a known status";
     const bool trouble = *verdict == agent::Verdict::kFail || *verdict == agent::Verdict::kWarn;
     all.push_back({id, string_of(finding, "subject"), *verdict, string_of(finding, "evidence"),
@@ -56,34 +59,38 @@ std::string add_check(const json& check, std::vector<agent::Finding>& all) {
 Result<json> node_status(kube::Api& api, const std::string& node) {
   const auto text = api.get(kube::kNodeFabrics, "", node);
   if (!text && text.error().code == Code::kNotFound) {
-    return fail(
-        Code::kNotFound, Origin::kKube,
-        "there is no NodeFabric " + node +
-            ": see `kubectl get nodes` for the name, and whether a pod of the DaemonSet paceline-agent runs there");
+    return fail(Code::kNotFound, Origin::kKube,
+                "there is no NodeFabric " + node +
+                    ": see `kubectl get nodes` for the name, and whether a pod of the DaemonSet "
+                    "paceline-agent runs there");
   }
   if (!text) return std::unexpected(text.error());
   const json object = json::parse(*text, nullptr, false);
   const auto status = object.is_object() ? object.find("status") : object.end();
   if (!object.is_object() || status == object.end() || !status->is_object()) {
-    return fail(Code::kUnavailable, Origin::kKube,
-                "the agent of " + node + " has not published what it found yet; see the log of its pod");
+    return fail(
+        Code::kUnavailable, Origin::kKube,
+        "the agent of " + node + " has not published what it found yet; see the log of its pod");
   }
   return *status;
 }
 
 AgentLife agent_life(kube::Api& api, const NodeOptions& options, WallTime now) {
-  const std::string ns =
-      options.agent_namespace.empty() ? std::string(contract::kAgentNamespace) : options.agent_namespace;
+  const std::string ns = options.agent_namespace.empty() ? std::string(contract::kAgentNamespace)
+                                                         : options.agent_namespace;
   const std::string name = std::string(contract::kAgentLeasePrefix) + options.name;
   const std::string remedy =
       "; see `kubectl -n " + ns + " get pods --field-selector spec.nodeName=" + options.name + "`";
   const auto text = api.get(kube::kLeases, ns, name);
   if (!text && text.error().code == Code::kNotFound) {
-    return {false, "there is no Lease " + name + " in the namespace " + ns + ": no agent of " + options.name +
-                       " lives there, and what it published may be of any age" + remedy +
-                       ", or give --agent-namespace"};
+    return {false, "there is no Lease " + name + " in the namespace " + ns + ": no agent of " +
+                       options.name + " lives there, and what it published may be of any age" +
+                       remedy + ", or give --agent-namespace"};
   }
-  if (!text) return {{}, "whether the agent of " + options.name + " lives is not known: " + to_string(text.error())};
+  if (!text)
+    return {
+        {},
+        "whether the agent of " + options.name + " lives is not known: " + to_string(text.error())};
   const json lease = json::parse(*text, nullptr, false);
   const auto spec = lease.is_object() ? lease.find("spec") : lease.end();
   const auto renewed = lease.is_object() && spec != lease.end() && spec->is_object()
@@ -95,18 +102,20 @@ AgentLife agent_life(kube::Api& api, const NodeOptions& options, WallTime now) {
                 " has no time of its last renewal"};
   const auto duration = spec->find("leaseDurationSeconds");
   constexpr std::int64_t kUsual = 40;
-  const auto valid = std::chrono::seconds(
-      duration != spec->end() && duration->is_number_integer() ? duration->get<std::int64_t>() : kUsual);
+  const auto valid = std::chrono::seconds(duration != spec->end() && duration->is_number_integer()
+                                              ? duration->get<std::int64_t>()
+                                              : kUsual);
   const auto age = std::chrono::floor<std::chrono::seconds>(now - *renewed);
   if (age <= valid) return {true, {}};
-  return {false, "the agent of " + options.name + " has not renewed its Lease for " + format_duration(age) +
-                     ": what it published is as old" + remedy};
+  return {false, "the agent of " + options.name + " has not renewed its Lease for " +
+                     format_duration(age) + ": what it published is as old" + remedy};
 }
 
 Result<std::vector<agent::Finding>> read_findings(const std::string& text) {
   const json view = json::parse(text, nullptr, false);
   const auto checks = view.is_object() ? view.find("checks") : view.end();
-  if (!view.is_object() || checks == view.end() || !checks->is_array()) return strange("no list of checks");
+  if (!view.is_object() || checks == view.end() || !checks->is_array())
+    return strange("no list of checks");
   std::vector<agent::Finding> all;
   for (const json& check : *checks) {
     if (const std::string wrong = add_check(check, all); !wrong.empty()) return strange(wrong);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a cluster knows of one of its nodes: the NodeFabric that its agent published, by the API server, and all findings of its checks, by the agent itself
-// where it serves them.
+// What a cluster knows of one of its nodes: the NodeFabric that its agent published, by the API
+// server, and all findings of its checks, by the agent itself where it serves them.
 //
-// Plain functions that block for one request each. Failure names what could not be reached and what to do about it.
+// Plain functions that block for one request each. Failure names what could not be reached and what
+// to do about it.
 #pragma once
 
 #include <memory>
@@ -33,7 +34,8 @@ struct NodeOptions {
 /// The status of the NodeFabric, whose fields are of the types that the schema says or absent.
 Result<nlohmann::json> node_status(kube::Api& api, const std::string& node);
 
-/// Whether a node's agent lives, by its Lease: of a dead one the NodeFabric stays, and tells what was.
+/// Whether a node's agent lives, by its Lease: of a dead one the NodeFabric stays, and tells what
+/// was.
 struct AgentLife {
   std::optional<bool> alive;  // absent: it could not be told
   std::string says;           // what a person should know; empty where it lives

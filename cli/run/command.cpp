@@ -40,7 +40,8 @@ int wrong_input(const std::string& text) {
 
 std::string random_hex() {
   std::array<unsigned char, 16> bytes{};
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) std::abort();
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    std::abort();
   std::string text;
   for (const unsigned char byte : bytes) {
     text += "0123456789abcdef"[byte >> 4];
@@ -55,7 +56,8 @@ std::map<std::string, std::string> own_environment() {
     const char* equals = std::strchr(*entry, '=');
     if (equals == nullptr) continue;
     const std::string name(*entry, static_cast<std::size_t>(equals - *entry));
-    // What a surrounding Paceline (a run started from a run) has set must not leak in; what a person may set stays.
+    // What a surrounding Paceline (a run started from a run) has set must not leak in; what a
+    // person may set stays.
     if (name.starts_with("PACELINE_") && !env::is_users(name)) continue;
     environment.emplace(name, equals + 1);
   }
@@ -69,13 +71,15 @@ bool is_runtime(const fs::path& folder) {
 
 /// <dir>/runtime beside bin/ in a build, <dir> itself where Paceline is installed.
 std::string find_runtime(const fs::path& program_dir) {
-  for (const fs::path& candidate : {program_dir.parent_path() / "runtime", program_dir.parent_path()}) {
+  for (const fs::path& candidate :
+       {program_dir.parent_path() / "runtime", program_dir.parent_path()}) {
     if (is_runtime(candidate)) return candidate.string();
   }
   return "";
 }
 
-/// Top folders that commands name and this machine has not: those of an image, which --map was not told of.
+/// Top folders that commands name and this machine has not: those of an image, which --map was not
+/// told of.
 std::set<std::string> unknown_folders(const LocalPlan& plan) {
   std::set<std::string> unknown;
   std::error_code error;
@@ -115,9 +119,9 @@ Result<std::vector<PathMapping>> read_mappings(const std::vector<std::string>& t
     if (!mapping) return std::unexpected(mapping.error());
     std::error_code error;
     if (!fs::exists(mapping->local, error)) {
-      return fail(
-          Code::kNotFound, Origin::kConfig,
-          "--map " + text + ": " + mapping->local + " does not exist here; name a directory or file of this machine");
+      return fail(Code::kNotFound, Origin::kConfig,
+                  "--map " + text + ": " + mapping->local +
+                      " does not exist here; name a directory or file of this machine");
     }
     mapping->local = fs::canonical(mapping->local, error).string();
     mappings.push_back(*std::move(mapping));
@@ -138,7 +142,8 @@ int run_command(const RunOptions& options) {
   }
   if (!options.runtime_dir.empty() && !is_runtime(options.runtime_dir))
     return wrong_input("--runtime " + options.runtime_dir +
-                       ": no runtime lies there (python/paceline is missing); name a folder with its lib/ and python/");
+                       ": no runtime lies there (python/paceline is missing); name a folder with "
+                       "its lib/ and python/");
   const auto file = read_job(options.file);
   if (!file) return wrong_input(file.error().message);
   auto job = api::parse_training_job(file->document);
@@ -155,7 +160,8 @@ int run_command(const RunOptions& options) {
   machine.environment = own_environment();
   machine.mappings = *mappings;
   machine.launcher = (program_dir / "paceline-launcher").string();
-  machine.runtime_dir = options.runtime_dir.empty() ? find_runtime(program_dir) : options.runtime_dir;
+  machine.runtime_dir =
+      options.runtime_dir.empty() ? find_runtime(program_dir) : options.runtime_dir;
   if (::access(machine.launcher.c_str(), X_OK) != 0) {
     std::cerr << "paceline: " << machine.launcher
               << " is missing; build or install paceline-launcher beside paceline\n";
@@ -167,8 +173,8 @@ int run_command(const RunOptions& options) {
   const char* temporary = std::getenv("TMPDIR");
   const StateDirectory state(temporary == nullptr || *temporary == '\0' ? "/tmp" : temporary);
   if (!state.good()) {
-    std::cerr << "paceline: cannot make a state directory " << state.path() << ": " << std::strerror(errno)
-              << "; set TMPDIR to a writable directory\n";
+    std::cerr << "paceline: cannot make a state directory " << state.path() << ": "
+              << std::strerror(errno) << "; set TMPDIR to a writable directory\n";
     return kExitMachine;
   }
   machine.state_dir = state.path();
@@ -194,13 +200,17 @@ int run_command(const RunOptions& options) {
     std::cerr << "[paceline] without meaning in a local run, ignored: " << names << "\n";
   }
   for (const std::string& folder : unknown_folders(plan))
-    std::cerr << "[paceline] the command names " << folder << ", which this machine has not: --map " << folder
-              << "=FOLDER says where it lies here\n";
+    std::cerr << "[paceline] the command names " << folder << ", which this machine has not: --map "
+              << folder << "=FOLDER says where it lies here\n";
   const SystemClock clock;
   Screen screen(job->metadata.name, ::isatty(STDOUT_FILENO) == 1, clock);
-  LocalRunConfig config{
-      job->metadata.name,        machine.token, machine.http_ports, job->spec.failure_policy.grace_period,
-      job->spec.active_deadline, metrics.host,  metrics.port};
+  LocalRunConfig config{job->metadata.name,
+                        machine.token,
+                        machine.http_ports,
+                        job->spec.failure_policy.grace_period,
+                        job->spec.active_deadline,
+                        metrics.host,
+                        metrics.port};
   LocalRun run(std::move(config), std::move(plan), screen, clock);
   const auto code = run.run();
   if (!code) {

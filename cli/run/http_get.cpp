@@ -29,17 +29,21 @@ struct Exchange : std::enable_shared_from_this<Exchange> {
 
   void begin(std::uint16_t port) {
     stream.expires_after(kTime);
-    stream.async_connect(asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), port), [self = shared_from_this()](
-                                                                                              beast::error_code error) {
-      if (error) return self->done(std::nullopt);
-      http::async_write(self->stream, self->request, [self](beast::error_code failed, std::size_t) {
-        if (failed) return self->done(std::nullopt);
-        http::async_read(self->stream, self->buffer, self->parser, [self](beast::error_code broken, std::size_t) {
-          if (broken || self->parser.get().result() != http::status::ok) return self->done(std::nullopt);
-          self->done(std::move(self->parser.get().body()));
+    stream.async_connect(
+        asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), port),
+        [self = shared_from_this()](beast::error_code error) {
+          if (error) return self->done(std::nullopt);
+          http::async_write(
+              self->stream, self->request, [self](beast::error_code failed, std::size_t) {
+                if (failed) return self->done(std::nullopt);
+                http::async_read(self->stream, self->buffer, self->parser,
+                                 [self](beast::error_code broken, std::size_t) {
+                                   if (broken || self->parser.get().result() != http::status::ok)
+                                     return self->done(std::nullopt);
+                                   self->done(std::move(self->parser.get().body()));
+                                 });
+              });
         });
-      });
-    });
   }
 
   beast::tcp_stream stream;
@@ -51,7 +55,8 @@ struct Exchange : std::enable_shared_from_this<Exchange> {
 
 }  // namespace
 
-void http_get(asio::io_context& io, std::uint16_t port, const std::string& target, const std::string& authorization,
+void http_get(asio::io_context& io, std::uint16_t port, const std::string& target,
+              const std::string& authorization,
               std::function<void(std::optional<std::string>)> done) {
   const auto exchange = std::make_shared<Exchange>(io, std::move(done));
   exchange->request.method(http::verb::get);

@@ -32,13 +32,15 @@ bool parse_whole(const std::string& text, Number& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// What a plain scalar means in YAML 1.2's core schema; Kubernetes reads on/off/yes/no as strings too.
+// What a plain scalar means in YAML 1.2's core schema; Kubernetes reads on/off/yes/no as strings
+// too.
 json plain_scalar(const std::string& text) {
-  if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return nullptr;
+  if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL")
+    return nullptr;
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
-  const bool numeric = std::isdigit(static_cast<unsigned char>(text.front())) != 0 || text.front() == '-' ||
-                       text.front() == '+' || text.front() == '.';
+  const bool numeric = std::isdigit(static_cast<unsigned char>(text.front())) != 0 ||
+                       text.front() == '-' || text.front() == '+' || text.front() == '.';
   if (!numeric) return text;
   std::int64_t integer = 0;
   if (parse_whole(text, integer)) return integer;
@@ -53,12 +55,14 @@ class Converter {
 
   json convert(const YAML::Node& node, const std::string& path, int level) {
     const int line = node.Mark().line + 1;
-    if (level > kMostLevels) throw Located(line, "is nested more than " + std::to_string(kMostLevels) + " levels deep");
+    if (level > kMostLevels)
+      throw Located(line, "is nested more than " + std::to_string(kMostLevels) + " levels deep");
     if (++values_ > kMostValues)
-      throw Located(line,
-                    "the file holds more than " + std::to_string(kMostValues) + " values (aliases counted each time)");
+      throw Located(line, "the file holds more than " + std::to_string(kMostValues) +
+                              " values (aliases counted each time)");
     if (!path.empty()) lines_.try_emplace(path, line);
-    if (node.IsScalar()) return node.Tag() == "!" ? json(node.Scalar()) : plain_scalar(node.Scalar());
+    if (node.IsScalar())
+      return node.Tag() == "!" ? json(node.Scalar()) : plain_scalar(node.Scalar());
     if (node.IsSequence()) {
       json list = json::array();
       for (std::size_t i = 0; i < node.size(); ++i)
@@ -68,10 +72,12 @@ class Converter {
     if (node.IsMap()) {
       json object = json::object();
       for (const auto& entry : node) {
-        if (!entry.first.IsScalar()) throw Located(entry.first.Mark().line + 1, "a key is not a word");
+        if (!entry.first.IsScalar())
+          throw Located(entry.first.Mark().line + 1, "a key is not a word");
         const std::string& key = entry.first.Scalar();
         if (object.contains(key))
-          throw Located(entry.first.Mark().line + 1, "\"" + key + "\" is written twice in one object; keep one");
+          throw Located(entry.first.Mark().line + 1,
+                        "\"" + key + "\" is written twice in one object; keep one");
         const std::string below = path.empty() ? key : path + "." + key;
         lines_[below] = entry.first.Mark().line + 1;
         object[key] = convert(entry.second, below, level + 1);
@@ -105,14 +111,17 @@ int JobFile::line_of(const std::string& path) const {
 }
 
 Result<JobFile> parse_job(const std::string& name, const std::string& text) {
-  if (text.size() > kMostBytes) return wrong(name, 1, "the file is larger than 1 MiB; a job file is a page of YAML");
+  if (text.size() > kMostBytes)
+    return wrong(name, 1, "the file is larger than 1 MiB; a job file is a page of YAML");
   JobFile file;
   file.name = name;
   try {
     std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    std::erase_if(documents, [](const YAML::Node& node) { return !node.IsDefined() || node.IsNull(); });
+    std::erase_if(documents,
+                  [](const YAML::Node& node) { return !node.IsDefined() || node.IsNull(); });
     if (documents.empty())
-      return wrong(name, 1, "the file holds no job; write apiVersion, kind: TrainingJob, metadata and spec");
+      return wrong(name, 1,
+                   "the file holds no job; write apiVersion, kind: TrainingJob, metadata and spec");
     if (documents.size() > 1)
       return wrong(name, documents[1].Mark().line + 1,
                    "a second document begins here; keep one TrainingJob in the file");
@@ -120,8 +129,9 @@ Result<JobFile> parse_job(const std::string& name, const std::string& text) {
   } catch (const Located& error) {
     return wrong(name, error.line, error.what());
   } catch (const YAML::Exception& error) {
-    return wrong(name, error.mark.line + 1,
-                 "not YAML: " + error.msg + "; look at the indentation and the colons around this line");
+    return wrong(
+        name, error.mark.line + 1,
+        "not YAML: " + error.msg + "; look at the indentation and the colons around this line");
   }
   return file;
 }
@@ -133,7 +143,8 @@ Result<JobFile> read_job(const std::filesystem::path& path) {
   std::string text(kMostBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (in.bad())
-    return fail(Code::kInvalid, Origin::kConfig, "cannot read " + path.string() + "; name a file, not a directory");
+    return fail(Code::kInvalid, Origin::kConfig,
+                "cannot read " + path.string() + "; name a file, not a directory");
   text.resize(static_cast<std::size_t>(in.gcount()));
   return parse_job(path.string(), text);
 }
@@ -141,7 +152,8 @@ Result<JobFile> read_job(const std::filesystem::path& path) {
 std::string describe(const JobFile& file, const api::FieldErrors& errors) {
   std::string text;
   for (const api::FieldError& error : errors) {
-    text += file.name + ":" + std::to_string(file.line_of(error.path)) + ": " + api::to_string(error) + "\n";
+    text += file.name + ":" + std::to_string(file.line_of(error.path)) + ": " +
+            api::to_string(error) + "\n";
   }
   return text;
 }

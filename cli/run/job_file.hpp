@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job file: YAML read into the JSON that the API server would get, with the line of every field, so that an error names file, line and field.
-// Pure but for reading the file. Bounded: 1 MiB, 100,000 values, 64 levels. Failure: an Error whose message begins with "FILE:LINE:".
+// A job file: YAML read into the JSON that the API server would get, with the line of every field,
+// so that an error names file, line and field. Pure but for reading the file. Bounded: 1 MiB,
+// 100,000 values, 64 levels. Failure: an Error whose message begins with "FILE:LINE:".
 #pragma once
 
 #include <filesystem>

@@ -34,7 +34,9 @@ constexpr std::array<std::string_view, 14> kIgnoredOfContainer{"image",
 const json* member(const json& object, std::string_view key) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(key);
-  return found == object.end() || found->is_null() || (found->is_structured() && found->empty()) ? nullptr : &*found;
+  return found == object.end() || found->is_null() || (found->is_structured() && found->empty())
+             ? nullptr
+             : &*found;
 }
 
 std::string text_of(const json& object, std::string_view key) {
@@ -42,23 +44,28 @@ std::string text_of(const json& object, std::string_view key) {
   return value != nullptr && value->is_string() ? value->get<std::string>() : "";
 }
 
-void refuse_container(const json& trainer, const std::string& path, const std::vector<PathMapping>& mappings,
-                      api::FieldErrors& errors) {
+void refuse_container(const json& trainer, const std::string& path,
+                      const std::vector<PathMapping>& mappings, api::FieldErrors& errors) {
   if (member(trainer, "envFrom") != nullptr) {
-    errors.push_back({path + ".envFrom", "", "takes variables from the cluster, which is not there in a local run",
+    errors.push_back({path + ".envFrom", "",
+                      "takes variables from the cluster, which is not there in a local run",
                       "write the variables in env, or set them in your shell and remove envFrom"});
   }
   if (member(trainer, "lifecycle") != nullptr) {
-    errors.push_back({path + ".lifecycle", "", "is not run locally", "move what it does into command"});
+    errors.push_back(
+        {path + ".lifecycle", "", "is not run locally", "move what it does into command"});
   }
-  if (const json* variables = member(trainer, "env"); variables != nullptr && variables->is_array()) {
+  if (const json* variables = member(trainer, "env");
+      variables != nullptr && variables->is_array()) {
     for (std::size_t i = 0; i < variables->size(); ++i) {
       if (member((*variables)[i], "valueFrom") == nullptr) continue;
-      errors.push_back({path + ".env[" + std::to_string(i) + "].valueFrom", text_of((*variables)[i], "name"),
-                        "takes its value from the cluster, which is not there in a local run", "write value"});
+      errors.push_back(
+          {path + ".env[" + std::to_string(i) + "].valueFrom", text_of((*variables)[i], "name"),
+           "takes its value from the cluster, which is not there in a local run", "write value"});
     }
   }
-  if (const json* mounts = member(trainer, "volumeMounts"); mounts != nullptr && mounts->is_array()) {
+  if (const json* mounts = member(trainer, "volumeMounts");
+      mounts != nullptr && mounts->is_array()) {
     for (std::size_t i = 0; i < mounts->size(); ++i) {
       const std::string at = text_of((*mounts)[i], "mountPath");
       if (is_mapped(mappings, at)) continue;
@@ -71,7 +78,8 @@ void refuse_container(const json& trainer, const std::string& path, const std::v
 
 }  // namespace
 
-std::string expand_references(const std::string& text, const std::map<std::string, std::string>& variables) {
+std::string expand_references(const std::string& text,
+                              const std::map<std::string, std::string>& variables) {
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
     if (text[at] == '$' && at + 1 < text.size() && text[at + 1] == '$') {
@@ -79,7 +87,8 @@ std::string expand_references(const std::string& text, const std::map<std::strin
       at += 2;
       continue;
     }
-    const std::size_t close = text.compare(at, 2, "$(") == 0 ? text.find(')', at) : std::string::npos;
+    const std::size_t close =
+        text.compare(at, 2, "$(") == 0 ? text.find(')', at) : std::string::npos;
     if (close == std::string::npos) {
       result += text[at++];
       continue;
@@ -91,12 +100,15 @@ std::string expand_references(const std::string& text, const std::map<std::strin
   return result;
 }
 
-api::FieldErrors refuse_locally(const api::TrainingJob& job, const std::vector<PathMapping>& mappings) {
+api::FieldErrors refuse_locally(const api::TrainingJob& job,
+                                const std::vector<PathMapping>& mappings) {
   api::FieldErrors errors;
   if (job.spec.suspend)
-    errors.push_back({"spec.suspend", "true", "means that the job must not run", "set it to false"});
+    errors.push_back(
+        {"spec.suspend", "true", "means that the job must not run", "set it to false"});
   if (!job.spec.runtime_profile.empty()) {
-    errors.push_back({"spec.acceleration.profileRef", job.spec.runtime_profile, "names a RuntimeProfile of a cluster",
+    errors.push_back({"spec.acceleration.profileRef", job.spec.runtime_profile,
+                      "names a RuntimeProfile of a cluster",
                       "remove it, and write what the profile says into spec.acceleration"});
   }
   for (std::size_t index = 0; index < job.spec.roles.size(); ++index) {
@@ -113,8 +125,9 @@ api::FieldErrors refuse_locally(const api::TrainingJob& job, const std::vector<P
     const json& containers = (*spec)["containers"];
     for (std::size_t i = 0; i < containers.size(); ++i) {
       if (static_cast<int>(i) == position) continue;
-      errors.push_back({pod + ".containers[" + std::to_string(i) + "]", text_of(containers[i], "name"),
-                        "is a sidecar, which is not run locally", "start it yourself and remove it from this file"});
+      errors.push_back({pod + ".containers[" + std::to_string(i) + "]",
+                        text_of(containers[i], "name"), "is a sidecar, which is not run locally",
+                        "start it yourself and remove it from this file"});
     }
     const std::string path = pod + ".containers[" + std::to_string(position) + "]";
     refuse_container(*trainer, path, mappings, errors);
@@ -122,10 +135,12 @@ api::FieldErrors refuse_locally(const api::TrainingJob& job, const std::vector<P
     std::vector<std::string> command = api::strings_of(*trainer, "command");
     const auto arguments = api::strings_of(*trainer, "args");
     command.insert(command.end(), arguments.begin(), arguments.end());
-    const frameworks::JobShape shape{std::string(api::to_string(job.spec.framework.type)),
-                                     job.spec.framework.launcher == api::FrameworkLauncher::kPassthrough,
-                                     api::replica_count(job.spec), api::processes_of(job.spec, role)};
-    const auto resolved = frameworks::resolve_command(command, shape, [](const std::string&) { return std::string(); });
+    const frameworks::JobShape shape{
+        std::string(api::to_string(job.spec.framework.type)),
+        job.spec.framework.launcher == api::FrameworkLauncher::kPassthrough,
+        api::replica_count(job.spec), api::processes_of(job.spec, role)};
+    const auto resolved = frameworks::resolve_command(
+        command, shape, [](const std::string&) { return std::string(); });
     if (!resolved) errors.push_back({path + ".command", "", resolved.error().message, ""});
   }
   return errors;
@@ -142,7 +157,8 @@ LocalPlan plan_locally(const api::TrainingJob& job, const Machine& machine) {
       if (member(trainer, field) != nullptr) ignored.emplace(field);
     }
     for (const auto& [field, value] : role.pod_template["spec"].items()) {
-      if (field != "containers" && field != "initContainers" && field != "restartPolicy") ignored.insert(field);
+      if (field != "containers" && field != "initContainers" && field != "restartPolicy")
+        ignored.insert(field);
     }
 
     LocalReplica local;
@@ -157,7 +173,8 @@ LocalPlan plan_locally(const api::TrainingJob& job, const Machine& machine) {
     endpoints.rendezvous_address = rendezvous;
     endpoints.rendezvous_listen = rendezvous;
     endpoints.http_listen =
-        "127.0.0.1:" + std::to_string(machine.http_ports[static_cast<std::size_t>(replica.node_rank)]);
+        "127.0.0.1:" +
+        std::to_string(machine.http_ports[static_cast<std::size_t>(replica.node_rank)]);
     endpoints.runtime_dir = machine.runtime_dir;
     endpoints.state_dir = local.state_dir;
     endpoints.termination_log = local.termination_log;
@@ -168,11 +185,13 @@ LocalPlan plan_locally(const api::TrainingJob& job, const Machine& machine) {
     endpoints.pod_ip = "127.0.0.1";
     endpoints.node_name = machine.host_name;
     std::map<std::string, std::string> container;
-    for (const auto& [name, value] : render::replica_environment(job, replica, endpoints)) container[name] = value;
+    for (const auto& [name, value] : render::replica_environment(job, replica, endpoints))
+      container[name] = value;
     // Several runs share this machine: every attempt takes a port that is free.
     container[std::string(env::kMasterPort.name)] = "0";
     // The replicas share the CPUs that in a cluster each would have for itself.
-    container.try_emplace(std::string(env::kCpuLimit.name), std::to_string(std::max(1, machine.cpus / replicas)));
+    container.try_emplace(std::string(env::kCpuLimit.name),
+                          std::to_string(std::max(1, machine.cpus / replicas)));
     for (const auto& [name, value] : api::literal_environment(trainer)) {
       container[name] = apply_mappings(machine.mappings, expand_references(value, container));
     }

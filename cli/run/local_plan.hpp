@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a TrainingJob to the launcher processes of this machine: one per replica, with command, environment and working directory. Pure.
+// From a TrainingJob to the launcher processes of this machine: one per replica, with command,
+// environment and working directory. Pure.
 //
-// What a laptop cannot honour is refused by name and field; what has no meaning here is ignored and named once.
+// What a laptop cannot honour is refused by name and field; what has no meaning here is ignored and
+// named once.
 #pragma once
 
 #include <cstdint>
@@ -44,11 +46,14 @@ struct LocalPlan {
 };
 
 /// Fields that cannot be honoured on one machine; empty where the job can run.
-api::FieldErrors refuse_locally(const api::TrainingJob& job, const std::vector<PathMapping>& mappings);
+api::FieldErrors refuse_locally(const api::TrainingJob& job,
+                                const std::vector<PathMapping>& mappings);
 
 LocalPlan plan_locally(const api::TrainingJob& job, const Machine& machine);
 
-/// $(NAME) as the kubelet expands it: from the variables set before, unknown ones stay, $$(NAME) is an escape.
-std::string expand_references(const std::string& text, const std::map<std::string, std::string>& variables);
+/// $(NAME) as the kubelet expands it: from the variables set before, unknown ones stay, $$(NAME) is
+/// an escape.
+std::string expand_references(const std::string& text,
+                              const std::map<std::string, std::string>& variables);
 
 }  // namespace paceline::cli

@@ -86,7 +86,8 @@ class LocalRun::Impl {
   void tick();
   void refresh();
   bool all_exited() const {
-    return std::all_of(children_.begin(), children_.end(), [](const Child& child) { return child.exited; });
+    return std::all_of(children_.begin(), children_.end(),
+                       [](const Child& child) { return child.exited; });
   }
   int finish();
 
@@ -117,24 +118,27 @@ Status LocalRun::Impl::start() {
     metrics_.emplace(io_, [this](const std::string& path, const std::string&) {
       if (path == "/healthz") return summary::HttpAnswer{200, "text/plain; charset=utf-8", "ok\n"};
       if (path == "/metrics")
-        return summary::HttpAnswer{200, std::string(telemetry::kTextContentType), merge_metrics(scrapes_)};
+        return summary::HttpAnswer{200, std::string(telemetry::kTextContentType),
+                                   merge_metrics(scrapes_)};
       return summary::HttpAnswer{};
     });
-    if (auto opened = metrics_->open(config_.metrics_host, config_.metrics_port); !opened) return opened;
+    if (auto opened = metrics_->open(config_.metrics_host, config_.metrics_port); !opened)
+      return opened;
   }
   for (std::size_t i = 0; i < plan_.replicas.size(); ++i) {
     const LocalReplica& replica = plan_.replicas[i];
     process::SpawnRequest request;
     request.argv = replica.argv;
-    for (const auto& [name, value] : replica.environment) request.environment.push_back(name + "=" + value);
+    for (const auto& [name, value] : replica.environment)
+      request.environment.push_back(name + "=" + value);
     request.working_dir = replica.working_dir;
     auto spawned = process::spawn(request);
     if (!spawned) {
       auto error = spawned.error();
-      error.message =
-          replica.name + ": " + error.message +
-          (replica.working_dir.empty() ? ""
-                                       : " (workingDir " + replica.working_dir + "; --map says where it lies here)");
+      error.message = replica.name + ": " + error.message +
+                      (replica.working_dir.empty() ? ""
+                                                   : " (workingDir " + replica.working_dir +
+                                                         "; --map says where it lies here)");
       return std::unexpected(error);
     }
     children_.push_back({spawned->pid});
@@ -147,7 +151,8 @@ Status LocalRun::Impl::start() {
 
 void LocalRun::Impl::read(std::size_t replica, const std::shared_ptr<Stream>& stream) {
   stream->descriptor.async_read_some(
-      asio::buffer(stream->buffer), [this, replica, stream](boost::system::error_code error, std::size_t size) {
+      asio::buffer(stream->buffer),
+      [this, replica, stream](boost::system::error_code error, std::size_t size) {
         if (error) {
           print(replica, stream->splitter.finish(), stream->to_stderr);
           --open_streams_;
@@ -208,9 +213,11 @@ void LocalRun::Impl::reap() {
       // Nobody replaces a replica here: without it the others would wait in vain.
       const JobView last = read_view(read_json(plan_.replicas[i].termination_log));
       problem_ = plan_.replicas[i].name + ": " +
-                 (WIFSIGNALED(status)    ? "its launcher was killed by signal " + std::to_string(WTERMSIG(status))
-                  : last.message.empty() ? "its launcher ended with code " + std::to_string(WEXITSTATUS(status))
-                                         : last.message);
+                 (WIFSIGNALED(status)
+                      ? "its launcher was killed by signal " + std::to_string(WTERMSIG(status))
+                  : last.message.empty()
+                      ? "its launcher ended with code " + std::to_string(WEXITSTATUS(status))
+                      : last.message);
       stop(SIGTERM);
     }
   }
@@ -224,7 +231,8 @@ void LocalRun::Impl::kill_all(int signal) {
 }
 
 void LocalRun::Impl::stop(int signal) {
-  patience_ = clock_.steady() + std::chrono::duration_cast<SteadyTime::duration>(config_.grace) + kPatience;
+  patience_ =
+      clock_.steady() + std::chrono::duration_cast<SteadyTime::duration>(config_.grace) + kPatience;
   kill_all(signal);
 }
 
@@ -242,9 +250,10 @@ void LocalRun::Impl::refresh() {
            });
   if (!metrics_) return;
   for (std::size_t i = 0; i < config_.http_ports.size(); ++i) {
-    http_get(io_, config_.http_ports[i], "/metrics", "", [this, i](std::optional<std::string> body) {
-      if (body) scrapes_[i] = std::move(*body);
-    });
+    http_get(io_, config_.http_ports[i], "/metrics", "",
+             [this, i](std::optional<std::string> body) {
+               if (body) scrapes_[i] = std::move(*body);
+             });
   }
 }
 
@@ -254,7 +263,8 @@ void LocalRun::Impl::tick() {
     if (error) return;
     const SteadyTime now = clock_.steady();
     if (all_exited() && (open_streams_ == 0 || now >= drained_by_)) return io_.stop();
-    if (config_.deadline && now - started_ > *config_.deadline && problem_.empty() && interrupted_ == 0) {
+    if (config_.deadline && now - started_ > *config_.deadline && problem_.empty() &&
+        interrupted_ == 0) {
       problem_ = "spec.activeDeadline of " + format_duration(*config_.deadline) + " has passed";
       stop(SIGTERM);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several scrapes of Prometheus text made one: every family once, with the series of all. Pure. Lines that belong to no family are left out.
+// Several scrapes of Prometheus text made one: every family once, with the series of all. Pure.
+// Lines that belong to no family are left out.
 #pragma once
 
 #include <string>

@@ -7,18 +7,22 @@ namespace paceline::cli {
 namespace {
 
 bool is_path_character(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.' || c == '/';
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.' ||
+         c == '/';
 }
 
-// The mapping whose path stands at `at`; the longest one, so that /data/train may be mapped apart from /data.
-const PathMapping* mapping_at(const std::vector<PathMapping>& mappings, const std::string& text, std::size_t at) {
+// The mapping whose path stands at `at`; the longest one, so that /data/train may be mapped apart
+// from /data.
+const PathMapping* mapping_at(const std::vector<PathMapping>& mappings, const std::string& text,
+                              std::size_t at) {
   if (at > 0 && is_path_character(text[at - 1])) return nullptr;
   const PathMapping* longest = nullptr;
   for (const PathMapping& mapping : mappings) {
     if (text.compare(at, mapping.container.size(), mapping.container) != 0) continue;
     const std::size_t after = at + mapping.container.size();
     if (after < text.size() && text[after] != '/' && is_path_character(text[after])) continue;
-    if (longest == nullptr || mapping.container.size() > longest->container.size()) longest = &mapping;
+    if (longest == nullptr || mapping.container.size() > longest->container.size())
+      longest = &mapping;
   }
   return longest;
 }
@@ -29,12 +33,14 @@ Result<PathMapping> parse_mapping(const std::string& text, const std::string& cu
   const std::size_t equals = text.find('=');
   PathMapping mapping;
   if (equals != std::string::npos) mapping = {text.substr(0, equals), text.substr(equals + 1)};
-  while (mapping.container.size() > 1 && mapping.container.ends_with('/')) mapping.container.pop_back();
+  while (mapping.container.size() > 1 && mapping.container.ends_with('/'))
+    mapping.container.pop_back();
   while (mapping.local.size() > 1 && mapping.local.ends_with('/')) mapping.local.pop_back();
   if (!mapping.container.starts_with('/') || mapping.container == "/" || mapping.local.empty()) {
     return fail(Code::kInvalid, Origin::kConfig,
                 "--map " + text +
-                    ": not CONTAINER_PATH=LOCAL_PATH with an absolute CONTAINER_PATH below /; write for example --map "
+                    ": not CONTAINER_PATH=LOCAL_PATH with an absolute CONTAINER_PATH below /; "
+                    "write for example --map "
                     "/workspace=examples");
   }
   if (!mapping.local.starts_with('/')) mapping.local = current + "/" + mapping.local;

@@ -24,7 +24,8 @@ void put(int fd, std::string_view text) {
 
 std::size_t terminal_width() {
   winsize size{};
-  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col - 1U : kUsualWidth;
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col - 1U
+                                                                            : kUsualWidth;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Screen: lines of logs above, a table that is redrawn below them; without a terminal only lines. Owns nothing but its memory of what is drawn.
-// Not thread-safe. Output that cannot be written is dropped.
+// Screen: lines of logs above, a table that is redrawn below them; without a terminal only lines.
+// Owns nothing but its memory of what is drawn. Not thread-safe. Output that cannot be written is
+// dropped.
 #pragma once
 
 #include <chrono>
@@ -19,7 +20,8 @@ class Screen {
 
   /// Whole lines, each with its newline.
   void write(const std::string& lines, bool to_stderr);
-  /// Redraws the table; without a terminal, prints a line at most every 5 s and at changes of the phase.
+  /// Redraws the table; without a terminal, prints a line at most every 5 s and at changes of the
+  /// phase.
   void show(const JobView& view);
   /// Takes the table away for good.
   void clear();

@@ -49,7 +49,9 @@ telemetry::PhaseSeconds read_shares(const json& object) {
 }
 
 std::string seconds_text(double seconds) {
-  return seconds <= 0 ? "-" : format_duration(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+  return seconds <= 0
+             ? "-"
+             : format_duration(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
 }
 
 std::string percent(double share) {
@@ -90,8 +92,10 @@ JobView read_view(const json& document) {
   view.restarts = whole(document, "restarts");
   view.message = text(document, "message");
   const json& culprit = part(document, "culprit");
-  if (culprit.is_object() && part(culprit, "exitCode").is_number()) view.culprit_exit_code = whole(culprit, "exitCode");
-  if (culprit.is_object() && part(culprit, "signal").is_number()) view.culprit_signal = whole(culprit, "signal");
+  if (culprit.is_object() && part(culprit, "exitCode").is_number())
+    view.culprit_exit_code = whole(culprit, "exitCode");
+  if (culprit.is_object() && part(culprit, "signal").is_number())
+    view.culprit_signal = whole(culprit, "signal");
   const json& training = part(document, "training");
   view.step = static_cast<std::uint64_t>(number(training, "step"));
   view.steps = static_cast<std::uint64_t>(number(training, "steps"));
@@ -99,27 +103,31 @@ JobView read_view(const json& document) {
   view.p50 = number(part(training, "stepSeconds"), "p50");
   view.p95 = number(part(training, "stepSeconds"), "p95");
   view.shares = read_shares(part(training, "breakdown"));
-  if (const std::string bottleneck = text(training, "bottleneck"); !bottleneck.empty()) view.bottleneck = bottleneck;
+  if (const std::string bottleneck = text(training, "bottleneck"); !bottleneck.empty())
+    view.bottleneck = bottleneck;
   if (part(training, "slowestRank").is_number()) view.slowest_rank = whole(training, "slowestRank");
   for (const json& rank : part(training, "ranks")) {
     view.ranks.push_back({whole(rank, "rank"), whole(rank, "nodeRank"),
-                          static_cast<std::uint64_t>(number(rank, "step")), number(part(rank, "stepSeconds"), "p50"),
-                          number(part(rank, "stepSeconds"), "p95"), number(rank, "samplesPerSecond"),
-                          read_shares(part(rank, "breakdown"))});
+                          static_cast<std::uint64_t>(number(rank, "step")),
+                          number(part(rank, "stepSeconds"), "p50"),
+                          number(part(rank, "stepSeconds"), "p95"),
+                          number(rank, "samplesPerSecond"), read_shares(part(rank, "breakdown"))});
   }
   return view;
 }
 
-std::vector<std::string> live_table(const std::string& job, const JobView& view, std::size_t width) {
+std::vector<std::string> live_table(const std::string& job, const JobView& view,
+                                    std::size_t width) {
   std::vector<std::string> lines;
   lines.push_back(job + "  " + view.phase + "  step " + std::to_string(view.step) + "  " +
-                  rate(view.samples_per_second) + " samples/s  bottleneck " + view.bottleneck + "  restarts " +
-                  std::to_string(view.restarts));
+                  rate(view.samples_per_second) + " samples/s  bottleneck " + view.bottleneck +
+                  "  restarts " + std::to_string(view.restarts));
   std::vector<std::size_t> columns;
   for (std::size_t phase = 0; phase < kPhases; ++phase) {
     const bool shown = view.shares[phase] >= kWorthAColumn ||
-                       std::any_of(view.ranks.begin(), view.ranks.end(),
-                                   [&](const RankRow& row) { return row.shares[phase] >= kWorthAColumn; });
+                       std::any_of(view.ranks.begin(), view.ranks.end(), [&](const RankRow& row) {
+                         return row.shares[phase] >= kWorthAColumn;
+                       });
     if (shown) columns.push_back(phase);
   }
   if (!view.ranks.empty()) {
@@ -129,11 +137,12 @@ std::vector<std::string> live_table(const std::string& job, const JobView& view,
   }
   for (std::size_t i = 0; i < std::min(view.ranks.size(), kMostRows); ++i) {
     const RankRow& row = view.ranks[i];
-    std::string line = std::string(view.slowest_rank == row.rank ? " *" : "  ") + right(std::to_string(row.rank), 4) +
-                       right(std::to_string(row.step), 8) + right(seconds_text(row.p50), 8) +
-                       right(seconds_text(row.p95), 8);
+    std::string line = std::string(view.slowest_rank == row.rank ? " *" : "  ") +
+                       right(std::to_string(row.rank), 4) + right(std::to_string(row.step), 8) +
+                       right(seconds_text(row.p50), 8) + right(seconds_text(row.p95), 8);
     for (const std::size_t phase : columns)
-      line += "  " + right(percent(row.shares[phase]), std::max<std::size_t>(6, short_name(phase).size()));
+      line += "  " +
+              right(percent(row.shares[phase]), std::max<std::size_t>(6, short_name(phase).size()));
     lines.push_back(line);
   }
   if (view.ranks.size() > kMostRows)
@@ -145,8 +154,9 @@ std::vector<std::string> live_table(const std::string& job, const JobView& view,
 }
 
 std::string live_line(const JobView& view) {
-  std::string line = view.phase + ": step " + std::to_string(view.step) + ", " + seconds_text(view.p50) +
-                     " per step, " + rate(view.samples_per_second) + " samples/s";
+  std::string line = view.phase + ": step " + std::to_string(view.step) + ", " +
+                     seconds_text(view.p50) + " per step, " + rate(view.samples_per_second) +
+                     " samples/s";
   std::vector<std::size_t> phases;
   for (std::size_t phase = 0; phase < kPhases; ++phase) {
     if (view.shares[phase] >= 0.05) phases.push_back(phase);
@@ -163,7 +173,8 @@ std::string final_table(const std::string& job, const JobView& view, double seco
   const auto row = [&](const std::string& name, const std::string& value) {
     table += "  " + name + std::string(name.size() < 20 ? 20 - name.size() : 1, ' ') + value + "\n";
   };
-  table += "\n" + job + ": " + view.phase + (view.message.empty() ? "" : " (" + view.message + ")") + "\n";
+  table += "\n" + job + ": " + view.phase +
+           (view.message.empty() ? "" : " (" + view.message + ")") + "\n";
   row("time", seconds_text(seconds));
   row("restarts", std::to_string(view.restarts));
   row("steps", std::to_string(view.steps));
@@ -181,7 +192,8 @@ std::string final_table(const std::string& job, const JobView& view, double seco
     const auto bar = static_cast<std::size_t>(std::lround(view.shares[phase] * 40));
     std::string name(telemetry::phase_name(phase));
     name.resize(std::max<std::size_t>(name.size(), 18), ' ');
-    table += "    " + name + right(percent(view.shares[phase]), 6) + "  " + std::string(bar, '#') + "\n";
+    table +=
+        "    " + name + right(percent(view.shares[phase]), 6) + "  " + std::string(bar, '#') + "\n";
   }
   return table;
 }

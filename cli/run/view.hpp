@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launcher of rank 0 tells about the job (its /v1/summary, its report), and how a terminal shows it. Pure.
+// What the launcher of rank 0 tells about the job (its /v1/summary, its report), and how a terminal
+// shows it. Pure.
 #pragma once
 
 #include <optional>
@@ -43,7 +44,8 @@ struct JobView {
 /// Reads a summary, a report or a termination message; what is missing stays at its default.
 JobView read_view(const nlohmann::json& document);
 
-/// The table while the job runs: a head line and one row per rank (at most 16, the slowest marked), no line longer than `width`.
+/// The table while the job runs: a head line and one row per rank (at most 16, the slowest marked),
+/// no line longer than `width`.
 std::vector<std::string> live_table(const std::string& job, const JobView& view, std::size_t width);
 
 /// One line for logs and pipes.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time, injected: logic asks a Clock and never the system. `steady` decides time-outs (no jumps), `wall` is for what people and the API read.
-// Implementations are thread-safe. Nothing here fails.
+// Time, injected: logic asks a Clock and never the system. `steady` decides time-outs (no jumps),
+// `wall` is for what people and the API read. Implementations are thread-safe. Nothing here fails.
 #pragma once
 
 #include <chrono>

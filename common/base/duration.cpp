@@ -17,7 +17,8 @@ struct Unit {
 };
 
 // Longer names first: "ms" must not be read as "m" followed by an "s".
-constexpr std::array<Unit, 5> kUnits{{{"ms", 1e6}, {"us", 1e3}, {"h", 3.6e12}, {"m", 6e10}, {"s", 1e9}}};
+constexpr std::array<Unit, 5> kUnits{
+    {{"ms", 1e6}, {"us", 1e3}, {"h", 3.6e12}, {"m", 6e10}, {"s", 1e9}}};
 constexpr double kLimitNanos = 10.0 * 365 * 24 * 3.6e12;
 
 std::string three_digits(double value, const char* unit) {
@@ -32,7 +33,8 @@ std::string three_digits(double value, const char* unit) {
 Result<nanoseconds> parse_duration(std::string_view text) {
   const auto wrong = [&] {
     return fail(Code::kInvalid, Origin::kConfig,
-                "\"" + std::string(text.substr(0, 64)) + "\" is not a duration; write for example 30s, 1h30m or 500ms");
+                "\"" + std::string(text.substr(0, 64)) +
+                    "\" is not a duration; write for example 30s, 1h30m or 500ms");
   };
   if (text == "0") return nanoseconds(0);
   if (text.empty()) return wrong();
@@ -40,7 +42,8 @@ Result<nanoseconds> parse_duration(std::string_view text) {
   std::string_view rest = text;
   while (!rest.empty()) {
     double number = 0;
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number, std::chars_format::fixed);
+    const auto [end, error] =
+        std::from_chars(rest.data(), rest.data() + rest.size(), number, std::chars_format::fixed);
     if (error != std::errc() || rest.front() == '-' || !std::isfinite(number)) return wrong();
     rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
     const Unit* unit = nullptr;

@@ -77,8 +77,10 @@ std::string to_string(const Error& error) {
 
 std::unexpected<Error> fail_errno(std::string_view what, int error_number) {
   const Code code = code_of_errno(error_number);
-  const bool retry = code == Code::kExhausted || code == Code::kTimeout || code == Code::kUnavailable;
-  return fail(code, Origin::kSystem, std::string(what) + ": " + std::generic_category().message(error_number), retry);
+  const bool retry =
+      code == Code::kExhausted || code == Code::kTimeout || code == Code::kUnavailable;
+  return fail(code, Origin::kSystem,
+              std::string(what) + ": " + std::generic_category().message(error_number), retry);
 }
 
 }  // namespace paceline

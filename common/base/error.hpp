@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expected failure as a value. Every part returns `Result<T>`; exceptions of third-party libraries are caught where the library is called.
+// Expected failure as a value. Every part returns `Result<T>`; exceptions of third-party libraries
+// are caught where the library is called.
 //
-// An Error says who failed (origin), how (code), in words a user can act on (message), and whether the same call may succeed later (retry).
-// Values; copied freely; thread-safe as any value is.
+// An Error says who failed (origin), how (code), in words a user can act on (message), and whether
+// the same call may succeed later (retry). Values; copied freely; thread-safe as any value is.
 #pragma once
 
 #include <expected>
@@ -47,7 +48,8 @@ std::string_view to_string(Origin origin);
 std::string to_string(const Error& error);
 
 /// An unexpected value ready to be returned: `return fail(Code::kInvalid, Origin::kConfig, "…")`.
-inline std::unexpected<Error> fail(Code code, Origin origin, std::string message, bool retry = false) {
+inline std::unexpected<Error> fail(Code code, Origin origin, std::string message,
+                                   bool retry = false) {
   return std::unexpected<Error>(Error{code, origin, std::move(message), retry});
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// BoundedQueue: a FIFO between threads that cannot grow without limit. The overflow policy is named where the queue is made and drops are counted.
+// BoundedQueue: a FIFO between threads that cannot grow without limit. The overflow policy is named
+// where the queue is made and drops are counted.
 //
-// Ownership: items are moved in and out. Thread-safe. `push` reports what became of the item; `pop` returns nothing once stopped and empty.
+// Ownership: items are moved in and out. Thread-safe. `push` reports what became of the item; `pop`
+// returns nothing once stopped and empty.
 #pragma once
 
 #include <condition_variable>
@@ -24,9 +26,11 @@ enum class Overflow {
 template <typename T>
 class BoundedQueue {
  public:
-  BoundedQueue(std::size_t capacity, Overflow policy) : capacity_(capacity == 0 ? 1 : capacity), policy_(policy) {}
+  BoundedQueue(std::size_t capacity, Overflow policy)
+      : capacity_(capacity == 0 ? 1 : capacity), policy_(policy) {}
 
-  /// True when the item was queued. With kBlock it waits for room until `stop` is requested or the queue is closed.
+  /// True when the item was queued. With kBlock it waits for room until `stop` is requested or the
+  /// queue is closed.
   bool push(T item, const std::stop_token& stop = {}) {
     std::unique_lock lock(mutex_);
     if (policy_ == Overflow::kBlock) {

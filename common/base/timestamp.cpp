@@ -49,9 +49,12 @@ Result<WallTime> parse_time(std::string_view text) {
   };
   int y = 0, mo = 0, d = 0, h = 0, mi = 0, s = 0, used = 0;
   const std::string copy(text);
-  if (std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d%n", &y, &mo, &d, &h, &mi, &s, &used) != 6 || used != 19)
+  if (std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d%n", &y, &mo, &d, &h, &mi, &s, &used) !=
+          6 ||
+      used != 19)
     return wrong();
-  const year_month_day date(year(y), month(static_cast<unsigned>(mo)), day(static_cast<unsigned>(d)));
+  const year_month_day date(year(y), month(static_cast<unsigned>(mo)),
+                            day(static_cast<unsigned>(d)));
   if (!date.ok() || h < 0 || h > 23 || mi < 0 || mi > 59 || s < 0 || s > 60) return wrong();
   if (y < kFirstYear || y > kLastYear) return wrong();
   nanoseconds fraction(0);
@@ -62,8 +65,8 @@ Result<WallTime> parse_time(std::string_view text) {
       fraction += nanoseconds((copy[at] - '0') * unit);
   }
   if (copy.substr(at) != "Z" && copy.substr(at) != "+00:00") return wrong();
-  return WallTime(duration_cast<WallTime::duration>(sys_days(date).time_since_epoch() + hours(h) + minutes(mi) +
-                                                    seconds(s) + fraction));
+  return WallTime(duration_cast<WallTime::duration>(sys_days(date).time_since_epoch() + hours(h) +
+                                                    minutes(mi) + seconds(s) + fraction));
 }
 
 }  // namespace paceline

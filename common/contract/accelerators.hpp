@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Kubernetes calls the accelerators of each vendor, in one table: the agent names a node's devices by it, the operator counts what a pod asks for.
-// Constants and one pure function; nothing fails.
+// What Kubernetes calls the accelerators of each vendor, in one table: the agent names a node's
+// devices by it, the operator counts what a pod asks for. Constants and one pure function; nothing
+// fails.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +31,8 @@ constexpr bool is_accelerator_resource(std::string_view name) {
   // A device that several pods share, as NVIDIA's plugin may call it.
   constexpr std::string_view kShared = ".shared";
   if (name.ends_with(kShared)) name.remove_suffix(kShared.size());
-  if (std::find(kAcceleratorResources.begin(), kAcceleratorResources.end(), name) != kAcceleratorResources.end())
+  if (std::find(kAcceleratorResources.begin(), kAcceleratorResources.end(), name) !=
+      kAcceleratorResources.end())
     return true;
   // Vendors that are not in the table call theirs so, and Huawei's names are one for each model.
   const std::string_view kind = name.substr(slash + 1);

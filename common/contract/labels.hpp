@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Labels, annotations, names and numbers that the parts of Paceline share through the Kubernetes API, in one place.
+// Labels, annotations, names and numbers that the parts of Paceline share through the Kubernetes
+// API, in one place.
 #pragma once
 
 #include <array>
@@ -50,12 +51,15 @@ inline constexpr std::uint16_t kMasterPortBase = 29500;  // + attempt mod 100
 
 /// Exit codes of the launcher. A rank's own code is in the termination message.
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitJobFailed = 64;    // the job is over: budget spent or a failure that no restart mends
-inline constexpr int kExitBadContract = 65;  // command or environment cannot be honoured: says which and what to write
-inline constexpr int kExitRendezvous = 66;   // the gang did not gather in time
+// the job is over: budget spent or a failure that no restart mends
+inline constexpr int kExitJobFailed = 64;
+// command or environment cannot be honoured: says which and what to write
+inline constexpr int kExitBadContract = 65;
+inline constexpr int kExitRendezvous = 66;  // the gang did not gather in time
 inline constexpr int kExitPreflight =
     67;  // what the job requires of this pod is not there: says which check and what helps
-inline constexpr int kExitTerminated = 143;  // asked to stop from outside: drain, preemption, deletion
+// asked to stop from outside: drain, preemption, deletion
+inline constexpr int kExitTerminated = 143;
 
 /// Largest termination message, bytes (the kubelet cuts at 4096).
 inline constexpr std::size_t kTerminationMessageBytes = 4096;

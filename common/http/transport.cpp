@@ -10,7 +10,8 @@ namespace {
 
 bool same_name(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, [](char x, char y) {
-    return std::tolower(static_cast<unsigned char>(x)) == std::tolower(static_cast<unsigned char>(y));
+    return std::tolower(static_cast<unsigned char>(x)) ==
+           std::tolower(static_cast<unsigned char>(y));
   });
 }
 
@@ -38,9 +39,9 @@ void RenewableCertificate::renew(std::string certificate, std::string key) {
 
 Result<ServerUrl> parse_server_url(std::string_view url) {
   const auto wrong = [&](const char* what) {
-    return fail(
-        Code::kInvalid, Origin::kConfig,
-        "server URL \"" + std::string(url.substr(0, 256)) + "\" " + what + "; write for example https://10.0.0.1:6443");
+    return fail(Code::kInvalid, Origin::kConfig,
+                "server URL \"" + std::string(url.substr(0, 256)) + "\" " + what +
+                    "; write for example https://10.0.0.1:6443");
   };
   ServerUrl result;
   std::string_view rest = url;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// HttpTransport: the one way HTTP requests leave Paceline. Behind it stand Beast (everything), cpprestsdk (unary calls) and, in tests, the fake API server.
+// HttpTransport: the one way HTTP requests leave Paceline. Behind it stand Beast (everything),
+// cpprestsdk (unary calls) and, in tests, the fake API server.
 //
-// Ownership: a transport belongs to one server (scheme, host, port, TLS identity) and is shared by its users.
-// Thread-safe: any number of threads call `send` and `stream` at once, each blocks its own caller; connections are bounded inside.
-// Failure: an Error says that no complete answer came (unreachable, time-out, cancelled, oversized). An HTTP status of 400 and above is an answer, not an
-// Error. kTimeout, and kUnavailable while reading the answer, mean that the request may have been applied.
+// Ownership: a transport belongs to one server (scheme, host, port, TLS identity) and is shared by
+// its users. Thread-safe: any number of threads call `send` and `stream` at once, each blocks its
+// own caller; connections are bounded inside. Failure: an Error says that no complete answer came
+// (unreachable, time-out, cancelled, oversized). An HTTP status of 400 and above is an answer, not
+// an Error. kTimeout, and kUnavailable while reading the answer, mean that the request may have
+// been applied.
 #pragma once
 
 #include <chrono>
@@ -48,15 +51,17 @@ struct Response {
   std::string_view header(std::string_view name) const;
 };
 
-/// Takes a piece of a streamed body on the caller's thread; nothing more is read from the socket until it returns (back-pressure). False ends the stream.
+/// Takes a piece of a streamed body on the caller's thread; nothing more is read from the socket
+/// until it returns (back-pressure). False ends the stream.
 using ChunkHandler = std::function<bool(std::string_view)>;
 
 class HttpTransport {
  public:
   virtual ~HttpTransport() = default;
   virtual Result<Response> send(const Request& request, const std::stop_token& stop) = 0;
-  /// A 2xx answer's body goes to `on_chunk` and Response::body stays empty; another answer's body comes back in the Response.
-  /// Returns when the server ended the body or the handler said false; kCancelled when stopped.
+  /// A 2xx answer's body goes to `on_chunk` and Response::body stays empty; another answer's body
+  /// comes back in the Response. Returns when the server ended the body or the handler said false;
+  /// kCancelled when stopped.
   virtual Result<Response> stream(const Request& request, const ChunkHandler& on_chunk,
                                   const std::stop_token& stop) = 0;
 };

@@ -5,7 +5,8 @@
 
 namespace paceline::kube {
 namespace {
-constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr std::string_view kAlphabet =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 }  // namespace
 
 Result<std::string> decode_base64(std::string_view text) {
@@ -40,7 +41,8 @@ std::string encode_base64(std::string_view bytes) {
     const std::size_t count = std::min<std::size_t>(3, bytes.size() - i);
     for (std::size_t j = 0; j < 3; ++j)
       group = group << 8 | (j < count ? static_cast<unsigned char>(bytes[i + j]) : 0U);
-    for (std::size_t j = 0; j < 4; ++j) text += j <= count ? kAlphabet[group >> (18 - 6 * j) & 63] : '=';
+    for (std::size_t j = 0; j < 4; ++j)
+      text += j <= count ? kAlphabet[group >> (18 - 6 * j) & 63] : '=';
   }
   return text;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Base64 as kubeconfigs and Secrets use it. Pure; other characters than the alphabet, padding and line breaks are kInvalid.
+// Base64 as kubeconfigs and Secrets use it. Pure; other characters than the alphabet, padding and
+// line breaks are kInvalid.
 #pragma once
 
 #include <string>

@@ -38,7 +38,8 @@ class Query {
 void add_write(Query& query, const WriteOptions& options, const std::string& default_manager) {
   if (options.dry_run) query.add("dryRun", "All");
   if (options.strict) query.add("fieldValidation", "Strict");
-  query.add("fieldManager", options.field_manager.empty() ? default_manager : options.field_manager);
+  query.add("fieldManager",
+            options.field_manager.empty() ? default_manager : options.field_manager);
 }
 
 void add_json_string(std::string& text, std::string_view value) {
@@ -52,7 +53,8 @@ void add_json_string(std::string& text, std::string_view value) {
 
 std::string delete_body(const DeleteOptions& options) {
   std::string body = R"({"apiVersion":"v1","kind":"DeleteOptions")";
-  if (options.grace_period_seconds) body += ",\"gracePeriodSeconds\":" + std::to_string(*options.grace_period_seconds);
+  if (options.grace_period_seconds)
+    body += ",\"gracePeriodSeconds\":" + std::to_string(*options.grace_period_seconds);
   if (!options.propagation.empty()) {
     body += ",\"propagationPolicy\":";
     add_json_string(body, options.propagation);
@@ -92,8 +94,9 @@ milliseconds retry_after(const http::Response& response, milliseconds limit) {
 
 }  // namespace
 
-Client::Client(std::shared_ptr<http::HttpTransport> unary, std::shared_ptr<http::HttpTransport> streams,
-               std::shared_ptr<TokenSource> tokens, ClientOptions options)
+Client::Client(std::shared_ptr<http::HttpTransport> unary,
+               std::shared_ptr<http::HttpTransport> streams, std::shared_ptr<TokenSource> tokens,
+               ClientOptions options)
     : unary_(std::move(unary)),
       streams_(std::move(streams)),
       tokens_(std::move(tokens)),
@@ -118,9 +121,11 @@ Result<Request> Client::prepare(std::string method, std::string target, std::str
 
 bool Client::waited_as_told(const Request& request, const http::Response& response, int& repeated,
                             const std::stop_token& stop) const {
-  // Only 429 promises that nothing was done; a 5xx may hide an applied write, so that is the caller's to judge.
-  const bool harmless = response.status == 429 ||
-                        (response.status == 503 && request.method == "GET" && !response.header("Retry-After").empty());
+  // Only 429 promises that nothing was done; a 5xx may hide an applied write, so that is the
+  // caller's to judge.
+  const bool harmless =
+      response.status == 429 || (response.status == 503 && request.method == "GET" &&
+                                 !response.header("Retry-After").empty());
   if (!harmless || repeated >= options_.throttle_retries) return false;
   ++repeated;
   wait(retry_after(response, options_.max_retry_after), stop);
@@ -138,25 +143,27 @@ Result<std::string> Client::call(Request request, const std::stop_token& stop) {
       renewed = true;
       auto token = tokens_->token();
       if (!token) return std::unexpected(token.error());
-      std::erase_if(request.headers, [](const http::Header& header) { return header.name == "Authorization"; });
+      std::erase_if(request.headers,
+                    [](const http::Header& header) { return header.name == "Authorization"; });
       request.headers.push_back({"Authorization", "Bearer " + *token});
       continue;
     }
     if (waited_as_told(request, *response, repeated, stop)) continue;
-    if (stop.stop_requested()) return fail(Code::kCancelled, Origin::kKube, describe(request) + ": stopped");
+    if (stop.stop_requested())
+      return fail(Code::kCancelled, Origin::kKube, describe(request) + ": stopped");
     return std::unexpected(std::move(error));
   }
 }
 
-Result<std::string> Client::get(const Resource& resource, const std::string& ns, const std::string& name,
-                                const std::stop_token& stop) {
+Result<std::string> Client::get(const Resource& resource, const std::string& ns,
+                                const std::string& name, const std::stop_token& stop) {
   auto request = prepare("GET", path_of(resource, ns, name), {}, {});
   if (!request) return std::unexpected(request.error());
   return call(std::move(*request), stop);
 }
 
-Result<std::string> Client::list(const Resource& resource, const std::string& ns, const ListOptions& options,
-                                 const std::stop_token& stop) {
+Result<std::string> Client::list(const Resource& resource, const std::string& ns,
+                                 const ListOptions& options, const std::stop_token& stop) {
   Query query(path_of(resource, ns));
   query.add("labelSelector", options.label_selector)
       .add("fieldSelector", options.field_selector)
@@ -167,8 +174,9 @@ Result<std::string> Client::list(const Resource& resource, const std::string& ns
   return call(std::move(*request), stop);
 }
 
-Result<std::string> Client::create(const Resource& resource, const std::string& ns, const std::string& body,
-                                   const WriteOptions& options, const std::stop_token& stop) {
+Result<std::string> Client::create(const Resource& resource, const std::string& ns,
+                                   const std::string& body, const WriteOptions& options,
+                                   const std::stop_token& stop) {
   Query query(path_of(resource, ns, {}, options.subresource));
   add_write(query, options, options_.field_manager);
   auto request = prepare("POST", query.take(), body, kJsonType);
@@ -176,8 +184,9 @@ Result<std::string> Client::create(const Resource& resource, const std::string& 
   return call(std::move(*request), stop);
 }
 
-Result<std::string> Client::update(const Resource& resource, const std::string& ns, const std::string& name,
-                                   const std::string& body, const WriteOptions& options, const std::stop_token& stop) {
+Result<std::string> Client::update(const Resource& resource, const std::string& ns,
+                                   const std::string& name, const std::string& body,
+                                   const WriteOptions& options, const std::stop_token& stop) {
   Query query(path_of(resource, ns, name, options.subresource));
   add_write(query, options, options_.field_manager);
   auto request = prepare("PUT", query.take(), body, kJsonType);
@@ -185,20 +194,22 @@ Result<std::string> Client::update(const Resource& resource, const std::string& 
   return call(std::move(*request), stop);
 }
 
-Result<std::string> Client::patch(const Resource& resource, const std::string& ns, const std::string& name,
-                                  const std::string& body, const PatchOptions& options, const std::stop_token& stop) {
+Result<std::string> Client::patch(const Resource& resource, const std::string& ns,
+                                  const std::string& name, const std::string& body,
+                                  const PatchOptions& options, const std::stop_token& stop) {
   Query query(path_of(resource, ns, name, options.subresource));
   add_write(query, options, options_.field_manager);
   const bool apply = options.type == PatchType::kApply;
   if (apply && options.force) query.add("force", "true");
-  auto request =
-      prepare("PATCH", query.take(), body, apply ? "application/apply-patch+yaml" : "application/merge-patch+json");
+  auto request = prepare("PATCH", query.take(), body,
+                         apply ? "application/apply-patch+yaml" : "application/merge-patch+json");
   if (!request) return std::unexpected(request.error());
   return call(std::move(*request), stop);
 }
 
-Result<std::string> Client::remove(const Resource& resource, const std::string& ns, const std::string& name,
-                                   const DeleteOptions& options, const std::stop_token& stop) {
+Result<std::string> Client::remove(const Resource& resource, const std::string& ns,
+                                   const std::string& name, const DeleteOptions& options,
+                                   const std::stop_token& stop) {
   auto request = prepare("DELETE", path_of(resource, ns, name), delete_body(options), kJsonType);
   if (!request) return std::unexpected(request.error());
   return call(std::move(*request), stop);
@@ -207,13 +218,17 @@ Result<std::string> Client::remove(const Resource& resource, const std::string& 
 Status Client::watch(const Resource& resource, const std::string& ns, const WatchOptions& options,
                      const WatchHandler& handler, const std::stop_token& stop) {
   Query query(path_of(resource, ns));
-  query.add("watch", "true").add("allowWatchBookmarks", "true").add("resourceVersion", options.resource_version);
-  if (options.initial_events) query.add("sendInitialEvents", "true").add("resourceVersionMatch", "NotOlderThan");
+  query.add("watch", "true")
+      .add("allowWatchBookmarks", "true")
+      .add("resourceVersion", options.resource_version);
+  if (options.initial_events)
+    query.add("sendInitialEvents", "true").add("resourceVersionMatch", "NotOlderThan");
   query.add("labelSelector", options.label_selector).add("fieldSelector", options.field_selector);
   query.add("timeoutSeconds", std::to_string(options.timeout.count()));
   auto request = prepare("GET", query.take(), {}, {});
   if (!request) return std::unexpected(request.error());
-  // The server ends a quiet watch at its time-out; one that says nothing beyond that is a dead connection.
+  // The server ends a quiet watch at its time-out; one that says nothing beyond that is a dead
+  // connection.
   request->timeout = options.timeout + milliseconds(30000);
   FrameDecoder decoder(options_.max_event_bytes);
   std::optional<Error> broken;

@@ -26,7 +26,8 @@ Result<Config> load_in_cluster(const std::string& root) {
   const std::string port = variable("KUBERNETES_SERVICE_PORT");
   if (host.empty() || port.empty()) {
     return fail(Code::kNotFound, Origin::kConfig,
-                "not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set; give a kubeconfig");
+                "not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set; "
+                "give a kubeconfig");
   }
   const std::string folder = (root.ends_with('/') ? root : root + "/") + kServiceAccount;
   Config config;
@@ -37,7 +38,8 @@ Result<Config> load_in_cluster(const std::string& root) {
   config.token_file = folder + "token";
   for (const std::string* file : {&config.endpoint.ca_file, &config.token_file}) {
     if (::access(file->c_str(), R_OK) != 0) {
-      return fail_errno("read " + *file + " (does the pod set automountServiceAccountToken: false?)", errno);
+      return fail_errno(
+          "read " + *file + " (does the pod set automountServiceAccountToken: false?)", errno);
     }
   }
   std::ifstream ns(folder + "namespace");
@@ -50,8 +52,9 @@ Result<Config> load_default(const std::string& path, const std::string& context)
   if (!path.empty()) return load_kubeconfig(path, context);
   if (std::string files = variable("KUBECONFIG"); !files.empty()) {
     if (files.find(':') != std::string::npos) {
-      return fail(Code::kInvalid, Origin::kConfig,
-                  "KUBECONFIG=\"" + files + "\" names several files, which are not merged here; name one");
+      return fail(
+          Code::kInvalid, Origin::kConfig,
+          "KUBECONFIG=\"" + files + "\" names several files, which are not merged here; name one");
     }
     return load_kubeconfig(files, context);
   }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the API server is and who we are: from a kubeconfig file or from inside a pod.
 //
-// A Config is a value. TokenSource is thread-safe; it reads its file again when it changed on disk (checked at most once a second) and runs an exec plugin
-// again before its token expires. Failure names file, field and remedy. Certificates are always verified: insecure-skip-tls-verify is refused.
+// A Config is a value. TokenSource is thread-safe; it reads its file again when it changed on disk
+// (checked at most once a second) and runs an exec plugin again before its token expires. Failure
+// names file, field and remedy. Certificates are always verified: insecure-skip-tls-verify is
+// refused.
 #pragma once
 
 #include <map>
@@ -29,7 +31,8 @@ struct Config {
   std::string ns = "default";
   std::string token;
   std::string token_file;
-  ExecPlugin exec;  // used when its command is not empty; its client certificates go to endpoint.renewable
+  // used when its command is not empty; its client certificates go to endpoint.renewable
+  ExecPlugin exec;
 };
 
 /// `context` empty: current-context. Relative paths count from the file's folder.
@@ -42,9 +45,11 @@ Result<Config> load_default(const std::string& path = {}, const std::string& con
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
-  /// The bearer token; empty where client certificates serve. A plugin's certificate is in the endpoint when this returns.
+  /// The bearer token; empty where client certificates serve. A plugin's certificate is in the
+  /// endpoint when this returns.
   virtual Result<std::string> token() = 0;
-  /// The server answered 401: get a new one if that is possible. True when the call is worth repeating.
+  /// The server answered 401: get a new one if that is possible. True when the call is worth
+  /// repeating.
   virtual bool refused() = 0;
 };
 std::shared_ptr<TokenSource> make_token_source(const Config& config, const Clock& clock);

@@ -30,7 +30,8 @@ std::string cut(std::string text, std::size_t limit) {
 
 }  // namespace
 
-EventRecorder::EventRecorder(Api& api, const Clock& clock, std::string controller, std::string instance)
+EventRecorder::EventRecorder(Api& api, const Clock& clock, std::string controller,
+                             std::string instance)
     : api_(api),
       clock_(clock),
       controller_(std::move(controller)),
@@ -58,10 +59,13 @@ void EventRecorder::flush(const std::stop_token& stop) {
 void EventRecorder::record(const EventNote& note, const std::stop_token& stop) {
   const std::lock_guard lock(mutex_);
   const SteadyTime now = clock_.steady();
-  std::erase_if(series_,
-                [&](const auto& entry) { return !entry.second.dirty && now - entry.second.last_seen > kSeriesEnd; });
-  const std::string key = note.regarding.uid + '|' + (note.warning ? 'W' : 'N') + '|' + note.reason + '|' + note.action;
-  if (const auto known = series_.find(key); known != series_.end() && now - known->second.last_seen <= kSeriesEnd) {
+  std::erase_if(series_, [&](const auto& entry) {
+    return !entry.second.dirty && now - entry.second.last_seen > kSeriesEnd;
+  });
+  const std::string key =
+      note.regarding.uid + '|' + (note.warning ? 'W' : 'N') + '|' + note.reason + '|' + note.action;
+  if (const auto known = series_.find(key);
+      known != series_.end() && now - known->second.last_seen <= kSeriesEnd) {
     ++known->second.count;
     known->second.last_seen = now;
     known->second.last_wall = clock_.wall();
@@ -92,8 +96,8 @@ void EventRecorder::record(const EventNote& note, const std::stop_token& stop) {
         {"name", note.regarding.name},
         {"uid", note.regarding.uid}}},
   };
-  const auto created =
-      api_.create(kEvents, ns, event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), {}, stop);
+  const auto created = api_.create(
+      kEvents, ns, event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), {}, stop);
   if (!created) {
     spdlog::warn("event {} of {} {}: {}", note.reason, note.regarding.kind, note.regarding.name,
                  to_string(created.error()));
@@ -109,7 +113,8 @@ void EventRecorder::write_series(const std::stop_token& stop, bool all) {
   for (auto& [key, series] : series_) {
     if (!series.dirty || (!all && now - series.last_write < kSeriesWrite)) continue;
     const nlohmann::json patch = {
-        {"series", {{"count", series.count}, {"lastObservedTime", format_micro_time(series.last_wall)}}}};
+        {"series",
+         {{"count", series.count}, {"lastObservedTime", format_micro_time(series.last_wall)}}}};
     const auto patched = api_.patch(kEvents, series.ns, series.name, patch.dump(), {}, stop);
     series.last_write = now;
     series.dirty = false;

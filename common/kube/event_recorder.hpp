@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// EventRecorder: events.k8s.io/v1, aggregated. The same (object, type, reason, action) within six minutes becomes one Event whose series is counted up,
-// written at most twice a minute.
+// EventRecorder: events.k8s.io/v1, aggregated. The same (object, type, reason, action) within six
+// minutes becomes one Event whose series is counted up, written at most twice a minute.
 //
-// Ownership: refers to Api and Clock. Thread-safe: `emit` never blocks and never fails (a bounded queue; what does not fit is dropped and counted).
-// `run` writes from its own thread; `flush` writes what is queued, for shut-down and the simulation.
+// Ownership: refers to Api and Clock. Thread-safe: `emit` never blocks and never fails (a bounded
+// queue; what does not fit is dropped and counted). `run` writes from its own thread; `flush`
+// writes what is queued, for shut-down and the simulation.
 #pragma once
 
 #include <cstdint>

@@ -20,26 +20,30 @@ class FailPointApi final : public Api {
                           const std::stop_token& stop) override {
     return api_->get(resource, ns, name, stop);
   }
-  Result<std::string> list(const Resource& resource, const std::string& ns, const ListOptions& options,
-                           const std::stop_token& stop) override {
+  Result<std::string> list(const Resource& resource, const std::string& ns,
+                           const ListOptions& options, const std::stop_token& stop) override {
     return api_->list(resource, ns, options, stop);
   }
-  Result<std::string> create(const Resource& resource, const std::string& ns, const std::string& body,
-                             const WriteOptions& options, const std::stop_token& stop) override {
-    return write(options.dry_run, [&] { return api_->create(resource, ns, body, options, stop); });
-  }
-  Result<std::string> update(const Resource& resource, const std::string& ns, const std::string& name,
+  Result<std::string> create(const Resource& resource, const std::string& ns,
                              const std::string& body, const WriteOptions& options,
                              const std::stop_token& stop) override {
-    return write(options.dry_run, [&] { return api_->update(resource, ns, name, body, options, stop); });
+    return write(options.dry_run, [&] { return api_->create(resource, ns, body, options, stop); });
   }
-  Result<std::string> patch(const Resource& resource, const std::string& ns, const std::string& name,
-                            const std::string& body, const PatchOptions& options,
-                            const std::stop_token& stop) override {
-    return write(options.dry_run, [&] { return api_->patch(resource, ns, name, body, options, stop); });
+  Result<std::string> update(const Resource& resource, const std::string& ns,
+                             const std::string& name, const std::string& body,
+                             const WriteOptions& options, const std::stop_token& stop) override {
+    return write(options.dry_run,
+                 [&] { return api_->update(resource, ns, name, body, options, stop); });
   }
-  Result<std::string> remove(const Resource& resource, const std::string& ns, const std::string& name,
-                             const DeleteOptions& options, const std::stop_token& stop) override {
+  Result<std::string> patch(const Resource& resource, const std::string& ns,
+                            const std::string& name, const std::string& body,
+                            const PatchOptions& options, const std::stop_token& stop) override {
+    return write(options.dry_run,
+                 [&] { return api_->patch(resource, ns, name, body, options, stop); });
+  }
+  Result<std::string> remove(const Resource& resource, const std::string& ns,
+                             const std::string& name, const DeleteOptions& options,
+                             const std::stop_token& stop) override {
     return write(options.dry_run, [&] { return api_->remove(resource, ns, name, options, stop); });
   }
   Status watch(const Resource& resource, const std::string& ns, const WatchOptions& options,
@@ -65,7 +69,8 @@ class FailPointApi final : public Api {
     const std::lock_guard lock(mutex_);
     ++writes_;
     // After every write: the process may end in any way.
-    if (!fail_point_.count_file.empty()) std::ofstream(fail_point_.count_file, std::ios::trunc) << writes_ << '\n';
+    if (!fail_point_.count_file.empty())
+      std::ofstream(fail_point_.count_file, std::ios::trunc) << writes_ << '\n';
     return writes_;
   }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// FailPointApi: an Api that ends the process right before or right after its n-th write, to prove that every intermediate state is recovered from.
+// FailPointApi: an Api that ends the process right before or right after its n-th write, to prove
+// that every intermediate state is recovered from.
 //
-// PACELINE_FAILPOINT="3:before" or "3:after" arms it (writes count from 1; dry runs do not count); PACELINE_FAILPOINT_COUNT_FILE receives the number of
-// writes so far. Ends with _exit(87), so nothing is flushed or released. Thread-safe as the Api below it.
+// PACELINE_FAILPOINT="3:before" or "3:after" arms it (writes count from 1; dry runs do not count);
+// PACELINE_FAILPOINT_COUNT_FILE receives the number of writes so far. Ends with _exit(87), so
+// nothing is flushed or released. Thread-safe as the Api below it.
 #pragma once
 
 #include <cstdint>

@@ -52,14 +52,16 @@ Result<bool> FrameDecoder::feed(std::string_view chunk, const WatchHandler& hand
 
 Result<bool> FrameDecoder::event(std::string_view line, const WatchHandler& handler) {
   if (line.empty() || line == "\r") return true;
-  // Only the frame is taken apart here: the object's bytes go on as they came, and the projection parses them once.
+  // Only the frame is taken apart here: the object's bytes go on as they came, and the projection
+  // parses them once.
   simdjson::ondemand::parser& parser = []() -> simdjson::ondemand::parser& {
     thread_local simdjson::ondemand::parser kept;
     return kept;
   }();
   const simdjson::padded_string padded(line);
   const auto bad = [&] {
-    return fail(Code::kInvalid, Origin::kProtocol, "not a watch event: " + std::string(line.substr(0, 128)));
+    return fail(Code::kInvalid, Origin::kProtocol,
+                "not a watch event: " + std::string(line.substr(0, 128)));
   };
   simdjson::ondemand::document document;
   if (parser.iterate(padded).get(document) != simdjson::SUCCESS) return bad();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// FrameDecoder: cuts the byte stream of a watch into events. Events may be split over chunks, and a chunk may hold many.
+// FrameDecoder: cuts the byte stream of a watch into events. Events may be split over chunks, and a
+// chunk may hold many.
 //
-// Ownership: the views it hands out live until the callback returns. One thread. Memory: one unfinished event, at most `max_bytes`; a larger one is
-// kExhausted, text that is no event kInvalid, an ERROR event the error it carries.
+// Ownership: the views it hands out live until the callback returns. One thread. Memory: one
+// unfinished event, at most `max_bytes`; a larger one is kExhausted, text that is no event
+// kInvalid, an ERROR event the error it carries.
 #pragma once
 
 #include <cstddef>

@@ -8,7 +8,8 @@
 namespace paceline::kube {
 namespace {
 
-// A parser grows to its largest document and keeps that; a thread that once read a page of a list must not hold it for ever.
+// A parser grows to its largest document and keeps that; a thread that once read a page of a list
+// must not hold it for ever.
 constexpr std::size_t kKeepCapacity = 4 * 1024 * 1024;
 
 std::uint64_t version_number(std::string_view text) {
@@ -20,12 +21,14 @@ std::uint64_t version_number(std::string_view text) {
 // simdjson has no way to make an empty array or object: these stand for "absent".
 const simdjson::dom::array& no_items() {
   thread_local simdjson::dom::parser parser;
-  thread_local const simdjson::dom::array none = parser.parse(std::string_view("[]")).get_array().value();
+  thread_local const simdjson::dom::array none =
+      parser.parse(std::string_view("[]")).get_array().value();
   return none;
 }
 const simdjson::dom::object& no_fields() {
   thread_local simdjson::dom::parser parser;
-  thread_local const simdjson::dom::object none = parser.parse(std::string_view("{}")).get_object().value();
+  thread_local const simdjson::dom::object none =
+      parser.parse(std::string_view("{}")).get_object().value();
   return none;
 }
 
@@ -36,9 +39,11 @@ Result<Json> parse(std::string_view bytes) {
   if (parser->capacity() > kKeepCapacity && bytes.size() <= kKeepCapacity)
     parser = std::make_unique<simdjson::dom::parser>();
   Json element;
-  if (const auto error = parser->parse(bytes.data(), bytes.size()).get(element); error != simdjson::SUCCESS) {
+  if (const auto error = parser->parse(bytes.data(), bytes.size()).get(element);
+      error != simdjson::SUCCESS) {
     return fail(Code::kInvalid, Origin::kProtocol,
-                std::string("not JSON (") + simdjson::error_message(error) + "): " + std::string(bytes.substr(0, 128)));
+                std::string("not JSON (") + simdjson::error_message(error) +
+                    "): " + std::string(bytes.substr(0, 128)));
   }
   return element;
 }
@@ -81,7 +86,8 @@ std::uint64_t version_of(std::string_view object) {
 
 bool ends_initial_events(std::string_view bookmark) {
   const auto parsed = parse(bookmark);
-  return parsed && text(at(*parsed, "metadata", "annotations", "k8s.io/initial-events-end")) == "true";
+  return parsed &&
+         text(at(*parsed, "metadata", "annotations", "k8s.io/initial-events-end")) == "true";
 }
 
 }  // namespace paceline::kube

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading API objects without keeping them: simdjson over the raw bytes, with short accessors that treat absent as empty.
-// Include common/base/log.hpp before this header where both are used. Elements are valid until the next `parse` on the same thread.
+// Reading API objects without keeping them: simdjson over the raw bytes, with short accessors that
+// treat absent as empty. Include common/base/log.hpp before this header where both are used.
+// Elements are valid until the next `parse` on the same thread.
 #pragma once
 
 #include <simdjson.h>

@@ -39,7 +39,9 @@ class Reader {
   }
 
  private:
-  static std::string text(const YAML::Node& node) { return node && node.IsScalar() ? node.Scalar() : std::string(); }
+  static std::string text(const YAML::Node& node) {
+    return node && node.IsScalar() ? node.Scalar() : std::string();
+  }
 
   Result<YAML::Node> named(const char* list, const char* kind, const std::string& name) const {
     const YAML::Node entries = root_[list];
@@ -69,7 +71,8 @@ class Reader {
     config.endpoint = std::move(url->endpoint);
     config.prefix = std::move(url->prefix);
     if (text(cluster["insecure-skip-tls-verify"]) == "true") {
-      return wrong("insecure-skip-tls-verify: true is not supported; give certificate-authority instead");
+      return wrong(
+          "insecure-skip-tls-verify: true is not supported; give certificate-authority instead");
     }
     if (!text(cluster["proxy-url"]).empty()) return wrong("proxy-url is not supported; remove it");
     config.endpoint.server_name = text(cluster["tls-server-name"]);
@@ -83,7 +86,8 @@ class Reader {
   Status read_user(const YAML::Node& user, Config& config) const {
     for (const char* field : {"auth-provider", "username"}) {
       if (user[field])
-        return wrong(std::string("users: ") + field + " is not supported; use a token, a client certificate or exec");
+        return wrong(std::string("users: ") + field +
+                     " is not supported; use a token, a client certificate or exec");
     }
     config.endpoint.cert_file = resolve(text(user["client-certificate"]));
     config.endpoint.key_file = resolve(text(user["client-key"]));
@@ -110,12 +114,14 @@ class Reader {
                    "\" is not supported; write client.authentication.k8s.io/v1");
     }
     // A path with a slash counts from the kubeconfig's folder; a bare name is looked up in PATH.
-    if (config.exec.command.find('/') != std::string::npos) config.exec.command = resolve(config.exec.command);
+    if (config.exec.command.find('/') != std::string::npos)
+      config.exec.command = resolve(config.exec.command);
     if (const YAML::Node args = exec["args"]; args && args.IsSequence()) {
       for (const YAML::Node& arg : args) config.exec.args.push_back(text(arg));
     }
     if (const YAML::Node env = exec["env"]; env && env.IsSequence()) {
-      for (const YAML::Node& entry : env) config.exec.env[text(entry["name"])] = text(entry["value"]);
+      for (const YAML::Node& entry : env)
+        config.exec.env[text(entry["name"])] = text(entry["value"]);
     }
     return {};
   }
@@ -133,7 +139,8 @@ Result<Config> load_kubeconfig(const std::string& path, const std::string& conte
     if (!root.IsMap()) return reader.wrong("is not a kubeconfig: the top is not a map");
     return reader.read(context);
   } catch (const YAML::BadFile&) {
-    return fail(Code::kNotFound, Origin::kConfig, path + ": cannot be read; name an existing kubeconfig");
+    return fail(Code::kNotFound, Origin::kConfig,
+                path + ": cannot be read; name an existing kubeconfig");
   } catch (const YAML::Exception& error) {
     return fail(Code::kInvalid, Origin::kConfig, path + ": " + error.what());
   }

@@ -33,10 +33,11 @@ LeaderElection::LeaderElection(Api& api, const Clock& clock, LeaderElectionOptio
 Status LeaderElection::try_acquire_or_renew(const std::stop_token& stop) {
   const SteadyTime began = clock_.steady();
   const std::string now = format_micro_time(clock_.wall());
-  const auto seconds =
-      std::max<std::int64_t>(1, std::chrono::duration_cast<std::chrono::seconds>(options_.lease_duration).count());
+  const auto seconds = std::max<std::int64_t>(
+      1, std::chrono::duration_cast<std::chrono::seconds>(options_.lease_duration).count());
   auto existing = api_.get(kLeases, options_.ns, options_.name, stop);
-  if (!existing && existing.error().code != Code::kNotFound) return std::unexpected(existing.error());
+  if (!existing && existing.error().code != Code::kNotFound)
+    return std::unexpected(existing.error());
   if (!existing) {
     const Document lease = {{"apiVersion", kLeases.api_version()},
                             {"kind", kLeases.kind},
@@ -128,8 +129,10 @@ void LeaderElection::release() {
   if (lease.is_discarded() || holder_of(lease) != options_.identity) return;
   lease["spec"]["holderIdentity"] = "";
   lease["spec"]["leaseDurationSeconds"] = 1;
-  if (const auto updated = api_.update(kLeases, options_.ns, options_.name, lease.dump()); !updated) {
-    spdlog::warn("lease {}/{} could not be released: {}", options_.ns, options_.name, to_string(updated.error()));
+  if (const auto updated = api_.update(kLeases, options_.ns, options_.name, lease.dump());
+      !updated) {
+    spdlog::warn("lease {}/{} could not be released: {}", options_.ns, options_.name,
+                 to_string(updated.error()));
   }
 }
 

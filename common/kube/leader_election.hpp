@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leader election on a Lease. Another holder's expiry is judged by local observation (how long its record has not changed by our steady clock), never by
-// comparing wall clocks; our own by the time of the last renewal we *began*.
+// Leader election on a Lease. Another holder's expiry is judged by local observation (how long its
+// record has not changed by our steady clock), never by comparing wall clocks; our own by the time
+// of the last renewal we *began*.
 //
-// Ownership: refers to its Api, which should have a connection of its own (make_client, with a time-out below half of `renew_deadline` and no throttle_retries), so that a full pool cannot starve renewals, and to the Clock.
-// `run` belongs to one thread: it calls `on_start` once elected and returns when leadership is lost or `stop` is requested (then the Lease is released).
-// After `run` returned true the process must stop acting: leadership was held and is over.
+// Ownership: refers to its Api, which should have a connection of its own (make_client, with a
+// time-out below half of `renew_deadline` and no throttle_retries), so that a full pool cannot
+// starve renewals, and to the Clock. `run` belongs to one thread: it calls `on_start` once elected
+// and returns when leadership is lost or `stop` is requested (then the Lease is released). After
+// `run` returned true the process must stop acting: leadership was held and is over.
 #pragma once
 
 #include <atomic>

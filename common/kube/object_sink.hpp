@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ObjectSink: where a Reflector (or the simulation's feed) puts what it read. Called from one thread at a time.
+// ObjectSink: where a Reflector (or the simulation's feed) puts what it read. Called from one
+// thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ bool ends_initial_events(std::string_view bookmark);
 class ObjectSink {
  public:
   virtual ~ObjectSink() = default;
-  /// A new list begins; what was there stays visible until `end_replace`, which makes the new set visible at once and reports what is gone as deleted.
+  /// A new list begins; what was there stays visible until `end_replace`, which makes the new set
+  /// visible at once and reports what is gone as deleted.
   virtual void begin_replace() = 0;
   virtual Status add(std::string_view object) = 0;
   virtual void end_replace(std::uint64_t resource_version) = 0;

@@ -19,7 +19,8 @@ struct Page {
   std::string continue_token;
 };
 
-/// Hands each item of a list's page to the sink as its own bytes; the page itself is dropped by the caller.
+/// Hands each item of a list's page to the sink as its own bytes; the page itself is dropped by the
+/// caller.
 Result<Page> take_page(std::string_view bytes, const std::function<void(std::string_view)>& item) {
   thread_local simdjson::ondemand::parser parser;
   const simdjson::padded_string padded(bytes);
@@ -27,7 +28,8 @@ Result<Page> take_page(std::string_view bytes, const std::function<void(std::str
   simdjson::ondemand::object list;
   if (parser.iterate(padded).get(document) != simdjson::SUCCESS ||
       document.get_object().get(list) != simdjson::SUCCESS) {
-    return fail(Code::kInvalid, Origin::kProtocol, "not a list: " + std::string(bytes.substr(0, 128)));
+    return fail(Code::kInvalid, Origin::kProtocol,
+                "not a list: " + std::string(bytes.substr(0, 128)));
   }
   Page page;
   for (auto field : list) {
@@ -37,7 +39,8 @@ Result<Page> take_page(std::string_view bytes, const std::function<void(std::str
     if (key == "metadata") {
       simdjson::ondemand::object meta;
       std::string_view raw;
-      if (field.value().get_object().get(meta) != simdjson::SUCCESS || meta.raw_json().get(raw) != simdjson::SUCCESS)
+      if (field.value().get_object().get(meta) != simdjson::SUCCESS ||
+          meta.raw_json().get(raw) != simdjson::SUCCESS)
         continue;
       const auto parsed = parse(raw);
       if (!parsed) return std::unexpected(parsed.error());
@@ -45,11 +48,13 @@ Result<Page> take_page(std::string_view bytes, const std::function<void(std::str
       page.continue_token = text(at(*parsed, "continue"));
     } else if (key == "items") {
       simdjson::ondemand::array elements;
-      if (field.value().get_array().get(elements) != simdjson::SUCCESS) continue;  // null: an empty list
+      // null: an empty list
+      if (field.value().get_array().get(elements) != simdjson::SUCCESS) continue;
       for (auto element : elements) {
         simdjson::ondemand::object object;
         std::string_view raw;
-        if (element.get_object().get(object) != simdjson::SUCCESS || object.raw_json().get(raw) != simdjson::SUCCESS) {
+        if (element.get_object().get(object) != simdjson::SUCCESS ||
+            object.raw_json().get(raw) != simdjson::SUCCESS) {
           return fail(Code::kInvalid, Origin::kProtocol, "broken item in a list");
         }
         item(raw);
@@ -92,12 +97,14 @@ void Reflector::run(const std::stop_token& stop) {
       continue;
     }
     if (status.error().code == Code::kGone) {
-      spdlog::debug("{}: version {} is no longer kept, listing again", resource_.plural, resource_version_);
+      spdlog::debug("{}: version {} is no longer kept, listing again", resource_.plural,
+                    resource_version_);
       resource_version_.clear();
       if (listed) continue;  // a list that is told so twice waits like after any error
     } else {
       counts_.errors.fetch_add(1, std::memory_order_relaxed);
-      spdlog::warn("{} {}: {}", listed ? "watch" : "list", resource_.plural, to_string(status.error()));
+      spdlog::warn("{} {}: {}", listed ? "watch" : "list", resource_.plural,
+                   to_string(status.error()));
       if (!listed && options_.absent_is_empty && status.error().code == Code::kNotFound) {
         sink_.begin_replace();
         sink_.end_replace(0);
@@ -116,7 +123,9 @@ Status Reflector::list(const std::stop_token& stop) {
     if (!bytes) {
       sink_.abort_replace();
       return std::unexpected(
-          bytes.error());  // an expired continue token is kGone: from the first page again, one version for all pages
+          // an expired continue token is kGone: from the first page again, one version for all
+          // pages
+          bytes.error());
     }
     auto page = take_page(*bytes, [&](std::string_view object) { add(object); });
     if (page && page->resource_version.empty())
@@ -145,8 +154,8 @@ Status Reflector::watch(const std::stop_token& stop) {
   bool filling = resource_version_.empty();
   (filling ? counts_.lists : counts_.watches).fetch_add(1, std::memory_order_relaxed);
   if (filling) sink_.begin_replace();
-  const auto span =
-      static_cast<std::uint64_t>(std::max<std::int64_t>(1, (options_.max_watch - options_.min_watch).count() + 1));
+  const auto span = static_cast<std::uint64_t>(
+      std::max<std::int64_t>(1, (options_.max_watch - options_.min_watch).count() + 1));
   WatchOptions options{options_.label_selector, options_.field_selector, resource_version_,
                        options_.min_watch + std::chrono::seconds(random() % span), filling};
   const auto began = std::chrono::steady_clock::now();
@@ -167,24 +176,28 @@ Status Reflector::watch(const std::stop_token& stop) {
           return !stop.stop_requested();
         }
         counts_.events.fetch_add(1, std::memory_order_relaxed);
-        if (const auto version = version_of(event.object); version != 0) resource_version_ = std::to_string(version);
+        if (const auto version = version_of(event.object); version != 0)
+          resource_version_ = std::to_string(version);
         if (const auto applied = sink_.apply(event); !applied) {
           counts_.errors.fetch_add(1, std::memory_order_relaxed);
-          spdlog::warn("watch {}: skipped an event: {}", resource_.plural, to_string(applied.error()));
+          spdlog::warn("watch {}: skipped an event: {}", resource_.plural,
+                       to_string(applied.error()));
         }
         return !stop.stop_requested();
       },
       stop);
   if (filling) sink_.abort_replace();
   // A server (or a proxy) that ends watches at once must not be asked in a tight loop.
-  if (status && !heard && std::chrono::steady_clock::now() - began < std::chrono::seconds(1)) pause(stop);
+  if (status && !heard && std::chrono::steady_clock::now() - began < std::chrono::seconds(1))
+    pause(stop);
   return status;
 }
 
 void Reflector::pause(const std::stop_token& stop) {
   backoff_ = std::clamp(backoff_ * 2, options_.min_backoff, options_.max_backoff);
   const auto jittered =
-      backoff_ / 2 + std::chrono::milliseconds(random() % static_cast<std::uint64_t>(backoff_.count() / 2 + 1));
+      backoff_ / 2 +
+      std::chrono::milliseconds(random() % static_cast<std::uint64_t>(backoff_.count() / 2 + 1));
   std::mutex mutex;
   std::condition_variable_any nothing;
   std::unique_lock lock(mutex);

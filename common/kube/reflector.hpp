@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reflector: keeps one ObjectSink equal to one collection of the API server: the present state, then watches from its version, with bookmarks and
-// random time-outs; 410 (as answer or as event) reads the state again and replaces atomically, 429 waits and resumes, the end of a watch resumes at once.
-// The state comes as the beginning of a watch (WatchList: no server has to hold a whole list), or as a consistent list in pages where that is not served.
+// Reflector: keeps one ObjectSink equal to one collection of the API server: the present state,
+// then watches from its version, with bookmarks and random time-outs; 410 (as answer or as event)
+// reads the state again and replaces atomically, 429 waits and resumes, the end of a watch resumes
+// at once. The state comes as the beginning of a watch (WatchList: no server has to hold a whole
+// list), or as a consistent list in pages where that is not served.
 //
-// Ownership: refers to the Api and the sink, which outlive it. `run` belongs to one thread and returns only when stopped. Memory: one page, or one event.
-// Failure: errors of the API are logged, counted and retried with back-off; objects that cannot be projected are logged and skipped.
+// Ownership: refers to the Api and the sink, which outlive it. `run` belongs to one thread and
+// returns only when stopped. Memory: one page, or one event. Failure: errors of the API are logged,
+// counted and retried with back-off; objects that cannot be projected are logged and skipped.
 #pragma once
 
 #include <atomic>
@@ -30,7 +33,8 @@ struct ReflectorOptions {
   std::chrono::milliseconds max_backoff{30000};
   std::function<std::uint64_t()> random{};  // empty: seeded from the system
   bool stream_lists = true;                 // where the server can
-  bool absent_is_empty = false;  // a resource that the server does not know (its CRD is missing) has no objects
+  // a resource that the server does not know (its CRD is missing) has no objects
+  bool absent_is_empty = false;
 };
 
 struct ReflectorCounts {

@@ -11,7 +11,8 @@ std::string Resource::api_version() const {
 
 std::string path_of(const Resource& resource, std::string_view ns, std::string_view name,
                     std::string_view subresource) {
-  std::string path = resource.group.empty() ? "/api/" : "/apis/" + std::string(resource.group) + "/";
+  std::string path =
+      resource.group.empty() ? "/api/" : "/apis/" + std::string(resource.group) + "/";
   path += resource.version;
   if (resource.namespaced && !ns.empty()) path += "/namespaces/" + http::escape(ns);
   path += "/";

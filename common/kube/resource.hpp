@@ -24,23 +24,31 @@ inline constexpr Resource kSecrets{"", "v1", "secrets", "Secret"};
 inline constexpr Resource kConfigMaps{"", "v1", "configmaps", "ConfigMap"};
 inline constexpr Resource kNamespaces{"", "v1", "namespaces", "Namespace", false};
 inline constexpr Resource kResourceQuotas{"", "v1", "resourcequotas", "ResourceQuota"};
-inline constexpr Resource kPersistentVolumeClaims{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
-inline constexpr Resource kPersistentVolumes{"", "v1", "persistentvolumes", "PersistentVolume", false};
+inline constexpr Resource kPersistentVolumeClaims{"", "v1", "persistentvolumeclaims",
+                                                  "PersistentVolumeClaim"};
+inline constexpr Resource kPersistentVolumes{"", "v1", "persistentvolumes", "PersistentVolume",
+                                             false};
 inline constexpr Resource kServiceAccounts{"", "v1", "serviceaccounts", "ServiceAccount"};
-inline constexpr Resource kRuntimeProfiles{"paceline.dev", "v1alpha1", "runtimeprofiles", "RuntimeProfile", false};
-inline constexpr Resource kPriorityClasses{"scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false};
-inline constexpr Resource kStorageClasses{"storage.k8s.io", "v1", "storageclasses", "StorageClass", false};
+inline constexpr Resource kRuntimeProfiles{"paceline.dev", "v1alpha1", "runtimeprofiles",
+                                           "RuntimeProfile", false};
+inline constexpr Resource kPriorityClasses{"scheduling.k8s.io", "v1", "priorityclasses",
+                                           "PriorityClass", false};
+inline constexpr Resource kStorageClasses{"storage.k8s.io", "v1", "storageclasses", "StorageClass",
+                                          false};
 inline constexpr Resource kLeases{"coordination.k8s.io", "v1", "leases", "Lease"};
 inline constexpr Resource kEvents{"events.k8s.io", "v1", "events", "Event"};
-inline constexpr Resource kCrds{"apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition",
-                                false};
-inline constexpr Resource kTokenReviews{"authentication.k8s.io", "v1", "tokenreviews", "TokenReview", false};
-inline constexpr Resource kSubjectAccessReviews{"authorization.k8s.io", "v1", "subjectaccessreviews",
-                                                "SubjectAccessReview", false};
+inline constexpr Resource kCrds{"apiextensions.k8s.io", "v1", "customresourcedefinitions",
+                                "CustomResourceDefinition", false};
+inline constexpr Resource kTokenReviews{"authentication.k8s.io", "v1", "tokenreviews",
+                                        "TokenReview", false};
+inline constexpr Resource kSubjectAccessReviews{
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false};
 inline constexpr Resource kTrainingJobs{"paceline.dev", "v1alpha1", "trainingjobs", "TrainingJob"};
-inline constexpr Resource kNodeFabrics{"paceline.dev", "v1alpha1", "nodefabrics", "NodeFabric", false};
+inline constexpr Resource kNodeFabrics{"paceline.dev", "v1alpha1", "nodefabrics", "NodeFabric",
+                                       false};
 
-/// "/api/v1/namespaces/NS/pods/NAME/status"; an empty namespace means all of them, an empty name the collection. Pieces are percent-encoded.
+/// "/api/v1/namespaces/NS/pods/NAME/status"; an empty namespace means all of them, an empty name
+/// the collection. Pieces are percent-encoded.
 std::string path_of(const Resource& resource, std::string_view ns, std::string_view name = {},
                     std::string_view subresource = {});
 

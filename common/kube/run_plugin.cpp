@@ -66,10 +66,11 @@ Result<std::string> run_plugin(const ExecPlugin& plugin, std::chrono::millisecon
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, out.ends[1], 1);
   pid_t child = -1;
-  const int error = ::posix_spawnp(&child, plugin.command.c_str(), &actions, nullptr, pointers(words).data(),
-                                   pointers(variables).data());
+  const int error = ::posix_spawnp(&child, plugin.command.c_str(), &actions, nullptr,
+                                   pointers(words).data(), pointers(variables).data());
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return fail_errno("start " + what + "; install it or correct exec.command", error);
+  if (error != 0)
+    return fail_errno("start " + what + "; install it or correct exec.command", error);
   out.close_end(1);
 
   std::string text;
@@ -77,8 +78,9 @@ Result<std::string> run_plugin(const ExecPlugin& plugin, std::chrono::millisecon
   bool killed = false;
   bool flooded = false;
   for (;;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+                          deadline - std::chrono::steady_clock::now())
+                          .count();
     pollfd waiting{out.ends[0], POLLIN, 0};
     const int ready = left <= 0 ? 0 : ::poll(&waiting, 1, static_cast<int>(left));
     if (ready < 0 && errno == EINTR) continue;
@@ -99,7 +101,8 @@ Result<std::string> run_plugin(const ExecPlugin& plugin, std::chrono::millisecon
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (flooded) {
-    return fail(Code::kInvalid, Origin::kConfig, what + " printed more than 1 MiB; a credential is a few kilobytes");
+    return fail(Code::kInvalid, Origin::kConfig,
+                what + " printed more than 1 MiB; a credential is a few kilobytes");
   }
   if (killed)
     return fail(Code::kTimeout, Origin::kConfig,

@@ -43,11 +43,12 @@ Error error_of(int http_status, std::string_view body, std::string_view what) {
   // Written before "Expired" had a code of its own; some servers still answer 500 with this reason.
   const bool expired = reason == "Expired" || reason == "Gone";
   if (message.empty())
-    message = "HTTP " + std::to_string(http_status) + (body.empty() ? "" : ": " + std::string(body.substr(0, 512)));
-  Error error{expired ? Code::kGone : code_of(http_status, reason), Origin::kKube, std::string(what) + ": " + message,
-              false};
-  error.retry = error.code == Code::kExhausted || error.code == Code::kTimeout || error.code == Code::kUnavailable ||
-                error.code == Code::kConflict;
+    message = "HTTP " + std::to_string(http_status) +
+              (body.empty() ? "" : ": " + std::string(body.substr(0, 512)));
+  Error error{expired ? Code::kGone : code_of(http_status, reason), Origin::kKube,
+              std::string(what) + ": " + message, false};
+  error.retry = error.code == Code::kExhausted || error.code == Code::kTimeout ||
+                error.code == Code::kUnavailable || error.code == Code::kConflict;
   return error;
 }
 

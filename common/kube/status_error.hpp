@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From an API server's answer (HTTP status and metav1.Status) to an Error. Pure. The message is the server's own, prefixed by what was asked.
+// From an API server's answer (HTTP status and metav1.Status) to an Error. Pure. The message is the
+// server's own, prefixed by what was asked.
 #pragma once
 
 #include <string_view>

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Store<T>: a cache of objects projected to structs; documents are never kept. T has a member `ObjectMeta meta`, filled by the projection.
+// Store<T>: a cache of objects projected to structs; documents are never kept. T has a member
+// `ObjectMeta meta`, filled by the projection.
 //
 // Ownership: entries are immutable and shared; a pointer stays valid after the entry was replaced.
-// Thread-safe: one writer (the reflector), any number of readers. Handlers run on the writer's thread after the change is visible, without locks held.
-// Failure: a projection that fails leaves the old entry in place, is counted, and the error is returned to the reflector, which logs it.
+// Thread-safe: one writer (the reflector), any number of readers. Handlers run on the writer's
+// thread after the change is visible, without locks held. Failure: a projection that fails leaves
+// the old entry in place, is counted, and the error is returned to the reflector, which logs it.
 #pragma once
 
 #include <atomic>
@@ -29,7 +31,9 @@ class StoreState {
  public:
   virtual ~StoreState() = default;
   /// Everything up to this version has been seen; 0 before the first list.
-  std::uint64_t resource_version() const { return resource_version_.load(std::memory_order_acquire); }
+  std::uint64_t resource_version() const {
+    return resource_version_.load(std::memory_order_acquire);
+  }
   bool synced() const { return synced_.load(std::memory_order_acquire); }
 
  protected:
@@ -42,8 +46,10 @@ class Store final : public ObjectSink, public StoreState {
  public:
   using Ptr = std::shared_ptr<const T>;
   using Projection = std::function<Result<T>(std::string_view json)>;
-  using Index = std::function<std::string(const T&)>;                        // an empty string: not indexed
-  using Handler = std::function<void(const Ptr& before, const Ptr& after)>;  // null before: added; null after: deleted
+  // an empty string: not indexed
+  using Index = std::function<std::string(const T&)>;
+  // null before: added; null after: deleted
+  using Handler = std::function<void(const Ptr& before, const Ptr& after)>;
 
   explicit Store(Projection projection, Index index = {})
       : projection_(std::move(projection)), index_(std::move(index)) {}
@@ -59,7 +65,8 @@ class Store final : public ObjectSink, public StoreState {
   /// By `key_of(ns, name)`.
   Ptr get(std::string_view key) const {
     const auto slash = key.find('/');
-    return slash == std::string_view::npos ? get({}, key) : get(key.substr(0, slash), key.substr(slash + 1));
+    return slash == std::string_view::npos ? get({}, key)
+                                           : get(key.substr(0, slash), key.substr(slash + 1));
   }
   std::vector<Ptr> list() const {
     const std::shared_lock lock(mutex_);
@@ -82,7 +89,8 @@ class Store final : public ObjectSink, public StoreState {
   Status add(std::string_view object) override {
     auto value = project(object);
     if (!value) return std::unexpected(value.error());
-    if (const auto twice = incoming_.find(place_of(**value)); twice != incoming_.end()) incoming_.erase(twice);
+    if (const auto twice = incoming_.find(place_of(**value)); twice != incoming_.end())
+      incoming_.erase(twice);
     incoming_.insert(std::move(*value));
     return {};
   }
@@ -121,7 +129,8 @@ class Store final : public ObjectSink, public StoreState {
   Status apply(const WatchEvent& event) override;
 
  private:
-  // Entries are found by their own metadata: a second copy of every name would cost a tenth of the cache.
+  // Entries are found by their own metadata: a second copy of every name would cost a tenth of the
+  // cache.
   struct Place {
     std::string_view ns;
     std::string_view name;
@@ -131,7 +140,8 @@ class Store final : public ObjectSink, public StoreState {
   struct Hash {
     using is_transparent = void;
     std::size_t operator()(const Place& place) const noexcept {
-      return std::hash<std::string_view>{}(place.ns) * 31 + std::hash<std::string_view>{}(place.name);
+      return std::hash<std::string_view>{}(place.ns) * 31 +
+             std::hash<std::string_view>{}(place.name);
     }
     std::size_t operator()(const Ptr& entry) const noexcept { return (*this)(place_of(*entry)); }
   };
@@ -153,7 +163,8 @@ class Store final : public ObjectSink, public StoreState {
   }
   void index_in(const Ptr& entry) {
     if (!index_) return;
-    if (std::string value = index_(*entry); !value.empty()) buckets_[std::move(value)].push_back(entry);
+    if (std::string value = index_(*entry); !value.empty())
+      buckets_[std::move(value)].push_back(entry);
   }
   void index_out(const Ptr& entry) {
     if (!index_) return;

@@ -41,11 +41,13 @@ class FileToken final : public TokenSource {
     std::ostringstream text;
     text << file.rdbuf();
     std::string fresh = std::move(text).str();
-    while (!fresh.empty() && (fresh.back() == '\n' || fresh.back() == '\r' || fresh.back() == ' ')) fresh.pop_back();
+    while (!fresh.empty() && (fresh.back() == '\n' || fresh.back() == '\r' || fresh.back() == ' '))
+      fresh.pop_back();
     if (fresh.empty()) {
       // A rotation caught in the middle: the old token is good for a while.
       if (!token_.empty()) return token_;
-      return fail(Code::kUnauthorized, Origin::kConfig, "token file " + path_ + " is missing or empty", true);
+      return fail(Code::kUnauthorized, Origin::kConfig,
+                  "token file " + path_ + " is missing or empty", true);
     }
     read_at_ = now;
     token_ = std::move(fresh);
@@ -72,7 +74,8 @@ class FileToken final : public TokenSource {
 /// A plugin gives a bearer token, a client certificate, or both.
 class PluginCredential final : public TokenSource {
  public:
-  PluginCredential(ExecPlugin plugin, std::shared_ptr<http::RenewableCertificate> certificate, const Clock& clock)
+  PluginCredential(ExecPlugin plugin, std::shared_ptr<http::RenewableCertificate> certificate,
+                   const Clock& clock)
       : plugin_(std::move(plugin)), certificate_(std::move(certificate)), clock_(clock) {}
 
   Result<std::string> token() override {
@@ -86,7 +89,9 @@ class PluginCredential final : public TokenSource {
     const std::string_view certificate = text(at(*credential, "status", "clientCertificateData"));
     const std::string_view key = text(at(*credential, "status", "clientKeyData"));
     if (certificate.empty() != key.empty())
-      return wrong("printed one of status.clientCertificateData and status.clientKeyData, which go together");
+      return wrong(
+          "printed one of status.clientCertificateData and status.clientKeyData, which go "
+          "together");
     if (token.empty() && certificate.empty())
       return wrong("printed no ExecCredential with status.token or status.clientCertificateData");
     if (!certificate.empty() && !certificate_)
@@ -95,7 +100,8 @@ class PluginCredential final : public TokenSource {
     token_ = token;
     known_ = true;
     expires_.reset();
-    if (const auto expiry = parse_time(text(at(*credential, "status", "expirationTimestamp")))) expires_ = *expiry;
+    if (const auto expiry = parse_time(text(at(*credential, "status", "expirationTimestamp"))))
+      expires_ = *expiry;
     return token_;
   }
   bool refused() override {
@@ -106,7 +112,8 @@ class PluginCredential final : public TokenSource {
 
  private:
   std::unexpected<Error> wrong(const char* what) const {
-    return fail(Code::kUnauthorized, Origin::kConfig, "credential plugin \"" + plugin_.command + "\" " + what);
+    return fail(Code::kUnauthorized, Origin::kConfig,
+                "credential plugin \"" + plugin_.command + "\" " + what);
   }
 
   const ExecPlugin plugin_;

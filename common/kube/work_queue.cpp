@@ -5,7 +5,8 @@
 
 namespace paceline::kube {
 
-WorkQueue::WorkQueue(const Clock& clock, WorkQueueOptions options) : clock_(clock), options_(options) {}
+WorkQueue::WorkQueue(const Clock& clock, WorkQueueOptions options)
+    : clock_(clock), options_(options) {}
 
 bool WorkQueue::add_locked(const std::string& key) {
   if (shut_down_ || waiting_.contains(key)) return !shut_down_;
@@ -33,11 +34,13 @@ bool WorkQueue::add_after(const std::string& key, std::chrono::nanoseconds delay
   {
     const std::lock_guard lock(mutex_);
     if (shut_down_) return false;
-    const SteadyTime due = clock_.steady() + std::chrono::duration_cast<SteadyTime::duration>(delay);
+    const SteadyTime due =
+        clock_.steady() + std::chrono::duration_cast<SteadyTime::duration>(delay);
     if (const auto known = due_.find(key); known != due_.end()) {
       if (known->second <= due) return true;
       const auto [first, last] = delayed_.equal_range(known->second);
-      delayed_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == key; }));
+      delayed_.erase(
+          std::find_if(first, last, [&](const auto& entry) { return entry.second == key; }));
       known->second = due;
     } else {
       if (waiting_.size() + due_.size() >= options_.capacity) {
@@ -58,7 +61,8 @@ bool WorkQueue::add_backoff(const std::string& key) {
     const std::lock_guard lock(mutex_);
     const std::uint32_t failures = failures_[key]++;
     delay = failures < 20
-                ? std::min(options_.max_backoff, std::chrono::milliseconds(options_.min_backoff.count() << failures))
+                ? std::min(options_.max_backoff,
+                           std::chrono::milliseconds(options_.min_backoff.count() << failures))
                 : options_.max_backoff;
   }
   return add_after(key, delay);
@@ -79,7 +83,8 @@ void WorkQueue::promote_locked(SteadyTime now) {
   while (!delayed_.empty() && delayed_.begin()->first <= now) {
     const std::string key = std::move(delayed_.begin()->second);
     delayed_.erase(delayed_.begin());
-    due_.erase(key);  // before adding: the key gives up its own place first, so a full queue never loses it
+    // before adding: the key gives up its own place first, so a full queue never loses it
+    due_.erase(key);
     add_locked(key);
   }
 }
@@ -106,8 +111,9 @@ std::optional<std::string> WorkQueue::get(const std::stop_token& stop) {
       changed_.wait(lock, stop, [&] { return woken() || !delayed_.empty(); });
     } else {
       const SteadyTime first = delayed_.begin()->first;
-      changed_.wait_until(lock, stop, first,
-                          [&] { return woken() || delayed_.empty() || delayed_.begin()->first < first; });
+      changed_.wait_until(lock, stop, first, [&] {
+        return woken() || delayed_.empty() || delayed_.begin()->first < first;
+      });
     }
   }
   return std::nullopt;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// WorkQueue: keys to reconcile. A key is waiting at most once, is handed to one worker at a time, and comes back after it if it was added meanwhile.
+// WorkQueue: keys to reconcile. A key is waiting at most once, is handed to one worker at a time,
+// and comes back after it if it was added meanwhile.
 //
-// Ownership: keys are copied. Thread-safe. Time comes from the Clock; `get` waits on real time and is not for a simulation, which uses `try_get` and
-// `next_due`. Bounded: `add` of a new key into a full queue returns false and sets `overflowed`: the owner then adds every key of its store again later.
+// Ownership: keys are copied. Thread-safe. Time comes from the Clock; `get` waits on real time and
+// is not for a simulation, which uses `try_get` and `next_due`. Bounded: `add` of a new key into a
+// full queue returns false and sets `overflowed`: the owner then adds every key of its store again
+// later.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// WriteGate: read your own writes. After a write for a key, the key is not reconciled until the store has seen the version that the write returned;
-// otherwise a cache that lags makes a controller create twice.
+// WriteGate: read your own writes. After a write for a key, the key is not reconciled until the
+// store has seen the version that the write returned; otherwise a cache that lags makes a
+// controller create twice.
 //
 // Thread-safe. Stores outlive the gate. A key without writes is always open. Nothing here fails.
 #pragma once

@@ -51,8 +51,10 @@ void apply_amendment(paceline_step_record& step, const paceline_step_record& ame
   // Each nibble of a source belongs to one partition: it changes with that partition only.
   for (std::size_t phase = 0; phase < PACELINE_PHASE_COUNT; ++phase) {
     unsigned source = step.source[phase];
-    if ((valid & PACELINE_VALID_HOST_NS) != 0) source = (source & 0xf0u) | (amendment.source[phase] & 0x0fu);
-    if ((valid & PACELINE_VALID_DEVICE_NS) != 0) source = (source & 0x0fu) | (amendment.source[phase] & 0xf0u);
+    if ((valid & PACELINE_VALID_HOST_NS) != 0)
+      source = (source & 0xf0u) | (amendment.source[phase] & 0x0fu);
+    if ((valid & PACELINE_VALID_DEVICE_NS) != 0)
+      source = (source & 0x0fu) | (amendment.source[phase] & 0xf0u);
     step.source[phase] = static_cast<std::uint8_t>(source);
   }
   step.valid |= valid & ~PACELINE_VALID_AMENDS_SEQ;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// AmendmentMerger: joins a step's host facts with the device, NCCL and CUPTI facts that follow as amendments, then passes the step on exactly once.
-// A step waits at most 64 steps or 5 s; a rank that announces no such source is passed on at once.
+// AmendmentMerger: joins a step's host facts with the device, NCCL and CUPTI facts that follow as
+// amendments, then passes the step on exactly once. A step waits at most 64 steps or 5 s; a rank
+// that announces no such source is passed on at once.
 //
-// Ownership: values. Not thread-safe. An amendment that finds no waiting step is counted (`late`), never exported.
+// Ownership: values. Not thread-safe. An amendment that finds no waiting step is counted (`late`),
+// never exported.
 #pragma once
 
 #include <cstddef>

@@ -14,9 +14,12 @@ std::string_view bottleneck(const PhaseSeconds& shares) {
   };
   const std::array classes{
       Class{"data", shares[PACELINE_PHASE_DATA_WAIT] + shares[PACELINE_PHASE_H2D], 0.20},
-      Class{"communication", shares[PACELINE_PHASE_COMM_EXPOSED] + shares[PACELINE_PHASE_PIPELINE_BUBBLE], 0.20},
+      Class{"communication",
+            shares[PACELINE_PHASE_COMM_EXPOSED] + shares[PACELINE_PHASE_PIPELINE_BUBBLE], 0.20},
       Class{"checkpoint", shares[PACELINE_PHASE_CHECKPOINT], 0.20},
-      Class{"host", shares[PACELINE_PHASE_OTHER] + shares[PACELINE_PHASE_IDLE_HOST] + shares[PACELINE_PHASE_IDLE_GAP],
+      Class{"host",
+            shares[PACELINE_PHASE_OTHER] + shares[PACELINE_PHASE_IDLE_HOST] +
+                shares[PACELINE_PHASE_IDLE_GAP],
             0.30},
   };
   std::string_view name = "compute";

@@ -8,9 +8,10 @@
 
 namespace paceline::telemetry {
 
-/// "compute", "data", "communication", "checkpoint", "host", or "unknown" where nothing was measured or more than half is unattributed.
-/// A class other than compute is named where its share passes its threshold (data and communication and checkpoint 20 %, host 30 %); of several,
-/// the one that passes its own by most.
+/// "compute", "data", "communication", "checkpoint", "host", or "unknown" where nothing was
+/// measured or more than half is unattributed. A class other than compute is named where its share
+/// passes its threshold (data and communication and checkpoint 20 %, host 30 %); of several, the
+/// one that passes its own by most.
 std::string_view bottleneck(const PhaseSeconds& shares);
 
 }  // namespace paceline::telemetry

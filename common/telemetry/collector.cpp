@@ -9,8 +9,9 @@
 namespace paceline::telemetry {
 namespace {
 
-constexpr std::uint64_t kAmendingSources =
-    PACELINE_CAPABILITY_DEVICE_EVENTS | PACELINE_CAPABILITY_NCCL_PROFILER | PACELINE_CAPABILITY_CUPTI;
+constexpr std::uint64_t kAmendingSources = PACELINE_CAPABILITY_DEVICE_EVENTS |
+                                           PACELINE_CAPABILITY_NCCL_PROFILER |
+                                           PACELINE_CAPABILITY_CUPTI;
 
 /// Of one message; what a stranger says must not run a counter over.
 constexpr std::uint64_t kMostLost = 1ULL << 40U;
@@ -28,7 +29,8 @@ void Collector::begin_attempt(std::uint32_t attempt, int node_rank, int first_ra
   rings_.clear();
   attempt_ = attempt;
   node_rank_ = node_rank;
-  // Rank numbers belong to the replica for the life of the job unless the gang was changed; then old series would lie.
+  // Rank numbers belong to the replica for the life of the job unless the gang was changed; then
+  // old series would lie.
   if (first_rank != first_rank_ || processes != processes_) ranks_.clear();
   first_rank_ = first_rank;
   processes_ = processes;
@@ -57,7 +59,8 @@ Result<std::uint64_t> Collector::add(const paceline_ring_offer& offer, int fd, s
                 "ring of rank " + std::to_string(offer.world_rank) + " refused: " + std::move(why));
   };
   if (auto welcomed = welcome(offer); !welcomed) return refuse(welcomed.error().message);
-  if (offer.attempt != attempt_) return refuse("it belongs to attempt " + std::to_string(offer.attempt));
+  if (offer.attempt != attempt_)
+    return refuse("it belongs to attempt " + std::to_string(offer.attempt));
   std::size_t open = 0;
   for (Ring& ring : rings_) {
     if (ring.reader.view().is_same_file(fd)) {
@@ -72,30 +75,37 @@ Result<std::uint64_t> Collector::add(const paceline_ring_offer& offer, int fd, s
   if (!view) return refuse(view.error().message);
   const bool amends = (view->claims().capabilities & kAmendingSources) != 0;
   const std::uint64_t key = next_key_++;
-  rings_.push_back({key, offer.world_rank, offer.attempt, RingReader(std::move(*view), start, known),
-                    AmendmentMerger(amends), known});
+  rings_.push_back({key, offer.world_rank, offer.attempt,
+                    RingReader(std::move(*view), start, known), AmendmentMerger(amends), known});
   ranks_.try_emplace(offer.world_rank, limits_.window);
   seen_.insert(offer.world_rank);
   return key;
 }
 
-Result<std::uint64_t> Collector::add_past(const paceline_ring_offer& offer, int fd, std::uint64_t start,
-                                          std::uint64_t known, std::uint64_t most) {
+Result<std::uint64_t> Collector::add_past(const paceline_ring_offer& offer, int fd,
+                                          std::uint64_t start, std::uint64_t known,
+                                          std::uint64_t most) {
   const std::lock_guard lock(mutex_);
   const auto refuse = [&](std::string why) {
     ++refused_;
-    return fail(Code::kInvalid, Origin::kProtocol,
-                "past ring of rank " + std::to_string(offer.world_rank) + " refused: " + std::move(why));
+    return fail(
+        Code::kInvalid, Origin::kProtocol,
+        "past ring of rank " + std::to_string(offer.world_rank) + " refused: " + std::move(why));
   };
   if (auto welcomed = welcome(offer); !welcomed) return refuse(welcomed.error().message);
-  if (offer.attempt >= attempt_) return refuse("its attempt " + std::to_string(offer.attempt) + " is not over");
+  if (offer.attempt >= attempt_)
+    return refuse("its attempt " + std::to_string(offer.attempt) + " is not over");
   for (const Ring& ring : rings_) {
     if (ring.reader.view().is_same_file(fd)) return refuse("it is being read");
   }
   auto view = RingView::open(fd);
   if (!view) return refuse(view.error().message);
   const bool amends = (view->claims().capabilities & kAmendingSources) != 0;
-  Ring ring{0,    offer.world_rank, offer.attempt, RingReader(std::move(*view), start, known), AmendmentMerger(amends),
+  Ring ring{0,
+            offer.world_rank,
+            offer.attempt,
+            RingReader(std::move(*view), start, known),
+            AmendmentMerger(amends),
             known};
   ranks_.try_emplace(offer.world_rank, limits_.window);
   return read(ring, true, most);
@@ -134,7 +144,8 @@ std::uint64_t Collector::read(Ring& ring, bool last, std::uint64_t most) {
   } else {
     ring.merger.expire(now, take);
   }
-  const std::uint64_t dropped = ring.reader.gaps() + ring.reader.invalid() + ring.merger.late() - ring.excused;
+  const std::uint64_t dropped =
+      ring.reader.gaps() + ring.reader.invalid() + ring.merger.late() - ring.excused;
   stats.add_dropped(dropped - ring.dropped);
   ring.dropped = dropped;
   return read;
@@ -142,8 +153,8 @@ std::uint64_t Collector::read(Ring& ring, bool last, std::uint64_t most) {
 
 std::uint64_t Collector::remove(std::uint64_t key, std::uint64_t most) {
   const std::lock_guard lock(mutex_);
-  const auto ring =
-      std::find_if(rings_.begin(), rings_.end(), [&](const Ring& candidate) { return candidate.key == key; });
+  const auto ring = std::find_if(rings_.begin(), rings_.end(),
+                                 [&](const Ring& candidate) { return candidate.key == key; });
   if (ring == rings_.end()) return 0;
   const std::uint64_t taken = read(*ring, true, most);
   rings_.erase(ring);
@@ -165,9 +176,11 @@ std::uint64_t Collector::poll(std::uint64_t most) {
 std::uint64_t Collector::end(std::uint64_t most, std::vector<Progress>* at) {
   const std::lock_guard lock(mutex_);
   std::uint64_t taken = 0;
-  for (std::size_t i = 0; i < rings_.size(); ++i) taken += read(rings_[i], true, (most - taken) / (rings_.size() - i));
+  for (std::size_t i = 0; i < rings_.size(); ++i)
+    taken += read(rings_[i], true, (most - taken) / (rings_.size() - i));
   if (at != nullptr) {
-    for (const Ring& ring : rings_) at->push_back({ring.key, ring.reader.cursor(), ring.reader.cursor()});
+    for (const Ring& ring : rings_)
+      at->push_back({ring.key, ring.reader.cursor(), ring.reader.cursor()});
   }
   rings_.clear();
   return taken;
@@ -204,12 +217,18 @@ std::vector<RankSummary> Collector::summaries() const {
 
 RankView Collector::view_of(int rank, std::optional<RankTotals> totals) const {
   // A process that replaced itself leaves its old ring behind: the newest one speaks.
-  const auto ring =
-      std::find_if(rings_.rbegin(), rings_.rend(), [&](const Ring& candidate) { return candidate.rank == rank; });
+  const auto ring = std::find_if(rings_.rbegin(), rings_.rend(),
+                                 [&](const Ring& candidate) { return candidate.rank == rank; });
   if (ring == rings_.rend()) {
-    return {&identity_, rank, std::move(totals), std::nullopt, profiler_states_without_ring(seen_.contains(rank)), {}};
+    return {&identity_,
+            rank,
+            std::move(totals),
+            std::nullopt,
+            profiler_states_without_ring(seen_.contains(rank)),
+            {}};
   }
-  const auto now = static_cast<std::uint64_t>(clock_.steady().time_since_epoch() / std::chrono::nanoseconds(1));
+  const auto now =
+      static_cast<std::uint64_t>(clock_.steady().time_since_epoch() / std::chrono::nanoseconds(1));
   return {&identity_,
           rank,
           std::move(totals),
@@ -226,7 +245,8 @@ std::vector<RankView> Collector::views() const {
   // Who has not told anything yet shows as that, where it is known who is to come.
   if (processes_ <= static_cast<int>(limits_.ranks)) {
     for (int rank = first_rank_; rank < first_rank_ + processes_; ++rank) {
-      if (!ranks_.contains(rank) && !left_.contains(rank)) views.push_back(view_of(rank, std::nullopt));
+      if (!ranks_.contains(rank) && !left_.contains(rank))
+        views.push_back(view_of(rank, std::nullopt));
     }
   }
   return views;

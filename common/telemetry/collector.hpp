@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collector: all rings of one replica's ranks, read into totals, windows and metrics. It lives in the launcher, or in the agent where the agent
-// serves the pod.
+// Collector: all rings of one replica's ranks, read into totals, windows and metrics. It lives in
+// the launcher, or in the agent where the agent serves the pod.
 //
 // Ownership: owns the rings and the statistics; bounded by CollectorLimits. Thread-safe.
-// Failure: an offer that cannot be used is refused with an Error; everything after that is counted as dropped records.
+// Failure: an offer that cannot be used is refused with an Error; everything after that is counted
+// as dropped records.
 #pragma once
 
 #include <cstddef>
@@ -46,21 +47,26 @@ class Collector {
  public:
   Collector(Identity identity, const Clock& clock, CollectorLimits limits = {});
 
-  /// From now on the ranks [first_rank, first_rank + processes) of this attempt are expected; rings of earlier attempts are read out and dropped.
+  /// From now on the ranks [first_rank, first_rank + processes) of this attempt are expected; rings
+  /// of earlier attempts are read out and dropped.
   void begin_attempt(std::uint32_t attempt, int node_rank, int first_rank, int processes);
-  /// Takes the ring of an offer, from record number `start` on; the key names it for `remove`. The same memfd offered again keeps its reader.
-  /// Somebody else has counted what is before `start`, and looked at what is before `known`.
-  Result<std::uint64_t> add(const paceline_ring_offer& offer, int fd, std::uint64_t start = 0, std::uint64_t known = 0);
+  /// Takes the ring of an offer, from record number `start` on; the key names it for `remove`. The
+  /// same memfd offered again keeps its reader. Somebody else has counted what is before `start`,
+  /// and looked at what is before `known`.
+  Result<std::uint64_t> add(const paceline_ring_offer& offer, int fd, std::uint64_t start = 0,
+                            std::uint64_t known = 0);
   /// Reads out a ring of an earlier attempt, likewise, at most `most` records. Returns how many.
-  Result<std::uint64_t> add_past(const paceline_ring_offer& offer, int fd, std::uint64_t start, std::uint64_t known,
-                                 std::uint64_t most = kAll);
+  Result<std::uint64_t> add_past(const paceline_ring_offer& offer, int fd, std::uint64_t start,
+                                 std::uint64_t known, std::uint64_t most = kAll);
   /// Records that were lost before they came here. False where the rank has no series.
   bool add_lost(int rank, std::uint64_t records);
   /// Somebody else serves this rank until the next attempt: forgets it.
   void leave(int rank);
-  /// The rank behind this ring is gone: reads it out, at most `most` records, and forgets it. Returns how many.
+  /// The rank behind this ring is gone: reads it out, at most `most` records, and forgets it.
+  /// Returns how many.
   std::uint64_t remove(std::uint64_t key, std::uint64_t most = kAll);
-  /// Reads what all rings have published since the last call, in all at most `most` records, and returns how many; the rest is counted as dropped.
+  /// Reads what all rings have published since the last call, in all at most `most` records, and
+  /// returns how many; the rest is counted as dropped.
   std::uint64_t poll(std::uint64_t most = kAll);
   /// The end of all rings, likewise; `at` says how far each was read.
   std::uint64_t end(std::uint64_t most = kAll, std::vector<Progress>* at = nullptr);
@@ -105,7 +111,8 @@ class Collector {
   std::vector<Ring> rings_;
   std::map<int, RankStats> ranks_;
   std::set<int> seen_;  // ranks that had a ring in this attempt
-  std::set<int> left_;  // ranks that somebody else serves in this attempt; none without a series to be left out
+  // ranks that somebody else serves in this attempt; none without a series to be left out
+  std::set<int> left_;
 };
 
 }  // namespace paceline::telemetry

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One message with descriptors (SCM_RIGHTS) over a SOCK_SEQPACKET socket, as rings are handed over: what both ends share.
+// One message with descriptors (SCM_RIGHTS) over a SOCK_SEQPACKET socket, as rings are handed over:
+// what both ends share.
 //
-// Every descriptor that arrives is owned by what `receive_message` fills, so that none leaks into us. Not thread-safe. Failure is a value.
+// Every descriptor that arrives is owned by what `receive_message` fills, so that none leaks into
+// us. Not thread-safe. Failure is a value.
 #pragma once
 
 #include <sys/types.h>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// MetricsSink: where metrics go, whatever serves them; in the static launcher a small text writer (docs/designs/metrics.md says why).
+// MetricsSink: where metrics go, whatever serves them; in the static launcher a small text writer
+// (docs/designs/metrics.md says why).
 //
-// The caller emits a whole scrape: every family once, all its series right after it. Series of one family have the same label names. Not thread-safe.
+// The caller emits a whole scrape: every family once, all its series right after it. Series of one
+// family have the same label names. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +25,11 @@ class MetricsSink {
   virtual void family(std::string_view name, MetricType type, std::string_view help) = 0;
   /// One series of the family begun last (counter or gauge).
   virtual void value(const Labels& labels, double value) = 0;
-  /// One series of a histogram: `counts[i]` observations at most `bounds[i]` and more than the bound before; `total` of all, with `sum`.
-  virtual void histogram(const Labels& labels, std::span<const double> bounds, std::span<const std::uint64_t> counts,
-                         std::uint64_t total, double sum) = 0;
+  /// One series of a histogram: `counts[i]` observations at most `bounds[i]` and more than the
+  /// bound before; `total` of all, with `sum`.
+  virtual void histogram(const Labels& labels, std::span<const double> bounds,
+                         std::span<const std::uint64_t> counts, std::uint64_t total,
+                         double sum) = 0;
 };
 
 }  // namespace paceline::telemetry

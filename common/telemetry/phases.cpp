@@ -14,12 +14,16 @@ constexpr std::array<std::string_view, kPhases> kNames{
 
 }  // namespace
 
-std::string_view phase_name(std::size_t phase) { return phase < kPhases ? kNames[phase] : "unknown"; }
+std::string_view phase_name(std::size_t phase) {
+  return phase < kPhases ? kNames[phase] : "unknown";
+}
 
 std::size_t phase_of(std::string_view name) {
   return static_cast<std::size_t>(std::find(kNames.begin(), kNames.end(), name) - kNames.begin());
 }
 
-double sum(const PhaseSeconds& seconds) { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+double sum(const PhaseSeconds& seconds) {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
 
 }  // namespace paceline::telemetry

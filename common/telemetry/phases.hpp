@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sixteen phases of a step by name, as metrics, summaries and tables print them. Pure data; index = enum paceline_phase.
+// The sixteen phases of a step by name, as metrics, summaries and tables print them. Pure data;
+// index = enum paceline_phase.
 #pragma once
 
 #include <array>

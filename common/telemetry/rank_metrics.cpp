@@ -20,13 +20,17 @@ class Exporter {
   void counter(const std::vector<RankView>& ranks, std::string_view name, std::string_view help,
                std::uint64_t RankTotals::* field) {
     sink_.family(name, MetricType::kCounter, help);
-    for (const RankView& view : ranks) sink_.value(labels(view), static_cast<double>((*view.totals).*field));
+    for (const RankView& view : ranks)
+      sink_.value(labels(view), static_cast<double>((*view.totals).*field));
   }
 
   static Labels labels(const RankView& view, More more = {}) {
-    Labels all{
-        {"namespace", view.identity->job_namespace}, {"job", view.identity->job},   {"role", view.identity->role},
-        {"rank", std::to_string(view.rank)},         {"node", view.identity->node}, {"gpu", view.gpu}};
+    Labels all{{"namespace", view.identity->job_namespace},
+               {"job", view.identity->job},
+               {"role", view.identity->role},
+               {"rank", std::to_string(view.rank)},
+               {"node", view.identity->node},
+               {"gpu", view.gpu}};
     for (auto& label : more) all.push_back(std::move(label));
     return all;
   }
@@ -41,13 +45,15 @@ void Exporter::totals(const std::vector<RankView>& ranks) {
     sink_.histogram(labels(view), kStepBuckets, totals.buckets, totals.steps, totals.step_seconds);
   }
   sink_.family("paceline_step_phase_seconds_total", MetricType::kCounter,
-               "Time per phase of the training step. The clocks host and device are two partitions: never add them.");
+               "Time per phase of the training step. The clocks host and device are two "
+               "partitions: never add them.");
   for (const RankView& view : ranks) {
     for (std::size_t phase = 0; phase < kPhases; ++phase) {
       const std::string name(phase_name(phase));
       sink_.value(labels(view, {{"phase", name}, {"clock", "host"}}), view.totals->host[phase]);
       if (view.totals->has_device)
-        sink_.value(labels(view, {{"phase", name}, {"clock", "device"}}), view.totals->device[phase]);
+        sink_.value(labels(view, {{"phase", name}, {"clock", "device"}}),
+                    view.totals->device[phase]);
     }
   }
   sink_.family("paceline_comm_seconds_total", MetricType::kCounter,
@@ -62,8 +68,8 @@ void Exporter::totals(const std::vector<RankView>& ranks) {
   counter(ranks, "paceline_scaler_skipped_steps_total",
           "Steps in which a gradient scaler skipped an optimizer: the gradients were not finite.",
           &RankTotals::scaler_skips);
-  counter(ranks, "paceline_dropped_records_total", "Step records that were lost before they could be counted.",
-          &RankTotals::dropped);
+  counter(ranks, "paceline_dropped_records_total",
+          "Step records that were lost before they could be counted.", &RankTotals::dropped);
 }
 
 void Exporter::states(const std::vector<RankView>& ranks) {
@@ -71,18 +77,24 @@ void Exporter::states(const std::vector<RankView>& ranks) {
                "Whether a source of measurement is on (1) or off (0) in a rank, and why.");
   for (const RankView& view : ranks) {
     for (const ProfilerState& state : view.profilers) {
-      sink_.value(labels(view, {{"source", std::string(state.source)}, {"reason", std::string(state.reason)}}),
+      sink_.value(labels(view, {{"source", std::string(state.source)},
+                                {"reason", std::string(state.reason)}}),
                   state.on ? 1 : 0);
     }
   }
-  if (std::none_of(ranks.begin(), ranks.end(), [](const RankView& view) { return view.live.has_value(); })) return;
+  if (std::none_of(ranks.begin(), ranks.end(),
+                   [](const RankView& view) { return view.live.has_value(); }))
+    return;
   sink_.family("paceline_live_phase_seconds", MetricType::kGauge,
-               "How long a rank has been in the phase that it is in now: a hang shows here before any record.");
+               "How long a rank has been in the phase that it is in now: a hang shows here before "
+               "any record.");
   for (const RankView& view : ranks) {
     if (view.live)
-      sink_.value(labels(view, {{"phase", std::string(phase_name(view.live->phase))}}), view.live->seconds);
+      sink_.value(labels(view, {{"phase", std::string(phase_name(view.live->phase))}}),
+                  view.live->seconds);
   }
-  sink_.family("paceline_live_step", MetricType::kGauge, "The step under way in a rank, from 1 in each attempt.");
+  sink_.family("paceline_live_step", MetricType::kGauge,
+               "The step under way in a rank, from 1 in each attempt.");
   for (const RankView& view : ranks) {
     if (view.live) sink_.value(labels(view), static_cast<double>(view.live->step));
   }

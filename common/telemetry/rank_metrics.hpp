@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics of ranks: names, labels and meaning, in one place for every program that serves them. Pure.
+// The metrics of ranks: names, labels and meaning, in one place for every program that serves them.
+// Pure.
 #pragma once
 
 #include <optional>

@@ -10,8 +10,9 @@ namespace {
 constexpr std::uint64_t kSilenceNs = 5'000'000'000;
 
 constexpr std::array<std::string_view, 4> kSources{"host", "event", "nccl", "cupti"};
-constexpr std::array<std::uint64_t, 4> kCapabilities{PACELINE_CAPABILITY_HOST_MARKS, PACELINE_CAPABILITY_DEVICE_EVENTS,
-                                                     PACELINE_CAPABILITY_NCCL_PROFILER, PACELINE_CAPABILITY_CUPTI};
+constexpr std::array<std::uint64_t, 4> kCapabilities{
+    PACELINE_CAPABILITY_HOST_MARKS, PACELINE_CAPABILITY_DEVICE_EVENTS,
+    PACELINE_CAPABILITY_NCCL_PROFILER, PACELINE_CAPABILITY_CUPTI};
 
 }  // namespace
 
@@ -26,8 +27,8 @@ std::optional<LiveState> live_state(const RingView& ring, std::uint64_t now_ns) 
 ProfilerStates profiler_states(const RingView& ring, std::uint64_t now_ns) {
   const std::uint64_t beat = ring.heartbeat_ns();
   const bool silent = now_ns > beat && now_ns - beat > kSilenceNs;
-  const std::string_view reason =
-      beat != 0 ? (silent ? "silent" : "measuring") : (ring.write_index() == 0 ? "starting" : "ended");
+  const std::string_view reason = beat != 0 ? (silent ? "silent" : "measuring")
+                                            : (ring.write_index() == 0 ? "starting" : "ended");
   ProfilerStates states;
   for (std::size_t i = 0; i < states.size(); ++i) {
     const bool offered = (ring.claims().capabilities & kCapabilities[i]) != 0;

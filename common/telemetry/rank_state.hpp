@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank is doing now and which of its sources of measurement are on, read from its ring's header without any record: so a hang is visible.
+// What a rank is doing now and which of its sources of measurement are on, read from its ring's
+// header without any record: so a hang is visible.
 //
-// Pure reads of a ring; the time is given. Everything in the header is the rank's own word: what makes no sense is left out, never passed on.
+// Pure reads of a ring; the time is given. Everything in the header is the rank's own word: what
+// makes no sense is left out, never passed on.
 #pragma once
 
 #include <array>
@@ -31,8 +33,8 @@ using ProfilerStates = std::array<ProfilerState, 4>;
 /// Nothing where the rank is gone, has not begun, or is being written at this moment.
 std::optional<LiveState> live_state(const RingView& ring, std::uint64_t now_ns);
 
-/// Reasons: "measuring", "starting", "silent" (no sign of life for 5 s: frozen or killed), "ended", and for a source that this rank's runtime does
-/// not have "not_offered".
+/// Reasons: "measuring", "starting", "silent" (no sign of life for 5 s: frozen or killed), "ended",
+/// and for a source that this rank's runtime does not have "not_offered".
 ProfilerStates profiler_states(const RingView& ring, std::uint64_t now_ns);
 
 /// Of a rank without a ring: "ended" where it had one in this attempt, else "no_training_mark_yet".

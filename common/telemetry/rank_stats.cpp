@@ -11,8 +11,8 @@ constexpr double kPerSecond = 1e9;
 
 double percentile(std::vector<float>& values, double fraction) {
   if (values.empty()) return 0;
-  const auto index =
-      std::min(values.size() - 1, static_cast<std::size_t>(fraction * static_cast<double>(values.size())));
+  const auto index = std::min(
+      values.size() - 1, static_cast<std::size_t>(fraction * static_cast<double>(values.size())));
   const auto at = values.begin() + static_cast<std::ptrdiff_t>(index);
   std::nth_element(values.begin(), at, values.end());
   return *at;
@@ -45,10 +45,12 @@ void RankStats::add(const paceline_step_record& record) {
   } else if ((record.valid & PACELINE_VALID_HOST_NS) != 0) {
     totals_.comm_exposed_seconds += step.host[PACELINE_PHASE_COMM_EXPOSED];
   }
-  if ((record.valid & PACELINE_VALID_COMM_TOTAL_NS) != 0 && (record.valid & PACELINE_VALID_COMM_EXPOSED_NS) != 0) {
+  if ((record.valid & PACELINE_VALID_COMM_TOTAL_NS) != 0 &&
+      (record.valid & PACELINE_VALID_COMM_EXPOSED_NS) != 0) {
     totals_.has_comm_hidden = true;
     if (record.comm_total_ns > record.comm_exposed_ns) {
-      totals_.comm_hidden_seconds += static_cast<double>(record.comm_total_ns - record.comm_exposed_ns) / kPerSecond;
+      totals_.comm_hidden_seconds +=
+          static_cast<double>(record.comm_total_ns - record.comm_exposed_ns) / kPerSecond;
     }
   }
   if ((record.valid & PACELINE_VALID_LOST_EVENTS) != 0) totals_.dropped += record.lost_events;
@@ -56,7 +58,8 @@ void RankStats::add(const paceline_step_record& record) {
     totals_.samples += record.samples;
     step.samples = record.samples;
   }
-  if ((record.flags & PACELINE_FLAG_FINAL) != 0) return;  // what came after the last step: time, but no step
+  // what came after the last step: time, but no step
+  if ((record.flags & PACELINE_FLAG_FINAL) != 0) return;
 
   ++totals_.steps;
   if ((record.flags & PACELINE_FLAG_SCALER_SKIP) != 0) ++totals_.scaler_skips;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankStats: what one rank's steps add up to. Totals only ever grow (counters of Prometheus), over all rings and attempts that this process saw;
-// the window is the last 512 steps of the current attempt and answers "how is it going now".
+// RankStats: what one rank's steps add up to. Totals only ever grow (counters of Prometheus), over
+// all rings and attempts that this process saw; the window is the last 512 steps of the current
+// attempt and answers "how is it going now".
 //
 // Ownership: values, bounded memory (about 100 KiB a rank at most). Not thread-safe. Nothing fails.
 #pragma once
@@ -16,8 +17,9 @@
 namespace paceline::telemetry {
 
 /// Upper bounds of the step-time histogram, seconds.
-inline constexpr std::array kStepBuckets{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,  0.25,
-                                         0.5,    1.0,   2.5,    5.0,   10.0, 30.0,  60.0, 300.0};
+inline constexpr std::array kStepBuckets{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+                                         0.05,   0.1,   0.25,   0.5,   1.0,  2.5,
+                                         5.0,    10.0,  30.0,   60.0,  300.0};
 
 struct RankTotals {
   std::uint64_t steps = 0;
@@ -43,7 +45,8 @@ class RankStats {
 
   void add(const paceline_step_record& record);
   void add_dropped(std::uint64_t records) { totals_.dropped += records; }
-  /// A new attempt: the window starts empty, and so does what `summary` calls the run of this attempt's steps; totals stay.
+  /// A new attempt: the window starts empty, and so does what `summary` calls the run of this
+  /// attempt's steps; totals stay.
   void begin_attempt();
 
   const RankTotals& totals() const { return totals_; }

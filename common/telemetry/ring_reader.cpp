@@ -11,10 +11,12 @@ namespace paceline::telemetry {
 RingReader::RingReader(RingView view, std::uint64_t start, std::uint64_t known)
     : view_(std::move(view)), cursor_(start), known_(known) {}
 
-std::uint64_t RingReader::poll(const std::function<void(const paceline_step_record&)>& take, std::uint64_t most) {
+std::uint64_t RingReader::poll(const std::function<void(const paceline_step_record&)>& take,
+                               std::uint64_t most) {
   const std::uint64_t end = view_.write_index();
   if (end < cursor_) {
-    // A writer only counts up; one that goes back is broken or hostile. Start over at its word, and say so.
+    // A writer only counts up; one that goes back is broken or hostile. Start over at its word, and
+    // say so.
     ++invalid_;
     cursor_ = end;
     return 0;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// RingReader: one reader's place in a ring. Several readers of one ring each have their own cursor and gap count and never disturb the writer.
+// RingReader: one reader's place in a ring. Several readers of one ring each have their own cursor
+// and gap count and never disturb the writer.
 //
-// Ownership: owns its RingView. Not thread-safe. Nothing fails: what cannot be read is counted (`gaps`), what is read but absurd too (`invalid`).
+// Ownership: owns its RingView. Not thread-safe. Nothing fails: what cannot be read is counted
+// (`gaps`), what is read but absurd too (`invalid`).
 #pragma once
 
 #include <cstdint>
@@ -14,10 +16,12 @@ namespace paceline::telemetry {
 
 class RingReader {
  public:
-  /// Begins with record number `start`: earlier ones were counted by somebody else, who also looked at those before `known`.
+  /// Begins with record number `start`: earlier ones were counted by somebody else, who also looked
+  /// at those before `known`.
   explicit RingReader(RingView view, std::uint64_t start = 0, std::uint64_t known = 0);
 
-  /// Reads what was published since the last call, at most one ring's capacity and the `most` newest, oldest first. Returns how many it read.
+  /// Reads what was published since the last call, at most one ring's capacity and the `most`
+  /// newest, oldest first. Returns how many it read.
   std::uint64_t poll(const std::function<void(const paceline_step_record&)>& take,
                      std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
 

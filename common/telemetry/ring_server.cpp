@@ -34,7 +34,8 @@ Status RingServer::open(const std::filesystem::path& path) {
   const std::string text = path.string();
   if (text.size() >= sizeof address.sun_path) {
     return fail(Code::kInvalid, Origin::kConfig,
-                "telemetry socket path " + text + " is longer than 107 bytes; choose a shorter state directory");
+                "telemetry socket path " + text +
+                    " is longer than 107 bytes; choose a shorter state directory");
   }
   std::copy(text.begin(), text.end(), address.sun_path);
   UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -66,8 +67,9 @@ bool RingServer::receive(Connection& connection) {
     if (received.again()) return true;
     if (received.size <= 0) return false;
     if (connection.key != 0) return false;  // one offer a connection
-    if (static_cast<std::size_t>(received.size) < kLeastOffer || offer.magic != PACELINE_OFFER_MAGIC ||
-        offer.version != PACELINE_OFFER_VERSION || received.descriptors.size() != 1) {
+    if (static_cast<std::size_t>(received.size) < kLeastOffer ||
+        offer.magic != PACELINE_OFFER_MAGIC || offer.version != PACELINE_OFFER_VERSION ||
+        received.descriptors.size() != 1) {
       return false;
     }
     const int ring = received.descriptors.front().get();
@@ -99,7 +101,8 @@ void RingServer::run(const std::stop_token& stop) {
       const std::lock_guard lock(mutex_);
       if (!listener_.valid()) return;
       polled.push_back({listener_.get(), POLLIN, 0});
-      for (const Connection& connection : connections_) polled.push_back({connection.fd.get(), POLLIN, 0});
+      for (const Connection& connection : connections_)
+        polled.push_back({connection.fd.get(), POLLIN, 0});
     }
     ::poll(polled.data(), polled.size(), kPollMilliseconds);
     pump();

@@ -31,22 +31,26 @@ std::unexpected<Error> refuse(std::string what) {
 
 Result<RingView> RingView::open(int fd) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals) return refuse("it is not a memfd sealed SHRINK, GROW and SEAL");
+  if (seals < 0 || (seals & kSeals) != kSeals)
+    return refuse("it is not a memfd sealed SHRINK, GROW and SEAL");
   struct statfs of{};
   // Huge pages have seals, too, but are the machine's to give, not a rank's.
-  if (::fstatfs(fd, &of) != 0 || of.f_type != TMPFS_MAGIC) return refuse("it is not a memfd of ordinary pages");
+  if (::fstatfs(fd, &of) != 0 || of.f_type != TMPFS_MAGIC)
+    return refuse("it is not a memfd of ordinary pages");
   struct stat status{};
   if (::fstat(fd, &status) != 0) return fail_errno("fstat of a ring", errno);
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size < PACELINE_HEADER_BYTES) return refuse("it is smaller than its header");
-  if (size > kLargestHeader + kLargestRecord * PACELINE_RING_CAPACITY_MAX) return refuse("it is too large");
+  if (size > kLargestHeader + kLargestRecord * PACELINE_RING_CAPACITY_MAX)
+    return refuse("it is too large");
 
   RingView view;
   view.fd_.reset(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
   if (!view.fd_.valid()) return fail_errno("dup of a ring", errno);
   view.device_ = status.st_dev;
   view.inode_ = status.st_ino;
-  if (!view.read_at(0, &view.claims_, sizeof view.claims_)) return refuse("its header cannot be read");
+  if (!view.read_at(0, &view.claims_, sizeof view.claims_))
+    return refuse("its header cannot be read");
   const paceline_ring_header& header = view.claims_;
   if (header.magic != PACELINE_RING_MAGIC) return refuse("wrong magic");
   if (header.abi_major != PACELINE_ABI_MAJOR)
@@ -64,7 +68,8 @@ Result<RingView> RingView::open(int fd) {
   }
   if (view.capacity_ == 0 || view.capacity_ > PACELINE_RING_CAPACITY_MAX)
     return refuse("capacity " + std::to_string(view.capacity_));
-  if (view.header_bytes_ + view.record_bytes_ * view.capacity_ > size) return refuse("its records do not fit its size");
+  if (view.header_bytes_ + view.record_bytes_ * view.capacity_ > size)
+    return refuse("its records do not fit its size");
   return view;
 }
 
@@ -83,26 +88,33 @@ std::uint64_t RingView::word_at(std::size_t offset) const {
   return read_at(offset, &word, sizeof word) ? word : 0;
 }
 
-std::uint64_t RingView::write_index() const { return word_at(offsetof(paceline_ring_header, write_index)); }
+std::uint64_t RingView::write_index() const {
+  return word_at(offsetof(paceline_ring_header, write_index));
+}
 
-std::uint64_t RingView::heartbeat_ns() const { return word_at(offsetof(paceline_ring_header, heartbeat_ns)); }
+std::uint64_t RingView::heartbeat_ns() const {
+  return word_at(offsetof(paceline_ring_header, heartbeat_ns));
+}
 
 std::uint64_t RingView::read(std::uint64_t first, std::uint64_t end,
                              const std::function<void(const paceline_step_record&)>& take) const {
-  std::array<std::byte, kBatchBytes> bytes;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by each read
+  std::array<std::byte, kBatchBytes>
+      bytes;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by each read
   std::uint64_t missed = 0;
   for (std::uint64_t at = first; at < end;) {
-    const std::uint64_t count = std::min({end - at, kBatchBytes / record_bytes_, capacity_ - at % capacity_});
+    const std::uint64_t count =
+        std::min({end - at, kBatchBytes / record_bytes_, capacity_ - at % capacity_});
     if (!read_at(slot_of(at), bytes.data(), count * record_bytes_)) return missed + (end - at);
     const std::uint64_t written = write_index();
     for (std::uint64_t i = 0; i < count; ++i) {
       paceline_step_record record{};
       std::memcpy(&record, bytes.data() + i * record_bytes_, sizeof record);
       const std::uint64_t number = at + i;
-      // The writer may be at `written` now. Where that shares the slot, the number that stands there tells whether it had begun; beyond, it had.
-      const bool whole =
-          record.seq == number + 1 &&
-          (written < number + capacity_ || (written == number + capacity_ && word_at(slot_of(number)) == record.seq));
+      // The writer may be at `written` now. Where that shares the slot, the number that stands
+      // there tells whether it had begun; beyond, it had.
+      const bool whole = record.seq == number + 1 &&
+                         (written < number + capacity_ || (written == number + capacity_ &&
+                                                           word_at(slot_of(number)) == record.seq));
       if (whole) {
         take(record);
       } else {

@@ -33,8 +33,11 @@ void copy_name(std::array<char, Size>& to, const std::string& from) {
 
 }  // namespace
 
-SlotClient::SlotClient(const std::filesystem::path& folder, const SlotClaim& claim, const Clock& clock)
-    : path_(folder.empty() ? "" : (folder / kSlotSocket).string()), clock_(clock), try_at_(clock.steady()) {
+SlotClient::SlotClient(const std::filesystem::path& folder, const SlotClaim& claim,
+                       const Clock& clock)
+    : path_(folder.empty() ? "" : (folder / kSlotSocket).string()),
+      clock_(clock),
+      try_at_(clock.steady()) {
   copy_name(begin_.job, claim.job);
   copy_name(begin_.role, claim.role);
   begin_.replica_index = claim.replica_index;
@@ -43,9 +46,11 @@ SlotClient::SlotClient(const std::filesystem::path& folder, const SlotClaim& cla
   begin_.kind = static_cast<std::uint16_t>(SlotKind::kBegin);
 }
 
-void SlotClient::begin_attempt(std::uint32_t attempt, int node_rank, int first_rank, int processes) {
+void SlotClient::begin_attempt(std::uint32_t attempt, int node_rank, int first_rank,
+                               int processes) {
   const std::lock_guard lock(mutex_);
-  // What an agent has not counted yet waits for it, or for its successor. One that knows no past has none handed over.
+  // What an agent has not counted yet waits for it, or for its successor. One that knows no past
+  // has none handed over.
   const bool forget = taken_ && !hands_over_;
   std::erase_if(rings_, [&](const auto& entry) { return forget || entry.second.refused; });
   for (auto& [key, ring] : rings_) ring.past = ring.gone = true;
@@ -76,7 +81,9 @@ void SlotClient::add(std::uint64_t key, const paceline_ring_offer& offer, int fd
   ring.inode = is.st_ino;
   // A rank that connects anew offers the same ring, which so has one number.
   for (auto at = rings_.begin(); at != rings_.end(); ++at) {
-    if (!at->second.fd.valid() || at->second.device != ring.device || at->second.inode != ring.inode) continue;
+    if (!at->second.fd.valid() || at->second.device != ring.device ||
+        at->second.inode != ring.inode)
+      continue;
     ring.start = at->second.start;
     ring.known = at->second.known;
     rings_.erase(at);
@@ -90,16 +97,18 @@ void SlotClient::remove(std::uint64_t key) {
   const std::lock_guard lock(mutex_);
   const auto ring = rings_.find(key);
   if (ring == rings_.end()) return;
-  // One that was never handed over waits for it: a rank shorter than the agent's absence counts, too.
+  // One that was never handed over waits for it: a rank shorter than the agent's absence counts,
+  // too.
   ring->second.gone = true;
   keep_few();
   send_rings();
 }
 
-/// Of rings that nobody writes any more the newest are kept. What the others held is known by its number alone.
+/// Of rings that nobody writes any more the newest are kept. What the others held is known by its
+/// number alone.
 void SlotClient::keep_few() {
-  auto kept = static_cast<std::size_t>(
-      std::ranges::count_if(rings_, [](const auto& entry) { return entry.second.gone && entry.second.fd.valid(); }));
+  auto kept = static_cast<std::size_t>(std::ranges::count_if(
+      rings_, [](const auto& entry) { return entry.second.gone && entry.second.fd.valid(); }));
   for (auto at = rings_.begin(); at != rings_.end() && kept > kMostKept;) {
     const Ring& ring = at->second;
     if (!ring.gone || !ring.fd.valid()) {
@@ -111,7 +120,8 @@ void SlotClient::keep_few() {
     if (end > ring.start) {
       const int rank = ring.offer.world_rank;
       const auto same = std::ranges::find_if(rings_, [&](const auto& entry) {
-        return !entry.second.fd.valid() && !entry.second.sent && entry.second.offer.world_rank == rank;
+        return !entry.second.fd.valid() && !entry.second.sent &&
+               entry.second.offer.world_rank == rank;
       });
       Ring& loss = same != rings_.end() ? same->second : rings_[kLosses + losses_++];
       loss.offer.world_rank = rank;
@@ -170,7 +180,8 @@ void SlotClient::connect() {
   path_.copy(address.sun_path, sizeof address.sun_path - 1);
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return;
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return;
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return;
   socket_ = std::move(socket);
   if (!send_message(socket_.get(), &begin_, sizeof begin_, -1)) lose();
 }
@@ -182,13 +193,17 @@ bool SlotClient::hear() {
     SlotFrame frame;
     const Received received = receive_message(socket_.get(), &frame, sizeof frame);
     if (received.again()) return !reset;
-    // An agent that is gone with our words unread: the kernel says so once, before its own last words.
+    // An agent that is gone with our words unread: the kernel says so once, before its own last
+    // words.
     if (received.size < 0 && errno == ECONNRESET && !std::exchange(reset, true)) continue;
-    if (received.size < static_cast<ssize_t>(offsetof(SlotFrame, attempt)) || frame.magic != kSlotMagic) return false;
+    if (received.size < static_cast<ssize_t>(offsetof(SlotFrame, attempt)) ||
+        frame.magic != kSlotMagic)
+      return false;
     if (frame.kind == static_cast<std::uint16_t>(SlotKind::kTaken)) {
       taken_ = true;
-      const std::uint32_t features =
-          received.size >= static_cast<ssize_t>(kLeastSlotFrame) ? frame.features : std::uint32_t{0};
+      const std::uint32_t features = received.size >= static_cast<ssize_t>(kLeastSlotFrame)
+                                         ? frame.features
+                                         : std::uint32_t{0};
       hands_over_ = (features & kSlotHandsOver) != 0;
       hears_ = (features & kSlotFindings) != 0;
       pause_ = kFirstPause;
@@ -205,7 +220,8 @@ void SlotClient::heed(const SlotFrame& frame) {
   Ring& ring = at->second;
   switch (static_cast<SlotKind>(frame.kind)) {
     case SlotKind::kRead:
-      // Only forward: what was counted once stays counted. What is beyond the ring's end is cut when it is handed over.
+      // Only forward: what was counted once stays counted. What is beyond the ring's end is cut
+      // when it is handed over.
       if (!ring.fd.valid()) return;
       ring.start = std::max(ring.start, frame.start);
       ring.known = std::max({ring.known, ring.start, frame.read});
@@ -248,7 +264,9 @@ void SlotClient::cut(Ring& ring) {
 bool SlotClient::send_ring(Rings::iterator& at) {
   auto& [key, ring] = *at;
   if (!ring.sent) {
-    const SlotKind kind = !ring.fd.valid() ? SlotKind::kLost : ring.past ? SlotKind::kPast : SlotKind::kRing;
+    const SlotKind kind = !ring.fd.valid() ? SlotKind::kLost
+                          : ring.past      ? SlotKind::kPast
+                                           : SlotKind::kRing;
     if (kind != SlotKind::kRing && !hands_over_) {
       at = rings_.erase(at);
       return true;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// SlotClient: hands the rings of this pod's ranks to the node's agent, again after every broken connection. Where the agent has taken them, it serves their
-// metrics, and this pod must not serve them a second time. The agent says how far it has read, so that its successor goes on there: no record is counted
-// twice, and none is lost that a ring still holds, rings of ended ranks and attempts included.
+// SlotClient: hands the rings of this pod's ranks to the node's agent, again after every broken
+// connection. Where the agent has taken them, it serves their metrics, and this pod must not serve
+// them a second time. The agent says how far it has read, so that its successor goes on there: no
+// record is counted twice, and none is lost that a ring still holds, rings of ended ranks and
+// attempts included.
 //
-// Ownership: owns its connection and duplicates of the rings' descriptors. Thread-safe. `tend` never waits; it is called a few times a second. Nothing
-// fails: an agent that is absent or refuses us is tried again, at once where it is absent, ever more rarely (30 s) where it refuses.
+// Ownership: owns its connection and duplicates of the rings' descriptors. Thread-safe. `tend`
+// never waits; it is called a few times a second. Nothing fails: an agent that is absent or refuses
+// us is tried again, at once where it is absent, ever more rarely (30 s) where it refuses.
 #pragma once
 
 #include <sys/types.h>
@@ -45,18 +48,21 @@ class SlotClient {
   void add(std::uint64_t key, const paceline_ring_offer& offer, int fd);
   void remove(std::uint64_t key);
   void tend();
-  /// What checks found in this pod; the first kMostFindings of them. Told to every agent that wants to know, also before the first attempt.
+  /// What checks found in this pod; the first kMostFindings of them. Told to every agent that wants
+  /// to know, also before the first attempt.
   void report(std::vector<SlotFinding> findings);
   /// Nothing is left to tell: an agent that takes us knows it, or there is no slot.
   bool reported() const;
 
   /// The agent has the rings: it serves the metrics of the ranks.
   bool held() const;
-  /// While it does, the ranks that a bound of its keeps out, whose metrics are to be served here. Absent: all of them.
+  /// While it does, the ranks that a bound of its keeps out, whose metrics are to be served here.
+  /// Absent: all of them.
   std::optional<std::set<int>> served_here() const;
 
  private:
-  /// Without a descriptor it is what is left of rings that could not be kept: `start` records of that rank.
+  /// Without a descriptor it is what is left of rings that could not be kept: `start` records of
+  /// that rank.
   struct Ring {
     paceline_ring_offer offer{};
     UniqueFd fd;

@@ -45,7 +45,8 @@ std::optional<SlotFinding> unpack(std::string_view text) {
     if (std::ranges::any_of(field, is_control)) return std::nullopt;
   }
   if (fields[0].empty()) return std::nullopt;
-  return SlotFinding{std::string(fields[0]), std::string(fields[1]), std::string(fields[2]), std::string(fields[3])};
+  return SlotFinding{std::string(fields[0]), std::string(fields[1]), std::string(fields[2]),
+                     std::string(fields[3])};
 }
 
 }  // namespace paceline::telemetry

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a check found in a job's pod, as its launcher tells the node's agent: which check of docs/designs/checks.md, of which device, and what was seen. One
-// line of text behind a SlotFrame of the kind kFinding.
+// What a check found in a job's pod, as its launcher tells the node's agent: which check of
+// docs/designs/checks.md, of which device, and what was seen. One line of text behind a SlotFrame
+// of the kind kFinding.
 //
-// Values; pure. A text that is no finding reads as absent: whoever is in the container can send any.
+// Values; pure. A text that is no finding reads as absent: whoever is in the container can send
+// any.
 #pragma once
 
 #include <cstddef>

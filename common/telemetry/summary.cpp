@@ -16,9 +16,11 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// A rank's own time: in synchronous training all ranks have the same wall time, and the slow one is the one that waits least for the others.
+// A rank's own time: in synchronous training all ranks have the same wall time, and the slow one is
+// the one that waits least for the others.
 double own_seconds(const PhaseSeconds& seconds) {
-  return sum(seconds) - seconds[PACELINE_PHASE_COMM_EXPOSED] - seconds[PACELINE_PHASE_PIPELINE_BUBBLE];
+  return sum(seconds) - seconds[PACELINE_PHASE_COMM_EXPOSED] -
+         seconds[PACELINE_PHASE_PIPELINE_BUBBLE];
 }
 
 }  // namespace
@@ -33,7 +35,8 @@ PhaseSeconds shares(const PhaseSeconds& seconds) {
 
 JobSummary fold(std::vector<RankSummary> ranks, Span span) {
   JobSummary job;
-  std::sort(ranks.begin(), ranks.end(), [](const RankSummary& a, const RankSummary& b) { return a.rank < b.rank; });
+  std::sort(ranks.begin(), ranks.end(),
+            [](const RankSummary& a, const RankSummary& b) { return a.rank < b.rank; });
   std::vector<double> middles;
   std::vector<double> own;
   double slowest = 0;
@@ -53,7 +56,8 @@ JobSummary fold(std::vector<RankSummary> ranks, Span span) {
       job.samples_per_second += rank.samples_per_second;
     }
     const PhaseSeconds rank_shares = shares(seconds);
-    for (std::size_t phase = 0; phase < kPhases; ++phase) job.breakdown[phase] += rank_shares[phase];
+    for (std::size_t phase = 0; phase < kPhases; ++phase)
+      job.breakdown[phase] += rank_shares[phase];
     const double rank_own = own_seconds(seconds) / wall;
     own.push_back(rank_own);
     if (job.slowest_rank < 0 || rank_own > slowest) {

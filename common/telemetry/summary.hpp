@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank tells rank 0's launcher about its steps, and how a job's ranks fold into the one summary that status, tables and messages show.
-// Pure values and functions.
+// What a rank tells rank 0's launcher about its steps, and how a job's ranks fold into the one
+// summary that status, tables and messages show. Pure values and functions.
 #pragma once
 
 #include <cstdint>

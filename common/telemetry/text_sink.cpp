@@ -40,10 +40,13 @@ void TextSink::family(std::string_view name, MetricType type, std::string_view h
   append_escaped(text_, help, false);
   text_ += "\n# TYPE ";
   text_ += name;
-  text_ += type == MetricType::kCounter ? " counter\n" : type == MetricType::kGauge ? " gauge\n" : " histogram\n";
+  text_ += type == MetricType::kCounter ? " counter\n"
+           : type == MetricType::kGauge ? " gauge\n"
+                                        : " histogram\n";
 }
 
-void TextSink::series(std::string_view suffix, const Labels& labels, std::string_view bound, double value) {
+void TextSink::series(std::string_view suffix, const Labels& labels, std::string_view bound,
+                      double value) {
   text_ += name_;
   text_ += suffix;
   if (!labels.empty() || !bound.empty()) {
@@ -71,8 +74,8 @@ void TextSink::series(std::string_view suffix, const Labels& labels, std::string
 
 void TextSink::value(const Labels& labels, double value) { series("", labels, "", value); }
 
-void TextSink::histogram(const Labels& labels, std::span<const double> bounds, std::span<const std::uint64_t> counts,
-                         std::uint64_t total, double sum) {
+void TextSink::histogram(const Labels& labels, std::span<const double> bounds,
+                         std::span<const std::uint64_t> counts, std::uint64_t total, double sum) {
   std::uint64_t cumulative = 0;
   for (std::size_t i = 0; i < bounds.size() && i < counts.size(); ++i) {
     cumulative += counts[i];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TextSink: writes the Prometheus text exposition format 0.0.4. Owns its text; not thread-safe; nothing fails.
+// TextSink: writes the Prometheus text exposition format 0.0.4. Owns its text; not thread-safe;
+// nothing fails.
 #pragma once
 
 #include <string>
@@ -14,8 +15,8 @@ class TextSink final : public MetricsSink {
  public:
   void family(std::string_view name, MetricType type, std::string_view help) override;
   void value(const Labels& labels, double value) override;
-  void histogram(const Labels& labels, std::span<const double> bounds, std::span<const std::uint64_t> counts,
-                 std::uint64_t total, double sum) override;
+  void histogram(const Labels& labels, std::span<const double> bounds,
+                 std::span<const std::uint64_t> counts, std::uint64_t total, double sum) override;
   const std::string& text() const { return text_; }
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UniqueFd: owns one file descriptor and closes it. Movable, not copyable, as thread-safe as an int. Nothing here fails.
+// UniqueFd: owns one file descriptor and closes it. Movable, not copyable, as thread-safe as an
+// int. Nothing here fails.
 #pragma once
 
 #include <unistd.h>

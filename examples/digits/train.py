@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handwritten digits with PyTorch DistributedDataParallel, on CPUs. An ordinary program: any launcher that sets RANK,
-WORLD_SIZE, MASTER_ADDR and MASTER_PORT can start it, and without one it trains alone."""
+"""Handwritten digits with PyTorch DistributedDataParallel, on CPUs. An ordinary program: any
+launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT can start it, and without one it
+trains alone.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ TEST_SHARE = 5  # every fifth sample is for testing
 
 
 class Digits(Dataset):
-    """8x8 images of handwritten digits; for training each is shifted by up to one pixel, so that no epoch repeats
-    another."""
+    """8x8 images of handwritten digits; for training each is shifted by up to one pixel, so that no
+    epoch repeats another.
+    """
 
     def __init__(self, path: Path, train: bool) -> None:
         with gzip.open(path, "rt") as lines:
@@ -72,7 +75,9 @@ def evaluate(model: nn.Module, loader: DataLoader) -> float:
 
 
 def load_checkpoint(path: Path) -> Any:
-    """Rank 0's checkpoint, for every rank: no shared file system is needed. None where there is none."""
+    """Rank 0's checkpoint, for every rank: no shared file system is needed. None where there is
+    none.
+    """
     state = [torch.load(path) if dist.get_rank() == 0 and path.exists() else None]
     dist.broadcast_object_list(state, src=0)
     return state[0]
@@ -91,18 +96,27 @@ def options_of_the_command() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=16, help="per rank")
     parser.add_argument(
-        "--checkpoint", type=Path, default=Path("digits.pt"), help="resumed from if a run was interrupted"
+        "--checkpoint",
+        type=Path,
+        default=Path("digits.pt"),
+        help="resumed from if a run was interrupted",
     )
     return parser.parse_args()
 
 
 def main() -> None:
     options = options_of_the_command()
-    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
+    for name, value in {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+    }.items():
         os.environ.setdefault(name, value)
     dist.init_process_group("gloo")
-    # A function of its own: DistributedDataParallel holds the process group, and must be gone before the group is destroyed. PyTorch 1.13 can
-    # hang there otherwise: it joins gloo's threads with the interpreter's lock held, while one of them lets go of the last tensor it summed.
+    # A function of its own: DistributedDataParallel holds the process group, and must be gone
+    # before the group is destroyed. PyTorch 1.13 can hang there otherwise: it joins gloo's threads
+    # with the interpreter's lock held, while one of them lets go of the last tensor it summed.
     train(options)
     dist.destroy_process_group()
 
@@ -149,8 +163,8 @@ def train(options: argparse.Namespace) -> None:
         if rank == 0:
             rate = samples * dist.get_world_size() / seconds
             print(
-                f"epoch {epoch + 1}/{options.epochs}: loss {total / samples:.4f}, {rate:.0f} samples/s, "
-                f"test accuracy {accuracy:.3f}",
+                f"epoch {epoch + 1}/{options.epochs}: loss {total / samples:.4f}, {rate:.0f}"
+                f" samples/s, test accuracy {accuracy:.3f}",
                 flush=True,
             )
             save_checkpoint(

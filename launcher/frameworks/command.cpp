@@ -22,8 +22,9 @@ std::string base_name(const std::string& path) { return path.substr(path.find_la
 
 bool is_python(const std::string& program) {
   const std::string name = base_name(program);
-  return name.starts_with("python") &&
-         std::all_of(name.begin() + 6, name.end(), [](char c) { return (c >= '0' && c <= '9') || c == '.'; });
+  return name.starts_with("python") && std::all_of(name.begin() + 6, name.end(), [](char c) {
+           return (c >= '0' && c <= '9') || c == '.';
+         });
 }
 
 bool is_shell(const std::string& program) {
@@ -42,7 +43,8 @@ std::optional<int> whole_number(const std::string& text) {
   return value;
 }
 
-// Where `-m MODULE` stands among the interpreter's own options; npos when the interpreter runs a file.
+// Where `-m MODULE` stands among the interpreter's own options; npos when the interpreter runs a
+// file.
 std::size_t module_at(const std::vector<std::string>& argv) {
   for (std::size_t at = 1; at < argv.size(); ++at) {
     if (argv[at] == "-m") return at + 1 < argv.size() ? at : std::string::npos;
@@ -55,33 +57,39 @@ std::size_t module_at(const std::vector<std::string>& argv) {
   return std::string::npos;
 }
 
-// What each flag means for the job: an error where it contradicts, a note where the job's own field replaces it.
-Status check_flags(const TorchrunCommand& torchrun, const JobShape& job, std::vector<std::string>& notes) {
+// What each flag means for the job: an error where it contradicts, a note where the job's own field
+// replaces it.
+Status check_flags(const TorchrunCommand& torchrun, const JobShape& job,
+                   std::vector<std::string>& notes) {
   if (torchrun.has("standalone")) {
     return contradiction("--standalone makes every replica a job of its own, but this job's " +
-                         std::to_string(job.replicas) + " replicas train together: remove --standalone");
+                         std::to_string(job.replicas) +
+                         " replicas train together: remove --standalone");
   }
   if (const auto nodes = torchrun.value("nnodes")) {
     if (nodes->find(':') != std::string::npos) {
-      return contradiction(
-          "--nnodes=" + *nodes +
-          " asks for an elastic job, which this job is not: remove --nnodes; the number of replicas is "
-          "the sum of spec.roles[].replicas");
+      return contradiction("--nnodes=" + *nodes +
+                           " asks for an elastic job, which this job is not: remove --nnodes; the "
+                           "number of replicas is "
+                           "the sum of spec.roles[].replicas");
     }
     if (whole_number(*nodes) != job.replicas) {
-      return contradiction("--nnodes=" + *nodes + " contradicts the job, which has " + std::to_string(job.replicas) +
+      return contradiction("--nnodes=" + *nodes + " contradicts the job, which has " +
+                           std::to_string(job.replicas) +
                            " replicas: remove --nnodes, or change spec.roles[].replicas");
     }
   }
   if (const auto processes = torchrun.value("nproc-per-node")) {
     const auto number = whole_number(*processes);
     if (number && *number != job.processes_per_replica) {
-      return contradiction("--nproc-per-node=" + *processes +
-                           " contradicts spec.framework.processesPerReplica, which is " +
-                           std::to_string(job.processes_per_replica) +
-                           ": remove --nproc-per-node, or set spec.framework.processesPerReplica: " + *processes);
+      return contradiction(
+          "--nproc-per-node=" + *processes +
+          " contradicts spec.framework.processesPerReplica, which is " +
+          std::to_string(job.processes_per_replica) +
+          ": remove --nproc-per-node, or set spec.framework.processesPerReplica: " + *processes);
     }
-    if (!number && *processes != "auto" && *processes != "gpu" && *processes != "cpu" && *processes != "xpu") {
+    if (!number && *processes != "auto" && *processes != "gpu" && *processes != "cpu" &&
+        *processes != "xpu") {
       return contradiction("--nproc-per-node=" + *processes +
                            " is neither a number nor auto, gpu, cpu, xpu: remove it");
     }
@@ -91,21 +99,25 @@ Status check_flags(const TorchrunCommand& torchrun, const JobShape& job, std::ve
     if (name == "module" || name == "no-python" || name == "run-path") continue;
     replaced += (replaced.empty() ? "--" : ", --") + name;
   }
-  if (!replaced.empty()) notes.push_back("taken over from torchrun, the job's fields decide instead: " + replaced);
+  if (!replaced.empty())
+    notes.push_back("taken over from torchrun, the job's fields decide instead: " + replaced);
   return {};
 }
 
-Result<Command> take_over(std::vector<std::string> interpreter, std::span<const std::string> arguments,
-                          const JobShape& job) {
+Result<Command> take_over(std::vector<std::string> interpreter,
+                          std::span<const std::string> arguments, const JobShape& job) {
   auto torchrun = parse_torchrun(arguments);
   if (!torchrun) return std::unexpected(torchrun.error());
   Command command;
   command.taken_over = true;
-  if (auto checked = check_flags(*torchrun, job, command.notes); !checked) return std::unexpected(checked.error());
+  if (auto checked = check_flags(*torchrun, job, command.notes); !checked)
+    return std::unexpected(checked.error());
   if (torchrun->rest.empty())
-    return contradiction("torchrun is given no script to run: write torchrun [options] SCRIPT [arguments]");
+    return contradiction(
+        "torchrun is given no script to run: write torchrun [options] SCRIPT [arguments]");
   if (torchrun->has("no-python")) {
-    if (torchrun->has("module")) return contradiction("--no-python and --module exclude each other: remove one");
+    if (torchrun->has("module"))
+      return contradiction("--no-python and --module exclude each other: remove one");
     command.argv = torchrun->rest;
     return command;
   }
@@ -116,10 +128,11 @@ Result<Command> take_over(std::vector<std::string> interpreter, std::span<const 
   return command;
 }
 
-// Words of a shell script that start another launcher: a copy of it per rank would start ranks squared.
+// Words of a shell script that start another launcher: a copy of it per rank would start ranks
+// squared.
 std::string launcher_in(const std::string& script) {
-  constexpr std::array<std::string_view, 5> kLaunchers{"torchrun", "torch.distributed.run", "torch.distributed.launch",
-                                                       "deepspeed", "mpirun"};
+  constexpr std::array<std::string_view, 5> kLaunchers{
+      "torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed", "mpirun"};
   for (const std::string_view word : kLaunchers) {
     const std::size_t at = script.find(word);
     if (at == std::string::npos) continue;
@@ -134,18 +147,21 @@ std::string launcher_in(const std::string& script) {
 }
 
 Result<Command> keep(const std::vector<std::string>& argv, const JobShape& job) {
-  // The kept launcher must not restart by itself: the gang's restart is Paceline's, and its budget too.
+  // The kept launcher must not restart by itself: the gang's restart is Paceline's, and its budget
+  // too.
   if (job.passthrough) {
     for (std::size_t at = 0; at < argv.size(); ++at) {
       for (const std::string_view flag : {"--max-restarts", "--max_restarts"}) {
         std::string value;
         if (argv[at] == flag && at + 1 < argv.size()) value = argv[at + 1];
-        if (argv[at].starts_with(flag) && argv[at].size() > flag.size() && argv[at][flag.size()] == '=')
+        if (argv[at].starts_with(flag) && argv[at].size() > flag.size() &&
+            argv[at][flag.size()] == '=')
           value = argv[at].substr(flag.size() + 1);
         if (!value.empty() && value != "0") {
-          return contradiction(
-              std::string(flag) + "=" + value +
-              " restarts behind Paceline's back: remove it, and set spec.failurePolicy.maxRestarts: " + value);
+          return contradiction(std::string(flag) + "=" + value +
+                               " restarts behind Paceline's back: remove it, and set "
+                               "spec.failurePolicy.maxRestarts: " +
+                               value);
         }
       }
     }
@@ -159,7 +175,8 @@ Result<Command> resolve_command(const std::vector<std::string>& argv, const JobS
                                 const InterpreterOf& interpreter_of) {
   if (argv.empty() || argv.front().empty())
     return contradiction(
-        "the trainer container has no command: write it in `command` (the image's own entry point is not known to "
+        "the trainer container has no command: write it in `command` (the image's own entry point "
+        "is not known to "
         "Paceline)");
   if (job.passthrough || job.framework != "PyTorch") return keep(argv, job);
   const std::string program = base_name(argv.front());
@@ -174,23 +191,28 @@ Result<Command> resolve_command(const std::vector<std::string>& argv, const JobS
     if (module == "torch.distributed.run" || module == "torch.distributed.launch") {
       const auto arguments = std::span(argv).subspan(at + 2);
       if (module == "torch.distributed.launch" &&
-          std::none_of(arguments.begin(), arguments.end(),
-                       [](const std::string& word) { return word == "--use-env" || word == "--use_env"; })) {
+          std::none_of(arguments.begin(), arguments.end(), [](const std::string& word) {
+            return word == "--use-env" || word == "--use_env";
+          })) {
         return contradiction(
-            "python -m torch.distributed.launch passes --local-rank to the script, which differs between PyTorch "
+            "python -m torch.distributed.launch passes --local-rank to the script, which differs "
+            "between PyTorch "
             "versions: write "
             "torchrun (the script then reads LOCAL_RANK), add --use-env, " +
             std::string(kPassthroughRemedy));
       }
-      return take_over({argv.begin(), argv.begin() + static_cast<std::ptrdiff_t>(at)}, arguments, job);
+      return take_over({argv.begin(), argv.begin() + static_cast<std::ptrdiff_t>(at)}, arguments,
+                       job);
     }
     if (module == "deepspeed.launcher.runner" || module == "accelerate.commands.launch") {
-      return contradiction("python -m " + module +
-                           " starts processes of its own: start the script itself (python script.py), " +
-                           std::string(kPassthroughRemedy));
+      return contradiction(
+          "python -m " + module +
+          " starts processes of its own: start the script itself (python script.py), " +
+          std::string(kPassthroughRemedy));
     }
   }
-  for (const std::string_view other : {"deepspeed", "mpirun", "mpiexec", "horovodrun", "accelerate", "msrun"}) {
+  for (const std::string_view other :
+       {"deepspeed", "mpirun", "mpiexec", "horovodrun", "accelerate", "msrun"}) {
     if (program == other) {
       return contradiction(program + " starts processes of its own, and Paceline already starts " +
                            std::to_string(job.processes_per_replica) +
@@ -203,9 +225,11 @@ Result<Command> resolve_command(const std::vector<std::string>& argv, const JobS
       if (!argv[at].starts_with("-") || argv[at].find('c') == std::string::npos) continue;
       const std::string launcher = launcher_in(argv[at + 1]);
       if (!launcher.empty()) {
-        return contradiction("the shell script in `command` starts " + launcher +
-                             ", which Paceline cannot take over there: make it the command itself ([" + launcher +
-                             ", …]), start the script itself (python script.py), " + std::string(kPassthroughRemedy));
+        return contradiction(
+            "the shell script in `command` starts " + launcher +
+            ", which Paceline cannot take over there: make it the command itself ([" + launcher +
+            ", …]), start the script itself (python script.py), " +
+            std::string(kPassthroughRemedy));
       }
       break;
     }

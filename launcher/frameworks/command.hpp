@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user's command asks for, and what Paceline starts instead: `torchrun …` and `python -m torch.distributed.run …` become plain
-// `python -u script …`, once per rank. Flags that say what the job says anyway are dropped with a note; a flag that contradicts the job is an error
-// that says what to write. Used by the launcher before it starts anything, and by the operator before it creates a pod.
+// What the user's command asks for, and what Paceline starts instead: `torchrun …` and `python -m
+// torch.distributed.run …` become plain `python -u script …`, once per rank. Flags that say what
+// the job says anyway are dropped with a note; a flag that contradicts the job is an error that
+// says what to write. Used by the launcher before it starts anything, and by the operator before it
+// creates a pod.
 //
 // Pure: looking for an interpreter is injected.
 #pragma once
@@ -28,13 +30,15 @@ struct Command {
   std::vector<std::string> notes;  // one line each: which flags the job's fields replace
 };
 
-/// The Python interpreter that a console script such as `torchrun` runs under; empty when it cannot be told.
+/// The Python interpreter that a console script such as `torchrun` runs under; empty when it cannot
+/// be told.
 using InterpreterOf = std::function<std::string(const std::string& script)>;
 
 Result<Command> resolve_command(const std::vector<std::string>& argv, const JobShape& job,
                                 const InterpreterOf& interpreter_of);
 
-/// Reads the `#!` line of a script found on `path` (a PATH value); "" when there is none. The one place here that touches files.
+/// Reads the `#!` line of a script found on `path` (a PATH value); "" when there is none. The one
+/// place here that touches files.
 std::string interpreter_of_script(const std::string& script, const std::string& path);
 
 }  // namespace paceline::frameworks

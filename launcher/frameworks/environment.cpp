@@ -10,7 +10,8 @@ namespace paceline::frameworks {
 
 int threads_per_rank(int cpus, int processes) { return std::max(1, cpus / std::max(1, processes)); }
 
-ComposedEnvironment compose_environment(const Environment& base, const RankPlace& place, const RankSetting& setting) {
+ComposedEnvironment compose_environment(const Environment& base, const RankPlace& place,
+                                        const RankSetting& setting) {
   ComposedEnvironment composed{base, {}};
   Environment& variables = composed.variables;
   const auto set = [&](std::string_view name, std::string value) {
@@ -36,7 +37,8 @@ ComposedEnvironment compose_environment(const Environment& base, const RankPlace
     set("PET_MASTER_ADDR", place.master_address);
     set("PET_MASTER_PORT", std::to_string(place.master_port));
     set("PET_MAX_RESTARTS", "0");
-    // The gang's size is the job's, but how many ranks a replica has is the kept launcher's own affair.
+    // The gang's size is the job's, but how many ranks a replica has is the kept launcher's own
+    // affair.
     set_default("PET_NPROC_PER_NODE", std::to_string(setting.processes));
   } else {
     set("RANK", std::to_string(place.rank));
@@ -59,11 +61,13 @@ ComposedEnvironment compose_environment(const Environment& base, const RankPlace
     set_default("NCCL_SOCKET_IFNAME", "=" + setting.interface);
   }
 
-  // "Never use GPU Direct RDMA (always disabled)": NCCL's documentation of its environment variables.
+  // "Never use GPU Direct RDMA (always disabled)": NCCL's documentation of its environment
+  // variables.
   if (setting.gpu_direct_off) set_default("NCCL_NET_GDR_LEVEL", "LOC");
 
   const auto disabled = variables.find(std::string(env::kDisable.name));
-  const bool inject = !setting.runtime_dir.empty() && (disabled == variables.end() || disabled->second != "1");
+  const bool inject =
+      !setting.runtime_dir.empty() && (disabled == variables.end() || disabled->second != "1");
   if (inject) {
     set(env::kFailureFile.name, setting.failure_file);
     const std::string current = variables["PYTHONPATH"];

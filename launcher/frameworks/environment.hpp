@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment of one rank: what its framework reads, made from the rank table, on top of what image and user have set. Pure.
+// The environment of one rank: what its framework reads, made from the rank table, on top of what
+// image and user have set. Pure.
 //
-// The rank table decides rendezvous and rank variables, whatever was set before. What is a matter of taste (OMP_NUM_THREADS, interfaces,
-// PYTHONUNBUFFERED) is set only where nobody has set it; lists are only prepended to.
+// The rank table decides rendezvous and rank variables, whatever was set before. What is a matter
+// of taste (OMP_NUM_THREADS, interfaces, PYTHONUNBUFFERED) is set only where nobody has set it;
+// lists are only prepended to.
 #pragma once
 
 #include <cstdint>
@@ -38,16 +40,19 @@ struct RankSetting {
   std::string rank_table_path;
   std::string telemetry_socket;
   std::string failure_file;
-  std::string interface;        // network interface that carries this pod's address; "" where unknown
+  // network interface that carries this pod's address; "" where unknown
+  std::string interface;
   bool gpu_direct_off = false;  // spec.network.gpuDirect: Disabled
 };
 
 struct ComposedEnvironment {
   Environment variables;
-  std::vector<std::string> changes;  // list variables and defaults that were changed, for one log line
+  // list variables and defaults that were changed, for one log line
+  std::vector<std::string> changes;
 };
 
-ComposedEnvironment compose_environment(const Environment& base, const RankPlace& place, const RankSetting& setting);
+ComposedEnvironment compose_environment(const Environment& base, const RankPlace& place,
+                                        const RankSetting& setting);
 
 /// CPUs divided among the ranks of this replica, at least 1.
 int threads_per_rank(int cpus, int processes);

@@ -5,7 +5,8 @@
 
 namespace paceline::frameworks {
 
-std::string prepend(const std::vector<std::string>& entries, const std::string& current, char separator) {
+std::string prepend(const std::vector<std::string>& entries, const std::string& current,
+                    char separator) {
   std::string result;
   for (const std::string& entry : entries) {
     if (!result.empty()) result += separator;

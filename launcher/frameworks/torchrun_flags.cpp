@@ -33,8 +33,8 @@ constexpr std::array<std::string_view, 26> kWithValue{"nnodes",
                                                       "duplicate-stdout-filters",
                                                       "duplicate-stderr-filters",
                                                       "exit-barrier-timeout"};
-constexpr std::array<std::string_view, 7> kSwitches{"standalone",         "module", "no-python", "run-path", "use-env",
-                                                    "virtual-local-rank", "help"};
+constexpr std::array<std::string_view, 7> kSwitches{
+    "standalone", "module", "no-python", "run-path", "use-env", "virtual-local-rank", "help"};
 
 std::string canonical(std::string_view name) {
   std::string result(name);
@@ -49,7 +49,8 @@ std::string canonical(std::string_view name) {
 }  // namespace
 
 bool TorchrunCommand::has(std::string_view name) const {
-  return std::any_of(options.begin(), options.end(), [&](const auto& option) { return option.first == name; });
+  return std::any_of(options.begin(), options.end(),
+                     [&](const auto& option) { return option.first == name; });
 }
 
 std::optional<std::string> TorchrunCommand::value(std::string_view name) const {
@@ -71,8 +72,8 @@ Result<TorchrunCommand> parse_torchrun(std::span<const std::string> arguments) {
     if (argument.size() < 2 || argument.front() != '-') break;
     const std::size_t dashes = argument.starts_with("--") ? 2 : 1;
     const std::size_t equals = argument.find('=');
-    const std::string name = canonical(
-        std::string_view(argument).substr(dashes, equals == std::string::npos ? std::string::npos : equals - dashes));
+    const std::string name = canonical(std::string_view(argument).substr(
+        dashes, equals == std::string::npos ? std::string::npos : equals - dashes));
     if (std::find(kSwitches.begin(), kSwitches.end(), name) != kSwitches.end()) {
       command.options.emplace_back(name, "");
       continue;
@@ -80,7 +81,8 @@ Result<TorchrunCommand> parse_torchrun(std::span<const std::string> arguments) {
     if (std::find(kWithValue.begin(), kWithValue.end(), name) == kWithValue.end()) {
       return fail(Code::kInvalid, Origin::kConfig,
                   "torchrun option " + argument +
-                      " is not known to Paceline; remove it, start the script itself (python script.py), or set "
+                      " is not known to Paceline; remove it, start the script itself (python "
+                      "script.py), or set "
                       "spec.framework.launcher: Passthrough");
     }
     if (equals != std::string::npos) {

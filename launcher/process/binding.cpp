@@ -37,7 +37,8 @@ std::vector<int> parse_cpu_list(std::string_view text) {
 std::vector<std::vector<int>> numa_nodes(const std::filesystem::path& root) {
   std::map<int, std::vector<int>> found;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(root / "sys/devices/system/node", error)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(root / "sys/devices/system/node", error)) {
     const std::string name = entry.path().filename().string();
     int number = 0;
     if (!name.starts_with("node") ||
@@ -64,19 +65,22 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-std::vector<std::vector<int>> plan_binding(const std::vector<int>& allowed, const std::vector<std::vector<int>>& nodes,
+std::vector<std::vector<int>> plan_binding(const std::vector<int>& allowed,
+                                           const std::vector<std::vector<int>>& nodes,
                                            int processes) {
   std::vector<std::vector<int>> usable;
   for (const auto& node : nodes) {
     std::vector<int> cpus;
-    std::copy_if(node.begin(), node.end(), std::back_inserter(cpus),
-                 [&](int cpu) { return std::find(allowed.begin(), allowed.end(), cpu) != allowed.end(); });
+    std::copy_if(node.begin(), node.end(), std::back_inserter(cpus), [&](int cpu) {
+      return std::find(allowed.begin(), allowed.end(), cpu) != allowed.end();
+    });
     if (!cpus.empty()) usable.push_back(std::move(cpus));
   }
   std::vector<std::vector<int>> plan(static_cast<std::size_t>(std::max(0, processes)));
   // One rank alone may want all nodes; on one node there is nothing to choose.
   if (usable.size() < 2 || processes < 2) return plan;
-  for (std::size_t rank = 0; rank < plan.size(); ++rank) plan[rank] = usable[rank * usable.size() / plan.size()];
+  for (std::size_t rank = 0; rank < plan.size(); ++rank)
+    plan[rank] = usable[rank * usable.size() / plan.size()];
   return plan;
 }
 

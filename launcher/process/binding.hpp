@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which CPUs a rank runs on by default: the ranks of a replica are spread evenly over the NUMA nodes that the container may use, each bound to all
-// allowed CPUs of its node. On one NUMA node, or where a node would hold no CPU, nothing is bound. Planning is pure; reading takes an injected root.
+// Which CPUs a rank runs on by default: the ranks of a replica are spread evenly over the NUMA
+// nodes that the container may use, each bound to all allowed CPUs of its node. On one NUMA node,
+// or where a node would hold no CPU, nothing is bound. Planning is pure; reading takes an injected
+// root.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +21,8 @@ std::vector<std::vector<int>> numa_nodes(const std::filesystem::path& root);
 std::vector<int> allowed_cpus();
 
 /// For each local rank its CPUs; an empty list means unbound.
-std::vector<std::vector<int>> plan_binding(const std::vector<int>& allowed, const std::vector<std::vector<int>>& nodes,
+std::vector<std::vector<int>> plan_binding(const std::vector<int>& allowed,
+                                           const std::vector<std::vector<int>>& nodes,
                                            int processes);
 
 }  // namespace paceline::process

@@ -30,14 +30,16 @@ std::optional<std::uint64_t> oom_kills(const std::filesystem::path& root) {
     const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const std::string path = line.substr(line.find_first_not_of('/', second + 1) == std::string::npos
-                                             ? line.size()
-                                             : line.find_first_not_of('/', second + 1));
+    const std::string path =
+        line.substr(line.find_first_not_of('/', second + 1) == std::string::npos
+                        ? line.size()
+                        : line.find_first_not_of('/', second + 1));
     if (controllers == ",,") files.push_back(mount / path / "memory.events");
     if (controllers.find(",memory,") != std::string::npos)
       files.push_back(mount / "memory" / path / "memory.oom_control");
   }
-  // In a container without a cgroup namespace the path is the host's, but the mount shows our own cgroup at its root.
+  // In a container without a cgroup namespace the path is the host's, but the mount shows our own
+  // cgroup at its root.
   files.push_back(mount / "memory.events");
   files.push_back(mount / "memory/memory.oom_control");
   for (const auto& file : files) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LineSplitter: turns a rank's output into whole lines for the log, and remembers the last ones for the post-mortem. Pure, bounded: a line longer than
-// 16 KiB is cut into several; 20 lines of at most 400 bytes are remembered.
+// LineSplitter: turns a rank's output into whole lines for the log, and remembers the last ones for
+// the post-mortem. Pure, bounded: a line longer than 16 KiB is cut into several; 20 lines of at
+// most 400 bytes are remembered.
 //
 // Owns its buffers. Not thread-safe. Nothing fails.
 #pragma once

@@ -47,9 +47,11 @@ std::uint64_t LogPump::add(telemetry::UniqueFd read_end, std::string prefix, int
   {
     const std::lock_guard lock(mutex_);
     id = next_++;
-    streams_.push_back(std::make_shared<Stream>(Stream{id, std::move(read_end), LineSplitter(std::move(prefix)), out}));
+    streams_.push_back(std::make_shared<Stream>(
+        Stream{id, std::move(read_end), LineSplitter(std::move(prefix)), out}));
     // Post-mortems are asked for at once; streams that ended long ago are only kept so far.
-    while (streams_.size() > kEndedKept && streams_.front()->ended) streams_.erase(streams_.begin());
+    while (streams_.size() > kEndedKept && streams_.front()->ended)
+      streams_.erase(streams_.begin());
   }
   wake();
   return id;

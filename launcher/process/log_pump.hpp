@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// LogPump: reads the pipes of ranks (and of the launcher's own log) on one thread and writes whole, prefixed lines. A reader of our output that stalls
-// stalls the ranks that write, as it would without us, but never the launcher's event loop and its heartbeats.
+// LogPump: reads the pipes of ranks (and of the launcher's own log) on one thread and writes whole,
+// prefixed lines. A reader of our output that stalls stalls the ranks that write, as it would
+// without us, but never the launcher's event loop and its heartbeats.
 //
-// Ownership: owns the read ends given to `add`. All methods are thread-safe; `run` is the thread's loop and ends when stopped and drained.
-// Failure: output that cannot be written (closed pipe, full disk) is dropped, so that ranks go on.
+// Ownership: owns the read ends given to `add`. All methods are thread-safe; `run` is the thread's
+// loop and ends when stopped and drained. Failure: output that cannot be written (closed pipe, full
+// disk) is dropped, so that ranks go on.
 #pragma once
 
 #include <chrono>
@@ -27,7 +29,8 @@ class LogPump {
 
   /// Lines of `read_end` go to descriptor `out`, prefixed. Returns the stream's number.
   std::uint64_t add(telemetry::UniqueFd read_end, std::string prefix, int out);
-  /// Waits until the stream has ended or the time is over, and returns its last lines; the stream is forgotten when it ended.
+  /// Waits until the stream has ended or the time is over, and returns its last lines; the stream
+  /// is forgotten when it ended.
   std::vector<std::string> last_lines(std::uint64_t stream, std::chrono::milliseconds wait);
   /// Until stopped; then whatever is readable at once is still written.
   void run(const std::stop_token& stop);

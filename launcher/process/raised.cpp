@@ -21,7 +21,8 @@ namespace paceline::process {
 
 std::optional<Raised> read_raised(const std::filesystem::path& file, SteadyTime now) {
   // Neither a pipe nor a link that the program has put there is waited for, or followed.
-  const telemetry::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  const telemetry::UniqueFd fd(
+      ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   if (!fd.valid()) return std::nullopt;
   std::array<char, 64> buffer{};
   const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
@@ -40,7 +41,8 @@ std::optional<Raised> read_raised(const std::filesystem::path& file, SteadyTime 
       std::string_view(process.ptr, static_cast<std::size_t>(end - process.ptr)) != "\n")
     return std::nullopt;
   // Python's monotonic clock and ours are CLOCK_MONOTONIC.
-  const SteadyTime at{std::chrono::duration_cast<SteadyTime::duration>(std::chrono::nanoseconds(nanoseconds))};
+  const SteadyTime at{
+      std::chrono::duration_cast<SteadyTime::duration>(std::chrono::nanoseconds(nanoseconds))};
   return Raised{own ? rendezvous::Cause::kOwn : rendezvous::Cause::kPeer, std::min(at, now), pid};
 }
 

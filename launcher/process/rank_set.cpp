@@ -31,7 +31,8 @@ std::vector<pid_t> children(const std::filesystem::path& root) {
   return pids;
 }
 
-// The signal that ended the rank, or what its shell has waited for, which then exits with 128 + signal; 0: none.
+// The signal that ended the rank, or what its shell has waited for, which then exits with 128 +
+// signal; 0: none.
 int killer_of(int status) {
   constexpr int kShell = 128;
   if (WIFSIGNALED(status)) return WTERMSIG(status);
@@ -41,9 +42,13 @@ int killer_of(int status) {
 
 }  // namespace
 
-RankSet::RankSet(LogPump& pump, const Clock& clock, std::chrono::nanoseconds grace, std::filesystem::path root,
-                 Callbacks callbacks)
-    : pump_(pump), clock_(clock), grace_(grace), root_(std::move(root)), callbacks_(std::move(callbacks)) {}
+RankSet::RankSet(LogPump& pump, const Clock& clock, std::chrono::nanoseconds grace,
+                 std::filesystem::path root, Callbacks callbacks)
+    : pump_(pump),
+      clock_(clock),
+      grace_(grace),
+      root_(std::move(root)),
+      callbacks_(std::move(callbacks)) {}
 
 void RankSet::start(const std::vector<RankSpec>& ranks) {
   ranks_.clear();
@@ -77,7 +82,8 @@ bool RankSet::any_alive() const {
 }
 
 bool RankSet::any_group() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return ::kill(-rank.pid, 0) == 0; });
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& rank) { return ::kill(-rank.pid, 0) == 0; });
 }
 
 RankSet::Seen RankSet::failure_of(const Rank& rank, int status, SteadyTime now) {
@@ -99,7 +105,8 @@ RankSet::Seen RankSet::failure_of(const Rank& rank, int status, SteadyTime now) 
   }
   const auto raised = read_raised(rank.failure_file, now);
   if (killer == SIGKILL) {
-    // Whatever it had raised before: no program is killed so by what it does, or by a peer that is gone.
+    // Whatever it had raised before: no program is killed so by what it does, or by a peer that is
+    // gone.
     failure.cause = Cause::kKilled;
   } else if (raised) {
     // However it ended then: a program that an exception ends may still crash on its way out.
@@ -141,8 +148,8 @@ std::optional<Failure> RankSet::first_failure() {
     all.push_back({std::move(failure), raised->at});
   }
   const auto order = [](const Seen& seen) { return std::pair(seen.failure.cause, seen.at); };
-  const auto first =
-      std::min_element(all.begin(), all.end(), [&](const Seen& a, const Seen& b) { return order(a) < order(b); });
+  const auto first = std::min_element(
+      all.begin(), all.end(), [&](const Seen& a, const Seen& b) { return order(a) < order(b); });
   return first == all.end() ? std::nullopt : std::optional(told(*first));
 }
 
@@ -165,7 +172,8 @@ void RankSet::on_child() {
       }
     }
   }
-  // Of several that are seen at once, one killed by a signal is the cause; the others lost their peer.
+  // Of several that are seen at once, one killed by a signal is the cause; the others lost their
+  // peer.
   for (const bool by_signal : {true, false}) {
     for (const Ended& end : ended) {
       if (stopping_ || WIFSIGNALED(end.status) != by_signal) continue;
@@ -184,7 +192,8 @@ void RankSet::on_child() {
 void RankSet::signal_all(int signal) {
   for (const Rank& rank : ranks_) ::kill(-rank.pid, signal);
   for (const pid_t pid : children(root_)) {
-    const bool is_rank = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.pid == pid; });
+    const bool is_rank = std::any_of(ranks_.begin(), ranks_.end(),
+                                     [&](const Rank& rank) { return rank.pid == pid; });
     if (!is_rank) ::kill(pid, signal);
   }
 }
@@ -208,12 +217,14 @@ void RankSet::check_stopped(bool no_children) {
       return;
     }
     signal_all(SIGKILL);
-    // What is left cannot be killed (it hangs in the kernel); without ranks alive there is nothing more to wait for.
+    // What is left cannot be killed (it hangs in the kernel); without ranks alive there is nothing
+    // more to wait for.
     if (any_alive()) return;
     no_children = true;
   }
   if (!no_children) {
-    // What left its rank's process group has outlived the rank and nobody waits for it; what stayed in it still has its grace.
+    // What left its rank's process group has outlived the rank and nobody waits for it; what stayed
+    // in it still has its grace.
     if (!any_alive() && !any_group()) signal_all(SIGKILL);
     return;
   }

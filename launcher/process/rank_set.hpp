@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankSet: the processes of one attempt in this replica. Starts them, tells how each ended, and stops them all: SIGTERM to their groups, after the grace
-// period SIGKILL to everything that is left of them. As PID 1 or subreaper it also reaps every orphan they leave.
+// RankSet: the processes of one attempt in this replica. Starts them, tells how each ended, and
+// stops them all: SIGTERM to their groups, after the grace period SIGKILL to everything that is
+// left of them. As PID 1 or subreaper it also reaps every orphan they leave.
 //
-// Ownership: borrows the pump. One thread: the one that runs the event loop; `on_child` is to be called after SIGCHLD, `on_tick` a few times a second.
-// Failure: a rank that cannot be started is a RankEnd with the reason NotExecutable.
+// Ownership: borrows the pump. One thread: the one that runs the event loop; `on_child` is to be
+// called after SIGCHLD, `on_tick` a few times a second. Failure: a rank that cannot be started is a
+// RankEnd with the reason NotExecutable.
 #pragma once
 
 #include <sys/types.h>
@@ -27,7 +29,8 @@ struct RankSpec {
   int rank = 0;
   int local_rank = 0;
   SpawnRequest request;
-  std::filesystem::path failure_file;  // where its Python says that an exception ends it; "" for none
+  // where its Python says that an exception ends it; "" for none
+  std::filesystem::path failure_file;
 };
 
 class RankSet {
@@ -37,8 +40,8 @@ class RankSet {
     std::function<void()> all_stopped;
   };
 
-  RankSet(LogPump& pump, const Clock& clock, std::chrono::nanoseconds grace, std::filesystem::path root,
-          Callbacks callbacks);
+  RankSet(LogPump& pump, const Clock& clock, std::chrono::nanoseconds grace,
+          std::filesystem::path root, Callbacks callbacks);
 
   void start(const std::vector<RankSpec>& ranks);
   /// all_stopped follows when no process is left, at once where there is none.
@@ -46,8 +49,8 @@ class RankSet {
   void on_child();
   void on_tick();
   bool any_alive() const;
-  /// Of the ranks that have failed since the start, before `stop`, the one that is nearest to the cause: one that an exception ends counts from that
-  /// moment, even while it still lives.
+  /// Of the ranks that have failed since the start, before `stop`, the one that is nearest to the
+  /// cause: one that an exception ends counts from that moment, even while it still lives.
   std::optional<rendezvous::Failure> first_failure();
 
  private:

@@ -85,8 +85,8 @@ Result<Spawned> spawn(const SpawnRequest& request) {
   if (pid < 0) return fail_errno("fork", errno);
   if (pid == 0) {
     become(argv.data(), environment.data(), out->write.get(), err->write.get(), report->write.get(),
-           request.cpus.empty() ? nullptr : &cpus, request.working_dir.empty() ? nullptr : request.working_dir.c_str(),
-           parent);
+           request.cpus.empty() ? nullptr : &cpus,
+           request.working_dir.empty() ? nullptr : request.working_dir.c_str(), parent);
   }
   ::setpgid(pid, pid);  // in both processes, so that neither can be early
   report->write.reset();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting one process of a rank: own process group, own environment, pipes for its output, CPUs to run on, killed when the launcher dies.
+// Starting one process of a rank: own process group, own environment, pipes for its output, CPUs to
+// run on, killed when the launcher dies.
 //
-// The caller owns the returned pid (it must wait for it) and the read ends. Not tied to a thread, but the thread that calls it must live as long as the
-// child: the kernel ties the child's life to it. Failure: an Error that names the program and what to look at.
+// The caller owns the returned pid (it must wait for it) and the read ends. Not tied to a thread,
+// but the thread that calls it must live as long as the child: the kernel ties the child's life to
+// it. Failure: an Error that names the program and what to look at.
 #pragma once
 
 #include <sched.h>

@@ -12,8 +12,12 @@ constexpr std::chrono::seconds kConnectTime{5};
 
 }  // namespace
 
-Client::Client(boost::asio::io_context& io, const std::string& host, std::uint16_t port, Callbacks callbacks)
-    : io_(io), server_(boost::asio::ip::make_address(host), port), callbacks_(std::move(callbacks)), timer_(io) {}
+Client::Client(boost::asio::io_context& io, const std::string& host, std::uint16_t port,
+               Callbacks callbacks)
+    : io_(io),
+      server_(boost::asio::ip::make_address(host), port),
+      callbacks_(std::move(callbacks)),
+      timer_(io) {}
 
 void Client::connect() {
   auto socket = std::make_shared<boost::asio::ip::tcp::socket>(io_);
@@ -28,8 +32,9 @@ void Client::connect() {
     connecting_.reset();
     timer_.cancel();
     if (error) {
-      callbacks_.lost("connecting to " + server_.address().to_string() + ":" + std::to_string(server_.port()) + ": " +
-                      (error == boost::asio::error::operation_aborted ? "no answer" : error.message()));
+      callbacks_.lost(
+          "connecting to " + server_.address().to_string() + ":" + std::to_string(server_.port()) +
+          ": " + (error == boost::asio::error::operation_aborted ? "no answer" : error.message()));
       return;
     }
     auto connection = std::make_shared<Connection>(std::move(*socket), kServerLimit);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Client: the socket around a Member: connects to rank 0's launcher, passes messages on, tells when the connection is lost.
+// Client: the socket around a Member: connects to rank 0's launcher, passes messages on, tells when
+// the connection is lost.
 //
-// Ownership: owns its connection; borrows io_context. One thread; no callback comes from within a call. Failure: `lost` with the reason.
+// Ownership: owns its connection; borrows io_context. One thread; no callback comes from within a
+// call. Failure: `lost` with the reason.
 #pragma once
 
 #include <functional>
@@ -26,7 +28,8 @@ class Client {
     std::function<void(const Message&)> message;
   };
 
-  Client(boost::asio::io_context& io, const std::string& host, std::uint16_t port, Callbacks callbacks);
+  Client(boost::asio::io_context& io, const std::string& host, std::uint16_t port,
+         Callbacks callbacks);
 
   void connect();
   void send(const Message& message);

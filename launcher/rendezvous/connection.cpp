@@ -30,10 +30,12 @@ void Connection::start(Callbacks callbacks) {
 
 void Connection::read() {
   socket_.async_read_some(
-      boost::asio::buffer(buffer_), [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
+      boost::asio::buffer(buffer_),
+      [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
         if (self->over_) return;
         if (error)
-          return self->fail(error == boost::asio::error::eof ? "the peer closed the connection" : error.message());
+          return self->fail(error == boost::asio::error::eof ? "the peer closed the connection"
+                                                             : error.message());
         self->decoder_.push({self->buffer_.data(), size});
         while (!self->over_ && !self->closing_) {
           auto frame = self->decoder_.next();
@@ -48,7 +50,8 @@ void Connection::read() {
 void Connection::send(std::string_view payload) {
   if (over_ || closing_) return;
   std::string frame = encode_frame(payload);
-  if (queued_bytes_ + frame.size() > kMostQueued) return fail("the peer does not take what it is sent");
+  if (queued_bytes_ + frame.size() > kMostQueued)
+    return fail("the peer does not take what it is sent");
   queued_bytes_ += frame.size();
   queue_.push_back(std::move(frame));
   if (!writing_) write();
@@ -56,22 +59,23 @@ void Connection::send(std::string_view payload) {
 
 void Connection::write() {
   writing_ = true;
-  boost::asio::async_write(socket_, boost::asio::buffer(queue_.front()),
-                           [self = shared_from_this()](boost::system::error_code error, std::size_t) {
-                             self->writing_ = false;
-                             if (self->over_) return;
-                             if (error) {
-                               if (self->closing_) return self->abort();
-                               return self->fail(error.message());
-                             }
-                             self->queued_bytes_ -= self->queue_.front().size();
-                             self->queue_.pop_front();
-                             if (!self->queue_.empty()) {
-                               self->write();
-                             } else if (self->closing_) {
-                               self->abort();
-                             }
-                           });
+  boost::asio::async_write(
+      socket_, boost::asio::buffer(queue_.front()),
+      [self = shared_from_this()](boost::system::error_code error, std::size_t) {
+        self->writing_ = false;
+        if (self->over_) return;
+        if (error) {
+          if (self->closing_) return self->abort();
+          return self->fail(error.message());
+        }
+        self->queued_bytes_ -= self->queue_.front().size();
+        self->queue_.pop_front();
+        if (!self->queue_.empty()) {
+          self->write();
+        } else if (self->closing_) {
+          self->abort();
+        }
+      });
 }
 
 void Connection::close() {

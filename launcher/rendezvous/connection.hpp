@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connection: frames over one TCP socket, both ways, with everything bounded: frames by the decoder's limit, what waits to be sent by kMostQueued.
+// Connection: frames over one TCP socket, both ways, with everything bounded: frames by the
+// decoder's limit, what waits to be sent by kMostQueued.
 //
-// Lives in a shared_ptr as long as the socket has work. One thread (the io_context's). Failure: `closed` is called once with the reason, unless the
-// owner closed it by `close` or `abort` itself.
+// Lives in a shared_ptr as long as the socket has work. One thread (the io_context's). Failure:
+// `closed` is called once with the reason, unless the owner closed it by `close` or `abort` itself.
 #pragma once
 
 #include <array>

@@ -22,10 +22,12 @@ std::string encode_frame(std::string_view payload) {
 Result<std::optional<std::string>> FrameDecoder::next() {
   if (buffer_.size() < kHeader) return std::optional<std::string>();
   std::size_t size = 0;
-  for (std::size_t i = 0; i < kHeader; ++i) size = size << 8 | static_cast<unsigned char>(buffer_[i]);
+  for (std::size_t i = 0; i < kHeader; ++i)
+    size = size << 8 | static_cast<unsigned char>(buffer_[i]);
   if (size == 0 || size > limit_) {
     return fail(Code::kInvalid, Origin::kProtocol,
-                "a frame of " + std::to_string(size) + " bytes is not between 1 and " + std::to_string(limit_));
+                "a frame of " + std::to_string(size) + " bytes is not between 1 and " +
+                    std::to_string(limit_));
   }
   if (buffer_.size() < kHeader + size) return std::optional<std::string>();
   std::string payload = buffer_.substr(kHeader, size);

@@ -11,7 +11,8 @@ namespace {
 bool same_secret(const std::string& a, const std::string& b) {
   unsigned difference = a.size() == b.size() ? 0 : 1;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b.empty() ? '\1' : b[i % b.size()]);
+    difference |= static_cast<unsigned char>(a[i]) ^
+                  static_cast<unsigned char>(b.empty() ? '\1' : b[i % b.size()]);
   }
   return difference == 0;
 }
@@ -20,12 +21,14 @@ std::string describe(const Culprit& culprit) {
   const Failure& failure = culprit.failure;
   std::string text = "rank " + std::to_string(culprit.rank) + " on " + culprit.pod_name;
   if (failure.reason == "NotExecutable")
-    return text + " could not be started" + (failure.last_lines.empty() ? "" : ": " + failure.last_lines.back());
+    return text + " could not be started" +
+           (failure.last_lines.empty() ? "" : ": " + failure.last_lines.back());
   if (failure.oom) return text + " ran out of memory (OOM killed)";
   text += failure.signal ? " was killed by signal " + std::to_string(*failure.signal)
                          : " exited with code " + std::to_string(failure.exit_code.value_or(-1));
-  return failure.cause == Cause::kPeer ? text + " after it had lost a connection, and no other rank has told a cause"
-                                       : text;
+  return failure.cause == Cause::kPeer
+             ? text + " after it had lost a connection, and no other rank has told a cause"
+             : text;
 }
 
 }  // namespace
@@ -49,8 +52,8 @@ Gang::Gang(GangConfig config)
       summaries_(static_cast<std::size_t>(config_.node_count)) {}
 
 int Gang::gathered() const {
-  return static_cast<int>(
-      std::count_if(members_.begin(), members_.end(), [](const auto& member) { return member.has_value(); }));
+  return static_cast<int>(std::count_if(members_.begin(), members_.end(),
+                                        [](const auto& member) { return member.has_value(); }));
 }
 
 std::vector<telemetry::RankSummary> Gang::ranks() const {
@@ -60,8 +63,9 @@ std::vector<telemetry::RankSummary> Gang::ranks() const {
 }
 
 const Gang::Member* Gang::member_of(ConnectionId id) const {
-  const auto found = std::find_if(members_.begin(), members_.end(),
-                                  [&](const auto& member) { return member && member->connection == id; });
+  const auto found = std::find_if(members_.begin(), members_.end(), [&](const auto& member) {
+    return member && member->connection == id;
+  });
   return found == members_.end() ? nullptr : &**found;
 }
 
@@ -102,10 +106,11 @@ GangActions Gang::on_message(ConnectionId from, const Message& message, SteadyTi
   } else if (const auto* done = std::get_if<Done>(&message)) {
     if (running && done->attempt == attempt_) {
       member->done = true;
-      const bool all =
-          std::all_of(members_.begin(), members_.end(), [](const auto& other) { return other && other->done; });
+      const bool all = std::all_of(members_.begin(), members_.end(),
+                                   [](const auto& other) { return other && other->done; });
       if (all || (config_.rank_zero_decides && member->hello.node.node_rank == 0))
-        finish(Verdict::kSucceeded, all ? "all ranks exited with code 0" : "rank 0 exited with code 0");
+        finish(Verdict::kSucceeded,
+               all ? "all ranks exited with code 0" : "rank 0 exited with code 0");
     }
   }
   return take();
@@ -113,11 +118,12 @@ GangActions Gang::on_message(ConnectionId from, const Message& message, SteadyTi
 
 std::optional<std::string> Gang::reason_to_refuse(const Hello& hello) const {
   if (hello.protocol != kProtocol) {
-    return "protocol " + std::to_string(hello.protocol) + " is not spoken here, only " + std::to_string(kProtocol) +
-           ": use one Paceline version in all pods of the job";
+    return "protocol " + std::to_string(hello.protocol) + " is not spoken here, only " +
+           std::to_string(kProtocol) + ": use one Paceline version in all pods of the job";
   }
   if (!same_secret(hello.token, config_.token)) return "the token is not this job's";
-  if (hello.job_uid != config_.job_uid) return "this is job " + config_.job_uid + ", not " + hello.job_uid;
+  if (hello.job_uid != config_.job_uid)
+    return "this is job " + config_.job_uid + ", not " + hello.job_uid;
   if (hello.node.node_rank >= config_.node_count) {
     return "node rank " + std::to_string(hello.node.node_rank) + " is not below the node count " +
            std::to_string(config_.node_count);
@@ -167,19 +173,21 @@ void Gang::consider(const Member& member, const Failed& failed, SteadyTime now) 
   // Of a job's only rank it was some other connection.
   if (table_.world_size == 1) failure.cause = std::min(failure.cause, Cause::kOwn);
   const std::pair order{failure.cause, now - failure.ago};
-  // A member has compared by one clock what failed at its place; between members the way of the message is in the time.
+  // A member has compared by one clock what failed at its place; between members the way of the
+  // message is in the time.
   const bool others = settling_ || stop_at_;
   if (others && culprit_->node_rank != node_rank && culprit_order_ <= order) return;
   culprit_order_ = order;
-  culprit_ =
-      Culprit{node.first_rank + failure.local_rank, node_rank, node.pod_name, failed.attempt, std::move(failure)};
+  culprit_ = Culprit{node.first_rank + failure.local_rank, node_rank, node.pod_name, failed.attempt,
+                     std::move(failure)};
 }
 
 void Gang::failed(const Member& member, const Failed& failed, SteadyTime now) {
   const Node& node = table_.nodes[static_cast<std::size_t>(member.hello.node.node_rank)];
   if (failed.failure.local_rank >= node.processes) return;
   consider(member, failed, now);
-  if (failed.failure.reason == "NotExecutable") return finish(Verdict::kFailed, describe(*culprit_));
+  if (failed.failure.reason == "NotExecutable")
+    return finish(Verdict::kFailed, describe(*culprit_));
   if (culprit_->failure.cause != Cause::kPeer) return stop_for_failure(now);
   if (!stop_at_) stop_at_ = now + kOwnEnd;
 }
@@ -199,17 +207,18 @@ void Gang::settle() {
   const std::string what = describe(*culprit_);
   if (spent_) {
     attempt_ = stopping_;
-    finish(Verdict::kFailed,
-           what + "; all " + std::to_string(config_.max_restarts) + " restarts of failurePolicy.maxRestarts are spent");
+    finish(Verdict::kFailed, what + "; all " + std::to_string(config_.max_restarts) +
+                                 " restarts of failurePolicy.maxRestarts are spent");
   } else {
-    log(what + ": restart " + std::to_string(restarts_) + " of " + std::to_string(config_.max_restarts) +
-        ", the gang restarts in place");
+    log(what + ": restart " + std::to_string(restarts_) + " of " +
+        std::to_string(config_.max_restarts) + ", the gang restarts in place");
   }
 }
 
 void Gang::lose(int node_rank, const std::string& why, SteadyTime now) {
   auto& place = members_[static_cast<std::size_t>(node_rank)];
-  const std::string who = "node rank " + std::to_string(node_rank) + " (" + place->hello.node.pod_name + ") ";
+  const std::string who =
+      "node rank " + std::to_string(node_rank) + " (" + place->hello.node.pod_name + ") ";
   place.reset();
   if (finished()) return;
   log(who + why + (phase_ == GangPhase::kRunning ? ": the gang stops and waits for it" : ""));
@@ -242,8 +251,8 @@ void Gang::try_start(SteadyTime now) {
   }
   table_ = make_rank_table(attempt_, config_.master_port(attempt_), std::move(nodes));
   phase_ = GangPhase::kRunning;
-  log("all " + std::to_string(config_.node_count) + " replicas are here: attempt " + std::to_string(attempt_) +
-      " starts with " + std::to_string(table_.world_size) + " ranks");
+  log("all " + std::to_string(config_.node_count) + " replicas are here: attempt " +
+      std::to_string(attempt_) + " starts with " + std::to_string(table_.world_size) + " ranks");
   first_done_.reset();
   told_ = false;
   stop_at_.reset();
@@ -258,8 +267,8 @@ void Gang::try_start(SteadyTime now) {
 void Gang::finish(Verdict verdict, std::string message) {
   phase_ = verdict == Verdict::kSucceeded ? GangPhase::kSucceeded : GangPhase::kFailed;
   log("job " + std::string(to_string(phase_)) + ": " + message);
-  final_ =
-      Finish{verdict, attempt_, restarts_, std::move(message), verdict == Verdict::kFailed ? culprit_ : std::nullopt};
+  final_ = Finish{verdict, attempt_, restarts_, std::move(message),
+                  verdict == Verdict::kFailed ? culprit_ : std::nullopt};
   for (const auto& member : members_) {
     if (member) send(member->connection, final_);
   }
@@ -279,7 +288,8 @@ void Gang::name_the_late(SteadyTime now) {
   if (now - *first_done_ < kLateEnd) return;
   told_ = true;
   log("still running " + std::to_string(kLateEnd.count()) + " s after the first replica ended: " +
-      (late.size() > 1024 ? late.substr(0, 1024) + "…" : late) + "; a program may hang while it ends");
+      (late.size() > 1024 ? late.substr(0, 1024) + "…" : late) +
+      "; a program may hang while it ends");
 }
 
 GangActions Gang::on_closed(ConnectionId id, SteadyTime now) {
@@ -292,7 +302,8 @@ GangActions Gang::on_tick(SteadyTime now) {
     const auto& member = members_[node_rank];
     if (!member || now - member->heard <= kSilence) continue;
     actions_.emplace_back(CloseConnection{member->connection});
-    lose(static_cast<int>(node_rank), "has been silent for " + std::to_string(kSilence.count()) + " s", now);
+    lose(static_cast<int>(node_rank),
+         "has been silent for " + std::to_string(kSilence.count()) + " s", now);
   }
   if (now - last_beat_ >= kBeatEvery) {
     last_beat_ = now;

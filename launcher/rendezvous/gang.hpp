@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gang: the server's side of the rendezvous as a pure state machine. Members join; when all are there and none has a rank alive, all start together;
-// the first failure of an attempt stops everybody and starts the next attempt, as long as the budget lasts; a lost member is waited for. Who is named for it
-// is settled when all have told what has failed at their place: a survivor may end sooner than the rank that it lost. Where one says that it has lost
-// another, that other's end is waited for a little before all are stopped.
+// Gang: the server's side of the rendezvous as a pure state machine. Members join; when all are
+// there and none has a rank alive, all start together; the first failure of an attempt stops
+// everybody and starts the next attempt, as long as the budget lasts; a lost member is waited for.
+// Who is named for it is settled when all have told what has failed at their place: a survivor may
+// end sooner than the rank that it lost. Where one says that it has lost another, that other's end
+// is waited for a little before all are stopped.
 //
-// No sockets, no clock, no threads: events and the time come in, actions go out, in the order in which they are to be done. Not thread-safe.
-// Messages that do not fit the state (an older attempt, a stranger) change nothing.
+// No sockets, no clock, no threads: events and the time come in, actions go out, in the order in
+// which they are to be done. Not thread-safe. Messages that do not fit the state (an older attempt,
+// a stranger) change nothing.
 #pragma once
 
 #include <chrono>
@@ -24,10 +27,12 @@ namespace paceline::rendezvous {
 
 inline constexpr std::chrono::seconds kBeatEvery{2};
 inline constexpr std::chrono::seconds kSilence{10};
-/// Ranks of one gang end together; one that still runs so much later is told of, since a program may hang while it ends.
+/// Ranks of one gang end together; one that still runs so much later is told of, since a program
+/// may hang while it ends.
 inline constexpr std::chrono::seconds kLateEnd{60};
 
-/// A rank that fails for what another one has done is followed by that other's end: as long as a big program may take to end.
+/// A rank that fails for what another one has done is followed by that other's end: as long as a
+/// big program may take to end.
 inline constexpr std::chrono::seconds kOwnEnd{3};
 
 using ConnectionId = std::uint64_t;
@@ -102,7 +107,9 @@ class Gang {
   std::optional<std::string> reason_to_refuse(const Hello& hello) const;
 
   const Member* member_of(ConnectionId id) const;
-  void send(ConnectionId to, Message message) { actions_.emplace_back(SendTo{to, std::move(message)}); }
+  void send(ConnectionId to, Message message) {
+    actions_.emplace_back(SendTo{to, std::move(message)});
+  }
   void log(std::string text) { actions_.emplace_back(LogLine{std::move(text)}); }
   GangActions take() { return std::exchange(actions_, {}); }
 
@@ -117,9 +124,10 @@ class Gang {
   bool told_ = false;
   std::optional<Culprit> culprit_;
   std::pair<Cause, SteadyTime> culprit_order_{};
-  std::optional<SteadyTime> stop_at_;  // ranks have failed that had lost another one, whose end is waited for so long
-  bool settling_ = false;              // a failure has stopped the ranks, and not all have answered
-  bool spent_ = false;                 // there is no restart for it
+  // ranks have failed that had lost another one, whose end is waited for so long
+  std::optional<SteadyTime> stop_at_;
+  bool settling_ = false;  // a failure has stopped the ranks, and not all have answered
+  bool spent_ = false;     // there is no restart for it
   Finish final_;
   RankTable table_;
   std::vector<std::optional<Member>> members_;  // by node rank

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Taking typed, bounded fields out of JSON that a stranger may have written. Throws nothing; the first wrong field is remembered.
+// Taking typed, bounded fields out of JSON that a stranger may have written. Throws nothing; the
+// first wrong field is remembered.
 //
 // Borrows the JSON. Not thread-safe.
 #pragma once
@@ -37,8 +38,10 @@ class Fields {
 
   std::int64_t integer(std::string_view key, std::int64_t least, std::int64_t most) {
     const nlohmann::json* field = find(key);
-    if (field == nullptr || !field->is_number_integer()) return note(key, "is not an integer"), least;
-    if (field->is_number_unsigned() && field->get<std::uint64_t>() > static_cast<std::uint64_t>(most))
+    if (field == nullptr || !field->is_number_integer())
+      return note(key, "is not an integer"), least;
+    if (field->is_number_unsigned() &&
+        field->get<std::uint64_t>() > static_cast<std::uint64_t>(most))
       return note(key, "is too large"), least;
     const auto value = field->get<std::int64_t>();
     if (value < least || value > most) return note(key, "is out of range"), least;

@@ -15,7 +15,8 @@ constexpr std::size_t kLongestLine = 4096;
 
 constexpr std::int64_t kMostSteps = 1LL << 53;
 
-// A value names its fields, and the limits of each, once; Writer puts them into an object, Reader takes and checks them.
+// A value names its fields, and the limits of each, once; Writer puts them into an object, Reader
+// takes and checks them.
 template <typename Value, typename Of>
 concept Either = std::same_as<std::remove_const_t<Value>, Of>;
 
@@ -78,7 +79,9 @@ telemetry::PhaseSeconds read_phases(Fields& fields, std::string_view key) {
 
 struct Writer {
   json object = json::object();
-  void operator()(const char* key, const auto& value, std::int64_t = 0, std::int64_t = 0) { object[key] = value; }
+  void operator()(const char* key, const auto& value, std::int64_t = 0, std::int64_t = 0) {
+    object[key] = value;
+  }
 };
 
 struct Reader {
@@ -89,7 +92,9 @@ struct Reader {
   }
   void operator()(const char* key, std::string& text) { text = fields.text(key); }
   void operator()(const char* key, double& number) { number = fields.number(key); }
-  void operator()(const char* key, telemetry::PhaseSeconds& seconds) { seconds = read_phases(fields, key); }
+  void operator()(const char* key, telemetry::PhaseSeconds& seconds) {
+    seconds = read_phases(fields, key);
+  }
 };
 
 template <typename Value>
@@ -141,7 +146,8 @@ Node read_node(const json& object, std::string& problem) { return read<Node>(obj
 RankTable read_rank_table(const json& object, std::string& problem) {
   auto table = read<RankTable>(object, problem);
   Fields fields(object, problem);
-  for (const json& node : fields.array("nodes", kMostNodes)) table.nodes.push_back(read_node(node, problem));
+  for (const json& node : fields.array("nodes", kMostNodes))
+    table.nodes.push_back(read_node(node, problem));
   return table;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON forms of the values that messages, rank table, summary and termination message share. Pure. Writing never fails; reading notes the first wrong
-// field in the problem of its Fields.
+// JSON forms of the values that messages, rank table, summary and termination message share. Pure.
+// Writing never fails; reading notes the first wrong field in the problem of its Fields.
 #pragma once
 
 #include <nlohmann/json.hpp>

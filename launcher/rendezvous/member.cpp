@@ -60,7 +60,8 @@ MemberActions Member::on_disconnected(const std::string& why, SteadyTime now) {
   last_trouble_ = why;
   if (was_up)
     act(LogLine{"lost rank 0's launcher (" + why + ")" +
-                (state_ == State::kRunning ? ": stopping the ranks here, then joining again" : ": joining again")});
+                (state_ == State::kRunning ? ": stopping the ranks here, then joining again"
+                                           : ": joining again")});
   retry_ = was_up ? kFirstRetry : std::clamp(retry_ * 2, kFirstRetry, kLongestRetry);
   next_connect_ = now + retry_;
   if (state_ == State::kRunning) {
@@ -74,15 +75,18 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
   if (ending_) return take();
   heard_ = now;
   if (const auto* start = std::get_if<Start>(&message)) {
-    const auto mine = std::find_if(start->table.nodes.begin(), start->table.nodes.end(),
-                                   [&](const Node& node) { return node.node_rank == config_.hello.node.node_rank; });
-    if (state_ != State::kIdle || mine == start->table.nodes.end() || mine->processes != config_.hello.node.processes) {
+    const auto mine = std::find_if(
+        start->table.nodes.begin(), start->table.nodes.end(),
+        [&](const Node& node) { return node.node_rank == config_.hello.node.node_rank; });
+    if (state_ != State::kIdle || mine == start->table.nodes.end() ||
+        mine->processes != config_.hello.node.processes) {
       act(LogLine{"ignored a start that does not fit this replica"});
       return take();
     }
     state_ = State::kRunning;
     attempt_ = start->table.attempt;
-    // What the server counted is our seed when we have to meet another server: a number that has run never runs again.
+    // What the server counted is our seed when we have to meet another server: a number that has
+    // run never runs again.
     config_.hello.attempt = std::max(config_.hello.attempt, attempt_ + 1);
     config_.hello.restarts = std::max(config_.hello.restarts, start->restarts);
     exited_ = 0;
@@ -102,8 +106,8 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
     }
   } else if (const auto* finish = std::get_if<Finish>(&message)) {
     config_.hello.restarts = finish->restarts;
-    end({finish->verdict == Verdict::kSucceeded ? End::kSucceeded : End::kFailed, finish->attempt, finish->restarts,
-         finish->message, finish->culprit});
+    end({finish->verdict == Verdict::kSucceeded ? End::kSucceeded : End::kFailed, finish->attempt,
+         finish->restarts, finish->message, finish->culprit});
   } else if (const auto* refused = std::get_if<Refused>(&message)) {
     end(outcome(End::kBadContract, "rank 0's launcher refused this replica: " + refused->reason));
   }
@@ -160,8 +164,9 @@ MemberActions Member::on_terminate(const std::string& signal) {
 MemberActions Member::on_tick(SteadyTime now) {
   if (ending_) return take();
   if (state_ != State::kRunning && now - idle_since_ > config_.startup_timeout) {
-    end(outcome(End::kRendezvousTimeout, "no gang within " + format_duration(config_.startup_timeout) +
-                                             " (PACELINE_STARTUP_TIMEOUT); last: " + last_trouble_));
+    end(outcome(End::kRendezvousTimeout,
+                "no gang within " + format_duration(config_.startup_timeout) +
+                    " (PACELINE_STARTUP_TIMEOUT); last: " + last_trouble_));
     return take();
   }
   if (link_ == Link::kUp && now - heard_ > kSilence) {
@@ -173,10 +178,10 @@ MemberActions Member::on_tick(SteadyTime now) {
     if (!first_exit_) first_exit_ = now;
     if (now - *first_exit_ >= kLateEnd) {
       told_ = true;
-      act(LogLine{
-          std::to_string(children() - exited_) + " of " + std::to_string(children()) + " ranks here still run " +
-          std::to_string(kLateEnd.count()) +
-          " s after the first of them ended: a program may hang while it ends; a debugger (py-spy dump) shows where"});
+      act(LogLine{std::to_string(children() - exited_) + " of " + std::to_string(children()) +
+                  " ranks here still run " + std::to_string(kLateEnd.count()) +
+                  " s after the first of them ended: a program may hang while it ends; a debugger "
+                  "(py-spy dump) shows where"});
     }
   }
   // Hello means that no rank is alive here, so a replica that still stops its ranks waits with it.

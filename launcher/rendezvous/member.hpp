@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Member: one launcher's side of the rendezvous as a pure state machine: seek the server, say hello, start ranks when told, report how they end, stop
-// them when told or when the server is lost, seek again, give up after the startup time-out.
+// Member: one launcher's side of the rendezvous as a pure state machine: seek the server, say
+// hello, start ranks when told, report how they end, stop them when told or when the server is
+// lost, seek again, give up after the startup time-out.
 //
 // No sockets, no processes: events and the time come in, actions go out in order. Not thread-safe.
 #pragma once
@@ -17,7 +18,14 @@
 
 namespace paceline::rendezvous {
 
-enum class End { kSucceeded, kFailed, kTerminated, kBadContract, kRendezvousTimeout, kPreflightFailed };
+enum class End {
+  kSucceeded,
+  kFailed,
+  kTerminated,
+  kBadContract,
+  kRendezvousTimeout,
+  kPreflightFailed
+};
 std::string_view to_string(End end);
 
 struct Outcome {
@@ -47,14 +55,16 @@ struct StopRanks {};
 struct Exit {
   Outcome outcome;
 };
-using MemberAction = std::variant<ConnectServer, DropServer, SendMessage, SendSummary, SendFailure, StartRanks,
-                                  StopRanks, LogLine, Exit>;
+using MemberAction = std::variant<ConnectServer, DropServer, SendMessage, SendSummary, SendFailure,
+                                  StartRanks, StopRanks, LogLine, Exit>;
 using MemberActions = std::vector<MemberAction>;
 
 struct MemberConfig {
   Hello hello;  // as it is sent, with seeds
   int children =
-      0;  // processes that this replica starts; 0: one per rank. A kept framework launcher is one, whatever it starts
+      // processes that this replica starts; 0: one per rank. A kept framework launcher is one,
+      // whatever it starts
+      0;
   std::chrono::nanoseconds startup_timeout = std::chrono::minutes(10);
   bool rank_zero_decides = false;  // successPolicy: RankZero
 };
@@ -90,7 +100,9 @@ class Member {
   void end(Outcome outcome);
   void connect();
   void stop_ranks();
-  int children() const { return config_.children > 0 ? config_.children : config_.hello.node.processes; }
+  int children() const {
+    return config_.children > 0 ? config_.children : config_.hello.node.processes;
+  }
   Outcome outcome(End end, std::string message) const {
     return {end, attempt_, config_.hello.restarts, std::move(message), std::nullopt};
   }
@@ -105,7 +117,8 @@ class Member {
   Link link_ = Link::kNone;
   int attempt_;
   int exited_ = 0;
-  std::optional<SteadyTime> first_exit_;  // of this attempt; told_ once it was said that others still run
+  // of this attempt; told_ once it was said that others still run
+  std::optional<SteadyTime> first_exit_;
   bool told_ = false;
   bool reported_ = false;
   SteadyTime idle_since_;

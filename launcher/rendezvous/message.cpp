@@ -13,7 +13,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::array<std::string_view, 3> kCauses{"Killed", "Own", "Peer"};  // as Cause counts
-constexpr std::int64_t kMostAgo = 1LL << 53;                                 // nanoseconds: 104 days
+// nanoseconds: 104 days
+constexpr std::int64_t kMostAgo = 1LL << 53;
 
 json write(const Hello& hello) {
   json object = form(hello.node);
@@ -37,13 +38,18 @@ json write(const Failed& failed) {
   return object;
 }
 json write(const Stop& stop) { return {{"type", "stop"}, {"attempt", stop.attempt}}; }
-json write(const Stopping& stopping) { return {{"type", "stopping"}, {"attempt", stopping.attempt}}; }
+json write(const Stopping& stopping) {
+  return {{"type", "stopping"}, {"attempt", stopping.attempt}};
+}
 json write(const Stopped& stopped) { return {{"type", "stopped"}, {"attempt", stopped.attempt}}; }
 json write(const Done& done) { return {{"type", "done"}, {"attempt", done.attempt}}; }
 json write(const Finish& finish) {
-  return {{"type", "finish"},          {"verdict", finish.verdict == Verdict::kSucceeded ? "Succeeded" : "Failed"},
-          {"attempt", finish.attempt}, {"restarts", finish.restarts},
-          {"message", finish.message}, {"culprit", finish.culprit ? form(*finish.culprit) : json()}};
+  return {{"type", "finish"},
+          {"verdict", finish.verdict == Verdict::kSucceeded ? "Succeeded" : "Failed"},
+          {"attempt", finish.attempt},
+          {"restarts", finish.restarts},
+          {"message", finish.message},
+          {"culprit", finish.culprit ? form(*finish.culprit) : json()}};
 }
 json write(const Beat& beat) {
   json ranks = json::array();
@@ -51,7 +57,9 @@ json write(const Beat& beat) {
   return {{"type", "beat"}, {"ranks", std::move(ranks)}};
 }
 
-int read_attempt(Fields& fields) { return static_cast<int>(fields.integer("attempt", 0, kMostAttempts)); }
+int read_attempt(Fields& fields) {
+  return static_cast<int>(fields.integer("attempt", 0, kMostAttempts));
+}
 
 Hello read_hello(const json& object, Fields& fields, std::string& problem) {
   Hello hello;
@@ -83,12 +91,14 @@ Failed read_failed(const json& object, Fields& fields, std::string& problem) {
 Finish read_finish(Fields& fields, std::string& problem) {
   Finish finish;
   const std::string verdict = fields.text("verdict");
-  if (verdict != "Succeeded" && verdict != "Failed") fields.note("verdict", "is neither Succeeded nor Failed");
+  if (verdict != "Succeeded" && verdict != "Failed")
+    fields.note("verdict", "is neither Succeeded nor Failed");
   finish.verdict = verdict == "Succeeded" ? Verdict::kSucceeded : Verdict::kFailed;
   finish.attempt = read_attempt(fields);
   finish.restarts = static_cast<int>(fields.integer("restarts", 0, kMostAttempts));
   finish.message = fields.text("message", 64 * 1024);
-  if (const json* culprit = fields.find("culprit")) finish.culprit = read_culprit(*culprit, problem);
+  if (const json* culprit = fields.find("culprit"))
+    finish.culprit = read_culprit(*culprit, problem);
   return finish;
 }
 
@@ -96,8 +106,11 @@ Finish read_finish(Fields& fields, std::string& problem) {
 
 std::string to_json(const Message& message) {
   // Log lines of a user's program need not be UTF-8: what is not is replaced, never thrown at.
-  return std::visit([](const auto& value) { return write(value).dump(-1, ' ', false, json::error_handler_t::replace); },
-                    message);
+  return std::visit(
+      [](const auto& value) {
+        return write(value).dump(-1, ' ', false, json::error_handler_t::replace);
+      },
+      message);
 }
 
 Result<Message> parse_message(std::string_view text) {
@@ -139,7 +152,8 @@ Result<Message> parse_message(std::string_view text) {
   } else {
     fields.note("type", "is not a message of this protocol");
   }
-  if (!problem.empty()) return fail(Code::kInvalid, Origin::kProtocol, "message \"" + type + "\": " + problem);
+  if (!problem.empty())
+    return fail(Code::kInvalid, Origin::kProtocol, "message \"" + type + "\": " + problem);
   return message;
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of rendezvous protocol 1 (docs/designs/contracts.md) as values, and their JSON. Pure.
+// The messages of rendezvous protocol 1 (docs/designs/contracts.md) as values, and their JSON.
+// Pure.
 //
-// `parse_message` accepts any bytes: every field is typed and bounded, unknown fields are ignored, and an Error says which field was wrong.
+// `parse_message` accepts any bytes: every field is typed and bounded, unknown fields are ignored,
+// and an Error says which field was wrong.
 #pragma once
 
 #include <chrono>
@@ -21,7 +23,8 @@ inline constexpr int kProtocol = 1;
 
 enum class Verdict { kSucceeded, kFailed };
 
-/// What began a rank's failure. Of several ranks that fail together, the least is the nearest to the cause, then the earliest.
+/// What began a rank's failure. Of several ranks that fail together, the least is the nearest to
+/// the cause, then the earliest.
 enum class Cause {
   kKilled,  // a signal that was not its own: nobody else brings that about
   kOwn,     // its own exception or exit, as far as is known
@@ -91,7 +94,8 @@ struct Beat {
   std::vector<telemetry::RankSummary> ranks;
 };
 
-using Message = std::variant<Hello, Refused, Start, Failed, Stop, Stopping, Stopped, Done, Finish, Beat>;
+using Message =
+    std::variant<Hello, Refused, Start, Failed, Stop, Stopping, Stopped, Done, Finish, Beat>;
 
 std::string to_json(const Message& message);
 Result<Message> parse_message(std::string_view json);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rank table: who is in the gang of one attempt, and which ranks live where. Written by the launcher for the ranks (PACELINE_RANK_TABLE), carried
-// from rank 0's launcher to the others. Values and pure functions.
+// The rank table: who is in the gang of one attempt, and which ranks live where. Written by the
+// launcher for the ranks (PACELINE_RANK_TABLE), carried from rank 0's launcher to the others.
+// Values and pure functions.
 #pragma once
 
 #include <cstdint>

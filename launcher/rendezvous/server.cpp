@@ -31,37 +31,38 @@ Status Server::open(const std::string& host, std::uint16_t port) {
   if (!error) acceptor_.bind(endpoint, error);
   if (!error) acceptor_.listen(1024, error);
   if (error) {
-    return fail(
-        Code::kUnavailable, Origin::kSystem,
-        "cannot listen on " + host + ":" + std::to_string(port) + " (PACELINE_RENDEZVOUS_LISTEN): " + error.message());
+    return fail(Code::kUnavailable, Origin::kSystem,
+                "cannot listen on " + host + ":" + std::to_string(port) +
+                    " (PACELINE_RENDEZVOUS_LISTEN): " + error.message());
   }
   accept();
   return {};
 }
 
 void Server::accept() {
-  acceptor_.async_accept([this](boost::system::error_code error, boost::asio::ip::tcp::socket socket) {
-    if (error == boost::asio::error::operation_aborted) return;
-    if (error) {
-      // Out of descriptors or memory: a pause, or the loop would spin on it.
-      pause_.expires_after(kAcceptPause);
-      pause_.async_wait([this](boost::system::error_code stopped) {
-        if (!stopped) accept();
+  acceptor_.async_accept(
+      [this](boost::system::error_code error, boost::asio::ip::tcp::socket socket) {
+        if (error == boost::asio::error::operation_aborted) return;
+        if (error) {
+          // Out of descriptors or memory: a pause, or the loop would spin on it.
+          pause_.expires_after(kAcceptPause);
+          pause_.async_wait([this](boost::system::error_code stopped) {
+            if (!stopped) accept();
+          });
+          return;
+        }
+        if (connections_.size() < most_connections_) {
+          const ConnectionId id = next_++;
+          auto connection = std::make_shared<Connection>(std::move(socket), kHelloLimit);
+          connections_.emplace(id, Peer{connection, clock_.steady()});
+          connection->start({[this, id](const std::string& payload) { on_frame(id, payload); },
+                             [this, id](const std::string&) {
+                               connections_.erase(id);
+                               perform(gang_.on_closed(id, clock_.steady()));
+                             }});
+        }
+        accept();
       });
-      return;
-    }
-    if (connections_.size() < most_connections_) {
-      const ConnectionId id = next_++;
-      auto connection = std::make_shared<Connection>(std::move(socket), kHelloLimit);
-      connections_.emplace(id, Peer{connection, clock_.steady()});
-      connection->start({[this, id](const std::string& payload) { on_frame(id, payload); },
-                         [this, id](const std::string&) {
-                           connections_.erase(id);
-                           perform(gang_.on_closed(id, clock_.steady()));
-                         }});
-    }
-    accept();
-  });
 }
 
 void Server::on_frame(ConnectionId id, const std::string& payload) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Server: the sockets around a Gang, on node rank 0. A connection has 5 s to say hello, may hold 16 KiB until then, and there are never more than
-// twice the members plus 64 of them.
+// Server: the sockets around a Gang, on node rank 0. A connection has 5 s to say hello, may hold 16
+// KiB until then, and there are never more than twice the members plus 64 of them.
 //
-// Ownership: owns the gang and the connections; borrows io_context, clock and log. One thread. Failure: `open` says which address could not be had.
+// Ownership: owns the gang and the connections; borrows io_context, clock and log. One thread.
+// Failure: `open` says which address could not be had.
 #pragma once
 
 #include <functional>

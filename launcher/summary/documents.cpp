@@ -12,7 +12,9 @@ using nlohmann::json;
 using rendezvous::form;
 
 // Nobody reads more digits, and a termination message has no room for them.
-double rounded(double value) { return value == 0 || !std::isfinite(value) ? 0 : std::round(value * 1e7) / 1e7; }
+double rounded(double value) {
+  return value == 0 || !std::isfinite(value) ? 0 : std::round(value * 1e7) / 1e7;
+}
 
 json percentiles(double p50, double p95) { return {{"p50", rounded(p50)}, {"p95", rounded(p95)}}; }
 
@@ -25,9 +27,13 @@ json breakdown(const telemetry::PhaseSeconds& shares) {
   return object;
 }
 
-json culprit_or_null(const std::optional<rendezvous::Culprit>& culprit) { return culprit ? form(*culprit) : json(); }
+json culprit_or_null(const std::optional<rendezvous::Culprit>& culprit) {
+  return culprit ? form(*culprit) : json();
+}
 
-std::string dump(const json& document) { return document.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string dump(const json& document) {
+  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
 json ending_document(const Ending& ending) {
   return {{"version", 1},
@@ -59,7 +65,8 @@ json training(const telemetry::JobSummary& summary, bool with_ranks) {
          {"steps", rank.steps},
          {"samplesPerSecond", std::round(rank.samples_per_second * 10) / 10},
          {"stepSeconds", percentiles(rank.p50, rank.p95)},
-         {"breakdown", breakdown(telemetry::shares(telemetry::sum(rank.window) > 0 ? rank.window : rank.total))}});
+         {"breakdown", breakdown(telemetry::shares(
+                           telemetry::sum(rank.window) > 0 ? rank.window : rank.total))}});
   }
   object["ranks"] = std::move(ranks);
   return object;
@@ -77,11 +84,13 @@ std::string summary_document(const JobState& state, const telemetry::JobSummary&
                {"training", training(summary, true)}});
 }
 
-std::string termination_message(const Ending& ending, const telemetry::JobSummary& summary, std::size_t limit) {
+std::string termination_message(const Ending& ending, const telemetry::JobSummary& summary,
+                                std::size_t limit) {
   json document = ending_document(ending);
   document["training"] = training(summary, false);
   std::string text = dump(document);
-  while (text.size() > limit && document["culprit"].is_object() && !document["culprit"]["lastLines"].empty()) {
+  while (text.size() > limit && document["culprit"].is_object() &&
+         !document["culprit"]["lastLines"].empty()) {
     json& lines = document["culprit"]["lastLines"];
     lines.erase(lines.begin());
     text = dump(document);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The documents that a launcher shows: the job summary (/v1/summary), the termination message, the full report. Shapes: docs/designs/contracts.md.
-// Pure; always valid JSON, whatever bytes a program has logged.
+// The documents that a launcher shows: the job summary (/v1/summary), the termination message, the
+// full report. Shapes: docs/designs/contracts.md. Pure; always valid JSON, whatever bytes a program
+// has logged.
 #pragma once
 
 #include <optional>
@@ -37,7 +38,8 @@ struct Ending {
 };
 
 /// At most `limit` bytes: log lines go first, oldest first, then training, then the message is cut.
-std::string termination_message(const Ending& ending, const telemetry::JobSummary& summary, std::size_t limit);
+std::string termination_message(const Ending& ending, const telemetry::JobSummary& summary,
+                                std::size_t limit);
 std::string report_document(const Ending& ending, const telemetry::JobSummary& summary);
 
 }  // namespace paceline::summary

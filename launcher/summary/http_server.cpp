@@ -26,7 +26,8 @@ constexpr std::chrono::milliseconds kAcceptPause{100};
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(asio::ip::tcp::socket socket, const HttpServer::Handler& handler, std::shared_ptr<std::size_t> count)
+  Session(asio::ip::tcp::socket socket, const HttpServer::Handler& handler,
+          std::shared_ptr<std::size_t> count)
       : stream_(std::move(socket)), handler_(handler), count_(std::move(count)) {
     ++*count_;
   }
@@ -39,10 +40,11 @@ class Session : public std::enable_shared_from_this<Session> {
     parser_->header_limit(kMostHeader);
     parser_->body_limit(0);
     stream_.expires_after(kRequestTime);
-    http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](beast::error_code error, std::size_t) {
-      if (error) return self->close();
-      self->answer();
-    });
+    http::async_read(stream_, buffer_, *parser_,
+                     [self = shared_from_this()](beast::error_code error, std::size_t) {
+                       if (error) return self->close();
+                       self->answer();
+                     });
   }
 
  private:
@@ -51,7 +53,8 @@ class Session : public std::enable_shared_from_this<Session> {
     HttpAnswer answer{405, "text/plain; charset=utf-8", "only GET is served here\n"};
     if (request.method() == http::verb::get || request.method() == http::verb::head) {
       const std::string target(request.target());
-      answer = handler_(target.substr(0, target.find('?')), std::string(request[http::field::authorization]));
+      answer = handler_(target.substr(0, target.find('?')),
+                        std::string(request[http::field::authorization]));
     }
     response_ = {};
     response_.version(request.version());
@@ -62,10 +65,11 @@ class Session : public std::enable_shared_from_this<Session> {
     response_.content_length(answer.body.size());
     if (request.method() != http::verb::head) response_.body() = std::move(answer.body);
     stream_.expires_after(kRequestTime);
-    http::async_write(stream_, response_, [self = shared_from_this()](beast::error_code error, std::size_t) {
-      if (error || !self->response_.keep_alive()) return self->close();
-      self->read();
-    });
+    http::async_write(stream_, response_,
+                      [self = shared_from_this()](beast::error_code error, std::size_t) {
+                        if (error || !self->response_.keep_alive()) return self->close();
+                        self->read();
+                      });
   }
 
   void close() {
@@ -86,7 +90,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
 class HttpServer::Acceptor : public std::enable_shared_from_this<HttpServer::Acceptor> {
  public:
-  Acceptor(asio::io_context& io, Handler handler) : acceptor_(io), pause_(io), handler_(std::move(handler)) {}
+  Acceptor(asio::io_context& io, Handler handler)
+      : acceptor_(io), pause_(io), handler_(std::move(handler)) {}
 
   Status open(const std::string& host, std::uint16_t port) {
     beast::error_code error;
@@ -96,8 +101,9 @@ class HttpServer::Acceptor : public std::enable_shared_from_this<HttpServer::Acc
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(64, error);
     if (error)
-      return fail(Code::kUnavailable, Origin::kSystem,
-                  "cannot serve HTTP on " + host + ":" + std::to_string(port) + ": " + error.message());
+      return fail(
+          Code::kUnavailable, Origin::kSystem,
+          "cannot serve HTTP on " + host + ":" + std::to_string(port) + ": " + error.message());
     accept();
     return {};
   }
@@ -110,19 +116,20 @@ class HttpServer::Acceptor : public std::enable_shared_from_this<HttpServer::Acc
 
  private:
   void accept() {
-    acceptor_.async_accept([self = shared_from_this()](beast::error_code error, asio::ip::tcp::socket socket) {
-      if (error == asio::error::operation_aborted) return;
-      if (error) {
-        self->pause_.expires_after(kAcceptPause);
-        self->pause_.async_wait([self](beast::error_code stopped) {
-          if (!stopped) self->accept();
+    acceptor_.async_accept(
+        [self = shared_from_this()](beast::error_code error, asio::ip::tcp::socket socket) {
+          if (error == asio::error::operation_aborted) return;
+          if (error) {
+            self->pause_.expires_after(kAcceptPause);
+            self->pause_.async_wait([self](beast::error_code stopped) {
+              if (!stopped) self->accept();
+            });
+            return;
+          }
+          if (*self->sessions_ < kMostConnections)
+            std::make_shared<Session>(std::move(socket), self->handler_, self->sessions_)->read();
+          self->accept();
         });
-        return;
-      }
-      if (*self->sessions_ < kMostConnections)
-        std::make_shared<Session>(std::move(socket), self->handler_, self->sessions_)->read();
-      self->accept();
-    });
   }
 
   asio::ip::tcp::acceptor acceptor_;
@@ -134,7 +141,9 @@ class HttpServer::Acceptor : public std::enable_shared_from_this<HttpServer::Acc
 HttpServer::HttpServer(asio::io_context& io, Handler handler)
     : acceptor_(std::make_shared<Acceptor>(io, std::move(handler))) {}
 HttpServer::~HttpServer() { acceptor_->close(); }
-Status HttpServer::open(const std::string& host, std::uint16_t port) { return acceptor_->open(host, port); }
+Status HttpServer::open(const std::string& host, std::uint16_t port) {
+  return acceptor_->open(host, port);
+}
 void HttpServer::close() { acceptor_->close(); }
 
 }  // namespace paceline::summary

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// HttpServer: GET of a few documents for Prometheus and the operator. Header-only parts, so that it links into a static program.
+// HttpServer: GET of a few documents for Prometheus and the operator. Header-only parts, so that it
+// links into a static program.
 //
-// Ownership: borrows io_context; the handler is called on its thread. Bounded: 64 connections, 8 KiB of headers, no bodies, 10 s per request.
-// Failure: `open` says which address could not be had; a bad request gets 400, or its connection is closed.
+// Ownership: borrows io_context; the handler is called on its thread. Bounded: 64 connections, 8
+// KiB of headers, no bodies, 10 s per request. Failure: `open` says which address could not be had;
+// a bad request gets 400, or its connection is closed.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +29,8 @@ struct HttpAnswer {
 class HttpServer {
  public:
   /// `authorization`: the header as sent, empty where absent.
-  using Handler = std::function<HttpAnswer(const std::string& path, const std::string& authorization)>;
+  using Handler =
+      std::function<HttpAnswer(const std::string& path, const std::string& authorization)>;
 
   HttpServer(boost::asio::io_context& io, Handler handler);
   ~HttpServer();

@@ -12,7 +12,9 @@ bool digits(std::string_view text) {
 }
 
 /// A whole number without leading zeros, of at most nine digits.
-bool whole(std::string_view text) { return !text.empty() && text.size() <= 9 && text.front() != '0' && digits(text); }
+bool whole(std::string_view text) {
+  return !text.empty() && text.size() <= 9 && text.front() != '0' && digits(text);
+}
 
 bool ratio(std::string_view text) {
   if (!text.starts_with("0.")) return false;
@@ -41,7 +43,8 @@ bool is_compression(std::string_view text) {
   };
   std::string_view rest = text.substr(colon + 1);
   for (const Setting& setting : settings) {
-    const bool takes = setting.key == "start=" || (setting.key == "ratio=" ? name == "TopK" : name == "PowerSGD");
+    const bool takes =
+        setting.key == "start=" || (setting.key == "ratio=" ? name == "TopK" : name == "PowerSGD");
     if (!takes || !rest.starts_with(setting.key)) continue;
     const std::size_t comma = rest.find(',');
     if (!setting.fits(rest.substr(setting.key.size(), comma - setting.key.size()))) return false;

@@ -53,7 +53,8 @@ int trainer_index(const Role& role) {
   if (containers == nullptr) return -1;
   for (std::size_t i = 0; i < containers->size(); ++i) {
     const nlohmann::json* name = member((*containers)[i], "name");
-    if (name != nullptr && *name == std::string(contract::kTrainerContainer)) return static_cast<int>(i);
+    if (name != nullptr && *name == std::string(contract::kTrainerContainer))
+      return static_cast<int>(i);
   }
   return containers->size() == 1 ? 0 : -1;
 }
@@ -73,7 +74,8 @@ std::vector<std::string> strings_of(const nlohmann::json& container, std::string
   return strings;
 }
 
-std::vector<std::pair<std::string, std::string>> literal_environment(const nlohmann::json& container) {
+std::vector<std::pair<std::string, std::string>> literal_environment(
+    const nlohmann::json& container) {
   std::vector<std::pair<std::string, std::string>> variables;
   const nlohmann::json* list = member(container, "env");
   if (list == nullptr || !list->is_array()) return variables;
@@ -116,8 +118,8 @@ std::optional<std::int64_t> parse_quantity_text(std::string_view text) {
   return milli > kMax ? std::numeric_limits<std::int64_t>::max() : static_cast<std::int64_t>(milli);
 }
 
-std::optional<std::int64_t> resource_milli(const nlohmann::json& container, std::string_view section,
-                                           std::string_view resource) {
+std::optional<std::int64_t> resource_milli(const nlohmann::json& container,
+                                           std::string_view section, std::string_view resource) {
   const nlohmann::json* resources = member(container, "resources");
   const nlohmann::json* map = resources == nullptr ? nullptr : member(*resources, section);
   const nlohmann::json* value = map == nullptr ? nullptr : member(*map, resource);
@@ -132,7 +134,8 @@ int accelerators_of(const nlohmann::json& container) {
   if (limits == nullptr || !limits->is_object()) return 0;
   std::int64_t count = 0;
   for (const auto& [name, value] : limits->items()) {
-    if (contract::is_accelerator_resource(name)) count += parse_quantity_milli(value).value_or(0) / 1000;
+    if (contract::is_accelerator_resource(name))
+      count += parse_quantity_milli(value).value_or(0) / 1000;
   }
   return static_cast<int>(std::min<std::int64_t>(count, 64));
 }
@@ -142,7 +145,9 @@ bool has_accelerators(const Role& role) {
   return trainer != nullptr && accelerators_of(*trainer) > 0;
 }
 
-bool requires_gpu_direct(const Spec& spec) { return spec.network.gpu_direct == GpuDirect::kRequired; }
+bool requires_gpu_direct(const Spec& spec) {
+  return spec.network.gpu_direct == GpuDirect::kRequired;
+}
 
 int processes_of(const Spec& spec, const Role& role) {
   if (spec.framework.processes_per_replica) return *spec.framework.processes_per_replica;

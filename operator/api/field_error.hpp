@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// FieldError: what is wrong with one field of a job, where, and what to write instead. The path is what a person would type to find the field
-// ("spec.roles[0].replicas"), so that a reader of a file can turn it into a line. Values; thread-safe as values are.
+// FieldError: what is wrong with one field of a job, where, and what to write instead. The path is
+// what a person would type to find the field
+// ("spec.roles[0].replicas"), so that a reader of a file can turn it into a line. Values;
+// thread-safe as values are.
 #pragma once
 
 #include <string>

@@ -30,7 +30,8 @@ std::string shown(const nlohmann::json& value) {
 ObjectReader::ObjectReader(const nlohmann::json& value, std::string path, FieldErrors& errors)
     : value_(&value), path_(std::move(path)), errors_(errors) {
   if (!value.is_object()) {
-    errors_.push_back({path_.empty() ? "document" : path_, shown(value), "is not an object", "write key: value pairs"});
+    errors_.push_back({path_.empty() ? "document" : path_, shown(value), "is not an object",
+                       "write key: value pairs"});
     value_ = &empty_object();
   }
 }
@@ -62,16 +63,19 @@ std::optional<std::string> ObjectReader::string(std::string_view key, std::size_
   return text;
 }
 
-std::optional<std::int64_t> ObjectReader::integer(std::string_view key, std::int64_t min, std::int64_t max) {
+std::optional<std::int64_t> ObjectReader::integer(std::string_view key, std::int64_t min,
+                                                  std::int64_t max) {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  const std::string remedy = "write a whole number from " + std::to_string(min) + " to " + std::to_string(max);
+  const std::string remedy =
+      "write a whole number from " + std::to_string(min) + " to " + std::to_string(max);
   if (!value->is_number_integer()) {
     error(key, value, "is not a whole number", remedy);
     return std::nullopt;
   }
   // A value above int64 is stored as unsigned and would wrap.
-  const bool huge = value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(max);
+  const bool huge =
+      value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(max);
   const std::int64_t number = huge ? max : value->get<std::int64_t>();
   if (huge || number < min || number > max) {
     error(key, value, "is out of range", remedy);
@@ -106,7 +110,8 @@ std::optional<std::chrono::nanoseconds> ObjectReader::duration(std::string_view 
   return *parsed;
 }
 
-std::optional<std::size_t> ObjectReader::one_of(std::string_view key, const std::vector<std::string_view>& allowed) {
+std::optional<std::size_t> ObjectReader::one_of(std::string_view key,
+                                                const std::vector<std::string_view>& allowed) {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (value->is_string()) {
@@ -131,8 +136,10 @@ void ObjectReader::finish() {
   }
 }
 
-void ObjectReader::error(std::string_view key, const nlohmann::json* value, std::string problem, std::string remedy) {
-  errors_.push_back({path(key), value == nullptr ? "" : shown(*value), std::move(problem), std::move(remedy)});
+void ObjectReader::error(std::string_view key, const nlohmann::json* value, std::string problem,
+                         std::string remedy) {
+  errors_.push_back(
+      {path(key), value == nullptr ? "" : shown(*value), std::move(problem), std::move(remedy)});
 }
 
 }  // namespace paceline::api

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ObjectReader: takes fields out of one JSON object, notes every problem with its path, and at the end reports the keys nobody asked for.
+// ObjectReader: takes fields out of one JSON object, notes every problem with its path, and at the
+// end reports the keys nobody asked for.
 //
 // Borrows the JSON value and the error list, which outlive it. Not thread-safe.
 #pragma once
@@ -18,7 +19,8 @@ namespace paceline::api {
 
 class ObjectReader {
  public:
-  /// `value` may be anything; unless it is an object, one error is noted and every field reads as absent.
+  /// `value` may be anything; unless it is an object, one error is noted and every field reads as
+  /// absent.
   ObjectReader(const nlohmann::json& value, std::string path, FieldErrors& errors);
 
   /// The field, or nothing when it is absent or null.
@@ -31,7 +33,8 @@ class ObjectReader {
   std::optional<bool> boolean(std::string_view key);
   std::optional<std::chrono::nanoseconds> duration(std::string_view key);
   /// Index into `allowed` of the string that stands there.
-  std::optional<std::size_t> one_of(std::string_view key, const std::vector<std::string_view>& allowed);
+  std::optional<std::size_t> one_of(std::string_view key,
+                                    const std::vector<std::string_view>& allowed);
 
   /// Notes an error for every key that was not asked for.
   void finish();
@@ -39,7 +42,8 @@ class ObjectReader {
   std::string path(std::string_view key) const {
     return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
   }
-  void error(std::string_view key, const nlohmann::json* value, std::string problem, std::string remedy);
+  void error(std::string_view key, const nlohmann::json* value, std::string problem,
+             std::string remedy);
 
  private:
   const nlohmann::json* value_;

@@ -14,7 +14,8 @@ namespace {
 constexpr std::int64_t kMaxReplicas = 10000;
 constexpr std::size_t kMaxRoles = 16;
 constexpr std::size_t kMaxContainers = 16;
-constexpr std::size_t kMaxJobName = 36;  // with role, index and dashes it must stay a host name (63)
+// with role, index and dashes it must stay a host name (63)
+constexpr std::size_t kMaxJobName = 36;
 constexpr std::size_t kMaxRoleName = 20;
 
 bool is_dns_label(std::string_view text, std::size_t max, bool letter_first) {
@@ -32,11 +33,13 @@ void read_metadata(const nlohmann::json& value, Metadata& metadata, FieldErrors&
   if (const auto name = reader.string("name", 253)) {
     metadata.name = *name;
     if (!is_dns_label(*name, kMaxJobName, true)) {
-      reader.error("name", reader.find("name"), "cannot name a job",
-                   "use a lower-case letter, then lower-case letters, digits and '-', at most 36 in all");
+      reader.error(
+          "name", reader.find("name"), "cannot name a job",
+          "use a lower-case letter, then lower-case letters, digits and '-', at most 36 in all");
     }
   }
-  if (const auto text = reader.string("namespace", 63); text && !text->empty()) metadata.name_space = *text;
+  if (const auto text = reader.string("namespace", 63); text && !text->empty())
+    metadata.name_space = *text;
   if (const auto text = reader.string("uid", 128)) metadata.uid = *text;
   if (const auto text = reader.string("resourceVersion", 128)) metadata.resource_version = *text;
   if (const auto number = reader.integer("generation", 0, INT64_MAX)) metadata.generation = *number;
@@ -54,7 +57,8 @@ void read_framework(const nlohmann::json& value, Framework& framework, FieldErro
     framework.type = *i == 0 ? FrameworkType::kPyTorch : FrameworkType::kCustom;
   }
   if (const nlohmann::json* processes = reader.find("processesPerReplica")) {
-    const bool automatic = processes->is_string() && processes->get_ref<const std::string&>() == "Auto";
+    const bool automatic =
+        processes->is_string() && processes->get_ref<const std::string&>() == "Auto";
     if (processes->is_number_integer()) {
       if (const auto n = reader.integer("processesPerReplica", 1, 64))
         framework.processes_per_replica = static_cast<int>(*n);
@@ -73,17 +77,19 @@ void check_strings(ObjectReader& reader, std::string_view key, FieldErrors& erro
   const nlohmann::json* value = reader.find(key);
   if (value == nullptr) return;
   if (!value->is_array()) {
-    reader.error(key, value, "is not a list", "write a list of strings, [\"python3\", \"train.py\"]");
+    reader.error(key, value, "is not a list",
+                 "write a list of strings, [\"python3\", \"train.py\"]");
     return;
   }
   for (std::size_t i = 0; i < value->size(); ++i) {
     if ((*value)[i].is_string()) continue;
-    errors.push_back(
-        {reader.path(key) + "[" + std::to_string(i) + "]", shown((*value)[i]), "is not a string", "put it in quotes"});
+    errors.push_back({reader.path(key) + "[" + std::to_string(i) + "]", shown((*value)[i]),
+                      "is not a string", "put it in quotes"});
   }
 }
 
-void check_container(const nlohmann::json& container, const std::string& path, FieldErrors& errors) {
+void check_container(const nlohmann::json& container, const std::string& path,
+                     FieldErrors& errors) {
   ObjectReader reader(container, path, errors);
   if (!container.is_object()) return;
   reader.require("name", "give the container a name");
@@ -91,12 +97,14 @@ void check_container(const nlohmann::json& container, const std::string& path, F
   reader.string("image", 1024);
   check_strings(reader, "command", errors);
   check_strings(reader, "args", errors);
-  if (const nlohmann::json* resources = reader.find("resources"); resources != nullptr && !resources->is_object()) {
+  if (const nlohmann::json* resources = reader.find("resources");
+      resources != nullptr && !resources->is_object()) {
     reader.error("resources", resources, "is not an object", "write requests: and limits:");
   }
 }
 
-void read_template(const nlohmann::json& value, const std::string& path, Role& role, FieldErrors& errors) {
+void read_template(const nlohmann::json& value, const std::string& path, Role& role,
+                   FieldErrors& errors) {
   ObjectReader reader(value, path, errors);
   if (!value.is_object()) return;
   role.pod_template = value;
@@ -105,33 +113,39 @@ void read_template(const nlohmann::json& value, const std::string& path, Role& r
     for (const char* map : {"labels", "annotations"}) {
       const nlohmann::json* entries = inner.find(map);
       if (entries == nullptr) continue;
-      const ObjectReader noted(*entries, inner.path(map), errors);  // an error when it is not an object
+      // an error when it is not an object
+      const ObjectReader noted(*entries, inner.path(map), errors);
       if (!entries->is_object()) continue;
       for (const auto& [name, text] : entries->items()) {
         if (!text.is_string())
-          errors.push_back({inner.path(map) + "." + name, shown(text), "is not a string", "put it in quotes"});
+          errors.push_back(
+              {inner.path(map) + "." + name, shown(text), "is not a string", "put it in quotes"});
       }
     }
     inner.finish();
   }
-  const nlohmann::json* spec = reader.require("spec", "write a pod spec with a container named trainer");
+  const nlohmann::json* spec =
+      reader.require("spec", "write a pod spec with a container named trainer");
   reader.finish();
   if (spec == nullptr) return;
   ObjectReader pod(*spec, reader.path("spec"), errors);
   const nlohmann::json* containers = pod.require("containers", "write a container named trainer");
   if (containers == nullptr) return;
   if (!containers->is_array() || containers->empty() || containers->size() > kMaxContainers) {
-    pod.error("containers", containers, "is not a list of 1 to 16 containers", "write a container named trainer");
+    pod.error("containers", containers, "is not a list of 1 to 16 containers",
+              "write a container named trainer");
     return;
   }
   for (std::size_t i = 0; i < containers->size(); ++i) {
-    check_container((*containers)[i], pod.path("containers") + "[" + std::to_string(i) + "]", errors);
+    check_container((*containers)[i], pod.path("containers") + "[" + std::to_string(i) + "]",
+                    errors);
   }
 }
 
 void read_roles(const nlohmann::json& value, std::vector<Role>& roles, FieldErrors& errors) {
   if (!value.is_array() || value.empty() || value.size() > kMaxRoles) {
-    errors.push_back({"spec.roles", shown(value), "is not a list of 1 to 16 roles", "write at least one role"});
+    errors.push_back(
+        {"spec.roles", shown(value), "is not a list of 1 to 16 roles", "write at least one role"});
     return;
   }
   std::set<std::string> names;
@@ -147,11 +161,13 @@ void read_roles(const nlohmann::json& value, std::vector<Role>& roles, FieldErro
         reader.error("name", reader.find("name"), "cannot name a role",
                      "use lower-case letters, digits and '-', at most 20");
       } else if (!names.insert(*name).second) {
-        reader.error("name", reader.find("name"), "is used by two roles", "give every role its own name");
+        reader.error("name", reader.find("name"), "is used by two roles",
+                     "give every role its own name");
       }
     }
     reader.require("replicas", "write how many pods the role has");
-    if (const auto n = reader.integer("replicas", 1, kMaxReplicas)) role.replicas = static_cast<int>(*n);
+    if (const auto n = reader.integer("replicas", 1, kMaxReplicas))
+      role.replicas = static_cast<int>(*n);
     total += role.replicas;
     if (const nlohmann::json* pod_template = reader.require("template", "write a pod template")) {
       read_template(*pod_template, reader.path("template"), role, errors);
@@ -159,15 +175,16 @@ void read_roles(const nlohmann::json& value, std::vector<Role>& roles, FieldErro
     reader.finish();
   }
   if (total > kMaxReplicas) {
-    errors.push_back(
-        {"spec.roles", std::to_string(total), "pods in all are too many", "write at most 10000 over all roles"});
+    errors.push_back({"spec.roles", std::to_string(total), "pods in all are too many",
+                      "write at most 10000 over all roles"});
   }
 }
 
 void read_scheduling(const nlohmann::json& value, Scheduling& scheduling, FieldErrors& errors) {
   ObjectReader reader(value, "spec.scheduling", errors);
   if (const auto text = reader.string("queue", 63)) scheduling.queue = *text;
-  if (const auto text = reader.string("priorityClassName", 253)) scheduling.priority_class_name = *text;
+  if (const auto text = reader.string("priorityClassName", 253))
+    scheduling.priority_class_name = *text;
   if (const auto time = reader.duration("gangTimeout")) {
     scheduling.gang_timeout = *time;
     if (*time < std::chrono::seconds(1)) {
@@ -178,16 +195,19 @@ void read_scheduling(const nlohmann::json& value, Scheduling& scheduling, FieldE
   reader.finish();
 }
 
-std::optional<bool> read_feature(ObjectReader& reader, const char* key, std::optional<AccelerationMode> mode) {
+std::optional<bool> read_feature(ObjectReader& reader, const char* key,
+                                 std::optional<AccelerationMode> mode) {
   const auto i = reader.one_of(key, {"Auto", "Disabled"});
   if (!i) return std::nullopt;
   if (*i == 0 && mode == AccelerationMode::kDisabled) {
-    reader.error(key, reader.find(key), "contradicts mode: Disabled", "remove it, or write mode: Manual");
+    reader.error(key, reader.find(key), "contradicts mode: Disabled",
+                 "remove it, or write mode: Manual");
   }
   return *i == 0;
 }
 
-std::optional<std::string> read_compression(ObjectReader& reader, const AccelerationChoice& choice) {
+std::optional<std::string> read_compression(ObjectReader& reader,
+                                            const AccelerationChoice& choice) {
   auto text = reader.string("compression", 64);
   if (!text || *text == kNoCompression) return text;
   const auto wrong = [&](const char* problem, std::string_view remedy) {
@@ -198,7 +218,8 @@ std::optional<std::string> read_compression(ObjectReader& reader, const Accelera
   } else if (choice.mode == AccelerationMode::kDisabled) {
     wrong("contradicts mode: Disabled", "remove it, or write mode: Manual");
   } else if (choice.numerics != Numerics::kLossy) {
-    wrong("loses precision, which only numerics: Lossy allows", "write numerics: Lossy beside it, or remove it");
+    wrong("loses precision, which only numerics: Lossy allows",
+          "write numerics: Lossy beside it, or remove it");
   } else if (choice.communication == false) {
     wrong("contradicts communication: Disabled", "remove one of them");
   }
@@ -216,7 +237,8 @@ std::optional<Precision> read_precision(ObjectReader& reader, const Acceleration
   if (choice.mode == AccelerationMode::kDisabled) {
     wrong("contradicts mode: Disabled", "remove it, or write mode: Manual");
   } else if (choice.numerics != Numerics::kLossy) {
-    wrong("loses precision, which only numerics: Lossy allows", "write numerics: Lossy beside it, or remove it");
+    wrong("loses precision, which only numerics: Lossy allows",
+          "write numerics: Lossy beside it, or remove it");
   }
   return precision;
 }
@@ -244,7 +266,8 @@ AccelerationChoice read_acceleration(ObjectReader& reader) {
 void read_network(const nlohmann::json& value, Network& network, FieldErrors& errors) {
   ObjectReader reader(value, "spec.network", errors);
   if (const auto i = reader.one_of("gpuDirect", {"Required", "Preferred", "Disabled"})) {
-    constexpr GpuDirect kChoices[] = {GpuDirect::kRequired, GpuDirect::kPreferred, GpuDirect::kDisabled};
+    constexpr GpuDirect kChoices[] = {GpuDirect::kRequired, GpuDirect::kPreferred,
+                                      GpuDirect::kDisabled};
     network.gpu_direct = kChoices[*i];
   }
   reader.finish();
@@ -252,7 +275,8 @@ void read_network(const nlohmann::json& value, Network& network, FieldErrors& er
 
 void read_failure_policy(const nlohmann::json& value, FailurePolicy& policy, FieldErrors& errors) {
   ObjectReader reader(value, "spec.failurePolicy", errors);
-  if (const auto n = reader.integer("maxRestarts", 0, 10000)) policy.max_restarts = static_cast<int>(*n);
+  if (const auto n = reader.integer("maxRestarts", 0, 10000))
+    policy.max_restarts = static_cast<int>(*n);
   if (const auto time = reader.duration("backoff")) policy.backoff = *time;
   if (const auto time = reader.duration("gracePeriod")) policy.grace_period = *time;
   if (const auto time = reader.duration("forceDeleteAfter")) policy.force_delete_after = *time;
@@ -261,7 +285,8 @@ void read_failure_policy(const nlohmann::json& value, FailurePolicy& policy, Fie
 
 void read_spec(const nlohmann::json& value, Spec& spec, FieldErrors& errors) {
   ObjectReader reader(value, "spec", errors);
-  if (const nlohmann::json* framework = reader.require("framework", "write framework: {type: PyTorch}")) {
+  if (const nlohmann::json* framework =
+          reader.require("framework", "write framework: {type: PyTorch}")) {
     read_framework(*framework, spec.framework, errors);
   }
   if (const nlohmann::json* roles = reader.require("roles", "write at least one role"))
@@ -276,7 +301,8 @@ void read_spec(const nlohmann::json& value, Spec& spec, FieldErrors& errors) {
     spec.acceleration = read_acceleration(choice);
     choice.finish();
   }
-  if (const nlohmann::json* network = reader.find("network")) read_network(*network, spec.network, errors);
+  if (const nlohmann::json* network = reader.find("network"))
+    read_network(*network, spec.network, errors);
   if (const auto i = reader.one_of("successPolicy", {"AllRanks", "RankZero"})) {
     spec.success_policy = *i == 0 ? SuccessPolicy::kAllRanks : SuccessPolicy::kRankZero;
   }
@@ -284,7 +310,8 @@ void read_spec(const nlohmann::json& value, Spec& spec, FieldErrors& errors) {
   spec.active_deadline = reader.duration("activeDeadline");
   spec.ttl_after_finished = reader.duration("ttlAfterFinished");
   if (const auto i = reader.one_of("cleanPodPolicy", {"Running", "All", "None"})) {
-    constexpr CleanPodPolicy kPolicies[] = {CleanPodPolicy::kRunning, CleanPodPolicy::kAll, CleanPodPolicy::kNone};
+    constexpr CleanPodPolicy kPolicies[] = {CleanPodPolicy::kRunning, CleanPodPolicy::kAll,
+                                            CleanPodPolicy::kNone};
     spec.clean_pod_policy = kPolicies[*i];
   }
   spec.managed_by = reader.string("managedBy", 253).value_or(std::string(contract::kManagedBy));
@@ -301,7 +328,8 @@ std::expected<RuntimeProfile, FieldErrors> parse_runtime_profile(const nlohmann:
     profile.name = ObjectReader(*metadata, "metadata", errors).string("name", 253).value_or("");
   if (const nlohmann::json* spec = reader.require("spec", "write spec: {acceleration: {…}}")) {
     ObjectReader fields(*spec, "spec", errors);
-    if (const nlohmann::json* acceleration = fields.require("acceleration", "write acceleration: {mode: Auto}")) {
+    if (const nlohmann::json* acceleration =
+            fields.require("acceleration", "write acceleration: {mode: Auto}")) {
       ObjectReader choice(*acceleration, "spec.acceleration", errors);
       profile.acceleration = read_acceleration(choice);
       choice.finish();
@@ -319,7 +347,8 @@ std::expected<TrainingJob, FieldErrors> parse_training_job(const nlohmann::json&
   if (!document.is_object()) return std::unexpected(errors);
   reader.require("apiVersion", "write paceline.dev/v1alpha1");
   if (const auto text = reader.string("apiVersion", 253); text && *text != contract::kApiVersion) {
-    reader.error("apiVersion", reader.find("apiVersion"), "is not known", "write paceline.dev/v1alpha1");
+    reader.error("apiVersion", reader.find("apiVersion"), "is not known",
+                 "write paceline.dev/v1alpha1");
   }
   reader.require("kind", "write TrainingJob");
   if (const auto text = reader.string("kind", 253); text && *text != "TrainingJob") {
@@ -328,7 +357,8 @@ std::expected<TrainingJob, FieldErrors> parse_training_job(const nlohmann::json&
   if (const nlohmann::json* metadata = reader.require("metadata", "write metadata: {name: …}")) {
     read_metadata(*metadata, job.metadata, errors);
   }
-  if (const nlohmann::json* spec = reader.require("spec", "write what to run")) read_spec(*spec, job.spec, errors);
+  if (const nlohmann::json* spec = reader.require("spec", "write what to run"))
+    read_spec(*spec, job.spec, errors);
   reader.find("status");  // read elsewhere, not unknown
   reader.finish();
   if (!errors.empty()) return std::unexpected(std::move(errors));

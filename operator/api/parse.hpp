@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From JSON to a TrainingJob, and to a RuntimeProfile. The same rules as the CRD's schema (types, bounds, unknown fields, defaults), so that `paceline run` accepts exactly what the
-// API server accepts. What the schema cannot say (trainer container, command, fields Paceline sets itself) is in validate.hpp.
+// From JSON to a TrainingJob, and to a RuntimeProfile. The same rules as the CRD's schema (types,
+// bounds, unknown fields, defaults), so that `paceline run` accepts exactly what the API server
+// accepts. What the schema cannot say (trainer container, command, fields Paceline sets itself) is
+// in validate.hpp.
 //
 // Pure and thread-safe. All problems are reported at once, each with its path.
 #pragma once

@@ -70,7 +70,8 @@ nlohmann::json write_acceleration(const Acceleration& acceleration) {
                           {"communication", acceleration.communication ? "Auto" : "Disabled"}};
   put(value, "profile", acceleration.profile);
   put(value, "compression", acceleration.compression);
-  if (acceleration.precision != Precision::kUnchanged) value["precision"] = to_string(acceleration.precision);
+  if (acceleration.precision != Precision::kUnchanged)
+    value["precision"] = to_string(acceleration.precision);
   if (!acceleration.cuda_graph) value["cudaGraph"] = "Disabled";
   return value;
 }
@@ -78,8 +79,8 @@ nlohmann::json write_acceleration(const Acceleration& acceleration) {
 }  // namespace
 
 const Condition* JobStatus::find(std::string_view type) const {
-  const auto it =
-      std::find_if(conditions.begin(), conditions.end(), [&](const Condition& c) { return c.type == type; });
+  const auto it = std::find_if(conditions.begin(), conditions.end(),
+                               [&](const Condition& c) { return c.type == type; });
   return it == conditions.end() ? nullptr : &*it;
 }
 
@@ -131,33 +132,39 @@ JobStatus read_status(const nlohmann::json& object) {
   for (const auto& entry : list(value, "conditions")) {
     if (!entry.is_object()) continue;
     status.conditions.push_back({text(entry, "type"), text(entry, "status"), text(entry, "reason"),
-                                 text(entry, "message"), time(entry, "lastTransitionTime").value_or(WallTime{}),
+                                 text(entry, "message"),
+                                 time(entry, "lastTransitionTime").value_or(WallTime{}),
                                  number(entry, "observedGeneration")});
   }
   for (const auto& entry : list(value, "roles")) {
     if (entry.is_object()) status.roles.push_back(read_role(entry));
   }
-  if (const auto placement = value.find("placement"); placement != value.end() && placement->is_object()) {
+  if (const auto placement = value.find("placement");
+      placement != value.end() && placement->is_object()) {
     for (const auto& entry : list(*placement, "nodes")) {
-      if (entry.is_object()) status.placement.push_back({text(entry, "name"), static_cast<int>(number(entry, "pods"))});
+      if (entry.is_object())
+        status.placement.push_back({text(entry, "name"), static_cast<int>(number(entry, "pods"))});
     }
     status.slots = text(*placement, "runtime") == "Slot";
   }
-  if (const auto acceleration = value.find("acceleration"); acceleration != value.end() && acceleration->is_object())
+  if (const auto acceleration = value.find("acceleration");
+      acceleration != value.end() && acceleration->is_object())
     status.acceleration = read_acceleration(*acceleration);
   for (const auto& entry : list(value, "excludedNodes")) {
     if (!entry.is_object()) continue;
     status.excluded_nodes.push_back(
         {text(entry, "name"), text(entry, "message"), time(entry, "since").value_or(WallTime{})});
   }
-  if (const auto training = value.find("training"); training != value.end()) status.training = *training;
+  if (const auto training = value.find("training"); training != value.end())
+    status.training = *training;
   if (const auto culprit = value.find("culprit"); culprit != value.end()) status.culprit = *culprit;
   return status;
 }
 
 nlohmann::json write_status(const JobStatus& status) {
-  nlohmann::json value = {
-      {"observedGeneration", status.observed_generation}, {"attempt", status.attempt}, {"restarts", status.restarts}};
+  nlohmann::json value = {{"observedGeneration", status.observed_generation},
+                          {"attempt", status.attempt},
+                          {"restarts", status.restarts}};
   put(value, "phase", status.phase);
   put(value, "ready", status.ready);
   put(value, "reason", status.reason);
@@ -184,7 +191,8 @@ nlohmann::json write_status(const JobStatus& status) {
   }
   if (!status.placement.empty()) {
     nlohmann::json nodes = nlohmann::json::array();
-    for (const PlacedNode& node : status.placement) nodes.push_back({{"name", node.name}, {"pods", node.pods}});
+    for (const PlacedNode& node : status.placement)
+      nodes.push_back({{"name", node.name}, {"pods", node.pods}});
     value["placement"] = {{"nodes", std::move(nodes)}, {"runtime", status.slots ? "Slot" : "Copy"}};
   }
   if (status.acceleration) value["acceleration"] = write_acceleration(*status.acceleration);

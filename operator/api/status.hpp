@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The status of a TrainingJob: what the operator remembers in the API server and people read. Everything printed is stored as printed.
+// The status of a TrainingJob: what the operator remembers in the API server and people read.
+// Everything printed is stored as printed.
 //
-// Values. Reading is lenient (a status is always ours; what does not fit reads as absent), writing gives exactly the CRD's shape.
+// Values. Reading is lenient (a status is always ours; what does not fit reads as absent), writing
+// gives exactly the CRD's shape.
 #pragma once
 
 #include <optional>
@@ -64,7 +66,8 @@ struct JobStatus {
   std::vector<Condition> conditions;
   std::vector<RoleStatus> roles;
   std::vector<PlacedNode> placement;
-  bool slots = false;  // of the present placement: its pods have the runtime from slots of their nodes
+  // of the present placement: its pods have the runtime from slots of their nodes
+  bool slots = false;
   std::optional<Acceleration> acceleration;  // of the present placement, for all its pods
   std::vector<ExcludedNode> excluded_nodes;  // oldest first
   nlohmann::json training;                   // null when there is none

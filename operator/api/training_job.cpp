@@ -5,7 +5,9 @@
 
 namespace paceline::api {
 
-std::string_view to_string(FrameworkType type) { return type == FrameworkType::kPyTorch ? "PyTorch" : "Custom"; }
+std::string_view to_string(FrameworkType type) {
+  return type == FrameworkType::kPyTorch ? "PyTorch" : "Custom";
+}
 
 std::string_view to_string(FrameworkLauncher launcher) {
   return launcher == FrameworkLauncher::kPaceline ? "Paceline" : "Passthrough";
@@ -80,15 +82,17 @@ std::optional<Acceleration> resolve(const Spec& spec, const RuntimeProfile* prof
   const auto on = [&](std::optional<bool> AccelerationChoice::* feature) {
     return (job.*feature).value_or((base.*feature).value_or(mode == AccelerationMode::kAuto));
   };
-  Acceleration result{.profile = profile != nullptr ? profile->name : "",
-                      .numerics = job.numerics.value_or(base.numerics.value_or(Numerics::kReordered)),
-                      .loader = on(&AccelerationChoice::loader),
-                      .optimizer = on(&AccelerationChoice::optimizer),
-                      .communication = on(&AccelerationChoice::communication),
-                      .compression = {},
-                      .precision = Precision::kUnchanged,
-                      .cuda_graph = job.cuda_graph.value_or(base.cuda_graph.value_or(true))};
-  const std::string compression = job.compression.value_or(base.compression.value_or(std::string(kNoCompression)));
+  Acceleration result{
+      .profile = profile != nullptr ? profile->name : "",
+      .numerics = job.numerics.value_or(base.numerics.value_or(Numerics::kReordered)),
+      .loader = on(&AccelerationChoice::loader),
+      .optimizer = on(&AccelerationChoice::optimizer),
+      .communication = on(&AccelerationChoice::communication),
+      .compression = {},
+      .precision = Precision::kUnchanged,
+      .cuda_graph = job.cuda_graph.value_or(base.cuda_graph.value_or(true))};
+  const std::string compression =
+      job.compression.value_or(base.compression.value_or(std::string(kNoCompression)));
   if (compression != kNoCompression && result.numerics == Numerics::kLossy) {
     const AccelerationChoice& asks = job.compression ? job : base;
     const bool carried = job.communication.value_or(asks.communication.value_or(true));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TrainingJob as the rest of Paceline sees it: typed, with every default filled in. Made by api::parse_training_job from the JSON of the API server or,
-// in `paceline run`, from a file. Plain values, owned by whoever holds them; immutable after parsing by convention.
+// A TrainingJob as the rest of Paceline sees it: typed, with every default filled in. Made by
+// api::parse_training_job from the JSON of the API server or, in `paceline run`, from a file. Plain
+// values, owned by whoever holds them; immutable after parsing by convention.
 //
 // Pod templates stay JSON documents: Paceline passes on what it does not need to understand.
 #pragma once
@@ -24,9 +25,11 @@ enum class FrameworkLauncher { kPaceline, kPassthrough };
 enum class SuccessPolicy { kAllRanks, kRankZero };
 enum class CleanPodPolicy { kRunning, kAll, kNone };
 enum class AccelerationMode { kAuto, kManual, kDisabled };
-/// In what the program's models compute: as they are written, float32 products by TF32, or mixed precision (paceline.amp).
+/// In what the program's models compute: as they are written, float32 products by TF32, or mixed
+/// precision (paceline.amp).
 enum class Precision { kUnchanged, kTf32, kO1, kO2 };
-inline constexpr std::array kPrecisions{Precision::kUnchanged, Precision::kTf32, Precision::kO1, Precision::kO2};
+inline constexpr std::array kPrecisions{Precision::kUnchanged, Precision::kTf32, Precision::kO1,
+                                        Precision::kO2};
 enum class GpuDirect { kRequired, kPreferred, kDisabled };
 enum class Numerics { kBitwise, kReordered, kLossy };
 
@@ -109,7 +112,8 @@ struct Spec {
   Scheduling scheduling;
   FailurePolicy failure_policy;
   std::optional<AccelerationChoice> acceleration;
-  std::string runtime_profile;  // spec.acceleration.profileRef; empty: the default one, where there is one
+  // spec.acceleration.profileRef; empty: the default one, where there is one
+  std::string runtime_profile;
   Network network;
   SuccessPolicy success_policy = SuccessPolicy::kAllRanks;
   bool suspend = false;
@@ -124,7 +128,8 @@ struct TrainingJob {
   Spec spec;
 };
 
-/// One pod of the gang, by place: role and index in it. Its node rank counts over all roles in their order.
+/// One pod of the gang, by place: role and index in it. Its node rank counts over all roles in
+/// their order.
 struct Replica {
   int role = 0;
   int index = 0;
@@ -144,10 +149,11 @@ struct RuntimeProfile {
 };
 inline constexpr std::string_view kDefaultProfile = "default";
 
-/// The job's word first, then the profile's, then the defaults: mode Auto (all features), class Reordered. Nothing when nothing is on: the job runs as
-/// it was written, as does one of which neither says anything. Compression and precision are never a default, and nothing in a lesser class than
-/// Lossy; compression asks for communication where the same document leaves that unset. Whole-step graphs are the program's: a job or a profile can
-/// only turn them off.
+/// The job's word first, then the profile's, then the defaults: mode Auto (all features), class
+/// Reordered. Nothing when nothing is on: the job runs as it was written, as does one of which
+/// neither says anything. Compression and precision are never a default, and nothing in a lesser
+/// class than Lossy; compression asks for communication where the same document leaves that unset.
+/// Whole-step graphs are the program's: a job or a profile can only turn them off.
 std::optional<Acceleration> resolve(const Spec& spec, const RuntimeProfile* profile);
 
 /// The queue that the job's share is counted in.

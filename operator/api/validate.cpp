@@ -19,22 +19,25 @@ const nlohmann::json* at(const nlohmann::json* object, std::string_view key) {
   return it == object->end() || it->is_null() ? nullptr : &*it;
 }
 
-std::string spec_path(std::size_t role) { return "spec.roles[" + std::to_string(role) + "].template.spec"; }
+std::string spec_path(std::size_t role) {
+  return "spec.roles[" + std::to_string(role) + "].template.spec";
+}
 
 void check_trainer(const TrainingJob& job, std::size_t index, FieldErrors& errors) {
   const Role& role = job.spec.roles[index];
   const int position = trainer_index(role);
   const std::string containers = spec_path(index) + ".containers";
   if (position < 0) {
-    errors.push_back(
-        {containers, "", "has several containers and none named trainer", "name the one that trains: trainer"});
+    errors.push_back({containers, "", "has several containers and none named trainer",
+                      "name the one that trains: trainer"});
     return;
   }
   const std::string path = containers + "[" + std::to_string(position) + "]";
   const nlohmann::json* trainer = trainer_of(role);
   if (strings_of(*trainer, "command").empty()) {
-    errors.push_back({path + ".command", "", "is required: the launcher starts it",
-                      "write what the image would start, such as command: [\"python3\", \"/app/train.py\"]"});
+    errors.push_back(
+        {path + ".command", "", "is required: the launcher starts it",
+         "write what the image would start, such as command: [\"python3\", \"/app/train.py\"]"});
   }
   const nlohmann::json* variables = at(trainer, "env");
   if (variables == nullptr || !variables->is_array()) return;
@@ -43,7 +46,8 @@ void check_trainer(const TrainingJob& job, std::size_t index, FieldErrors& error
     if (name == nullptr || !name->is_string()) continue;
     const std::string& text = name->get_ref<const std::string&>();
     if (text.starts_with("PACELINE_") && !env::is_users(text)) {
-      errors.push_back({path + ".env[" + std::to_string(i) + "].name", text, "is set by Paceline", "remove it"});
+      errors.push_back(
+          {path + ".env[" + std::to_string(i) + "].name", text, "is set by Paceline", "remove it"});
     }
   }
 }
@@ -53,7 +57,8 @@ struct Owned {
   std::string_view remedy;
 };
 constexpr std::array kOwned{
-    Owned{"nodeName", "remove it and use nodeSelector: Paceline chooses the nodes of the whole gang"},
+    Owned{"nodeName",
+          "remove it and use nodeSelector: Paceline chooses the nodes of the whole gang"},
     Owned{"hostname", "remove it: it is the name of job, role and index"},
     Owned{"subdomain", "remove it: it is the job's headless Service"},
     Owned{"schedulingGates", "remove them: Paceline gates the gang itself"},
@@ -69,13 +74,14 @@ void check_volumes(const nlohmann::json& pod, const std::string& path, FieldErro
     const nlohmann::json& volume = (*volumes)[i];
     const std::string here = path + ".volumes[" + std::to_string(i) + "]";
     if (at(&volume, "ephemeral") != nullptr) {
-      errors.push_back(
-          {here + ".ephemeral", "", "is not modelled by placement", "use emptyDir or a bound PersistentVolumeClaim"});
+      errors.push_back({here + ".ephemeral", "", "is not modelled by placement",
+                        "use emptyDir or a bound PersistentVolumeClaim"});
     }
     const nlohmann::json* name = at(&volume, "name");
-    if (name != nullptr &&
-        (*name == std::string(contract::kRuntimeVolume) || *name == std::string(contract::kStateVolume))) {
-      errors.push_back({here + ".name", shown(*name), "is used by Paceline", "give the volume another name"});
+    if (name != nullptr && (*name == std::string(contract::kRuntimeVolume) ||
+                            *name == std::string(contract::kStateVolume))) {
+      errors.push_back(
+          {here + ".name", shown(*name), "is used by Paceline", "give the volume another name"});
     }
   }
 }
@@ -83,10 +89,12 @@ void check_volumes(const nlohmann::json& pod, const std::string& path, FieldErro
 void check_affinity(const nlohmann::json& pod, const std::string& path, FieldErrors& errors) {
   const nlohmann::json* affinity = at(&pod, "affinity");
   for (const char* kind : {"podAffinity", "podAntiAffinity"}) {
-    if (at(at(affinity, kind), "requiredDuringSchedulingIgnoredDuringExecution") == nullptr) continue;
-    errors.push_back({path + ".affinity." + kind + ".requiredDuringSchedulingIgnoredDuringExecution", "",
-                      "is not modelled by placement",
-                      "remove it; spec.scheduling.exclusiveNodes puts each pod on its own node"});
+    if (at(at(affinity, kind), "requiredDuringSchedulingIgnoredDuringExecution") == nullptr)
+      continue;
+    errors.push_back(
+        {path + ".affinity." + kind + ".requiredDuringSchedulingIgnoredDuringExecution", "",
+         "is not modelled by placement",
+         "remove it; spec.scheduling.exclusiveNodes puts each pod on its own node"});
   }
   const nlohmann::json* spread = at(&pod, "topologySpreadConstraints");
   if (spread == nullptr || !spread->is_array()) return;
@@ -94,7 +102,8 @@ void check_affinity(const nlohmann::json& pod, const std::string& path, FieldErr
     const nlohmann::json* when = at(&(*spread)[i], "whenUnsatisfiable");
     if (when != nullptr && *when == "ScheduleAnyway") continue;
     errors.push_back({path + ".topologySpreadConstraints[" + std::to_string(i) + "]", "",
-                      "is not modelled by placement", "remove it, or write whenUnsatisfiable: ScheduleAnyway"});
+                      "is not modelled by placement",
+                      "remove it, or write whenUnsatisfiable: ScheduleAnyway"});
   }
 }
 
@@ -106,7 +115,8 @@ void check_host_ports(const nlohmann::json& pod, const std::string& path, FieldE
       const std::string here = path + "." + list + "[" + std::to_string(i) + "]";
       const nlohmann::json* name = at(&(*containers)[i], "name");
       if (name != nullptr && *name == std::string(contract::kRuntimeInitContainer)) {
-        errors.push_back({here + ".name", shown(*name), "is used by Paceline", "give the container another name"});
+        errors.push_back({here + ".name", shown(*name), "is used by Paceline",
+                          "give the container another name"});
       }
       const nlohmann::json* ports = at(&(*containers)[i], "ports");
       if (ports == nullptr || !ports->is_array()) continue;
@@ -120,7 +130,8 @@ void check_host_ports(const nlohmann::json& pod, const std::string& path, FieldE
   }
 }
 
-/// A container that asks for a slot itself would have two runtimes at one place where the pod copies its own.
+/// A container that asks for a slot itself would have two runtimes at one place where the pod
+/// copies its own.
 void check_slots(const nlohmann::json& pod, const std::string& path, FieldErrors& errors) {
   const std::string slot(contract::kRuntimeResource);
   for (const char* list : {"containers", "initContainers"}) {
@@ -130,8 +141,10 @@ void check_slots(const nlohmann::json& pod, const std::string& path, FieldErrors
       for (const char* section : {"limits", "requests"}) {
         const nlohmann::json* amount = at(at(at(&(*containers)[i], "resources"), section), slot);
         if (amount == nullptr) continue;
-        errors.push_back({path + "." + list + "[" + std::to_string(i) + "].resources." + section + "[" + slot + "]",
-                          shown(*amount), "is asked for by Paceline where nodes offer it", "remove it"});
+        errors.push_back({path + "." + list + "[" + std::to_string(i) + "].resources." + section +
+                              "[" + slot + "]",
+                          shown(*amount), "is asked for by Paceline where nodes offer it",
+                          "remove it"});
       }
     }
   }
@@ -145,16 +158,18 @@ void check_pod(const TrainingJob& job, std::size_t index, FieldErrors& errors) {
     const nlohmann::json* value = at(pod, owned.field);
     const bool empty = value == nullptr || (value->is_array() && value->empty());
     if (!empty)
-      errors.push_back(
-          {path + "." + std::string(owned.field), shown(*value), "cannot stand here", std::string(owned.remedy)});
+      errors.push_back({path + "." + std::string(owned.field), shown(*value), "cannot stand here",
+                        std::string(owned.remedy)});
   }
-  if (const nlohmann::json* policy = at(pod, "restartPolicy"); policy != nullptr && *policy != "Never") {
+  if (const nlohmann::json* policy = at(pod, "restartPolicy");
+      policy != nullptr && *policy != "Never") {
     errors.push_back({path + ".restartPolicy", shown(*policy), "cannot stand here",
                       "remove it: the launcher restarts ranks, spec.failurePolicy says how often"});
   }
   if (const nlohmann::json* host = at(pod, "hostNetwork"); host != nullptr && *host == true) {
-    errors.push_back(
-        {path + ".hostNetwork", "true", "is not modelled by placement: the launchers' ports would clash", "remove it"});
+    errors.push_back({path + ".hostNetwork", "true",
+                      "is not modelled by placement: the launchers' ports would clash",
+                      "remove it"});
   }
   check_affinity(*pod, path, errors);
   check_volumes(*pod, path, errors);

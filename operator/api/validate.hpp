@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a schema cannot say about a job: a trainer container with a command, nothing set in the template that Paceline sets itself, nothing asked of the
-// scheduler that the planner does not model. The operator puts the answer into a condition, `paceline run` prints it with the line in the file.
+// What a schema cannot say about a job: a trainer container with a command, nothing set in the
+// template that Paceline sets itself, nothing asked of the scheduler that the planner does not
+// model. The operator puts the answer into a condition, `paceline run` prints it with the line in
+// the file.
 //
 // Pure and thread-safe. An empty list means that the job can run.
 #pragma once

@@ -15,7 +15,8 @@ namespace {
 using nlohmann::json;
 
 bool final_refusal(const Error& error) {
-  return error.code == Code::kForbidden || error.code == Code::kInvalid || error.code == Code::kNotFound;
+  return error.code == Code::kForbidden || error.code == Code::kInvalid ||
+         error.code == Code::kNotFound;
 }
 
 /// Collects what parallel calls came to.
@@ -60,11 +61,15 @@ std::string owner_of(const std::string& object) {
 
 }  // namespace
 
-Actuator::Actuator(kube::Api& api, Executor& executor, Settings settings, std::function<std::string()> new_token)
-    : api_(api), executor_(executor), settings_(std::move(settings)), new_token_(std::move(new_token)) {}
+Actuator::Actuator(kube::Api& api, Executor& executor, Settings settings,
+                   std::function<std::string()> new_token)
+    : api_(api),
+      executor_(executor),
+      settings_(std::move(settings)),
+      new_token_(std::move(new_token)) {}
 
-std::expected<std::string, Done> Actuator::make(const kube::Resource& resource, const api::TrainingJob& job,
-                                                const json& object) {
+std::expected<std::string, Done> Actuator::make(const kube::Resource& resource,
+                                                const api::TrainingJob& job, const json& object) {
   const std::string name = object["metadata"]["name"];
   Done failure;
   auto created = api_.create(resource, job.metadata.name_space, object.dump());
@@ -83,9 +88,9 @@ std::expected<std::string, Done> Actuator::make(const kube::Resource& resource, 
     return std::unexpected(failure);
   }
   if (owner_of(*found) != job.metadata.uid) {
-    failure.refusal =
-        plan::Waiting{"NameTaken", std::string(resource.kind) + " " + name +
-                                       " exists and does not belong to this job; delete it, or rename the job"};
+    failure.refusal = plan::Waiting{
+        "NameTaken", std::string(resource.kind) + " " + name +
+                         " exists and does not belong to this job; delete it, or rename the job"};
     return std::unexpected(failure);
   }
   return *found;
@@ -96,27 +101,33 @@ std::expected<Surroundings, Done> Actuator::surround(const api::TrainingJob& job
   std::expected<std::string, Done> headless;
   std::expected<std::string, Done> secret;
   const std::string token = new_token_();
-  executor_.run({[&] { service = make(kube::kServices, job, render::render_rendezvous_service(job)); },
-                 [&] { headless = make(kube::kServices, job, render::render_headless_service(job)); },
-                 [&] { secret = make(kube::kSecrets, job, render::render_secret(job, token)); }});
+  executor_.run(
+      {[&] { service = make(kube::kServices, job, render::render_rendezvous_service(job)); },
+       [&] { headless = make(kube::kServices, job, render::render_headless_service(job)); },
+       [&] { secret = make(kube::kSecrets, job, render::render_secret(job, token)); }});
   for (const auto* result : {&service, &headless, &secret}) {
     if (!*result) return std::unexpected(result->error());
   }
-  const json address = json::parse(*service, nullptr, false).value("/spec/clusterIP"_json_pointer, json());
+  const json address =
+      json::parse(*service, nullptr, false).value("/spec/clusterIP"_json_pointer, json());
   if (!address.is_string() || address == "" || address == "None") {
     Done failure;
-    failure.error = Error{Code::kUnavailable, Origin::kKube,
-                          "Service " + render::rendezvous_service_name(job) + " has no ClusterIP yet", true};
+    failure.error =
+        Error{Code::kUnavailable, Origin::kKube,
+              "Service " + render::rendezvous_service_name(job) + " has no ClusterIP yet", true};
     return std::unexpected(failure);
   }
   // An earlier operator may have made the Secret: what it holds is what the pods know.
-  const json encoded = json::parse(*secret, nullptr, false).value("/data/token"_json_pointer, json());
-  return Surroundings{address.get<std::string>(),
-                      encoded.is_string() ? render::decode_base64(encoded.get<std::string>()) : token};
+  const json encoded =
+      json::parse(*secret, nullptr, false).value("/data/token"_json_pointer, json());
+  return Surroundings{
+      address.get<std::string>(),
+      encoded.is_string() ? render::decode_base64(encoded.get<std::string>()) : token};
 }
 
 render::PodInputs Actuator::inputs(const plan::Plan& plan, const plan::CreatePod& create,
-                                   const Surroundings& surroundings, const std::string& priority_class) const {
+                                   const Surroundings& surroundings,
+                                   const std::string& priority_class) const {
   return {create.incarnation,         plan.status.attempt,
           plan.status.restarts,       create.node,
           surroundings.rendezvous_ip, settings_.runtime_image,
@@ -125,8 +136,8 @@ render::PodInputs Actuator::inputs(const plan::Plan& plan, const plan::CreatePod
           plan.status.acceleration,   plan.status.slots};
 }
 
-Done Actuator::dry_run(const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
-                       const std::string& priority_class) {
+Done Actuator::dry_run(const api::TrainingJob& job, const plan::Plan& plan,
+                       const Surroundings& surroundings, const std::string& priority_class) {
   Collector collector;
   std::vector<Executor::Task> tasks;
   for (const api::Replica& replica : api::replicas_of(job.spec)) {
@@ -140,10 +151,13 @@ Done Actuator::dry_run(const api::TrainingJob& job, const plan::Plan& plan, cons
       inputs.acceleration = plan.status.acceleration;
       inputs.slot = plan.status.slots;
       json pod = render::render_pod(job, replica, inputs);
-      pod["metadata"]["name"] = render::host_name(job, replica) + "-check";  // the real one may exist already
+      // the real one may exist already
+      pod["metadata"]["name"] = render::host_name(job, replica) + "-check";
       kube::WriteOptions options;
       options.dry_run = true;
-      if (const auto answer = api_.create(kube::kPods, job.metadata.name_space, pod.dump(), options); !answer) {
+      if (const auto answer =
+              api_.create(kube::kPods, job.metadata.name_space, pod.dump(), options);
+          !answer) {
         collector.failed(answer.error(), "PodRefused");
       }
     });
@@ -152,16 +166,18 @@ Done Actuator::dry_run(const api::TrainingJob& job, const plan::Plan& plan, cons
   return collector.take();
 }
 
-Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
-                      const std::string& priority_class) {
+Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan,
+                      const Surroundings& surroundings, const std::string& priority_class) {
   Collector collector;
   const std::vector<api::Replica> replicas = api::replicas_of(job.spec);
   std::vector<Executor::Task> tasks;
   for (const plan::CreatePod& create : plan.creates) {
     tasks.emplace_back([&] {
-      if (collector.refusal()) return;  // the set is lost already: do not make what must be removed again
+      // the set is lost already: do not make what must be removed again
+      if (collector.refusal()) return;
       const api::Replica& replica = replicas[static_cast<std::size_t>(create.node_rank)];
-      const json pod = render::render_pod(job, replica, inputs(plan, create, surroundings, priority_class));
+      const json pod =
+          render::render_pod(job, replica, inputs(plan, create, surroundings, priority_class));
       auto answer = api_.create(kube::kPods, job.metadata.name_space, pod.dump());
       if (answer) {
         collector.wrote(kube::version_of(*answer), &Done::created);
@@ -175,10 +191,13 @@ Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan, const
       const auto found = api_.get(kube::kPods, job.metadata.name_space, name);
       if (!found) {
         // It was there and is gone, or the conflict was another's: look again.
-        collector.failed(Error{Code::kConflict, Origin::kKube, found.error().message, true}, "CreateRefused");
+        collector.failed(Error{Code::kConflict, Origin::kKube, found.error().message, true},
+                         "CreateRefused");
       } else if (owner_of(*found) != job.metadata.uid) {
-        collector.refused("NameTaken",
-                          "Pod " + name + " exists and does not belong to this job; delete it, or rename the job");
+        collector.refused(
+            "NameTaken",
+            "Pod " + name +
+                " exists and does not belong to this job; delete it, or rename the job");
       } else {
         collector.wrote(kube::version_of(*found), &Done::created);
       }
@@ -221,7 +240,8 @@ Done Actuator::remove(const api::TrainingJob& job, const std::vector<plan::Delet
         collector.wrote(kube::version_of(*answer), &Done::deleted);
       } else if (answer.error().code != Code::kNotFound && answer.error().code != Code::kConflict) {
         Error error = answer.error();
-        if (final_refusal(error)) error.code = Code::kInternal;  // not being allowed to delete is no reason to give up
+        // not being allowed to delete is no reason to give up
+        if (final_refusal(error)) error.code = Code::kInternal;
         collector.failed(error, "");
       }
     });
@@ -234,7 +254,8 @@ Done Actuator::remove_job(const api::TrainingJob& job) {
   Done done;
   kube::DeleteOptions options;
   options.uid = job.metadata.uid;
-  const auto answer = api_.remove(kube::kTrainingJobs, job.metadata.name_space, job.metadata.name, options);
+  const auto answer =
+      api_.remove(kube::kTrainingJobs, job.metadata.name_space, job.metadata.name, options);
   if (!answer && answer.error().code != Code::kNotFound && answer.error().code != Code::kConflict)
     done.error = answer.error();
   return done;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Actuator: carries out the actions of a Plan through the API. Every call may be repeated: names are deterministic, deletes and patches carry the UID,
-// "already there" is checked for being ours.
+// Actuator: carries out the actions of a Plan through the API. Every call may be repeated: names
+// are deterministic, deletes and patches carry the UID, "already there" is checked for being ours.
 //
-// Refers to Api and Executor, which outlive it. Thread-safe. What the server refuses for good (quota, policy, a field it does not know) comes back as a
-// refusal in the server's own words; anything else as an Error to try again.
+// Refers to Api and Executor, which outlive it. Thread-safe. What the server refuses for good
+// (quota, policy, a field it does not know) comes back as a refusal in the server's own words;
+// anything else as an Error to try again.
 #pragma once
 
 #include <optional>
@@ -43,13 +44,14 @@ struct Done {
 
 class Actuator {
  public:
-  Actuator(kube::Api& api, Executor& executor, Settings settings, std::function<std::string()> new_token);
+  Actuator(kube::Api& api, Executor& executor, Settings settings,
+           std::function<std::string()> new_token);
 
   /// Services and Secret: made, or found and ours.
   std::expected<Surroundings, Done> surround(const api::TrainingJob& job);
   /// Each role once with dryRun=All.
-  Done dry_run(const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
-               const std::string& priority_class);
+  Done dry_run(const api::TrainingJob& job, const plan::Plan& plan,
+               const Surroundings& surroundings, const std::string& priority_class);
   Done create(const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
               const std::string& priority_class);
   Done ungate(const api::TrainingJob& job, const std::vector<plan::PodRef>& pods);
@@ -63,7 +65,8 @@ class Actuator {
  private:
   std::expected<std::string, Done> make(const kube::Resource& resource, const api::TrainingJob& job,
                                         const nlohmann::json& object);
-  render::PodInputs inputs(const plan::Plan& plan, const plan::CreatePod& create, const Surroundings& surroundings,
+  render::PodInputs inputs(const plan::Plan& plan, const plan::CreatePod& create,
+                           const Surroundings& surroundings,
                            const std::string& priority_class) const;
 
   kube::Api& api_;

@@ -16,8 +16,8 @@ constexpr std::int64_t kLongestLease = 3600;  // seconds; whatever somebody wrot
 bool alive(const kube::Json& lease, WallTime now) {
   const auto renewed = parse_time(kube::text(kube::at(lease, "spec", "renewTime")));
   if (!renewed) return false;
-  const std::int64_t duration =
-      std::clamp<std::int64_t>(kube::number(kube::at(lease, "spec", "leaseDurationSeconds")), 1, kLongestLease);
+  const std::int64_t duration = std::clamp<std::int64_t>(
+      kube::number(kube::at(lease, "spec", "leaseDurationSeconds")), 1, kLongestLease);
   return now - *renewed < 2 * std::chrono::seconds(duration);
 }
 
@@ -26,8 +26,9 @@ Done refused(Error error, const std::string& ns) {
   if (error.code == Code::kForbidden) {
     done.refusal = plan::Waiting{
         "AgentsUnreadable",
-        "spec.network.gpuDirect is Required, and the operator may not list the agents' Leases in namespace " + ns +
-            " (" + error.message +
+        "spec.network.gpuDirect is Required, and the operator may not list the agents' Leases in "
+        "namespace " +
+            ns + " (" + error.message +
             "); install the chart's roles, or start the operator with the right --agent-namespace"};
   } else {
     done.error = std::move(error);
@@ -37,7 +38,8 @@ Done refused(Error error, const std::string& ns) {
 
 }  // namespace
 
-std::expected<std::set<std::string>, Done> living_agents(kube::Api& api, const std::string& ns, WallTime now) {
+std::expected<std::set<std::string>, Done> living_agents(kube::Api& api, const std::string& ns,
+                                                         WallTime now) {
   std::set<std::string> nodes;
   kube::ListOptions options;
   options.limit = kPage;

@@ -39,7 +39,8 @@ json merge_diff(const json& before, const json& after) {
 }
 
 Controller::Controller(Parts parts, Settings settings)
-    : parts_(std::move(parts)), actuator_(parts_.api, parts_.executor, std::move(settings), parts_.new_token) {}
+    : parts_(std::move(parts)),
+      actuator_(parts_.api, parts_.executor, std::move(settings), parts_.new_token) {}
 
 Counters Controller::counters() const {
   const std::lock_guard lock(mutex_);
@@ -61,8 +62,10 @@ void Controller::subscribe() {
   });
   parts_.stores.nodes.subscribe([this](const auto& before, const auto& after) {
     const bool same = before && after && before->ready == after->ready &&
-                      before->unschedulable == after->unschedulable && before->allocatable == after->allocatable &&
-                      before->labels == after->labels && before->taints.size() == after->taints.size();
+                      before->unschedulable == after->unschedulable &&
+                      before->allocatable == after->allocatable &&
+                      before->labels == after->labels &&
+                      before->taints.size() == after->taints.size();
     if (!before && after && marks_nodes())
       parts_.enqueue(kNodeKey + after->meta.name);  // it may have come back without
     if (same) return;
@@ -70,24 +73,29 @@ void Controller::subscribe() {
     const std::string& name = (after ? *after : *before).meta.name;
     if (after && after->ready) return;
     for (const auto& pod : parts_.stores.pods.list()) {
-      if (pod->gang && pod->node == name) parts_.enqueue(kube::key_of(pod->meta.ns, pod->gang->job_name));
+      if (pod->gang && pod->node == name)
+        parts_.enqueue(kube::key_of(pod->meta.ns, pod->gang->job_name));
     }
   });
-  parts_.stores.quotas.subscribe([this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
+  parts_.stores.quotas.subscribe(
+      [this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
   parts_.stores.fabrics.subscribe([this](const auto& before, const auto& after) {
     if (before && after && before->same_word(*after)) return;
     parts_.enqueue(kScheduleKey);
     if (after && marks_nodes()) parts_.enqueue(kNodeKey + after->meta.name);
   });
-  parts_.stores.priorities.subscribe([this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
+  parts_.stores.priorities.subscribe(
+      [this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
   parts_.stores.profiles.subscribe([this](const auto& before, const auto& after) {
     // Only who waits for it hears of a change: a gang keeps what it was placed with.
     const std::string& name = (after ? *after : *before).meta.name;
     if (after && !after->errors.empty())
-      spdlog::warn("RuntimeProfile {} serves nobody: {}", name, api::to_error(after->errors).message);
+      spdlog::warn("RuntimeProfile {} serves nobody: {}", name,
+                   api::to_error(after->errors).message);
     for (const auto& job : parts_.stores.jobs.list()) {
       const bool waits = job->errors.empty() && !job->status.placed() && !job->status.finished();
-      if (waits && job->job.spec.runtime_profile == name) parts_.enqueue(kube::key_of(job->meta.ns, job->meta.name));
+      if (waits && job->job.spec.runtime_profile == name)
+        parts_.enqueue(kube::key_of(job->meta.ns, job->meta.name));
     }
   });
 }
@@ -145,7 +153,8 @@ Outcome Controller::mark(const std::string& node) {
   if (!fabric) return {};
   const auto done = mark_node(parts_.api, *fabric, actuator_.settings().marks);
   if (done) return {};
-  if (done.error().code != Code::kConflict) spdlog::warn("node {}: {}", node, to_string(done.error()));
+  if (done.error().code != Code::kConflict)
+    spdlog::warn("node {}: {}", node, to_string(done.error()));
   return {true, std::nullopt};
 }
 
@@ -164,31 +173,36 @@ Outcome Controller::reconcile_job(const std::string& key) {
     if (parts_.stores.pods.resource_version() < state->pods_version) return {false, kCacheWait};
   }
   const auto pods = parts_.stores.pods.by_index(job->meta.uid);
-  if (job->status.is_true("Running") && !job->status.finished()) read_summary(job, state, pods, false);
+  if (job->status.is_true("Running") && !job->status.finished())
+    read_summary(job, state, pods, false);
   const auto decide = [&] {
     {
       const std::lock_guard lock(mutex_);
       memory = state->memory;
     }
     const std::string& profile = job->job.spec.runtime_profile;
-    return plan::plan_job({*job, pods, [this](const std::string& name) { return parts_.stores.nodes.get(name); },
-                           parts_.clock.wall(), memory,
-                           parts_.stores.profiles.get(profile.empty() ? api::kDefaultProfile : profile)});
+    return plan::plan_job(
+        {*job, pods, [this](const std::string& name) { return parts_.stores.nodes.get(name); },
+         parts_.clock.wall(), memory,
+         parts_.stores.profiles.get(profile.empty() ? api::kDefaultProfile : profile)});
   };
   plan::Plan plan = decide();
-  if ((plan.queued || !plan.find_nodes.empty()) && !look_around(job, state, plan.queued)) plan = decide();
+  if ((plan.queued || !plan.find_nodes.empty()) && !look_around(job, state, plan.queued))
+    plan = decide();
   if (plan.status.placed() && !job->status.placed() && !prepare(job, state, plan)) plan = decide();
-  const bool replaces =
-      std::any_of(plan.creates.begin(), plan.creates.end(), [](const auto& create) { return !create.gated; });
+  const bool replaces = std::any_of(plan.creates.begin(), plan.creates.end(),
+                                    [](const auto& create) { return !create.gated; });
   if (replaces && plan.status != job->status) {
-    // The launchers may have restarted ranks since the last look: seed the newcomer with their count.
+    // The launchers may have restarted ranks since the last look: seed the newcomer with their
+    // count.
     read_summary(job, state, pods, true);
     plan = decide();
   }
   return carry_out(job, state, plan);
 }
 
-bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& state, const plan::Plan& plan) {
+bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                         const plan::Plan& plan) {
   // Nothing is put on record for a gang whose pods the server would refuse anyway.
   Done done;
   std::string priority;
@@ -204,20 +218,23 @@ bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& sta
     }
   }
   if (!done.refusal && !done.error &&
-      (state->checked_generation != job->job.metadata.generation || state->checked_priority != priority)) {
+      (state->checked_generation != job->job.metadata.generation ||
+       state->checked_priority != priority)) {
     done = actuator_.dry_run(job->job, plan, *state->surroundings, priority);
     if (!done.refusal && !done.error) {
       state->checked_generation = job->job.metadata.generation;
       state->checked_priority = priority;
     }
   }
-  if (!done.refusal && !done.error && mounts_claims(job->job.spec)) done = look_at_volumes(job, state);
+  if (!done.refusal && !done.error && mounts_claims(job->job.spec))
+    done = look_at_volumes(job, state);
   if (!done.refusal && !done.error) return true;
   put_off(*state, std::move(done));
   return false;
 }
 
-Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>& state, plan::Plan& plan) {
+Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                              plan::Plan& plan) {
   Outcome outcome{false, plan.requeue_after};
   JobPtr current = job;
   if (plan.status != job->status) {
@@ -229,7 +246,9 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
     if (!newest) return {true, std::nullopt};
     if (!*newest) return {false, std::chrono::milliseconds(0)};
   }
-  const auto holds = [](const api::JobStatus& status) { return status.placed() && !status.finished(); };
+  const auto holds = [](const api::JobStatus& status) {
+    return status.placed() && !status.finished();
+  };
   bool want_schedule = holds(job->status) && !holds(plan.status);
   {
     const std::lock_guard lock(mutex_);
@@ -311,8 +330,10 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
     }
     std::string priority;
     int value = 0;
-    if (const auto refused = priority_of(*job, priority, value)) return absorb(Done{refused, std::nullopt, 0, 0, 0, 0});
-    if (auto stop = absorb(actuator_.create(job->job, plan, *state->surroundings, priority))) return stop;
+    if (const auto refused = priority_of(*job, priority, value))
+      return absorb(Done{refused, std::nullopt, 0, 0, 0, 0});
+    if (auto stop = absorb(actuator_.create(job->job, plan, *state->surroundings, priority)))
+      return stop;
   }
   if (!plan.ungates.empty()) {
     if (auto stop = absorb(actuator_.ungate(job->job, plan.ungates))) return stop;
@@ -321,19 +342,23 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
   return std::nullopt;
 }
 
-std::expected<Controller::JobPtr, Outcome> Controller::write_status(const JobPtr& job,
-                                                                    const std::shared_ptr<JobState>& state,
-                                                                    const plan::Plan& plan) {
+std::expected<Controller::JobPtr, Outcome> Controller::write_status(
+    const JobPtr& job, const std::shared_ptr<JobState>& state, const plan::Plan& plan) {
   const api::JobStatus& status = plan.status;
   // A status that was never written has no fields at all, not even those that read as zero.
-  const json before = job->status == api::JobStatus{} ? json::object() : api::write_status(job->status);
-  json patch = {{"metadata", {{"resourceVersion", std::to_string(job->meta.resource_version)}, {"uid", job->meta.uid}}},
-                {"status", merge_diff(before, api::write_status(status))}};
+  const json before =
+      job->status == api::JobStatus{} ? json::object() : api::write_status(job->status);
+  json patch = {
+      {"metadata",
+       {{"resourceVersion", std::to_string(job->meta.resource_version)}, {"uid", job->meta.uid}}},
+      {"status", merge_diff(before, api::write_status(status))}};
   kube::PatchOptions options;
   options.subresource = "status";
-  const auto answer = parts_.api.patch(kube::kTrainingJobs, job->meta.ns, job->meta.name, patch.dump(), options);
+  const auto answer =
+      parts_.api.patch(kube::kTrainingJobs, job->meta.ns, job->meta.name, patch.dump(), options);
   if (!answer) {
-    const bool stale = answer.error().code == Code::kConflict || answer.error().code == Code::kNotFound;
+    const bool stale =
+        answer.error().code == Code::kConflict || answer.error().code == Code::kNotFound;
     if (!stale) spdlog::warn("{}: status: {}", state->key, to_string(answer.error()));
     // Written or not, or overtaken: read what there is before planning again.
     const auto found = parts_.api.get(kube::kTrainingJobs, job->meta.ns, job->meta.name);
@@ -368,7 +393,8 @@ std::expected<Controller::JobPtr, Outcome> Controller::write_status(const JobPtr
       memory.preempted_by.clear();
       memory.summary.reset();
     }
-    if (!plan.creates.empty()) memory.summary.reset();  // it speaks of the gang before the replacement
+    // it speaks of the gang before the replacement
+    if (!plan.creates.empty()) memory.summary.reset();
     // New pods are on record: what was found out for the last replacement does not serve the next.
     if (!std::ranges::equal(status.roles, job->status.roles, {}, &api::RoleStatus::incarnations,
                             &api::RoleStatus::incarnations)) {
@@ -376,17 +402,20 @@ std::expected<Controller::JobPtr, Outcome> Controller::write_status(const JobPtr
       memory.replacement_nodes.clear();
     }
   }
-  if (parts_.phase_listener && status.phase != job->status.phase) parts_.phase_listener(job->job, job->status, status);
+  if (parts_.phase_listener && status.phase != job->status.phase)
+    parts_.phase_listener(job->job, job->status, status);
   return written;
 }
 
 Result<bool> Controller::confirm(const JobPtr& job, const std::shared_ptr<JobState>& state) {
-  // Always asked anew: since our own last write another leader may have taken over, and this process may have slept through it.
+  // Always asked anew: since our own last write another leader may have taken over, and this
+  // process may have slept through it.
   const auto found = parts_.api.get(kube::kTrainingJobs, job->meta.ns, job->meta.name);
   if (!found) return std::unexpected(found.error());
   auto view = observe::project_job(*found);
   if (!view) return std::unexpected(view.error());
-  if (view->meta.uid != job->meta.uid) return fail(Code::kNotFound, Origin::kKube, "the job was deleted");
+  if (view->meta.uid != job->meta.uid)
+    return fail(Code::kNotFound, Origin::kKube, "the job was deleted");
   const std::lock_guard lock(mutex_);
   if (view->meta.resource_version == job->meta.resource_version) return true;
   state->latest = std::make_shared<const observe::JobView>(std::move(*view));
@@ -394,7 +423,8 @@ Result<bool> Controller::confirm(const JobPtr& job, const std::shared_ptr<JobSta
 }
 
 void Controller::read_summary(const JobPtr& job, const std::shared_ptr<JobState>& state,
-                              const std::vector<std::shared_ptr<const observe::PodView>>& pods, bool now) {
+                              const std::vector<std::shared_ptr<const observe::PodView>>& pods,
+                              bool now) {
   if (!parts_.summaries) return;
   const auto since = parts_.clock.steady() - state->last_poll;
   if (since < (now ? std::chrono::seconds(1) : has_step(job->status) ? kPoll : kFirstPoll)) return;

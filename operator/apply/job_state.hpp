@@ -13,7 +13,8 @@ struct Controller::JobState {
   std::string uid;
   std::string key;
   plan::Memory memory;
-  JobPtr latest;                         // as our last write or read left it; used until the cache has caught up
+  // as our last write or read left it; used until the cache has caught up
+  JobPtr latest;
   std::uint64_t pods_version = 0;        // of pods that we wrote: wait for the cache
   std::int64_t checked_generation = -1;  // dry run
   std::string checked_priority;
@@ -25,9 +26,11 @@ struct Controller::JobState {
   SteadyTime last_poll{};
   std::string phase;  // as counted in jobs_by_phase
 
-  /// How long to leave the job alone after one more refusal: twice as long each time, a minute at most.
+  /// How long to leave the job alone after one more refusal: twice as long each time, a minute at
+  /// most.
   std::chrono::seconds back_off(WallTime now) {
-    const auto pause = std::min(std::chrono::seconds(1 << std::min(memory.retries++, 6)), plan::kLongestBackOff);
+    const auto pause =
+        std::min(std::chrono::seconds(1 << std::min(memory.retries++, 6)), plan::kLongestBackOff);
     memory.retry_at = now + pause;
     return pause;
   }

@@ -13,10 +13,12 @@ Snapshot::Snapshot(const Stores& stores)
       quotas(stores.quotas.list()),
       jobs(stores.jobs.list()),
       fabrics(stores.fabrics.list()) {
-  std::sort(nodes.begin(), nodes.end(), [](const auto& a, const auto& b) { return a->meta.name < b->meta.name; });
+  std::sort(nodes.begin(), nodes.end(),
+            [](const auto& a, const auto& b) { return a->meta.name < b->meta.name; });
 }
 
-Controller::SchedulerPass::SchedulerPass(Controller& controller, const Snapshot& snapshot) : controller_(controller) {
+Controller::SchedulerPass::SchedulerPass(Controller& controller, const Snapshot& snapshot)
+    : controller_(controller) {
   input_.now = controller_.parts_.clock.wall();
   for (const auto& node : snapshot.nodes) {
     room_of_.emplace(node->meta.name, input_.rooms.size());
@@ -38,14 +40,16 @@ std::vector<std::string> Controller::SchedulerPass::run() {
   for (const auto& [uid, job] : jobs_) charge(*job);
   seat_replacements();
   for (const std::string& uid : controller_.queued_) {
-    if (const auto job = jobs_.find(uid); job != jobs_.end() && job->second->errors.empty()) queue(*job->second);
+    if (const auto job = jobs_.find(uid); job != jobs_.end() && job->second->errors.empty())
+      queue(*job->second);
   }
   if (!input_.queued.empty()) ask();
   return std::move(wake_);
 }
 
 void Controller::SchedulerPass::take(const std::string& node, const observe::Resources& amount) {
-  if (const auto it = room_of_.find(node); it != room_of_.end()) input_.rooms[it->second].free.subtract(amount);
+  if (const auto it = room_of_.find(node); it != room_of_.end())
+    input_.rooms[it->second].free.subtract(amount);
 }
 
 void Controller::SchedulerPass::read_pods(const Snapshot& snapshot) {
@@ -62,8 +66,9 @@ void Controller::SchedulerPass::read_pods(const Snapshot& snapshot) {
 void Controller::SchedulerPass::read_jobs(const Snapshot& snapshot) {
   for (const auto& cached : snapshot.jobs) {
     const auto state = controller_.states_.find(cached->meta.uid);
-    jobs_.emplace(cached->meta.uid,
-                  state == controller_.states_.end() ? JobPtr(cached) : controller_.newest(cached, *state->second));
+    jobs_.emplace(cached->meta.uid, state == controller_.states_.end()
+                                        ? JobPtr(cached)
+                                        : controller_.newest(cached, *state->second));
   }
 }
 
@@ -92,7 +97,8 @@ void Controller::SchedulerPass::charge(const observe::JobView& job) {
       slotted = plan::with_slots(*needs);
       needs = &slotted;
     }
-    for (const plan::Need& need : *needs) each.insert(each.end(), static_cast<std::size_t>(need.count), &need.each);
+    for (const plan::Need& need : *needs)
+      each.insert(each.end(), static_cast<std::size_t>(need.count), &need.each);
   }
   const std::vector<bool> exists = fill_slots(job.meta.uid, slots, each.size(), gang);
   for (std::size_t rank = 0; rank < std::min(each.size(), slots.size()); ++rank) {
@@ -108,8 +114,10 @@ void Controller::SchedulerPass::charge(const observe::JobView& job) {
   if (!gang.pods.empty()) input_.running.push_back(std::move(gang));
 }
 
-std::vector<bool> Controller::SchedulerPass::fill_slots(const std::string& uid, const std::vector<std::string>& slots,
-                                                        std::size_t ranks, plan::RunningGang& gang) const {
+std::vector<bool> Controller::SchedulerPass::fill_slots(const std::string& uid,
+                                                        const std::vector<std::string>& slots,
+                                                        std::size_t ranks,
+                                                        plan::RunningGang& gang) const {
   std::vector<bool> exists(ranks, false);
   const auto mine = pods_of_.find(uid);
   if (mine == pods_of_.end()) return exists;
@@ -148,7 +156,8 @@ void Controller::SchedulerPass::seat(const observe::JobView& job, JobState& stat
     if (job.job.spec.scheduling.exclusive_nodes) {
       const std::vector<std::string> slots = job.status.nodes();
       for (plan::Room& room : rooms) {
-        if (std::find(slots.begin(), slots.end(), room.node->meta.name) != slots.end()) room.free = {};
+        if (std::find(slots.begin(), slots.end(), room.node->meta.name) != slots.end())
+          room.free = {};
       }
     }
     if (const auto chosen = plan::place({single}, false, rooms)) {
@@ -196,7 +205,8 @@ void Controller::SchedulerPass::ask() {
     controller_.queued_.erase(uid);
   }
   for (auto& [uid, waiting] : output.waiting) {
-    if (controller_.states_.at(uid)->memory.waiting != waiting) tell(uid).waiting = std::move(waiting);
+    if (controller_.states_.at(uid)->memory.waiting != waiting)
+      tell(uid).waiting = std::move(waiting);
   }
   for (auto& [uid, name] : output.preempt) tell(uid).preempted_by = name;
 }

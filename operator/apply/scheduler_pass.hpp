@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// SchedulerPass: one pass of the scheduler over all jobs. Works out what is free, asks plan::schedule, and leaves the answers in the jobs' memories. A place
-// that was given away counts as taken from that moment on, whether its pods exist yet or not.
+// SchedulerPass: one pass of the scheduler over all jobs. Works out what is free, asks
+// plan::schedule, and leaves the answers in the jobs' memories. A place that was given away counts
+// as taken from that moment on, whether its pods exist yet or not.
 //
-// Lives while the controller's mutex is held, and refers to a Snapshot that was taken before. Nothing here calls the API or fails.
+// Lives while the controller's mutex is held, and refers to a Snapshot that was taken before.
+// Nothing here calls the API or fails.
 #pragma once
 
 #include <map>
@@ -39,8 +41,8 @@ class Controller::SchedulerPass {
   /// What a job holds: its pods, and places given away whose pods do not exist yet.
   void charge(const observe::JobView& job);
   /// Which of a job's slots have their pod; pods outside of their slots are counted by themselves.
-  std::vector<bool> fill_slots(const std::string& uid, const std::vector<std::string>& slots, std::size_t ranks,
-                               plan::RunningGang& gang) const;
+  std::vector<bool> fill_slots(const std::string& uid, const std::vector<std::string>& slots,
+                               std::size_t ranks, plan::RunningGang& gang) const;
   /// Single replicas of gangs that run come before gangs that wait.
   void seat_replacements();
   void seat(const observe::JobView& job, JobState& state, int rank);
@@ -51,7 +53,8 @@ class Controller::SchedulerPass {
   Controller& controller_;
   plan::SchedulerInput input_;
   std::unordered_map<std::string, std::size_t> room_of_;
-  std::unordered_map<std::string, std::vector<const observe::PodView*>> pods_of_;  // by UID of the job
+  // by UID of the job
+  std::unordered_map<std::string, std::vector<const observe::PodView*>> pods_of_;
   std::map<std::string, JobPtr> jobs_;  // ordered by UID: the same input gives the same pass
   std::vector<std::string> wake_;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the Controller tells the scheduler of a job: what its pods need, which nodes its volumes allow, and which priority it has.
+// What the Controller tells the scheduler of a job: what its pods need, which nodes its volumes
+// allow, and which priority it has.
 #include "common/base/log.hpp"
 
 #include "operator/api/containers.hpp"
@@ -15,7 +16,8 @@ constexpr auto kAgentsInterval = std::chrono::seconds(10);
 
 }  // namespace
 
-const std::vector<plan::Need>& Controller::needs_of(const observe::JobView& job, JobState& state) const {
+const std::vector<plan::Need>& Controller::needs_of(const observe::JobView& job,
+                                                    JobState& state) const {
   if (state.needs_generation == job.job.metadata.generation) return state.needs;
   state.needs.clear();
   for (const api::Replica& replica : api::replicas_of(job.job.spec)) {
@@ -55,7 +57,8 @@ Done Controller::look_at_volumes(const JobPtr& job, const std::shared_ptr<JobSta
   return {};
 }
 
-bool Controller::look_around(const JobPtr& job, const std::shared_ptr<JobState>& state, bool queued) {
+bool Controller::look_around(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                             bool queued) {
   if (!know_volumes(job, state, queued)) return false;
   Done done = look_at_agents(job->job);
   if (!done.refusal && !done.error) return true;
@@ -71,7 +74,8 @@ Done Controller::look_at_agents(const api::TrainingJob& job) {
     if (agents_read_at_ && now - *agents_read_at_ < kAgentsInterval) return {};
     agents_read_at_ = now;  // one reader at a time is enough
   }
-  auto living = living_agents(parts_.api, actuator_.settings().agent_namespace, parts_.clock.wall());
+  auto living =
+      living_agents(parts_.api, actuator_.settings().agent_namespace, parts_.clock.wall());
   const std::lock_guard lock(mutex_);
   if (!living) {
     agents_read_at_.reset();
@@ -82,17 +86,21 @@ Done Controller::look_at_agents(const api::TrainingJob& job) {
   return {};
 }
 
-bool Controller::know_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state, bool queued) {
+bool Controller::know_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                              bool queued) {
   if (!mounts_claims(job->job.spec)) return true;
   {
     const std::lock_guard lock(mutex_);
-    if (state->volumes_generation == job->job.metadata.generation) return true;  // `prepare` looks again
+    // `prepare` looks again
+    if (state->volumes_generation == job->job.metadata.generation) return true;
   }
   Done done = look_at_volumes(job, state);
   if (!done.refusal && !done.error) return true;
-  // A gang that runs is not put off: its replacement looks for a node by what is known, and gangTimeout bounds the try.
+  // A gang that runs is not put off: its replacement looks for a node by what is known, and
+  // gangTimeout bounds the try.
   if (!queued) {
-    spdlog::warn("{}: volumes: {}", state->key, done.refusal ? done.refusal->message : to_string(*done.error));
+    spdlog::warn("{}: volumes: {}", state->key,
+                 done.refusal ? done.refusal->message : to_string(*done.error));
     return true;
   }
   put_off(*state, std::move(done));
@@ -107,7 +115,8 @@ void Controller::put_off(JobState& state, Done done) {
   state.back_off(parts_.clock.wall());
 }
 
-std::optional<plan::Waiting> Controller::priority_of(const observe::JobView& job, std::string& name, int& value) const {
+std::optional<plan::Waiting> Controller::priority_of(const observe::JobView& job, std::string& name,
+                                                     int& value) const {
   name = job.job.spec.scheduling.priority_class_name;
   const bool chosen = !name.empty();
   if (!chosen) name = actuator_.settings().default_priority_class;
@@ -119,17 +128,17 @@ std::optional<plan::Waiting> Controller::priority_of(const observe::JobView& job
       name.clear();
       return std::nullopt;
     }
-    return plan::Waiting{
-        "PriorityClassNotFound",
-        "PriorityClass " + name +
-            " does not exist; create it with preemptionPolicy: Never, or change spec.scheduling.priorityClassName"};
+    return plan::Waiting{"PriorityClassNotFound",
+                         "PriorityClass " + name +
+                             " does not exist; create it with preemptionPolicy: Never, or change "
+                             "spec.scheduling.priorityClassName"};
   }
   if (priority->preempts) {
-    return plan::Waiting{
-        "PriorityClassPreempts",
-        "PriorityClass " + name +
-            " lets the scheduler preempt single pods of other gangs; use one with preemptionPolicy: Never "
-            "(Paceline preempts whole gangs itself)"};
+    return plan::Waiting{"PriorityClassPreempts",
+                         "PriorityClass " + name +
+                             " lets the scheduler preempt single pods of other gangs; use one with "
+                             "preemptionPolicy: Never "
+                             "(Paceline preempts whole gangs itself)"};
   }
   value = priority->value;
   return std::nullopt;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operator's caches, one per kind it reads. Owned by main (or a test), fed by reflectors (or by hand); thread-safe as kube::Store is.
+// The operator's caches, one per kind it reads. Owned by main (or a test), fed by reflectors (or by
+// hand); thread-safe as kube::Store is.
 #pragma once
 
 #include "common/kube/store.hpp"
@@ -9,18 +10,20 @@ namespace paceline::apply {
 
 struct Stores {
   kube::Store<observe::JobView> jobs{observe::project_job};
-  kube::Store<observe::PodView> pods{
-      observe::project_pod, [](const observe::PodView& pod) { return pod.gang ? pod.gang->job_uid : std::string(); }};
+  kube::Store<observe::PodView> pods{observe::project_pod, [](const observe::PodView& pod) {
+                                       return pod.gang ? pod.gang->job_uid : std::string();
+                                     }};
   kube::Store<observe::NodeView> nodes{observe::project_node};
   kube::Store<observe::QuotaView> quotas{observe::project_quota};
   kube::Store<observe::PriorityView> priorities{observe::project_priority};
   kube::Store<observe::ProfileView> profiles{observe::project_profile};
   kube::Store<observe::FabricView> fabrics{observe::project_fabric};
 
-  /// Not of NodeFabrics: a cluster without agents has none, and a job that asks for one waits until it is seen.
+  /// Not of NodeFabrics: a cluster without agents has none, and a job that asks for one waits until
+  /// it is seen.
   bool synced() const {
-    return jobs.synced() && pods.synced() && nodes.synced() && quotas.synced() && priorities.synced() &&
-           profiles.synced();
+    return jobs.synced() && pods.synced() && nodes.synced() && quotas.synced() &&
+           priorities.synced() && profiles.synced();
   }
 };
 

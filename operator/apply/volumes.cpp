@@ -11,8 +11,8 @@ namespace {
 using nlohmann::json;
 
 /// The object, null where there is none.
-std::expected<json, Done> read(kube::Api& api, const kube::Resource& resource, const std::string& ns,
-                               const std::string& name) {
+std::expected<json, Done> read(kube::Api& api, const kube::Resource& resource,
+                               const std::string& ns, const std::string& name) {
   const auto found = api.get(resource, ns, name);
   if (found) return json::parse(*found, nullptr, false);
   if (found.error().code == Code::kNotFound) return json();
@@ -26,7 +26,8 @@ std::expected<json, Done> read(kube::Api& api, const kube::Resource& resource, c
 }
 
 /// What the claim's volume demands of nodes; no alternatives: any node.
-std::expected<plan::NodeTerms, Done> terms_of(kube::Api& api, const api::TrainingJob& job, const plan::ClaimUse& use) {
+std::expected<plan::NodeTerms, Done> terms_of(kube::Api& api, const api::TrainingJob& job,
+                                              const plan::ClaimUse& use) {
   const std::string& ns = job.metadata.name_space;
   const auto claim = read(api, kube::kPersistentVolumeClaims, ns, use.name);
   if (!claim) return std::unexpected(claim.error());
@@ -68,7 +69,8 @@ std::expected<VolumeTerms, Done> read_volumes(kube::Api& api, const api::Trainin
         if (!terms) return std::unexpected(terms.error());
         known.emplace(use.name, std::move(*terms));
       }
-      if (const plan::NodeTerms& terms = known.at(use.name); !terms.empty()) all[role].push_back(terms);
+      if (const plan::NodeTerms& terms = known.at(use.name); !terms.empty())
+        all[role].push_back(terms);
     }
   }
   return all;

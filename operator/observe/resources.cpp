@@ -7,8 +7,9 @@ namespace paceline::observe {
 namespace {
 
 auto position(auto& other, std::string_view name) {
-  return std::lower_bound(other.begin(), other.end(), name,
-                          [](const auto& entry, std::string_view key) { return entry.first < key; });
+  return std::lower_bound(
+      other.begin(), other.end(), name,
+      [](const auto& entry, std::string_view key) { return entry.first < key; });
 }
 
 int fit(std::int64_t free, std::int64_t need, int limit) {

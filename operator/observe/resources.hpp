@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Amounts of resources, in thousandths of their unit (so that CPU needs no fractions): CPU, memory and pods, and by name whatever else a node offers.
-// Values; nothing fails. Amounts that are not there count as zero.
+// Amounts of resources, in thousandths of their unit (so that CPU needs no fractions): CPU, memory
+// and pods, and by name whatever else a node offers. Values; nothing fails. Amounts that are not
+// there count as zero.
 #pragma once
 
 #include <cstdint>

@@ -18,12 +18,15 @@ using kube::items;
 using kube::text;
 using simdjson::dom::element;
 
-std::string_view text(const element& value) { return kube::text(simdjson::simdjson_result<element>(element(value))); }
+std::string_view text(const element& value) {
+  return kube::text(simdjson::simdjson_result<element>(element(value)));
+}
 
 std::int64_t quantity(const element& value) {
   if (value.is_string()) return api::parse_quantity_text(text(value)).value_or(0);
   std::int64_t whole = 0;
-  if (value.get_int64().get(whole) == simdjson::SUCCESS) return whole > INT64_MAX / 1000 ? INT64_MAX : whole * 1000;
+  if (value.get_int64().get(whole) == simdjson::SUCCESS)
+    return whole > INT64_MAX / 1000 ? INT64_MAX : whole * 1000;
   double real = 0;
   if (value.get_double().get(real) == simdjson::SUCCESS && real >= 0 && real < 9e15)
     return static_cast<std::int64_t>(real * 1000);
@@ -44,7 +47,8 @@ Resources container_requests(const element& container) {
   return requests;
 }
 
-/// As the scheduler counts: the larger of all containers together and of any init container with the sidecars started before it, plus overhead.
+/// As the scheduler counts: the larger of all containers together and of any init container with
+/// the sidecars started before it, plus overhead.
 Resources pod_requests(const element& pod) {
   Resources sidecars;
   Resources peak;
@@ -59,7 +63,8 @@ Resources pod_requests(const element& pod) {
     peak.raise_to(need);
   }
   Resources total = sidecars;
-  for (const element container : items(at(pod, "spec", "containers"))) total.add(container_requests(container));
+  for (const element container : items(at(pod, "spec", "containers")))
+    total.add(container_requests(container));
   total.raise_to(peak);
   total.add(amounts(at(pod, "spec", "overhead")));
   total.pods = 1000;
@@ -74,8 +79,9 @@ int label_number(const element& pod, std::string_view label, int otherwise) {
 }
 
 std::string pinned_node(const element& pod) {
-  for (const element term : items(at(pod, "spec", "affinity", "nodeAffinity",
-                                     "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"))) {
+  for (const element term :
+       items(at(pod, "spec", "affinity", "nodeAffinity",
+                "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"))) {
     for (const element field : items(at(term, "matchFields"))) {
       if (text(at(field, "key")) != "metadata.name") continue;
       for (const element value : items(at(field, "values"))) return std::string(text(value));
@@ -109,7 +115,8 @@ void read_trainer(const element& pod, GangMember& gang) {
       gang.trainer = TrainerState::kTerminated;
       gang.exit_code = static_cast<int>(kube::number(at(state, "exitCode")));
       gang.reason = text(at(state, "reason"));
-      gang.termination_message = std::string(text(at(state, "message"))).substr(0, contract::kTerminationMessageBytes);
+      gang.termination_message =
+          std::string(text(at(state, "message"))).substr(0, contract::kTerminationMessageBytes);
     } else if (at(status, "state", "running").get(state) == simdjson::SUCCESS) {
       gang.trainer = TrainerState::kRunning;
     } else if (at(status, "state", "waiting").get(state) == simdjson::SUCCESS) {
@@ -122,8 +129,8 @@ void read_trainer(const element& pod, GangMember& gang) {
   // The image of the init container may be the one that cannot be pulled.
   for (const element status : items(at(pod, "status", "initContainerStatuses"))) {
     const std::string_view reason = text(at(status, "state", "waiting", "reason"));
-    if (gang.trainer == TrainerState::kRunning || gang.trainer == TrainerState::kTerminated || reason.empty() ||
-        reason == "PodInitializing")
+    if (gang.trainer == TrainerState::kRunning || gang.trainer == TrainerState::kTerminated ||
+        reason.empty() || reason == "PodInitializing")
       continue;
     gang.reason = reason;
     gang.message = std::string(text(at(status, "state", "waiting", "message"))).substr(0, 512);
@@ -134,11 +141,13 @@ std::unique_ptr<GangMember> read_gang(const element& pod) {
   if (text(at(pod, "metadata", "labels", contract::kLabelJobUid)).empty()) return nullptr;
   auto gang = std::make_unique<GangMember>();
   for (const element owner : items(at(pod, "metadata", "ownerReferences"))) {
-    if (text(at(owner, "kind")) != "TrainingJob" || !kube::boolean(at(owner, "controller"))) continue;
+    if (text(at(owner, "kind")) != "TrainingJob" || !kube::boolean(at(owner, "controller")))
+      continue;
     gang->job_uid = text(at(owner, "uid"));
     gang->job_name = text(at(owner, "name"));
   }
-  // A label alone makes nobody ours: labels can be copied, owners are what garbage collection believes.
+  // A label alone makes nobody ours: labels can be copied, owners are what garbage collection
+  // believes.
   if (gang->job_uid.empty()) return nullptr;
   gang->node_rank = label_number(pod, contract::kLabelNodeRank, -1);
   gang->incarnation = label_number(pod, contract::kLabelIncarnation, 0);
@@ -151,7 +160,8 @@ std::unique_ptr<GangMember> read_gang(const element& pod) {
     const std::string_view type = text(at(condition, "type"));
     const std::string_view status = text(at(condition, "status"));
     if (type == "DisruptionTarget" && status == "True") gang->disrupted = true;
-    if (type == "PodScheduled" && status == "False" && text(at(condition, "reason")) == "Unschedulable") {
+    if (type == "PodScheduled" && status == "False" &&
+        text(at(condition, "reason")) == "Unschedulable") {
       gang->reason = "Unschedulable";
       gang->message = std::string(text(at(condition, "message"))).substr(0, 512);
     }
@@ -159,8 +169,9 @@ std::unique_ptr<GangMember> read_gang(const element& pod) {
   if (const std::string_view reason = text(at(pod, "status", "reason")); !reason.empty()) {
     gang->reason = reason;
     gang->message = std::string(text(at(pod, "status", "message"))).substr(0, 512);
-    for (const char* blameless : {"Evicted", "Shutdown", "Terminated", "NodeShutdown", "NodeLost", "NodeAffinity",
-                                  "Preempting", "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods"}) {
+    for (const char* blameless :
+         {"Evicted", "Shutdown", "Terminated", "NodeShutdown", "NodeLost", "NodeAffinity",
+          "Preempting", "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods"}) {
       if (reason == blameless) gang->disrupted = true;
     }
   }
@@ -177,7 +188,8 @@ Result<T> with_json(std::string_view json, auto fill) {
   return view;
 }
 
-std::vector<std::pair<std::string, std::int64_t>> pairs(const simdjson::simdjson_result<element>& map) {
+std::vector<std::pair<std::string, std::int64_t>> pairs(
+    const simdjson::simdjson_result<element>& map) {
   std::vector<std::pair<std::string, std::int64_t>> list;
   for (const auto field : kube::fields(map)) list.emplace_back(field.key, quantity(field.value));
   return list;
@@ -186,8 +198,9 @@ std::vector<std::pair<std::string, std::int64_t>> pairs(const simdjson::simdjson
 }  // namespace
 
 const std::string* NodeView::label(std::string_view key) const {
-  const auto it = std::lower_bound(labels.begin(), labels.end(), key,
-                                   [](const auto& entry, std::string_view k) { return entry.first < k; });
+  const auto it =
+      std::lower_bound(labels.begin(), labels.end(), key,
+                       [](const auto& entry, std::string_view k) { return entry.first < k; });
   return it != labels.end() && it->first == key ? &it->second : nullptr;
 }
 
@@ -212,7 +225,8 @@ Result<NodeView> project_node(std::string_view json) {
       view.labels.emplace_back(field.key, text(field.value));
     std::sort(view.labels.begin(), view.labels.end());
     for (const element taint : items(at(node, "spec", "taints"))) {
-      view.taints.push_back({std::string(text(at(taint, "key"))), std::string(text(at(taint, "value"))),
+      view.taints.push_back({std::string(text(at(taint, "key"))),
+                             std::string(text(at(taint, "value"))),
                              std::string(text(at(taint, "effect")))});
     }
     view.allocatable = amounts(at(node, "status", "allocatable"));
@@ -259,14 +273,17 @@ Result<FabricView> project_fabric(std::string_view json) {
     std::vector<std::int64_t> mbps;
     for (const element link : items(at(fabric, "status", "links")))
       mbps.push_back(kube::number(at(link, "bandwidthMbps")));
-    if (const auto middle = mbps.begin() + static_cast<std::ptrdiff_t>(mbps.size() / 2); middle != mbps.end()) {
+    if (const auto middle = mbps.begin() + static_cast<std::ptrdiff_t>(mbps.size() / 2);
+        middle != mbps.end()) {
       std::ranges::nth_element(mbps, middle);
       view.link_mbps = *middle;
     }
     for (const element condition : items(at(fabric, "status", "conditions"))) {
       const std::string_view type = text(at(condition, "type"));
       const std::string_view word = text(at(condition, "status"));
-      const Verdict verdict = word == "True" ? Verdict::kTrue : word == "False" ? Verdict::kFalse : Verdict::kUnknown;
+      const Verdict verdict = word == "True"    ? Verdict::kTrue
+                              : word == "False" ? Verdict::kFalse
+                                                : Verdict::kUnknown;
       if (type == "GpuHealthy") view.gpu_healthy = verdict;
       if (type == "FabricHealthy") view.fabric_healthy = verdict;
       if (type != "GpuDirectReady") continue;
@@ -278,7 +295,8 @@ Result<FabricView> project_fabric(std::string_view json) {
 
 Result<JobView> project_job(std::string_view json) {
   const nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
-  if (!document.is_object()) return fail(Code::kInvalid, Origin::kProtocol, "a TrainingJob that is not a JSON object");
+  if (!document.is_object())
+    return fail(Code::kInvalid, Origin::kProtocol, "a TrainingJob that is not a JSON object");
   auto view = with_json<JobView>(json, [](const element&, JobView&) {});
   if (!view) return view;
   auto job = api::parse_training_job(document);
@@ -291,7 +309,8 @@ Result<JobView> project_job(std::string_view json) {
     view->job.metadata.name_space = view->meta.ns;
     view->job.metadata.uid = view->meta.uid;
     const nlohmann::json metadata = document.value("metadata", nlohmann::json::object());
-    if (const auto it = metadata.find("generation"); it != metadata.end() && it->is_number_integer())
+    if (const auto it = metadata.find("generation");
+        it != metadata.end() && it->is_number_integer())
       view->job.metadata.generation = it->get<std::int64_t>();
     view->job.metadata.deleting = metadata.contains("deletionTimestamp");
   }

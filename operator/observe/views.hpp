@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the operator keeps of each API object, projected from the raw bytes: structs of what it acts on, never documents (a pod in well under 1 KiB).
+// What the operator keeps of each API object, projected from the raw bytes: structs of what it acts
+// on, never documents (a pod in well under 1 KiB).
 //
-// The projections are pure, thread-safe and lenient: absent reads as empty. They fail only on bytes that are not JSON.
+// The projections are pure, thread-safe and lenient: absent reads as empty. They fail only on bytes
+// that are not JSON.
 #pragma once
 
 #include <memory>
@@ -34,9 +36,11 @@ struct GangMember {
   bool gated = false;
   std::string ip;
   TrainerState trainer = TrainerState::kNone;
-  bool ended = false;  // every container has ended; the kubelet makes the pod terminal in a later write
+  // every container has ended; the kubelet makes the pod terminal in a later write
+  bool ended = false;
   int exit_code = 0;
-  std::string reason;               // of the pod (Evicted), else of the trainer's state (OOMKilled, ImagePullBackOff)
+  // of the pod (Evicted), else of the trainer's state (OOMKilled, ImagePullBackOff)
+  std::string reason;
   std::string message;              // of the waiting state, or of the unschedulable condition
   std::string termination_message;  // the launcher's, at most 4 KiB
   bool disrupted = false;           // drained, preempted or lost with its node: not the job's fault
@@ -107,10 +111,13 @@ struct FabricView {
   Verdict gpu_direct = Verdict::kUnknown;
   /// The median bandwidth of the links that its agent measured; 0: it measured none.
   std::int64_t link_mbps = 0;
-  std::string gpu_direct_reason;  // the check that fails, or NotProved; empty: the agent says nothing of it
+  // the check that fails, or NotProved; empty: the agent says nothing of it
+  std::string gpu_direct_reason;
 
   /// A GPU, or the fabric between them, is at fault.
-  bool ailing() const { return gpu_healthy == Verdict::kFalse || fabric_healthy == Verdict::kFalse; }
+  bool ailing() const {
+    return gpu_healthy == Verdict::kFalse || fabric_healthy == Verdict::kFalse;
+  }
   bool same_word(const FabricView& other) const {
     return gpu_healthy == other.gpu_healthy && fabric_healthy == other.fabric_healthy &&
            gpu_direct == other.gpu_direct && gpu_direct_reason == other.gpu_direct_reason;

@@ -37,8 +37,9 @@ bool number_of(const std::string& text, std::int64_t& number) {
 bool holds(const Requirement& requirement, const observe::NodeView& node) {
   if (requirement.field && requirement.key != "metadata.name") return false;
   const std::string* value = requirement.field ? &node.meta.name : node.label(requirement.key);
-  const bool listed = value != nullptr && std::find(requirement.values.begin(), requirement.values.end(), *value) !=
-                                              requirement.values.end();
+  const bool listed =
+      value != nullptr && std::find(requirement.values.begin(), requirement.values.end(), *value) !=
+                              requirement.values.end();
   if (requirement.op == "In") return listed;
   if (requirement.op == "NotIn") return !listed;
   if (requirement.op == "Exists") return value != nullptr;
@@ -57,8 +58,9 @@ bool holds(const Requirement& requirement, const observe::NodeView& node) {
 bool meets(const NodeTerms& terms, const observe::NodeView& node) {
   // A term without requirements selects nothing, as in the API.
   return terms.empty() || std::any_of(terms.begin(), terms.end(), [&](const auto& term) {
-           return !term.empty() &&
-                  std::all_of(term.begin(), term.end(), [&](const Requirement& r) { return holds(r, node); });
+           return !term.empty() && std::all_of(term.begin(), term.end(), [&](const Requirement& r) {
+             return holds(r, node);
+           });
          });
 }
 
@@ -74,8 +76,10 @@ NodeTerms read_terms(const json& node_selector) {
   NodeTerms terms;
   for (const json& term : child(node_selector, "nodeSelectorTerms")) {
     auto& requirements = terms.emplace_back();
-    for (const json& value : child(term, "matchExpressions")) requirements.push_back(read_requirement(value, false));
-    for (const json& value : child(term, "matchFields")) requirements.push_back(read_requirement(value, true));
+    for (const json& value : child(term, "matchExpressions"))
+      requirements.push_back(read_requirement(value, false));
+    for (const json& value : child(term, "matchFields"))
+      requirements.push_back(read_requirement(value, true));
   }
   return terms;
 }
@@ -87,8 +91,8 @@ Constraints read_constraints(const json& pod_spec) {
     for (const auto& [key, value] : selector.items())
       constraints.selector.emplace_back(key, value.is_string() ? value.get<std::string>() : "");
   }
-  const json& required =
-      child(child(child(pod_spec, "affinity"), "nodeAffinity"), "requiredDuringSchedulingIgnoredDuringExecution");
+  const json& required = child(child(child(pod_spec, "affinity"), "nodeAffinity"),
+                               "requiredDuringSchedulingIgnoredDuringExecution");
   constraints.terms = read_terms(required);
   for (const json& value : child(pod_spec, "tolerations")) {
     constraints.tolerations.push_back(
@@ -97,13 +101,15 @@ Constraints read_constraints(const json& pod_spec) {
   return constraints;
 }
 
-std::string refusal(const Constraints& constraints, const observe::NodeView& node, const observe::FabricView* fabric) {
+std::string refusal(const Constraints& constraints, const observe::NodeView& node,
+                    const observe::FabricView* fabric) {
   if (!node.ready) return "not ready";
   if (node.unschedulable) return "cordoned";
   for (const observe::Taint& taint : node.taints) {
     if (taint.effect == "PreferNoSchedule") continue;
     const auto& all = constraints.tolerations;
-    if (std::none_of(all.begin(), all.end(), [&](const Toleration& t) { return tolerates(t, taint); }))
+    if (std::none_of(all.begin(), all.end(),
+                     [&](const Toleration& t) { return tolerates(t, taint); }))
       return "taint " + taint.key;
   }
   for (const auto& [key, value] : constraints.selector) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which nodes a role may use: node selector, required node affinity, tolerations. Read once from a pod template, then asked for every node.
+// Which nodes a role may use: node selector, required node affinity, tolerations. Read once from a
+// pod template, then asked for every node.
 //
-// Values; pure. Anything that is not understood admits nothing, so that a pod is never pinned to a node that the scheduler would refuse.
+// Values; pure. Anything that is not understood admits nothing, so that a pod is never pinned to a
+// node that the scheduler would refuse.
 #pragma once
 
 #include <string>
@@ -46,8 +48,9 @@ Constraints read_constraints(const nlohmann::json& pod_spec);
 /// From a NodeSelector: `nodeSelectorTerms`.
 NodeTerms read_terms(const nlohmann::json& node_selector);
 
-/// Why the node cannot take such a pod ("cordoned", "not ready", "taint KEY", "node selector", "node affinity", "out of reach of a volume", "where this
-/// job's preflight failed"); empty when it can.
+/// Why the node cannot take such a pod ("cordoned", "not ready", "taint KEY", "node selector",
+/// "node affinity", "out of reach of a volume", "where this job's preflight failed"); empty when it
+/// can.
 std::string refusal(const Constraints& constraints, const observe::NodeView& node,
                     const observe::FabricView* fabric = nullptr);
 

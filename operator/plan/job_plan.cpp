@@ -30,12 +30,14 @@ int Planner::incarnation(const api::Replica& replica) const {
   const auto& roles = out.status.roles;
   const auto role = static_cast<std::size_t>(replica.role);
   const auto index = static_cast<std::size_t>(replica.index);
-  return role < roles.size() && index < roles[role].incarnations.size() ? roles[role].incarnations[index] : 0;
+  return role < roles.size() && index < roles[role].incarnations.size()
+             ? roles[role].incarnations[index]
+             : 0;
 }
 
 void Planner::set_incarnation(const api::Replica& replica, int incarnation) {
-  out.status.roles[static_cast<std::size_t>(replica.role)].incarnations[static_cast<std::size_t>(replica.index)] =
-      incarnation;
+  out.status.roles[static_cast<std::size_t>(replica.role)]
+      .incarnations[static_cast<std::size_t>(replica.index)] = incarnation;
 }
 
 void Planner::remove(const observe::PodView& pod, bool force) {
@@ -50,13 +52,14 @@ void Planner::remove(const observe::PodView& pod, bool force) {
     }
   }
   if (pod.deleting && !force) return;
-  const bool listed =
-      std::any_of(out.deletes.begin(), out.deletes.end(), [&](const DeletePod& d) { return d.uid == pod.meta.uid; });
+  const bool listed = std::any_of(out.deletes.begin(), out.deletes.end(),
+                                  [&](const DeletePod& d) { return d.uid == pod.meta.uid; });
   if (!listed) out.deletes.push_back({pod.meta.name, pod.meta.uid, force});
 }
 
 bool Planner::any_live_pod() const {
-  return std::any_of(in.pods.begin(), in.pods.end(), [](const auto& pod) { return !pod->terminal() || pod->deleting; });
+  return std::any_of(in.pods.begin(), in.pods.end(),
+                     [](const auto& pod) { return !pod->terminal() || pod->deleting; });
 }
 
 void Planner::remove_live_pods() {
@@ -70,7 +73,8 @@ void Planner::remove_unended(const observe::PodView& pod) {
   const std::size_t before = out.deletes.size();
   remove(pod);
   // The cache may lag: a pod that has ended meanwhile keeps its log.
-  if (out.deletes.size() > before && !out.deletes.back().force) out.deletes.back().version = pod.meta.resource_version;
+  if (out.deletes.size() > before && !out.deletes.back().force)
+    out.deletes.back().version = pod.meta.resource_version;
 }
 
 void Planner::remove_running_pods() {
@@ -98,8 +102,10 @@ void Planner::finish(bool success, std::string_view reason, const std::string& m
   status().completion_time = std::chrono::floor<std::chrono::seconds>(now());
   // The same end whatever was seen on the way: events may be coalesced.
   set(status::kRunning, false, reason, message);
-  if (status().find(status::kRestarting) != nullptr) set(status::kRestarting, false, reason, message);
-  if (status().find(status::kQuotaReserved) != nullptr) set(status::kQuotaReserved, false, "Finished");
+  if (status().find(status::kRestarting) != nullptr)
+    set(status::kRestarting, false, reason, message);
+  if (status().find(status::kQuotaReserved) != nullptr)
+    set(status::kQuotaReserved, false, "Finished");
   set(status::kPlaced, false, "Finished");
   set(success ? status::kSucceeded : status::kFailed, true, reason, message);
   after_the_end(*this);
@@ -133,7 +139,8 @@ Plan plan_job(const Observed& observed) {
     return std::move(planner.out);
   };
   if (job.metadata.deleting) {
-    planner.out.status = observed.job.status;  // garbage collection takes the pods; nothing is written to what is going
+    // garbage collection takes the pods; nothing is written to what is going
+    planner.out.status = observed.job.status;
     return std::move(planner.out);
   }
   if (observed.job.errors.empty() && job.spec.managed_by != contract::kManagedBy) {
@@ -148,22 +155,26 @@ Plan plan_job(const Observed& observed) {
   }
   if (suspension(planner) || deadline(planner)) return done();
   if (planner.status().placed() && !describes(planner.status(), planner.spec)) {
-    planner.unplace("StatusDamaged", "the placement on record is not one of this spec; the job starts again", true);
+    planner.unplace("StatusDamaged",
+                    "the placement on record is not one of this spec; the job starts again", true);
     return done();
   }
   if (!planner.status().placed()) {
     queue_up(planner);
     if (!planner.status().placed()) return done();
   } else if (!observed.memory.preempted_by.empty()) {
-    planner.unplace("Preempted", "made room for job " + observed.memory.preempted_by + " of higher priority", false);
+    planner.unplace("Preempted",
+                    "made room for job " + observed.memory.preempted_by + " of higher priority",
+                    false);
     return done();
   } else if (observed.memory.refusal) {
     planner.unplace(observed.memory.refusal->reason, observed.memory.refusal->message, true);
     return done();
   }
   std::vector<ReplicaState> replicas = survey(planner);
-  if (create_gang(planner, replicas) || preflight(planner, replicas) || job_verdict(planner, replicas) ||
-      create_replacements(planner, replicas) || lost_nodes(planner, replicas) || bind_gang(planner, replicas) ||
+  if (create_gang(planner, replicas) || preflight(planner, replicas) ||
+      job_verdict(planner, replicas) || create_replacements(planner, replicas) ||
+      lost_nodes(planner, replicas) || bind_gang(planner, replicas) ||
       replace_lost(planner, replicas)) {
     return done();
   }

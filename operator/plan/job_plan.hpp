@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// plan_job: what to do about one job now. Pure: everything it knows is in Observed, everything it wants is in Plan.
+// plan_job: what to do about one job now. Pure: everything it knows is in Observed, everything it
+// wants is in Plan.
 //
-// The status in a Plan is written before any of its actions is carried out, so that attempt, incarnations and placement are on record before they are used
-// and every action can be repeated by whoever reads the status next.
+// The status in a Plan is written before any of its actions is carried out, so that attempt,
+// incarnations and placement are on record before they are used and every action can be repeated by
+// whoever reads the status next.
 #pragma once
 
 #include <chrono>
@@ -29,7 +31,8 @@ inline constexpr std::chrono::minutes kExclusion{60};
 /// The nodes that are not to be chosen for the job now.
 std::vector<std::string> excluded_nodes(const api::JobStatus& status, WallTime now);
 
-/// What the operator knows of a job beyond the API server. Losing it in a crash costs a repetition, never correctness.
+/// What the operator knows of a job beyond the API server. Losing it in a crash costs a repetition,
+/// never correctness.
 struct Memory {
   std::optional<std::vector<std::string>> admission;  // of the scheduler: node per node rank
   bool admission_slots = false;                       // and with it: pods have slots there
@@ -46,8 +49,10 @@ struct Memory {
 
 struct Observed {
   const observe::JobView& job;
-  std::vector<std::shared_ptr<const observe::PodView>> pods;                         // owned by the job's UID
-  std::function<std::shared_ptr<const observe::NodeView>(const std::string&)> node;  // null: no such node
+  // owned by the job's UID
+  std::vector<std::shared_ptr<const observe::PodView>> pods;
+  // null: no such node
+  std::function<std::shared_ptr<const observe::NodeView>(const std::string&)> node;
   WallTime now{};
   const Memory& memory;
   std::shared_ptr<const observe::ProfileView> profile =
@@ -85,7 +90,9 @@ struct Plan {
   bool poll_training = false;
   std::optional<std::chrono::nanoseconds> requeue_after;
 
-  bool acts() const { return !creates.empty() || !ungates.empty() || !deletes.empty() || delete_job; }
+  bool acts() const {
+    return !creates.empty() || !ungates.empty() || !deletes.empty() || delete_job;
+  }
 };
 
 Plan plan_job(const Observed& observed);

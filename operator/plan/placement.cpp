@@ -19,8 +19,10 @@ std::string why_not(const Need& need, const Room& room) {
   return refusal(need.constraints, *room.node, room.agent_alive ? room.fabric : nullptr);
 }
 
-/// Why a role does not fit, counted over the nodes: "worker: 1 of 2 pods fit; of 3 nodes 1 lacks cpu, 1 is cordoned".
-std::string explain(const Need& need, int fitting, const std::vector<Room>& rooms, const std::vector<bool>& taken) {
+/// Why a role does not fit, counted over the nodes: "worker: 1 of 2 pods fit; of 3 nodes 1 lacks
+/// cpu, 1 is cordoned".
+std::string explain(const Need& need, int fitting, const std::vector<Room>& rooms,
+                    const std::vector<bool>& taken) {
   std::map<std::string, int> reasons;
   for (std::size_t i = 0; i < rooms.size(); ++i) {
     std::string reason = why_not(need, rooms[i]);
@@ -31,8 +33,9 @@ std::string explain(const Need& need, int fitting, const std::vector<Room>& room
     }
     if (!reason.empty()) ++reasons[reason];
   }
-  std::string text = need.role + ": " + std::to_string(fitting) + " of " + std::to_string(need.count) +
-                     " pods fit on " + std::to_string(rooms.size()) + " nodes";
+  std::string text = need.role + ": " + std::to_string(fitting) + " of " +
+                     std::to_string(need.count) + " pods fit on " + std::to_string(rooms.size()) +
+                     " nodes";
   char separator = ';';
   for (const auto& [reason, count] : reasons) {
     text += separator;
@@ -42,9 +45,12 @@ std::string explain(const Need& need, int fitting, const std::vector<Room>& room
   return text;
 }
 
-std::int64_t mbps_of(const Room& room) { return room.fabric != nullptr ? room.fabric->link_mbps : 0; }
+std::int64_t mbps_of(const Room& room) {
+  return room.fabric != nullptr ? room.fabric->link_mbps : 0;
+}
 
-/// Marks whose links carry less than half of what the others' do in the middle, where at least two others were measured.
+/// Marks whose links carry less than half of what the others' do in the middle, where at least two
+/// others were measured.
 void mark_far(std::vector<Slot>& slots, const std::vector<Room>& rooms) {
   std::vector<std::int64_t> measured;
   for (const Slot& slot : slots) {
@@ -57,30 +63,33 @@ void mark_far(std::vector<Slot>& slots, const std::vector<Room>& rooms) {
     if (mbps == 0) continue;
     // The lower of two middles: one node that boasts moves nothing.
     const std::size_t others = measured.size() - 1;
-    const auto own = static_cast<std::size_t>(std::ranges::lower_bound(measured, mbps) - measured.begin());
+    const auto own =
+        static_cast<std::size_t>(std::ranges::lower_bound(measured, mbps) - measured.begin());
     const std::size_t middle = (others - 1) / 2;
     slot.far = mbps < measured[middle < own ? middle : middle + 1] / 2;
   }
 }
 
-/// The rooms a role could use, of a gang of so many pods: sound ones first, most pods first, then those with good links (ties by name, so that the same
-/// cluster gives the same answer).
-std::vector<Slot> slots_of(const Need& need, int pods, bool exclusive, const std::vector<Room>& rooms,
-                           const std::vector<bool>& taken) {
+/// The rooms a role could use, of a gang of so many pods: sound ones first, most pods first, then
+/// those with good links (ties by name, so that the same cluster gives the same answer).
+std::vector<Slot> slots_of(const Need& need, int pods, bool exclusive,
+                           const std::vector<Room>& rooms, const std::vector<bool>& taken) {
   std::vector<Slot> slots;
   for (std::size_t i = 0; i < rooms.size(); ++i) {
     if (exclusive && taken[i]) continue;
     const int capacity = rooms[i].free.times(need.each, exclusive ? 1 : need.count);
     if (capacity > 0 && why_not(need, rooms[i]).empty())
-      slots.push_back({.room = i,
-                       .capacity = capacity,
-                       .ailing = need.accelerators && rooms[i].fabric != nullptr && rooms[i].fabric->ailing()});
+      slots.push_back(
+          {.room = i,
+           .capacity = capacity,
+           .ailing = need.accelerators && rooms[i].fabric != nullptr && rooms[i].fabric->ailing()});
   }
   // Only a gang that spans nodes needs what is between them.
   const auto roomiest = std::ranges::max_element(slots, {}, &Slot::capacity);
   if (roomiest != slots.end() && roomiest->capacity < pods) mark_far(slots, rooms);
   std::sort(slots.begin(), slots.end(), [&](const Slot& a, const Slot& b) {
-    // What an agent finds at fault may still train, and its owner may know: it is taken when nothing else is left.
+    // What an agent finds at fault may still train, and its owner may know: it is taken when
+    // nothing else is left.
     if (a.ailing != b.ailing) return b.ailing;
     if (a.capacity != b.capacity) return a.capacity > b.capacity;
     if (a.far != b.far) return b.far;
@@ -95,7 +104,8 @@ std::vector<Slot> slots_of(const Need& need, int pods, bool exclusive, const std
 
 }  // namespace
 
-std::expected<std::vector<std::size_t>, std::string> place(const std::vector<Need>& needs, bool exclusive_nodes,
+std::expected<std::vector<std::size_t>, std::string> place(const std::vector<Need>& needs,
+                                                           bool exclusive_nodes,
                                                            std::vector<Room>& rooms) {
   std::vector<std::size_t> chosen;
   std::vector<std::pair<std::size_t, observe::Resources>> undo;

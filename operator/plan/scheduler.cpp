@@ -21,14 +21,16 @@ class Pass {
       give_back(gang, whole_);
       for (const auto& [node, amount] : gang.pods) usage_[gang.queue] += weight(amount);
     }
-    any_slots_ = std::ranges::any_of(
-        input_.rooms, [](const Room& room) { return room.node->allocatable.get(contract::kRuntimeResource) > 0; });
+    any_slots_ = std::ranges::any_of(input_.rooms, [](const Room& room) {
+      return room.node->allocatable.get(contract::kRuntimeResource) > 0;
+    });
   }
 
   SchedulerOutput run() {
     while (!input_.queued.empty()) {
-      const auto next = std::min_element(input_.queued.begin(), input_.queued.end(),
-                                         [&](const auto& a, const auto& b) { return before(a, b); });
+      const auto next =
+          std::min_element(input_.queued.begin(), input_.queued.end(),
+                           [&](const auto& a, const auto& b) { return before(a, b); });
       const QueuedGang gang = std::move(*next);
       input_.queued.erase(next);
       consider(gang);
@@ -68,7 +70,8 @@ class Pass {
 
   void give_back(const RunningGang& gang, std::vector<Room>& rooms) const {
     for (const auto& [node, amount] : gang.pods) {
-      if (const auto it = room_of_.find(node); it != room_of_.end()) rooms[it->second].free.add(amount);
+      if (const auto it = room_of_.find(node); it != room_of_.end())
+        rooms[it->second].free.add(amount);
     }
   }
 
@@ -127,9 +130,11 @@ class Pass {
       // Nobody waits for a job that cannot run; nothing is reserved for it.
       if (fits_without_gpu_direct(gang)) {
         wait(gang, "GpuDirectNotReady",
-             "spec.network.gpuDirect is Required: " + alone.error() + "; `kubectl get nodefabrics -o wide` tells why");
+             "spec.network.gpuDirect is Required: " + alone.error() +
+                 "; `kubectl get nodefabrics -o wide` tells why");
       } else {
-        wait(gang, "TooLarge", "does not fit even when all other jobs have ended: " + alone.error());
+        wait(gang, "TooLarge",
+             "does not fit even when all other jobs have ended: " + alone.error());
       }
       return;
     }
@@ -160,7 +165,8 @@ class Pass {
     return place(relaxed.needs, relaxed.exclusive_nodes, rooms).has_value();
   }
 
-  /// From here on a node offers at most what the head's reservation leaves of it once all present gangs have ended.
+  /// From here on a node offers at most what the head's reservation leaves of it once all present
+  /// gangs have ended.
   void hold(const QueuedGang& gang, const std::vector<std::size_t>& chosen) {
     std::vector<Room> after = whole_;
     std::size_t rank = 0;
@@ -177,7 +183,8 @@ class Pass {
     }
   }
 
-  /// Whole gangs of lower priority, least first and youngest first, until the gang fits. Gangs that are stopping anyway come first and are not named again.
+  /// Whole gangs of lower priority, least first and youngest first, until the gang fits. Gangs that
+  /// are stopping anyway come first and are not named again.
   std::string make_room(const QueuedGang& gang) {
     std::vector<Room> rooms = input_.rooms;
     bool any = false;
@@ -204,11 +211,13 @@ class Pass {
       for (std::size_t i = 0; i + 1 < victims.size();) {
         std::vector<Room> without = rooms;
         for (const auto& [node, amount] : victims[i]->pods) {
-          if (const auto it = room_of_.find(node); it != room_of_.end()) without[it->second].free.subtract(amount);
+          if (const auto it = room_of_.find(node); it != room_of_.end())
+            without[it->second].free.subtract(amount);
         }
         if (place(gang.needs, gang.exclusive_nodes, without)) {
           for (const auto& [node, amount] : victims[i]->pods) {
-            if (const auto it = room_of_.find(node); it != room_of_.end()) rooms[it->second].free.subtract(amount);
+            if (const auto it = room_of_.find(node); it != room_of_.end())
+              rooms[it->second].free.subtract(amount);
           }
           victims.erase(victims.begin() + static_cast<std::ptrdiff_t>(i));
         } else {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which queued gangs start now, and where; why the others wait; which running gangs must make room. One pass over the whole queue, pure.
+// Which queued gangs start now, and where; why the others wait; which running gangs must make room.
+// One pass over the whole queue, pure.
 //
-// Order: priority, then jobs that have waited longer than `ageing`, then the queue that has least, then age. The first gang that does not fit holds a
-// reservation on the nodes it would need if all present gangs ended; later ones may use only what that leaves over, so they cannot delay it. A gang that
-// could preempt lower priorities names whole gangs to remove, never single pods. A gang that quota keeps back keeps back its namespace, not the nodes.
+// Order: priority, then jobs that have waited longer than `ageing`, then the queue that has least,
+// then age. The first gang that does not fit holds a reservation on the nodes it would need if all
+// present gangs ended; later ones may use only what that leaves over, so they cannot delay it. A
+// gang that could preempt lower priorities names whole gangs to remove, never single pods. A gang
+// that quota keeps back keeps back its namespace, not the nodes.
 #pragma once
 
 #include <chrono>
@@ -33,7 +36,8 @@ struct RunningGang {
   std::string queue;
   int priority = 0;
   WallTime started{};
-  bool stopping = false;                                         // being removed: its room comes back by itself
+  // being removed: its room comes back by itself
+  bool stopping = false;
   std::vector<std::pair<std::string, observe::Resources>> pods;  // node and room of each
 };
 
@@ -55,13 +59,16 @@ struct Waiting {
 
 struct SchedulerOutput {
   std::map<std::string, std::vector<std::string>> placements;  // node names in node-rank order
-  std::set<std::string> slotted;                               // those of them that are placed with slots
+  // those of them that are placed with slots
+  std::set<std::string> slotted;
   std::map<std::string, Waiting> waiting;
-  std::map<std::string, std::string> preempt;  // running gang to the name of the one it makes room for
+  // running gang to the name of the one it makes room for
+  std::map<std::string, std::string> preempt;
 };
 
-/// The same with one slot of its node (contract::kRuntimeResource) for each pod. A gang is placed so where that is possible without waiting; otherwise its
-/// pods copy the runtime, which every node allows.
+/// The same with one slot of its node (contract::kRuntimeResource) for each pod. A gang is placed
+/// so where that is possible without waiting; otherwise its pods copy the runtime, which every node
+/// allows.
 std::vector<Need> with_slots(std::vector<Need> needs);
 
 SchedulerOutput schedule(SchedulerInput input);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Base64 as Secrets use it (RFC 4648, padded). Pure; decoding stops at the first byte that does not belong.
+// Base64 as Secrets use it (RFC 4648, padded). Pure; decoding stops at the first byte that does not
+// belong.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +9,18 @@
 
 namespace paceline::render {
 
-inline constexpr std::string_view kBase64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+inline constexpr std::string_view kBase64 =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 inline std::string encode_base64(std::string_view bytes) {
   std::string text;
   for (std::size_t i = 0; i < bytes.size(); i += 3) {
     std::uint32_t group = 0;
     for (std::size_t k = 0; k < 3; ++k)
-      group = (group << 8U) | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
-    for (std::size_t k = 0; k < 4; ++k) text += i + k <= bytes.size() ? kBase64[(group >> (18U - 6U * k)) & 63U] : '=';
+      group =
+          (group << 8U) | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
+    for (std::size_t k = 0; k < 4; ++k)
+      text += i + k <= bytes.size() ? kBase64[(group >> (18U - 6U * k)) & 63U] : '=';
   }
   return text;
 }

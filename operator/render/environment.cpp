@@ -42,7 +42,8 @@ bool names(const nlohmann::json* container, std::string_view variable) {
 }
 
 /// The switches of the runtime. One that the template sets itself stays as it is.
-void accelerate(Builder& builder, const api::Acceleration& acceleration, const nlohmann::json* trainer) {
+void accelerate(Builder& builder, const api::Acceleration& acceleration,
+                const nlohmann::json* trainer) {
   const auto set = [&](const env::Variable& variable, std::string_view value) {
     if (!names(trainer, variable.name)) builder.set(variable, std::string(value));
   };
@@ -50,14 +51,17 @@ void accelerate(Builder& builder, const api::Acceleration& acceleration, const n
   if (acceleration.loader) set(env::kLoader, "Auto");
   if (acceleration.optimizer) set(env::kOptimizer, "Auto");
   if (acceleration.communication) set(env::kCommunication, "Auto");
-  if (!acceleration.compression.empty()) set(env::kCommunicationCompression, acceleration.compression);
-  if (acceleration.precision != api::Precision::kUnchanged) set(env::kPrecision, to_string(acceleration.precision));
+  if (!acceleration.compression.empty())
+    set(env::kCommunicationCompression, acceleration.compression);
+  if (acceleration.precision != api::Precision::kUnchanged)
+    set(env::kPrecision, to_string(acceleration.precision));
   if (!acceleration.cuda_graph) set(env::kCudaGraph, "Disabled");
 }
 
 }  // namespace
 
-Environment replica_environment(const api::TrainingJob& job, const api::Replica& replica, const Endpoints& endpoints) {
+Environment replica_environment(const api::TrainingJob& job, const api::Replica& replica,
+                                const Endpoints& endpoints) {
   const api::Spec& spec = job.spec;
   const api::Role& role = spec.roles[static_cast<std::size_t>(replica.role)];
   Builder builder;

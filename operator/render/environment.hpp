@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The PACELINE_* environment of one replica: one function for a pod and for `paceline run`, so that what runs in a cluster and what runs on a laptop
-// start from the same variables (names and meanings: common/contract/env.hpp).
+// The PACELINE_* environment of one replica: one function for a pod and for `paceline run`, so that
+// what runs in a cluster and what runs on a laptop start from the same variables (names and
+// meanings: common/contract/env.hpp).
 //
 // Pure and thread-safe; cannot fail on a job that passed api::validate_program.
 #pragma once
@@ -16,12 +17,13 @@ namespace paceline::render {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-/// What surrounds a replica and is not in the spec. Every string that is empty leaves its variable out: in a pod the kubelet fills those in (downward API,
-/// Secret), see render/pod.hpp.
+/// What surrounds a replica and is not in the spec. Every string that is empty leaves its variable
+/// out: in a pod the kubelet fills those in (downward API, Secret), see render/pod.hpp.
 struct Endpoints {
   std::string rendezvous_address;  // ip:port where rank 0's launcher is reached
   std::string
-      rendezvous_listen;    // ip:port where node rank 0 listens (given to every replica; only node rank 0 uses it)
+      // ip:port where node rank 0 listens (given to every replica; only node rank 0 uses it)
+      rendezvous_listen;
   std::string http_listen;  // ip:port of this replica's launcher
   std::string runtime_dir;  // holds bin/, lib/, python/
   std::string state_dir;    // writable, this replica's own
@@ -37,6 +39,7 @@ struct Endpoints {
   int incarnation = 0;
 };
 
-Environment replica_environment(const api::TrainingJob& job, const api::Replica& replica, const Endpoints& endpoints);
+Environment replica_environment(const api::TrainingJob& job, const api::Replica& replica,
+                                const Endpoints& endpoints);
 
 }  // namespace paceline::render

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of everything that belongs to a job. Deterministic, so that a repeated create meets itself and not a second object. Pure.
+// Names of everything that belongs to a job. Deterministic, so that a repeated create meets itself
+// and not a second object. Pure.
 //
 // Lengths: a job has at most 36 bytes and a role 20, so that job-role-index fits a host name.
 #pragma once
@@ -12,17 +13,22 @@
 namespace paceline::render {
 
 inline std::string host_name(const api::TrainingJob& job, const api::Replica& replica) {
-  return job.metadata.name + "-" + job.spec.roles[static_cast<std::size_t>(replica.role)].name + "-" +
-         std::to_string(replica.index);
+  return job.metadata.name + "-" + job.spec.roles[static_cast<std::size_t>(replica.role)].name +
+         "-" + std::to_string(replica.index);
 }
 
-inline std::string pod_name(const api::TrainingJob& job, const api::Replica& replica, int incarnation) {
-  return contract::pod_name(job.metadata.name, job.spec.roles[static_cast<std::size_t>(replica.role)].name,
+inline std::string pod_name(const api::TrainingJob& job, const api::Replica& replica,
+                            int incarnation) {
+  return contract::pod_name(job.metadata.name,
+                            job.spec.roles[static_cast<std::size_t>(replica.role)].name,
                             replica.index, incarnation);
 }
 
-/// ClusterIP Service of node rank 0: its address is known before any pod exists and survives the pod's replacement.
-inline std::string rendezvous_service_name(const api::TrainingJob& job) { return job.metadata.name + "-rank0"; }
+/// ClusterIP Service of node rank 0: its address is known before any pod exists and survives the
+/// pod's replacement.
+inline std::string rendezvous_service_name(const api::TrainingJob& job) {
+  return job.metadata.name + "-rank0";
+}
 /// Headless Service, for user code: HOST.JOB resolves.
 inline std::string headless_service_name(const api::TrainingJob& job) { return job.metadata.name; }
 inline std::string secret_name(const api::TrainingJob& job) { return job.metadata.name + "-token"; }

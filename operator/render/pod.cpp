@@ -15,12 +15,14 @@ namespace paceline::render {
 namespace {
 
 using nlohmann::json;
-constexpr int kRuntimeUser = 65532;  // of the runtime image; also what an unprivileged namespace accepts
+// of the runtime image; also what an unprivileged namespace accepts
+constexpr int kRuntimeUser = 65532;
 
 std::string text(std::string_view view) { return std::string(view); }
 
 json job_labels(const api::TrainingJob& job) {
-  return {{text(contract::kLabelJob), job.metadata.name}, {text(contract::kLabelJobUid), job.metadata.uid}};
+  return {{text(contract::kLabelJob), job.metadata.name},
+          {text(contract::kLabelJobUid), job.metadata.uid}};
 }
 
 json owner(const api::TrainingJob& job) {
@@ -39,24 +41,28 @@ json metadata(const api::TrainingJob& job, const std::string& name) {
           {"ownerReferences", json::array({owner(job)})}};
 }
 
-json variable(std::string_view name, const std::string& value) { return {{"name", name}, {"value", value}}; }
+json variable(std::string_view name, const std::string& value) {
+  return {{"name", name}, {"value", value}};
+}
 
 json field_variable(const env::Variable& variable, const char* path) {
   return {{"name", variable.name}, {"valueFrom", {{"fieldRef", {{"fieldPath", path}}}}}};
 }
 
 /// Ours first, so that the user's may refer to them as $(PACELINE_…).
-json environment_of(const api::TrainingJob& job, const api::Replica& replica, const PodInputs& inputs,
-                    const json& trainer) {
+json environment_of(const api::TrainingJob& job, const api::Replica& replica,
+                    const PodInputs& inputs, const json& trainer) {
   Endpoints endpoints;
-  endpoints.rendezvous_address = inputs.rendezvous_ip.find(':') == std::string::npos
-                                     ? inputs.rendezvous_ip + ":" + std::to_string(contract::kRendezvousPort)
-                                     : "[" + inputs.rendezvous_ip + "]:" + std::to_string(contract::kRendezvousPort);
+  endpoints.rendezvous_address =
+      inputs.rendezvous_ip.find(':') == std::string::npos
+          ? inputs.rendezvous_ip + ":" + std::to_string(contract::kRendezvousPort)
+          : "[" + inputs.rendezvous_ip + "]:" + std::to_string(contract::kRendezvousPort);
   endpoints.rendezvous_listen = "0.0.0.0:" + std::to_string(contract::kRendezvousPort);
   endpoints.http_listen = "0.0.0.0:" + std::to_string(contract::kLauncherHttpPort);
   endpoints.runtime_dir = contract::kRuntimeMount;
   endpoints.state_dir = contract::kStateMount;
-  endpoints.termination_log = trainer.value("terminationMessagePath", std::string("/dev/termination-log"));
+  endpoints.termination_log =
+      trainer.value("terminationMessagePath", std::string("/dev/termination-log"));
   endpoints.startup_timeout = inputs.startup_timeout;
   endpoints.pod_name = pod_name(job, replica, inputs.incarnation);
   endpoints.acceleration = inputs.acceleration;
@@ -64,11 +70,13 @@ json environment_of(const api::TrainingJob& job, const api::Replica& replica, co
   endpoints.restarts = inputs.restarts;
   endpoints.incarnation = inputs.incarnation;
   json list = json::array();
-  for (const auto& [name, value] : replica_environment(job, replica, endpoints)) list.push_back(variable(name, value));
+  for (const auto& [name, value] : replica_environment(job, replica, endpoints))
+    list.push_back(variable(name, value));
   list.push_back(field_variable(env::kPodIp, "status.podIP"));
   list.push_back(field_variable(env::kNodeName, "spec.nodeName"));
-  list.push_back({{"name", env::kToken.name},
-                  {"valueFrom", {{"secretKeyRef", {{"name", secret_name(job)}, {"key", kTokenKey}}}}}});
+  list.push_back(
+      {{"name", env::kToken.name},
+       {"valueFrom", {{"secretKeyRef", {{"name", secret_name(job)}, {"key", kTokenKey}}}}}});
   if (const auto user = trainer.find("env"); user != trainer.end() && user->is_array())
     list.insert(list.end(), user->begin(), user->end());
   return list;
@@ -80,7 +88,8 @@ json& list_in(json& object, const char* key) {
   return list;
 }
 
-/// The node's agent mounts the runtime into the container that has the slot: nothing to copy, and no volume.
+/// The node's agent mounts the runtime into the container that has the slot: nothing to copy, and
+/// no volume.
 void take_slot(json& trainer) {
   json* limits = &trainer;
   for (const char* part : {"resources", "limits"}) {
@@ -91,7 +100,8 @@ void take_slot(json& trainer) {
 }
 
 void wrap_trainer(json& trainer, json environment) {
-  json command = json::array({text(contract::kRuntimeMount) + "/bin/paceline-launcher", "run", "--"});
+  json command =
+      json::array({text(contract::kRuntimeMount) + "/bin/paceline-launcher", "run", "--"});
   for (const std::string& word : api::strings_of(trainer, "command")) command.push_back(word);
   trainer["command"] = std::move(command);
   trainer["env"] = std::move(environment);
@@ -99,7 +109,8 @@ void wrap_trainer(json& trainer, json environment) {
   mounts.push_back({{"name", contract::kStateVolume}, {"mountPath", contract::kStateMount}});
 }
 
-/// CPU and memory as the trainer's: the pod keeps its quality of service and needs no more room, since init containers count by the maximum.
+/// CPU and memory as the trainer's: the pod keeps its quality of service and needs no more room,
+/// since init containers count by the maximum.
 json runtime_resources(const json& trainer) {
   json result = json::object();
   const auto resources = trainer.find("resources");
@@ -123,23 +134,26 @@ json runtime_container(const json& pod, const json& trainer, const PodInputs& in
   // A namespace may allow a range of users only: keep the pod's own choice unless it is root.
   const json user = pod.value("/securityContext/runAsUser"_json_pointer, json());
   if (!user.is_number_integer() || user == 0) security["runAsUser"] = kRuntimeUser;
-  return {
-      {"name", contract::kRuntimeInitContainer},
-      {"image", inputs.runtime_image},
-      {"imagePullPolicy", inputs.pull_policy},
-      {"command", {"/opt/paceline-image/bin/paceline-launcher", "install", contract::kRuntimeMount}},
-      {"resources", runtime_resources(trainer)},
-      {"securityContext", std::move(security)},
-      {"volumeMounts", json::array({{{"name", contract::kRuntimeVolume}, {"mountPath", contract::kRuntimeMount}}})}};
+  return {{"name", contract::kRuntimeInitContainer},
+          {"image", inputs.runtime_image},
+          {"imagePullPolicy", inputs.pull_policy},
+          {"command",
+           {"/opt/paceline-image/bin/paceline-launcher", "install", contract::kRuntimeMount}},
+          {"resources", runtime_resources(trainer)},
+          {"securityContext", std::move(security)},
+          {"volumeMounts", json::array({{{"name", contract::kRuntimeVolume},
+                                         {"mountPath", contract::kRuntimeMount}}})}};
 }
 
 /// Terms are alternatives, so every one of them gets the pin.
 void pin(json& pod, const std::string& node) {
-  json& required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+  json& required =
+      pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
   json& terms = list_in(required, "nodeSelectorTerms");
   if (terms.empty()) terms.push_back(json::object());
   for (json& term : terms) {
-    list_in(term, "matchFields").push_back({{"key", "metadata.name"}, {"operator", "In"}, {"values", {node}}});
+    list_in(term, "matchFields")
+        .push_back({{"key", "metadata.name"}, {"operator", "In"}, {"values", {node}}});
   }
 }
 
@@ -147,10 +161,12 @@ void pin(json& pod, const std::string& node) {
 
 json render_pod(const api::TrainingJob& job, const api::Replica& replica, const PodInputs& inputs) {
   const api::Role& role = job.spec.roles[static_cast<std::size_t>(replica.role)];
-  json pod = {
-      {"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", metadata(job, pod_name(job, replica, inputs.incarnation))}};
+  json pod = {{"apiVersion", "v1"},
+              {"kind", "Pod"},
+              {"metadata", metadata(job, pod_name(job, replica, inputs.incarnation))}};
   json& labels = pod["metadata"]["labels"];
-  if (const auto user = role.pod_template.find("metadata"); user != role.pod_template.end() && user->is_object()) {
+  if (const auto user = role.pod_template.find("metadata");
+      user != role.pod_template.end() && user->is_object()) {
     if (user->contains("annotations") && (*user)["annotations"].is_object())
       pod["metadata"]["annotations"] = (*user)["annotations"];
     if (user->contains("labels") && (*user)["labels"].is_object()) {
@@ -174,7 +190,9 @@ json render_pod(const api::TrainingJob& job, const api::Replica& replica, const 
     json& init = list_in(spec, "initContainers");
     init.insert(init.begin(), runtime_container(spec, trainer, inputs));
     list_in(trainer, "volumeMounts")
-        .push_back({{"name", contract::kRuntimeVolume}, {"mountPath", contract::kRuntimeMount}, {"readOnly", true}});
+        .push_back({{"name", contract::kRuntimeVolume},
+                    {"mountPath", contract::kRuntimeMount},
+                    {"readOnly", true}});
     volumes.push_back({{"name", contract::kRuntimeVolume}, {"emptyDir", json::object()}});
   }
   wrap_trainer(trainer, std::move(environment));

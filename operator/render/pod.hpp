@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pod of one replica: the user's template, plus the launcher around the trainer, the pin to a node and the gate of the gang. Nothing else of the
-// template is touched. Pure; the job passed api::validate_for_cluster.
+// The pod of one replica: the user's template, plus the launcher around the trainer, the pin to a
+// node and the gate of the gang. Nothing else of the template is touched. Pure; the job passed
+// api::validate_for_cluster.
 #pragma once
 
 #include <optional>
@@ -27,7 +28,8 @@ struct PodInputs {
   bool slot = false;  // the runtime comes from a slot of the node; else an init container copies it
 };
 
-nlohmann::json render_pod(const api::TrainingJob& job, const api::Replica& replica, const PodInputs& inputs);
+nlohmann::json render_pod(const api::TrainingJob& job, const api::Replica& replica,
+                          const PodInputs& inputs);
 
 /// The merge patch that opens the gate, and nothing else if somebody else has a gate of their own.
 nlohmann::json ungate_patch(const nlohmann::json& other_gates = nlohmann::json::array());

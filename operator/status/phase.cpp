@@ -18,8 +18,8 @@ std::string cut(std::string message) {
 
 }  // namespace
 
-void set_condition(api::JobStatus& status, std::string_view type, bool value, std::string_view reason,
-                   std::string message, WallTime now) {
+void set_condition(api::JobStatus& status, std::string_view type, bool value,
+                   std::string_view reason, std::string message, WallTime now) {
   const auto it = std::find_if(status.conditions.begin(), status.conditions.end(),
                                [&](const api::Condition& c) { return c.type == type; });
   // Seconds are all the API keeps; anything finer would make an unchanged status look changed.
@@ -36,8 +36,8 @@ void set_condition(api::JobStatus& status, std::string_view type, bool value, st
   *it = std::move(next);
 }
 
-void clear_condition(api::JobStatus& status, std::string_view type, std::string_view reason, std::string message,
-                     WallTime now) {
+void clear_condition(api::JobStatus& status, std::string_view type, std::string_view reason,
+                     std::string message, WallTime now) {
   if (status.is_true(type)) set_condition(status, type, false, reason, std::move(message), now);
 }
 

@@ -35,7 +35,8 @@ std::optional<double> real(const json& object, const char* key) {
   const json& value = child(object, key);
   if (!value.is_number()) return std::nullopt;
   const double number = value.get<double>();
-  return std::isfinite(number) && number >= 0 && number < 9e15 ? std::optional(number) : std::nullopt;
+  return std::isfinite(number) && number >= 0 && number < 9e15 ? std::optional(number)
+                                                               : std::nullopt;
 }
 
 int small(const json& object, const char* key) {
@@ -47,22 +48,27 @@ json training_of(const json& source) {
     return {};  // before the first step there is nothing to tell
   json training = json::object();
   if (const auto step = real(source, "step")) training["step"] = static_cast<std::int64_t>(*step);
-  if (const auto rate = real(source, "samplesPerSecond")) training["samplesPerSecond"] = std::llround(*rate);
+  if (const auto rate = real(source, "samplesPerSecond"))
+    training["samplesPerSecond"] = std::llround(*rate);
   for (const char* quantile : {"p50", "p95"}) {
     const auto seconds = real(child(source, "stepSeconds"), quantile);
     if (seconds && *seconds < 1e9)
-      training["stepTime"][quantile] = format_duration(std::chrono::nanoseconds(std::llround(*seconds * 1e9)));
+      training["stepTime"][quantile] =
+          format_duration(std::chrono::nanoseconds(std::llround(*seconds * 1e9)));
   }
   const json& shares = child(source, "breakdown");
   if (shares.is_object()) {
     for (const auto& [phase, share] : shares.items()) {
       if (!share.is_number() || phase.size() > 64 || training["breakdown"].size() >= 32) continue;
       const double value = share.get<double>();
-      if (std::isfinite(value)) training["breakdown"][phase] = std::lround(std::clamp(value, 0.0, 1.0) * 1000);
+      if (std::isfinite(value))
+        training["breakdown"][phase] = std::lround(std::clamp(value, 0.0, 1.0) * 1000);
     }
   }
-  if (std::string name = text(source, "bottleneck", 64); !name.empty()) training["bottleneck"] = std::move(name);
-  if (const auto rank = real(source, "slowestRank")) training["slowestRank"] = static_cast<int>(std::min(*rank, 1e6));
+  if (std::string name = text(source, "bottleneck", 64); !name.empty())
+    training["bottleneck"] = std::move(name);
+  if (const auto rank = real(source, "slowestRank"))
+    training["slowestRank"] = static_cast<int>(std::min(*rank, 1e6));
   return training;
 }
 
@@ -74,7 +80,8 @@ json culprit_of(const json& source) {
       culprit[key] = std::clamp<std::int64_t>(source[key].get<std::int64_t>(), -1, 1000000);
   }
   if (std::string pod = text(source, "podName", 253); !pod.empty()) culprit["pod"] = std::move(pod);
-  if (std::string kind = text(source, "class", 64); !kind.empty()) culprit["class"] = std::move(kind);
+  if (std::string kind = text(source, "class", 64); !kind.empty())
+    culprit["class"] = std::move(kind);
   const json& lines = child(source, "lastLines");
   if (lines.is_array()) {
     json kept = json::array();

@@ -20,7 +20,18 @@ class Link:
         for name in self.names:
             self._ip("netns", "add", name)
         self._ip(
-            "-n", self.names[0], "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", self.names[1]
+            "-n",
+            self.names[0],
+            "link",
+            "add",
+            "wire",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "wire",
+            "netns",
+            self.names[1],
         )
         for name, address in zip(self.names, self.addresses, strict=True):
             self._ip("-n", name, "address", "add", f"{address}/24", "dev", "wire")
@@ -30,7 +41,9 @@ class Link:
     def rate(self, megabits: int) -> None:
         for name in self.names:
             shape = ["tbf", "rate", f"{megabits}mbit", "burst", "128kb", "latency", "1s"]
-            subprocess.run(["tc", "-n", name, "qdisc", "replace", "dev", "wire", "root", *shape], check=True)
+            subprocess.run(
+                ["tc", "-n", name, "qdisc", "replace", "dev", "wire", "root", *shape], check=True
+            )
 
     def down(self) -> None:
         for name in self.names:

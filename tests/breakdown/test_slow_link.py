@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two ranks in network namespaces with a shaped link between them, and one gradient bucket, which is ready only when backward
-has nothing left to compute: all of its allreduce is exposed. A timer of the program's own stands around that allreduce."""
+"""Two ranks in network namespaces with a shaped link between them, and one gradient bucket, which
+is ready only when backward has nothing left to compute: all of its allreduce is exposed. A timer of
+the program's own stands around that allreduce.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ def timed_by_program(run: Run) -> dict[int, list[float]]:
 def exposed(run: Run) -> float:
     """Least comm_exposed of all ranks' steps, which are within 5 % of the program's own timer.
 
-    The wire bounds a step from below; a machine that is busy otherwise, or a rank that is late for its peer, only adds.
+    The wire bounds a step from below; a machine that is busy otherwise, or a rank that is late for
+    its peer, only adds.
     """
     assert run.code == 0, run.output
     own = timed_by_program(run)
@@ -61,7 +64,10 @@ def exposed(run: Run) -> float:
         assert len(own[ring.rank]) == STEPS and len(told) == STEPS - 1
         ratios = [ours / its for ours, its in zip(told, own[ring.rank][1:], strict=True)]
         assert statistics.median(ratios) == pytest.approx(1, rel=0.05), ratios
-        assert statistics.median(record.host["unattributed"] / record.wall for record in ring.steps) <= 0.02
+        assert (
+            statistics.median(record.host["unattributed"] / record.wall for record in ring.steps)
+            <= 0.02
+        )
         least.append(min(told))
     return min(least)
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known time is put into one phase of an ordinary program. The program holds a clock of its own inside that phase and another around it:
-what is recorded lies between the two, however slow the machine is, and within 5 % of the known time; no more than 2 % of a
-step is left unattributed. The shares are medians over the steps, so that a machine that pauses once is not taken for an error."""
+"""Known time is put into one phase of an ordinary program. The program holds a clock of its own
+inside that phase and another around it: what is recorded lies between the two, however slow the
+machine is, and within 5 % of the known time; no more than 2 % of a step is left unattributed. The
+shares are medians over the steps, so that a machine that pauses once is not taken for an error.
+"""
 
 from __future__ import annotations
 
@@ -91,16 +93,26 @@ STEPS = 6
 def judge(run: Run, phase: str) -> None:
     ring = run.only()
     assert len(ring.steps) == STEPS
-    clocks = [tuple(map(float, line.split()[1:])) for line in run.output.splitlines() if line.startswith("told ")]
-    # Records and clocks are of the same six occasions, whether they belong to this step or to the next.
+    clocks = [
+        tuple(map(float, line.split()[1:]))
+        for line in run.output.splitlines()
+        if line.startswith("told ")
+    ]
+    # Records and clocks are of the same six occasions, whether they belong to this step or to the
+    # next.
     clocks = [pair for pair in clocks if pair[0] > 0]
     recorded = [record.host[phase] for record in ring.records if record.host[phase] > 0.1]
     assert len(clocks) == len(recorded) == STEPS, (clocks, recorded)
     for (known, around), seconds in zip(clocks, recorded, strict=True):
         assert known > 0.15, "too little was injected to judge"
         assert known <= seconds <= around
-    assert statistics.median(s / known for (known, _), s in zip(clocks, recorded, strict=True)) <= 1.05
-    assert statistics.median(record.host["unattributed"] / record.wall for record in ring.steps) <= 0.02
+    assert (
+        statistics.median(s / known for (known, _), s in zip(clocks, recorded, strict=True)) <= 1.05
+    )
+    assert (
+        statistics.median(record.host["unattributed"] / record.wall for record in ring.steps)
+        <= 0.02
+    )
 
 
 @pytest.mark.parametrize("phase", ["data_wait", "forward", "checkpoint"])

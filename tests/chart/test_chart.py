@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chart as Helm renders it: what the pods may do, who may write what, and that a wrong value is an error."""
+"""The chart as Helm renders it: what the pods may do, who may write what, and that a wrong value is
+an error.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,16 @@ CHART = ROOT / "helm" / "paceline"
 def template(*arguments: str) -> subprocess.CompletedProcess[str]:
     helm = shutil.which("helm")
     assert helm, "helm is not on PATH: tests/cluster/build-tools builds it"
-    command = [helm, "template", "paceline", str(CHART), "--namespace", "paceline-system", "--include-crds", *arguments]
+    command = [
+        helm,
+        "template",
+        "paceline",
+        str(CHART),
+        "--namespace",
+        "paceline-system",
+        "--include-crds",
+        *arguments,
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -73,11 +84,14 @@ def test_operator_fits_pod_security_restricted(objects: list[dict[str, Any]]) ->
 def mounts(container: dict[str, Any]) -> dict[str, tuple[str, bool]]:
     """Path and whether it is read-only, by volume."""
     return {
-        mount["name"]: (mount["mountPath"], mount.get("readOnly", False)) for mount in container.get("volumeMounts", [])
+        mount["name"]: (mount["mountPath"], mount.get("readOnly", False))
+        for mount in container.get("volumeMounts", [])
     }
 
 
-def test_agent_is_root_without_any_capability_and_writes_nowhere(objects: list[dict[str, Any]]) -> None:
+def test_agent_is_root_without_any_capability_and_writes_nowhere(
+    objects: list[dict[str, Any]],
+) -> None:
     spec = pod_of(objects, "DaemonSet", "paceline-agent")
     assert spec["securityContext"] == {
         "runAsUser": 0,
@@ -98,16 +112,24 @@ def test_agent_is_root_without_any_capability_and_writes_nowhere(objects: list[d
         {"name": "keep", "hostPath": {"path": "/run/paceline-look", "type": "DirectoryOrCreate"}},
     ]
     assert mounts(container) == {"sys": ("/host/sys", True), "look": ("/look", True)}
-    assert {"--pci-config=/look/pci-config", "--registrations=/look/registrations.json"} <= set(container["args"])
+    assert {"--pci-config=/look/pci-config", "--registrations=/look/registrations.json"} <= set(
+        container["args"]
+    )
 
 
-def test_one_container_is_privileged_and_ends_before_the_agent(objects: list[dict[str, Any]]) -> None:
+def test_one_container_is_privileged_and_ends_before_the_agent(
+    objects: list[dict[str, Any]],
+) -> None:
     (look,) = pod_of(objects, "DaemonSet", "paceline-agent")["initContainers"]
     assert "restartPolicy" not in look  # a sidecar would stay
     assert look["command"] == ["/usr/bin/paceline-probe"]
     # It writes its files, and of the node the one folder that keeps its proofs for the next look.
     assert look["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
-    assert mounts(look) == {"sys": ("/host/sys", True), "look": ("/look", False), "keep": ("/keep", False)}
+    assert mounts(look) == {
+        "sys": ("/host/sys", True),
+        "look": ("/look", False),
+        "keep": ("/keep", False),
+    }
     # Whatever it finds, the agent starts.
     assert look["args"] == [
         "--sys=/host/sys",
@@ -165,11 +187,19 @@ def test_the_device_plugin_takes_four_folders_and_no_privilege() -> None:
         "device-plugins": ("/var/lib/kubelet/device-plugins", False),
         "pod-resources": ("/var/lib/kubelet/pod-resources", True),
     }
-    assert [volume for volume in spec["volumes"] if volume["name"] not in ("sys", "look", "keep")] == [
+    assert [
+        volume for volume in spec["volumes"] if volume["name"] not in ("sys", "look", "keep")
+    ] == [
         {"name": "runtime", "emptyDir": {}},
         {"name": "state", "hostPath": {"path": "/var/lib/paceline", "type": "DirectoryOrCreate"}},
-        {"name": "device-plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins", "type": "Directory"}},
-        {"name": "pod-resources", "hostPath": {"path": "/var/lib/kubelet/pod-resources", "type": "Directory"}},
+        {
+            "name": "device-plugins",
+            "hostPath": {"path": "/var/lib/kubelet/device-plugins", "type": "Directory"},
+        },
+        {
+            "name": "pod-resources",
+            "hostPath": {"path": "/var/lib/kubelet/pod-resources", "type": "Directory"},
+        },
     ]
     assert {
         "--runtime=/runtime",
@@ -178,9 +208,15 @@ def test_the_device_plugin_takes_four_folders_and_no_privilege() -> None:
         "--kubelet-dir=/var/lib/kubelet",
     } <= set(agent["args"])
     # What brings the runtime is nobody, and sees nothing of the node.
-    (runtime,) = [container for container in spec["initContainers"] if container["name"] == "runtime"]
+    (runtime,) = [
+        container for container in spec["initContainers"] if container["name"] == "runtime"
+    ]
     assert runtime["image"] == "paceline/runtime:dev"
-    assert runtime["command"] == ["/opt/paceline-image/bin/paceline-launcher", "install", "/runtime"]
+    assert runtime["command"] == [
+        "/opt/paceline-image/bin/paceline-launcher",
+        "install",
+        "/runtime",
+    ]
     assert runtime["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -207,7 +243,11 @@ def test_the_device_plugin_goes_where_it_is_told_and_without_the_look() -> None:
     (runtime,) = spec["initContainers"]
     assert runtime["image"] == "registry.example/runtime:1"
     # Inside as on the node: the kubelet mounts what the agent names.
-    folders = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
+    folders = {
+        volume["name"]: volume["hostPath"]["path"]
+        for volume in spec["volumes"]
+        if "hostPath" in volume
+    }
     assert folders == {
         "sys": "/sys",
         "state": "/data/paceline",
@@ -216,9 +256,11 @@ def test_the_device_plugin_goes_where_it_is_told_and_without_the_look() -> None:
     }
     for name in ("state", "device-plugins", "pod-resources"):
         assert mounts(agent)[name][0] == folders[name]
-    assert {"--runtime-state=/data/paceline", "--runtime-slots=7", "--kubelet-dir=/var/lib/k0s/kubelet"} <= set(
-        agent["args"]
-    )
+    assert {
+        "--runtime-state=/data/paceline",
+        "--runtime-slots=7",
+        "--kubelet-dir=/var/lib/k0s/kubelet",
+    } <= set(agent["args"])
 
 
 def test_namespaces_carry_the_level_their_pods_need(objects: list[dict[str, Any]]) -> None:
@@ -236,9 +278,13 @@ def test_nobody_has_a_wildcard_or_may_escalate(objects: list[dict[str, Any]]) ->
     assert len(roles) == 5
     for role in roles:
         for rule in role["rules"]:
-            assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"], role["metadata"]["name"]
+            assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"], role[
+                "metadata"
+            ]["name"]
             assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
-            assert not {"pods/exec", "nodes/proxy", "serviceaccounts/token"} & set(rule["resources"])
+            assert not {"pods/exec", "nodes/proxy", "serviceaccounts/token"} & set(
+                rule["resources"]
+            )
 
 
 def test_agent_may_write_only_fabric_and_lease(objects: list[dict[str, Any]]) -> None:
@@ -247,17 +293,25 @@ def test_agent_may_write_only_fabric_and_lease(objects: list[dict[str, Any]]) ->
         "paceline.dev/nodefabrics": {"get", "create", "patch"},
         "paceline.dev/nodefabrics/status": {"patch"},
     }
-    assert rules(objects, "Role", "paceline-agent") == {"coordination.k8s.io/leases": {"create", "patch"}}
+    assert rules(objects, "Role", "paceline-agent") == {
+        "coordination.k8s.io/leases": {"create", "patch"}
+    }
 
 
-def test_the_agents_api_wants_a_certificate_and_asks_who_reads(objects: list[dict[str, Any]]) -> None:
+def test_the_agents_api_wants_a_certificate_and_asks_who_reads(
+    objects: list[dict[str, Any]],
+) -> None:
     assert not [
-        word for word in pod_of(objects, "DaemonSet", "paceline-agent")["containers"][0]["args"] if "api" in word
+        word
+        for word in pod_of(objects, "DaemonSet", "paceline-agent")["containers"][0]["args"]
+        if "api" in word
     ]
     served = render("--set", "agent.api.tlsSecret=agent-tls", "--set", "agent.api.port=9999")
     spec = pod_of(served, "DaemonSet", "paceline-agent")
     agent = spec["containers"][0]
-    assert {"--api-certificate=/tls/tls.crt", "--api-key=/tls/tls.key", "--api-port=9999"} <= set(agent["args"])
+    assert {"--api-certificate=/tls/tls.crt", "--api-key=/tls/tls.key", "--api-port=9999"} <= set(
+        agent["args"]
+    )
     assert {"name": "tls", "mountPath": "/tls", "readOnly": True} in agent["volumeMounts"]
     secret = next(volume["secret"] for volume in spec["volumes"] if volume["name"] == "tls")
     assert secret == {"secretName": "agent-tls", "defaultMode": 0o400}
@@ -271,7 +325,9 @@ def test_the_agents_api_wants_a_certificate_and_asks_who_reads(objects: list[dic
 
 def test_links_are_measured_where_the_api_is_served_and_with_a_token_of_its_own() -> None:
     served = render(
-        "--set=agent.api.tlsSecret=t", "--set=agent.links.enabled=true", "--set=agent.links.serverName=agents"
+        "--set=agent.api.tlsSecret=t",
+        "--set=agent.links.enabled=true",
+        "--set=agent.links.serverName=agents",
     )
     spec = pod_of(served, "DaemonSet", "paceline-agent")
     (agent,) = spec["containers"]
@@ -281,12 +337,16 @@ def test_links_are_measured_where_the_api_is_served_and_with_a_token_of_its_own(
         "--links-ca=/tls/ca.crt",
         "--links-server-name=agents",
     } <= set(agent["args"])
-    assert {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} in agent["env"]
+    assert {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} in agent[
+        "env"
+    ]
     assert mounts(agent)["agents-token"] == ("/agents-token", True)
     (volume,) = [volume for volume in spec["volumes"] if volume["name"] == "agents-token"]
     (source,) = volume["projected"]["sources"]
     assert source["serviceAccountToken"]["audience"] == "paceline-agent"
-    assert rules(served, "ClusterRole", "paceline-agent")["paceline.dev/nodefabrics/links"] == {"create"}
+    assert rules(served, "ClusterRole", "paceline-agent")["paceline.dev/nodefabrics/links"] == {
+        "create"
+    }
     # Without: no port, no token, no right.
     plain = pod_of(render("--set=agent.api.tlsSecret=t"), "DaemonSet", "paceline-agent")
     assert "links" not in str(plain["containers"]) and "agents-token" not in str(plain["volumes"])
@@ -309,9 +369,16 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         "storage.k8s.io/storageclasses": {"get"},
         "events.k8s.io/events": {"create", "patch"},
     }
-    assert rules(objects, "Role", "paceline-operator") == {"coordination.k8s.io/leases": {"get", "create", "update"}}
-    assert rules(objects, "Role", "paceline-operator-agents") == {"coordination.k8s.io/leases": {"list"}}
-    assert one(objects, "Role", "paceline-operator-agents")["metadata"]["namespace"] == "paceline-agents"
+    assert rules(objects, "Role", "paceline-operator") == {
+        "coordination.k8s.io/leases": {"get", "create", "update"}
+    }
+    assert rules(objects, "Role", "paceline-operator-agents") == {
+        "coordination.k8s.io/leases": {"list"}
+    }
+    assert (
+        one(objects, "Role", "paceline-operator-agents")["metadata"]["namespace"]
+        == "paceline-agents"
+    )
     assert (
         "--agent-namespace=paceline-agents"
         in pod_of(objects, "Deployment", "paceline-operator")["containers"][0]["args"]
@@ -325,17 +392,32 @@ def test_nodes_are_marked_only_where_asked(objects: list[dict[str, Any]]) -> Non
         asked = render("--set", f"operator.{value}=true")
         args = pod_of(asked, "Deployment", "paceline-operator")["containers"][0]["args"]
         assert [word for word in args if word in ("--node-labels", "--fault-taint")] == [flag]
-        assert rules(asked, "ClusterRole", "paceline-operator")["/nodes"] == {"get", "list", "watch", "patch"}
+        assert rules(asked, "ClusterRole", "paceline-operator")["/nodes"] == {
+            "get",
+            "list",
+            "watch",
+            "patch",
+        }
 
 
 def test_priority_classes_never_preempt(objects: list[dict[str, Any]]) -> None:
     classes = [item for item in objects if item["kind"] == "PriorityClass"]
-    assert {item["metadata"]["name"] for item in classes} == {"paceline-low", "paceline-normal", "paceline-high"}
-    assert all(item["preemptionPolicy"] == "Never" and isinstance(item["value"], int) for item in classes)
+    assert {item["metadata"]["name"] for item in classes} == {
+        "paceline-low",
+        "paceline-normal",
+        "paceline-high",
+    }
+    assert all(
+        item["preemptionPolicy"] == "Never" and isinstance(item["value"], int) for item in classes
+    )
 
 
 def test_custom_resources_are_the_repository_s(objects: list[dict[str, Any]]) -> None:
-    rendered = {item["metadata"]["name"]: item for item in objects if item["kind"] == "CustomResourceDefinition"}
+    rendered = {
+        item["metadata"]["name"]: item
+        for item in objects
+        if item["kind"] == "CustomResourceDefinition"
+    }
     files = sorted((ROOT / "crds").glob("*.yaml"))
     assert files
     for file in files:
@@ -364,7 +446,9 @@ def test_values_reach_the_objects() -> None:
     assert operator["imagePullSecrets"] == [{"name": "one"}]
     agent = pod_of(objects, "DaemonSet", "paceline-agent")
     assert agent["runtimeClassName"] == "nvidia"
-    assert {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"} in agent["containers"][0]["env"]
+    assert {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"} in agent["containers"][0][
+        "env"
+    ]
     assert "--probe-seconds=7" in agent["containers"][0]["args"]
     # Only the one-shot container may compute on a GPU.
     (look,) = agent["initContainers"]
@@ -373,7 +457,10 @@ def test_values_reach_the_objects() -> None:
         {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"},
     ]
     policy = one(objects, "ValidatingAdmissionPolicy", "paceline-agent-own-node")
-    assert "system:serviceaccount:elsewhere:paceline-agent" in policy["spec"]["variables"][0]["expression"]
+    assert (
+        "system:serviceaccount:elsewhere:paceline-agent"
+        in policy["spec"]["variables"][0]["expression"]
+    )
 
 
 def test_the_agent_can_be_left_out() -> None:

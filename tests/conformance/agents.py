@@ -17,10 +17,22 @@ Account = Callable[[str], Kube]
 
 
 def fabric(node: str, **more: Any) -> Object:
-    return {"apiVersion": "paceline.dev/v1alpha1", "kind": "NodeFabric", "metadata": {"name": node}, **more}
+    return {
+        "apiVersion": "paceline.dev/v1alpha1",
+        "kind": "NodeFabric",
+        "metadata": {"name": node},
+        **more,
+    }
 
 
-def apply(kube: Kube, kind: str, namespace: str, body: Object, subresource: str = "", dry_run: bool = False) -> Object:
+def apply(
+    kube: Kube,
+    kind: str,
+    namespace: str,
+    body: Object,
+    subresource: str = "",
+    dry_run: bool = False,
+) -> Object:
     """Server-side apply, as the agent writes."""
     path = kube.path(kind, namespace, body["metadata"]["name"], subresource)
     query = "?fieldManager=paceline-agent&force=true" + ("&dryRun=All" if dry_run else "")
@@ -35,7 +47,9 @@ def token(admin: Kube, namespace: str, name: str, **spec: Any) -> str:
 
 
 def pod_token(admin: Kube, node: str, **spec: Any) -> str:
-    """As the kubelet projects it into the pod of that node's agent, which the fixture `agent` has made."""
+    """As the kubelet projects it into the pod of that node's agent, which the fixture `agent` has
+    made.
+    """
     pod = admin.get("pods", AGENTS, f"agent-{node}")["metadata"]
     bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["name"], "uid": pod["uid"]}
     return token(admin, AGENTS, "paceline-agent", boundObjectRef=bound, **spec)
@@ -44,7 +58,9 @@ def pod_token(admin: Kube, node: str, **spec: Any) -> str:
 def account(admin: Kube, file: Path, bound: Object | None) -> Kube:
     """The agents' service account, by a token that is bound to an object or to none."""
     mine = token(admin, AGENTS, "paceline-agent", **({"boundObjectRef": bound} if bound else {}))
-    view = json.loads(admin.kubectl("config", "view", "--raw", "--flatten", "--minify", "-o", "json"))
+    view = json.loads(
+        admin.kubectl("config", "view", "--raw", "--flatten", "--minify", "-o", "json")
+    )
     view["users"][0]["user"] = {"token": mine}
     file.write_text(json.dumps(view))
     return Kube(file)

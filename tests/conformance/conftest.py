@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chart's roles, admission policies and resources as Helm renders them, on the real API server that PACELINE_TEST_KUBECONFIG names,
-and accounts as the kubelet gets them for the agents' pods. The API client of the cluster tests serves here too."""
+"""The chart's roles, admission policies and resources as Helm renders them, on the real API server
+that PACELINE_TEST_KUBECONFIG names, and accounts as the kubelet gets them for the agents' pods. The
+API client of the cluster tests serves here too.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 
-from agents import AGENTS, NODES, Account, account, apply, fabric  # noqa: E402 - they use the API client
+from agents import (  # noqa: E402
+    AGENTS,
+    NODES,
+    Account,
+    account,
+    apply,
+    fabric,
+)
 from kube import ApiError, Kube  # noqa: E402
 
 
@@ -32,19 +41,28 @@ def admin() -> Kube:
         "--set",
         "agent.api.tlsSecret=agent-tls,agent.links.enabled=true",
     ]
-    rendered = subprocess.run([*command, "--namespace", "paceline-system"], capture_output=True, text=True, check=True)
+    rendered = subprocess.run(
+        [*command, "--namespace", "paceline-system"], capture_output=True, text=True, check=True
+    )
     objects = [item for item in yaml.safe_load_all(rendered.stdout) if item]
-    kinds = {"CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    kinds = {
+        "CustomResourceDefinition",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    }
     wanted = [
         item
         for item in objects
-        if item["kind"] in kinds or ("agent" in item["metadata"]["name"] and item["kind"] != "DaemonSet")
+        if item["kind"] in kinds
+        or ("agent" in item["metadata"]["name"] and item["kind"] != "DaemonSet")
     ]
     # The namespace first: nobody waits for it here.
     wanted.sort(key=lambda item: item["kind"] != "Namespace")
     kube.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
     for kind in ("nodefabrics", "runtimeprofiles", "trainingjobs"):
-        kube.wait(f"{kind} are served", functools.partial(kube.is_established, f"{kind}.paceline.dev"))
+        kube.wait(
+            f"{kind} are served", functools.partial(kube.is_established, f"{kind}.paceline.dev")
+        )
     for node in NODES:
         kube.create("nodes", "", {"metadata": {"name": node}})
 
@@ -74,7 +92,12 @@ def agent(admin: Kube, tmp_path_factory: pytest.TempPathFactory) -> Account:
             },
         }
         made = admin.create("pods", AGENTS, pod)
-        bound = {"kind": "Pod", "apiVersion": "v1", "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}
+        bound = {
+            "kind": "Pod",
+            "apiVersion": "v1",
+            "name": made["metadata"]["name"],
+            "uid": made["metadata"]["uid"],
+        }
         return account(admin, folder / f"{node}.json", bound)
 
     agents = {node: of(node) for node in NODES}

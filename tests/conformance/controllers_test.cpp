@@ -24,8 +24,11 @@ TEST_P(Controllers, RepeatedEventBecomesASeries) {
   const Document object = create(kConfigMaps, config_map("a"));
   EventRecorder recorder(*api_, clock_, "paceline.dev/operator", "conformance");
   for (int i = 0; i < 3; ++i) {
-    recorder.emit(
-        {{"v1", "ConfigMap", ns_, "a", object["metadata"]["uid"]}, false, "Queued", "Plan", "waits for room"});
+    recorder.emit({{"v1", "ConfigMap", ns_, "a", object["metadata"]["uid"]},
+                   false,
+                   "Queued",
+                   "Plan",
+                   "waits for room"});
   }
   recorder.flush();
   const auto list = api_->list(kEvents, ns_, {});

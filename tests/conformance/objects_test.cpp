@@ -19,18 +19,18 @@ TEST_P(Objects, CreatedObjectCanBeReadAndHasIdentity) {
 }
 
 TEST_P(Objects, AbsentObjectIsNotFound) {
-  for (const auto& code :
-       {api_->get(kConfigMaps, ns_, "none").error().code, api_->remove(kConfigMaps, ns_, "none").error().code,
-        api_->patch(kConfigMaps, ns_, "none", "{}").error().code,
-        api_->update(kConfigMaps, ns_, "none",
-                     [&] {
-                       auto o = config_map("none");
-                       o["metadata"]["resourceVersion"] = "1";
-                       return o;
-                     }()
-                         .dump())
-            .error()
-            .code}) {
+  for (const auto& code : {api_->get(kConfigMaps, ns_, "none").error().code,
+                           api_->remove(kConfigMaps, ns_, "none").error().code,
+                           api_->patch(kConfigMaps, ns_, "none", "{}").error().code,
+                           api_->update(kConfigMaps, ns_, "none",
+                                        [&] {
+                                          auto o = config_map("none");
+                                          o["metadata"]["resourceVersion"] = "1";
+                                          return o;
+                                        }()
+                                            .dump())
+                               .error()
+                               .code}) {
     // An update that carries a version of an object that is gone may also be told as a conflict.
     EXPECT_TRUE(code == Code::kNotFound || code == Code::kConflict);
   }
@@ -77,7 +77,8 @@ TEST_P(Objects, MergePatchChangesAddsAndRemoves) {
 TEST_P(Objects, MergePatchWithAnOldVersionConflicts) {
   const Document first = create(kConfigMaps, config_map("a"));
   ASSERT_TRUE(api_->patch(kConfigMaps, ns_, "a", R"({"data":{"key":"2"}})"));
-  const Document patch = {{"metadata", {{"resourceVersion", version_text(first)}}}, {"data", {{"key", "3"}}}};
+  const Document patch = {{"metadata", {{"resourceVersion", version_text(first)}}},
+                          {"data", {{"key", "3"}}}};
   const auto stale = api_->patch(kConfigMaps, ns_, "a", patch.dump());
   ASSERT_FALSE(stale);
   EXPECT_EQ(stale.error().code, Code::kConflict);
@@ -96,15 +97,17 @@ TEST_P(Objects, ApplyCreatesThenChanges) {
 
 TEST_P(Objects, DeleteHonoursItsPreconditions) {
   const Document object = create(kConfigMaps, config_map("a"));
-  const auto other_life = api_->remove(kConfigMaps, ns_, "a", {.uid = "11111111-2222-4333-8444-555555555555"});
+  const auto other_life =
+      api_->remove(kConfigMaps, ns_, "a", {.uid = "11111111-2222-4333-8444-555555555555"});
   ASSERT_FALSE(other_life);
   EXPECT_EQ(other_life.error().code, Code::kConflict);
-  const auto other_version =
-      api_->remove(kConfigMaps, ns_, "a", {.uid = object["metadata"]["uid"], .resource_version = "1"});
+  const auto other_version = api_->remove(
+      kConfigMaps, ns_, "a", {.uid = object["metadata"]["uid"], .resource_version = "1"});
   ASSERT_FALSE(other_version);
   EXPECT_EQ(other_version.error().code, Code::kConflict);
-  EXPECT_TRUE(api_->remove(kConfigMaps, ns_, "a",
-                           {.uid = object["metadata"]["uid"], .resource_version = version_text(object)}));
+  EXPECT_TRUE(
+      api_->remove(kConfigMaps, ns_, "a",
+                   {.uid = object["metadata"]["uid"], .resource_version = version_text(object)}));
   EXPECT_EQ(api_->get(kConfigMaps, ns_, "a").error().code, Code::kNotFound);
 }
 
@@ -116,7 +119,8 @@ TEST_P(Objects, DryRunIsValidatedAndNotStored) {
   const auto refused = api_->create(kPods, ns_, wrong.dump(), {.dry_run = true});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kInvalid);
-  EXPECT_NE(refused.error().message.find("spec.containers"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("spec.containers"), std::string::npos)
+      << refused.error().message;
 }
 
 TEST_P(Objects, StrictRefusesAnUnknownFieldByName) {
@@ -125,7 +129,8 @@ TEST_P(Objects, StrictRefusesAnUnknownFieldByName) {
   const auto refused = api_->create(kPods, ns_, typo.dump());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kInvalid);
-  EXPECT_NE(refused.error().message.find("spec.containers[0].imge"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("spec.containers[0].imge"), std::string::npos)
+      << refused.error().message;
   EXPECT_TRUE(api_->create(kPods, ns_, typo.dump(), {.dry_run = true, .strict = false}));
 }
 
@@ -134,7 +139,8 @@ TEST_P(Objects, GateIsTakenAwayOnceAndNeverPutBack) {
   const auto open = api_->patch(kPods, ns_, "p", R"({"spec":{"schedulingGates":null}})");
   ASSERT_TRUE(open) << to_string(open.error());
   EXPECT_FALSE(Document::parse(*open)["spec"].contains("schedulingGates"));
-  const auto back = api_->patch(kPods, ns_, "p", R"({"spec":{"schedulingGates":[{"name":"paceline.dev/gang"}]}})");
+  const auto back = api_->patch(kPods, ns_, "p",
+                                R"({"spec":{"schedulingGates":[{"name":"paceline.dev/gang"}]}})");
   ASSERT_FALSE(back);
   EXPECT_EQ(back.error().code, Code::kInvalid);
 }
@@ -174,7 +180,8 @@ TEST_P(Objects, PagesShareOneVersionAndHoldEverythingOnce) {
     ASSERT_TRUE(page) << to_string(page.error());
     const Document list = Document::parse(*page);
     versions.insert(list["metadata"]["resourceVersion"]);
-    for (const auto& item : list["items"]) EXPECT_TRUE(names.insert(item["metadata"]["name"]).second);
+    for (const auto& item : list["items"])
+      EXPECT_TRUE(names.insert(item["metadata"]["name"]).second);
     options.continue_token = list["metadata"].value("continue", "");
     if (++pages == 1) create(kConfigMaps, config_map("later"));
   } while (!options.continue_token.empty() && pages < 10);
@@ -205,7 +212,8 @@ TEST_P(Objects, NameThatIsNoNameIsInvalid) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Api, Objects,
-                         testing::Values("memory", "socket_beast", "socket_cpprest", "real_beast", "real_cpprest"),
+                         testing::Values("memory", "socket_beast", "socket_cpprest", "real_beast",
+                                         "real_cpprest"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

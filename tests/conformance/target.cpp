@@ -39,12 +39,15 @@ void Conformance::SetUp() {
   static std::atomic<int> next{0};
   ns_ = "conformance-" + std::to_string(::getpid()) + "-" + std::to_string(next++);
   const auto made = api_->create(
-      kNamespaces, "", Document{{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", ns_}}}}.dump());
+      kNamespaces, "",
+      Document{{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", ns_}}}}.dump());
   ASSERT_TRUE(made) << to_string(made.error());
   // Without a controller manager nobody makes the account that pods need.
-  const Document account = {{"apiVersion", "v1"}, {"kind", "ServiceAccount"}, {"metadata", {{"name", "default"}}}};
+  const Document account = {
+      {"apiVersion", "v1"}, {"kind", "ServiceAccount"}, {"metadata", {{"name", "default"}}}};
   const auto made_account = api_->create(kServiceAccounts, ns_, account.dump());
-  ASSERT_TRUE(made_account || made_account.error().code == Code::kAlreadyExists) << to_string(made_account.error());
+  ASSERT_TRUE(made_account || made_account.error().code == Code::kAlreadyExists)
+      << to_string(made_account.error());
 }
 
 void Conformance::TearDown() {
@@ -68,10 +71,12 @@ Document Conformance::pod(const std::string& name) const {
           {"spec",
            {{"restartPolicy", "Never"},
             {"schedulingGates", Document::array({{{"name", "paceline.dev/gang"}}})},
-            {"containers", Document::array({{{"name", "trainer"}, {"image", "none"}, {"command", {"true"}}}})}}}};
+            {"containers",
+             Document::array({{{"name", "trainer"}, {"image", "none"}, {"command", {"true"}}}})}}}};
 }
 
-Document Conformance::create(const Resource& resource, const Document& object, const WriteOptions& options) {
+Document Conformance::create(const Resource& resource, const Document& object,
+                             const WriteOptions& options) {
   const auto created = api_->create(resource, ns_, object.dump(), options);
   EXPECT_TRUE(created) << to_string(created.error());
   return created ? Document::parse(*created) : Document();

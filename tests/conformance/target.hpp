@@ -25,8 +25,11 @@ class Conformance : public testing::TestWithParam<const char*> {
 
   Document config_map(const std::string& name, const std::string& value = "1") const;
   Document pod(const std::string& name) const;
-  Document create(const Resource& resource, const Document& object, const WriteOptions& options = {});
-  static std::string version_text(const Document& object) { return object["metadata"]["resourceVersion"]; }
+  Document create(const Resource& resource, const Document& object,
+                  const WriteOptions& options = {});
+  static std::string version_text(const Document& object) {
+    return object["metadata"]["resourceVersion"];
+  }
 
   SystemClock clock_;
   std::unique_ptr<FakeCluster> cluster_;

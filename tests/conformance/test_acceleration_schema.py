@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spec.acceleration in the schemas that the API server enforces: how it is spelled, and what some of it needs beside it."""
+"""spec.acceleration in the schemas that the API server enforces: how it is spelled, and what some
+of it needs beside it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ def create(kube: Kube, kind: str, name: str, acceleration: Any) -> Object:
 
 @pytest.mark.parametrize("kind", ["TrainingJob", "RuntimeProfile"])
 def test_it_is_kept_as_it_is_spelled(admin: Kube, kind: str) -> None:
-    texts = ("Int8", "BF16:start=2", "TopK:ratio=0.01,start=20", "TopK:start=3", "PowerSGD:rank=4,start=1000")
+    texts = (
+        "Int8",
+        "BF16:start=2",
+        "TopK:ratio=0.01,start=20",
+        "TopK:start=3",
+        "PowerSGD:rank=4,start=1000",
+    )
     for number, text in enumerate(texts):
         asked = {**LOSSY, "communication": "Auto", "compression": text}
         assert create(admin, kind, f"kept-{number}", asked)["spec"]["acceleration"] == asked
@@ -31,7 +39,12 @@ def test_it_is_kept_as_it_is_spelled(admin: Kube, kind: str) -> None:
         admin,
         kind,
         "kept-off",
-        {"mode": "Disabled", "compression": "Disabled", "precision": "Disabled", "cudaGraph": "Disabled"},
+        {
+            "mode": "Disabled",
+            "compression": "Disabled",
+            "precision": "Disabled",
+            "cudaGraph": "Disabled",
+        },
     )
     for text in ("TF32", "O1", "O2"):
         asked = {**LOSSY, "precision": text, "cudaGraph": "Auto"}
@@ -44,7 +57,10 @@ def test_it_is_kept_as_it_is_spelled(admin: Kube, kind: str) -> None:
     [
         ({"compression": "Int8"}, "write numerics: Lossy beside it, or remove compression"),
         ({"compression": "FP16", "numerics": "Reordered"}, "write numerics: Lossy beside it"),
-        ({**LOSSY, "compression": "FP16", "communication": "Disabled"}, "contradicts communication: Disabled"),
+        (
+            {**LOSSY, "compression": "FP16", "communication": "Disabled"},
+            "contradicts communication: Disabled",
+        ),
         ({**LOSSY, "compression": "FP16", "mode": "Disabled"}, "mode: Disabled contradicts"),
         ({**LOSSY, "compression": "TopK:ratio=2"}, "spec.acceleration.compression"),
         ({**LOSSY, "compression": "PowerSGD:start=1"}, "spec.acceleration.compression"),

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may read an agent's /v1: the agent itself, its chart's roles, and tokens and permissions of the real API server."""
+"""Who may read an agent's /v1: the agent itself, its chart's roles, and tokens and permissions of
+the real API server.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,11 @@ from agents import Account, token
 from kube import Kube
 
 ROOT = Path(__file__).resolve().parents[2]
-AGENT = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "bin" / "paceline-agent"
+AGENT = (
+    Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+    / "bin"
+    / "paceline-agent"
+)
 AUDIENCE = "paceline-agent"
 PATIENCE_SECONDS = 120
 
@@ -27,8 +33,21 @@ Get = Callable[..., tuple[int, dict[str, object]]]
 
 
 def certify(folder: Path) -> None:
-    """tls.crt and tls.key of a new self-signed certificate, put in place one after the other as a projected Secret is not."""
-    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    """tls.crt and tls.key of a new self-signed certificate, put in place one after the other as a
+    projected Secret is not.
+    """
+    new = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+    ]
     names = ["-subj", "/CN=agent", "-addext", "subjectAltName=IP:127.0.0.1"]
     files = ["-keyout", str(folder / "new.key"), "-out", str(folder / "new.crt")]
     subprocess.run([*new, *names, *files], check=True, capture_output=True)
@@ -41,11 +60,18 @@ def get(agent: Account, tmp_path: Path) -> Iterator[Get]:
     """get(path, token) of an agent of node `one`: the answer's status and its JSON."""
     certify(tmp_path)
     log = tmp_path / "agent.log"
-    command = [str(AGENT), "--node-name=one", f"--kubeconfig={agent('one').kubeconfig}", "--namespace=paceline-agents"]
+    command = [
+        str(AGENT),
+        "--node-name=one",
+        f"--kubeconfig={agent('one').kubeconfig}",
+        "--namespace=paceline-agents",
+    ]
     listen = ["--listen-address=127.0.0.1", "--listen-port=0", "--api-port=0"]
     files = [f"--api-certificate={tmp_path / 'tls.crt'}", f"--api-key={tmp_path / 'tls.key'}"]
     with log.open("wb") as output:
-        process = subprocess.Popen([*command, *listen, *files], stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            [*command, *listen, *files], stdout=output, stderr=subprocess.STDOUT
+        )
     try:
         until = time.monotonic() + PATIENCE_SECONDS
         while not (port := re.search(r"/v1/checks on port (\d+)", log.read_text())):
@@ -54,8 +80,12 @@ def get(agent: Account, tmp_path: Path) -> Iterator[Get]:
 
         def get(path: str, bearer: str = "") -> tuple[int, dict[str, object]]:
             trust = ssl.create_default_context(cafile=str(tmp_path / "tls.crt"))
-            connection = http.client.HTTPSConnection("127.0.0.1", int(port[1]), context=trust, timeout=PATIENCE_SECONDS)
-            connection.request("GET", path, headers={"Authorization": f"Bearer {bearer}"} if bearer else {})
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", int(port[1]), context=trust, timeout=PATIENCE_SECONDS
+            )
+            connection.request(
+                "GET", path, headers={"Authorization": f"Bearer {bearer}"} if bearer else {}
+            )
             answer = connection.getresponse()
             body = json.loads(answer.read())
             connection.close()
@@ -72,7 +102,10 @@ def get(agent: Account, tmp_path: Path) -> Iterator[Get]:
 @pytest.fixture(scope="module")
 def reader(admin: Kube) -> None:
     """Two accounts: `reader` may get NodeFabrics, `stranger` may not."""
-    accounts = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": n}} for n in ("reader", "stranger")]
+    accounts = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": n}}
+        for n in ("reader", "stranger")
+    ]
     group = "rbac.authorization.k8s.io"
     rule = {"apiGroups": ["paceline.dev"], "resources": ["nodefabrics"], "verbs": ["get"]}
     meta = {"name": "fabric-reader"}
@@ -84,7 +117,9 @@ def reader(admin: Kube) -> None:
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "fabric-reader"},
         "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}],
     }
-    admin.kubectl("apply", "-n", "default", "-f", "-", stdin=yaml.safe_dump_all([*accounts, role, binding]))
+    admin.kubectl(
+        "apply", "-n", "default", "-f", "-", stdin=yaml.safe_dump_all([*accounts, role, binding])
+    )
 
 
 def test_only_whoever_may_read_the_fabric_reads(admin: Kube, reader: None, get: Get) -> None:
@@ -101,19 +136,29 @@ def test_only_whoever_may_read_the_fabric_reads(admin: Kube, reader: None, get: 
     assert (status, fabric["node"]) == (200, "one"), fabric
     status, checks = get("/v1/checks", ours)
     assert (status, checks["node"]) == (200, "one"), checks
-    told = subprocess.run([AGENT.parent / "paceline", "doctor", "--json"], capture_output=True, text=True, check=False)
-    assert [check["id"] for check in checks["checks"]] == [check["id"] for check in json.loads(told.stdout)["checks"]]
+    told = subprocess.run(
+        [AGENT.parent / "paceline", "doctor", "--json"], capture_output=True, text=True, check=False
+    )
+    assert [check["id"] for check in checks["checks"]] == [
+        check["id"] for check in json.loads(told.stdout)["checks"]
+    ]
 
 
 def paceline(*words: str) -> tuple[int, str]:
     """Exit code and what it says."""
-    told = subprocess.run([AGENT.parent / "paceline", *words], capture_output=True, text=True, check=False)
+    told = subprocess.run(
+        [AGENT.parent / "paceline", *words], capture_output=True, text=True, check=False
+    )
     return told.returncode, told.stdout + told.stderr
 
 
-def test_doctor_and_fabric_look_at_a_node_of_the_cluster(admin: Kube, reader: None, get: Get, tmp_path: Path) -> None:
+def test_doctor_and_fabric_look_at_a_node_of_the_cluster(
+    admin: Kube, reader: None, get: Get, tmp_path: Path
+) -> None:
     cluster = f"--kubeconfig={admin.kubeconfig}"
-    admin.wait("the node is published", lambda: "status" in (admin.find("nodefabrics", "", "one") or {}))
+    admin.wait(
+        "the node is published", lambda: "status" in (admin.find("nodefabrics", "", "one") or {})
+    )
     conditions = admin.get("nodefabrics", "", "one")["status"]["conditions"]
     bad = [each["type"] for each in conditions if each["status"] == "False"]
     code, text = paceline("doctor", "--node=one", cluster)
@@ -126,11 +171,17 @@ def test_doctor_and_fabric_look_at_a_node_of_the_cluster(admin: Kube, reader: No
     port = re.search(r"/v1/checks on port (\d+)", (tmp_path / "agent.log").read_text())
     assert port
     file = tmp_path / "token"
-    agent = ["--node=one", f"--agent=https://127.0.0.1:{port[1]}", f"--agent-ca={tmp_path / 'tls.crt'}"]
+    agent = [
+        "--node=one",
+        f"--agent=https://127.0.0.1:{port[1]}",
+        f"--agent-ca={tmp_path / 'tls.crt'}",
+    ]
     for account, known in (("reader", True), ("stranger", False)):
         bearer = token(admin, "default", account, audiences=[AUDIENCE])
         file.write_text(bearer)
-        admin.wait("the first probe has ended", lambda bearer=bearer: get("/v1/checks", bearer)[0] != 503)
+        admin.wait(
+            "the first probe has ended", lambda bearer=bearer: get("/v1/checks", bearer)[0] != 503
+        )
         code, text = paceline("doctor", *agent, f"--agent-token={file}", "--json")
         assert (code < 2) == known, text
         if known:
@@ -138,7 +189,9 @@ def test_doctor_and_fabric_look_at_a_node_of_the_cluster(admin: Kube, reader: No
             assert (checks["node"], code) == ("one", 1 if checks["failed"] else 0)
 
 
-def test_a_renewed_certificate_is_shown_at_once(admin: Kube, reader: None, get: Get, tmp_path: Path) -> None:
+def test_a_renewed_certificate_is_shown_at_once(
+    admin: Kube, reader: None, get: Get, tmp_path: Path
+) -> None:
     ours = token(admin, "default", "reader", audiences=[AUDIENCE])
     admin.wait("the first probe has ended", lambda: get("/v1/checks", ours)[0] == 200)
     certify(tmp_path)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may write a NodeFabric, asked of the real API server: the chart's roles and admission policies as Helm renders them,
-and tokens as the kubelet gets them for the agents' pods. PACELINE_TEST_KUBECONFIG names the server's administrator."""
+"""Who may write a NodeFabric, asked of the real API server: the chart's roles and admission
+policies as Helm renders them, and tokens as the kubelet gets them for the agents' pods.
+PACELINE_TEST_KUBECONFIG names the server's administrator.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ import pytest
 from agents import AGENTS, Account, account, apply, fabric
 from kube import ApiError, Kube, Object
 
-STATUS: Object = {"agentVersion": "1", "cpu": {"model": "x", "cores": 1, "threads": 1, "numaNodes": []}, "nics": []}
+STATUS: Object = {
+    "agentVersion": "1",
+    "cpu": {"model": "x", "cores": 1, "threads": 1, "numaNodes": []},
+    "nics": [],
+}
 
 
 def refused(kube: Kube, kind: str, namespace: str, body: Object, subresource: str = "") -> str:
@@ -40,12 +46,19 @@ def test_an_agent_cannot_write_another_node(admin: Kube, agent: Account) -> None
     before = admin.get("nodefabrics", "", "two")
     forged = fabric("two", status={**STATUS, "agentVersion": "forged"})
     refused(agent("one"), "nodefabrics", "", forged, "status")
-    refused(agent("one"), "nodefabrics", "", {**forged, "metadata": {"name": "two", "labels": {"forged": "yes"}}})
+    refused(
+        agent("one"),
+        "nodefabrics",
+        "",
+        {**forged, "metadata": {"name": "two", "labels": {"forged": "yes"}}},
+    )
     assert admin.get("nodefabrics", "", "two") == before
 
 
 def test_nobody_else_writes_a_fabric(admin: Kube, tmp_path: Path) -> None:
-    assert "written only by the Paceline agent" in refused(admin, "nodefabrics", "", fabric("three"))
+    assert "written only by the Paceline agent" in refused(
+        admin, "nodefabrics", "", fabric("three")
+    )
     # A token of the right account that was not made for a pod on a node.
     loose = account(admin, tmp_path / "loose.json", None)
     assert "written only by the Paceline agent" in refused(loose, "nodefabrics", "", fabric("one"))
@@ -54,7 +67,12 @@ def test_nobody_else_writes_a_fabric(admin: Kube, tmp_path: Path) -> None:
 def test_an_agent_holds_only_its_own_lease(admin: Kube, agent: Account) -> None:
     def lease(node: str) -> Object:
         meta = {"name": f"paceline-agent-{node}"}
-        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": {}}
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": meta,
+            "spec": {},
+        }
 
     apply(agent("one"), "leases", AGENTS, lease("one"))
     message = refused(agent("one"), "leases", AGENTS, lease("two"))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two agents measure the way between them, as `paceline measure` asks: tokens, rights and NodeFabrics of the real API server."""
+"""Two agents measure the way between them, as `paceline measure` asks: tokens, rights and
+NodeFabrics of the real API server.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,17 @@ def agents(admin: Kube, agent: Account, tmp_path: Path) -> Iterator[None]:
         for node in NODES:
             (tmp_path / f"{node}.token").write_text(pod_token(admin, node, audiences=[AUDIENCE]))
             log = running.enter_context((tmp_path / f"{node}.log").open("wb"))
-            words = [f"--node-name={node}", f"--kubeconfig={agent(node).kubeconfig}", "--namespace=paceline-agents"]
-            listen = ["--listen-address=127.0.0.1", "--listen-port=0", "--api-port=0", "--links-port=0"]
+            words = [
+                f"--node-name={node}",
+                f"--kubeconfig={agent(node).kubeconfig}",
+                "--namespace=paceline-agents",
+            ]
+            listen = [
+                "--listen-address=127.0.0.1",
+                "--listen-port=0",
+                "--api-port=0",
+                "--links-port=0",
+            ]
             tls = [f"--api-certificate={tmp_path / 'tls.crt'}", f"--api-key={tmp_path / 'tls.key'}"]
             links = [f"--links-token={tmp_path / node}.token", f"--links-ca={tmp_path / 'tls.crt'}"]
             command = [str(AGENT), *words, *listen, *tls, *links, "--pod-address=127.0.0.1"]
@@ -36,7 +47,9 @@ def agents(admin: Kube, agent: Account, tmp_path: Path) -> Iterator[None]:
         for node in NODES:
             admin.wait(
                 f"agent {node} has published where it is",
-                lambda node=node: "agentAddress" in (admin.find("nodefabrics", "", node) or {}).get("status", {}),
+                lambda node=node: (
+                    "agentAddress" in (admin.find("nodefabrics", "", node) or {}).get("status", {})
+                ),
             )
         yield
 
@@ -72,7 +85,13 @@ def test_two_agents_measure_the_way_between_them(admin: Kube, agents: None, tmp_
 
     def measure(who: str, *more: str) -> tuple[int, str, str]:
         cluster = [f"--kubeconfig={admin.kubeconfig}", f"--agent-ca={tmp_path / 'tls.crt'}"]
-        command = [str(AGENT.parent / "paceline"), "measure", "--node=one", *cluster, f"--agent-token={tmp_path / who}"]
+        command = [
+            str(AGENT.parent / "paceline"),
+            "measure",
+            "--node=one",
+            *cluster,
+            f"--agent-token={tmp_path / who}",
+        ]
         done = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout, done.stderr
 
@@ -80,7 +99,9 @@ def test_two_agents_measure_the_way_between_them(admin: Kube, agents: None, tmp_
     assert (code, "may not `create` the links" in why) == (2, True), why
     # The rights that were just given reach the authorizer a moment later.
     until = time.monotonic() + PATIENCE_SECONDS
-    while (answer := measure("measures", "--peer=two", "--json"))[0] != 0 and "may not" in answer[2]:
+    while (answer := measure("measures", "--peer=two", "--json"))[0] != 0 and "may not" in answer[
+        2
+    ]:
         assert time.monotonic() < until, answer
         time.sleep(1)
     code, text, why = answer
@@ -91,7 +112,9 @@ def test_two_agents_measure_the_way_between_them(admin: Kube, agents: None, tmp_
 
     def published() -> bool:
         links = admin.get("nodefabrics", "", "one")["status"].get("links", [])
-        return [(each["peer"], each["measuredTime"]) for each in links] == [("two", link["measuredTime"])]
+        return [(each["peer"], each["measuredTime"]) for each in links] == [
+            ("two", link["measuredTime"])
+        ]
 
     admin.wait("the link is in the NodeFabric", published)
     code, _, why = measure("measures", "--peer=two")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spec.network in the schema that the API server enforces: the values, a typo, and that it stays as it is while the job runs."""
+"""spec.network in the schema that the API server enforces: the values, a typo, and that it stays as
+it is while the job runs.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ def kube() -> Kube:
 
 
 def job(name: str, **spec: Any) -> Object:
-    trainer = {"name": "trainer", "image": "none", "command": ["train"], "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    trainer = {
+        "name": "trainer",
+        "image": "none",
+        "command": ["train"],
+        "resources": {"limits": {"nvidia.com/gpu": 1}},
+    }
     role = {"name": "worker", "replicas": 1, "template": {"spec": {"containers": [trainer]}}}
     return {
         "apiVersion": "paceline.dev/v1alpha1",
@@ -34,7 +41,9 @@ def job(name: str, **spec: Any) -> Object:
 
 @pytest.mark.parametrize("choice", ["Required", "Preferred", "Disabled"])
 def test_a_choice_is_kept(kube: Kube, choice: str) -> None:
-    made = kube.create("trainingjobs", "default", job(f"j-{choice.lower()}", network={"gpuDirect": choice}))
+    made = kube.create(
+        "trainingjobs", "default", job(f"j-{choice.lower()}", network={"gpuDirect": choice})
+    )
     assert made["spec"]["network"] == {"gpuDirect": choice}
 
 
@@ -43,7 +52,8 @@ def test_a_job_that_says_nothing_of_it_has_none(kube: Kube) -> None:
 
 
 @pytest.mark.parametrize(
-    ("network", "named"), [({"gpuDirect": "Off"}, "spec.network.gpuDirect"), ({"gpudirect": "Required"}, "gpudirect")]
+    ("network", "named"),
+    [({"gpuDirect": "Off"}, "spec.network.gpuDirect"), ({"gpudirect": "Required"}, "gpudirect")],
 )
 def test_what_is_not_known_is_refused_by_name(kube: Kube, network: Object, named: str) -> None:
     with pytest.raises(ApiError) as caught:

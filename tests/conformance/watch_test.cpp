@@ -22,18 +22,20 @@ class Watches : public Conformance {
   };
 
   /// Watches from a version until `count` events (bookmarks apart) came.
-  std::vector<Seen> events(const std::string& version, std::size_t count, const std::string& selector = {}) {
+  std::vector<Seen> events(const std::string& version, std::size_t count,
+                           const std::string& selector = {}) {
     std::vector<Seen> seen;
-    const auto status =
-        api_->watch(kConfigMaps, ns_,
-                    {.label_selector = selector, .resource_version = version, .timeout = std::chrono::seconds(10)},
-                    [&](const WatchEvent& event) {
-                      if (event.type == WatchEventType::kBookmark) return true;
-                      const Document object = Document::parse(event.object);
-                      if (object["metadata"]["name"] != "kube-root-ca.crt")
-                        seen.push_back({event.type, object["metadata"]["name"]});
-                      return seen.size() < count;
-                    });
+    const auto status = api_->watch(kConfigMaps, ns_,
+                                    {.label_selector = selector,
+                                     .resource_version = version,
+                                     .timeout = std::chrono::seconds(10)},
+                                    [&](const WatchEvent& event) {
+                                      if (event.type == WatchEventType::kBookmark) return true;
+                                      const Document object = Document::parse(event.object);
+                                      if (object["metadata"]["name"] != "kube-root-ca.crt")
+                                        seen.push_back({event.type, object["metadata"]["name"]});
+                                      return seen.size() < count;
+                                    });
     EXPECT_TRUE(status) << to_string(status.error());
     return seen;
   }
@@ -74,7 +76,8 @@ TEST_P(Watches, ObjectThatLeavesTheSelectorIsDeleted) {
 
 TEST_P(Watches, EndsAtItsTimeOutAndWhenStopped) {
   const Document first = create(kConfigMaps, config_map("a"));
-  const WatchOptions options{.resource_version = version_text(first), .timeout = std::chrono::seconds(1)};
+  const WatchOptions options{.resource_version = version_text(first),
+                             .timeout = std::chrono::seconds(1)};
   EXPECT_TRUE(api_->watch(kConfigMaps, ns_, options, [](const WatchEvent&) { return true; }));
   std::stop_source stop;
   const std::jthread later([&] {
@@ -83,8 +86,8 @@ TEST_P(Watches, EndsAtItsTimeOutAndWhenStopped) {
   });
   const auto began = std::chrono::steady_clock::now();
   const auto stopped = api_->watch(
-      kConfigMaps, ns_, {.resource_version = version_text(first)}, [](const WatchEvent&) { return true; },
-      stop.get_token());
+      kConfigMaps, ns_, {.resource_version = version_text(first)},
+      [](const WatchEvent&) { return true; }, stop.get_token());
   ASSERT_FALSE(stopped);
   EXPECT_EQ(stopped.error().code, Code::kCancelled);
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
@@ -97,7 +100,8 @@ TEST_P(Watches, PresentStateCanBeginAWatchAndIsMarkedWhenComplete) {
   std::vector<std::string> later;
   std::uint64_t complete = 0;
   const auto status = api_->watch(
-      kConfigMaps, ns_, {.label_selector = "app", .timeout = std::chrono::seconds(10), .initial_events = true},
+      kConfigMaps, ns_,
+      {.label_selector = "app", .timeout = std::chrono::seconds(10), .initial_events = true},
       [&](const WatchEvent& event) {
         const Document object = Document::parse(event.object);
         if (event.type == WatchEventType::kBookmark) {
@@ -156,13 +160,15 @@ TEST_P(Watches, ReflectorKeepsAStoreEqual) {
     const auto changed = store.get(ns_, "m1");
     return changed && changed->value == "changed" && !store.get(ns_, "m2") && store.get(ns_, "m9");
   }));
-  // Watches end after a second or two here, and the next one goes on where the last one ended, without a list.
+  // Watches end after a second or two here, and the next one goes on where the last one ended,
+  // without a list.
   EXPECT_TRUE(eventually([&] { return reflector.counts().watches > 1; }));
   EXPECT_EQ(reflector.counts().lists, 1U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Api, Watches,
-                         testing::Values("memory", "socket_beast", "socket_cpprest", "real_beast", "real_cpprest"),
+                         testing::Values("memory", "socket_beast", "socket_cpprest", "real_beast",
+                                         "real_cpprest"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

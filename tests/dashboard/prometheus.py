@@ -15,7 +15,8 @@ from typing import Any
 
 from ports import free_port
 
-# As dashboards/README.md tells users to scrape: the series' own `namespace` and `job` win over those of the scrape.
+# As dashboards/README.md tells users to scrape: the series' own `namespace` and `job` win over
+# those of the scrape.
 CONFIG = """
 global: {{scrape_interval: 1s, scrape_timeout: 900ms}}
 scrape_configs:
@@ -57,11 +58,14 @@ class Prometheus:
                 with urllib.request.urlopen(f"{self.url}/-/ready", timeout=2):
                     return self
             except (urllib.error.URLError, OSError):
-                assert self.process.poll() is None, (self.folder / "prometheus.log").read_text()[-2000:]
+                assert self.process.poll() is None, (self.folder / "prometheus.log").read_text()[
+                    -2000:
+                ]
                 time.sleep(0.2)
         self.__exit__()
         raise AssertionError(
-            "Prometheus is not ready after 30 s: " + (self.folder / "prometheus.log").read_text()[-2000:]
+            "Prometheus is not ready after 30 s: "
+            + (self.folder / "prometheus.log").read_text()[-2000:]
         )
 
     def __exit__(self, *_: object) -> None:
@@ -80,7 +84,11 @@ class Prometheus:
             with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
-            raise AssertionError(f"{parameters}: {error.read().decode(errors='replace')}") from error
+            raise AssertionError(
+                f"{parameters}: {error.read().decode(errors='replace')}"
+            ) from error
 
     def range(self, expression: str, start: float, end: float) -> list[dict[str, Any]]:
-        return list(self.ask("query_range", query=expression, start=start, end=end, step=1)["result"])
+        return list(
+            self.ask("query_range", query=expression, start=start, end=end, step=1)["result"]
+        )

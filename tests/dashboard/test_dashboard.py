@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every query of the dashboard returns data on a real Prometheus that scrapes a real run, in which one rank is killed and the gang restarts.
+"""Every query of the dashboard returns data on a real Prometheus that scrapes a real run, in which
+one rank is killed and the gang restarts.
 
-What is not run here: Grafana itself, which is in no package source we use. Its JSON is checked against the types that Grafana publishes.
+What is not run here: Grafana itself, which is in no package source we use. Its JSON is checked
+against the types that Grafana publishes.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ JOB = ROOT / "examples" / "digits-ddp.yaml"
 EPOCHS = 2000
 RANKS = 4
 WINDOW_S = 5
-# rate() extrapolates to its window's edges, each counter by itself, and less where that would go below zero. Where a counter more than
-# doubles within a window (the first steps of a slow start), a sum of rates is therefore not the rate of the sum.
+# rate() extrapolates to its window's edges, each counter by itself, and less where that would go
+# below zero. Where a counter more than doubles within a window (the first steps of a slow start), a
+# sum of rates is therefore not the rate of the sum.
 NEAR_ZERO = " or ".join(
     f"({name} > 2 * ({name} offset {WINDOW_S}s)) and ({name} > 0.02)"
     for name in ("paceline_step_phase_seconds_total", "paceline_step_seconds_count")
@@ -96,7 +99,9 @@ def rank_process(root: int, rank: int) -> int | None:
     return None
 
 
-def wait_until(what: str, ready: Any, process: subprocess.Popen[str], log: Path, seconds: float = 90) -> Any:
+def wait_until(
+    what: str, ready: Any, process: subprocess.Popen[str], log: Path, seconds: float = 90
+) -> Any:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if answer := ready():
@@ -131,7 +136,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     with Prometheus(folder, [address]) as prometheus, log.open("w") as output:
         start = time.time()
         process = subprocess.Popen(
-            command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
+            command,
+            cwd=folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
         )
         try:
 
@@ -157,11 +167,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
             wait_until("counters far from zero", doubled, process, log)
             settled = time.time() + WINDOW_S + 1
-            (labels,) = prometheus.ask("query", query="count by (namespace, job) (paceline_steps_total)")["result"]
+            (labels,) = prometheus.ask(
+                "query", query="count by (namespace, job) (paceline_steps_total)"
+            )["result"]
             names = labels["metric"]["namespace"], labels["metric"]["job"]
 
             def enough() -> bool:
-                return len(stack_and_step(Run(prometheus, start, settled, time.time(), "", *names))) > 2 * WINDOW_S
+                return (
+                    len(stack_and_step(Run(prometheus, start, settled, time.time(), "", *names)))
+                    > 2 * WINDOW_S
+                )
 
             wait_until("points to compare", enough, process, log)
             with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
@@ -177,13 +192,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 def stacked_panel() -> dict[str, Any]:
-    (stacked,) = [panel for panel in DASHBOARD["panels"] if panel["title"] == "Where each step's time goes"]
+    (stacked,) = [
+        panel for panel in DASHBOARD["panels"] if panel["title"] == "Where each step's time goes"
+    ]
     found: dict[str, Any] = stacked
     return found
 
 
 def stack_and_step(run: Run) -> list[tuple[float, float]]:
-    """Height of the stack and mean step time, at each point where both can be told and must be the same."""
+    """Height of the stack and mean step time, at each point where both can be told and must be the
+    same.
+    """
     total: dict[float, float] = {}
     for series in run.series(stacked_panel()["targets"][0]["expr"]):
         assert set(series["metric"]) == {"phase"}
@@ -194,7 +213,8 @@ def stack_and_step(run: Run) -> list[tuple[float, float]]:
         f"sum(rate(paceline_step_seconds_sum{{{selector}}}[{WINDOW_S}s]))"
         f" / sum(rate(paceline_step_seconds_count{{{selector}}}[{WINDOW_S}s]))"
     )
-    # What a killed rank did after its last whole step counts as time but not as a step: windows with its end are left out.
+    # What a killed rank did after its last whole step counts as time but not as a step: windows
+    # with its end are left out.
     near_zero = {at for series in run.series(NEAR_ZERO) for at, _ in series["values"]}
     return [
         (total[at], float(value))
@@ -203,7 +223,9 @@ def stack_and_step(run: Run) -> list[tuple[float, float]]:
     ]
 
 
-@pytest.mark.parametrize(("name", "expression"), queries(DASHBOARD), ids=[name for name, _ in queries(DASHBOARD)])
+@pytest.mark.parametrize(
+    ("name", "expression"), queries(DASHBOARD), ids=[name for name, _ in queries(DASHBOARD)]
+)
 def test_query_returns_data(run: Run, name: str, expression: str) -> None:
     series = run.series(expression)
     assert series, f"{name}: no series for {run.fill(expression)}"
@@ -238,12 +260,20 @@ def test_every_rank_is_there(run: Run) -> None:
 def test_promtool_accepts_the_metrics(run: Run) -> None:
     promtool = shutil.which("promtool")
     assert promtool, "promtool is not installed: scripts/setup installs Debian's prometheus"
-    done = subprocess.run([promtool, "check", "metrics"], input=run.scrape, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [promtool, "check", "metrics"],
+        input=run.scrape,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_json_fits_grafanas_schema() -> None:
-    done = subprocess.run([str(ROOT / "dashboards" / "check")], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(ROOT / "dashboards" / "check")], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -254,7 +284,9 @@ def test_panels_do_not_overlap_and_have_names_of_their_own(name: str) -> None:
     for panel in dashboard["panels"]:
         grid = panel["gridPos"]
         mine = {
-            (x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])
+            (x, y)
+            for x in range(grid["x"], grid["x"] + grid["w"])
+            for y in range(grid["y"], grid["y"] + grid["h"])
         }
         assert not mine & cells, panel["title"]
         assert grid["x"] + grid["w"] <= 24

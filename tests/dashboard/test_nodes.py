@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every query of the nodes' dashboard returns data on a real Prometheus that scrapes a real agent, which reads a recorded machine whose counters this test
-moves at known rates."""
+"""Every query of the nodes' dashboard returns data on a real Prometheus that scrapes a real agent,
+which reads a recorded machine whose counters this test moves at known rates.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ users: [{name: none, user: {}}]
 
 def lay_out(machine: str, folder: Path) -> None:
     """A fixture of tests/fixtures/nodes as files; its format is described in `pack` beside it."""
-    lines = iter((ROOT / "tests" / "fixtures" / "nodes" / f"{machine}.tree").read_text().splitlines())
+    lines = iter(
+        (ROOT / "tests" / "fixtures" / "nodes" / f"{machine}.tree").read_text().splitlines()
+    )
     links = []
     for line in lines:
         if not line or line.startswith("#"):
@@ -49,7 +52,10 @@ def lay_out(machine: str, folder: Path) -> None:
             links.append(line.split(" -> "))
             continue
         if line.endswith(" <<"):
-            name, content = line[:-3], "".join(f"{more}\n" for more in iter(lambda: next(lines), ".")).encode()
+            name, content = (
+                line[:-3],
+                "".join(f"{more}\n" for more in iter(lambda: next(lines), ".")).encode(),
+            )
         elif hexed := re.fullmatch(r"(\S+) =hex/(\d+) (.*)", line):
             name, content = hexed[1], bytes.fromhex(hexed[3]).ljust(int(hexed[2]), b"\0")
         else:
@@ -105,10 +111,30 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     (folder / "look").mkdir()
     (folder / "look" / "taken").write_text("2026-01-02T03:04:05Z\n")
     port = free_port()
-    command = [str(program), "--node-name", NODE, "--kubeconfig", str(folder / "kubeconfig"), "--probe-seconds", "1"]
-    command += ["--sys", str(folder / "machine" / "sys"), "--proc", str(folder / "machine" / "proc")]
+    command = [
+        str(program),
+        "--node-name",
+        NODE,
+        "--kubeconfig",
+        str(folder / "kubeconfig"),
+        "--probe-seconds",
+        "1",
+    ]
+    command += [
+        "--sys",
+        str(folder / "machine" / "sys"),
+        "--proc",
+        str(folder / "machine" / "proc"),
+    ]
     command += ["--nvml", str(BUILD / "tests" / "unit" / "agent" / "libpaceline_fake_nvml.so")]
-    command += ["--pci-config", str(folder / "look"), "--listen-address", "127.0.0.1", "--listen-port", str(port)]
+    command += [
+        "--pci-config",
+        str(folder / "look"),
+        "--listen-address",
+        "127.0.0.1",
+        "--listen-port",
+        str(port),
+    ]
     ended = threading.Event()
     devices = threading.Thread(target=move_counters, args=(folder / "machine", ended))
     log = folder / "agent.log"
@@ -126,7 +152,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             deadline = start + 90
             rising = f"rate(paceline_rdma_port_errors_total[{WINDOW_S}s]) > 0"
             # More than one window of rate(), as Prometheus has them.
-            while time.time() < start + 2 * WINDOW_S or not prometheus.ask("query", query=rising)["result"]:
+            while (
+                time.time() < start + 2 * WINDOW_S
+                or not prometheus.ask("query", query=rising)["result"]
+            ):
                 assert agent.poll() is None and time.time() < deadline, log.read_text()[-3000:]
                 time.sleep(0.3)
             yield Run(prometheus, start, time.time())
@@ -137,7 +166,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             agent.wait(30)
 
 
-@pytest.mark.parametrize(("name", "expression"), queries(DASHBOARD), ids=[name for name, _ in queries(DASHBOARD)])
+@pytest.mark.parametrize(
+    ("name", "expression"), queries(DASHBOARD), ids=[name for name, _ in queries(DASHBOARD)]
+)
 def test_query_returns_data(run: Run, name: str, expression: str) -> None:
     series = run.series(expression)
     assert series, f"{name}: no series for {expression}"
@@ -160,7 +191,10 @@ def test_a_ports_traffic_is_what_it_moved(run: Run) -> None:
 
 
 def test_only_the_error_that_rises_is_drawn(run: Run) -> None:
-    drawn = {tuple(sorted(one["metric"].items())) for one in run.series(expression_of("RDMA errors a second"))}
+    drawn = {
+        tuple(sorted(one["metric"].items()))
+        for one in run.series(expression_of("RDMA errors a second"))
+    }
     assert drawn == {(("kind", "symbol_error"), ("nic", "mlx5_0"), ("node", NODE))}
 
 
@@ -175,7 +209,9 @@ def test_what_fails_is_named(run: Run) -> None:
 
 
 def test_variables_find_the_nodes(run: Run) -> None:
-    (query,) = [one["query"]["query"] for one in DASHBOARD["templating"]["list"] if one["type"] == "query"]
+    (query,) = [
+        one["query"]["query"] for one in DASHBOARD["templating"]["list"] if one["type"] == "query"
+    ]
     matched = re.fullmatch(r"label_values\((\w+), (\w+)\)", query)
     assert matched, query
     assert run.prometheus.ask(f"label/{matched[2]}/values", **{"match[]": matched[1]}) == [NODE]

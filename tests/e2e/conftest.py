@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures: one cluster and one operator for the whole run, one namespace for each test.
 
-PACELINE_E2E_CLUSTER=keep takes a cluster that is already up, or leaves the one it brings up: for work on the tests.
+PACELINE_E2E_CLUSTER=keep takes a cluster that is already up, or leaves the one it brings up: for
+work on the tests.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def cluster() -> Iterator[Cluster]:
     try:
         if not is_up:
             control.call("load-image", *[archive(name) for name in IMAGES])
-            control.begin("load-image", archive("pytorch"))  # half a minute a node: beside the first tests
+            control.begin(
+                "load-image", archive("pytorch")
+            )  # half a minute a node: beside the first tests
         yield control
     finally:
         control.finish()
@@ -79,10 +82,14 @@ def operator(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
 
 @pytest.fixture
 def namespace(kube: Kube) -> Iterator[str]:
-    """A namespace of its own. It goes when the test ends; the next test does not wait for that, but needs the room."""
+    """A namespace of its own. It goes when the test ends; the next test does not wait for that, but
+    needs the room.
+    """
     name = f"e2e-{os.getpid()}-{next(numbers)}"
     kube.create("namespaces", "", {"metadata": {"name": name}})
-    kube.wait("the default service account", lambda: kube.find("serviceaccounts", name, "default"), name)
+    kube.wait(
+        "the default service account", lambda: kube.find("serviceaccounts", name, "default"), name
+    )
     yield name
     for item in kube.list("trainingjobs", name):
         kube.delete("trainingjobs", name, item["metadata"]["name"], propagationPolicy="Background")
@@ -111,7 +118,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     report = outcome.get_result()
     if report.when == "call":
         given = getattr(item, "funcargs", {})
-        # Here, before the fixtures remove it: a section that a fixture adds at the end stands in no report that is shown.
+        # Here, before the fixtures remove it: a section that a fixture adds at the end stands in no
+        # report that is shown.
         if report.failed and "namespace" in given and "kube" in given:
             report.sections.append(("namespace", given["kube"].describe(given["namespace"])))
         if report.failed and "operator" in given:

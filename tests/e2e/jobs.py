@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TrainingJobs for the tests, and questions about them. Most run shell loops: what matters is the gang."""
+"""TrainingJobs for the tests, and questions about them. Most run shell loops: what matters is the
+gang.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from kube import PATIENCE_SECONDS, Kube, Object
 IMAGE = "paceline/busybox:dev"
 LAUNCHER_PORT = 29401
 
-# A rank that tells when it started (by the machine's uptime, the same clock in every container) and lives until the
-# test says so. /tmp/go ends it well, /tmp/fail badly.
+# A rank that tells when it started (by the machine's uptime, the same clock in every container) and
+# lives until the test says so. /tmp/go ends it well, /tmp/fail badly.
 UNTIL_TOLD = """
 read up _ </proc/uptime
 echo $$ >/tmp/pid.$LOCAL_RANK
@@ -28,14 +30,19 @@ done
 STARTED = re.compile(r"rank (\d+) attempt (\d+) started at ([0-9.]+)")
 
 
-def trainer(script: str, requests: dict[str, str] | None = None, limits: dict[str, str] | None = None) -> Object:
+def trainer(
+    script: str, requests: dict[str, str] | None = None, limits: dict[str, str] | None = None
+) -> Object:
     return {
         "name": "trainer",
         "image": IMAGE,
         "imagePullPolicy": "IfNotPresent",
         # The kubelet reads $$ as $, and $(NAME) as a variable.
         "command": ["/bin/sh", "-c", script.replace("$", "$$")],
-        "resources": {"requests": requests or {"cpu": "50m", "memory": "32Mi"}, "limits": limits or {}},
+        "resources": {
+            "requests": requests or {"cpu": "50m", "memory": "32Mi"},
+            "limits": limits or {},
+        },
     }
 
 
@@ -94,7 +101,9 @@ class JobHandle:
     def pods(self) -> list[Object]:
         """Its pods in node-rank order, those that are going included."""
         pods = self.kube.list("pods", self.namespace, labelSelector=f"paceline.dev/job={self.name}")
-        return sorted(pods, key=lambda pod: int(pod["metadata"]["labels"]["paceline.dev/node-rank"]))
+        return sorted(
+            pods, key=lambda pod: int(pod["metadata"]["labels"]["paceline.dev/node-rank"])
+        )
 
     def pod_names(self) -> list[str]:
         return [pod["metadata"]["name"] for pod in self.pods()]
@@ -103,7 +112,9 @@ class JobHandle:
         return [pod["metadata"]["uid"] for pod in self.pods()]
 
     def wait_phase(self, *phases: str, timeout: float = PATIENCE_SECONDS) -> Object:
-        """Waits for one of the phases; answers the status. A job that ended otherwise fails at once."""
+        """Waits for one of the phases; answers the status. A job that ended otherwise fails at
+        once.
+        """
 
         def reached() -> Object | None:
             status = self.status
@@ -111,25 +122,33 @@ class JobHandle:
             if phase in phases:
                 return status
             ended = phase in ("Succeeded", "Failed")
-            assert not ended, f"{self.name} is {phase}, not {phases}\n{self.kube.describe(self.namespace)}"
+            assert not ended, (
+                f"{self.name} is {phase}, not {phases}\n{self.kube.describe(self.namespace)}"
+            )
             return None
 
         result = self.kube.wait(f"{self.name} is one of {phases}", reached, self.namespace, timeout)
         assert result
         return result
 
-    def wait_condition(self, kind: str, status: str, reason: str = "", timeout: float = PATIENCE_SECONDS) -> Object:
+    def wait_condition(
+        self, kind: str, status: str, reason: str = "", timeout: float = PATIENCE_SECONDS
+    ) -> Object:
         def reached() -> Object | None:
             condition = self.condition(kind)
             fits = condition["status"] == status and (not reason or condition["reason"] == reason)
             return condition if fits else None
 
-        result = self.kube.wait(f"{self.name} has {kind}={status} {reason}", reached, self.namespace, timeout)
+        result = self.kube.wait(
+            f"{self.name} has {kind}={status} {reason}", reached, self.namespace, timeout
+        )
         assert result
         return result
 
     def start_times(self, attempt: int | None) -> dict[int, float]:
-        """When each rank of an attempt (None: any) said it started, by uptime, from the logs of the present pods."""
+        """When each rank of an attempt (None: any) said it started, by uptime, from the logs of the
+        present pods.
+        """
         times: dict[int, float] = {}
         for name in self.pod_names():
             for rank, number, uptime in STARTED.findall(self.kube.logs(self.namespace, name)):
@@ -137,7 +156,9 @@ class JobHandle:
                     times[int(rank)] = float(uptime)
         return times
 
-    def wait_started(self, attempt: int | None, ranks: int, timeout: float = PATIENCE_SECONDS) -> dict[int, float]:
+    def wait_started(
+        self, attempt: int | None, ranks: int, timeout: float = PATIENCE_SECONDS
+    ) -> dict[int, float]:
         """Waits until every rank of an attempt has started."""
 
         def reached() -> dict[int, float] | None:
@@ -152,16 +173,22 @@ class JobHandle:
     def tell(self, file: str = "go") -> None:
         """Writes the file that the shell loops look for into every pod that has not ended.
 
-        A container's log can be read before the kubelet has reported its pod as running: such a pod is waited for.
+        A container's log can be read before the kubelet has reported its pod as running: such a pod
+        is waited for.
         """
         told: set[str] = set()
 
         def all_told() -> bool:
             waiting = False
             for pod in self.pods():
-                if "deletionTimestamp" in pod["metadata"] or pod["status"].get("phase") in ("Succeeded", "Failed"):
+                if "deletionTimestamp" in pod["metadata"] or pod["status"].get("phase") in (
+                    "Succeeded",
+                    "Failed",
+                ):
                     continue
-                trainer = next(iter(pod["status"].get("containerStatuses", [])), {}).get("state", {})
+                trainer = next(iter(pod["status"].get("containerStatuses", [])), {}).get(
+                    "state", {}
+                )
                 uid = pod["metadata"]["uid"]
                 if "running" in trainer and uid not in told:
                     self.kube.execute(self.namespace, pod["metadata"]["name"], f": >/tmp/{file}")

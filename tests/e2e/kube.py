@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Kubernetes API as the tests use it: plain HTTPS for reading and waiting (cheap enough to poll), kubectl where a
-person would use kubectl (apply, exec, the columns of get).
+"""The Kubernetes API as the tests use it: plain HTTPS for reading and waiting (cheap enough to
+poll), kubectl where a person would use kubectl (apply, exec, the columns of get).
 
-Every wait has a limit and fails with the state of the namespace: jobs with their conditions, pods, events, logs.
+Every wait has a limit and fails with the state of the namespace: jobs with their conditions, pods,
+events, logs.
 """
 
 from __future__ import annotations
@@ -50,22 +51,34 @@ class ApiError(Exception):
 
 
 class Kube:
-    """One cluster, reached with the client certificate (or token) of a kubeconfig. Not shared between threads."""
+    """One cluster, reached with the client certificate (or token) of a kubeconfig. Not shared
+    between threads.
+    """
 
     def __init__(self, kubeconfig: Path, headers: dict[str, str] | None = None) -> None:
         """Further headers go with every request: those that impersonate somebody, say."""
         self.kubeconfig = kubeconfig
-        view = json.loads(self.kubectl("config", "view", "--raw", "--flatten", "--minify", "-o", "json"))
+        view = json.loads(
+            self.kubectl("config", "view", "--raw", "--flatten", "--minify", "-o", "json")
+        )
         cluster, user = view["clusters"][0]["cluster"], view["users"][0]["user"]
         address = urlsplit(cluster["server"])
         self._host, self._port = address.hostname or "", address.port or 443
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         self._tls = ssl.create_default_context(cadata=authority)
-        self._headers = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
+        self._headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            **(headers or {}),
+        }
         if "token" in user:
             self._headers["Authorization"] = f"Bearer {user['token']}"
         if "client-certificate-data" in user:
-            pair = base64.b64decode(user["client-certificate-data"]) + b"\n" + base64.b64decode(user["client-key-data"])
+            pair = (
+                base64.b64decode(user["client-certificate-data"])
+                + b"\n"
+                + base64.b64decode(user["client-key-data"])
+            )
             with tempfile.NamedTemporaryFile(prefix="paceline-e2e-", suffix=".pem") as file:
                 file.write(pair)
                 file.flush()
@@ -84,10 +97,14 @@ class Kube:
         """Runs kubectl; its error output is in the failure."""
         done = self.kubectl_result(*arguments, stdin=stdin)
         if check and done.returncode != 0:
-            raise AssertionError(f"kubectl {' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()}")
+            raise AssertionError(
+                f"kubectl {' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()}"
+            )
         return done.stdout
 
-    def kubectl_result(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    def kubectl_result(
+        self, *arguments: str, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["kubectl", *arguments],
             input=stdin,
@@ -100,7 +117,9 @@ class Kube:
 
     # HTTPS
 
-    def request(self, method: str, path: str, body: Any = None, content_type: str = "", raw: bool = False) -> Any:
+    def request(
+        self, method: str, path: str, body: Any = None, content_type: str = "", raw: bool = False
+    ) -> Any:
         """One request; a connection that broke in between is opened again once, for reads only."""
         for again in (method == "GET", False):
             try:
@@ -113,7 +132,9 @@ class Kube:
 
     def _request(self, method: str, path: str, body: Any, content_type: str, raw: bool) -> Any:
         if self._connection is None:
-            self._connection = http.client.HTTPSConnection(self._host, self._port, timeout=20, context=self._tls)
+            self._connection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=20, context=self._tls
+            )
         headers = {**self._headers, **({"Content-Type": content_type} if content_type else {})}
         payload = None if body is None else json.dumps(body)
         self._connection.request(method, path, payload, headers)
@@ -161,8 +182,16 @@ class Kube:
 
     def is_established(self, definition: str) -> bool:
         """Whether the objects of a CustomResourceDefinition are served."""
-        conditions = self.get("customresourcedefinitions", "", definition).get("status", {}).get("conditions") or []
-        return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
+        conditions = (
+            self.get("customresourcedefinitions", "", definition)
+            .get("status", {})
+            .get("conditions")
+            or []
+        )
+        return any(
+            condition["type"] == "Established" and condition["status"] == "True"
+            for condition in conditions
+        )
 
     def list(self, kind: str, namespace: str = "", **query: str) -> list[Object]:
         return self.listing(kind, namespace, **query)["items"]
@@ -174,7 +203,9 @@ class Kube:
     def create(self, kind: str, namespace: str, body: Object) -> Object:
         return self.request("POST", self.path(kind, namespace) + "?fieldValidation=Strict", body)
 
-    def patch(self, kind: str, namespace: str, name: str, change: Object, subresource: str = "") -> Object:
+    def patch(
+        self, kind: str, namespace: str, name: str, change: Object, subresource: str = ""
+    ) -> Object:
         path = self.path(kind, namespace, name, subresource)
         return self.request("PATCH", path, change, "application/merge-patch+json")
 
@@ -187,7 +218,9 @@ class Kube:
                 raise
 
     def history(self, kind: str, namespace: str, since: str) -> list[Object]:
-        """Every change of a kind since a resource version, as the API server's watch tells it: {type, object}."""
+        """Every change of a kind since a resource version, as the API server's watch tells it:
+        {type, object}.
+        """
         query = urlencode({"watch": "1", "resourceVersion": since, "timeoutSeconds": "1"})
         text = self.request("GET", f"{self.path(kind, namespace)}?{query}", raw=True)
         events = [json.loads(line) for line in text.splitlines() if line]
@@ -195,16 +228,22 @@ class Kube:
         assert not errors, f"history of {kind} is incomplete: {errors}"
         return events
 
-    def logs(self, namespace: str, pod: str, container: str = "trainer", previous: bool = False) -> str:
+    def logs(
+        self, namespace: str, pod: str, container: str = "trainer", previous: bool = False
+    ) -> str:
         query = urlencode({"container": container, **({"previous": "true"} if previous else {})})
         try:
-            return self.request("GET", f"{self.path('pods', namespace, pod, 'log')}?{query}", raw=True)
+            return self.request(
+                "GET", f"{self.path('pods', namespace, pod, 'log')}?{query}", raw=True
+            )
         except ApiError as error:
             return f"(no log: {error})"
 
     def execute(self, namespace: str, pod: str, script: str, container: str = "trainer") -> str:
         """Runs a shell script in a container."""
-        return self.kubectl("exec", "-n", namespace, pod, "-c", container, "--", "/bin/sh", "-c", script)
+        return self.kubectl(
+            "exec", "-n", namespace, pod, "-c", container, "--", "/bin/sh", "-c", script
+        )
 
     # waiting
 
@@ -216,7 +255,9 @@ class Kube:
         timeout: float = PATIENCE_SECONDS,
         poll: float = POLL_SECONDS,
     ) -> Answer:
-        """Polls until the predicate gives something true, and answers it. An API server that is away counts as no."""
+        """Polls until the predicate gives something true, and answers it. An API server that is
+        away counts as no.
+        """
         deadline = time.monotonic() + timeout
         trouble = ""
         while True:
@@ -227,7 +268,11 @@ class Kube:
                 self.close()
                 answer, trouble = None, f" (last: {error})"
             except ApiError as error:
-                if error.code not in (429, 500, 503):  # what an API server that is coming up answers
+                if error.code not in (
+                    429,
+                    500,
+                    503,
+                ):  # what an API server that is coming up answers
                     raise
                 answer, trouble = None, f" (last: {error})"
             if answer:
@@ -240,7 +285,9 @@ class Kube:
     # what a failure shows
 
     def describe(self, namespace: str) -> str:
-        """The namespace in words: jobs with conditions, pods with their containers, events, ends of logs."""
+        """The namespace in words: jobs with conditions, pods with their containers, events, ends of
+        logs.
+        """
         try:
             return self._describe(namespace)
         except (OSError, http.client.HTTPException, ApiError) as error:
@@ -252,16 +299,21 @@ class Kube:
             status = dict(job.get("status", {}))
             conditions = status.pop("conditions", [])
             lines.append(f"trainingjob {job['metadata']['name']}: {json.dumps(status)}")
-            lines += [f"  {c['type']}={c['status']} {c['reason']}: {c['message']}" for c in conditions]
+            lines += [
+                f"  {c['type']}={c['status']} {c['reason']}: {c['message']}" for c in conditions
+            ]
         pods = self.list("pods", namespace)
         for pod in pods:
             status = pod.get("status", {})
             lines.append(
-                f"pod {pod['metadata']['name']} on {pod['spec'].get('nodeName', '-')}: {status.get('phase')}"
-                f" {status.get('reason', '')} gates={pod['spec'].get('schedulingGates', [])}"
+                f"pod {pod['metadata']['name']} on {pod['spec'].get('nodeName', '-')}:"
+                f" {status.get('phase')} {status.get('reason', '')}"
+                f" gates={pod['spec'].get('schedulingGates', [])}"
                 f" deleting={pod['metadata'].get('deletionTimestamp', '-')}"
             )
-            containers = status.get("initContainerStatuses", []) + status.get("containerStatuses", [])
+            containers = status.get("initContainerStatuses", []) + status.get(
+                "containerStatuses", []
+            )
             lines += [f"  {c['name']}: {json.dumps(c.get('state', {}))[:1500]}" for c in containers]
             lines += [
                 f"  {c['type']}={c['status']} {c.get('reason', '')}: {c.get('message', '')}"

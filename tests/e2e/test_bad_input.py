@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong is refused with the field, the value and the remedy: by the API server where the schema can, else by a
-condition of the job before it has any pod."""
+"""What is wrong is refused with the field, the value and the remedy: by the API server where the
+schema can, else by a condition of the job before it has any pod.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +55,12 @@ def test_api_server_names_what_it_refuses(kube: Kube, namespace: str) -> None:
 
 
 def test_running_job_cannot_change_shape(kube: Kube, namespace: str) -> None:
-    """Role by role: count, template (typed and untyped fields), name, order, one more, one less. Suspended, it may."""
-    body = job("fixed", managedBy="nobody.example/else")  # left alone: the rules are the API server's
+    """Role by role: count, template (typed and untyped fields), name, order, one more, one less.
+    Suspended, it may.
+    """
+    body = job(
+        "fixed", managedBy="nobody.example/else"
+    )  # left alone: the rules are the API server's
     body["spec"]["roles"].append(role("second", 1, trainer("exit 0")))
     kube.create("trainingjobs", namespace, body)
     roles = body["spec"]["roles"]
@@ -70,7 +75,9 @@ def test_running_job_cannot_change_shape(kube: Kube, namespace: str) -> None:
 
     edits: dict[str, list[Object]] = {
         "count": changed(lambda r: r[0].update(replicas=3)),
-        "command": changed(lambda r: r[0]["template"]["spec"]["containers"][0].update(command=["/bin/false"])),
+        "command": changed(
+            lambda r: r[0]["template"]["spec"]["containers"][0].update(command=["/bin/false"])
+        ),
         "env": changed(lambda r: environment(r[0]["template"]["spec"]["containers"][0])),
         "nodeSelector": changed(lambda r: r[0]["template"]["spec"].update(nodeSelector={"a": "b"})),
         "label": changed(lambda r: r[0]["template"].update(metadata={"labels": {"a": "b"}})),
@@ -82,9 +89,14 @@ def test_running_job_cannot_change_shape(kube: Kube, namespace: str) -> None:
     for what, value in edits.items():
         with pytest.raises(ApiError) as caught:
             kube.patch("trainingjobs", namespace, "fixed", {"spec": {"roles": value}})
-        assert "roles (names, order, replicas, templates) may change only while" in caught.value.message, what
+        assert (
+            "roles (names, order, replicas, templates) may change only while"
+            in caught.value.message
+        ), what
     with pytest.raises(ApiError) as caught:
-        kube.patch("trainingjobs", namespace, "fixed", {"spec": {"failurePolicy": {"maxRestarts": 9}}})
+        kube.patch(
+            "trainingjobs", namespace, "fixed", {"spec": {"failurePolicy": {"maxRestarts": 9}}}
+        )
     assert "failurePolicy" in caught.value.message and "suspend" in caught.value.message
     with pytest.raises(ApiError) as caught:
         kube.patch("trainingjobs", namespace, "fixed", {"spec": {"acceleration": {}}})
@@ -95,7 +107,12 @@ def test_running_job_cannot_change_shape(kube: Kube, namespace: str) -> None:
     # Unsuspending and changing in one step would slip a change past the suspended state.
     kube.patch("trainingjobs", namespace, "fixed", {"spec": {"suspend": True}})
     with pytest.raises(ApiError):
-        kube.patch("trainingjobs", namespace, "fixed", {"spec": {"suspend": False, "roles": edits["count"]}})
+        kube.patch(
+            "trainingjobs",
+            namespace,
+            "fixed",
+            {"spec": {"suspend": False, "roles": edits["count"]}},
+        )
     kube.patch("trainingjobs", namespace, "fixed", {"spec": {"roles": edits["rename"]}})
     kube.patch("trainingjobs", namespace, "fixed", {"spec": {"suspend": False}})
     assert kube.get("trainingjobs", namespace, "fixed")["spec"]["roles"][0]["name"] == "renamed"
@@ -131,12 +148,19 @@ def test_typo_inside_the_template_is_told_by_the_dry_run(submit: Submit) -> None
     wait_message(submit(body), "imagePulPolicy", "unknown field")
 
 
-def test_missing_command_says_what_to_write_and_recovers(kube: Kube, submit: Submit, namespace: str) -> None:
+def test_missing_command_says_what_to_write_and_recovers(
+    kube: Kube, submit: Submit, namespace: str
+) -> None:
     body = job("commandless")
     right = copy.deepcopy(body["spec"]["roles"])
     del body["spec"]["roles"][0]["template"]["spec"]["containers"][0]["command"]
     handle = submit(body)
-    wait_message(handle, "spec.roles[0].template.spec.containers[0].command", "is required", 'command: ["python3"')
+    wait_message(
+        handle,
+        "spec.roles[0].template.spec.containers[0].command",
+        "is required",
+        'command: ["python3"',
+    )
     kube.patch("trainingjobs", namespace, "commandless", {"spec": {"suspend": True}})
     kube.patch("trainingjobs", namespace, "commandless", {"spec": {"roles": right}})
     kube.patch("trainingjobs", namespace, "commandless", {"spec": {"suspend": False}})
@@ -161,7 +185,12 @@ def test_what_placement_does_not_model_is_refused_by_name(submit: Submit) -> Non
     body = job("spread")
     pod = body["spec"]["roles"][0]["template"]["spec"]
     pod["topologySpreadConstraints"] = [
-        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+        {
+            "maxSkew": 1,
+            "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {},
+        }
     ]
     pod["hostNetwork"] = True
     wait_message(submit(body), "topologySpreadConstraints[0]", "hostNetwork", "remove it")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator dies before and after every write that it sends for a job, and the job does not notice: same end state,
-same creates and deletes as in a run without a crash."""
+"""The operator dies before and after every write that it sends for a job, and the job does not
+notice: same end state, same creates and deletes as in a run without a crash.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +34,12 @@ class Life:
 
     def __init__(self, kube: Kube, namespace: str, name: str) -> None:
         self.kube, self.namespace, self.name = kube, namespace, name
-        self.since = {kind: kube.listing(kind, namespace)["metadata"]["resourceVersion"] for kind in KINDS}
-        kube.create("trainingjobs", namespace, job(name, "exit 0", replicas=2, cleanPodPolicy="All"))
+        self.since = {
+            kind: kube.listing(kind, namespace)["metadata"]["resourceVersion"] for kind in KINDS
+        }
+        kube.create(
+            "trainingjobs", namespace, job(name, "exit 0", replicas=2, cleanPodPolicy="All")
+        )
         self.handle = JobHandle(kube, namespace, name)
 
     def finished(self) -> bool:
@@ -44,14 +49,19 @@ class Life:
     def end_state(self) -> Object:
         status = self.handle.status
         conditions = sorted((c["type"], c["status"], c["reason"]) for c in status["conditions"])
-        kept = {key: status.get(key) for key in ("phase", "restarts", "attempt", "reason", "message", "roles")}
+        kept = {
+            key: status.get(key)
+            for key in ("phase", "restarts", "attempt", "reason", "message", "roles")
+        }
         return {**kept, "conditions": conditions}
 
     def _history(self, kind: str) -> list[Object]:
         return self.kube.again().history(kind, self.namespace, self.since[kind])
 
     def changes(self) -> Counter[tuple[str, str, str]]:
-        """How often each object was created and deleted, by name; a second create has another UID, so it counts."""
+        """How often each object was created and deleted, by name; a second create has another UID,
+        so it counts.
+        """
         counts: Counter[tuple[str, str, str]] = Counter()
         with ThreadPoolExecutor(len(KINDS)) as threads:
             histories = list(threads.map(self._history, KINDS))
@@ -63,8 +73,12 @@ class Life:
         return counts
 
 
-def run_life(kube: Kube, operator: Operator, namespace: str, name: str, *deaths: dict[str, str]) -> tuple[Life, int]:
-    """One life under operators of which each dies at its fail point, and then one that does not. Answers how many did."""
+def run_life(
+    kube: Kube, operator: Operator, namespace: str, name: str, *deaths: dict[str, str]
+) -> tuple[Life, int]:
+    """One life under operators of which each dies at its fail point, and then one that does not.
+    Answers how many did.
+    """
     plan = [*deaths, {}]
     operator.start(plan[0])
     life = Life(kube, namespace, name)
@@ -74,7 +88,9 @@ def run_life(kube: Kube, operator: Operator, namespace: str, name: str, *deaths:
         nonlocal died
         code = operator.exit_code()
         if code is not None:
-            assert code == CRASHED and died < len(deaths), f"the operator ended with {code}\n{operator.tail()}"
+            assert code == CRASHED and died < len(deaths), (
+                f"the operator ended with {code}\n{operator.tail()}"
+            )
             died += 1
             operator.start(plan[died])
         return life.finished()
@@ -85,8 +101,9 @@ def run_life(kube: Kube, operator: Operator, namespace: str, name: str, *deaths:
 
 
 def test_every_write(kube: Kube, armed: Operator, namespace: str, tmp_path: Path) -> None:
-    """One life for each write: the first operator dies before it, the second right after the first write it sends,
-    which is that one or a repetition; the third ends the job."""
+    """One life for each write: the first operator dies before it, the second right after the first
+    write it sends, which is that one or a repetition; the third ends the job.
+    """
     counted = tmp_path / "writes"
     armed.start({"PACELINE_FAILPOINT_COUNT_FILE": str(counted)})
     reference = Life(kube, namespace, "reference")
@@ -105,7 +122,9 @@ def test_every_write(kube: Kube, armed: Operator, namespace: str, tmp_path: Path
         crashes += died
         state = life.end_state()
         assert state == {**expected, "message": state["message"]}, f"{name}: {state}\n{expected}"
-        assert life.changes() == changes, f"{name}: {life.changes() - changes} {changes - life.changes()}"
+        assert life.changes() == changes, (
+            f"{name}: {life.changes() - changes} {changes - life.changes()}"
+        )
         kube.delete("trainingjobs", namespace, name, propagationPolicy="Background")
     print(f"{writes} writes, {crashes} crashes")
     # What is seen at once is written at once: some lives have a write or two fewer.

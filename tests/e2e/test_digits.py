@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example on real parts: kubectl apply of examples/digits-ddp.yaml, real PyTorch in the pods, and what people see."""
+"""The example on real parts: kubectl apply of examples/digits-ddp.yaml, real PyTorch in the pods,
+and what people see.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def fetch_metrics(handle: JobHandle) -> str:
         if not address:
             continue
         try:
-            with urllib.request.urlopen(f"http://{address}:{LAUNCHER_PORT}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"http://{address}:{LAUNCHER_PORT}/metrics", timeout=5
+            ) as answer:
                 texts.append(answer.read().decode())
         except OSError:
             continue
@@ -54,7 +58,11 @@ def test_digits(kube: Kube, operator: Operator, namespace: str, pytorch_image: N
     def measured() -> bool:
         nonlocal metrics
         metrics = fetch_metrics(handle)
-        ranks = set(re.findall(r'^paceline_step_phase_seconds_total\{[^}]*\brank="(\d+)"', metrics, re.MULTILINE))
+        ranks = set(
+            re.findall(
+                r'^paceline_step_phase_seconds_total\{[^}]*\brank="(\d+)"', metrics, re.MULTILINE
+            )
+        )
         return ranks == {str(rank) for rank in range(RANKS)}
 
     kube.wait("every rank has its step phases in /metrics", measured, namespace, poll=1)
@@ -88,21 +96,33 @@ def test_digits(kube: Kube, operator: Operator, namespace: str, pytorch_image: N
     assert sum(status["training"]["breakdown"].values()) in range(980, 1021), status["training"]
     # cleanPodPolicy Running: what ended by itself stays for its logs.
     ended = ["Succeeded", "Succeeded"]
-    kube.wait("both pods end well", lambda: [p["status"]["phase"] for p in handle.pods()] == ended, namespace)
+    kube.wait(
+        "both pods end well",
+        lambda: [p["status"]["phase"] for p in handle.pods()] == ended,
+        namespace,
+    )
     check_start(jobs_seen, pods_seen)
 
 
 def check_with_promtool(handle: JobHandle) -> None:
-    assert shutil.which("promtool"), "promtool is missing: scripts/setup installs it (package prometheus)"
+    assert shutil.which("promtool"), (
+        "promtool is missing: scripts/setup installs it (package prometheus)"
+    )
     pod = handle.pods()[0]
-    with urllib.request.urlopen(f"http://{pod['status']['podIP']}:{LAUNCHER_PORT}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(
+        f"http://{pod['status']['podIP']}:{LAUNCHER_PORT}/metrics", timeout=5
+    ) as answer:
         text = answer.read()
-    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, check=False
+    )
     assert done.returncode == 0, done.stderr.decode()
 
 
 def check_start(jobs_seen: list[Any], pods_seen: list[Any]) -> None:
-    """First Queued with a reason and without a pod; then all pods, gated, before the first of them was let go."""
+    """First Queued with a reason and without a pod; then all pods, gated, before the first of them
+    was let go.
+    """
     phases = [event["object"].get("status", {}) for event in jobs_seen]
     told = [status for status in phases if status.get("phase")]
     assert told[0]["phase"] == "Queued", told[0]
@@ -117,4 +137,6 @@ def check_start(jobs_seen: list[Any], pods_seen: list[Any]) -> None:
             assert pod["spec"]["schedulingGates"] == [{"name": "paceline.dev/gang"}]
             created.add(pod["metadata"]["name"])
         elif not pod["spec"].get("schedulingGates"):
-            assert len(created) == 2, f"{pod['metadata']['name']} was let go when only {created} existed"
+            assert len(created) == 2, (
+                f"{pod['metadata']['name']} was let go when only {created} existed"
+            )

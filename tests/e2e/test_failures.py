@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What breaks while a job runs: a rank, a pod, a container's memory. The gang goes on, or ends and says who did it."""
+"""What breaks while a job runs: a rank, a pod, a container's memory. The gang goes on, or ends and
+says who did it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_killed_rank_restarts_the_gang_in_place(kube: Kube, submit: Submit, name
 
 
 @pytest.mark.parametrize("index", [1, 0], ids=["worker", "rank0"])
-def test_deleted_pod_is_replaced_and_the_gang_resumes(kube: Kube, submit: Submit, namespace: str, index: int) -> None:
+def test_deleted_pod_is_replaced_and_the_gang_resumes(
+    kube: Kube, submit: Submit, namespace: str, index: int
+) -> None:
     handle = submit(job("deleted", UNTIL_TOLD, replicas=2, processes=2))
     handle.wait_started(0, 4)
     handle.wait_phase("Running")
@@ -94,10 +98,20 @@ exit 0
 
 
 def test_rank_out_of_memory(cluster: Cluster, submit: Submit) -> None:
-    """On cgroup v1 the kernel kills the rank and the gang restarts in place; on v2 the kubelet has it kill the whole
-    container, and the pod is replaced. Both cost one restart."""
+    """On cgroup v1 the kernel kills the rank and the gang restarts in place; on v2 the kubelet has
+    it kill the whole container, and the pod is replaced. Both cost one restart.
+    """
     limits = {"memory": "64Mi"}
-    handle = submit(job("hungry", GROW, replicas=1, processes=2, limits=limits, failurePolicy={"gracePeriod": "1s"}))
+    handle = submit(
+        job(
+            "hungry",
+            GROW,
+            replicas=1,
+            processes=2,
+            limits=limits,
+            failurePolicy={"gracePeriod": "1s"},
+        )
+    )
     status = handle.wait_phase("Succeeded")
     assert status["restarts"] == 1
     assert status["attempt"] == 1
@@ -105,8 +119,12 @@ def test_rank_out_of_memory(cluster: Cluster, submit: Submit) -> None:
     assert status["roles"][0]["incarnations"] == [0 if in_place else 1]
 
 
-def test_killed_container_is_replaced(kube: Kube, cluster: Cluster, submit: Submit, namespace: str) -> None:
-    """What an out-of-memory kill of the launcher looks like: the container ends by SIGKILL without a last word."""
+def test_killed_container_is_replaced(
+    kube: Kube, cluster: Cluster, submit: Submit, namespace: str
+) -> None:
+    """What an out-of-memory kill of the launcher looks like: the container ends by SIGKILL without
+    a last word.
+    """
     handle = submit(job("container", UNTIL_TOLD, replicas=2))
     handle.wait_started(0, 2)
     # A log can be read before the kubelet has reported the container.

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All pods or none: a job that waits has no pod, says what it waits for, and starts when there is room."""
+"""All pods or none: a job that waits has no pod, says what it waits for, and starts when there is
+room.
+"""
 
 from __future__ import annotations
 
@@ -24,30 +26,54 @@ def big(kube: Kube) -> dict[str, str]:
     return {"cpu": f"{int(free_room(kube) * 550)}m", "memory": "32Mi"}
 
 
-def test_job_waits_for_the_profile_that_it_names(kube: Kube, submit: Submit, namespace: str) -> None:
+def test_job_waits_for_the_profile_that_it_names(
+    kube: Kube, submit: Submit, namespace: str
+) -> None:
     profile = f"quick-{namespace}"
     handle = submit(job("profiled", UNTIL_TOLD, replicas=1, acceleration={"profileRef": profile}))
     handle.wait_condition("Placed", "False", "RuntimeProfileNotFound")
     assert profile in handle.condition("Placed")["message"] and handle.pods() == []
-    body = {"apiVersion": "paceline.dev/v1alpha1", "kind": "RuntimeProfile", "metadata": {"name": profile}}
+    body = {
+        "apiVersion": "paceline.dev/v1alpha1",
+        "kind": "RuntimeProfile",
+        "metadata": {"name": profile},
+    }
     with pytest.raises(ApiError, match="mode: Disabled contradicts"):
-        kube.create("runtimeprofiles", "", {**body, "spec": {"acceleration": {"mode": "Disabled", "loader": "Auto"}}})
+        kube.create(
+            "runtimeprofiles",
+            "",
+            {**body, "spec": {"acceleration": {"mode": "Disabled", "loader": "Auto"}}},
+        )
     kube.create("runtimeprofiles", "", {**body, "spec": {"acceleration": {"loader": "Disabled"}}})
     try:
         handle.wait_started(0, 1)
-        asked = {entry["name"]: entry.get("value") for entry in handle.pods()[0]["spec"]["containers"][0]["env"]}
+        asked = {
+            entry["name"]: entry.get("value")
+            for entry in handle.pods()[0]["spec"]["containers"][0]["env"]
+        }
         assert asked["PACELINE_OPTIMIZER"] == "Auto" and "PACELINE_LOADER" not in asked
         kept = {"profile": profile, "numerics": "Reordered", "loader": "Disabled"}
-        assert handle.status["acceleration"] == {**kept, "optimizer": "Auto", "communication": "Auto"}
+        assert handle.status["acceleration"] == {
+            **kept,
+            "optimizer": "Auto",
+            "communication": "Auto",
+        }
         handle.tell()
         handle.wait_phase("Succeeded")
     finally:
         kube.delete("runtimeprofiles", "", profile)
 
 
-def test_pods_come_together_and_go_after_success(kube: Kube, submit: Submit, namespace: str) -> None:
+def test_pods_come_together_and_go_after_success(
+    kube: Kube, submit: Submit, namespace: str
+) -> None:
     body = job(
-        "together", UNTIL_TOLD, replicas=3, processes=2, cleanPodPolicy="All", acceleration={"optimizer": "Disabled"}
+        "together",
+        UNTIL_TOLD,
+        replicas=3,
+        processes=2,
+        cleanPodPolicy="All",
+        acceleration={"optimizer": "Disabled"},
     )
     handle = submit(body)
     handle.wait_started(0, 6)
@@ -67,10 +93,16 @@ def test_pods_come_together_and_go_after_success(kube: Kube, submit: Submit, nam
     kube.wait("cleanPodPolicy All leaves no pod", lambda: not handle.pods(), namespace)
     handle.delete()
     for kind in ("trainingjobs", "services", "secrets"):
-        kube.wait(f"no {kind} outlive the job", lambda kind=kind: not kube.list(kind, namespace), namespace)
+        kube.wait(
+            f"no {kind} outlive the job",
+            lambda kind=kind: not kube.list(kind, namespace),
+            namespace,
+        )
 
 
-def test_job_that_does_not_fit_has_no_pod_and_starts_when_room_appears(kube: Kube, submit: Submit) -> None:
+def test_job_that_does_not_fit_has_no_pod_and_starts_when_room_appears(
+    kube: Kube, submit: Submit
+) -> None:
     first = submit(job("first", UNTIL_TOLD, requests=big(kube), cleanPodPolicy="All"))
     first.wait_started(0, 2)
     second = submit(job("second", UNTIL_TOLD, requests=big(kube)))
@@ -85,7 +117,9 @@ def test_job_that_does_not_fit_has_no_pod_and_starts_when_room_appears(kube: Kub
     second.wait_phase("Succeeded")
 
 
-def test_gangs_under_a_quota_run_one_after_the_other(kube: Kube, submit: Submit, namespace: str) -> None:
+def test_gangs_under_a_quota_run_one_after_the_other(
+    kube: Kube, submit: Submit, namespace: str
+) -> None:
     quota = {"metadata": {"name": "three"}, "spec": {"hard": {"pods": "3"}}}
     kube.create("resourcequotas", namespace, quota)
     kube.wait(
@@ -100,7 +134,9 @@ def test_gangs_under_a_quota_run_one_after_the_other(kube: Kube, submit: Submit,
 
     def done() -> bool:
         nonlocal most
-        by_job = [len([p for p in h.pods() if "deletionTimestamp" not in p["metadata"]]) for h in handles]
+        by_job = [
+            len([p for p in h.pods() if "deletionTimestamp" not in p["metadata"]]) for h in handles
+        ]
         assert 0 in by_job, f"both gangs hold pods: {by_job}\n{kube.describe(namespace)}"
         most = max(most, sum(by_job))
         reasons.update(h.condition("Placed")["reason"] for h in handles)
@@ -122,7 +158,9 @@ def test_job_bigger_than_the_cluster_says_so(kube: Kube, submit: Submit) -> None
 
 
 def test_create_refused_half_way_leaves_nothing(kube: Kube, submit: Submit, namespace: str) -> None:
-    """A policy of the API server lets the first pod pass and refuses the second; the operator cannot know beforehand."""
+    """A policy of the API server lets the first pod pass and refuses the second; the operator
+    cannot know beforehand.
+    """
     policy = f"refuse-{namespace}"
     group = "/apis/admissionregistration.k8s.io/v1"
     kube.request(
@@ -134,7 +172,12 @@ def test_create_refused_half_way_leaves_nothing(kube: Kube, submit: Submit, name
                 "failurePolicy": "Fail",
                 "matchConstraints": {
                     "resourceRules": [
-                        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+                        {
+                            "apiGroups": [""],
+                            "apiVersions": ["v1"],
+                            "operations": ["CREATE"],
+                            "resources": ["pods"],
+                        }
                     ]
                 },
                 "validations": [
@@ -154,7 +197,9 @@ def test_create_refused_half_way_leaves_nothing(kube: Kube, submit: Submit, name
             "spec": {
                 "policyName": policy,
                 "validationActions": ["Deny"],
-                "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}},
+                "matchResources": {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+                },
             },
         },
     )
@@ -164,7 +209,9 @@ def test_create_refused_half_way_leaves_nothing(kube: Kube, submit: Submit, name
             "metadata": {"name": "half-worker-1-probe"},
             "spec": {"containers": [{"name": "c", "image": "none"}]},
         }
-        done = kube.kubectl_result("create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=_as_pod(probe))
+        done = kube.kubectl_result(
+            "create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=_as_pod(probe)
+        )
         return "no second pod today" in done.stderr
 
     try:
@@ -179,7 +226,9 @@ def test_create_refused_half_way_leaves_nothing(kube: Kube, submit: Submit, name
         kube.wait("nothing is left", lambda: not handle.pods(), namespace)
         assert handle.phase == "Queued"
         for event in kube.history("pods", namespace, since):
-            assert event["object"]["spec"].get("nodeName") is None, "a pod of the refused gang was bound"
+            assert event["object"]["spec"].get("nodeName") is None, (
+                "a pod of the refused gang was bound"
+            )
     finally:
         kube.request("DELETE", f"{group}/validatingadmissionpolicybindings/{policy}")
         kube.request("DELETE", f"{group}/validatingadmissionpolicies/{policy}")
@@ -192,7 +241,9 @@ def _as_pod(body: Object) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "Pod", **body})
 
 
-def test_suspend_removes_the_pods_and_resume_starts_anew(kube: Kube, submit: Submit, namespace: str) -> None:
+def test_suspend_removes_the_pods_and_resume_starts_anew(
+    kube: Kube, submit: Submit, namespace: str
+) -> None:
     handle = submit(job("paused", UNTIL_TOLD))
     handle.wait_started(0, 2)
     before = set(handle.pod_uids())

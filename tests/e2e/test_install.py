@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installed by the chart: operator, agents and priority classes, with the privileges that they ship with."""
+"""Installed by the chart: operator, agents and priority classes, with the privileges that they ship
+with.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,20 @@ def installed(kube: Kube, operator: Operator) -> Iterator[None]:
     chart = str(ROOT / "helm" / "paceline")
     plugin = "--set=agent.devicePlugin.enabled=true"
     try:
-        run([*helm, "install", "paceline", chart, "--create-namespace", "--wait", "--timeout", "120s", plugin], 150)
+        run(
+            [
+                *helm,
+                "install",
+                "paceline",
+                chart,
+                "--create-namespace",
+                "--wait",
+                "--timeout",
+                "120s",
+                plugin,
+            ],
+            150,
+        )
         yield
     except AssertionError as error:
         raise AssertionError(f"{error}\n{kube.describe(SYSTEM)}\n{kube.describe(AGENTS)}") from None
@@ -40,12 +55,18 @@ def test_chart_runs_a_job(kube: Kube, installed: None, namespace: str) -> None:
     spec = {"scheduling": {"priorityClassName": "paceline-normal"}}
     for node in kube.list("nodes"):
         name = node["metadata"]["name"]
-        kube.wait("the node offers slots", lambda name=name: allocatable(kube, name) == "128", AGENTS)
-    kube.create("trainingjobs", namespace, job("installed", "echo well", replicas=2, processes=2, **spec))
+        kube.wait(
+            "the node offers slots", lambda name=name: allocatable(kube, name) == "128", AGENTS
+        )
+    kube.create(
+        "trainingjobs", namespace, job("installed", "echo well", replicas=2, processes=2, **spec)
+    )
     handle = JobHandle(kube, namespace, "installed")
     handle.wait_phase("Succeeded")
     # By then every node offered slots, so nothing was copied.
-    assert kube.get("trainingjobs", namespace, "installed")["status"]["placement"]["runtime"] == "Slot"
+    assert (
+        kube.get("trainingjobs", namespace, "installed")["status"]["placement"]["runtime"] == "Slot"
+    )
     pods = handle.pods()
     assert [pod["spec"]["priorityClassName"] for pod in pods] == ["paceline-normal"] * 2
     assert all("initContainers" not in pod["spec"] for pod in pods)
@@ -73,9 +94,16 @@ def agent_metrics(kube: Kube, node: str) -> str:
     """What the node's agent serves; nothing while it has none that listens."""
     for pod in kube.list("pods", AGENTS):
         address = pod["status"].get("podIP")
-        if pod["spec"].get("nodeName") != node or "deletionTimestamp" in pod["metadata"] or not address:
+        if (
+            pod["spec"].get("nodeName") != node
+            or "deletionTimestamp" in pod["metadata"]
+            or not address
+        ):
             continue
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}:9464/metrics", timeout=5) as got:
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://{address}:9464/metrics", timeout=5) as got,
+        ):
             return got.read().decode()
     return ""
 
@@ -93,7 +121,9 @@ def test_the_agent_serves_the_ranks_of_its_slots_and_the_launcher_does_not(
 ) -> None:
     for node in kube.list("nodes"):
         name = node["metadata"]["name"]
-        kube.wait("the node offers slots", lambda name=name: allocatable(kube, name) == "128", AGENTS)
+        kube.wait(
+            "the node offers slots", lambda name=name: allocatable(kube, name) == "128", AGENTS
+        )
     spec = job("measured", MEASURED, replicas=1)
     spec["spec"]["roles"][0]["template"]["spec"]["containers"][0]["image"] = PYTORCH_IMAGE
     kube.create("trainingjobs", namespace, spec)
@@ -119,14 +149,21 @@ def test_the_agent_serves_the_ranks_of_its_slots_and_the_launcher_does_not(
     assert "paceline_job_replicas_gathered{" in own, own
 
     def running(but: str) -> list[str]:
-        pods = [each["metadata"] for each in kube.list("pods", AGENTS) if each["spec"].get("nodeName") == node]
-        return [each["name"] for each in pods if each["name"] != but and "deletionTimestamp" not in each]
+        pods = [
+            each["metadata"]
+            for each in kube.list("pods", AGENTS)
+            if each["spec"].get("nodeName") == node
+        ]
+        return [
+            each["name"] for each in pods if each["name"] != but and "deletionTimestamp" not in each
+        ]
 
     (agent,) = running("")
     told = seen[-1]
     kube.delete("pods", AGENTS, agent, gracePeriodSeconds="0")
     kube.wait("another agent starts", lambda: bool(running(agent)), AGENTS)
-    # A pod that is deleted so is gone for the API server before its processes are: the first agent may read on until the second one does.
+    # A pod that is deleted so is gone for the API server before its processes are: the first agent
+    # may read on until the second one does.
     kube.wait("the new agent goes on", lambda: served(10), AGENTS)
     before = made()
     kube.execute(namespace, pod["metadata"]["name"], "touch /tmp/stop")
@@ -145,11 +182,16 @@ def test_the_agent_serves_the_ranks_of_its_slots_and_the_launcher_does_not(
         """The counts stand still, and what is in neither was made before the new agent went on."""
         time.sleep(1)
         readings.append(read())
-        return readings[-1] == readings[-2] and readings[-1][0] >= 0 and made() - sum(readings[-1]) <= before
+        return (
+            readings[-1] == readings[-2]
+            and readings[-1][0] >= 0
+            and made() - sum(readings[-1]) <= before
+        )
 
     kube.wait("all steps that the new agent found are counted or told as lost", all_read, AGENTS)
     steps, lost = readings[-1]
-    # The first agent's: at least what it told before it died. None is counted twice, none lost in silence.
+    # The first agent's: at least what it told before it died. None is counted twice, none lost in
+    # silence.
     first = made() - steps - lost
     assert told <= first <= before, (told, first, before, made(), steps, lost, seen)
     resets = [later for earlier, later in pairwise(seen) if later < earlier]
@@ -175,13 +217,21 @@ def test_agents_publish_every_node(kube: Kube, installed: None) -> None:
 
     def published() -> bool:
         fabrics = {fabric["metadata"]["name"]: fabric for fabric in kube.list("nodefabrics")}
-        return set(fabrics) == set(nodes) and all(fabric.get("status", {}).get("cpu") for fabric in fabrics.values())
+        return set(fabrics) == set(nodes) and all(
+            fabric.get("status", {}).get("cpu") for fabric in fabrics.values()
+        )
 
     kube.wait("every node has its NodeFabric", published, AGENTS)
     for pod in kube.list("pods", AGENTS):
-        # The privileged container and the one that brings the runtime have ended, well, before the agent started.
-        first = {status["name"]: status["state"] for status in pod["status"]["initContainerStatuses"]}
-        assert {name: state["terminated"]["exitCode"] for name, state in first.items()} == {"look": 0, "runtime": 0}
+        # The privileged container and the one that brings the runtime have ended, well, before the
+        # agent started.
+        first = {
+            status["name"]: status["state"] for status in pod["status"]["initContainerStatuses"]
+        }
+        assert {name: state["terminated"]["exitCode"] for name, state in first.items()} == {
+            "look": 0,
+            "runtime": 0,
+        }
         log = kube.logs(AGENTS, pod["metadata"]["name"], "agent")
         assert "looked at with privilege: PCI configuration of " in log, log
         assert ", registrations of " in log, log
@@ -192,14 +242,21 @@ def test_agents_publish_every_node(kube: Kube, installed: None) -> None:
 
 
 def say_gpu_direct_works(kube: Kube, node: str) -> None:
-    """In its agent's name, as nobody else may. The agent itself, whose node has no GPU, does not look at what is stored for minutes."""
+    """In its agent's name, as nobody else may. The agent itself, whose node has no GPU, does not
+    look at what is stored for minutes.
+    """
     agent = {
         "Impersonate-User": f"system:serviceaccount:{AGENTS}:paceline-agent",
         "Impersonate-Extra-Authentication.kubernetes.io%2Fnode-Name": node,
     }
     conditions = kube.get("nodefabrics", "", node)["status"]["conditions"]
     since = conditions[0]["lastTransitionTime"]
-    works = {"type": "GpuDirectReady", "status": "True", "reason": "Registered", "message": "the test says so"}
+    works = {
+        "type": "GpuDirectReady",
+        "status": "True",
+        "reason": "Registered",
+        "message": "the test says so",
+    }
     conditions.append({**works, "lastTransitionTime": since})
     as_agent = Kube(kube.kubeconfig, agent)
     as_agent.patch("nodefabrics", "", node, {"status": {"conditions": conditions}}, "status")
@@ -212,15 +269,21 @@ def test_required_gpu_direct_waits_for_the_agents_word_and_leaves_a_node_that_do
 
     def ready() -> bool:
         fabrics = [kube.find("nodefabrics", "", name) or {} for name in nodes]
-        conditions = [each for fabric in fabrics for each in fabric.get("status", {}).get("conditions", [])]
-        return [each["status"] for each in conditions if each["type"] == "RuntimeReady"] == ["True"] * len(nodes)
+        conditions = [
+            each for fabric in fabrics for each in fabric.get("status", {}).get("conditions", [])
+        ]
+        return [each["status"] for each in conditions if each["type"] == "RuntimeReady"] == [
+            "True"
+        ] * len(nodes)
 
     kube.wait("the agents have nothing more to write", ready, AGENTS)
     gpus = {"status": {"capacity": {"nvidia.com/gpu": "1"}, "allocatable": {"nvidia.com/gpu": "1"}}}
     try:
         for name in nodes:
             kube.patch("nodes", "", name, gpus, "status")
-        picky = job("picky", replicas=1, limits={"nvidia.com/gpu": "1"}, network={"gpuDirect": "Required"})
+        picky = job(
+            "picky", replicas=1, limits={"nvidia.com/gpu": "1"}, network={"gpuDirect": "Required"}
+        )
         kube.create("trainingjobs", namespace, picky)
         handle = JobHandle(kube, namespace, "picky")
         told = handle.wait_condition("Placed", "False", "GpuDirectNotReady")["message"]
@@ -236,16 +299,22 @@ def test_required_gpu_direct_waits_for_the_agents_word_and_leaves_a_node_that_do
         kube.wait("no node keeps what was said of it", tried, namespace)
         excluded = handle.status["excludedNodes"]
         assert {each["name"] for each in excluded} == set(nodes)
-        assert all("spec.network.gpuDirect is Required" in each["message"] for each in excluded), excluded
+        assert all("spec.network.gpuDirect is Required" in each["message"] for each in excluded), (
+            excluded
+        )
         kube.wait(
-            "it says why it waits", lambda: "preflight failed" in handle.condition("Placed")["message"], namespace
+            "it says why it waits",
+            lambda: "preflight failed" in handle.condition("Placed")["message"],
+            namespace,
         )
         assert handle.condition("PreflightPassed")["status"] == "False"
         assert handle.status["phase"] == "Queued" and handle.status["restarts"] == 0
     finally:
         kube.delete("trainingjobs", namespace, "picky")
         for name in nodes:
-            none = {"status": {kind: {"nvidia.com/gpu": None} for kind in ("capacity", "allocatable")}}
+            none = {
+                "status": {kind: {"nvidia.com/gpu": None} for kind in ("capacity", "allocatable")}
+            }
             kube.patch("nodes", "", name, none, "status")
 
 
@@ -261,7 +330,12 @@ until [ -e /tmp/go ]; do sleep 0.1; done
 
 def pod_with_slot(name: str, node: str) -> Object:
     container = trainer(WITH_SLOT, limits={"paceline.dev/runtime": "1"})
-    spec = {"nodeName": node, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    spec = {
+        "nodeName": node,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "containers": [container],
+    }
     return {"metadata": {"name": name}, "spec": spec}
 
 
@@ -286,21 +360,31 @@ def test_a_slot_outlives_the_kubelet_and_the_agent(
     kube.wait("the node offers slots", lambda: allocatable(kube, node) == "128", AGENTS)
 
     def ready() -> bool:
-        conditions = (kube.find("nodefabrics", "", node) or {}).get("status", {}).get("conditions", [])
-        return any(each["type"] == "RuntimeReady" and each["status"] == "True" for each in conditions)
+        conditions = (
+            (kube.find("nodefabrics", "", node) or {}).get("status", {}).get("conditions", [])
+        )
+        return any(
+            each["type"] == "RuntimeReady" and each["status"] == "True" for each in conditions
+        )
 
     def said(pod: str, words: str) -> bool:
         return words in kube.logs(namespace, pod)
 
     kube.wait("the node is RuntimeReady", ready, AGENTS)
     kube.create("pods", namespace, pod_with_slot("first", node))
-    kube.wait("the first pod has its slot", lambda: said("first", "slot at /run/paceline-slot"), namespace)
+    kube.wait(
+        "the first pod has its slot", lambda: said("first", "slot at /run/paceline-slot"), namespace
+    )
     log = kube.logs(namespace, "first")
     assert "bin\nlib\npython" in log, log
     assert "writable" not in log, log
     # Nothing was copied: the same file as on the node.
-    staged = cluster.on_node(node, "sh", "-c", f"stat -c %i {STATE}/runtimes/*/bin/paceline-launcher").split()
-    seen = kube.execute(namespace, "first", "stat -c %i /opt/paceline/bin/paceline-launcher").split()
+    staged = cluster.on_node(
+        node, "sh", "-c", f"stat -c %i {STATE}/runtimes/*/bin/paceline-launcher"
+    ).split()
+    seen = kube.execute(
+        namespace, "first", "stat -c %i /opt/paceline/bin/paceline-launcher"
+    ).split()
     assert seen == staged
 
     before = registrations(kube, node)
@@ -317,5 +401,7 @@ def test_a_slot_outlives_the_kubelet_and_the_agent(
     kube.wait("the third pod has its slot", lambda: said("third", "slot at"), namespace)
     for name in ("first", "second", "third"):
         kube.execute(namespace, name, "touch /tmp/go")
-        kube.wait(f"{name} still has its runtime", lambda name=name: said(name, "still there"), namespace)
+        kube.wait(
+            f"{name} still has its runtime", lambda name=name: said(name, "still there"), namespace
+        )
         kube.delete("pods", namespace, name, gracePeriodSeconds="0")

@@ -15,9 +15,19 @@ OUTAGE_SECONDS = 30
 
 
 def test_node_cut_off(kube: Kube, cluster: Cluster, submit: Submit, namespace: str) -> None:
-    """A node loses its network: after forceDeleteAfter its pod is force-deleted and replaced on another node."""
+    """A node loses its network: after forceDeleteAfter its pod is force-deleted and replaced on
+    another node.
+    """
     policy = {"gracePeriod": "2s", "forceDeleteAfter": "5s", "maxRestarts": 0}
-    handle = submit(job("island", UNTIL_TOLD, replicas=2, failurePolicy=policy, scheduling={"exclusiveNodes": False}))
+    handle = submit(
+        job(
+            "island",
+            UNTIL_TOLD,
+            replicas=2,
+            failurePolicy=policy,
+            scheduling={"exclusiveNodes": False},
+        )
+    )
     handle.wait_started(0, 2)
     handle.wait_phase("Running")
     placed = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in handle.pods()}
@@ -40,14 +50,20 @@ def test_node_cut_off(kube: Kube, cluster: Cluster, submit: Submit, namespace: s
     kube.wait("the node is back", lambda: _ready(kube, lost))
 
 
-def test_api_server_stopped(kube: Kube, cluster: Cluster, operator: Operator, submit: Submit, namespace: str) -> None:
-    """For 30 s there is no API server. The ranks go on, and a rank that is killed meanwhile comes back without it. The
-    operator gives up its lease, ends, is started again as a Deployment would, and waits."""
+def test_api_server_stopped(
+    kube: Kube, cluster: Cluster, operator: Operator, submit: Submit, namespace: str
+) -> None:
+    """For 30 s there is no API server. The ranks go on, and a rank that is killed meanwhile comes
+    back without it. The operator gives up its lease, ends, is started again as a Deployment would,
+    and waits.
+    """
     handle = submit(job("outage", UNTIL_TOLD, replicas=2))
     handle.wait_started(0, 2)
     handle.wait_phase("Running")
     pods = handle.pods()
-    container = pods[1]["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    container = pods[1]["status"]["containerStatuses"][0]["containerID"].removeprefix(
+        "containerd://"
+    )
     node = pods[1]["spec"]["nodeName"]
     cluster.call("stop-apiserver")
     began = time.monotonic()
@@ -66,7 +82,9 @@ def test_api_server_stopped(kube: Kube, cluster: Cluster, operator: Operator, su
         cluster.call("start-apiserver")
     handle.wait_started(1, 2)
     assert handle.pod_uids() == [pod["metadata"]["uid"] for pod in pods]
-    kube.wait("the operator knows of the restart", lambda: handle.status.get("restarts") == 1, namespace)
+    kube.wait(
+        "the operator knows of the restart", lambda: handle.status.get("restarts") == 1, namespace
+    )
     handle.tell()
     handle.wait_phase("Succeeded")
     after = submit(job("after", "exit 0"))

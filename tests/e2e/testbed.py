@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests stand on: the two-node cluster of tests/cluster, and the operator as a process of this machine.
+"""What the tests stand on: the two-node cluster of tests/cluster, and the operator as a process of
+this machine.
 
-It runs as a process where a test has to stop, kill or arm it; test_install.py installs it by the chart.
+It runs as a process where a test has to stop, kill or arm it; test_install.py installs it by the
+chart.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ CLUSTER = ROOT / "tests" / "cluster" / "cluster"
 
 def run(command: list[str], timeout: float = 300) -> str:
     """Runs a command to its end; a failure shows what it said."""
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False
+    )
     shown = " ".join(Path(command[0]).name if i == 0 else word for i, word in enumerate(command))
     output = f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
     assert done.returncode == 0, f"{shown} ended with {done.returncode}:\n{output}"
@@ -40,7 +44,9 @@ class Cluster:
     def begin(self, *arguments: str) -> None:
         """Starts one call that runs beside the tests."""
         output = subprocess.PIPE
-        self._beside = subprocess.Popen([str(CLUSTER), *arguments], cwd=ROOT, stdout=output, stderr=output, text=True)
+        self._beside = subprocess.Popen(
+            [str(CLUSTER), *arguments], cwd=ROOT, stdout=output, stderr=output, text=True
+        )
 
     def finish(self) -> None:
         """Waits for the call that runs beside the tests."""
@@ -68,7 +74,9 @@ class Operator:
         self.port = 18080
 
     def start(self, env: dict[str, str] | None = None) -> None:
-        assert self._process is None or self._process.poll() is not None, "the operator already runs"
+        assert self._process is None or self._process.poll() is not None, (
+            "the operator already runs"
+        )
         binary = BUILD / "bin" / "paceline-operator"
         assert os.access(binary, os.X_OK), f"{binary} is missing: scripts/build release"
         with self.log.open("ab") as log:
@@ -87,7 +95,9 @@ class Operator:
         deadline = time.monotonic() + timeout
         while not self._answers("/readyz"):
             assert self.running(), f"the operator ended with {self.exit_code()}:\n{self.tail()}"
-            assert time.monotonic() < deadline, f"the operator is not ready after {timeout:g} s:\n{self.tail()}"
+            assert time.monotonic() < deadline, (
+                f"the operator is not ready after {timeout:g} s:\n{self.tail()}"
+            )
             time.sleep(0.1)
 
     def _answers(self, path: str) -> bool:
@@ -101,7 +111,9 @@ class Operator:
             return answer.read().decode()
 
     def stop(self, how: int = signal.SIGTERM, timeout: float = 60) -> int:
-        """Ends it and answers the exit code; one that does not end in time is killed and fails the test."""
+        """Ends it and answers the exit code; one that does not end in time is killed and fails the
+        test.
+        """
         if self._process is None:
             return 0
         if self._process.poll() is None:
@@ -111,11 +123,17 @@ class Operator:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-                raise AssertionError(f"the operator did not end within {timeout:g} s:\n{self.tail()}") from None
+                raise AssertionError(
+                    f"the operator did not end within {timeout:g} s:\n{self.tail()}"
+                ) from None
         return self._process.returncode
 
     def exit_code(self) -> int | None:
         return None if self._process is None else self._process.poll()
 
     def tail(self, lines: int = 15) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+        return (
+            "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+            if self.log.exists()
+            else ""
+        )

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every fuzz target shares. A target is one function over any bytes: libFuzzer calls it in the preset `fuzz`, replay.cpp in every other build with the
-// corpus, so that whatever was found once is looked at by the unit tests and the sanitizers for ever.
+// What every fuzz target shares. A target is one function over any bytes: libFuzzer calls it in the
+// preset `fuzz`, replay.cpp in every other build with the corpus, so that whatever was found once
+// is looked at by the unit tests and the sanitizers for ever.
 //
-// A target must neither crash, hang, nor read what is not there; `require` ends the process where a promise of the code is broken.
+// A target must neither crash, hang, nor read what is not there; `require` ends the process where a
+// promise of the code is broken.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TrainingJob as a user, or somebody who may write its status, can make it: read, checked, planned and rendered.
+// A TrainingJob as a user, or somebody who may write its status, can make it: read, checked,
+// planned and rendered.
 #include <nlohmann/json.hpp>
 
 #include "operator/observe/views.hpp"
@@ -12,7 +13,8 @@ namespace {
 
 constexpr int kMostReplicas = 32;  // rendering thousands finds nothing more
 
-paceline::plan::Plan plan_for(const paceline::observe::JobView& job, const paceline::plan::Memory& memory) {
+paceline::plan::Plan plan_for(const paceline::observe::JobView& job,
+                              const paceline::plan::Memory& memory) {
   return paceline::plan::plan_job({.job = job,
                                    .pods = {},
                                    .node = [](const std::string&) { return nullptr; },
@@ -38,8 +40,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const api::Replica& replica : api::replicas_of(job->job.spec)) {
     const nlohmann::json pod = render::render_pod(job->job, replica, {});
     (void)plan::read_constraints(pod["spec"]);
-    fuzz::require(observe::project_pod(pod.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)).has_value(),
-                  "a rendered pod can be read");
+    fuzz::require(
+        observe::project_pod(pod.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
+            .has_value(),
+        "a rendered pod can be read");
   }
   memory.admission = std::vector<std::string>(static_cast<std::size_t>(replicas), "node");
   (void)plan_for(*job, memory);

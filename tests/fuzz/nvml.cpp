@@ -21,7 +21,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto fabric = agent::relate(hardware);
   for (std::size_t a = 0; a < fabric.gpus.size(); ++a) {
     fuzz::require(fabric.gpu_gpu[a].size() == fabric.gpus.size(), "the matrix is square");
-    fuzz::require(fabric.gpu_gpu[a][a].kind == agent::PathClass::kLoc, "a GPU is no way from itself");
+    fuzz::require(fabric.gpu_gpu[a][a].kind == agent::PathClass::kLoc,
+                  "a GPU is no way from itself");
     for (std::size_t b = 0; b < a; ++b)
       fuzz::require(fabric.gpu_gpu[a][b] == fabric.gpu_gpu[b][a], "the matrix is symmetric");
   }

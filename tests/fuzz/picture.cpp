@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A JPEG file of a training job's data set (`paceline.loader.ImageShards`), framed and resized in every way.
+// A JPEG file of a training job's data set (`paceline.loader.ImageShards`), framed and resized in
+// every way.
 #include "accel/src/loader/picture.hpp"
 
 #include <string>
@@ -40,7 +41,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::require(!header.why().empty(), "a refusal says why");
     return 0;
   }
-  if (static_cast<std::uint64_t>(header.width()) * static_cast<std::uint64_t>(header.height()) > kMost) return 0;
+  if (static_cast<std::uint64_t>(header.width()) * static_cast<std::uint64_t>(header.height()) >
+      kMost)
+    return 0;
   loader::Painter painter(**library, style, loader::best_resampler());
   loader::Painter plain(**library, style, loader::kScalarResampler);
   std::vector<std::uint8_t> one(style.bytes());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of NumPy's in a training job's data set (`paceline.loader.RecordShards`), read from memory.
+// A file of NumPy's in a training job's data set (`paceline.loader.RecordShards`), read from
+// memory.
 #include "accel/src/loader/records.hpp"
 
 #include <memory>
@@ -12,7 +13,8 @@ using namespace paceline;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto records = loader::Records::open(
-      std::make_unique<loader::MemorySource>("fuzz.npz", std::string(fuzz::text(data, size))), nullptr);
+      std::make_unique<loader::MemorySource>("fuzz.npz", std::string(fuzz::text(data, size))),
+      nullptr);
   if (!records) {
     fuzz::require(records.error().starts_with("fuzz.npz: "), "a refusal names the file");
     return 0;
@@ -24,7 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::string row(bytes, '\0');
     for (const std::uint64_t sample : {std::uint64_t{0}, samples / 2, samples - 1})
       if (sample < samples)
-        fuzz::require((*records)->read(sample, column, row.data()).has_value(), "what is indexed can be read");
+        fuzz::require((*records)->read(sample, column, row.data()).has_value(),
+                      "what is indexed can be read");
   }
   return 0;
 }

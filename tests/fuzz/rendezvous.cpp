@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What strangers and members send to rank 0's launcher. Each line is one frame, preceded by a character that names the connection; `!` closes it, `+` lets
-// time pass. A first byte of 0 makes the input the raw bytes of one connection instead.
+// What strangers and members send to rank 0's launcher. Each line is one frame, preceded by a
+// character that names the connection; `!` closes it, `+` lets time pass. A first byte of 0 makes
+// the input the raw bytes of one connection instead.
 #include "launcher/rendezvous/frame.hpp"
 #include "launcher/rendezvous/gang.hpp"
 #include "launcher/rendezvous/message.hpp"
@@ -23,9 +24,11 @@ void raw(std::string_view bytes) {
 }
 
 void lines(std::string_view text) {
-  Gang gang({.job_uid = "uid", .token = "token", .node_count = 2, .max_restarts = 2, .master_port = [](int) {
-               return std::uint16_t{29500};
-             }});
+  Gang gang({.job_uid = "uid",
+             .token = "token",
+             .node_count = 2,
+             .max_restarts = 2,
+             .master_port = [](int) { return std::uint16_t{29500}; }});
   SteadyTime now{std::chrono::hours(1)};
   while (!text.empty()) {
     const auto end = std::min(text.find('\n'), text.size());
@@ -40,7 +43,8 @@ void lines(std::string_view text) {
       now += std::chrono::seconds(3);
       (void)gang.on_tick(now);
     } else if (const auto message = parse_message(line.substr(1))) {
-      fuzz::require(parse_message(to_json(*message)).has_value(), "what was read can be written and read again");
+      fuzz::require(parse_message(to_json(*message)).has_value(),
+                    "what was read can be written and read again");
       (void)gang.on_message(id, *message, now);
     }
     fuzz::require(gang.attempt() >= attempt, "the attempt never falls");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Feeds files to a fuzz target without libFuzzer: REPLAY FILE|FOLDER… Every input is also tried with its end cut off and a bit turned, so that a corpus of a
-// few files is more than a few cases. Deterministic.
+// Feeds files to a fuzz target without libFuzzer: REPLAY FILE|FOLDER… Every input is also tried
+// with its end cut off and a bit turned, so that a corpus of a few files is more than a few cases.
+// Deterministic.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -38,7 +39,8 @@ int main(int count, char** arguments) {
       files.emplace_back(arguments[i]);
       continue;
     }
-    for (const auto& entry : std::filesystem::directory_iterator(arguments[i])) files.push_back(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(arguments[i]))
+      files.push_back(entry.path());
   }
   std::ranges::sort(files);
   feed({});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A termination message or a summary, as any container may write it: what the operator takes over from it into the status.
+// A termination message or a summary, as any container may write it: what the operator takes over
+// from it into the status.
 #include <nlohmann/json.hpp>
 
 #include "operator/status/training.hpp"
@@ -12,8 +13,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::require(report->attempt >= 0 && report->restarts >= 0, "counts are not negative");
   (void)status::notable(report->training, {});
   constexpr std::size_t kMostBytes = 64 * 1024;
-  const auto bytes = report->training.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).size() +
-                     report->culprit.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).size();
+  const auto bytes =
+      report->training.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).size() +
+      report->culprit.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).size();
   fuzz::require(bytes <= kMostBytes, "what goes into a status is bounded");
   return 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ring whose writer may store anything at any time, in header and records: edits of (place: 3 bytes, count: 1 byte, bytes), with a look of the collector
-// after each. The first byte says how many records there are.
+// A ring whose writer may store anything at any time, in header and records: edits of (place: 3
+// bytes, count: 1 byte, bytes), with a look of the collector after each. The first byte says how
+// many records there are.
 #include <cmath>
 #include <cstring>
 
@@ -30,7 +31,8 @@ paceline_ring_offer offer() {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::Bytes bytes(data, size);
   test::TestRing ring(1 + bytes.byte() % kMostRecords);
-  const std::size_t room = PACELINE_HEADER_BYTES + std::size_t{PACELINE_RECORD_BYTES} * ring.header().capacity;
+  const std::size_t room =
+      PACELINE_HEADER_BYTES + std::size_t{PACELINE_RECORD_BYTES} * ring.header().capacity;
   auto* base = reinterpret_cast<std::byte*>(&ring.header());
   const auto edit = [&] {
     const std::size_t at = bytes.number(3) % room;

@@ -15,7 +15,8 @@ using namespace paceline;
 
 constexpr std::size_t kBlock = 512;
 
-// A wrong checksum ends every archive at its first header: blocks that say they are headers get the right one.
+// A wrong checksum ends every archive at its first header: blocks that say they are headers get the
+// right one.
 std::string with_checksums(std::string bytes) {
   for (std::size_t at = 0; at + kBlock <= bytes.size(); at += kBlock) {
     char* block = bytes.data() + at;
@@ -34,18 +35,21 @@ std::string with_checksums(std::string bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string bytes = with_checksums(std::string(fuzz::text(data, size)));
-  const auto shards = loader::Shards::open(std::make_unique<loader::MemorySource>("fuzz.tar", bytes), 1);
+  const auto shards =
+      loader::Shards::open(std::make_unique<loader::MemorySource>("fuzz.tar", bytes), 1);
   if (!shards) {
     fuzz::require(shards.error().starts_with("fuzz.tar: "), "a refusal names the archive");
     return 0;
   }
   std::uint64_t members = 0;
   for (const loader::Sample& sample : (*shards)->samples()) {
-    fuzz::require(sample.members > 0 && std::strlen((*shards)->key(sample)) <= size, "a sample has a key and members");
+    fuzz::require(sample.members > 0 && std::strlen((*shards)->key(sample)) <= size,
+                  "a sample has a key and members");
     for (const loader::Member& member : (*shards)->members(sample)) {
       fuzz::require(member.size <= size, "a member lies within the archive");
       std::string content(member.size, '\0');
-      fuzz::require((*shards)->read(sample, member, content.data()).has_value(), "what is indexed can be read");
+      fuzz::require((*shards)->read(sample, member, content.data()).has_value(),
+                    "what is indexed can be read");
       fuzz::require(std::memcmp(content.data(), bytes.data() + member.offset, content.size()) == 0,
                     "and is what is there");
       ++members;

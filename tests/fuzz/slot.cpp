@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames over a slot's socket, to either end. A container sends its node's agent any frames, with a ring or without, while a pod that keeps the rules has its
-// steps counted; or an agent says any frames to a launcher. Each message is (kind: 1 byte, flags: 1 byte, number, start and read: 1 byte each, edits: 1 byte
-// and as many of place and byte, the message's size in front of its end: 1 byte).
+// Frames over a slot's socket, to either end. A container sends its node's agent any frames, with a
+// ring or without, while a pod that keeps the rules has its steps counted; or an agent says any
+// frames to a launcher. Each message is (kind: 1 byte, flags: 1 byte, number, start and read: 1
+// byte each, edits: 1 byte and as many of place and byte, the message's size in front of its end: 1
+// byte).
 #include "common/base/log.hpp"
 
 #include <sys/socket.h>
@@ -102,7 +104,8 @@ void to_agent(const fs::path& folder, fuzz::Bytes& input) {
   // At least so often that the kubelet's word is heard.
   for (int i = 0; i < kMostMessages && (i < 2 || !input.empty()); ++i) {
     const Message next = message(input);
-    telemetry::send_message(evil.get(), next.bytes.data(), next.size, next.brings_ring ? others.fd() : -1);
+    telemetry::send_message(evil.get(), next.bytes.data(), next.size,
+                            next.brings_ring ? others.fd() : -1);
     others.publish(telemetry::test::step(static_cast<std::uint64_t>(i) + 1));
     ring.publish(telemetry::test::step(++published));
     collector.pump();
@@ -120,7 +123,8 @@ void to_agent(const fs::path& folder, fuzz::Bytes& input) {
       "paceline_steps_total{namespace=\"ns\",job=\"good\",role=\"worker\",rank=\"0\","
       "node=\"node\",gpu=\"\"} " +
       std::to_string(std::min<std::uint64_t>(published, kMostMessages)) + "\n";
-  fuzz::require(sink.text().find(counted) != std::string::npos, "each step of another pod is counted once");
+  fuzz::require(sink.text().find(counted) != std::string::npos,
+                "each step of another pod is counted once");
 }
 
 void to_launcher(const fs::path& folder, fuzz::Bytes& input) {
@@ -140,8 +144,12 @@ void to_launcher(const fs::path& folder, fuzz::Bytes& input) {
     switch (input.byte() % 8) {
       case 0: agent.reset(); break;
       case 1: client.begin_attempt(++attempt, 0, 0, 4); break;
-      case 2: client.add(1 + static_cast<std::uint64_t>(i), ring_offer(0, attempt), first.fd()); break;
-      case 3: client.add(1 + static_cast<std::uint64_t>(i), ring_offer(1, attempt), second.fd()); break;
+      case 2:
+        client.add(1 + static_cast<std::uint64_t>(i), ring_offer(0, attempt), first.fd());
+        break;
+      case 3:
+        client.add(1 + static_cast<std::uint64_t>(i), ring_offer(1, attempt), second.fd());
+        break;
       case 4: client.remove(input.byte() % kMostMessages); break;
       default: {
         const Message next = message(input);
@@ -150,26 +158,32 @@ void to_launcher(const fs::path& folder, fuzz::Bytes& input) {
     }
     first.publish(telemetry::test::step(static_cast<std::uint64_t>(i) + 1));
     client.tend();
-    if (!agent.valid()) agent.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!agent.valid())
+      agent.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     SlotFrame frame;
-    while (agent.valid() && telemetry::receive_message(agent.get(), &frame, sizeof frame).size > 0) {
+    while (agent.valid() &&
+           telemetry::receive_message(agent.get(), &frame, sizeof frame).size > 0) {
       const bool about_ring = frame.kind == static_cast<std::uint16_t>(SlotKind::kRing) ||
                               frame.kind == static_cast<std::uint16_t>(SlotKind::kPast);
-      fuzz::require(!about_ring || frame.start <= static_cast<std::uint64_t>(i) + 1, "a ring begins where it is");
+      fuzz::require(!about_ring || frame.start <= static_cast<std::uint64_t>(i) + 1,
+                    "a ring begins where it is");
       fuzz::require(!about_ring || frame.read >= frame.start, "what is counted is read");
     }
     clock.advance(std::chrono::milliseconds(500));
   }
-  fuzz::require(client.held() == client.served_here().has_value(), "either serves all that the other does not");
+  fuzz::require(client.held() == client.served_here().has_value(),
+                "either serves all that the other does not");
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const fs::path kFolder = (fs::exists("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) /
-                                  ("paceline-fuzz-slot-" + std::to_string(::getpid()));
+  static const fs::path kFolder =
+      (fs::exists("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) /
+      ("paceline-fuzz-slot-" + std::to_string(::getpid()));
   static const int kCleanUp = std::atexit([] { fs::remove_all(kFolder); });
-  static const bool kMade = fs::create_directories(kFolder / "good") && fs::create_directories(kFolder / "evil");
+  static const bool kMade =
+      fs::create_directories(kFolder / "good") && fs::create_directories(kFolder / "evil");
   static_cast<void>(kCleanUp);
   static_cast<void>(kMade);
   spdlog::set_level(spdlog::level::off);

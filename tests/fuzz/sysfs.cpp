@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A machine whose /sys and /proc say anything: the input rewrites files of a small machine, as text, as bytes of configuration space, as folders,
-// links, loops and pipes, and takes some away; then everything is probed, checked and recorded.
+// A machine whose /sys and /proc say anything: the input rewrites files of a small machine, as
+// text, as bytes of configuration space, as folders, links, loops and pipes, and takes some away;
+// then everything is probed, checked and recorded.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -102,7 +103,8 @@ void build(const fs::path& root) {
   link("sys/bus/pci/devices/0000:17:00.0", "../../../devices/pci0000:16/0000:16:01.0/0000:17:00.0");
   link("sys/bus/pci/devices/0000:18:00.0", "../../../devices/pci0000:16/0000:16:02.0/0000:18:00.0");
   link("sys/class/net/ibs0", "../../devices/pci0000:16/0000:16:02.0/0000:18:00.0/net/ibs0");
-  link("sys/class/infiniband/mlx5_0", "../../devices/pci0000:16/0000:16:02.0/0000:18:00.0/infiniband/mlx5_0");
+  link("sys/class/infiniband/mlx5_0",
+       "../../devices/pci0000:16/0000:16:02.0/0000:18:00.0/infiniband/mlx5_0");
   link(kNic + "/net/ibs0/device", "../../../0000:18:00.0");
   link(kNic + "/infiniband/mlx5_0/device", "../../../0000:18:00.0");
 }
@@ -141,20 +143,24 @@ void probe(const fs::path& folder) {
   const auto fabric = agent::relate(hardware);
   fuzz::require(fabric.gpu_nic.size() == fabric.gpus.size(), "every GPU has a row");
   fuzz::require(agent::matrix_text(fabric).ends_with('\n'), "the table is whole lines");
-  fuzz::require(agent::read_nccl_xml(agent::nccl_xml_text(hardware), "export").has_value(), "an export can be read");
-  fuzz::require(agent::pulse(root, *library, hardware.pci) == agent::pulse(root, *library, hardware.pci),
-                "a machine that stands still has one pulse");
+  fuzz::require(agent::read_nccl_xml(agent::nccl_xml_text(hardware), "export").has_value(),
+                "an export can be read");
+  fuzz::require(
+      agent::pulse(root, *library, hardware.pci) == agent::pulse(root, *library, hardware.pci),
+      "a machine that stands still has one pulse");
   const agent::Node node(hardware, agent::read_settings(root, hardware));
   const auto findings = agent::run_checks(node);
   fuzz::require(findings.size() >= agent::checks().size(), "every check answers");
-  for (const auto& finding : findings) fuzz::require(finding.evidence.size() <= 240, "evidence is short");
+  for (const auto& finding : findings)
+    fuzz::require(finding.evidence.size() <= 240, "evidence is short");
   for (const auto& status : agent::device_statuses(node, findings))
     fuzz::require(status.value >= 0 && status.value <= 2, "a status is ok, warn or fail");
   for (const auto& reading : agent::read_device_counters(root, hardware))
     fuzz::require(!reading.nic.empty(), "a counter is a device's");
   for (const auto& file : agent::record_machine(root, *library)) {
-    fuzz::require(file.path == "nvml.json" || file.path.starts_with("sys/") || file.path.starts_with("proc/"),
-                  "a recording holds files of sys and proc");
+    fuzz::require(
+        file.path == "nvml.json" || file.path.starts_with("sys/") || file.path.starts_with("proc/"),
+        "a recording holds files of sys and proc");
   }
 }
 
@@ -163,10 +169,12 @@ void probe(const fs::path& folder) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string config = agent::scrub_config(std::string(fuzz::text(data, size)));
   fuzz::require(config.size() == size, "a configuration space keeps its size");
-  fuzz::require(agent::scrub_config(config) == config, "what is scrubbed holds nothing more to scrub");
+  fuzz::require(agent::scrub_config(config) == config,
+                "what is scrubbed holds nothing more to scrub");
 
-  static const fs::path kFolder = (fs::exists("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) /
-                                  ("paceline-fuzz-sysfs-" + std::to_string(::getpid()));
+  static const fs::path kFolder =
+      (fs::exists("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) /
+      ("paceline-fuzz-sysfs-" + std::to_string(::getpid()));
   static const int kCleanUp = std::atexit([] { fs::remove_all(kFolder); });
   (void)kCleanUp;
   build(kFolder);
@@ -175,7 +183,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto& file = files()[bytes.byte() % files().size()];
     const int how = bytes.byte() % 12;
     std::string text;
-    for (int left = bytes.byte(); left > 0 && !bytes.empty(); --left) text += static_cast<char>(bytes.byte());
+    for (int left = bytes.byte(); left > 0 && !bytes.empty(); --left)
+      text += static_cast<char>(bytes.byte());
     change(kFolder / file.path, how, text);
   }
   probe(kFolder);

@@ -20,6 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::require(row.size() == fabric.nics.size(), "every row tells of every NIC");
   fuzz::require(agent::matrix_text(fabric).ends_with('\n'), "the table is whole lines");
   const auto again = agent::read_nccl_xml(agent::nccl_xml_text(*hardware), "again.xml");
-  fuzz::require(again || again.error().message.find("is not XML") == std::string::npos, "an export is XML");
+  fuzz::require(again || again.error().message.find("is not XML") == std::string::npos,
+                "an export is XML");
   return 0;
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks of a GPU share: a list of functions, each run whatever became of the others, with a line for each; and rows of results, which
-tests/gpu/run prints together at its end."""
+"""What the checks of a GPU share: a list of functions, each run whatever became of the others, with
+a line for each; and rows of results, which tests/gpu/run prints together at its end.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ Check = Callable[[], None]
 
 
 def emit(row: Mapping[str, Any]) -> None:
-    """A line of JSON into the file that PACELINE_GPU_RESULTS names, at once: what ends later takes nothing away. Without one it is printed."""
+    """A line of JSON into the file that PACELINE_GPU_RESULTS names, at once: what ends later takes
+    nothing away. Without one it is printed.
+    """
     told = os.environ.get("PACELINE_GPU_RESULTS")
     if told:
         with Path(told).open("a") as file:

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of DistributedDataParallel by way of hosts over NCCL's groups, against PyTorch's own: four ranks on one GPU that believe themselves on hosts of
-two, compressed between them and not; and the codes' kernels against the CPU's bytes, with their rates beside this device's copy rate. NCCL takes a second rank on a device where each has an NCCL_HOSTID of its own, and goes over sockets of loopback then: that shows what is right and says
-nothing of speed. Ends with 1 if a check failed.
+"""Gradients of DistributedDataParallel by way of hosts over NCCL's groups, against PyTorch's own:
+four ranks on one GPU that believe themselves on hosts of two, compressed between them and not; and
+the codes' kernels against the CPU's bytes, with their rates beside this device's copy rate. NCCL
+takes a second rank on a device where each has an NCCL_HOSTID of its own, and goes over sockets of
+loopback then: that shows what is right and says nothing of speed. Ends with 1 if a check failed.
 
-    tests/gpu/comm_check.py [cpu]    cpu: the same over gloo, without batch norms, where there is no GPU"""
+    tests/gpu/comm_check.py [cpu]    cpu: the same over gloo, without batch norms, where there is no
+    GPU
+"""
 
 from __future__ import annotations
 
@@ -27,25 +31,41 @@ from torch.nn.parallel import DistributedDataParallel
 
 RANKS, STEPS, LIMIT_S = 4, 5, 75
 together = Ranks(__file__, RANKS, LIMIT_S)
-checks, all_ranks, ON_CPU, DEVICE = together.checks, together.check, together.on_cpu, together.device
+checks, all_ranks, ON_CPU, DEVICE = (
+    together.checks,
+    together.check,
+    together.on_cpu,
+    together.device,
+)
 PAIRS = ("a", "a", "b", "b")  # the host of each rank
 KINDS = {"FP16": _codes.FP16, "BF16": _codes.BF16, "Int8": _codes.INT8, "OneBit": _codes.ONE_BIT}
 
 
 def model_of() -> nn.Module:
-    """Batch norms between layers of a bucket each: their collectives are under way while gradients are."""
+    """Batch norms between layers of a bucket each: their collectives are under way while gradients
+    are.
+    """
     torch.manual_seed(5)
     layers: list[nn.Module] = [nn.Linear(64, 513)]
     for _ in range(4):
         layers += [nn.ReLU() if ON_CPU else nn.BatchNorm1d(513), nn.Linear(513, 513)]
-    return nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(*layers, nn.Linear(513, 1)).to(DEVICE))
+    return nn.SyncBatchNorm.convert_sync_batchnorm(
+        nn.Sequential(*layers, nn.Linear(513, 1)).to(DEVICE)
+    )
 
 
 def trained(
-    rank: int, hook: bool, compression: Any = "Disabled", hosts: Sequence[str] = PAIRS, delay: int = 0, **options: Any
+    rank: int,
+    hook: bool,
+    compression: Any = "Disabled",
+    hosts: Sequence[str] = PAIRS,
+    delay: int = 0,
+    **options: Any,
 ) -> torch.Tensor:
-    """The parameters after some steps, one of them accumulated; the same bits on all ranks. `compression`: a text, or what makes one of the optimizer.
-    `delay`: cycles that each layer waits on the device, as many times as the rank's number says."""
+    """The parameters after some steps, one of them accumulated; the same bits on all ranks.
+    `compression`: a text, or what makes one of the optimizer. `delay`: cycles that each layer waits
+    on the device, as many times as the rank's number says.
+    """
     devices = None if ON_CPU else [0]
     ddp = DistributedDataParallel(model_of(), device_ids=devices, bucket_cap_mb=1, **options)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
@@ -74,7 +94,12 @@ def trained(
 
 @all_ranks
 def gradients_by_way_of_hosts_are_pytorchs(rank: int) -> None:
-    for options in ({}, {"gradient_as_bucket_view": True}, {"static_graph": True}, {"find_unused_parameters": True}):
+    for options in (
+        {},
+        {"gradient_as_bucket_view": True},
+        {"static_graph": True},
+        {"find_unused_parameters": True},
+    ):
         ours, theirs = trained(rank, True, **options), trained(rank, False, **options)
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
@@ -128,10 +153,20 @@ if not ON_CPU:
     def the_host_waits_in_no_backward(rank: int) -> None:
         """PyTorch raises where the host would wait for the device."""
         batch = torch.randn(32, 64, device=DEVICE)
-        for compression in ("FP16", "Int8", "TopK:ratio=0.1", "PowerSGD:rank=2,start=2", "DGC", "OneBit", "OneBitAdam"):
+        for compression in (
+            "FP16",
+            "Int8",
+            "TopK:ratio=0.1",
+            "PowerSGD:rank=2,start=2",
+            "DGC",
+            "OneBit",
+            "OneBitAdam",
+        ):
             model = nn.Sequential(nn.Linear(64, 512), nn.Linear(512, 512)).to(DEVICE)
             ddp = DistributedDataParallel(model, device_ids=[0])
-            optimizer: Any = torch.optim.SGD(ddp.parameters(), lr=0.01, momentum=0.9 if compression == "DGC" else 0.0)
+            optimizer: Any = torch.optim.SGD(
+                ddp.parameters(), lr=0.01, momentum=0.9 if compression == "DGC" else 0.0
+            )
             if compression == "OneBitAdam":
                 optimizer = comm.OneBitAdam(ddp.parameters(), freeze=2)
             how: Any = compression
@@ -148,7 +183,9 @@ if not ON_CPU:
 
     @all_ranks
     def ranks_that_come_at_other_times_are_pytorchs(rank: int) -> None:
-        """So that batch norms' collectives and gradients' are under way beside each other in every order."""
+        """So that batch norms' collectives and gradients' are under way beside each other in every
+        order.
+        """
         theirs = trained(rank, False)
         for delay in (10_000, 1_000_000):
             ours = trained(rank, True, delay=delay)
@@ -179,7 +216,9 @@ if not ON_CPU:
                     said = []
                     for way, device in ((kernels, DEVICE), (there, torch.device("cpu"))):
                         rest = late.to(device, copy=True)
-                        codes = torch.zeros(arrays * _codes.bytes_of(codec, count), dtype=torch.uint8, device=device)
+                        codes = torch.zeros(
+                            arrays * _codes.bytes_of(codec, count), dtype=torch.uint8, device=device
+                        )
                         way.encode(codec, values.to(device), rest, codes, arrays)
                         out = torch.ones(count, device=device)
                         way.decode(codec, codes, out, sources=arrays, onto=True)
@@ -199,9 +238,17 @@ if not ON_CPU:
             size = _codes.bytes_of(codec, count)
             codes = torch.zeros(size, dtype=torch.uint8, device=DEVICE)
             rest.zero_()
-            encode = (12 * count + size) / seconds_of(functools.partial(kernels.encode, codec, values, rest, codes))
-            decode = (4 * count + size) / seconds_of(functools.partial(kernels.decode, codec, codes, rest))
-            row = {"codes": name, "copy_gb_s": round(copy / 1e9), "encode_of_copy": round(encode / copy, 2)}
+            encode = (12 * count + size) / seconds_of(
+                functools.partial(kernels.encode, codec, values, rest, codes)
+            )
+            decode = (4 * count + size) / seconds_of(
+                functools.partial(kernels.decode, codec, codes, rest)
+            )
+            row = {
+                "codes": name,
+                "copy_gb_s": round(copy / 1e9),
+                "encode_of_copy": round(encode / copy, 2),
+            }
             emit({**row, "decode_of_copy": round(decode / copy, 2), "goal": 0.8})
 
 

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives of a communicator's own on a GPU, by CUDA IPC: four ranks on one GPU against those of processors, to the bit; in one host and as 2 x 2
-hosts; beside a captured graph; with a rank that is killed; and their time beside that of NCCL. Where the machine has an active RDMA port, 2 x 2 hosts also by
-GPUDirect RDMA, and its time beside that of the way through the host's memory; else a row says that this was not checked. Ends with 1 if a check failed.
+"""Collectives of a communicator's own on a GPU, by CUDA IPC: four ranks on one GPU against those of
+processors, to the bit; in one host and as 2 x 2 hosts; beside a captured graph; with a rank that is
+killed; and their time beside that of NCCL. Where the machine has an active RDMA port, 2 x 2 hosts
+also by GPUDirect RDMA, and its time beside that of the way through the host's memory; else a row
+says that this was not checked. Ends with 1 if a check failed.
 
-On one device NCCL goes over sockets, so `ratio` (NCCL's time over ours) says nothing of GPUs with NVLink. `floor_ms` is what the bytes alone take at the
-rate of a copy on this device, measured here: all four ranks share its memory.
+On one device NCCL goes over sockets, so `ratio` (NCCL's time over ours) says nothing of GPUs with
+NVLink. `floor_ms` is what the bytes alone take at the rate of a copy on this device, measured here:
+all four ranks share its memory.
 
-    tests/gpu/comm_device_check.py"""
+    tests/gpu/comm_device_check.py
+"""
 
 from __future__ import annotations
 
@@ -30,15 +34,17 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 RANKS, LIMIT_S = 4, 45
-TIMES_LIMIT_S = (
-    120  # processes have a device in turn, for some milliseconds each, and who waits for another one has its turns too
-)
+# processes have a device in turn, for some milliseconds each, and who waits for another one has its
+# turns too
+TIMES_LIMIT_S = 120
 together = Ranks(__file__, RANKS, LIMIT_S)
 DEVICE = together.device
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
-# What a rank reads and writes of its array's bytes: a copy in, the sum of a shard out of all ranks' slots, a copy out.
+# What a rank reads and writes of its array's bytes: a copy in, the sum of a shard out of all ranks'
+# slots, a copy out.
 TRAFFIC = 2 + (RANKS + 1) / RANKS + 2
-# Of the other collectives: the pieces of their outputs and inputs, and what all ranks of a host read and write, in pieces.
+# Of the other collectives: the pieces of their outputs and inputs, and what all ranks of a host
+# read and write, in pieces.
 PIECES = {
     "allgather": (RANKS, 1),
     "reduce_scatter": (1, RANKS),
@@ -54,15 +60,19 @@ MOVED = {
     "reduce": 2 * RANKS + RANKS + 1 + 2,
 }
 ROOT = 1  # of broadcasts and reduces
-# Of arrays between hosts: parts of a few bytes, on which RDMA devices' libraries have ways of their own, whole chunks, and last chunks that are small.
+# Of arrays between hosts: parts of a few bytes, on which RDMA devices' libraries have ways of their
+# own, whole chunks, and last chunks that are small.
 COUNTS = (1, 2, 3, 7, 8, 16, 31, 33, 65, 4099, 3_000_017)
-# Why GPUs' lanes may go through the host's memory on a machine that has nothing to check GPUDirect RDMA with: no device, no active port, a GPU or a
-# kernel without dma-buf and peer memory, a library that knows no RDMA. Any other reason is a failure of what is checked.
+# Why GPUs' lanes may go through the host's memory on a machine that has nothing to check GPUDirect
+# RDMA with: no device, no active port, a GPU or a kernel without dma-buf and peer memory, a library
+# that knows no RDMA. Any other reason is a failure of what is checked.
 NO_GPUDIRECT_HERE = re.compile(
     r"GPUs' lanes through the host's memory: rank \d+: ("
-    r"this library was built without the headers of libibverbs|no libibverbs: .*|no RDMA device|\S+ is not ACTIVE(; \S+ is not ACTIVE)*|its GPU lets no RDMA device at its memory .*|"
+    r"this library was built without the headers of libibverbs|no libibverbs: .*|no RDMA device|\S+"
+    r" is not ACTIVE(; \S+ is not ACTIVE)*|its GPU lets no RDMA device at its memory .*|"
     r"\S+ cannot register \d+ bytes of the GPU: by dma-buf: "
-    r"(the driver makes none of this GPU|libibverbs has no ibv_reg_dmabuf_mr|cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED|"
+    r"(the driver makes none of this GPU|libibverbs has no"
+    r" ibv_reg_dmabuf_mr|cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED|"
     r"ibv_reg_dmabuf_mr: (Operation|Protocol) not supported)"
     r"; by peer memory \(nvidia_peermem\): ibv_reg_mr: Bad address)"
 )
@@ -71,7 +81,9 @@ NO_GPUDIRECT_HERE = re.compile(
 def communicator(hosts: int, rank: int, options: str = "") -> comm.Communicator:
     host = f"host-{rank * hosts // RANKS}"
     plan = f"algorithm=hierarchical {options}".strip()
-    return comm.Communicator(host=host, plan=plan, device=DEVICE, timeout=timedelta(seconds=LIMIT_S // 2))
+    return comm.Communicator(
+        host=host, plan=plan, device=DEVICE, timeout=timedelta(seconds=LIMIT_S // 2)
+    )
 
 
 def sums_as_on_the_cpu(ours: comm.Communicator, rank: int, counts: tuple[int, ...]) -> None:
@@ -82,10 +94,14 @@ def sums_as_on_the_cpu(ours: comm.Communicator, rank: int, counts: tuple[int, ..
                 generator = torch.Generator().manual_seed(rank)
                 given = (torch.randn(count, generator=generator) * 1000).to(dtype)
                 tensor = given.to(DEVICE, non_blocking=True)
-                torch.cuda._sleep(5_000_000)  # the input comes late: what does not wait for it sums something else
+                torch.cuda._sleep(
+                    5_000_000
+                )  # the input comes late: what does not wait for it sums something else
                 tensor.add_(1).sub_(1)
                 wanted = ours.allreduce((given + 1).sub_(1))
-                found = ours.allreduce(tensor).clone()  # read in the stream, without a wait of the host
+                found = ours.allreduce(
+                    tensor
+                ).clone()  # read in the stream, without a wait of the host
                 assert torch.equal(found.cpu(), wanted), (dtype, count)
 
 
@@ -101,17 +117,23 @@ def sums_between_hosts_have_the_processors_bits(rank: int) -> None:
         sums_as_on_the_cpu(ours, rank, COUNTS)
 
 
-def by_us(ours: comm.Communicator, name: str, output: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+def by_us(
+    ours: comm.Communicator, name: str, output: torch.Tensor, given: torch.Tensor
+) -> torch.Tensor:
     return getattr(ours, name)(output, ROOT if name in ("broadcast", "reduce") else given)
 
 
-def call(ours: comm.Communicator, name: str, output: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+def call(
+    ours: comm.Communicator, name: str, output: torch.Tensor, given: torch.Tensor
+) -> torch.Tensor:
     if name in ("broadcast", "reduce"):
         output.copy_(given)
     return by_us(ours, name, output, given)
 
 
-def wanted_of(ours: comm.Communicator, name: str, output: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+def wanted_of(
+    ours: comm.Communicator, name: str, output: torch.Tensor, given: torch.Tensor
+) -> torch.Tensor:
     if name == "reduce":  # has the bits of an allreduce
         total = ours.allreduce(given.clone())
         return total if ours.rank == ROOT else given
@@ -127,14 +149,22 @@ def moves_as_on_the_cpu(ours: comm.Communicator, rank: int, counts: tuple[int, .
                     generator = torch.Generator().manual_seed(rank)
                     given = torch.randn(count * inputs, generator=generator) * 10
                     # Of whole numbers halves have one sum, however often they are rounded.
-                    given = (given.round() if dtype in (torch.float16, torch.bfloat16) else given).to(dtype)
+                    given = (
+                        given.round() if dtype in (torch.float16, torch.bfloat16) else given
+                    ).to(dtype)
                     wanted = wanted_of(ours, name, torch.zeros(count * outputs, dtype=dtype), given)
                     late = torch.zeros(given.shape, dtype=dtype, device=DEVICE)
-                    output = torch.empty(count * outputs + 1, dtype=dtype, device=DEVICE)[1:]  # at no good address
-                    torch.cuda._sleep(5_000_000)  # the input comes late, and the output is in use until then
+                    output = torch.empty(count * outputs + 1, dtype=dtype, device=DEVICE)[
+                        1:
+                    ]  # at no good address
+                    torch.cuda._sleep(
+                        5_000_000
+                    )  # the input comes late, and the output is in use until then
                     late.copy_(given)
                     output.fill_(99)
-                    found = call(ours, name, output, late).clone()  # read in the stream, without a wait of the host
+                    found = call(
+                        ours, name, output, late
+                    ).clone()  # read in the stream, without a wait of the host
                     assert torch.equal(found.cpu(), wanted), (name, dtype, count)
 
 
@@ -155,12 +185,17 @@ def pieces_that_differ_have_the_processors_bits(rank: int) -> None:
     def share(source: int, to: int) -> int:
         return (5 * source + 3 * to + 1) % 4 * 700_001  # of nothing too
 
-    sent, received = [share(rank, one) for one in range(RANKS)], [share(one, rank) for one in range(RANKS)]
+    sent, received = (
+        [share(rank, one) for one in range(RANKS)],
+        [share(one, rank) for one in range(RANKS)],
+    )
     for hosts in (1, 2):
         with communicator(hosts, rank) as ours:
             given = torch.randn(sum(sent), generator=torch.Generator().manual_seed(rank))
             wanted = ours.alltoall(torch.zeros(sum(received)), given, received, sent)
-            found = ours.alltoall(torch.zeros(sum(received), device=DEVICE), given.to(DEVICE), received, sent)
+            found = ours.alltoall(
+                torch.zeros(sum(received), device=DEVICE), given.to(DEVICE), received, sent
+            )
             assert torch.equal(found.cpu(), wanted), hosts
 
 
@@ -187,7 +222,11 @@ def many_at_once_beside_computing(rank: int) -> None:
         started = []
         for number in range(40):
             weights = torch.tanh(weights @ weights)
-            started.append(ours.allreduce_start(torch.full((100_003 + number,), float(number + rank), device=DEVICE)))
+            started.append(
+                ours.allreduce_start(
+                    torch.full((100_003 + number,), float(number + rank), device=DEVICE)
+                )
+            )
         for number, one in enumerate(started):
             wanted = float(sum(number + other for other in range(RANKS)))
             assert bool((one.wait() == wanted).all()), number
@@ -200,7 +239,8 @@ def a_graph_is_captured_and_replayed_beside_it(rank: int) -> None:
         result = torch.zeros_like(source)
         torch.cuda.synchronize()
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(DEVICE)
-        # Moves while the other stream is being captured, in the mode that forbids most to all threads.
+        # Moves while the other stream is being captured, in the mode that forbids most to all
+        # threads.
         under_way = ours.allreduce_start(torch.full((20_000_003,), float(rank), device=DEVICE))
         with torch.cuda.graph(graph, stream=stream):
             result.copy_(source * 2)
@@ -231,7 +271,9 @@ def its_memory_is_given_back(rank: int) -> None:
     dist.barrier()
     torch.cuda.synchronize()
     freed = torch.cuda.mem_get_info(DEVICE)[0] - before
-    assert freed >= ours.device_bytes * RANKS // 2, f"{freed} bytes of {RANKS} pools of {ours.device_bytes}"
+    assert freed >= ours.device_bytes * RANKS // 2, (
+        f"{freed} bytes of {RANKS} pools of {ours.device_bytes}"
+    )
 
 
 @together.check
@@ -251,10 +293,14 @@ left_open: list[comm.Communicator] = []
 
 
 def trained(rank: int, hook: bool, **options: bool) -> torch.Tensor:
-    """The parameters after some steps. The communicator stays open, for the end of the process to close."""
+    """The parameters after some steps. The communicator stays open, for the end of the process to
+    close.
+    """
     torch.manual_seed(5)
     layers = [nn.Linear(64, 513), nn.ReLU(), nn.Linear(513, 513), nn.ReLU(), nn.Linear(513, 1)]
-    ddp = DistributedDataParallel(nn.Sequential(*layers).to(DEVICE), device_ids=[0], bucket_cap_mb=1, **options)
+    ddp = DistributedDataParallel(
+        nn.Sequential(*layers).to(DEVICE), device_ids=[0], bucket_cap_mb=1, **options
+    )
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
     if hook:
         sums = comm.ddp_hook(ddp, transport="ipc", host=f"host-{rank * 2 // RANKS}")
@@ -303,7 +349,9 @@ def a_killed_rank_is_named_and_the_others_end(rank: int) -> None:
 
 
 def milliseconds(work: Callable[[], object], times: int) -> float:
-    """The lower quartile of calls, each until its stream has come to its end; all ranks begin together."""
+    """The lower quartile of calls, each until its stream has come to its end; all ranks begin
+    together.
+    """
     taken = []
     for _ in range(times):
         dist.barrier()
@@ -329,7 +377,9 @@ def copy_rate() -> float:
 
 
 def copy_rate_of_one(rank: int) -> float:
-    """Rank 0's, for all. The others wait on the host: a kernel of NCCL's that waits would have its turns of the device meanwhile."""
+    """Rank 0's, for all. The others wait on the host: a kernel of NCCL's that waits would have its
+    turns of the device meanwhile.
+    """
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
         store.set("copy rate", str(copy_rate()))
@@ -347,7 +397,9 @@ def times_beside_nccl(rank: int) -> None:
     for hosts in (1, 2):
         with communicator(hosts, rank) as ours:
             for mib, times in sizes.items():
-                by_us = milliseconds(lambda data=arrays[mib]: ours.allreduce(data.fill_(1.0)), times)
+                by_us = milliseconds(
+                    lambda data=arrays[mib]: ours.allreduce(data.fill_(1.0)), times
+                )
                 by_nccl = nccl[mib]
                 if rank == 0:
                     row = {"allreduce": f"{RANKS} ranks on one GPU, as {hosts} hosts", "mib": mib}
@@ -378,14 +430,25 @@ def times_of_other_collectives_beside_nccl(rank: int) -> None:
     arrays = {}
     for name, (outputs, inputs) in PIECES.items():
         for mib, times in sizes.items():
-            arrays[name, mib] = [torch.ones(pieces * mib << 18, device=DEVICE) for pieces in (outputs, inputs)]
-            nccl[name, mib] = milliseconds(functools.partial(by_nccl, name, *arrays[name, mib]), times)
+            arrays[name, mib] = [
+                torch.ones(pieces * mib << 18, device=DEVICE) for pieces in (outputs, inputs)
+            ]
+            nccl[name, mib] = milliseconds(
+                functools.partial(by_nccl, name, *arrays[name, mib]), times
+            )
     for hosts in (1, 2):
         with communicator(hosts, rank) as ours:
             for (name, mib), data in arrays.items():
                 taken = milliseconds(functools.partial(by_us, ours, name, *data), sizes[mib])
-                row = {name: f"{RANKS} ranks on one GPU, as {hosts} hosts", "piece_mib": mib, "ms": round(taken, 3)}
-                row |= {"nccl_by_sockets_ms": round(nccl[name, mib], 3), "ratio": round(nccl[name, mib] / taken, 2)}
+                row = {
+                    name: f"{RANKS} ranks on one GPU, as {hosts} hosts",
+                    "piece_mib": mib,
+                    "ms": round(taken, 3),
+                }
+                row |= {
+                    "nccl_by_sockets_ms": round(nccl[name, mib], 3),
+                    "ratio": round(nccl[name, mib] / taken, 2),
+                }
                 if hosts == 1:
                     row["floor_ms"] = round(MOVED[name] * (mib << 20) / rate * 1000, 3)
                 if rank == 0:
@@ -404,7 +467,9 @@ def gpudirect_has_the_processors_bits(rank: int) -> None:
         directly = [note for note in notes if "by GPUDirect" in note]
         if not directly:
             why = [note for note in notes if note.startswith("GPUs' lanes")]
-            assert len(why) == 1 and NO_GPUDIRECT_HERE.fullmatch(why[0]), f"no GPUDirect RDMA: {why}"
+            assert len(why) == 1 and NO_GPUDIRECT_HERE.fullmatch(why[0]), (
+                f"no GPUDirect RDMA: {why}"
+            )
             if rank == 0:
                 emit({"gpudirect": "not checked", "why": why[0]})
             return

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loaders with pin_memory=True on a GPU: the cases of accel/tests against PyTorch's own loader and its pin thread, batches that die while they
-are still being copied to the device, the next batch copied to it before the program asks, and the time of a training loop each way. Prints a line
-for each check; ends with 1 if one failed."""
+"""Loaders with pin_memory=True on a GPU: the cases of accel/tests against PyTorch's own loader and
+its pin thread, batches that die while they are still being copied to the device, the next batch
+copied to it before the program asks, and the time of a training loop each way. Prints a line for
+each check; ends with 1 if one failed.
+"""
 
 from __future__ import annotations
 
@@ -109,15 +111,24 @@ def early_copies_are_those_that_the_program_would_have_made() -> None:
                 pixels.add_(1.0)  # what was copied early is not it any more
                 labels.add_(1)
             with torch.cuda.stream(other if number % 20 == 7 else torch.cuda.current_stream()):
-                there, numbers = pixels.to(GPU, non_blocking=not blocking), labels.cuda(non_blocking=not blocking)
-                assert there._version == 0 and there.stride() == pixels.stride() and there.device == numbers.device
+                there, numbers = (
+                    pixels.to(GPU, non_blocking=not blocking),
+                    labels.cuda(non_blocking=not blocking),
+                )
+                assert (
+                    there._version == 0
+                    and there.stride() == pixels.stride()
+                    and there.device == numbers.device
+                )
                 wrong.append((there != numbers.view(-1, 1, 1, 1)).any())
             if blocking:
                 pixels.fill_(-1.0)  # the call has waited for the copy
             if number % 20 == 7:
                 torch.cuda.current_stream().wait_stream(other)
             del there, numbers  # their memory is used again in the order of the stream
-            time.sleep(0.03)  # the next batch has come, as where the device is slower than the loader
+            time.sleep(
+                0.03
+            )  # the next batch has come, as where the device is slower than the loader
         assert not torch.stack(wrong).any()
     told = _report.account_of(made).told()
     assert told["copied"] > BATCHES and not told["copies_reason"], told
@@ -136,13 +147,17 @@ def epoch_s(batches: Any, work: torch.Tensor, multiplications: int) -> float:
 
 @check
 def time_of_a_loop() -> None:
-    """One step of the device is 1.3 times as long as PyTorch's loader takes for a batch, as in bench/loader."""
+    """One step of the device is 1.3 times as long as PyTorch's loader takes for a batch, as in
+    bench/loader.
+    """
     work = torch.randn(4096, 4096, device=GPU)
     loaders = {"torch": images(Torchs), "ours": images(Ours), "early": images(Early)}
     for made in loaders.values():
         epoch_s(made, work, 1)  # its workers are there, and pinned memory has been made
     seconds_of_one = epoch_s([(torch.zeros(1), 0)] * 100, work, 10) / 1000
-    multiplications = max(1, round(1.3 * epoch_s(loaders["torch"], work, 0) / BATCHES / seconds_of_one))
+    multiplications = max(
+        1, round(1.3 * epoch_s(loaders["torch"], work, 0) / BATCHES / seconds_of_one)
+    )
     on_device = [(torch.zeros(BATCH, 3, 224, 224, device=GPU), 0)] * BATCHES
     contenders = {**loaders, "device": on_device}
     found: dict[str, list[float]] = {name: [] for name in contenders}

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fused optimizers on a GPU: the bits of the library's own step on the CPU, torch in fp64 over many steps, steps in a CUDA graph,
-PyTorch's GradScaler, other streams, shards, PyTorch's own optimizers. Prints a line for each check; ends with 1 if one failed, and goes on after it."""
+"""The fused optimizers on a GPU: the bits of the library's own step on the CPU, torch in fp64 over
+many steps, steps in a CUDA graph, PyTorch's GradScaler, other streams, shards, PyTorch's own
+optimizers. Prints a line for each check; ends with 1 if one failed, and goes on after it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def shapes() -> Tensors:
     return made
 
 
-def leaves(device: torch.device | str, dtype: torch.dtype = torch.float32, shifted: bool = False) -> Tensors:
+def leaves(
+    device: torch.device | str, dtype: torch.dtype = torch.float32, shifted: bool = False
+) -> Tensors:
     made = []
     for value in shapes():
         value = value.to(device=device, dtype=dtype)
@@ -70,15 +74,21 @@ def give(params: Tensors, seed: int, scale: float = 1.0) -> None:
 def same(ours: Any, theirs: Any) -> None:
     for group, other in zip(ours.param_groups, theirs.param_groups, strict=True):
         for index, (p, q) in enumerate(zip(group["params"], other["params"], strict=True)):
-            assert torch.equal(p.cpu(), q), f"parameter {index} of {tuple(p.shape)}: {(p.cpu() - q).abs().max()}"
+            assert torch.equal(p.cpu(), q), (
+                f"parameter {index} of {tuple(p.shape)}: {(p.cpu() - q).abs().max()}"
+            )
             for key, value in ours.state.get(p, {}).items():
                 held = theirs.state[q][key]
-                assert value is held or torch.equal(value.cpu(), held), f"{key} of parameter {index}"
+                assert value is held or torch.equal(value.cpu(), held), (
+                    f"{key} of parameter {index}"
+                )
 
 
 def on_the_gpu(optimizer: Any) -> None:
     outcome = _report.outcome_of(optimizer)
-    assert outcome.where == "the GPU", f"it was not the library's: {outcome.elsewhere} {outcome.device}"
+    assert outcome.where == "the GPU", (
+        f"it was not the library's: {outcome.elsewhere} {outcome.device}"
+    )
 
 
 @check
@@ -103,7 +113,11 @@ def the_bits_are_the_processors() -> None:
 def many_steps_follow_fp64() -> None:
     for name, options in VARIANTS:
         kind = getattr(torch.optim, name, None) or getattr(optim, name)
-        ours, theirs, exact = leaves(GPU), leaves(GPU), [p.double().detach().requires_grad_() for p in leaves(GPU)]
+        ours, theirs, exact = (
+            leaves(GPU),
+            leaves(GPU),
+            [p.double().detach().requires_grad_() for p in leaves(GPU)],
+        )
         one, other = getattr(optim, name)(ours, **options), kind(exact, **options)
         torchs = kind(theirs, **options) if hasattr(torch.optim, name) else None
         for number in range(STEPS):
@@ -124,7 +138,9 @@ def many_steps_follow_fp64() -> None:
             )
 
         allowed = 1.5 * distance(theirs) + 1e-6 if torchs else 1e-5
-        assert distance(ours) <= allowed, f"{name} {options}: {distance(ours)} from fp64, allowed {allowed}"
+        assert distance(ours) <= allowed, (
+            f"{name} {options}: {distance(ours)} from fp64, allowed {allowed}"
+        )
 
 
 @check
@@ -135,9 +151,13 @@ def a_captured_step_is_a_step() -> None:
         captured, eager = leaves(GPU), leaves(GPU)
         tensor_lr = name in ("Adam", "AdamW") and "lr" not in options
         rate = torch.tensor(1e-3, device=GPU) if tensor_lr else None
-        one = getattr(optim, name)(captured, **{**options, **({"lr": rate, "capturable": True} if tensor_lr else {})})
+        one = getattr(optim, name)(
+            captured, **{**options, **({"lr": rate, "capturable": True} if tensor_lr else {})}
+        )
         # The same number: 1e-3 is not one of float32.
-        other = getattr(optim, name)(eager, **{**options, **({} if rate is None else {"lr": float(rate)})})
+        other = getattr(optim, name)(
+            eager, **{**options, **({} if rate is None else {"lr": float(rate)})}
+        )
         give(captured, 0)
         give(eager, 0)
         stream = torch.cuda.Stream()
@@ -270,7 +290,9 @@ def a_sharded_step_is_the_whole_ones() -> None:
         mesh = init_device_mesh("cuda", (1,))
         for limit in (None, 0.5):
             torch.manual_seed(1)
-            sharded = torch.nn.Sequential(torch.nn.Linear(64, 129), torch.nn.Tanh(), torch.nn.Linear(129, 1))
+            sharded = torch.nn.Sequential(
+                torch.nn.Linear(64, 129), torch.nn.Tanh(), torch.nn.Linear(129, 1)
+            )
             whole = copy.deepcopy(sharded)
             fully_shard(sharded.to(GPU), mesh=mesh)
             ours = optim.AdamW(sharded.parameters(), max_grad_norm=limit)
@@ -286,8 +308,13 @@ def a_sharded_step_is_the_whole_ones() -> None:
             on_the_gpu(ours)
             for p, q in zip(sharded.parameters(), whole.parameters(), strict=True):
                 here = p.full_tensor().cpu()
-                # With a limit the gradients are divided by one number of float32, where the processor multiplies by one of float64.
-                assert torch.equal(here, q) if limit is None else torch.allclose(here, q, rtol=1e-5, atol=1e-7)
+                # With a limit the gradients are divided by one number of float32, where the
+                # processor multiplies by one of float64.
+                assert (
+                    torch.equal(here, q)
+                    if limit is None
+                    else torch.allclose(here, q, rtol=1e-5, atol=1e-7)
+                )
     finally:
         dist.destroy_process_group()
 
@@ -310,7 +337,9 @@ def pytorchs_own_optimizers_updated_in_place_have_the_processors_bits() -> None:
                 optimizer.step()
         on_the_gpu(one)
         same(one, other)
-        assert all(state["step"].device.type == "cpu" for state in one.state.values() if "step" in state)
+        assert all(
+            state["step"].device.type == "cpu" for state in one.state.values() if "step" in state
+        )
 
 
 if __name__ == "__main__":

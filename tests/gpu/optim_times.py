@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of optimizer steps on a GPU: paceline.optim beside PyTorch's own, in turn within one run, and beside the floor, which is the bytes
-that a step must move over the bytes a second that a copy on this device moves, measured here.
+"""Times of optimizer steps on a GPU: paceline.optim beside PyTorch's own, in turn within one run,
+and beside the floor, which is the bytes that a step must move over the bytes a second that a copy
+on this device moves, measured here.
 
-Gradients are new tensors before every step, made outside the time by autograd, as a backward pass after zero_grad(set_to_none=True) makes them: a
-tensor that Python has made has its object already, and reading it as `.grad` would cost the host less than it does in training. Times are medians of CUDA
-events around the step, each step taken twice: on an idle device, so that the host's part counts; and with work queued in front, as behind
-a backward pass, so that the device's part alone is seen. Host time is of the call itself, on the idle device. Each row is a line of
-JSON as soon as it is measured, and one that fails leaves the others; `ratio` is PyTorch's usual code over ours on the idle device, `ratio_device` behind queued work; above 1 is better.
+Gradients are new tensors before every step, made outside the time by autograd, as a backward pass
+after zero_grad(set_to_none=True) makes them: a tensor that Python has made has its object already,
+and reading it as `.grad` would cost the host less than it does in training. Times are medians of
+CUDA events around the step, each step taken twice: on an idle device, so that the host's part
+counts; and with work queued in front, as behind a backward pass, so that the device's part alone is
+seen. Host time is of the call itself, on the idle device. Each row is a line of JSON as soon as it
+is measured, and one that fails leaves the others; `ratio` is PyTorch's usual code over ours on the
+idle device, `ratio_device` behind queued work; above 1 is better.
 """
 
 from __future__ import annotations
@@ -28,7 +32,9 @@ from paceline.optim import _report
 
 GPU = torch.device("cuda")
 CLIP = 1.0
-QUEUED_CYCLES = 20_000_000  # about 10 ms, longer than the host needs for any step but PyTorch's loop
+QUEUED_CYCLES = (
+    20_000_000  # about 10 ms, longer than the host needs for any step but PyTorch's loop
+)
 Tensors = list[torch.Tensor]
 
 
@@ -117,7 +123,9 @@ def torchs(kind: Any, clip: bool = False, **options: Any) -> Make:
 
 
 def torchs_masters(parameters: Tensors) -> Callable[[], Any]:
-    """As users write it: masters of their own, gradients cast up, clipped, stepped, values cast down."""
+    """As users write it: masters of their own, gradients cast up, clipped, stepped, values cast
+    down.
+    """
     masters = [parameter.detach().float().requires_grad_() for parameter in parameters]
     optimizer = torch.optim.AdamW(masters, fused=True)
 
@@ -262,7 +270,8 @@ def measure(row: Row, rate: float, rounds: int, warm_up: int) -> None:
     print(f"\n{row.name}: {elements / 1e6:.1f} M elements, floor {floor:.3f} ms{goal}")
     for name, (idle, queued, host) in results.items():
         print(
-            f"  {name:16} {idle:8.3f} ms, behind work {queued:8.3f} ms = {floor / queued:4.0%} of the copy's rate, host {host:7.0f} us"
+            f"  {name:16} {idle:8.3f} ms, behind work {queued:8.3f} ms = {floor / queued:4.0%} of"
+            f" the copy's rate, host {host:7.0f} us"
         )
     outcome = _report.outcome_of(ours_of[-1])
     if outcome.where != "the GPU":
@@ -289,8 +298,17 @@ def main() -> int:
     parser.add_argument("--warm-up", type=int, default=5)
     options = parser.parse_args()
     rate = copy_rate()
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}: a copy moves {rate / 1e12:.2f} TB/s")
-    emit({"benchmark": "copy", "device": torch.cuda.get_device_name(), "tb_per_s": round(rate / 1e12, 3)})
+    print(
+        f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}: a copy moves"
+        f" {rate / 1e12:.2f} TB/s"
+    )
+    emit(
+        {
+            "benchmark": "copy",
+            "device": torch.cuda.get_device_name(),
+            "tb_per_s": round(rate / 1e12, 3),
+        }
+    )
     failed = 0
     for row in rows():
         try:

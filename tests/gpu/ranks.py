@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that several ranks run together, each in a process of its own, all on one device. NCCL takes a second rank on a device where each has an
-NCCL_HOSTID of its own, and goes over sockets of loopback then: that shows what is right and says nothing of NCCL's speed."""
+"""Checks that several ranks run together, each in a process of its own, all on one device. NCCL
+takes a second rank on a device where each has an NCCL_HOSTID of its own, and goes over sockets of
+loopback then: that shows what is right and says nothing of NCCL's speed.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ from checks import Check
 
 
 class Ranks:
-    """The ranks of a program, which is run again for each: with the type of its device and the names of the checks. Each check has
-    `limit_s` or its own, in which all ranks end; PyTorch's collectives have half of it, so that a rank that waits can still say for whom. One that has not
-    ended shortly before says where it is."""
+    """The ranks of a program, which is run again for each: with the type of its device and the
+    names of the checks. Each check has `limit_s` or its own, in which all ranks end; PyTorch's
+    collectives have half of it, so that a rank that waits can still say for whom. One that has not
+    ended shortly before says where it is.
+    """
 
     def __init__(self, program: str, ranks: int, limit_s: int) -> None:
         self.checks: list[Check] = []
@@ -37,8 +41,9 @@ class Ranks:
     def check(
         self, function: Callable[[int], None], killed: tuple[int, ...] = (), limit_s: int = 0
     ) -> Callable[[int], None]:
-        """A check that all ranks run, each with its rank, in another limit than the program's if it has its own. Those in `killed` end by SIGKILL,
-        all others with 0."""
+        """A check that all ranks run, each with its rank, in another limit than the program's if it
+        has its own. Those in `killed` end by SIGKILL, all others with 0.
+        """
 
         def run_it() -> None:
             self.run([function.__name__], killed, limit_s)
@@ -53,10 +58,21 @@ class Ranks:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])
-        environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(self._ranks)}
-        environment |= {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+        environment = {
+            **os.environ,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            "WORLD_SIZE": str(self._ranks),
+        }
+        environment |= {
+            "NCCL_SOCKET_IFNAME": "lo",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "NCCL_IB_DISABLE": "1",
+        }
         environment["RANKS_LIMIT_S"] = str(limit_s)
-        environment.setdefault("NCCL_DEBUG", "WARN")  # what it refuses and why: shown where a rank fails
+        environment.setdefault(
+            "NCCL_DEBUG", "WARN"
+        )  # what it refuses and why: shown where a rank fails
         ranks = [
             subprocess.Popen(
                 [sys.executable, self._program, self.device.type, *names],

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss scaling and whole steps as CUDA graphs on a GPU: PyTorch's GradScaler to the bit without the host waiting, captured steps against the same
-steps as always, what is refused, and both times. Prints a line for each check; ends with 1 if one failed, and goes on after it."""
+"""Loss scaling and whole steps as CUDA graphs on a GPU: PyTorch's GradScaler to the bit without the
+host waiting, captured steps against the same steps as always, what is refused, and both times.
+Prints a line for each check; ends with 1 if one failed, and goes on after it.
+"""
 
 from __future__ import annotations
 
@@ -54,12 +56,17 @@ def model_of(dropout: float = 0.0) -> nn.Module:
 
 def batch_of(number: int, size: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(number)
-    inputs, labels = torch.randn(size, 64, generator=generator), torch.randint(0, 8, (size,), generator=generator)
+    inputs, labels = (
+        torch.randn(size, 64, generator=generator),
+        torch.randint(0, 8, (size,), generator=generator),
+    )
     return inputs.to(GPU), labels.to(GPU)
 
 
 class Training:
-    def __init__(self, make: Callable[[Any], Any], scaler: Any = None, dropout: float = 0.0) -> None:
+    def __init__(
+        self, make: Callable[[Any], Any], scaler: Any = None, dropout: float = 0.0
+    ) -> None:
         self.model = model_of(dropout)
         self.optimizer = make(self.model.parameters())
         self.scaler = scaler
@@ -104,12 +111,17 @@ def our_scaler_is_gradscaler_to_the_bit() -> None:
     for make in (fused, ours_unclipped):
         # A first scale so large that the first steps are skipped, and a growth that comes soon.
         factors = {"init_scale": 2.0**40, "growth_interval": 4}
-        one, other = Training(make, LossScaler(**factors)), Training(make, torch.amp.GradScaler("cuda", **factors))
+        one, other = (
+            Training(make, LossScaler(**factors)),
+            Training(make, torch.amp.GradScaler("cuda", **factors)),
+        )
         for number in range(40):
             batch = batch_of(number)
             one(*batch)
             other(*batch)
-            assert one.scaler.get_scale() == other.scaler.get_scale(), f"{make.__name__}, step {number}"
+            assert one.scaler.get_scale() == other.scaler.get_scale(), (
+                f"{make.__name__}, step {number}"
+            )
             same_models(one.model, other.model, number)
         assert one.scaler.state_dict() == other.scaler.state_dict()
         assert one.scaler.get_scale() < 2.0**40, "no step was skipped"
@@ -141,7 +153,10 @@ def an_optimizer_that_would_make_the_host_wait_is_refused() -> None:
 def a_captured_step_is_the_step() -> None:
     for make in (ours, ours_unclipped, capturable):
         for scaled in (False, True):
-            scalers = [LossScaler(init_scale=2.0**40, growth_interval=4) if scaled else None for _ in range(2)]
+            scalers = [
+                LossScaler(init_scale=2.0**40, growth_interval=4) if scaled else None
+                for _ in range(2)
+            ]
             one, other = Training(make, scalers[0]), Training(make, scalers[1])
             step = WholeStep(one, model=one.model, optimizer=one.optimizer)
             for number in range(STEPS):
@@ -207,7 +222,9 @@ def what_cannot_be_captured_is_refused_by_name() -> None:
     on_host = [tuple(each.cpu() for each in batch_of(0))]
     assert "move it to the GPU" in (text := refusal(training, batches=on_host)), text
     adam = Training(lambda parameters: torch.optim.AdamW(parameters, lr=1e-3))
-    assert "capturable=True" in (text := refusal(adam, model=adam.model, optimizer=adam.optimizer)), text
+    assert "capturable=True" in (
+        text := refusal(adam, model=adam.model, optimizer=adam.optimizer)
+    ), text
 
     # Not seen by the looks before it: the capture itself fails, and training goes on as always.
     def waits(*batch: torch.Tensor) -> Any:
@@ -216,12 +233,16 @@ def what_cannot_be_captured_is_refused_by_name() -> None:
         return loss
 
     stream = torch.cuda.current_stream()
-    assert "could not be captured" in (text := refusal(waits, model=training.model, optimizer=training.optimizer)), text
+    assert "could not be captured" in (
+        text := refusal(waits, model=training.model, optimizer=training.optimizer)
+    ), text
     assert torch.cuda.current_stream() == stream
     assert torch.rand(1000, device=GPU).unique().numel() > 1
     before = [parameter.detach().clone() for parameter in training.model.parameters()]
     training(*batch_of(0))
-    assert any(not torch.equal(a, b) for a, b in zip(before, training.model.parameters(), strict=True))
+    assert any(
+        not torch.equal(a, b) for a, b in zip(before, training.model.parameters(), strict=True)
+    )
     step = WholeStep(training, model=training.model, optimizer=training.optimizer)
     for number in range(6):
         step(*batch_of(number))
@@ -231,7 +252,9 @@ def what_cannot_be_captured_is_refused_by_name() -> None:
 @check
 def a_rate_on_the_device_moves_between_replays() -> None:
     rates = [torch.tensor(1e-3, device=GPU) for _ in range(2)]
-    one, other = (Training(lambda p, rate=rate: optim.AdamW(p, lr=rate, capturable=True)) for rate in rates)
+    one, other = (
+        Training(lambda p, rate=rate: optim.AdamW(p, lr=rate, capturable=True)) for rate in rates
+    )
     step = WholeStep(one, model=one.model, optimizer=one.optimizer)
     for number in range(STEPS):
         batch = batch_of(number)
@@ -255,7 +278,9 @@ def a_compiled_model_is_captured() -> None:
         for number in range(8):
             batch = batch_of(number)
             mine, theirs = step(*batch), other(*batch)
-            assert torch.allclose(mine, theirs, rtol=1e-3, atol=1e-4), f"whole {whole}, step {number}: {mine}, {theirs}"
+            assert torch.allclose(mine, theirs, rtol=1e-3, atol=1e-4), (
+                f"whole {whole}, step {number}: {mine}, {theirs}"
+            )
         assert step.is_captured
 
 
@@ -264,7 +289,11 @@ def scaled_step_takes_16_bit_parameters() -> None:
     for dtype in (torch.bfloat16, torch.float16):
         leaves = [torch.ones(5, 3, device=GPU, dtype=dtype).requires_grad_() for _ in range(2)]
         made = [
-            (leaf, optim.AdamW([leaf], max_grad_norm=0.5), torch.amp.GradScaler("cuda", init_scale=8.0))
+            (
+                leaf,
+                optim.AdamW([leaf], max_grad_norm=0.5),
+                torch.amp.GradScaler("cuda", init_scale=8.0),
+            )
             for leaf in leaves
         ]
         for number in range(4):
@@ -333,7 +362,9 @@ def times_of_a_step_as_always_and_captured() -> None:
             call(*batch)
         torch.cuda.synchronize()
         row[f"{name}_ms"] = round((time.perf_counter() - began) * 5, 4)
-    emit({"benchmark": "whole step", **row, "ratio": round(row["eager_ms"] / row["captured_ms"], 2)})
+    emit(
+        {"benchmark": "whole step", **row, "ratio": round(row["eager_ms"] / row["captured_ms"], 2)}
+    )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPU kernels compile for every supported architecture with both CUDA majors, and need what they may. No GPU is needed."""
+"""The GPU kernels compile for every supported architecture with both CUDA majors, and need what
+they may. No GPU is needed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 KERNELS = {
-    "coding": [f"paceline_coding_{way}_{code}" for way in ("decode", "encode") for code in ("halves", "int8", "signs")],
+    "coding": [
+        f"paceline_coding_{way}_{code}"
+        for way in ("decode", "encode")
+        for code in ("halves", "int8", "signs")
+    ],
     "comm": ["paceline_comm_sum"],
     "optim": ["paceline_optim_layers", "paceline_optim_norm", "paceline_optim_update"],
 }
@@ -24,7 +30,8 @@ MODULES = [
     for major in (12, 13)
     for architecture in (80, 90, 100)
 ]
-# For 1,024 threads on each multiprocessor, whose loads are the bytes under way: 65,536 registers of them.
+# For 1,024 threads on each multiprocessor, whose loads are the bytes under way: 65,536 registers of
+# them.
 MOST_REGISTERS = 64
 Table = dict[tuple[str, str], dict[str, int]]
 
@@ -51,7 +58,9 @@ def table(modules: Path) -> Table:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_has_every_kernel_and_none_spills(module: str, table: Table, modules: Path) -> None:
+def test_a_module_has_every_kernel_and_none_spills(
+    module: str, table: Table, modules: Path
+) -> None:
     kernels = {kernel: needs for (of, kernel), needs in table.items() if of == module}
     assert sorted(kernels) == KERNELS[module.split("-")[0]]
     for needs in kernels.values():
@@ -66,14 +75,20 @@ def test_no_module_goes_unchecked(table: Table) -> None:
 
 
 def test_modules_of_other_sources_are_refused(table: Table, modules: Path, tmp_path: Path) -> None:
-    """What would go into an image is of the sources that the library is of, to the byte; a folder without modules is well."""
+    """What would go into an image is of the sources that the library is of, to the byte; a folder
+    without modules is well.
+    """
 
     def check(folder: Path) -> subprocess.CompletedProcess[str]:
         command = [ROOT / "scripts/kernels", "--check", "--out", folder]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert table
-    assert [check(folder).returncode for folder in (modules, tmp_path, tmp_path / "none")] == [0, 0, 0]
+    assert [check(folder).returncode for folder in (modules, tmp_path, tmp_path / "none")] == [
+        0,
+        0,
+        0,
+    ]
     (tmp_path / MODULES[0]).touch()
     assert "run scripts/kernels" in check(tmp_path).stderr
     made_of = (modules / "sources.sha256").read_text()
@@ -95,7 +110,15 @@ def test_a_source_is_device_code_alone(source: Path) -> None:
 def compile_source(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     source = folder / "broken.cu"
     source.write_text(text)
-    command = [ROOT / "scripts/kernels", "--source", source, "--out", folder, "--architecture", "90"]
+    command = [
+        ROOT / "scripts/kernels",
+        "--source",
+        source,
+        "--out",
+        folder,
+        "--architecture",
+        "90",
+    ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -122,7 +145,9 @@ extern "C" __global__ void kernel(int* data, int n) {
     assert answer.returncode == 1
     assert "stack frame" in answer.stderr
     for major in (12, 13):
-        assert re.search(rf"broken-cuda{major}-sm_90\.cubin +kernel +\d+ +0 +256 ", answer.stdout), answer.stdout
+        assert re.search(
+            rf"broken-cuda{major}-sm_90\.cubin +kernel +\d+ +0 +256 ", answer.stdout
+        ), answer.stdout
 
 
 @pytest.mark.parametrize("works", [True, False])
@@ -132,7 +157,9 @@ def test_an_nvcc_that_cannot_compile_gives_way_to_nvrtc(works: bool, tmp_path: P
     homes = [path.parent for path in (CACHE / "paceline").glob("kernel-compilers-*/.complete")]
     home = max(homes, key=lambda path: path.stat().st_mtime)
     nvcc = tmp_path / "nvcc"
-    nvcc.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo release 12.9, || exit {0 if works else 1}\n')
+    nvcc.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo release 12.9, || exit {0 if works else 1}\n'
+    )
     nvcc.chmod(0o755)
     answer = subprocess.run(
         [sys.executable, ROOT / "tests/gpu/compiler"],
@@ -141,7 +168,9 @@ def test_an_nvcc_that_cannot_compile_gives_way_to_nvrtc(works: bool, tmp_path: P
         text=True,
         check=True,
     )
-    assert answer.stdout and (answer.stdout == f"--nvcc\n{nvcc}\n") == works, answer.stdout + answer.stderr
+    assert answer.stdout and (answer.stdout == f"--nvcc\n{nvcc}\n") == works, (
+        answer.stdout + answer.stderr
+    )
 
 
 def test_without_a_gpu_the_gpus_command_says_so() -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/gpu/run makes of its steps: a copy of it, with an interpreter that plays PyTorch, its GPU and the steps."""
+"""What tests/gpu/run makes of its steps: a copy of it, with an interpreter that plays PyTorch, its
+GPU and the steps.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,11 @@ def test_a_step_that_fails_is_named_and_the_others_are_run(folder: Path) -> None
     # Where the whole run is ended, what was found by then has been said.
     row, failed, times = (
         next(number for number, line in enumerate(said) if line.startswith(begin))
-        for begin in ('{"row": 1}', "comm_check: FAILED, code 3 after ", "ran tests/gpu/optim_times.py")
+        for begin in (
+            '{"row": 1}',
+            "comm_check: FAILED, code 3 after ",
+            "ran tests/gpu/optim_times.py",
+        )
     )
     assert row < failed < times
     assert said[-2] == '{"row": 1}'
@@ -94,7 +100,10 @@ def test_steps_that_are_none_are_refused(folder: Path, options: list[str], words
 def test_what_is_not_built_is_told_before_any_work(folder: Path) -> None:
     shutil.rmtree(folder / "build/gpu/runtime/kernels")
     answer = run(folder, "--only=record,optim_check")
-    assert answer.returncode == 2 and "optim_check could run with: add kernels to --only" in answer.stderr
+    assert (
+        answer.returncode == 2
+        and "optim_check could run with: add kernels to --only" in answer.stderr
+    )
     shutil.rmtree(folder / "build")
     answer = run(folder, "--only=optim_check")
     assert answer.returncode == 2 and "nothing is built here yet" in answer.stderr, answer.stderr
@@ -107,15 +116,23 @@ def test_help_is_the_header_and_no_run(folder: Path, options: list[str]) -> None
     answer = run(folder, *options)
     assert answer.returncode == 0, answer.stderr
     said = answer.stdout.splitlines()
-    assert said[0].startswith("Everything that needs a GPU") and said[-1].endswith("where something is missing.")
+    assert said[0].startswith("Everything that needs a GPU") and said[-1].endswith(
+        "where something is missing."
+    )
 
 
 def test_the_limits_that_are_told_are_those_of_the_steps_and_parts_have_ten_minutes() -> None:
     text = (ROOT / "tests/gpu/run").read_text()
-    limits = {name: int(seconds) for name, seconds in re.findall(r"^step (\w+) (\d+) ", text, re.MULTILINE)}
+    limits = {
+        name: int(seconds)
+        for name, seconds in re.findall(r"^step (\w+) (\d+) ", text, re.MULTILINE)
+    }
     told = " ".join(re.findall(r"^# (.*)", text, re.MULTILINE))
     assert ", ".join(f"{name} {seconds}" for name, seconds in limits.items()) in told
-    parts = [part.split(",") for part in re.findall(r"^#   tests/gpu/run --only (\S+)$", text, re.MULTILINE)]
+    parts = [
+        part.split(",")
+        for part in re.findall(r"^#   tests/gpu/run --only (\S+)$", text, re.MULTILINE)
+    ]
     assert sorted(sum(parts, [])) == sorted(limits)
     assert all(sum(limits[name] + 10 for name in part) < 600 for part in parts)
 
@@ -126,12 +143,16 @@ def test_a_part_keeps_what_the_parts_before_found(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_run_that_is_ended_ends_its_step_and_begins_no_other(folder: Path, number: int, code: int) -> None:
+def test_a_run_that_is_ended_ends_its_step_and_begins_no_other(
+    folder: Path, number: int, code: int
+) -> None:
     with begun(folder, "--only=step_check,optim_times") as running:
         sleeps = folder / "sleeps"
         wait_for(lambda: sleeps.exists() and sleeps.read_text().endswith("\n"))
         running.send_signal(number)
-        out, err = running.communicate(timeout=30)  # all that the step started have ended: their pipes are closed
+        out, err = running.communicate(
+            timeout=30
+        )  # all that the step started have ended: their pipes are closed
     assert running.returncode == code, err
     assert "optim_times" not in out
 

@@ -32,7 +32,11 @@ def run_of(
         "apiVersion": "paceline.dev/v1alpha1",
         "kind": "TrainingJob",
         "metadata": {"name": "local"},
-        "spec": {"framework": {"type": "PyTorch", "processesPerReplica": 1}, "roles": [role], **spec},
+        "spec": {
+            "framework": {"type": "PyTorch", "processesPerReplica": 1},
+            "roles": [role],
+            **spec,
+        },
     }
     (folder / "job.yaml").write_text(json.dumps(job))  # which is YAML too
     return [build / "bin" / "paceline", "run", "-f", folder / "job.yaml"]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spec.acceleration reaches PyTorch in a program that knows nothing of it, and nothing happens to a job that does not ask."""
+"""spec.acceleration reaches PyTorch in a program that knows nothing of it, and nothing happens to a
+job that does not ask.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def test_a_class_leaves_out_what_exceeds_it(build: Path, tmp_path: Path) -> None
         assert "Bitwise" in told[name] and told[name].startswith("off"), told
 
 
-def test_what_loses_precision_reaches_the_program_with_its_class(build: Path, tmp_path: Path) -> None:
+def test_what_loses_precision_reaches_the_program_with_its_class(
+    build: Path, tmp_path: Path
+) -> None:
     spec = {"mode": "Manual", "numerics": "Lossy", "compression": "PowerSGD:rank=2"}
     spec |= {"precision": "O1", "cudaGraph": "Disabled"}
     told = explained(build, tmp_path, {"acceleration": spec})

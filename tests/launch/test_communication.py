@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that is killed, or stopped, in the middle of a step: every survivor is told which, the gang restarts in place, and ranks find
-each other again."""
+"""A rank that is killed, or stopped, in the middle of a step: every survivor is told which, the
+gang restarts in place, and ranks find each other again.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +58,17 @@ def test_survivors_name_the_rank_and_the_gang_goes_on_in_place(build: Path, tmp_
         failurePolicy={"maxRestarts": 2, "gracePeriod": "1s"},
     )
     assert code == 0, output
-    told = {line[line.index("attempt ") :] for line in output.splitlines() if "attempt " in line and " step " in line}
+    told = {
+        line[line.index("attempt ") :]
+        for line in output.splitlines()
+        if "attempt " in line and " step " in line
+    }
     for attempt in (0, 1):
         survivors = [line for line in told if line.startswith(f"attempt {attempt} step 3: rank ")]
         assert sorted(line.split()[5] for line in survivors) == ["0", "2"], output
         assert all("CommError: paceline.comm: rank 1 " in line for line in survivors), output
-    # The silence that a stopped rank is allowed, counted from its last beat, and what a busy machine adds.
+    # The silence that a stopped rank is allowed, counted from its last beat, and what a busy
+    # machine adds.
     stopped = [line for line in told if line.startswith("attempt 1 step 3")]
     assert all(7 < float(line.split()[7]) < 40 for line in stopped), output
     assert {f"attempt 2 step 5: rank {rank} ends" for rank in range(3)} <= told, output

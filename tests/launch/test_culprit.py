@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank fails, and takes longer to end than those that lose it: the job names the one that failed, however its program ends."""
+"""A rank fails, and takes longer to end than those that lose it: the job names the one that failed,
+however its program ends.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,13 @@ for step in range(100):
 
 
 @pytest.mark.parametrize(
-    ("program", "code"), [(CLOSES_FIRST, 1), (LEAVES_A_COMMUNICATOR, 1), (EXITS, 7)], ids=["closes", "leaves", "exits"]
+    ("program", "code"),
+    [(CLOSES_FIRST, 1), (LEAVES_A_COMMUNICATOR, 1), (EXITS, 7)],
+    ids=["closes", "leaves", "exits"],
 )
-def test_the_rank_that_failed_is_named(build: Path, tmp_path: Path, program: str, code: int) -> None:
+def test_the_rank_that_failed_is_named(
+    build: Path, tmp_path: Path, program: str, code: int
+) -> None:
     (tmp_path / "train.py").write_text(BEGIN + program)
     _, output = run_job(
         build,

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spec.network.gpuDirect, from the job's file to its ranks: the real launcher and the real probe, on libraries that stand in for the drivers'. The
-probe opens them by the names that the drivers have; FAKE_RULES says which calls fail."""
+"""spec.network.gpuDirect, from the job's file to its ranks: the real launcher and the real probe,
+on libraries that stand in for the drivers'. The probe opens them by the names that the drivers
+have; FAKE_RULES says which calls fail.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,23 @@ def drivers(build: Path, tmp_path: Path) -> dict[str, str]:
     return {"LD_LIBRARY_PATH": str(folder)}
 
 
-def run(build: Path, folder: Path, choice: str, environment: dict[str, str], replicas: int = 1) -> tuple[int, str]:
+def run(
+    build: Path, folder: Path, choice: str, environment: dict[str, str], replicas: int = 1
+) -> tuple[int, str]:
     network = {"gpuDirect": choice}
-    return run_job(build, folder, SHOW, environment, replicas=replicas, limits=LIMITS, network=network)
+    return run_job(
+        build, folder, SHOW, environment, replicas=replicas, limits=LIMITS, network=network
+    )
 
 
-def test_required_runs_where_memory_was_registered(build: Path, tmp_path: Path, drivers: dict[str, str]) -> None:
+def test_required_runs_where_memory_was_registered(
+    build: Path, tmp_path: Path, drivers: dict[str, str]
+) -> None:
     code, output = run(build, tmp_path, "Required", drivers)
     assert code == 0, output
-    assert "gpuDirect: memory of every GPU here was registered with every RDMA device here" in output
+    assert (
+        "gpuDirect: memory of every GPU here was registered with every RDMA device here" in output
+    )
     assert "a step with level unset" in output
 
 
@@ -49,30 +59,43 @@ def test_required_fails_before_the_first_step_and_says_what_helps(
     assert "remedy: install the driver with its open kernel modules" in output
 
 
-def test_required_fails_where_a_driver_dies(build: Path, tmp_path: Path, drivers: dict[str, str]) -> None:
+def test_required_fails_where_a_driver_dies(
+    build: Path, tmp_path: Path, drivers: dict[str, str]
+) -> None:
     code, output = run(build, tmp_path, "Required", {**drivers, "FAKE_RULES": "open * die"})
     assert code != 0
     assert "a step" not in output
     assert "uverbs-access fails: opening mlx5_0: the process ended by signal 9" in output
 
 
-def test_required_fails_where_there_is_no_device(build: Path, tmp_path: Path, drivers: dict[str, str]) -> None:
+def test_required_fails_where_there_is_no_device(
+    build: Path, tmp_path: Path, drivers: dict[str, str]
+) -> None:
     code, output = run(build, tmp_path, "Required", {**drivers, "FAKE_NICS": ""})
     assert code != 0
     assert "a step" not in output
-    assert "uverbs-access fails: no RDMA device: libibverbs lists none; remedy: ask for the RDMA device" in output
+    assert (
+        "uverbs-access fails: no RDMA device: libibverbs lists none; remedy: ask for the RDMA"
+        " device" in output
+    )
 
 
-def test_required_reads_what_nccl_is_told(build: Path, tmp_path: Path, drivers: dict[str, str]) -> None:
+def test_required_reads_what_nccl_is_told(
+    build: Path, tmp_path: Path, drivers: dict[str, str]
+) -> None:
     code, output = run(build, tmp_path, "Required", {**drivers, "NCCL_IB_DISABLE": "1"})
     assert code != 0
     assert "nccl-env fails: NCCL_IB_DISABLE=1 (the environment) turns RDMA off" in output
 
 
 def test_preferred_warns_and_goes_on(build: Path, tmp_path: Path, drivers: dict[str, str]) -> None:
-    code, output = run(build, tmp_path, "Preferred", {**drivers, "FAKE_RULES": "dmabuf * 95;peer * 14"}, replicas=2)
+    code, output = run(
+        build, tmp_path, "Preferred", {**drivers, "FAKE_RULES": "dmabuf * 95;peer * 14"}, replicas=2
+    )
     assert code == 0, output
-    assert output.count("warning: spec.network.gpuDirect is Preferred, but in pod local-worker-") == 2
+    assert (
+        output.count("warning: spec.network.gpuDirect is Preferred, but in pod local-worker-") == 2
+    )
     assert all(f"[{rank}] a step with level unset" in output for rank in range(2)), output
 
 

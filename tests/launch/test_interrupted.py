@@ -29,7 +29,12 @@ def test_what_was_seen_of_a_killed_run_is_told(build: Path, tmp_path: Path) -> N
     (tmp_path / "train.py").write_text(SCRIPT)
     command = run_of(build, tmp_path, [sys.executable, str(tmp_path / "train.py")], {})
     with subprocess.Popen(
-        command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         assert process.stdout is not None
         output = ""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher as PID 1 of containers whose only C library is musl: it installs itself, meets the other replica, starts the user's
-program, restarts it, and puts nothing into it that needs glibc."""
+"""The launcher as PID 1 of containers whose only C library is musl: it installs itself, meets the
+other replica, starts the user's program, restarts it, and puts nothing into it that needs glibc.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ import pytest
 from conftest import ROOT
 from ports import free_port
 
-# Every fact is printed by a program that musl loaded. The runtime is for glibc: opening it must fail cleanly, as Python's ctypes would see.
+# Every fact is printed by a program that musl loaded. The runtime is for glibc: opening it must
+# fail cleanly, as Python's ctypes would see.
 PROGRAM = """
 #include <dlfcn.h>
 #include <stdio.h>
@@ -44,24 +46,34 @@ int main(void) {
 """
 NODES = 2
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a root file system and its namespaces need root")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="a root file system and its namespaces need root"
+)
 
 
 @pytest.fixture
 def root(build: Path, tmp_path: Path) -> Iterator[Path]:
-    """A root file system: musl's loader, a small shell, the user's program, and the image's runtime waiting to be installed."""
-    assert shutil.which("musl-gcc"), "musl-gcc is missing: scripts/setup installs Debian's musl-tools"
+    """A root file system: musl's loader, a small shell, the user's program, and the image's runtime
+    waiting to be installed.
+    """
+    assert shutil.which("musl-gcc"), (
+        "musl-gcc is missing: scripts/setup installs Debian's musl-tools"
+    )
     home = tmp_path / "root"
     for folder in ("bin", "lib", "proc", "dev", "tmp", "opt"):
         (home / folder).mkdir(parents=True)
     (tmp_path / "main.c").write_text(PROGRAM)
-    subprocess.run(["musl-gcc", "-O1", tmp_path / "main.c", "-o", home / "bin" / "train"], check=True)
+    subprocess.run(
+        ["musl-gcc", "-O1", tmp_path / "main.c", "-o", home / "bin" / "train"], check=True
+    )
     (loader,) = Path("/lib").glob("ld-musl-*.so.1")
     shutil.copy(loader, home / "lib" / loader.name)
     shutil.copy("/bin/busybox", home / "bin" / "busybox")
     (home / "bin" / "sh").symlink_to("busybox")
     (home / "dev" / "null").touch()
-    shipped = subprocess.run([ROOT / "scripts" / "runtime"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    shipped = subprocess.run(
+        [ROOT / "scripts" / "runtime"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    )
     image = home / "opt" / "paceline-image"
     shutil.copytree(ROOT / shipped.stdout.strip().splitlines()[-1], image)
     (image / "bin").mkdir(exist_ok=True)
@@ -70,10 +82,24 @@ def root(build: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def inside(root: Path, environment: dict[str, str], *command: str) -> subprocess.Popen[str]:
-    """Starts a command as PID 1 of namespaces of its own, with /proc and /dev/null; its file system is `root` and nothing else."""
+    """Starts a command as PID 1 of namespaces of its own, with /proc and /dev/null; its file system
+    is `root` and nothing else.
+    """
     script = 'mount -t proc proc "$1/proc"; mount --bind /dev/null "$1/dev/null"; exec chroot "$@"'
     return subprocess.Popen(
-        ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", script, "sh", str(root), *command],
+        [
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-ec",
+            script,
+            "sh",
+            str(root),
+            *command,
+        ],
         env={**environment, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -116,12 +142,17 @@ def test_the_root_has_no_glibc(root: Path) -> None:
 
 
 def test_the_launcher_starts_and_supervises_where_there_is_only_musl(root: Path) -> None:
-    installing = inside(root, {}, "/opt/paceline-image/bin/paceline-launcher", "install", "/opt/paceline")
+    installing = inside(
+        root, {}, "/opt/paceline-image/bin/paceline-launcher", "install", "/opt/paceline"
+    )
     output, _ = installing.communicate(timeout=60)
     assert installing.returncode == 0, output
     address = free_address()
     launcher = "/opt/paceline/bin/paceline-launcher"
-    replicas = [inside(root, replica(node, address), launcher, "run", "--", "/bin/train") for node in range(NODES)]
+    replicas = [
+        inside(root, replica(node, address), launcher, "run", "--", "/bin/train")
+        for node in range(NODES)
+    ]
     try:
         outputs = [process.communicate(timeout=60)[0] for process in replicas]
     finally:
@@ -130,8 +161,11 @@ def test_the_launcher_starts_and_supervises_where_there_is_only_musl(root: Path)
     assert [process.returncode for process in replicas] == [0, 0], "".join(outputs)
     lines = "".join(outputs).splitlines()
     for rank in range(2 * NODES):
-        of_rank = [line.removeprefix(f"[{rank}] ") for line in lines if line.startswith(f"[{rank}] ")]
-        # The gang was restarted once, since rank 1 failed; a rank that had not yet spoken then may be silent about attempt 0.
+        of_rank = [
+            line.removeprefix(f"[{rank}] ") for line in lines if line.startswith(f"[{rank}] ")
+        ]
+        # The gang was restarted once, since rank 1 failed; a rank that had not yet spoken then may
+        # be silent about attempt 0.
         assert f"rank {rank} of 4 attempt 1 musl 1 glibc 0" in of_rank, lines
         assert of_rank.count("LD_PRELOAD=- LD_LIBRARY_PATH=- LD_AUDIT=-") == len(of_rank) / 3, lines
         assert of_rank.count("runtime refused") == len(of_rank) / 3, lines
@@ -143,7 +177,9 @@ def test_a_shell_of_the_image_is_a_command_like_any_other(root: Path) -> None:
     shutil.copytree(root / "opt" / "paceline-image", root / "opt" / "paceline")
     alone = replica(0, free_address(), PACELINE_NODE_COUNT="1", PACELINE_MAX_RESTARTS="0")
     script = 'echo "$RANK here"; [ "$RANK" = 0 ] || exit 7; exec sleep 60'
-    process = inside(root, alone, "/opt/paceline/bin/paceline-launcher", "run", "--", "sh", "-c", script)
+    process = inside(
+        root, alone, "/opt/paceline/bin/paceline-launcher", "run", "--", "sh", "-c", script
+    )
     output, _ = process.communicate(timeout=60)
     assert "[1] 1 here" in output and "exited with code 7" in output, output
     assert '"verdict":"Failed"' in (root / "tmp" / "termination-0").read_text()

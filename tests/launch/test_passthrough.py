@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spec.framework.launcher: Passthrough with a real torchrun as the user's command: two replicas, two ranks each, real launchers."""
+"""spec.framework.launcher: Passthrough with a real torchrun as the user's command: two replicas,
+two ranks each, real launchers.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def torchrun(folder: Path, *flags: str) -> list[str]:
 
 
 def ranks(output: str) -> dict[int, tuple[str, ...]]:
-    """What each rank saw: world size, GROUP_RANK, LOCAL_RANK, LOCAL_WORLD_SIZE, restarts that torchrun may spend by itself."""
+    """What each rank saw: world size, GROUP_RANK, LOCAL_RANK, LOCAL_WORLD_SIZE, restarts that
+    torchrun may spend by itself.
+    """
     found = re.findall(r"rank (\d+) of (\d+) (\d+) (\d+) (\d+) (\d+)$", output, re.MULTILINE)
     return {int(rank): tuple(rest) for rank, *rest in found}
 

@@ -14,11 +14,15 @@ PROGRAMS = ("paceline", "paceline-agent", "paceline-launcher", "paceline-operato
 
 
 def answer(command: list[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, "paceline-probe", "paceline-record"])
-def test_help_is_an_answer_and_an_unknown_flag_a_wrong_use(build: Path, tmp_path: Path, name: str) -> None:
+def test_help_is_an_answer_and_an_unknown_flag_a_wrong_use(
+    build: Path, tmp_path: Path, name: str
+) -> None:
     program = build / "bin" / name
     asked = answer([program, "--help"], tmp_path)
     assert (asked.returncode, name in asked.stdout + asked.stderr) == (0, True), asked
@@ -37,13 +41,18 @@ def test_all_tell_the_same_version(build: Path, tmp_path: Path) -> None:
 def test_the_launcher_makes_no_folder_of_a_flag(build: Path, tmp_path: Path) -> None:
     asked = answer([build / "bin" / "paceline-launcher", "install", "--help"], tmp_path)
     assert (asked.returncode, asked.stderr) == (0, "")
-    assert answer([build / "bin" / "paceline-launcher", "install", "--force"], tmp_path).returncode == USAGE
+    assert (
+        answer([build / "bin" / "paceline-launcher", "install", "--force"], tmp_path).returncode
+        == USAGE
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_launcher_without_its_dashes_does_not_succeed(build: Path, tmp_path: Path) -> None:
     """As a container's command that would count as a finished training."""
-    forgotten = answer([build / "bin" / "paceline-launcher", "run", "python3", "train.py", "--help"], tmp_path)
+    forgotten = answer(
+        [build / "bin" / "paceline-launcher", "run", "python3", "train.py", "--help"], tmp_path
+    )
     assert (forgotten.returncode, forgotten.stdout) == (USAGE, "")
     assert "run -- COMMAND" in forgotten.stderr
 
@@ -61,7 +70,9 @@ def test_a_runtime_that_is_none_is_refused(build: Path, tmp_path: Path) -> None:
 
 
 def test_a_path_of_the_image_that_this_machine_has_not_is_told(build: Path, tmp_path: Path) -> None:
-    command = run_of(build, tmp_path, ["ls", "/no-workspace/train.py"], {}, failurePolicy={"maxRestarts": 0})
+    command = run_of(
+        build, tmp_path, ["ls", "/no-workspace/train.py"], {}, failurePolicy={"maxRestarts": 0}
+    )
     assert "--map /no-workspace=FOLDER" in answer(command, tmp_path).stderr
     mapped = answer([*command, "--map", f"/no-workspace={tmp_path}"], tmp_path)
     assert "--map" not in mapped.stderr

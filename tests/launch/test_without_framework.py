@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job whose program has no framework: its ranks meet by what the launcher tells them, again after a restart in place."""
+"""A job whose program has no framework: its ranks meet by what the launcher tells them, again after
+a restart in place.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small virtual machine with an RDMA device: Debian's kernel, an initramfs of busybox and the given programs, and soft RoCE
-(rdma_rxe) on one end of a veth pair. QEMU computes every instruction itself (TCG), so any machine can run it: right for what the
-verbs say, meaningless for speed.
+"""A small virtual machine with an RDMA device: Debian's kernel, an initramfs of busybox and the
+given programs, and soft RoCE (rdma_rxe) on one end of a veth pair. QEMU computes every instruction
+itself (TCG), so any machine can run it: right for what the verbs say, meaningless for speed.
 
 The kernel's package is downloaded and unpacked into the cache, never installed.
 """
@@ -54,7 +54,12 @@ class Answer:
 
 def run(*command: str | Path, folder: Path | None = None, text: str | None = None) -> str:
     done = subprocess.run(
-        [str(part) for part in command], cwd=folder, input=text, capture_output=True, text=True, check=False
+        [str(part) for part in command],
+        cwd=folder,
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, (
         f"{command[0]} ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
@@ -63,7 +68,9 @@ def run(*command: str | Path, folder: Path | None = None, text: str | None = Non
 
 
 def kernel() -> tuple[Path, str]:
-    """The unpacked package of Debian's present kernel, with its modules' dependencies, and the kernel's version."""
+    """The unpacked package of Debian's present kernel, with its modules' dependencies, and the
+    kernel's version.
+    """
     depends = run("apt-cache", "depends", "linux-image-amd64")
     package = re.findall(r"Depends: (linux-image-\S+)", depends)[0]
     version = package.removeprefix("linux-image-")
@@ -130,9 +137,13 @@ class Guest:
         (self._root / "commands" / f"{len(self._commands):02}-{name}").write_text(script + "\n")
 
     def boot(self) -> dict[str, Answer]:
-        """The answers of the commands, by name. Raises with the console's last lines if one is missing."""
+        """The answers of the commands, by name. Raises with the console's last lines if one is
+        missing.
+        """
         image = self._folder / "initramfs"
-        names = "\n".join(str(path.relative_to(self._root)) for path in sorted(self._root.rglob("*")))
+        names = "\n".join(
+            str(path.relative_to(self._root)) for path in sorted(self._root.rglob("*"))
+        )
         with image.open("wb") as output:
             subprocess.run(
                 ["busybox", "cpio", "-o", "-H", "newc"],
@@ -144,21 +155,51 @@ class Guest:
             )
         console = self._run_qemu(image)
         answers = {}
-        for name, code, body in re.findall(r"@begin \d+-(\S+) (\d+)\r?\n(.*?)@end", console, re.DOTALL):
-            answers[name] = Answer(int(code), base64.b64decode("".join(body.split())).decode(errors="replace"))
+        for name, code, body in re.findall(
+            r"@begin \d+-(\S+) (\d+)\r?\n(.*?)@end", console, re.DOTALL
+        ):
+            answers[name] = Answer(
+                int(code), base64.b64decode("".join(body.split())).decode(errors="replace")
+            )
         missing = [name for name in self._commands if name not in answers]
         assert not missing, f"no answer of {missing}; the console's end:\n{console[-4000:]}"
         return answers
 
     def _run_qemu(self, image: Path) -> str:
-        command = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-smp", "2", "-cpu", "max", "-m", "1024"]
-        command += ["-kernel", str(self._home / "boot" / f"vmlinuz-{self._version}"), "-initrd", str(image)]
-        command += ["-append", "console=ttyS0 quiet panic=-1", "-nographic", "-no-reboot", "-net", "none"]
+        command = [
+            "qemu-system-x86_64",
+            "-accel",
+            "tcg,thread=multi",
+            "-smp",
+            "2",
+            "-cpu",
+            "max",
+            "-m",
+            "1024",
+        ]
+        command += [
+            "-kernel",
+            str(self._home / "boot" / f"vmlinuz-{self._version}"),
+            "-initrd",
+            str(image),
+        ]
+        command += [
+            "-append",
+            "console=ttyS0 quiet panic=-1",
+            "-nographic",
+            "-no-reboot",
+            "-net",
+            "none",
+        ]
         log = self._folder / "console.log"
         with log.open("wb") as output:
             try:
                 subprocess.run(
-                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, timeout=BOOT_LIMIT_S
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    timeout=BOOT_LIMIT_S,
                 )
             except subprocess.TimeoutExpired:
                 output.write(f"\nstopped after {BOOT_LIMIT_S} s\n".encode())
@@ -167,7 +208,9 @@ class Guest:
     def _add_modules(self) -> None:
         order: list[str] = []
         for module in MODULES:
-            for line in run("modprobe", "-d", self._home, "-S", self._version, "--show-depends", module).splitlines():
+            for line in run(
+                "modprobe", "-d", self._home, "-S", self._version, "--show-depends", module
+            ).splitlines():
                 kind, _, path = line.partition(" ")
                 file = Path(path.strip().split()[0])
                 if kind == "insmod" and file.name not in order:

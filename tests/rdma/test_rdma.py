@@ -37,7 +37,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     guest.add_program(BIN / "paceline-probe")
     guest.add_program(BIN / "paceline-agent")
     guest.add_command("devices", "ibv_devinfo -v")
-    guest.add_command("pingpong", "ibv_rc_pingpong -g 1 -n 20 & sleep 2; ibv_rc_pingpong -g 1 -n 20 192.0.2.1 && wait")
+    guest.add_command(
+        "pingpong",
+        "ibv_rc_pingpong -g 1 -n 20 & sleep 2; ibv_rc_pingpong -g 1 -n 20 192.0.2.1 && wait",
+    )
     guest.add_command("fabric", "paceline fabric --json")
     guest.add_command("doctor", "paceline doctor --json")
     guest.add_command("probe", "paceline-probe 2> /dev/null")
@@ -45,13 +48,17 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     guest.add_command("verdict", "PACELINE_JOB_NAME=resnet paceline-probe --pod-verdict")
     guest.add_command("pod", "PACELINE_JOB_NAME=resnet paceline-probe 2> /dev/null")
     look = "paceline-probe --output /tmp/look.json --exit-zero 2> /dev/null"
-    guest.add_command("agent", f"{look}; paceline-agent --print --registrations /tmp/look.json 2> /dev/null")
+    guest.add_command(
+        "agent", f"{look}; paceline-agent --print --registrations /tmp/look.json 2> /dev/null"
+    )
     guest.add_program(BIN / "accel_test")
     # GPUs whose memory is the processes' own: the device reads and writes it where there is no GPU.
     guest.add_library(BUILD / "accel" / "tests" / "fake_cuda" / "libcuda.so.1")
     sent = "cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"
     for name, case in COMMUNICATOR.items():
-        guest.add_command(name, f"{sent}; PACELINE_TEST_RDMA=rxe0 accel_test {case}; code=$?; {sent}; exit $code")
+        guest.add_command(
+            name, f"{sent}; PACELINE_TEST_RDMA=rxe0 accel_test {case}; code=$?; {sent}; exit $code"
+        )
     return guest.boot()
 
 
@@ -81,7 +88,10 @@ def test_the_probe_registers_memory_with_the_device(answers: Answers) -> None:
     for step in ("devices", "open", "host-memory"):
         assert attempts[step]["outcome"] == "done", attempts[step]
     # The driver of soft RoCE knows no dma-buf, and there is no CUDA: told, and no failure.
-    assert (attempts["dmabuf-driver"]["outcome"], attempts["dmabuf-driver"]["errno"]) == ("refused", errno.EOPNOTSUPP)
+    assert (attempts["dmabuf-driver"]["outcome"], attempts["dmabuf-driver"]["errno"]) == (
+        "refused",
+        errno.EOPNOTSUPP,
+    )
     assert attempts["gpus"]["outcome"] == "not-tried"
     assert "problem" not in report
 
@@ -102,8 +112,16 @@ def test_doctor_judges_the_port_where_no_gpu_is_to_be_reached(answers: Answers, 
     assert findings(told, "gid") == [port | {"evidence": gid, "status": "pass"}]
     # Its counters are there; a rise is the agent's to see.
     (errors,) = findings(told, "port-errors")
-    assert (errors["subject"], errors["status"], "one reading" in errors["evidence"]) == ("rxe0/1", "unknown", True)
-    netdev = {"subject": "e0", "status": "warn", "evidence": "MTU 1500: RoCE's 4096 wants at least 4200"}
+    assert (errors["subject"], errors["status"], "one reading" in errors["evidence"]) == (
+        "rxe0/1",
+        "unknown",
+        True,
+    )
+    netdev = {
+        "subject": "e0",
+        "status": "warn",
+        "evidence": "MTU 1500: RoCE's 4096 wants at least 4200",
+    }
     active = port | {"status": "warn", "evidence": "runs at 1024 of 4096 bytes"}
     assert findings(told, "mtu") == ([active, netdev] if name == "live" else [netdev])
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/cluster with stand-ins for all it calls: what it loads, what it ends when a step fails, and its last line."""
+"""scripts/cluster with stand-ins for all it calls: what it loads, what it ends when a step fails,
+and its last line.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ class Stage:
 
     def run(self) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(self.root / "scripts" / "cluster"), "up"], capture_output=True, text=True, check=False, timeout=60
+            [str(self.root / "scripts" / "cluster"), "up"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
 
 
@@ -46,7 +52,9 @@ def stage(tmp_path: Path) -> Stage:
     for name in ("cluster", "example_images.py"):
         shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts" / name)
     (tmp_path / "examples").mkdir()
-    (tmp_path / "examples" / "job.yaml").write_text("spec: {containers: [{image: 'paceline/pytorch:dev'}]}")
+    (tmp_path / "examples" / "job.yaml").write_text(
+        "spec: {containers: [{image: 'paceline/pytorch:dev'}]}"
+    )
     for name in ("scripts/setup", "scripts/build", "scripts/images", "tools/helm", "tools/kubectl"):
         made.command(name)
     made.command("tests/cluster/build-tools", says=f"built\n{tmp_path}/tools")
@@ -60,13 +68,19 @@ def test_loads_what_the_examples_name_and_ends_with_the_line_to_paste(stage: Sta
     assert done.stdout.rstrip().splitlines()[-1] == PASTE
     names = ["agent", "busybox", "operator", "pytorch", "runtime"]
     assert f"images {' '.join(names)}" in stage.calls
-    load = "cluster load-image " + " ".join(f"{stage.root}/build/images/{name}.tar" for name in names)
+    load = "cluster load-image " + " ".join(
+        f"{stage.root}/build/images/{name}.tar" for name in names
+    )
     assert load in stage.calls
-    assert stage.calls.index(load) < next(n for n, call in enumerate(stage.calls) if call.startswith("helm install"))
+    assert stage.calls.index(load) < next(
+        n for n, call in enumerate(stage.calls) if call.startswith("helm install")
+    )
     assert "cluster down" not in stage.calls
 
 
-@pytest.mark.parametrize(("tool", "step"), [("tools/helm", "install"), ("tests/cluster/cluster", "status|load-image")])
+@pytest.mark.parametrize(
+    ("tool", "step"), [("tools/helm", "install"), ("tests/cluster/cluster", "status|load-image")]
+)
 def test_a_failure_after_the_start_ends_the_cluster(stage: Stage, tool: str, step: str) -> None:
     stage.command(tool, says=PASTE, fails_at=step)
     done = stage.run()
@@ -90,7 +104,9 @@ def test_a_cluster_that_is_up_is_told_of_before_any_work(stage: Stage) -> None:
 
 
 def test_an_unknown_image_stops_it_before_any_work(stage: Stage) -> None:
-    (stage.root / "examples" / "job.yaml").write_text("spec: {containers: [{image: 'example.org/other:1'}]}")
+    (stage.root / "examples" / "job.yaml").write_text(
+        "spec: {containers: [{image: 'example.org/other:1'}]}"
+    )
     done = stage.run()
     assert done.returncode == 1
     assert "example.org/other:1" in done.stderr

@@ -31,7 +31,9 @@ def test_images_are_found_wherever_a_container_stands(tmp_path: Path) -> None:
     assert archives(tmp_path) == ["pytorch", "runtime"]
 
 
-@pytest.mark.parametrize("image", ["docker.io/library/busybox", "paceline/nothing:dev", "paceline/pytorch:v2"])
+@pytest.mark.parametrize(
+    "image", ["docker.io/library/busybox", "paceline/nothing:dev", "paceline/pytorch:v2"]
+)
 def test_an_image_that_nobody_makes_is_named(tmp_path: Path, image: str) -> None:
     (tmp_path / "job.yaml").write_text(f"spec: {{containers: [{{image: {image}}}]}}")
     with pytest.raises(ExampleError, match=f"job.yaml: image '{image}'"):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/image_archive.py writes is a docker-archive: read here as `docker load` and `ctr images import` read it."""
+"""What scripts/image_archive.py writes is a docker-archive: read here as `docker load` and `ctr
+images import` read it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def example_layer(folder: Path, keep_times: bool = False) -> Layer:
 def write(folder: Path, name: str = "paceline/example:dev") -> Path:
     layer = folder / "layer.tar"
     example_layer(folder / "files").write(layer)
-    Image(name, entrypoint=["/usr/bin/program"], working_dir="/opt").write(folder / "image.tar", [layer])
+    Image(name, entrypoint=["/usr/bin/program"], working_dir="/opt").write(
+        folder / "image.tar", [layer]
+    )
     return folder / "image.tar"
 
 
@@ -56,7 +60,10 @@ def test_manifest_names_config_and_layers_by_their_contents(tmp_path: Path) -> N
     config: dict[str, Any] = json.loads(config_bytes)
     digests = [hashlib.sha256(files[name]).hexdigest() for name in manifest["Layers"]]
     assert manifest["Layers"] == [f"{digest}/layer.tar" for digest in digests]
-    assert config["rootfs"] == {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]}
+    assert config["rootfs"] == {
+        "type": "layers",
+        "diff_ids": [f"sha256:{digest}" for digest in digests],
+    }
     assert set(files) == {"manifest.json", manifest["Config"], *manifest["Layers"]}
     assert (config["os"], config["architecture"]) == ("linux", "amd64")
     assert config["config"]["Entrypoint"] == ["/usr/bin/program"]
@@ -69,15 +76,23 @@ def test_layer_holds_what_was_put_in_with_its_parents_first(tmp_path: Path) -> N
     with tarfile.open(fileobj=io.BytesIO(members(archive)[manifest["Layers"][0]])) as layer:
         entries = {info.name: info for info in layer}
         order = list(entries)
-        assert layer.extractfile("usr/bin/program").read() == (tmp_path / "files" / "program").read_bytes()  # type: ignore[union-attr]
+        assert (
+            layer.extractfile("usr/bin/program").read()
+            == (tmp_path / "files" / "program").read_bytes()
+        )  # type: ignore[union-attr]
     for name in order:
         parent = name.rpartition("/")[0]
         assert not parent or order.index(parent) < order.index(name)
-    assert entries["usr/bin/program"].mode == 0o755, "a program that only its owner may run runs as anybody"
+    assert entries["usr/bin/program"].mode == 0o755, (
+        "a program that only its owner may run runs as anybody"
+    )
     assert entries["opt/data/notes"].mode == 0o644
     assert entries["tmp"].mode == 0o1777
     assert (entries["bin"].issym(), entries["bin"].linkname) == (True, "usr/bin")
-    assert (entries["opt/data/alias"].issym(), entries["opt/data/alias"].linkname) == (True, "notes")
+    assert (entries["opt/data/alias"].issym(), entries["opt/data/alias"].linkname) == (
+        True,
+        "notes",
+    )
     assert not any("__pycache__" in name for name in order)
     assert {(info.uid, info.gid, info.mtime) for info in entries.values()} == {(0, 0, 0)}
 
@@ -92,7 +107,9 @@ def test_same_files_give_the_same_bytes(tmp_path: Path) -> None:
     os.utime(tmp_path / "two" / "files" / "program", (1, 1))
     example_layer(tmp_path / "two" / "files").write(tmp_path / "two" / "again.tar")
     assert first.read_bytes() == second.read_bytes()
-    assert (tmp_path / "two" / "again.tar").read_bytes() == (tmp_path / "one" / "layer.tar").read_bytes()
+    assert (tmp_path / "two" / "again.tar").read_bytes() == (
+        tmp_path / "one" / "layer.tar"
+    ).read_bytes()
 
 
 def test_times_are_kept_where_asked(tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ def test_only_old_siblings_that_match_go(tmp_path: Path) -> None:
     old = cached(tmp_path, "tool-1", 15)
     stranger = cached(tmp_path, "other-1", 90)
     assert prune(used, "tool-*", days=14, now=NOW) == [old]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([used.name, other_checkout.name, stranger.name])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [used.name, other_checkout.name, stranger.name]
+    )
     assert used.stat().st_mtime == NOW, "being used is what keeps it"
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A failure is told in one line by the JUnit files of every runner, and a long one by its first and last lines."""
+"""A failure is told in one line by the JUnit files of every runner, and a long one by its first and
+last lines.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def test_ctest_says_why_from_its_output(tmp_path: Path) -> None:
     assert (counts.passed, counts.failed, counts.skipped) == (1, 1, 1)
     (line,) = counts.failures
     assert line.startswith("Queue.Drops")
-    assert "queue_test.cpp:12: Failure Expected equality of these values: dropped Which is: 0" in line
+    assert (
+        "queue_test.cpp:12: Failure Expected equality of these values: dropped Which is: 0" in line
+    )
     shown = shown_failures(tmp_path)
     assert len(shown) == 16
     assert shown[-1] == "[  FAILED  ] Queue.Drops"
@@ -40,7 +44,9 @@ def test_ctest_says_why_from_its_output(tmp_path: Path) -> None:
 
 def test_googletest_gives_its_message_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "conformance.xml").write_text(GTEST)
-    assert read_results(tmp_path).failures == ["Api.Watch: watch_test.cpp:9 Value of: seen Actual: false"]
+    assert read_results(tmp_path).failures == [
+        "Api.Watch: watch_test.cpp:9 Value of: seen Actual: false"
+    ]
 
 
 def test_a_file_cut_short_is_a_failure(tmp_path: Path) -> None:
@@ -51,8 +57,8 @@ def test_a_file_cut_short_is_a_failure(tmp_path: Path) -> None:
 
 def test_sanitizer_reports_are_the_cause() -> None:
     said = (
-        "[ RUN ] x\n==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x1\nREAD of size 8\n"
-        + "#1 frame\n" * 90
+        "[ RUN ] x\n==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x1\nREAD of"
+        " size 8\n" + "#1 frame\n" * 90
     )
     assert cause(said).startswith("==7==ERROR: AddressSanitizer: heap-use-after-free")
     assert len(cause("x" * 5000)) == LINE
@@ -62,14 +68,19 @@ def test_sanitizer_reports_are_the_cause() -> None:
 
 def test_a_long_failure_is_whole_in_a_file_and_short_on_the_terminal(tmp_path: Path) -> None:
     (tmp_path / "test_long.py").write_text(
-        "def test_long():\n"
-        "    print(*(f'captured {n}' for n in range(500)), sep='\\n')\n"
-        "    raise AssertionError('the pods did not start\\n' + '\\n'.join(f'state {n}' for n in range(300)))\n"
-        "def test_good():\n    pass\n"
+        "def test_long():\n    print(*(f'captured {n}' for n in range(500)), sep='\\n')\n    raise"
+        " AssertionError('the pods did not start\\n' + '\\n'.join(f'state {n}' for n in"
+        " range(300)))\ndef test_good():\n    pass\n"
     )
     results = tmp_path / "results"
     run = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "pytest_suite.py"), str(results), "long", "test_long.py"],
+        [
+            sys.executable,
+            str(ROOT / "scripts" / "pytest_suite.py"),
+            str(results),
+            "long",
+            "test_long.py",
+        ],
         cwd=tmp_path,
         env={**os.environ, "CI": "true"},
         capture_output=True,
@@ -89,4 +100,6 @@ def test_a_long_failure_is_whole_in_a_file_and_short_on_the_terminal(tmp_path: P
     assert "state 150" in whole
     counts = read_results(results)
     assert (counts.passed, counts.failed) == (1, 1)
-    assert counts.failures[0].startswith("test_long.test_long: AssertionError: the pods did not start state 0")
+    assert counts.failures[0].startswith(
+        "test_long.test_long: AssertionError: the pods did not start state 0"
+    )

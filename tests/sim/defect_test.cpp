@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The proof that the laws can fail: every seeded defect breaks the law that is named beside it, within a few schedules.
+// The proof that the laws can fail: every seeded defect breaks the law that is named beside it,
+// within a few schedules.
 #include <gtest/gtest.h>
 
 #include <ostream>
@@ -31,7 +32,8 @@ TEST_P(Defects, BreakTheirLaw) {
     }
     if (broken && others.size() < 2000) others += "\n" + broken->what;
   }
-  FAIL() << name_of(GetParam().law) << " held for " << kSchedules << " schedules; other laws broke:" << others;
+  FAIL() << name_of(GetParam().law) << " held for " << kSchedules
+         << " schedules; other laws broke:" << others;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -39,7 +41,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{"NoUidPrecondition", Defect::kNoUidPrecondition, Law::kDeletesItsOwn},
         Case{"OpensGatesAtOnce", Defect::kOpensGatesAtOnce, Law::kGatesOpenAsASet},
-        Case{"TerminatingCountsAsGone", Defect::kTerminatingCountsAsGone, Law::kOnePodPerReplica, {.delete_pod = 0.02}},
+        Case{"TerminatingCountsAsGone",
+             Defect::kTerminatingCountsAsGone,
+             Law::kOnePodPerReplica,
+             {.delete_pod = 0.02}},
         Case{"ForgetsTheQuota", Defect::kForgetsTheQuota, Law::kQuota, {.fresh = true}},
         Case{"LosesStatusWrites", Defect::kLosesStatusWrites, Law::kOnRecord},
         Case{"StartsOver", Defect::kStartsOver, Law::kFinishedStaysFinished, {.restart = 0.02}},
@@ -47,13 +52,20 @@ INSTANTIATE_TEST_SUITE_P(
              Defect::kStartsOver,
              Law::kCountsNeverFall,
              {.delete_pod = 0.02, .restart = 0.02}},
-        Case{"IgnoresTheBudget", Defect::kIgnoresTheBudget, Law::kRestartBudget, {.kill_pod = 0.05}},
+        Case{
+            "IgnoresTheBudget", Defect::kIgnoresTheBudget, Law::kRestartBudget, {.kill_pod = 0.05}},
         Case{"CleansEverything", Defect::kCleansEverything, Law::kKeepsLogs},
         Case{"WritesForEver", Defect::kWritesForEver, Law::kComesToRest},
         Case{"AdoptsByLabel", Defect::kAdoptsByLabel, Law::kDeletesItsOwn},
         Case{"AlwaysForces", Defect::kAlwaysForces, Law::kForcesOnLostNodes, {.spec_change = 0.02}},
-        Case{"LeavesPodsBehind", Defect::kLeavesPodsBehind, Law::kQueuedHoldsNothing, {.spec_change = 0.02}},
-        Case{"LeavesPodsBehindAtTheEnd", Defect::kLeavesPodsBehind, Law::kNobodyWaits, {.kill_pod = 0.1}},
+        Case{"LeavesPodsBehind",
+             Defect::kLeavesPodsBehind,
+             Law::kQueuedHoldsNothing,
+             {.spec_change = 0.02}},
+        Case{"LeavesPodsBehindAtTheEnd",
+             Defect::kLeavesPodsBehind,
+             Law::kNobodyWaits,
+             {.kill_pod = 0.1}},
         Case{"SeesTwiceTheRoom", Defect::kSeesTwiceTheRoom, Law::kRoom},
         Case{"OverwritesStatus",
              Defect::kOverwritesStatus,
@@ -61,7 +73,8 @@ INSTANTIATE_TEST_SUITE_P(
              {.kill_pod = 0.05, .second_leader = 0.2}},
         Case{"SharesOwnership", Defect::kSharesOwnership, Law::kNothingLeft},
         Case{"StaysSuspended", Defect::kStaysSuspended, Law::kEveryJobEnds},
-        Case{"Stutters", Defect::kStutters, Law::kFewWrites}, Case{"MakesOrphans", Defect::kMakesOrphans, Law::kOwned}),
+        Case{"Stutters", Defect::kStutters, Law::kFewWrites},
+        Case{"MakesOrphans", Defect::kMakesOrphans, Law::kOwned}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

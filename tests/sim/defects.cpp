@@ -8,11 +8,14 @@ namespace {
 
 using nlohmann::json;
 
-bool is(const kube::Resource& resource, const kube::Resource& other) { return resource.plural == other.plural; }
+bool is(const kube::Resource& resource, const kube::Resource& other) {
+  return resource.plural == other.plural;
+}
 
 }  // namespace
 
-std::optional<std::string> seen_through(Defect defect, const kube::Resource& resource, const std::string& object) {
+std::optional<std::string> seen_through(Defect defect, const kube::Resource& resource,
+                                        const std::string& object) {
   if (defect == Defect::kTerminatingCountsAsGone && is(resource, kube::kPods)) {
     if (json::parse(object)["metadata"].contains("deletionTimestamp")) return std::nullopt;
   } else if (defect == Defect::kForgetsTheQuota && is(resource, kube::kResourceQuotas)) {
@@ -62,7 +65,8 @@ std::string sent_through(Defect defect, const kube::Resource& resource, const st
     json pod = json::parse(body);
     if (!pod["metadata"].contains("ownerReferences")) return body;  // a patch
     // The first object of the cluster: a node.
-    const json node = {{"kind", "Node"}, {"name", "n0"}, {"uid", "00000000-0000-4000-8000-000000000001"}};
+    const json node = {
+        {"kind", "Node"}, {"name", "n0"}, {"uid", "00000000-0000-4000-8000-000000000001"}};
     pod["metadata"]["ownerReferences"].push_back(node);
     return pod.dump();
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defects: mistakes that operators make, seeded on purpose to prove that the laws notice them. A defect sits between the real controller and the cluster: it
-// changes what the controller sees, or what becomes of what it asks for. Pure.
+// Defects: mistakes that operators make, seeded on purpose to prove that the laws notice them. A
+// defect sits between the real controller and the cluster: it changes what the controller sees, or
+// what becomes of what it asks for. Pure.
 #pragma once
 
 #include <optional>
@@ -34,7 +35,8 @@ enum class Defect {
 };
 
 /// An object as the defective controller sees it; nothing where it does not see it at all.
-std::optional<std::string> seen_through(Defect defect, const kube::Resource& resource, const std::string& object);
+std::optional<std::string> seen_through(Defect defect, const kube::Resource& resource,
+                                        const std::string& object);
 
 /// A body that the controller sends, as it leaves.
 std::string sent_through(Defect defect, const kube::Resource& resource, const std::string& body);

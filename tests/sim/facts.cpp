@@ -20,15 +20,17 @@ const json& at(const json& object, const char* key, Keys... rest) {
   return at(at(object, key), rest...);
 }
 
-std::string text(const json& value) { return value.is_string() ? value.get<std::string>() : std::string(); }
+std::string text(const json& value) {
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
 int number(const json& value) { return value.is_number_integer() ? value.get<int>() : 0; }
 int number_in(const json& value) {
   return value.is_string() ? std::atoi(value.get_ref<const std::string&>().c_str()) : 0;
 }
 
 std::string pinned(const json& pod) {
-  const json& terms = at(pod, "spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution",
-                         "nodeSelectorTerms");
+  const json& terms = at(pod, "spec", "affinity", "nodeAffinity",
+                         "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms");
   return terms.empty() ? "" : text(terms[0]["matchFields"][0]["values"][0]);
 }
 
@@ -92,9 +94,11 @@ JobFacts read_job(const json& job) {
     if (at(condition, "type") == "Placed") facts.stage = text(at(condition, "reason"));
   }
   for (const json& node : at(status, "placement", "nodes"))
-    facts.nodes.insert(facts.nodes.end(), static_cast<std::size_t>(number(at(node, "pods"))), text(at(node, "name")));
+    facts.nodes.insert(facts.nodes.end(), static_cast<std::size_t>(number(at(node, "pods"))),
+                       text(at(node, "name")));
   for (const json& role : at(status, "roles")) {
-    for (const json& incarnation : at(role, "incarnations")) facts.incarnations.push_back(number(incarnation));
+    for (const json& incarnation : at(role, "incarnations"))
+      facts.incarnations.push_back(number(incarnation));
   }
   return facts;
 }
@@ -104,7 +108,8 @@ NodeFacts read_node(const json& node) {
   facts.name = text(at(node, "metadata", "name"));
   facts.cpu = number_in(at(node, "status", "allocatable", "cpu"));
   facts.slots = number_in(at(node, "status", "allocatable", "paceline.dev/runtime"));
-  for (const json& condition : at(node, "status", "conditions")) facts.ready = at(condition, "status") == "True";
+  for (const json& condition : at(node, "status", "conditions"))
+    facts.ready = at(condition, "status") == "True";
   return facts;
 }
 

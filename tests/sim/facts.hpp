@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the simulation knows of the cluster, as structs that follow every change: read from the stored documents, never parsed again. Values.
+// What the simulation knows of the cluster, as structs that follow every change: read from the
+// stored documents, never parsed again. Values.
 #pragma once
 
 #include <array>
@@ -12,7 +13,8 @@
 
 namespace paceline::sim {
 
-/// What a gang's acceleration is made of: the field of status.acceleration, and the variable that tells a rank.
+/// What a gang's acceleration is made of: the field of status.acceleration, and the variable that
+/// tells a rank.
 inline constexpr std::array<std::array<const char*, 2>, 4> kFeatures = {
     {{"optimizer", "PACELINE_OPTIMIZER"},
      {"compression", "PACELINE_COMMUNICATION_COMPRESSION"},

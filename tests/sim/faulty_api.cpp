@@ -13,7 +13,8 @@ using nlohmann::json;
 
 class FaultyApi final : public kube::Api {
  public:
-  FaultyApi(std::shared_ptr<kube::Api> inner, Chaos& chaos) : inner_(std::move(inner)), chaos_(chaos) {}
+  FaultyApi(std::shared_ptr<kube::Api> inner, Chaos& chaos)
+      : inner_(std::move(inner)), chaos_(chaos) {}
 
   Answer get(const kube::Resource& r, const std::string& ns, const std::string& name,
              const std::stop_token& stop) override {
@@ -24,11 +25,13 @@ class FaultyApi final : public kube::Api {
               const std::stop_token& stop) override {
     return inner_->list(r, ns, o, stop);
   }
-  Answer create(const kube::Resource& r, const std::string& ns, const std::string& body, const kube::WriteOptions& o,
-                const std::stop_token& stop) override {
+  Answer create(const kube::Resource& r, const std::string& ns, const std::string& body,
+                const kube::WriteOptions& o, const std::stop_token& stop) override {
     if (o.dry_run) return inner_->create(r, ns, body, o, stop);
-    auto answer = write([&] { return inner_->create(r, ns, sent_through(chaos_.defect, r, body), o, stop); });
-    if (!answer && answer.error().message.find("exceeded quota") != std::string::npos && chaos_.quota_is_known)
+    auto answer =
+        write([&] { return inner_->create(r, ns, sent_through(chaos_.defect, r, body), o, stop); });
+    if (!answer && answer.error().message.find("exceeded quota") != std::string::npos &&
+        chaos_.quota_is_known)
       chaos_.laws.report(Law::kQuota, answer.error().message);
     if (answer && chaos_.defect == Defect::kOpensGatesAtOnce && r.plural == kube::kPods.plural) {
       const std::string name = json::parse(*answer)["metadata"]["name"];
@@ -36,13 +39,16 @@ class FaultyApi final : public kube::Api {
     }
     return answer;
   }
-  Answer update(const kube::Resource& r, const std::string& ns, const std::string& name, const std::string& body,
-                const kube::WriteOptions& o, const std::stop_token& stop) override {
+  Answer update(const kube::Resource& r, const std::string& ns, const std::string& name,
+                const std::string& body, const kube::WriteOptions& o,
+                const std::stop_token& stop) override {
     return write([&] { return inner_->update(r, ns, name, body, o, stop); });
   }
-  Answer patch(const kube::Resource& r, const std::string& ns, const std::string& name, const std::string& body,
-               const kube::PatchOptions& o, const std::stop_token& stop) override {
-    if (chaos_.defect == Defect::kLosesStatusWrites && o.subresource == "status" && chaos_.chance(0.3)) {
+  Answer patch(const kube::Resource& r, const std::string& ns, const std::string& name,
+               const std::string& body, const kube::PatchOptions& o,
+               const std::stop_token& stop) override {
+    if (chaos_.defect == Defect::kLosesStatusWrites && o.subresource == "status" &&
+        chaos_.chance(0.3)) {
       auto present = inner_->get(r, ns, name, stop);
       if (!present) return present;
       json object = json::parse(*present);
@@ -52,27 +58,34 @@ class FaultyApi final : public kube::Api {
     constexpr int kStuttered = 30;
     for (int i = 0; chaos_.defect == Defect::kStutters && i < kStuttered; ++i)
       (void)write([&] { return inner_->get(r, ns, name, stop); });
-    return seen(r, write([&] { return inner_->patch(r, ns, name, sent_through(chaos_.defect, r, body), o, stop); }));
+    return seen(r, write([&] {
+                  return inner_->patch(r, ns, name, sent_through(chaos_.defect, r, body), o, stop);
+                }));
   }
-  Answer remove(const kube::Resource& r, const std::string& ns, const std::string& name, const kube::DeleteOptions& o,
-                const std::stop_token& stop) override {
-    if (r.plural != kube::kPods.plural) return write([&] { return inner_->remove(r, ns, name, o, stop); });
+  Answer remove(const kube::Resource& r, const std::string& ns, const std::string& name,
+                const kube::DeleteOptions& o, const std::stop_token& stop) override {
+    if (r.plural != kube::kPods.plural)
+      return write([&] { return inner_->remove(r, ns, name, o, stop); });
     kube::DeleteOptions options = o;
     if (chaos_.defect == Defect::kNoUidPrecondition) options.uid.clear();
     if (chaos_.defect == Defect::kAlwaysForces) options.grace_period_seconds = 0;
-    if (chaos_.defect == Defect::kLeavesPodsBehind) return fail(Code::kNotFound, Origin::kKube, "not found");
+    if (chaos_.defect == Defect::kLeavesPodsBehind)
+      return fail(Code::kNotFound, Origin::kKube, "not found");
     return write([&] {
       // What is refused for its age does no harm.
-      const bool stale = !options.resource_version.empty() && stale_version(r, ns, name, options.resource_version);
+      const bool stale =
+          !options.resource_version.empty() && stale_version(r, ns, name, options.resource_version);
       if (!stale) chaos_.laws.on_delete(name, options.uid, options.grace_period_seconds == 0);
       return inner_->remove(r, ns, name, options, stop);
     });
   }
-  Status watch(const kube::Resource& r, const std::string& ns, const kube::WatchOptions& o, const kube::WatchHandler& h,
-               const std::stop_token& stop) override {
+  Status watch(const kube::Resource& r, const std::string& ns, const kube::WatchOptions& o,
+               const kube::WatchHandler& h, const std::stop_token& stop) override {
     return inner_->watch(r, ns, o, h, stop);
   }
-  Answer get_raw(const std::string& path, const std::stop_token& stop) override { return inner_->get_raw(path, stop); }
+  Answer get_raw(const std::string& path, const std::stop_token& stop) override {
+    return inner_->get_raw(path, stop);
+  }
 
  private:
   Answer seen(const kube::Resource& r, Answer answer) const {
@@ -91,7 +104,8 @@ class FaultyApi final : public kube::Api {
   /// Each error means "not applied": the server, or somebody before it, refused.
   std::unexpected<Error> not_now() {
     switch (chaos_.pick(4)) {
-      case 0: return fail(Code::kConflict, Origin::kKube, "simulated: the object has been modified");
+      case 0:
+        return fail(Code::kConflict, Origin::kKube, "simulated: the object has been modified");
       case 1: return fail(Code::kExhausted, Origin::kKube, "simulated: too many requests", true);
       case 2: return fail(Code::kUnavailable, Origin::kKube, "simulated: internal error", true);
       default: return fail(Code::kTimeout, Origin::kKube, "simulated: no answer", true);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// FaultyApi: the API as one operator sees it. Every write may be its last, be refused for the moment, or be done and its answer lost; reads fail too. Seeded
-// defects are built in here.
+// FaultyApi: the API as one operator sees it. Every write may be its last, be refused for the
+// moment, or be done and its answer lost; reads fail too. Seeded defects are built in here.
 //
-// Refers to Chaos and the inner Api, which outlive it. One thread. A crash is thrown through the controller, as a process that ends.
+// Refers to Chaos and the inner Api, which outlive it. One thread. A crash is thrown through the
+// controller, as a process that ends.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +50,9 @@ struct Chaos {
   std::function<void()> meanwhile{};  // of the world
 
   bool chance(double p) { return p > 0 && std::uniform_real_distribution<>(0, 1)(random) < p; }
-  std::size_t pick(std::size_t size) { return std::uniform_int_distribution<std::size_t>(0, size - 1)(random); }
+  std::size_t pick(std::size_t size) {
+    return std::uniform_int_distribution<std::size_t>(0, size - 1)(random);
+  }
 };
 
 std::unique_ptr<kube::Api> make_faulty_api(std::shared_ptr<kube::Api> inner, Chaos& chaos);

@@ -23,7 +23,8 @@ void Launchers::schedule() {
   }
   std::vector<std::pair<std::string, std::string>> bound;
   for (const auto& [name, pod] : facts.pods) {
-    if (!pod.node.empty() || pod.gated || pod.deleting || pod.pinned.empty() || !serves(pod.pinned)) continue;
+    if (!pod.node.empty() || pod.gated || pod.deleting || pod.pinned.empty() || !serves(pod.pinned))
+      continue;
     if (used[pod.pinned] + pod.cpu > facts.nodes.at(pod.pinned).cpu) continue;
     used[pod.pinned] += pod.cpu;
     bound.emplace_back(name, pod.pinned);
@@ -37,22 +38,23 @@ void Launchers::report_end(const PodFacts& pod, const End& end) {
   if (end.exit_code == 137) terminated["reason"] = "OOMKilled";
   const json status = {
       {"status",
-       {{"containerStatuses", json::array({{{"name", "trainer"}, {"state", {{"terminated", terminated}}}}})}}}};
+       {{"containerStatuses",
+         json::array({{{"name", "trainer"}, {"state", {{"terminated", terminated}}}}})}}}};
   poke(pod.name, status.dump());
 }
 
 void Launchers::report_phase(const PodFacts& pod) {
-  poke(pod.name,
-       exit_codes_[pod.uid] == 0 ? R"({"status":{"phase":"Succeeded"}})" : R"({"status":{"phase":"Failed"}})");
+  poke(pod.name, exit_codes_[pod.uid] == 0 ? R"({"status":{"phase":"Succeeded"}})"
+                                           : R"({"status":{"phase":"Failed"}})");
 }
 
 void Launchers::act(const PodFacts& pod, bool everything) {
   if (pod.deleting) {
     const auto decided = ending_.find(pod.uid);
     if (!pod.ended() && pod.phase == "Running" && !everything && chaos_.chance(0.5)) {
-      report_end(pod, decided != ending_.end()
-                          ? decided->second
-                          : End{contract::kExitTerminated, R"({"version":1,"verdict":"Terminated"})"});
+      report_end(pod, decided != ending_.end() ? decided->second
+                                               : End{contract::kExitTerminated,
+                                                     R"({"version":1,"verdict":"Terminated"})"});
     } else {
       cluster_.erase(kube::kPods, "default", pod.name);
     }
@@ -77,7 +79,8 @@ std::map<std::string, Launchers::Members> Launchers::whole_gangs() const {
   const Facts& facts = chaos_.laws.facts();
   std::map<std::string, Members> gangs;
   for (const auto& [name, pod] : facts.pods) {
-    if (pod.phase == "Running" && !pod.trainer_ended && !pod.deleting && serves(pod.node) && !ending_.contains(pod.uid))
+    if (pod.phase == "Running" && !pod.trainer_ended && !pod.deleting && serves(pod.node) &&
+        !ending_.contains(pod.uid))
       gangs[pod.owner].push_back(&pod);
   }
   std::erase_if(gangs, [&](const auto& entry) {
@@ -87,16 +90,19 @@ std::map<std::string, Launchers::Members> Launchers::whole_gangs() const {
   return gangs;
 }
 
-void Launchers::end_gang(const std::string& uid, const Members& members, int exit_code, const char* verdict) {
+void Launchers::end_gang(const std::string& uid, const Members& members, int exit_code,
+                         const char* verdict) {
   const Gang& gang = gangs_[uid];
-  const json message = {{"version", 1}, {"verdict", verdict}, {"attempt", gang.attempt}, {"restarts", gang.restarts}};
+  const json message = {
+      {"version", 1}, {"verdict", verdict}, {"attempt", gang.attempt}, {"restarts", gang.restarts}};
   for (const PodFacts* pod : members) ending_[pod->uid] = {exit_code, message.dump()};
 }
 
 void Launchers::run_pods(bool everything) {
   std::vector<PodFacts> due;
   for (const auto& [name, pod] : chaos_.laws.facts().pods) {
-    if ((!pod.terminal() || pod.deleting) && serves(pod.node) && (everything || chaos_.chance(0.5))) due.push_back(pod);
+    if ((!pod.terminal() || pod.deleting) && serves(pod.node) && (everything || chaos_.chance(0.5)))
+      due.push_back(pod);
   }
   for (const PodFacts& pod : due) act(pod, everything);
   for (const auto& [uid, members] : whole_gangs()) {
@@ -107,7 +113,8 @@ void Launchers::run_pods(bool everything) {
 void Launchers::fail_rank() {
   const auto gangs = whole_gangs();
   if (gangs.empty()) return;
-  const auto& [uid, members] = *std::next(gangs.begin(), static_cast<std::ptrdiff_t>(chaos_.pick(gangs.size())));
+  const auto& [uid, members] =
+      *std::next(gangs.begin(), static_cast<std::ptrdiff_t>(chaos_.pick(gangs.size())));
   Gang& gang = gangs_[uid];
   if (gang.restarts < chaos_.laws.facts().job_of(*members.front())->max_restarts) {
     ++gang.attempt;
@@ -128,8 +135,10 @@ Result<std::string> Launchers::summary(const std::string& pod_ip) const {
   const auto job = by_ip_.find(pod_ip);
   const auto gang = job == by_ip_.end() ? gangs_.end() : gangs_.find(job->second);
   if (gang == gangs_.end()) return fail(Code::kUnavailable, Origin::kHttp, "nobody listens");
-  return json{
-      {"version", 1}, {"phase", "Running"}, {"attempt", gang->second.attempt}, {"restarts", gang->second.restarts}}
+  return json{{"version", 1},
+              {"phase", "Running"},
+              {"attempt", gang->second.attempt},
+              {"restarts", gang->second.restarts}}
       .dump();
 }
 

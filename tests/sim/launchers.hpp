@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launchers: the scheduler, the kubelets and the launchers inside the pods. A container is reported as ended before its pod's phase says so; a gang's ranks
-// restart in place while the budget lasts; a gang that is whole may end, one pod after the other. A launcher whose gang has ended without it waits for ever: no
-// startup timeout comes to the operator's help.
+// Launchers: the scheduler, the kubelets and the launchers inside the pods. A container is reported
+// as ended before its pod's phase says so; a gang's ranks restart in place while the budget lasts;
+// a gang that is whole may end, one pod after the other. A launcher whose gang has ended without it
+// waits for ever: no startup timeout comes to the operator's help.
 //
 // Refers to cluster and chaos, which outlive it. One thread.
 #pragma once
@@ -24,7 +25,8 @@ class Launchers {
   void schedule();
   /// Every kubelet does what is due; some of it, unless `everything`.
   void run_pods(bool everything);
-  /// A rank of one running gang fails; its launchers restart it in place, or end the job when the budget is spent.
+  /// A rank of one running gang fails; its launchers restart it in place, or end the job when the
+  /// budget is spent.
   void fail_rank();
   /// A container is killed.
   void kill(const std::string& pod);
@@ -48,7 +50,9 @@ class Launchers {
   void act(const PodFacts& pod, bool everything);
   void report_end(const PodFacts& pod, const End& end);
   void report_phase(const PodFacts& pod);
-  void poke(const std::string& pod, const std::string& patch) { cluster_.poke(kube::kPods, "default", pod, patch); }
+  void poke(const std::string& pod, const std::string& patch) {
+    cluster_.poke(kube::kPods, "default", pod, patch);
+  }
 
   kube::FakeCluster& cluster_;
   Chaos& chaos_;

@@ -36,10 +36,12 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
     const PodFacts pod = read_pod(sight.object);
     const std::pair slot(pod.owner, pod.rank);
     const bool live = !gone && !pod.terminal();
-    if (const auto it = alive_.find(slot); it != alive_.end() && it->second == pod.name && !live) alive_.erase(it);
+    if (const auto it = alive_.find(slot); it != alive_.end() && it->second == pod.name && !live)
+      alive_.erase(it);
     if (live && !pod.owner.empty()) {
       const auto [it, fresh] = alive_.try_emplace(slot, pod.name);
-      if (!fresh && it->second != pod.name) report(Law::kOnePodPerReplica, pod.name + " lives beside " + it->second);
+      if (!fresh && it->second != pod.name)
+        report(Law::kOnePodPerReplica, pod.name + " lives beside " + it->second);
     }
     const auto known = facts_.pods.find(pod.name);
     const bool opens = known != facts_.pods.end() && known->second.gated && !pod.gated && !gone;
@@ -78,15 +80,18 @@ void Laws::created(const PodFacts& pod) {
   const auto rank = static_cast<std::size_t>(pod.rank);
   const bool placed = rank < job->nodes.size() && rank < job->incarnations.size();
   if (!placed || job->finished()) {
-    report(Law::kOnRecord, pod.name + " is made for a job that is " + (job->finished() ? "finished" : "not placed"));
+    report(Law::kOnRecord, pod.name + " is made for a job that is " +
+                               (job->finished() ? "finished" : "not placed"));
   } else if (job->nodes[rank] != pod.pinned || job->incarnations[rank] != pod.incarnation) {
-    report(Law::kOnRecord, pod.name + " is pinned to " + pod.pinned + ", on record are " + job->nodes[rank] +
-                               " and incarnation " + std::to_string(job->incarnations[rank]));
+    report(Law::kOnRecord, pod.name + " is pinned to " + pod.pinned + ", on record are " +
+                               job->nodes[rank] + " and incarnation " +
+                               std::to_string(job->incarnations[rank]));
   }
   for (std::size_t i = 0; placed && i < kFeatures.size(); ++i) {
     if (pod.features[i] == job->features[i]) continue;
-    report(Law::kOnRecord, pod.name + " has the " + std::string(kFeatures[i][0]) + " \"" + pod.features[i] +
-                               "\", on record is \"" + job->features[i] + "\" for its gang");
+    report(Law::kOnRecord, pod.name + " has the " + std::string(kFeatures[i][0]) + " \"" +
+                               pod.features[i] + "\", on record is \"" + job->features[i] +
+                               "\" for its gang");
   }
   if (pod.gated) {
     gated_[{pod.owner, pod.incarnation}].insert(pod.rank);
@@ -101,23 +106,26 @@ void Laws::opened(const PodFacts& pod) {
   if (job == nullptr) return;
   const auto made = gated_[{pod.owner, pod.incarnation}].size();
   if (made != static_cast<std::size_t>(job->replicas)) {
-    report(Law::kGatesOpenAsASet, "the gate of " + pod.name + " opens when " + std::to_string(made) + " of " +
+    report(Law::kGatesOpenAsASet, "the gate of " + pod.name + " opens when " +
+                                      std::to_string(made) + " of " +
                                       std::to_string(job->replicas) + " pods were made");
   }
 }
 
 void Laws::check_job(const JobFacts& before, const JobFacts& after) {
   if (after.restarts > after.max_restarts) {
-    report(Law::kRestartBudget, after.name + " restarted " + std::to_string(after.restarts) + " times of " +
-                                    std::to_string(after.max_restarts));
+    report(Law::kRestartBudget, after.name + " restarted " + std::to_string(after.restarts) +
+                                    " times of " + std::to_string(after.max_restarts));
   }
   if (after.attempt < before.attempt || after.restarts < before.restarts) {
-    report(Law::kCountsNeverFall, after.name + ": attempt " + std::to_string(before.attempt) + " to " +
-                                      std::to_string(after.attempt) + ", restarts " + std::to_string(before.restarts) +
-                                      " to " + std::to_string(after.restarts));
+    report(Law::kCountsNeverFall, after.name + ": attempt " + std::to_string(before.attempt) +
+                                      " to " + std::to_string(after.attempt) + ", restarts " +
+                                      std::to_string(before.restarts) + " to " +
+                                      std::to_string(after.restarts));
   }
   if (before.finished() && after.phase != before.phase)
-    report(Law::kFinishedStaysFinished, after.name + " went from " + before.phase + " to " + after.phase);
+    report(Law::kFinishedStaysFinished,
+           after.name + " went from " + before.phase + " to " + after.phase);
 }
 
 void Laws::check_room(const std::string& node) {
@@ -135,8 +143,8 @@ void Laws::check_room(const std::string& node) {
                            " slots and was given pods with " + std::to_string(slots));
   }
   if (used > known->second.cpu) {
-    report(Law::kRoom, "node " + node + " has " + std::to_string(known->second.cpu) + " cpus and was given pods of " +
-                           std::to_string(used));
+    report(Law::kRoom, "node " + node + " has " + std::to_string(known->second.cpu) +
+                           " cpus and was given pods of " + std::to_string(used));
   }
 }
 
@@ -151,14 +159,16 @@ void Laws::on_delete(const std::string& name, const std::string& uid, bool force
   }
   const JobFacts* job = facts_.job_of(pod);
   const auto rank = static_cast<std::size_t>(pod.rank);
-  if (job != nullptr && job->finished() && job->clean_pod_policy != "All" && pod.ended() && !pod.deleting &&
-      rank < job->incarnations.size() && job->incarnations[rank] == pod.incarnation) {
+  if (job != nullptr && job->finished() && job->clean_pod_policy != "All" && pod.ended() &&
+      !pod.deleting && rank < job->incarnations.size() &&
+      job->incarnations[rank] == pod.incarnation) {
     report(Law::kKeepsLogs, "deletes " + name + ", which ended by itself, with its log");
   }
   // How long it was silent is for the operator's own, older view of it to say.
   const auto node = facts_.nodes.find(pod.node);
   if (force && !pod.terminal() && node != facts_.nodes.end() && !node->second.was_silent)
-    report(Law::kForcesOnLostNodes, "deletes " + name + " by force on node " + pod.node + ", which was always there");
+    report(Law::kForcesOnLostNodes,
+           "deletes " + name + " by force on node " + pod.node + ", which was always there");
 }
 
 }  // namespace paceline::sim

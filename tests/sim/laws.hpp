@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Laws: what must hold of the cluster after every single change, whatever failed before. Keeps Facts up to date from the stream of changes and notes the
-// first law that was broken, by name.
+// Laws: what must hold of the cluster after every single change, whatever failed before. Keeps
+// Facts up to date from the stream of changes and notes the first law that was broken, by name.
 //
-// Refers to nothing. One thread. `on_change` is called by the cluster for every change, `on_delete` by the operator's API before a deletion is carried out.
+// Refers to nothing. One thread. `on_change` is called by the cluster for every change, `on_delete`
+// by the operator's API before a deletion is carried out.
 #pragma once
 
 #include <cstdint>
@@ -21,22 +22,25 @@ namespace paceline::sim {
 enum class Law {
   kOnePodPerReplica,  // two pods of one replica are never alive at once
   kGatesOpenAsASet,   // no gate opens before every pod of its set was created, in every attempt
-  kOnRecord,  // a pod is created only as its job's status says: placed, this node, this incarnation, this acceleration
+  // a pod is created only as its job's status says: placed, this node, this incarnation, this
+  // acceleration
+  kOnRecord,
   kQueuedHoldsNothing,     // at rest a job without a place has no live pod
   kRestartBudget,          // restarts stay within failurePolicy.maxRestarts
   kCountsNeverFall,        // attempt and restarts
   kFinishedStaysFinished,  // Succeeded and Failed are for ever
-  kKeepsLogs,              // pods that ended by themselves outlive their job unless cleanPodPolicy is All
-  kDeletesItsOwn,          // pods of the job only, by UID
-  kForcesOnLostNodes,      // grace period 0 only where nobody is left to end the pod
-  kOwned,                  // every pod has its job as owner, so that none is left when the job goes
-  kRoom,                   // pods on a node never ask for more than it has
-  kQuota,                  // a gang that the quota would cut is not started
-  kFewWrites,              // coming to rest takes a bounded number of writes
-  kComesToRest,            // when faults stop, so do the writes
-  kEveryJobEnds,           // and every job that can run has run
-  kNobodyWaits,            // at rest a finished job has no live pod
-  kNothingLeft,            // when the jobs are deleted
+  // pods that ended by themselves outlive their job unless cleanPodPolicy is All
+  kKeepsLogs,
+  kDeletesItsOwn,      // pods of the job only, by UID
+  kForcesOnLostNodes,  // grace period 0 only where nobody is left to end the pod
+  kOwned,              // every pod has its job as owner, so that none is left when the job goes
+  kRoom,               // pods on a node never ask for more than it has
+  kQuota,              // a gang that the quota would cut is not started
+  kFewWrites,          // coming to rest takes a bounded number of writes
+  kComesToRest,        // when faults stop, so do the writes
+  kEveryJobEnds,       // and every job that can run has run
+  kNobodyWaits,        // at rest a finished job has no live pod
+  kNothingLeft,        // when the jobs are deleted
 };
 std::string_view name_of(Law law);
 
@@ -68,7 +72,8 @@ class Laws {
 
   Facts facts_;
   std::optional<Broken> broken_;
-  std::map<std::pair<std::string, int>, std::string> alive_;  // by owner and node rank: the live pod
+  // by owner and node rank: the live pod
+  std::map<std::pair<std::string, int>, std::string> alive_;
   std::map<std::pair<std::string, int>, std::set<int>>
       gated_;  // by owner and incarnation: ranks created behind the gate
   bool expect_room_ = true;

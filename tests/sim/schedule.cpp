@@ -66,13 +66,14 @@ class Schedule {
 
   void rest() {
     const std::uint64_t before = world_.operator_writes();
-    if (!world_.settle(kRounds)) world_.report(Law::kComesToRest, "still writes 400 rounds after the last fault");
+    if (!world_.settle(kRounds))
+      world_.report(Law::kComesToRest, "still writes 400 rounds after the last fault");
     std::uint64_t pods = 0;
     for (const JobShape& shape : shapes_) pods += static_cast<std::uint64_t>(shape.replicas);
     const std::uint64_t writes = world_.operator_writes() - before;
     if (writes > kWritesPerPod * pods) {
-      world_.report(Law::kFewWrites,
-                    std::to_string(writes) + " writes for " + std::to_string(pods) + " pods to come to rest");
+      world_.report(Law::kFewWrites, std::to_string(writes) + " writes for " +
+                                         std::to_string(pods) + " pods to come to rest");
     }
     for (const auto& [name, pod] : world_.facts().pods) {
       const JobFacts* job = world_.facts().job_of(pod);
@@ -88,7 +89,8 @@ class Schedule {
         continue;
       }
       if (job->second.phase != "Succeeded" && !(may_fail() && job->second.phase == "Failed"))
-        world_.report(Law::kEveryJobEnds, shape.name + " rests as " + world_.status(shape.name).dump());
+        world_.report(Law::kEveryJobEnds,
+                      shape.name + " rests as " + world_.status(shape.name).dump());
     }
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One schedule: a seed decides nodes, jobs, quota and every step; faults for a while, then none until the cluster is at rest and the jobs are deleted. The
-// same seed gives the same schedule.
+// One schedule: a seed decides nodes, jobs, quota and every step; faults for a while, then none
+// until the cluster is at rest and the jobs are deleted. The same seed gives the same schedule.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 namespace paceline::sim {
 
 /// What was broken, with the seed and the step in its text; nothing when every law held.
-std::optional<Broken> run_schedule(std::uint64_t seed, const Rates& rates, Defect defect = Defect::kNone);
+std::optional<Broken> run_schedule(std::uint64_t seed, const Rates& rates,
+                                   Defect defect = Defect::kNone);
 
 }  // namespace paceline::sim

@@ -10,7 +10,8 @@
 namespace paceline::sim {
 namespace {
 
-/// Every test takes its seeds in order for PACELINE_SIM_SECONDS (default 3) and prints how far it came; PACELINE_SIM_SEED runs that one seed only.
+/// Every test takes its seeds in order for PACELINE_SIM_SECONDS (default 3) and prints how far it
+/// came; PACELINE_SIM_SEED runs that one seed only.
 void schedules(std::uint64_t from, const Rates& rates) {
   const char* seconds = std::getenv("PACELINE_SIM_SECONDS");
   const char* only = std::getenv("PACELINE_SIM_SEED");
@@ -33,7 +34,9 @@ TEST(Simulation, Calm) { schedules(1, {}); }
 TEST(Simulation, CalmAndFresh) { schedules(100'000, {.fresh = true}); }
 TEST(Simulation, Crashes) { schedules(1'000'000, {.crash = 0.1, .restart = 0.02}); }
 TEST(Simulation, ApiFaults) { schedules(2'000'000, {.fail = 0.1, .lost = 0.1}); }
-TEST(Simulation, PodsDie) { schedules(3'000'000, {.kill_pod = 0.02, .fail_rank = 0.02, .delete_pod = 0.02}); }
+TEST(Simulation, PodsDie) {
+  schedules(3'000'000, {.kill_pod = 0.02, .fail_rank = 0.02, .delete_pod = 0.02});
+}
 TEST(Simulation, NodesGoSilent) { schedules(4'000'000, {.delete_pod = 0.01, .lose_node = 0.03}); }
 TEST(Simulation, WatchesBreak) {
   schedules(5'000'000, {.kill_pod = 0.01, .delete_pod = 0.02, .relist = 0.1, .repeat = 0.1});
@@ -41,7 +44,9 @@ TEST(Simulation, WatchesBreak) {
 TEST(Simulation, TwoLeaders) {
   schedules(6'000'000, {.fail = 0.02, .kill_pod = 0.01, .delete_pod = 0.02, .second_leader = 0.05});
 }
-TEST(Simulation, ClockJumps) { schedules(7'000'000, {.delete_pod = 0.01, .lose_node = 0.02, .clock_jump = 0.05}); }
+TEST(Simulation, ClockJumps) {
+  schedules(7'000'000, {.delete_pod = 0.01, .lose_node = 0.02, .clock_jump = 0.05});
+}
 TEST(Simulation, Everything) {
   schedules(8'000'000, {.crash = 0.05,
                         .fail = 0.05,
@@ -59,7 +64,8 @@ TEST(Simulation, Everything) {
                         .repeat = 0.02});
 }
 
-/// For every write of a run: crash before and after it; the end is the same and nothing is created twice.
+/// For every write of a run: crash before and after it; the end is the same and nothing is created
+/// twice.
 TEST(Simulation, CrashAtEveryWrite) {
   const auto run = [](int write, bool after, bool& fired) {
     World world(7, 2, 4);
@@ -67,7 +73,8 @@ TEST(Simulation, CrashAtEveryWrite) {
     world.add_job({.name = "a", .replicas = 3, .cpu = 2, .max_restarts = 3});
     EXPECT_TRUE(world.settle(200));
     fired = write > 0 && !world.armed();
-    EXPECT_EQ(world.phase("a"), "Succeeded") << "crash at write " << write << (after ? " after" : " before");
+    EXPECT_EQ(world.phase("a"), "Succeeded")
+        << "crash at write " << write << (after ? " after" : " before");
     EXPECT_EQ(world.status("a").value("attempt", -1), 0);
     return world.cluster().counts().creates;
   };
@@ -76,7 +83,8 @@ TEST(Simulation, CrashAtEveryWrite) {
   int points = 0;
   for (int write = 1; write < 100; ++write) {
     for (const bool after : {false, true}) {
-      EXPECT_EQ(run(write, after, fired), reference) << "crash at write " << write << (after ? " after" : " before");
+      EXPECT_EQ(run(write, after, fired), reference)
+          << "crash at write " << write << (after ? " after" : " before");
       points += fired ? 1 : 0;
     }
     if (!fired) break;
@@ -104,10 +112,12 @@ TEST(Simulation, AReplacementThatMissedTheVerdictHoldsNothingUp) {
     const std::string node = world.facts().pods.at(pod).pinned;
     world.cluster().poke(kube::kPods, "default", pod,
                          R"({"spec":{"nodeName":")" + node + R"("},"status":{"phase":")" + phase +
-                             R"(","containerStatuses":[{"name":"trainer","state":)" + state + "}]}}");
+                             R"(","containerStatuses":[{"name":"trainer","state":)" + state +
+                             "}]}}");
   };
   world.drain();
-  for (const char* pod : {"a-w-0-0", "a-w-1-0", "a-w-2-0"}) say(pod, R"({"running":{}})", "Running");
+  for (const char* pod : {"a-w-0-0", "a-w-1-0", "a-w-2-0"})
+    say(pod, R"({"running":{}})", "Running");
   world.drain();
   ASSERT_EQ(world.phase("a"), "Running");
   ASSERT_TRUE(world.cluster().erase(kube::kPods, "default", "a-w-1-0"));

@@ -18,7 +18,8 @@ void Stream::relist(std::uint64_t version) {
   next_ = listed_ = journal_.entries.size();
   sink_.begin_replace();
   for (const auto& [name, object] : journal_.present) {
-    const auto seen = defect_ == Defect::kNone ? *object : seen_through(defect_, journal_.resource, *object);
+    const auto seen =
+        defect_ == Defect::kNone ? *object : seen_through(defect_, journal_.resource, *object);
     if (seen && !sink_.add(*seen)) throw std::runtime_error("a list that cannot be read");
   }
   sink_.end_replace(version);
@@ -26,12 +27,14 @@ void Stream::relist(std::uint64_t version) {
 
 void Stream::apply(const Journal::Entry& entry) {
   if (defect_ == Defect::kNone) {
-    if (!sink_.apply({entry.type, *entry.object})) throw std::runtime_error("an event that cannot be read");
+    if (!sink_.apply({entry.type, *entry.object}))
+      throw std::runtime_error("an event that cannot be read");
     return;
   }
   const auto seen = seen_through(defect_, journal_.resource, *entry.object);
   const auto type = seen ? entry.type : kube::WatchEventType::kDeleted;
-  if (!sink_.apply({type, seen ? *seen : *entry.object})) throw std::runtime_error("an event that cannot be read");
+  if (!sink_.apply({type, seen ? *seen : *entry.object}))
+    throw std::runtime_error("an event that cannot be read");
 }
 
 std::size_t Stream::deliver(std::size_t count) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Journal: every change of one collection. Stream: one operator's watch of it, as far behind as the simulation likes: events one by one, doubled, taken up
-// again from an older version, or lost and replaced by a new list.
+// Journal: every change of one collection. Stream: one operator's watch of it, as far behind as the
+// simulation likes: events one by one, doubled, taken up again from an older version, or lost and
+// replaced by a new list.
 //
 // A Stream refers to its journal and sink, which outlive it. One thread.
 #pragma once

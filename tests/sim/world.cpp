@@ -23,7 +23,9 @@ struct World::Operator {
                     executor,
                     [this](const std::string& key) { queue.add(key); },
                     [] { return std::string("token"); },
-                    [&world](const std::string& ip, const std::string&) { return world.launchers_.summary(ip); },
+                    [&world](const std::string& ip, const std::string&) {
+                      return world.launchers_.summary(ip);
+                    },
                     {}},
                    {}),
         streams{Stream{world.journals_[0], stores.nodes, world.chaos_.defect},
@@ -46,7 +48,8 @@ World::World(std::uint64_t seed, int nodes, int cpu_per_node, Defect defect)
     : cluster_(clock_),
       plain_(kube::make_fake_api(cluster_)),
       chaos_{std::mt19937_64(seed)},
-      journals_{Journal{kube::kNodes},    {kube::kPods},        {kube::kResourceQuotas}, {kube::kPriorityClasses},
+      journals_{Journal{kube::kNodes},    {kube::kPods},
+                {kube::kResourceQuotas},  {kube::kPriorityClasses},
                 {kube::kRuntimeProfiles}, {kube::kTrainingJobs}},
       launchers_(cluster_, chaos_) {
   trace_ = std::getenv("PACELINE_SIM_TRACE") != nullptr;
@@ -57,8 +60,10 @@ World::World(std::uint64_t seed, int nodes, int cpu_per_node, Defect defect)
   for (int i = 0; i < nodes; ++i) {
     const std::string name = "n" + std::to_string(i);
     const json node = {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", name}}}};
-    if (!plain_->create(kube::kNodes, "", node.dump())) throw std::runtime_error("cannot create a node");
-    // Agents on two nodes of three offer slots, and few: gangs that copy the runtime and gangs that need not stand side by side.
+    if (!plain_->create(kube::kNodes, "", node.dump()))
+      throw std::runtime_error("cannot create a node");
+    // Agents on two nodes of three offer slots, and few: gangs that copy the runtime and gangs that
+    // need not stand side by side.
     json room = {{"cpu", std::to_string(cpu_per_node)}, {"memory", "64Gi"}, {"pods", "110"}};
     if (i % 3 != 2) room["paceline.dev/runtime"] = "2";
     cluster_.poke(kube::kNodes, "", name, json{{"status", {{"allocatable", room}}}}.dump());
@@ -104,18 +109,20 @@ void World::add_job(const JobShape& shape) {
                           {"image", "i"},
                           {"command", {"train"}},
                           {"resources", {{"requests", {{"cpu", std::to_string(shape.cpu)}}}}}};
-  json job = {{"apiVersion", "paceline.dev/v1alpha1"},
-              {"kind", "TrainingJob"},
-              {"metadata", {{"name", shape.name}, {"namespace", "default"}}},
-              {"spec",
-               {{"framework", {{"type", "Custom"}, {"processesPerReplica", 1}}},
-                {"failurePolicy", {{"maxRestarts", shape.max_restarts}, {"forceDeleteAfter", "20s"}}},
-                {"scheduling", {{"gangTimeout", "30s"}}},
-                {"cleanPodPolicy", shape.clean_pod_policy},
-                {"successPolicy", shape.success_policy},
-                {"roles", json::array({{{"name", "w"},
-                                        {"replicas", shape.replicas},
-                                        {"template", {{"spec", {{"containers", json::array({container})}}}}}}})}}}};
+  json job = {
+      {"apiVersion", "paceline.dev/v1alpha1"},
+      {"kind", "TrainingJob"},
+      {"metadata", {{"name", shape.name}, {"namespace", "default"}}},
+      {"spec",
+       {{"framework", {{"type", "Custom"}, {"processesPerReplica", 1}}},
+        {"failurePolicy", {{"maxRestarts", shape.max_restarts}, {"forceDeleteAfter", "20s"}}},
+        {"scheduling", {{"gangTimeout", "30s"}}},
+        {"cleanPodPolicy", shape.clean_pod_policy},
+        {"successPolicy", shape.success_policy},
+        {"roles",
+         json::array({{{"name", "w"},
+                       {"replicas", shape.replicas},
+                       {"template", {{"spec", {{"containers", json::array({container})}}}}}}})}}}};
   if (!shape.ttl.empty()) job["spec"]["ttlAfterFinished"] = shape.ttl;
   if (const auto made = plain_->create(kube::kTrainingJobs, "default", job.dump()); !made)
     throw std::runtime_error(made.error().message);
@@ -135,12 +142,15 @@ void World::add_quota(int pods) {
 }
 
 void World::add_bystander(const std::string& job) {
-  const json labels = {{"paceline.dev/job", job}, {"paceline.dev/job-uid", facts().jobs.at(job).uid}};
-  const json pod = {{"apiVersion", "v1"},
-                    {"kind", "Pod"},
-                    {"metadata", {{"name", "bystander"}, {"namespace", "default"}, {"labels", labels}}},
-                    {"spec", {{"containers", json::array({{{"name", "c"}, {"image", "i"}}})}}}};
-  if (!plain_->create(kube::kPods, "default", pod.dump())) throw std::runtime_error("cannot create a pod");
+  const json labels = {{"paceline.dev/job", job},
+                       {"paceline.dev/job-uid", facts().jobs.at(job).uid}};
+  const json pod = {
+      {"apiVersion", "v1"},
+      {"kind", "Pod"},
+      {"metadata", {{"name", "bystander"}, {"namespace", "default"}, {"labels", labels}}},
+      {"spec", {{"containers", json::array({{{"name", "c"}, {"image", "i"}}})}}}};
+  if (!plain_->create(kube::kPods, "default", pod.dump()))
+    throw std::runtime_error("cannot create a pod");
 }
 
 std::string World::phase(const std::string& job) const {
@@ -184,9 +194,11 @@ std::size_t World::deliver(std::size_t which, std::size_t limit) {
 }
 
 void World::set_ready(const std::string& node, bool ready) {
-  const json condition = {
-      {"type", "Ready"}, {"status", ready ? "True" : "Unknown"}, {"lastTransitionTime", format_time(clock_.wall())}};
-  cluster_.poke(kube::kNodes, "", node, json{{"status", {{"conditions", json::array({condition})}}}}.dump());
+  const json condition = {{"type", "Ready"},
+                          {"status", ready ? "True" : "Unknown"},
+                          {"lastTransitionTime", format_time(clock_.wall())}};
+  cluster_.poke(kube::kNodes, "", node,
+                json{{"status", {{"conditions", json::array({condition})}}}}.dump());
 }
 
 void World::count_quota() {
@@ -198,9 +210,10 @@ void World::count_quota() {
 }
 
 void World::collect_garbage() {
-  const bool orphans = std::any_of(facts().pods.begin(), facts().pods.end(), [this](const auto& entry) {
-    return !entry.second.owner.empty() && facts().job_of(entry.second) == nullptr;
-  });
+  const bool orphans =
+      std::any_of(facts().pods.begin(), facts().pods.end(), [this](const auto& entry) {
+        return !entry.second.owner.empty() && facts().job_of(entry.second) == nullptr;
+      });
   if (orphans) cluster_.collect_garbage();
 }
 
@@ -215,32 +228,41 @@ void World::turn_profile() {
                              {"cudaGraph", profile_is_on_ ? "Disabled" : "Auto"}};
   const json spec = {{"spec", {{"acceleration", acceleration}}}};
   if (cluster_.poke(kube::kRuntimeProfiles, "", "default", spec.dump())) return;
-  json profile = {
-      {"apiVersion", "paceline.dev/v1alpha1"}, {"kind", "RuntimeProfile"}, {"metadata", {{"name", "default"}}}};
+  json profile = {{"apiVersion", "paceline.dev/v1alpha1"},
+                  {"kind", "RuntimeProfile"},
+                  {"metadata", {{"name", "default"}}}};
   profile.update(spec);
-  if (!plain_->create(kube::kRuntimeProfiles, "", profile.dump())) throw std::runtime_error("cannot create a profile");
+  if (!plain_->create(kube::kRuntimeProfiles, "", profile.dump()))
+    throw std::runtime_error("cannot create a profile");
 }
 
 /// What users, hardware and the rest of the cluster do.
 void World::user_or_fate() {
   const Rates& rates = chaos_.rates;
   const auto some_pod = [this] {
-    return std::next(facts().pods.begin(), static_cast<std::ptrdiff_t>(chaos_.pick(facts().pods.size())))->first;
+    return std::next(facts().pods.begin(),
+                     static_cast<std::ptrdiff_t>(chaos_.pick(facts().pods.size())))
+        ->first;
   };
   if (!facts().pods.empty() && chaos_.chance(rates.delete_pod)) {
-    if (const std::string pod = some_pod(); pod != "bystander") (void)plain_->remove(kube::kPods, "default", pod);
+    if (const std::string pod = some_pod(); pod != "bystander")
+      (void)plain_->remove(kube::kPods, "default", pod);
   }
   if (!facts().pods.empty() && chaos_.chance(rates.kill_pod)) launchers_.kill(some_pod());
   if (chaos_.chance(rates.fail_rank)) launchers_.fail_rank();
   if (chaos_.chance(rates.lose_node)) {
-    const auto node = std::next(facts().nodes.begin(), static_cast<std::ptrdiff_t>(chaos_.pick(facts().nodes.size())));
-    if (const bool ready = chaos_.chance(0.6); ready != node->second.ready) set_ready(std::string(node->first), ready);
+    const auto node = std::next(facts().nodes.begin(),
+                                static_cast<std::ptrdiff_t>(chaos_.pick(facts().nodes.size())));
+    if (const bool ready = chaos_.chance(0.6); ready != node->second.ready)
+      set_ready(std::string(node->first), ready);
   }
   if (!facts().jobs.empty() && chaos_.chance(rates.spec_change)) {
     turn_profile();
-    const auto job = std::next(facts().jobs.begin(), static_cast<std::ptrdiff_t>(chaos_.pick(facts().jobs.size())));
-    (void)plain_->patch(kube::kTrainingJobs, "default", std::string(job->first),
-                        chaos_.chance(0.5) ? R"({"spec":{"suspend":true}})" : R"({"spec":{"suspend":false}})");
+    const auto job = std::next(facts().jobs.begin(),
+                               static_cast<std::ptrdiff_t>(chaos_.pick(facts().jobs.size())));
+    (void)plain_->patch(
+        kube::kTrainingJobs, "default", std::string(job->first),
+        chaos_.chance(0.5) ? R"({"spec":{"suspend":true}})" : R"({"spec":{"suspend":false}})");
   }
   if (chaos_.chance(rates.clock_jump)) {
     clock_.jump_wall(std::chrono::seconds(chaos_.chance(0.5) ? 60 : -60));
@@ -313,7 +335,8 @@ void World::drain() {
 }
 
 bool World::settle(int rounds) {
-  // Long enough for back-off, time-outs and deadlines; also for those that a clock set back has moved away.
+  // Long enough for back-off, time-outs and deadlines; also for those that a clock set back has
+  // moved away.
   const int enough = 20 + (clock_jumped_ ? 100 : 0);
   chaos_.rates = {};
   operators_.erase(operators_.begin(), operators_.end() - 1);

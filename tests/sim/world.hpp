@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// World: the operator's controller over an in-memory API server, with a scheduler, kubelets, launchers, quota and garbage collection that act when told, and
-// everything random drawn from one seed. Single-threaded.
+// World: the operator's controller over an in-memory API server, with a scheduler, kubelets,
+// launchers, quota and garbage collection that act when told, and everything random drawn from one
+// seed. Single-threaded.
 //
-// Caches lag, watches break, calls fail or lose their answer, the operator crashes at any write or shares the cluster with its predecessor, nodes go silent,
-// clocks jump, pods are deleted and killed. The laws are held against every change; `broken` names the first that does not hold.
+// Caches lag, watches break, calls fail or lose their answer, the operator crashes at any write or
+// shares the cluster with its predecessor, nodes go silent, clocks jump, pods are deleted and
+// killed. The laws are held against every change; `broken` names the first that does not hold.
 #pragma once
 
 #include <array>
@@ -46,7 +48,8 @@ class World {
   void add_bystander(const std::string& job);
   /// One random step.
   void step();
-  /// Faults have stopped: acts fairly until nothing changes any more. False when it does not come to rest within `rounds`.
+  /// Faults have stopped: acts fairly until nothing changes any more. False when it does not come
+  /// to rest within `rounds`.
   bool settle(int rounds);
   /// The users delete every job; false when something of them stays.
   bool clear();

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fixtures of accel/tests: the built runtime, and programs in forks of a process that has imported the trainers."""
+"""The fixtures of accel/tests: the built runtime, and programs in forks of a process that has
+imported the trainers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ __all__ = ["fork_server", "runtime"]
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
     # Nothing is ever looked up or downloaded: every model is made from its configuration.
-    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TORCHINDUCTOR_COMPILE_THREADS="1")
+    os.environ.update(
+        HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TORCHINDUCTOR_COMPILE_THREADS="1"
+    )
     server = ForkServer(
         imports=[
             "transformers.trainer",

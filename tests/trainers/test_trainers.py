@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainers that know nothing of Paceline, as they come from PyPI, and loops as people write them: each runs as it is, then with
-everything on in class Bitwise, where nothing may differ, and in class Reordered, where rounding may. What was accelerated, and why
-the rest was not, is told by paceline.explain(), and docs/acceleration.md shows the same table."""
+"""Trainers that know nothing of Paceline, as they come from PyPI, and loops as people write them:
+each runs as it is, then with everything on in class Bitwise, where nothing may differ, and in class
+Reordered, where rounding may. What was accelerated, and why the rest was not, is told by
+paceline.explain(), and docs/acceleration.md shows the same table.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,16 @@ DOCUMENT = ROOT / "docs" / "acceleration.md"
 
 MODES = {
     "off": {},
-    "Bitwise": {"PACELINE_LOADER": "Auto", "PACELINE_OPTIMIZER": "Auto", "PACELINE_NUMERICS": "Bitwise"},
-    "Reordered": {"PACELINE_LOADER": "Auto", "PACELINE_OPTIMIZER": "Auto", "PACELINE_NUMERICS": "Reordered"},
+    "Bitwise": {
+        "PACELINE_LOADER": "Auto",
+        "PACELINE_OPTIMIZER": "Auto",
+        "PACELINE_NUMERICS": "Bitwise",
+    },
+    "Reordered": {
+        "PACELINE_LOADER": "Auto",
+        "PACELINE_OPTIMIZER": "Auto",
+        "PACELINE_NUMERICS": "Reordered",
+    },
 }
 TITLES = {
     "transformers_trainer": "Transformers' `Trainer`",
@@ -71,7 +81,9 @@ def run(name: str, mode: str, server: ForkServer, runtime: Path, folder: Path) -
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(ranks),
-        "TORCHINDUCTOR_CACHE_DIR": str(Path(sys.prefix) / "inductor"),  # what an earlier run has compiled
+        "TORCHINDUCTOR_CACHE_DIR": str(
+            Path(sys.prefix) / "inductor"
+        ),  # what an earlier run has compiled
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         **MODES[mode],
     }
@@ -85,8 +97,12 @@ def run(name: str, mode: str, server: ForkServer, runtime: Path, folder: Path) -
 
 
 @pytest.mark.parametrize("name", TITLES)
-def test_equal_to_what_it_is_without(name: str, fork_server: ForkServer, runtime: Path, tmp_path: Path) -> None:
-    if name == "compiled" and not (shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")):
+def test_equal_to_what_it_is_without(
+    name: str, fork_server: ForkServer, runtime: Path, tmp_path: Path
+) -> None:
+    if name == "compiled" and not (
+        shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
+    ):
         pytest.skip("torch.compile needs a C++ compiler on the CPU, and there is none")
     # They run side by side; what has to be compiled is compiled once.
     together = [["off"], ["Bitwise", "Reordered"]] if name == "compiled" else [list(MODES)]
@@ -95,7 +111,9 @@ def test_equal_to_what_it_is_without(name: str, fork_server: ForkServer, runtime
         for process, output in (rank for ranks in started for rank in ranks):
             code, said = finish(process, output, 300)
             assert code == 0, said
-    results = {mode: torch.load(tmp_path / mode / "result.pt", weights_only=False) for mode in MODES}
+    results = {
+        mode: torch.load(tmp_path / mode / "result.pt", weights_only=False) for mode in MODES
+    }
     told = {mode: json.loads((tmp_path / mode / "explained.json").read_text()) for mode in MODES}
 
     assert results["off"]["weights"] and results["off"]["losses"]
@@ -107,19 +125,29 @@ def test_equal_to_what_it_is_without(name: str, fork_server: ForkServer, runtime
     assert {feature["state"] for feature in told["Bitwise"].values()} == {"on", "off"}
     assert told["Bitwise"]["fused optimizers"]["reason"].startswith("PACELINE_NUMERICS is Bitwise")
     assert told["off"]["loader"]["seen"] == told["off"]["fused optimizers"]["seen"] == []
-    fused = [entry for entry in told["Reordered"]["fused optimizers"]["seen"] if entry["state"] == "on"]
+    fused = [
+        entry for entry in told["Reordered"]["fused optimizers"]["seen"] if entry["state"] == "on"
+    ]
     if not fused:
         assert different(results["Reordered"], results["off"]) == []
     rows[name] = row(TITLES[name], told["Reordered"])
-    assert rows[name] in DOCUMENT.read_text(), f"docs/acceleration.md has another line than this:\n{rows[name]}"
+    assert rows[name] in DOCUMENT.read_text(), (
+        f"docs/acceleration.md has another line than this:\n{rows[name]}"
+    )
 
 
 def different(left: dict[str, Any], right: dict[str, Any]) -> list[str]:
     assert left["weights"].keys() == right["weights"].keys()
-    names = [name for name, value in left["weights"].items() if not torch.equal(value, right["weights"][name])]
+    names = [
+        name
+        for name, value in left["weights"].items()
+        if not torch.equal(value, right["weights"][name])
+    ]
     if left["losses"] != right["losses"]:
         names.append("losses")
-    if left["random"][1:] != right["random"][1:] or not torch.equal(left["random"][0], right["random"][0]):
+    if left["random"][1:] != right["random"][1:] or not torch.equal(
+        left["random"][0], right["random"][0]
+    ):
         names.append("random state")
     return names
 
@@ -130,7 +158,9 @@ def assert_near(left: dict[str, Any], right: dict[str, Any]) -> None:
         torch.testing.assert_close(
             value, right["weights"][name], rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
         )
-    torch.testing.assert_close(torch.tensor(left["losses"]), torch.tensor(right["losses"]), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        torch.tensor(left["losses"]), torch.tensor(right["losses"]), rtol=1e-4, atol=1e-5
+    )
 
 
 def row(title: str, told: dict[str, Any]) -> str:
@@ -158,8 +188,12 @@ def test_the_table_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
             sep="\n",
         )
     if len(rows) < len(TITLES):
-        warnings.warn(f"no line of {', '.join(TITLES.keys() - rows.keys())}: not run or failed", stacklevel=1)
+        warnings.warn(
+            f"no line of {', '.join(TITLES.keys() - rows.keys())}: not run or failed", stacklevel=1
+        )
     written = [
-        line for line in DOCUMENT.read_text().splitlines() if any(f"| {title} |" in line for title in TITLES.values())
+        line
+        for line in DOCUMENT.read_text().splitlines()
+        if any(f"| {title} |" in line for title in TITLES.values())
     ]
     assert len(written) == len(TITLES)

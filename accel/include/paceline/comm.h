@@ -1,23 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives between processes, in libpaceline.so: a communicator is a handle over any ranks that call create with the same
- * name; a process may be in several at once. Ranks of one host pass data through shared memory that has no name, where their system lets
- * them, ranks of different hosts through RDMA where both have a device (NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_IB_DISABLE=1 and others of NCCL's
- * variables say which and how), else through TCP. Memory of the CPU; comm_device.h has most of them for that of GPUs.
+ * Collectives between processes, in libpaceline.so: a communicator is a handle over any ranks that
+ * call create with the same name; a process may be in several at once. Ranks of one host pass data
+ * through shared memory that has no name, where their system lets them, ranks of different hosts
+ * through RDMA where both have a device (NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_IB_DISABLE=1 and
+ * others of NCCL's variables say which and how), else through TCP. Memory of the CPU; comm_device.h
+ * has most of them for that of GPUs.
  *
- * Ownership: the caller's, who destroys it; buffers are the caller's and in use only during a call. A forked child must not use it.
- * Threads: each communicator has threads of its own, made when first needed: one watches the other ranks, one makes the calls that were started, and for
- *   what is sent while something is received there are one around all ranks, two in a lane between hosts (with GPUDirect RDMA one more) and one from
- *   rank to rank. One collective at a time; a second caller waits for the first, and for all that was started before.
- *   All ranks call the same collectives, with the same arguments, in the same order; a difference is an error that names it.
- * Blocking: on futex and poll, never spinning; bounded by `silence_ms` where a peer has died, stopped or cannot be reached,
- *   and by `timeout_ms` where it lives but does not come.
- * Numerics: a sum depends on the inputs, the plan and the count alone, so it is the same bits on all ranks and in every run.
- *   Halves are added in fp32 and rounded once for each host and once for each hop between hosts, or, where arrays are so small that
- *   they go by doubling or along a tree, once for each of log2(ranks) steps. Integers wrap.
- * Failure: PACELINE_OK or a negative code. Arguments that make no sense are PACELINE_EINVAL; from a collective that blocks, whose other
- *   ranks would wait for this one, they also end the communicator, on all ranks, by this rank's name. After PACELINE_COMM_EPEER every call on this communicator fails the same way, on every
- *   survivor; what the output buffers hold is undefined. paceline_comm_error has the text, which names the rank.
+ * Ownership: the caller's, who destroys it; buffers are the caller's and in use only during a call.
+ * A forked child must not use it. Threads: each communicator has threads of its own, made when
+ * first needed: one watches the other ranks, one makes the calls that were started, and for what is
+ * sent while something is received there are one around all ranks, two in a lane between hosts
+ * (with GPUDirect RDMA one more) and one from rank to rank. One collective at a time; a second
+ * caller waits for the first, and for all that was started before. All ranks call the same
+ * collectives, with the same arguments, in the same order; a difference is an error that names it.
+ * Blocking: on futex and poll, never spinning; bounded by `silence_ms` where a peer has died,
+ * stopped or cannot be reached, and by `timeout_ms` where it lives but does not come. Numerics: a
+ * sum depends on the inputs, the plan and the count alone, so it is the same bits on all ranks and
+ * in every run. Halves are added in fp32 and rounded once for each host and once for each hop
+ * between hosts, or, where arrays are so small that they go by doubling or along a tree, once for
+ * each of log2(ranks) steps. Integers wrap. Failure: PACELINE_OK or a negative code. Arguments that
+ * make no sense are PACELINE_EINVAL; from a collective that blocks, whose other ranks would wait
+ * for this one, they also end the communicator, on all ranks, by this rank's name. After
+ * PACELINE_COMM_EPEER every call on this communicator fails the same way, on every survivor; what
+ * the output buffers hold is undefined. paceline_comm_error has the text, which names the rank.
  */
 #ifndef PACELINE_COMM_H_
 #define PACELINE_COMM_H_
@@ -28,7 +34,8 @@
 extern "C" {
 #endif
 
-#define PACELINE_COMM_EPEER (-20)  /* a rank has died, is stuck, cannot be reached, or did something else */
+#define PACELINE_COMM_EPEER \
+  (-20) /* a rank has died, is stuck, cannot be reached, or did something else */
 #define PACELINE_COMM_ESTORE (-21) /* the store's functions failed */
 #define PACELINE_COMM_MAX_RANKS 1024u
 
@@ -42,32 +49,38 @@ enum paceline_comm_dtype {
 };
 
 /*
- * Where ranks find each other: a map of small values that all of them see. Used during create only, by its thread.
- * set: 0 for success. get: 0 with *size, 1 where the key has not come within the time, anything else for failure.
+ * Where ranks find each other: a map of small values that all of them see. Used during create only,
+ * by its thread. set: 0 for success. get: 0 with *size, 1 where the key has not come within the
+ * time, anything else for failure.
  */
 struct paceline_comm_store {
   void* context;
   int (*set)(void* context, const char* key, const void* value, uint64_t size);
-  int (*get)(void* context, const char* key, void* value, uint64_t capacity, uint64_t* size, int32_t timeout_ms);
+  int (*get)(void* context, const char* key, void* value, uint64_t capacity, uint64_t* size,
+             int32_t timeout_ms);
 };
 
-/* `size` is sizeof(struct paceline_comm_options); 0 and null choose the default. Strings are copied. */
+/* `size` is sizeof(struct paceline_comm_options); 0 and null choose the default. Strings are
+ * copied. */
 struct paceline_comm_options {
   uint32_t size;
   uint32_t rank;
   uint32_t ranks;
-  uint32_t
-      flows; /* TCP connections for each hop between hosts by TCP, 1 to 16; default 4, or a multiple of the addresses */
+  uint32_t flows;   /* TCP connections for each hop between hosts by TCP, 1 to 16; default 4, or a
+                       multiple of the addresses */
   const char* name; /* of this communicator; once only for each store */
-  const char* host; /* equal for ranks that share memory; default: this boot, this network namespace */
+  const char*
+      host; /* equal for ranks that share memory; default: this boot, this network namespace */
   /*
-   * Numeric, where peers reach this rank; default: the first address that is up. Several, separated by commas, one for each network device
-   * that connections are to go over: the i-th of one rank speaks with the i-th of another.
+   * Numeric, where peers reach this rank; default: the first address that is up. Several, separated
+   * by commas, one for each network device that connections are to go over: the i-th of one rank
+   * speaks with the i-th of another.
    */
   const char* address;
-  const char*
-      plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, choice=, flows=, memory=, transport=, gpudirect=, order=. The same on all ranks */
-  int32_t silence_ms; /* a peer that says nothing for so long is lost; default 10000, at least 100 */
+  const char* plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, choice=,
+                       flows=, memory=, transport=, gpudirect=, order=. The same on all ranks */
+  int32_t
+      silence_ms; /* a peer that says nothing for so long is lost; default 10000, at least 100 */
   int32_t timeout_ms; /* for create, and for each collective to end; default 600000 */
 };
 
@@ -75,66 +88,80 @@ struct paceline_comm;
 
 /* Returns when all ranks are connected. `error` (may be null) gets a text if it fails. */
 PACELINE_EXPORT int paceline_comm_create(const struct paceline_comm_options* options,
-                                         const struct paceline_comm_store* store, struct paceline_comm** comm,
-                                         char* error, uint64_t error_capacity);
+                                         const struct paceline_comm_store* store,
+                                         struct paceline_comm** comm, char* error,
+                                         uint64_t error_capacity);
 PACELINE_EXPORT void paceline_comm_destroy(struct paceline_comm* comm);
 
 /* The sum over all ranks, in place. */
-PACELINE_EXPORT int paceline_comm_allreduce(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype);
-/* `in` has `ranks` pieces of `count`, piece r for rank r; `out` one. They must not overlap. */
-PACELINE_EXPORT int paceline_comm_reduce_scatter(struct paceline_comm* comm, const void* in, void* out, uint64_t count,
-                                                 uint32_t dtype);
-/* `in` is one piece of `count`; `out` has `ranks` of them. `in` may be this rank's piece of `out`. */
-PACELINE_EXPORT int paceline_comm_allgather(struct paceline_comm* comm, const void* in, void* out, uint64_t count,
+PACELINE_EXPORT int paceline_comm_allreduce(struct paceline_comm* comm, void* data, uint64_t count,
                                             uint32_t dtype);
-PACELINE_EXPORT int paceline_comm_broadcast(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype,
-                                            uint32_t root);
+/* `in` has `ranks` pieces of `count`, piece r for rank r; `out` one. They must not overlap. */
+PACELINE_EXPORT int paceline_comm_reduce_scatter(struct paceline_comm* comm, const void* in,
+                                                 void* out, uint64_t count, uint32_t dtype);
+/* `in` is one piece of `count`; `out` has `ranks` of them. `in` may be this rank's piece of `out`.
+ */
+PACELINE_EXPORT int paceline_comm_allgather(struct paceline_comm* comm, const void* in, void* out,
+                                            uint64_t count, uint32_t dtype);
+PACELINE_EXPORT int paceline_comm_broadcast(struct paceline_comm* comm, void* data, uint64_t count,
+                                            uint32_t dtype, uint32_t root);
 /* The sum over all ranks, in place at rank `root`; `data` of others stays as it is. */
-PACELINE_EXPORT int paceline_comm_reduce(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype,
-                                         uint32_t root);
+PACELINE_EXPORT int paceline_comm_reduce(struct paceline_comm* comm, void* data, uint64_t count,
+                                         uint32_t dtype, uint32_t root);
 PACELINE_EXPORT int paceline_comm_barrier(struct paceline_comm* comm);
-/* Both have `ranks` pieces of `count`: piece r of `in` goes to rank r, piece r of `out` comes from it. They must not overlap. */
-PACELINE_EXPORT int paceline_comm_alltoall(struct paceline_comm* comm, const void* in, void* out, uint64_t count,
-                                           uint32_t dtype);
-/* The same with pieces of different sizes, one behind the other: `ranks` counts each. What rank a sends to b, b expects from a. */
-PACELINE_EXPORT int paceline_comm_alltoallv(struct paceline_comm* comm, const void* in, const uint64_t* in_counts,
-                                            void* out, const uint64_t* out_counts, uint32_t dtype);
+/* Both have `ranks` pieces of `count`: piece r of `in` goes to rank r, piece r of `out` comes from
+ * it. They must not overlap. */
+PACELINE_EXPORT int paceline_comm_alltoall(struct paceline_comm* comm, const void* in, void* out,
+                                           uint64_t count, uint32_t dtype);
+/* The same with pieces of different sizes, one behind the other: `ranks` counts each. What rank a
+ * sends to b, b expects from a. */
+PACELINE_EXPORT int paceline_comm_alltoallv(struct paceline_comm* comm, const void* in,
+                                            const uint64_t* in_counts, void* out,
+                                            const uint64_t* out_counts, uint32_t dtype);
 
 /*
- * From one rank to another, by these two alone; others need not know. What a pair sends arrives in that order, and is received with the
- * same count and type. `exchange` does both at once, with one peer or two: a ring of ranks that each send before they receive would wait
- * for ever. To itself where both peers are this rank.
+ * From one rank to another, by these two alone; others need not know. What a pair sends arrives in
+ * that order, and is received with the same count and type. `exchange` does both at once, with one
+ * peer or two: a ring of ranks that each send before they receive would wait for ever. To itself
+ * where both peers are this rank.
  */
-PACELINE_EXPORT int paceline_comm_send(struct paceline_comm* comm, const void* data, uint64_t count, uint32_t dtype,
-                                       uint32_t to);
-PACELINE_EXPORT int paceline_comm_receive(struct paceline_comm* comm, void* data, uint64_t count, uint32_t dtype,
-                                          uint32_t from);
-PACELINE_EXPORT int paceline_comm_exchange(struct paceline_comm* comm, const void* out, uint64_t out_count, uint32_t to,
-                                           void* in, uint64_t in_count, uint32_t from, uint32_t dtype);
+PACELINE_EXPORT int paceline_comm_send(struct paceline_comm* comm, const void* data, uint64_t count,
+                                       uint32_t dtype, uint32_t to);
+PACELINE_EXPORT int paceline_comm_receive(struct paceline_comm* comm, void* data, uint64_t count,
+                                          uint32_t dtype, uint32_t from);
+PACELINE_EXPORT int paceline_comm_exchange(struct paceline_comm* comm, const void* out,
+                                           uint64_t out_count, uint32_t to, void* in,
+                                           uint64_t in_count, uint32_t from, uint32_t dtype);
 
 /*
- * The sum of arrays of which each rank has some rows: `count` rows of `width` values, and their numbers, in any order, a number more than
- * once too. Rows of one number are added up by rank, and within a rank as given: the same bits everywhere. Call `sparse_result` for them, with
- * room for what *result_count says: numbers ascending, each once. They are kept until then, or the next sparse allreduce.
+ * The sum of arrays of which each rank has some rows: `count` rows of `width` values, and their
+ * numbers, in any order, a number more than once too. Rows of one number are added up by rank, and
+ * within a rank as given: the same bits everywhere. Call `sparse_result` for them, with room for
+ * what *result_count says: numbers ascending, each once. They are kept until then, or the next
+ * sparse allreduce.
  */
-PACELINE_EXPORT int paceline_comm_allreduce_sparse(struct paceline_comm* comm, const int64_t* indices,
-                                                   const void* values, uint64_t count, uint64_t width, uint32_t dtype,
+PACELINE_EXPORT int paceline_comm_allreduce_sparse(struct paceline_comm* comm,
+                                                   const int64_t* indices, const void* values,
+                                                   uint64_t count, uint64_t width, uint32_t dtype,
                                                    uint64_t* result_count);
-PACELINE_EXPORT int paceline_comm_sparse_result(struct paceline_comm* comm, int64_t* indices, void* values,
-                                                uint64_t count);
+PACELINE_EXPORT int paceline_comm_sparse_result(struct paceline_comm* comm, int64_t* indices,
+                                                void* values, uint64_t count);
 
 /*
- * An allreduce that is done on a thread of the communicator, after all that was started before it; the caller computes on. `data` is
- * in use until `wait` for its ticket has returned, with its code or that of an earlier one that failed, or the communicator has been
- * destroyed. Blocks while 4096 are under way.
+ * An allreduce that is done on a thread of the communicator, after all that was started before it;
+ * the caller computes on. `data` is in use until `wait` for its ticket has returned, with its code
+ * or that of an earlier one that failed, or the communicator has been destroyed. Blocks while 4096
+ * are under way.
  */
-PACELINE_EXPORT int paceline_comm_allreduce_start(struct paceline_comm* comm, void* data, uint64_t count,
-                                                  uint32_t dtype, uint64_t* ticket);
+PACELINE_EXPORT int paceline_comm_allreduce_start(struct paceline_comm* comm, void* data,
+                                                  uint64_t count, uint32_t dtype, uint64_t* ticket);
 /*
- * The same of floats, in fewer bytes between hosts and at the price of bits: lossy, but what is lost is late, not gone. The sum is that
- * of `data` and `rest` of all ranks, less what `rest` has afterwards. It has paceline_comm_rest_count values, zeros at first, is kept from
- * call to call of the same array by the same ranks and plan, and belongs to a checkpoint. All ranks get the same bits. Where all ranks
- * are on one host nothing is coded, and there is no rest. `keep`: of a million values, with PACELINE_COMM_CODEC_TOP_K; else 0.
+ * The same of floats, in fewer bytes between hosts and at the price of bits: lossy, but what is
+ * lost is late, not gone. The sum is that of `data` and `rest` of all ranks, less what `rest` has
+ * afterwards. It has paceline_comm_rest_count values, zeros at first, is kept from call to call of
+ * the same array by the same ranks and plan, and belongs to a checkpoint. All ranks get the same
+ * bits. Where all ranks are on one host nothing is coded, and there is no rest. `keep`: of a
+ * million values, with PACELINE_COMM_CODEC_TOP_K; else 0.
  */
 enum paceline_comm_codec {
   PACELINE_COMM_CODEC_F16 = 1,
@@ -143,41 +170,48 @@ enum paceline_comm_codec {
   PACELINE_COMM_CODEC_TOP_K = 4,
   PACELINE_COMM_CODEC_ONE_BIT = 5,
   /*
-   * Top-k of what momentum has gathered, for an optimizer that has none of its own: `rest` has twice as many values, and `keep` in its upper
-   * 12 bits the momentum in thousandths.
+   * Top-k of what momentum has gathered, for an optimizer that has none of its own: `rest` has
+   * twice as many values, and `keep` in its upper 12 bits the momentum in thousandths.
    */
   PACELINE_COMM_CODEC_DGC = 6
 };
-PACELINE_EXPORT int paceline_comm_allreduce_coded_start(struct paceline_comm* comm, float* data, uint64_t count,
-                                                        uint32_t codec, uint32_t keep, float* rest, uint64_t rest_count,
-                                                        uint64_t* ticket);
-PACELINE_EXPORT int paceline_comm_rest_count(struct paceline_comm* comm, uint64_t count, uint64_t* rest_count);
+PACELINE_EXPORT int paceline_comm_allreduce_coded_start(struct paceline_comm* comm, float* data,
+                                                        uint64_t count, uint32_t codec,
+                                                        uint32_t keep, float* rest,
+                                                        uint64_t rest_count, uint64_t* ticket);
+PACELINE_EXPORT int paceline_comm_rest_count(struct paceline_comm* comm, uint64_t count,
+                                             uint64_t* rest_count);
 /*
- * For PowerSGD: makes the columns of a matrix, row by row in memory, orthonormal in place, one after another in double precision; zeros stay
- * zeros. The same bits on every processor, so that ranks which have the same matrix have the same one afterwards. Of no communicator.
+ * For PowerSGD: makes the columns of a matrix, row by row in memory, orthonormal in place, one
+ * after another in double precision; zeros stay zeros. The same bits on every processor, so that
+ * ranks which have the same matrix have the same one afterwards. Of no communicator.
  */
 PACELINE_EXPORT int paceline_comm_orthonormalize(float* matrix, uint64_t rows, uint64_t columns);
 PACELINE_EXPORT int paceline_comm_wait(struct paceline_comm* comm, uint64_t ticket);
 
-/* This rank gives up: all calls end, here and on all ranks, with an error that names this rank and says `why`. From any thread. */
+/* This rank gives up: all calls end, here and on all ranks, with an error that names this rank and
+ * says `why`. From any thread. */
 PACELINE_EXPORT int paceline_comm_abort(struct paceline_comm* comm, const char* why);
-/* In a forked child, as its only call: closes the connections, which would else seem to live for as long as the child does. */
+/* In a forked child, as its only call: closes the connections, which would else seem to live for as
+ * long as the child does. */
 PACELINE_EXPORT int paceline_comm_forked(struct paceline_comm* comm);
 
 /*
- * Measures which way of an allreduce is quickest for which sizes, for about `budget_ms` (0: a second), and uses it from now on. A
- * collective. `known`, of rank 0, is what an earlier call has written into `text`: used instead of measuring if it fits; else null.
+ * Measures which way of an allreduce is quickest for which sizes, for about `budget_ms` (0: a
+ * second), and uses it from now on. A collective. `known`, of rank 0, is what an earlier call has
+ * written into `text`: used instead of measuring if it fits; else null.
  */
-PACELINE_EXPORT int paceline_comm_tune(struct paceline_comm* comm, const char* known, uint32_t budget_ms, char* text,
-                                       uint64_t capacity);
+PACELINE_EXPORT int paceline_comm_tune(struct paceline_comm* comm, const char* known,
+                                       uint32_t budget_ms, char* text, uint64_t capacity);
 /* How many ranks each host has: "4,4". */
 PACELINE_EXPORT int paceline_comm_shape(struct paceline_comm* comm, char* text, uint64_t capacity);
 
 /* How allreduces are done, as text that `plan` above accepts. */
-PACELINE_EXPORT int paceline_comm_plan(struct paceline_comm* comm, uint64_t count, uint32_t dtype, char* text,
-                                       uint64_t capacity);
+PACELINE_EXPORT int paceline_comm_plan(struct paceline_comm* comm, uint64_t count, uint32_t dtype,
+                                       char* text, uint64_t capacity);
 /* Why the communicator failed, and which rank is named (-1: none); empty while it has not. */
-PACELINE_EXPORT int paceline_comm_error(struct paceline_comm* comm, char* text, uint64_t capacity, int32_t* rank);
+PACELINE_EXPORT int paceline_comm_error(struct paceline_comm* comm, char* text, uint64_t capacity,
+                                        int32_t* rank);
 
 #ifdef __cplusplus
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Batches of pictures out of tar shards: JPEG files decoded, framed, resized, mirrored and normalised by threads, pixels to the bit as
- * Pillow makes them. It knows bytes, not frameworks; accel/python/paceline/loader is the layer for PyTorch.
+ * Batches of pictures out of tar shards: JPEG files decoded, framed, resized, mirrored and
+ * normalised by threads, pixels to the bit as Pillow makes them. It knows bytes, not frameworks;
+ * accel/python/paceline/loader is the layer for PyTorch.
  *
- * Ownership: open makes it, close ends it and waits for its threads; shards and the memory of batches must stay until then.
- * Processes and threads: any thread may call. A forked child must not, but for close, which then leaves everything where it is.
- * Failure: PACELINE_OK or a negative PACELINE_E* (paceline.h); `why`, where it is an argument, then names the shard, the sample and the
- *   reason, cut to why_size bytes with their zero. Without libjpeg-turbo beside the library, open says so.
+ * Ownership: open makes it, close ends it and waits for its threads; shards and the memory of
+ * batches must stay until then. Processes and threads: any thread may call. A forked child must
+ * not, but for close, which then leaves everything where it is. Failure: PACELINE_OK or a negative
+ * PACELINE_E* (paceline.h); `why`, where it is an argument, then names the shard, the sample and
+ * the reason, cut to why_size bytes with their zero. Without libjpeg-turbo beside the library, open
+ * says so.
  */
 #ifndef PACELINE_PICTURES_H_
 #define PACELINE_PICTURES_H_
@@ -53,18 +56,20 @@ struct paceline_pictures_style {
   float deviation[3];
 };
 
-/* What of a picture is delivered: the region x, y, width, height as a picture of its own, resized to full_width by full_height, of which
- * the window begins at left, top. */
+/* What of a picture is delivered: the region x, y, width, height as a picture of its own, resized
+ * to full_width by full_height, of which the window begins at left, top. */
 struct paceline_picture_view {
   int32_t x, y, width, height;
   int32_t full_width, full_height, left, top;
   int32_t flip;
 };
 
-/* `extensions` are those of pictures, a zero pointer at their end; `target` that of a whole number in decimal, or null. */
+/* `extensions` are those of pictures, a zero pointer at their end; `target` that of a whole number
+ * in decimal, or null. */
 PACELINE_EXPORT int paceline_pictures_open(const struct paceline_shards* shards,
-                                           const struct paceline_pictures_style* style, const char* const* extensions,
-                                           const char* target, struct paceline_pictures** pictures, char* why,
+                                           const struct paceline_pictures_style* style,
+                                           const char* const* extensions, const char* target,
+                                           struct paceline_pictures** pictures, char* why,
                                            uint64_t why_size);
 PACELINE_EXPORT void paceline_pictures_close(struct paceline_pictures* pictures);
 
@@ -72,16 +77,18 @@ PACELINE_EXPORT void paceline_pictures_close(struct paceline_pictures* pictures)
 PACELINE_EXPORT uint64_t paceline_pictures_bytes(const struct paceline_pictures* pictures);
 
 /* Begins a batch; `numbers` gets the samples' targets, and may be null where none are read. */
-PACELINE_EXPORT int paceline_pictures_begin(struct paceline_pictures* pictures, uint64_t epoch, const uint64_t* samples,
-                                            uint32_t count, void* memory, uint64_t memory_size, int64_t* numbers,
+PACELINE_EXPORT int paceline_pictures_begin(struct paceline_pictures* pictures, uint64_t epoch,
+                                            const uint64_t* samples, uint32_t count, void* memory,
+                                            uint64_t memory_size, int64_t* numbers,
                                             uint64_t* batch);
 /* 0: the batch is there; 1: not yet, after timeout_ms. */
-PACELINE_EXPORT int paceline_pictures_wait(struct paceline_pictures* pictures, uint64_t batch, uint32_t timeout_ms,
-                                           char* why, uint64_t why_size);
+PACELINE_EXPORT int paceline_pictures_wait(struct paceline_pictures* pictures, uint64_t batch,
+                                           uint32_t timeout_ms, char* why, uint64_t why_size);
 
 /* Reads the header of the sample's picture. */
-PACELINE_EXPORT int paceline_pictures_view(const struct paceline_pictures* pictures, uint64_t epoch, uint64_t sample,
-                                           struct paceline_picture_view* view, char* why, uint64_t why_size);
+PACELINE_EXPORT int paceline_pictures_view(const struct paceline_pictures* pictures, uint64_t epoch,
+                                           uint64_t sample, struct paceline_picture_view* view,
+                                           char* why, uint64_t why_size);
 /* Nanoseconds of processor time that the threads spent in the JPEG decoder. */
 PACELINE_EXPORT uint64_t paceline_pictures_decoding(const struct paceline_pictures* pictures);
 

@@ -1,20 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Step record v1: what one training process (a rank) tells about its steps, and the ring it tells it through.
+ * Step record v1: what one training process (a rank) tells about its steps, and the ring it tells
+ * it through.
  *
- * A ring is a memfd sealed F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL: one header of 4 KiB, then `capacity` records of
- * 512 bytes. One writer (the rank), overwrite-oldest, any number of readers that map it read-only. Everything is
- * little-endian and without pointers; every offset below is asserted. Needs C11 or C++11, includes nothing of Paceline.
+ * A ring is a memfd sealed F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL: one header of 4 KiB, then
+ * `capacity` records of 512 bytes. One writer (the rank), overwrite-oldest, any number of readers
+ * that map it read-only. Everything is little-endian and without pointers; every offset below is
+ * asserted. Needs C11 or C++11, includes nothing of Paceline.
  *
  * Reading record number i (from 0; the newest is write_index - 1) of slot i % capacity:
- *   1. load slot.seq (acquire); it must be i + 1, else the record is being written or was overwritten: count a gap;
- *   2. copy the 512 bytes; 3. acquire fence; 4. load slot.seq again; another value means the copy is torn: count a gap;
+ *   1. load slot.seq (acquire); it must be i + 1, else the record is being written or was
+ * overwritten: count a gap;
+ *   2. copy the 512 bytes; 3. acquire fence; 4. load slot.seq again; another value means the copy
+ * is torn: count a gap;
  *   5. only now look at the copy, and validate it: a hostile writer can store anything at any time.
- * The writer stores seq = 0, a release fence, the fields, then seq = i + 1 (release), then write_index = i + 1 (release).
- * So a writer killed at any store leaves at most one unreadable slot, never a wrong record.
+ * The writer stores seq = 0, a release fence, the fields, then seq = i + 1 (release), then
+ * write_index = i + 1 (release). So a writer killed at any store leaves at most one unreadable
+ * slot, never a wrong record.
  *
- * Absent is never 0: a field counts only where its bit in `valid` is set. A reader of another abi_major ignores the
- * ring and counts it; a higher abi_minor is read up to the bytes it knows (record.bytes, header_bytes).
+ * Absent is never 0: a field counts only where its bit in `valid` is set. A reader of another
+ * abi_major ignores the ring and counts it; a higher abi_minor is read up to the bytes it knows
+ * (record.bytes, header_bytes).
  */
 #ifndef PACELINE_STEP_RECORD_H_
 #define PACELINE_STEP_RECORD_H_
@@ -61,7 +67,11 @@ enum paceline_phase {
 };
 #define PACELINE_PHASE_COUNT 16
 
-enum paceline_record_kind { PACELINE_KIND_STEP = 1, PACELINE_KIND_SPAN = 2, PACELINE_KIND_AMENDMENT = 3 };
+enum paceline_record_kind {
+  PACELINE_KIND_STEP = 1,
+  PACELINE_KIND_SPAN = 2,
+  PACELINE_KIND_AMENDMENT = 3
+};
 
 enum paceline_boundary {
   PACELINE_BOUNDARY_OPTIMIZER = 1,
@@ -71,7 +81,8 @@ enum paceline_boundary {
   PACELINE_BOUNDARY_GRAPH = 5
 };
 
-/* Where a phase's time comes from; 0 = this rank cannot tell that phase. source[p]: low nibble host, high device. */
+/* Where a phase's time comes from; 0 = this rank cannot tell that phase. source[p]: low nibble
+ * host, high device. */
 enum paceline_source {
   PACELINE_SOURCE_ABSENT = 0,
   PACELINE_SOURCE_HOST = 1,
@@ -81,7 +92,8 @@ enum paceline_source {
   PACELINE_SOURCE_DERIVED = 5
 };
 
-/* A gradient scaler left an optimizer out of this step; optimizer_mask and optimizers_stepped leave it out too. */
+/* A gradient scaler left an optimizer out of this step; optimizer_mask and optimizers_stepped leave
+ * it out too. */
 #define PACELINE_FLAG_SCALER_SKIP (UINT64_C(1) << 0)
 #define PACELINE_FLAG_GRAPH_REPLAY (UINT64_C(1) << 1)
 #define PACELINE_FLAG_WARM_UP (UINT64_C(1) << 2)
@@ -89,10 +101,12 @@ enum paceline_source {
 #define PACELINE_FLAG_TRUNCATED_POOL (UINT64_C(1) << 4)
 #define PACELINE_FLAG_CLOCK_JUMP (UINT64_C(1) << 5)
 #define PACELINE_FLAG_NO_SYNC (UINT64_C(1) << 6)
-/* The rank's last record: what came after the last step (evaluation, checkpoint). It is not a step of its own. */
+/* The rank's last record: what came after the last step (evaluation, checkpoint). It is not a step
+ * of its own. */
 #define PACELINE_FLAG_FINAL (UINT64_C(1) << 7)
 
-/* Bits of `valid`: one per field or array. An amendment overrides exactly the fields whose bit it sets. */
+/* Bits of `valid`: one per field or array. An amendment overrides exactly the fields whose bit it
+ * sets. */
 #define PACELINE_VALID_USER_STEP (UINT64_C(1) << 0)
 #define PACELINE_VALID_HOST_NS (UINT64_C(1) << 1)
 #define PACELINE_VALID_DEVICE_NS (UINT64_C(1) << 2)
@@ -126,20 +140,22 @@ enum paceline_source {
 
 struct paceline_step_record {
   /* 0: identity of the record */
-  uint64_t seq;            /* record number + 1; 0 while the slot is written */
-  uint16_t version;        /* PACELINE_RECORD_VERSION */
-  uint16_t bytes;          /* bytes the writer filled */
-  uint8_t kind;            /* enum paceline_record_kind */
-  uint8_t boundary;        /* enum paceline_boundary */
-  uint16_t optimizer_mask; /* which optimizers stepped; bit 15 stands for the 16th and all later ones */
-  uint64_t step;           /* from 1, in this ring's process */
-  int64_t user_step;       /* the program's own number, -1 where it told none */
-  uint64_t start_ns;       /* CLOCK_MONOTONIC */
+  uint64_t seq;     /* record number + 1; 0 while the slot is written */
+  uint16_t version; /* PACELINE_RECORD_VERSION */
+  uint16_t bytes;   /* bytes the writer filled */
+  uint8_t kind;     /* enum paceline_record_kind */
+  uint8_t boundary; /* enum paceline_boundary */
+  uint16_t
+      optimizer_mask; /* which optimizers stepped; bit 15 stands for the 16th and all later ones */
+  uint64_t step;      /* from 1, in this ring's process */
+  int64_t user_step;  /* the program's own number, -1 where it told none */
+  uint64_t start_ns;  /* CLOCK_MONOTONIC */
   uint64_t wall_ns;
   uint32_t attempt;
   uint32_t ring_epoch;
   uint64_t flags;
-  /* 64 and 192: exclusive partitions of wall_ns and of the device window; never added to each other */
+  /* 64 and 192: exclusive partitions of wall_ns and of the device window; never added to each other
+   */
   uint64_t host_ns[PACELINE_PHASE_COUNT];
   uint64_t device_ns[PACELINE_PHASE_COUNT];
   /* 320: communication */
@@ -177,8 +193,13 @@ struct paceline_step_record {
   uint8_t reserved[24]; /* 0 */
 };
 
-/* Claims of the process about itself; labels of metrics come from the trusted identity of the hand-over instead. */
-enum paceline_device_kind { PACELINE_DEVICE_UNKNOWN = 0, PACELINE_DEVICE_CPU = 1, PACELINE_DEVICE_CUDA = 2 };
+/* Claims of the process about itself; labels of metrics come from the trusted identity of the
+ * hand-over instead. */
+enum paceline_device_kind {
+  PACELINE_DEVICE_UNKNOWN = 0,
+  PACELINE_DEVICE_CPU = 1,
+  PACELINE_DEVICE_CUDA = 2
+};
 enum paceline_framework {
   PACELINE_FRAMEWORK_UNKNOWN = 0,
   PACELINE_FRAMEWORK_PYTORCH = 1,
@@ -198,12 +219,14 @@ struct paceline_coordinate {
 };
 
 /*
- * What the rank is doing now, so that a hang is visible without a record. A seqlock: `version` is odd while it is
- * written; a reader copies, then accepts if version was even and is unchanged. A reader gives up after a few tries.
+ * What the rank is doing now, so that a hang is visible without a record. A seqlock: `version` is
+ * odd while it is written; a reader copies, then accepts if version was even and is unchanged. A
+ * reader gives up after a few tries.
  */
 struct paceline_live_state {
   uint32_t version;
-  uint32_t phase; /* enum paceline_phase; PACELINE_PHASE_UNATTRIBUTED between marks whose meaning is not known yet */
+  uint32_t phase; /* enum paceline_phase; PACELINE_PHASE_UNATTRIBUTED between marks whose meaning is
+                     not known yet */
   uint64_t since_ns;
   uint64_t step; /* the step under way, from 1 */
   uint64_t collective_seq;
@@ -247,17 +270,19 @@ struct paceline_ring_header {
   /* Each on cache lines of its own. */
   uint64_t write_index; /* records ever published */
   uint8_t reserved2[56];
-  uint64_t heartbeat_ns; /* CLOCK_MONOTONIC, by the publishing thread, about once a second; 0 after an orderly end */
+  uint64_t heartbeat_ns; /* CLOCK_MONOTONIC, by the publishing thread, about once a second; 0 after
+                            an orderly end */
   uint8_t reserved3[56];
   struct paceline_live_state live;
   uint8_t reserved4[4096 - 1216];
 };
 
 /*
- * Hand-over: the rank connects to the SOCK_SEQPACKET socket named by PACELINE_TELEMETRY_SOCKET and sends this one
- * message with the memfd in SCM_RIGHTS; after a broken connection, again (same world_rank, pid and ring_epoch: the same
- * ring). The connection stays open: its end tells the receiver that the rank is gone. The receiver never answers.
- * `size` is the bytes the sender filled; a receiver reads what it knows and ignores the rest.
+ * Hand-over: the rank connects to the SOCK_SEQPACKET socket named by PACELINE_TELEMETRY_SOCKET and
+ * sends this one message with the memfd in SCM_RIGHTS; after a broken connection, again (same
+ * world_rank, pid and ring_epoch: the same ring). The connection stays open: its end tells the
+ * receiver that the rank is gone. The receiver never answers. `size` is the bytes the sender
+ * filled; a receiver reads what it knows and ignores the rest.
  */
 struct paceline_ring_offer {
   uint32_t magic;
@@ -319,7 +344,8 @@ PACELINE_AT(paceline_step_record, overhead_ns, 472);
 PACELINE_AT(paceline_step_record, lost_events, 476);
 PACELINE_AT(paceline_step_record, amends_seq, 480);
 PACELINE_AT(paceline_step_record, reserved, 488);
-PACELINE_STATIC_ASSERT(sizeof(struct paceline_step_record) == PACELINE_RECORD_BYTES, "a record is 512 bytes");
+PACELINE_STATIC_ASSERT(sizeof(struct paceline_step_record) == PACELINE_RECORD_BYTES,
+                       "a record is 512 bytes");
 
 PACELINE_AT(paceline_live_state, version, 0);
 PACELINE_AT(paceline_live_state, phase, 4);
@@ -327,7 +353,8 @@ PACELINE_AT(paceline_live_state, since_ns, 8);
 PACELINE_AT(paceline_live_state, step, 16);
 PACELINE_AT(paceline_live_state, collective_seq, 24);
 PACELINE_AT(paceline_live_state, group_id, 32);
-PACELINE_STATIC_ASSERT(sizeof(struct paceline_live_state) == 64, "the live state is one cache line");
+PACELINE_STATIC_ASSERT(sizeof(struct paceline_live_state) == 64,
+                       "the live state is one cache line");
 
 PACELINE_AT(paceline_ring_header, magic, 0);
 PACELINE_AT(paceline_ring_header, abi_major, 4);
@@ -361,7 +388,8 @@ PACELINE_AT(paceline_ring_header, capabilities, 224);
 PACELINE_AT(paceline_ring_header, write_index, 1024);
 PACELINE_AT(paceline_ring_header, heartbeat_ns, 1088);
 PACELINE_AT(paceline_ring_header, live, 1152);
-PACELINE_STATIC_ASSERT(sizeof(struct paceline_ring_header) == PACELINE_HEADER_BYTES, "the header is 4 KiB");
+PACELINE_STATIC_ASSERT(sizeof(struct paceline_ring_header) == PACELINE_HEADER_BYTES,
+                       "the header is 4 KiB");
 
 PACELINE_AT(paceline_ring_offer, version, 4);
 PACELINE_AT(paceline_ring_offer, size, 6);

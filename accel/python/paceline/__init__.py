@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of Paceline inside the training process. Programs need not know it; `accelerate`, `step` and
-`explain` are for those that do."""
+"""The part of Paceline inside the training process. Programs need not know it; `accelerate`, `step`
+and `explain` are for those that do.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +12,31 @@ __all__ = ["accelerate", "explain", "step"]
 
 
 def step(number: int = -1) -> None:
-    """Tells a step boundary (where no optimizer of PyTorch marks it) or the program's own number of the step just
-    made."""
+    """Tells a step boundary (where no optimizer of PyTorch marks it) or the program's own number of
+    the step just made.
+    """
     from paceline import _marks
 
     _marks.explicit_step(number)
 
 
 def accelerate(
-    model: Any = None, optimizer: Any = None, loader: Any = None, config: Mapping[str, Any] | None = None
+    model: Any = None,
+    optimizer: Any = None,
+    loader: Any = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Speeds up what it can of a training, in place, as a job with spec.acceleration has it done to a program that does not call
-    this; the rest is left as it is, and `explain` says why. Returns what was given, but for the optimizer of precision O2.
+    """Speeds up what it can of a training, in place, as a job with spec.acceleration has it done to
+    a program that does not call this; the rest is left as it is, and `explain` says why. Returns
+    what was given, but for the optimizer of precision O2.
 
         model, optimizer, loader = paceline.accelerate(model, optimizer, loader)
 
-    config: {"loader": "Auto" or "Disabled", "optimizer": "Auto" or "Disabled", "numerics": "Reordered", "Bitwise" or "Lossy",
-    "ahead": True or False, "precision": "Disabled", "TF32", "O1" or "O2"}; see paceline.loader for `ahead`, paceline.amp for O1 and O2. Where ranks train together, all call it alike."""
+    config: {"loader": "Auto" or "Disabled", "optimizer": "Auto" or "Disabled", "numerics":
+    "Reordered", "Bitwise" or "Lossy", "ahead": True or False, "precision": "Disabled", "TF32", "O1"
+    or "O2"}; see paceline.loader for `ahead`, paceline.amp for O1 and O2. Where ranks train
+    together, all call it alike.
+    """
     from paceline import _accelerate
 
     return _accelerate.accelerate(model, optimizer, loader, config)
@@ -46,7 +55,9 @@ if TYPE_CHECKING:
 else:
 
     def explain(as_dict: bool = False) -> Any:
-        """What is on in this process, in which numerics class, and why; what it costs. As a dict: by feature."""
+        """What is on in this process, in which numerics class, and why; what it costs. As a dict:
+        by feature.
+        """
         from paceline import _explain
 
         return _explain.as_dict() if as_dict else _explain.explain()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.accelerate: in one line what a job's spec.acceleration does to a program that knows nothing of it. What cannot be sped up is
-left as it is, and paceline.explain() says why. Errors are the caller's alone: an unknown key or value, or something that is no
-model, optimizer or loader."""
+"""paceline.accelerate: in one line what a job's spec.acceleration does to a program that knows
+nothing of it. What cannot be sped up is left as it is, and paceline.explain() says why. Errors are
+the caller's alone: an unknown key or value, or something that is no model, optimizer or loader.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from paceline.loader import accelerate as _accelerate_loader
 from paceline.optim import _patch as _optimizers
 from paceline.optim import _report as _optimizer_report
 
-# As in spec.acceleration; the first value of each is the default. `ahead` is of the program alone: only it can know.
+# As in spec.acceleration; the first value of each is the default. `ahead` is of the program alone:
+# only it can know.
 KEYS: dict[str, tuple[Any, ...]] = {
     "loader": ("Auto", "Disabled"),
     "optimizer": ("Auto", "Disabled"),
@@ -33,19 +35,26 @@ def read(config: Mapping[str, Any] | None) -> dict[str, Any]:
     found = {key: values[0] for key, values in KEYS.items()}
     if config is not None and not isinstance(config, Mapping):
         raise TypeError(
-            f"paceline.accelerate: config is {type(config).__qualname__}: it must be a dict with {', '.join(KEYS)}"
+            f"paceline.accelerate: config is {type(config).__qualname__}: it must be a dict with"
+            f" {', '.join(KEYS)}"
         )
     for key, value in (config or {}).items():
         if key not in KEYS:
-            raise ValueError(f"paceline.accelerate: config has {key!r}, which is none of {', '.join(KEYS)}")
-        if not any(value is known or (isinstance(known, str) and value == known) for known in KEYS[key]):
+            raise ValueError(
+                f"paceline.accelerate: config has {key!r}, which is none of {', '.join(KEYS)}"
+            )
+        if not any(
+            value is known or (isinstance(known, str) and value == known) for known in KEYS[key]
+        ):
             allowed = ", ".join(repr(known) for known in KEYS[key])
-            raise ValueError(f"paceline.accelerate: config[{key!r}] is {value!r}: it must be one of {allowed}")
+            raise ValueError(
+                f"paceline.accelerate: config[{key!r}] is {value!r}: it must be one of {allowed}"
+            )
         found[key] = value
     if found["precision"] in _precision.LEVELS and found["numerics"] != "Lossy":
         raise ValueError(
-            f"paceline.accelerate: config['precision'] is {found['precision']!r}, which loses precision: "
-            "write 'numerics': 'Lossy' beside it, or remove it"
+            f"paceline.accelerate: config['precision'] is {found['precision']!r}, which loses"
+            " precision: write 'numerics': 'Lossy' beside it, or remove it"
         )
     # A job's own class bounds what its program may ask for.
     of_job = os.environ.get("PACELINE_NUMERICS", "")
@@ -58,14 +67,20 @@ def accelerate(model: Any, optimizer: Any, loader: Any, config: Mapping[str, Any
     wanted = read(config)
     optimizers, loaders = _each(optimizer), _each(loader)
     _check("model", [] if model is None else [model], torch.nn.Module, "a torch.nn.Module")
-    _check("optimizer", optimizers, torch.optim.Optimizer, "a torch.optim.Optimizer, or a list of them")
+    _check(
+        "optimizer", optimizers, torch.optim.Optimizer, "a torch.optim.Optimizer, or a list of them"
+    )
     _check("loader", loaders, DataLoader, "a torch.utils.data.DataLoader, or a list of them")
     if not disabled():
         if model is not None:
             _explain.model_given = f"{type(model).__module__}.{type(model).__qualname__}"
         before, optimizers = optimizers, _with_precision(model, optimizers, wanted)
         if optimizers is not before:  # one, in the place of one
-            optimizer = type(optimizer)(optimizers) if isinstance(optimizer, (list, tuple)) else optimizers[0]
+            optimizer = (
+                type(optimizer)(optimizers)
+                if isinstance(optimizer, (list, tuple))
+                else optimizers[0]
+            )
         for one in optimizers:
             _accelerate_optimizer(one, wanted)
         if wanted["loader"] == "Auto":
@@ -76,8 +91,9 @@ def accelerate(model: Any, optimizer: Any, loader: Any, config: Mapping[str, Any
 
 
 def _with_precision(model: Any, optimizers: list[Any], wanted: dict[str, Any]) -> list[Any]:
-    """The optimizers, of which O2 puts another in the place of one. What the program has asked for wrongly is its error; what the job has
-    is left, with a line."""
+    """The optimizers, of which O2 puts another in the place of one. What the program has asked for
+    wrongly is its error; what the job has is left, with a line.
+    """
     level = wanted["precision"]
     if level == "Disabled":
         return optimizers
@@ -104,8 +120,10 @@ def _decorated(model: Any, optimizers: list[Any], level: str) -> list[Any]:
 
     if model is None or (level == "O2" and len(optimizers) != 1):
         raise ValueError(
-            f"paceline.accelerate: {level} is given {'no model' if model is None else f'{len(optimizers)} optimizers'}: "
-            f"give a model{' and one optimizer' if level == 'O2' else ''}, or call paceline.amp.decorate for each model"
+            f"paceline.accelerate: {level} is given"
+            f" {'no model' if model is None else f'{len(optimizers)} optimizers'}: give a"
+            f" model{' and one optimizer' if level == 'O2' else ''}, or call paceline.amp.decorate"
+            " for each model"
         )
     if level == "O1":
         amp.decorate(model, level="O1")
@@ -122,7 +140,9 @@ def _each(value: Any) -> list[Any]:
 def _check(what: str, values: list[Any], kind: type, described: str) -> None:
     for value in values:
         if not isinstance(value, kind):
-            raise TypeError(f"paceline.accelerate: {what} is {type(value).__qualname__}: it must be {described}")
+            raise TypeError(
+                f"paceline.accelerate: {what} is {type(value).__qualname__}: it must be {described}"
+            )
 
 
 def _accelerate_optimizer(optimizer: Any, wanted: dict[str, Any]) -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss scaling in which the host never waits for the device. PyTorch's GradScaler reads on the host, in every step, whether a gradient was
-not finite, unless the optimizer can be told by a tensor; this one is for those that can, and refuses the others by name."""
+"""Loss scaling in which the host never waits for the device. PyTorch's GradScaler reads on the
+host, in every step, whether a gradient was not finite, unless the optimizer can be told by a
+tensor; this one is for those that can, and refuses the others by name.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ class _Of:
         self.found: list[Tensor] = []  # not 0: a gradient was not finite
 
 
-# Trainers ask whether they were given one of this class. Nothing of its own __init__ runs here, and all that it does with gradients is overridden.
+# Trainers ask whether they were given one of this class. Nothing of its own __init__ runs here, and
+# all that it does with gradients is overridden.
 _Theirs: Any = getattr(getattr(torch, "amp", None), "GradScaler", None) or torch.cuda.amp.GradScaler
 
 
@@ -41,12 +44,16 @@ class LossScaler(_Theirs):
         scaler.step(optimizer)
         scaler.update()
 
-    Whether a step is skipped, what gradients are divided by and the next scale are decided on the device, so the host runs ahead of it, and a step
-    may be captured in a CUDA graph. On a GPU it takes the optimizers of paceline.optim, which look for infinities in the pass over the gradients
-    that clipping needs, and PyTorch's with fused=True. On the CPU, where nobody waits for a device, it takes every optimizer.
+    Whether a step is skipped, what gradients are divided by and the next scale are decided on the
+    device, so the host runs ahead of it, and a step may be captured in a CUDA graph. On a GPU it
+    takes the optimizers of paceline.optim, which look for infinities in the pass over the gradients
+    that clipping needs, and PyTorch's with fused=True. On the CPU, where nobody waits for a device,
+    it takes every optimizer.
 
-    It is a GradScaler for who asks (isinstance), and takes its place in trainers. `unscale_` before `step`, for clipping by hand, works as with GradScaler. `device` is not needed: it is that of the first loss. get_scale() and state_dict() wait for the device. One device for each
-    scaler; not for gradients that ranks hold parts of (FSDP).
+    It is a GradScaler for who asks (isinstance), and takes its place in trainers. `unscale_` before
+    `step`, for clipping by hand, works as with GradScaler. `device` is not needed: it is that of
+    the first loss. get_scale() and state_dict() wait for the device. One device for each scaler;
+    not for gradients that ranks hold parts of (FSDP).
     """
 
     def __init__(
@@ -60,7 +67,8 @@ class LossScaler(_Theirs):
     ) -> None:
         if not isinstance(device, (torch.device, str)):
             raise TypeError(
-                f"{_WHAT}device is {device!r}: it must be a device, as GradScaler's first argument is; pass init_scale={device!r}"
+                f"{_WHAT}device is {device!r}: it must be a device, as GradScaler's first argument"
+                f" is; pass init_scale={device!r}"
             )
         for name, value, good, must in (
             ("init_scale", init_scale, 0 < init_scale < math.inf, "above 0"),
@@ -73,14 +81,20 @@ class LossScaler(_Theirs):
         self._enabled = enabled
         self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
         self._growth_interval = growth_interval
-        self._begin = (init_scale, 0)  # scale and steps since it changed, before there is a device to hold them
+        self._begin = (
+            init_scale,
+            0,
+        )  # scale and steps since it changed, before there is a device to hold them
         self._scale: Tensor | None = None
         self._tracker: Tensor | None = None
         self._optimizers: dict[int, _Of] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         if self._optimizers:
-            raise RuntimeError(f"{_WHAT}it can be copied or saved after update() alone, not between step() and that")
+            raise RuntimeError(
+                f"{_WHAT}it can be copied or saved after update() alone, not between step() and"
+                " that"
+            )
         return dict(self.__dict__)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -96,7 +110,10 @@ class LossScaler(_Theirs):
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self.scale(each) for each in outputs)
         if not isinstance(outputs, Tensor):
-            raise TypeError(f"{_WHAT}scale was given {type(outputs).__qualname__}: give a loss, or a list of losses")
+            raise TypeError(
+                f"{_WHAT}scale was given {type(outputs).__qualname__}: give a loss, or a list of"
+                " losses"
+            )
         if self._scale is None:
             self._hold(outputs.device)
         scale = self._held(outputs.device, "a loss")[0]
@@ -105,7 +122,8 @@ class LossScaler(_Theirs):
     def _hold(self, device: torch.device) -> None:
         if device.type == _device.KIND and _device.is_capturing():
             raise RuntimeError(
-                f"{_WHAT}its first step cannot be captured, or each replay would begin with its first scale: make one step before the capture"
+                f"{_WHAT}its first step cannot be captured, or each replay would begin with its"
+                " first scale: make one step before the capture"
             )
         scale, steps = self._begin
         self._scale = torch.full((), scale, dtype=torch.float32, device=device)
@@ -113,14 +131,18 @@ class LossScaler(_Theirs):
 
     def _held(self, device: torch.device | None = None, what: str = "") -> tuple[Tensor, Tensor]:
         if self._scale is None or self._tracker is None:
-            raise RuntimeError(f"{_WHAT}nothing has been scaled yet: call scale(loss).backward() first")
+            raise RuntimeError(
+                f"{_WHAT}nothing has been scaled yet: call scale(loss).backward() first"
+            )
         if device is not None and device != self._scale.device:
             raise RuntimeError(
-                f"{_WHAT}{what} is on {device}, and the scale on {self._scale.device}: use a scaler for each device"
+                f"{_WHAT}{what} is on {device}, and the scale on {self._scale.device}: use a scaler"
+                " for each device"
             )
         return self._scale, self._tracker
 
-    # -- gradients -----------------------------------------------------------------------------------------------------
+    # -- gradients
+    # ------------------------------------------------------------
 
     def unscale_(self, optimizer: Any) -> None:
         """Divides the gradients now, so that they can be clipped or looked at before step()."""
@@ -128,23 +150,31 @@ class LossScaler(_Theirs):
             return
         of = self._of(optimizer)
         if of.stage != READY:
-            said = "has been called for this optimizer" if of.stage == UNSCALED else "is called after step()"
+            said = (
+                "has been called for this optimizer"
+                if of.stage == UNSCALED
+                else "is called after step()"
+            )
             raise RuntimeError(f"{_WHAT}unscale_ {said} since the last update()")
         scale, _ = self._held()
         of.found = [self._divide(optimizer, scale.double().reciprocal().float(), whole=True)]
         of.stage = UNSCALED
 
     def _divide(self, optimizer: Any, inverse: Tensor, whole: bool) -> Tensor:
-        """Multiplies the gradients in place, and answers a tensor that is not 0 if one of them was not finite. `whole` refuses those that
-        lose bits by it."""
+        """Multiplies the gradients in place, and answers a tensor that is not 0 if one of them was
+        not finite. `whole` refuses those that lose bits by it.
+        """
         scale, _ = self._held()
         found = torch.full((), 0.0, dtype=torch.float32, device=scale.device)
         by_dtype: dict[torch.dtype, list[Tensor]] = {}
-        for parameter in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
+        for parameter in (
+            p for group in optimizer.param_groups for p in group["params"] if p.grad is not None
+        ):
             grad = parameter.grad
             if whole and grad.dtype is torch.float16:
                 raise ValueError(
-                    f"{_WHAT}unscale_ of float16 gradients would lose small ones: clip in the step instead (max_grad_norm= of paceline.optim)"
+                    f"{_WHAT}unscale_ of float16 gradients would lose small ones: clip in the step"
+                    " instead (max_grad_norm= of paceline.optim)"
                 )
             if grad.is_sparse:
                 if grad.dtype is torch.float16:
@@ -157,22 +187,32 @@ class LossScaler(_Theirs):
                 _multiply(grads, found, inverse)
         return found
 
-    # -- steps ---------------------------------------------------------------------------------------------------------
+    # -- steps
+    # ------------------------------------------------------------
 
     def step(self, optimizer: Any, *args: Any, **options: Any) -> Any:
-        """optimizer.step() with gradients divided by the scale, which changes nothing where one of them is not finite."""
+        """optimizer.step() with gradients divided by the scale, which changes nothing where one of
+        them is not finite.
+        """
         if not self._enabled:
             return optimizer.step(*args, **options)
         if any(
             value is not None for value in (*args, *options.values())
         ):  # some trainers pass on that there is no closure
-            raise RuntimeError(f"{_WHAT}step takes no closure or other arguments: a skipped step cannot be repeated")
+            raise RuntimeError(
+                f"{_WHAT}step takes no closure or other arguments: a skipped step cannot be"
+                " repeated"
+            )
         of = self._of(optimizer)
         if of.stage == STEPPED:
-            raise RuntimeError(f"{_WHAT}step has been called for this optimizer since the last update()")
+            raise RuntimeError(
+                f"{_WHAT}step has been called for this optimizer since the last update()"
+            )
         scale, _ = self._held()
         by_host = scale.device.type != _device.KIND
-        takes_tensors = _FUSED_TAKE_TENSORS and getattr(optimizer, "_step_supports_amp_scaling", False)
+        takes_tensors = _FUSED_TAKE_TENSORS and getattr(
+            optimizer, "_step_supports_amp_scaling", False
+        )
         if isinstance(optimizer, Fused):
             answer = self._fused_step(optimizer, of, scale, by_host)
         elif takes_tensors:
@@ -185,8 +225,9 @@ class LossScaler(_Theirs):
             answer = None if float(of.found[0]) else optimizer.step()
         else:
             raise TypeError(
-                f"{_WHAT}{type(optimizer).__qualname__} cannot be told by the device to skip a step, so the host would have to wait in each: "
-                "pass fused=True where it has that, use one of paceline.optim, or keep torch.amp.GradScaler, which waits"
+                f"{_WHAT}{type(optimizer).__qualname__} cannot be told by the device to skip a"
+                " step, so the host would have to wait in each: pass fused=True where it has that,"
+                " use one of paceline.optim, or keep torch.amp.GradScaler, which waits"
             )
         of.stage = STEPPED
         return answer
@@ -216,7 +257,9 @@ class LossScaler(_Theirs):
         return self._optimizers.setdefault(id(optimizer), _Of())
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
-        """The scale of the next step: smaller if one was skipped, larger after growth_interval that were not; or `new_scale`."""
+        """The scale of the next step: smaller if one was skipped, larger after growth_interval that
+        were not; or `new_scale`.
+        """
         if not self._enabled:
             return
         scale, tracker = self._held()
@@ -224,7 +267,9 @@ class LossScaler(_Theirs):
         if new_scale is not None:
             scale.copy_(new_scale) if isinstance(new_scale, Tensor) else scale.fill_(new_scale)
         elif not found:
-            raise RuntimeError(f"{_WHAT}update is called before step(): no gradient has been looked at")
+            raise RuntimeError(
+                f"{_WHAT}update is called before step(): no gradient has been looked at"
+            )
         else:
             _next_scale(
                 scale,
@@ -236,7 +281,8 @@ class LossScaler(_Theirs):
             )
         self._optimizers = {}
 
-    # -- what it knows -------------------------------------------------------------------------------------------------
+    # -- what it knows
+    # ------------------------------------------------------------
 
     def get_scale(self) -> float:
         """Waits for the device."""
@@ -264,10 +310,14 @@ class LossScaler(_Theirs):
         missing = [name for name in names if name not in state]
         if missing:
             raise ValueError(
-                f"{_WHAT}the state has no {', '.join(missing)}: was it saved by a scaler with enabled=False?"
+                f"{_WHAT}the state has no {', '.join(missing)}: was it saved by a scaler with"
+                " enabled=False?"
             )
         self._begin = (float(state["scale"]), int(state["_growth_tracker"]))
-        self._growth_factor, self._backoff_factor = float(state["growth_factor"]), float(state["backoff_factor"])
+        self._growth_factor, self._backoff_factor = (
+            float(state["growth_factor"]),
+            float(state["backoff_factor"]),
+        )
         self._growth_interval = int(state["growth_interval"])
         if self._scale is not None and self._tracker is not None:
             self._scale.fill_(self._begin[0])  # in place: a captured graph reads it there
@@ -278,7 +328,10 @@ class LossScaler(_Theirs):
 def _on_cpu_too() -> bool:
     """Whether this PyTorch's own operations for scaling run on the CPU: since 2.3."""
     try:
-        values = (torch.zeros((), dtype=dtype, device="cpu") for dtype in (torch.float32, torch.int32, torch.float32))
+        values = (
+            torch.zeros((), dtype=dtype, device="cpu")
+            for dtype in (torch.float32, torch.int32, torch.float32)
+        )
         torch._amp_update_scale_(*values, 2.0, 0.5, 1)
     except (NotImplementedError, RuntimeError):
         return False
@@ -292,11 +345,17 @@ def _multiply(grads: list[Tensor], found: Tensor, inverse: Tensor) -> None:
     for grad in grads:
         found.copy_(torch.maximum(found, (~torch.isfinite(grad)).any().to(found.dtype)))
         # 16-bit values are multiplied in float32, as there.
-        product = grad.float() * inverse if grad.dtype in (torch.float16, torch.bfloat16) else grad * inverse
+        product = (
+            grad.float() * inverse
+            if grad.dtype in (torch.float16, torch.bfloat16)
+            else grad * inverse
+        )
         grad.copy_(torch.where(inverse == 1, grad, product.to(grad.dtype)))
 
 
-def _next_scale(scale: Tensor, tracker: Tensor, found: Tensor, growth: float, backoff: float, interval: int) -> None:
+def _next_scale(
+    scale: Tensor, tracker: Tensor, found: Tensor, growth: float, backoff: float, interval: int
+) -> None:
     if scale.device.type != "cpu" or _on_cpu_too():
         torch._amp_update_scale_(scale, tracker, found, growth, backoff, interval)
         return

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of any framework by DLPack (https://dmlc.github.io/dlpack): where their memory lies and what is in it, without a copy and without a
-package. Both capsules are read, that of DLPack 1.0 and the one before."""
+"""Arrays of any framework by DLPack (https://dmlc.github.io/dlpack): where their memory lies and
+what is in it, without a copy and without a package. Both capsules are read, that of DLPack 1.0 and
+the one before.
+"""
 
 from __future__ import annotations
 
@@ -45,20 +47,26 @@ _is_named.argtypes, _is_named.restype = [ctypes.py_object, ctypes.c_char_p], cty
 
 
 class Array:
-    """A view of an array that lies in one piece in the CPU's memory, which it keeps alive. `dtype` reads as "float32" or "bfloat16".
+    """A view of an array that lies in one piece in the CPU's memory, which it keeps alive. `dtype`
+    reads as "float32" or "bfloat16".
 
-    ValueError, which names the array by `name`: no DLPack, another device, gaps between elements, or `written` where it is read-only."""
+    ValueError, which names the array by `name`: no DLPack, another device, gaps between elements,
+    or `written` where it is read-only.
+    """
 
     def __init__(self, array: Any, name: str, *, written: bool) -> None:
         export = getattr(array, "__dlpack__", None)
         if export is None:
             raise ValueError(
-                f"{name} is of {type(array).__name__}, which has no __dlpack__: pass an array of NumPy, JAX, PyTorch, Paddle or CuPy, or another that has"
+                f"{name} is of {type(array).__name__}, which has no __dlpack__: pass an array of"
+                " NumPy, JAX, PyTorch, Paddle or CuPy, or another that has"
             )
         # Asked before the export, which for some is a copy or a wait.
         device = getattr(array, "__dlpack_device__", lambda: (CPU, 0))()[0]
         if device not in (CPU, CPU_PINNED):
-            raise ValueError(f"{name} is on a device (DLPack's type {int(device)}): it must be on the CPU")
+            raise ValueError(
+                f"{name} is on a device (DLPack's type {int(device)}): it must be on the CPU"
+            )
         try:
             self._capsule = _exported(export)
         except BufferError as error:  # DLPack's own word for what cannot be told in a capsule
@@ -67,16 +75,26 @@ class Array:
         if _is_named(self._capsule, b"dltensor_versioned"):
             managed = _Versioned.from_address(_pointer_of(self._capsule, b"dltensor_versioned"))
             if managed.major != 1:
-                raise ValueError(f"{name} comes by DLPack {managed.major}.{managed.minor}: 1 is known here")
+                raise ValueError(
+                    f"{name} comes by DLPack {managed.major}.{managed.minor}: 1 is known here"
+                )
             read_only = bool(managed.flags & READ_ONLY)
             tensor = managed.tensor
         else:
             tensor = _Tensor.from_address(_pointer_of(self._capsule, b"dltensor"))
         if written and read_only:
-            raise ValueError(f"{name} is read-only: pass one that can be written to (numpy.array(..., copy=True))")
+            raise ValueError(
+                f"{name} is read-only: pass one that can be written to (numpy.array(...,"
+                " copy=True))"
+            )
         shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-        if tensor.strides and not _is_in_one_piece(shape, tuple(tensor.strides[i] for i in range(tensor.ndim))):
-            raise ValueError(f"{name} must be contiguous, row by row: pass numpy.ascontiguousarray of it, or its like")
+        if tensor.strides and not _is_in_one_piece(
+            shape, tuple(tensor.strides[i] for i in range(tensor.ndim))
+        ):
+            raise ValueError(
+                f"{name} must be contiguous, row by row: pass numpy.ascontiguousarray of it, or its"
+                " like"
+            )
         self.shape = shape
         self.count = 1
         for size in shape:

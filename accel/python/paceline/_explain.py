@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What paceline.explain() says, as text and as a dict. Only what is known of this process, nothing promised."""
+"""What paceline.explain() says, as text and as a dict. Only what is known of this process, nothing
+promised.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ OPERATORS = "fused operators"
 GRAPHS = "CUDA graphs"
 COMMUNICATION = "communication"
 # Of others: Bitwise.
-_NUMERICS = {OPTIMIZERS: "Reordered", PRECISION: "Lossy", OPERATORS: "Reordered", COMMUNICATION: "Reordered"}
+_NUMERICS = {
+    OPTIMIZERS: "Reordered",
+    PRECISION: "Lossy",
+    OPERATORS: "Reordered",
+    COMMUNICATION: "Reordered",
+}
 _REPORTS = {
     OPTIMIZERS: ("paceline.optim._report", "PACELINE_OPTIMIZER is not set"),
     LOADERS: ("paceline.loader._report", "PACELINE_LOADER is not set"),
@@ -37,7 +44,9 @@ model_given = ""  # class of the last model given to paceline.accelerate
 
 
 def features() -> dict[str, Any]:
-    """By feature: state ("on" or "off"), reason, numerics class, and each object of the program that it has met: `seen`."""
+    """By feature: state ("on" or "off"), reason, numerics class, and each object of the program
+    that it has met: `seen`.
+    """
     stopped = "off (PACELINE_DISABLE=1)" if disabled() else ""
     marks = sys.modules.get("paceline._torch_marks")
     on = trace.lib is not None
@@ -76,7 +85,10 @@ def _precision(stopped: str) -> dict[str, Any]:
         switch = f"on ({also}{', '.join(asked)})"
     elif switch.startswith("off ("):
         left = amp.left if amp is not None else []
-        switch = f"{switch[:-1]}, and {left[0] if left else 'the program does not call paceline.amp.decorate'})"
+        switch = (
+            f"{switch[:-1]}, and"
+            f" {left[0] if left else 'the program does not call paceline.amp.decorate'})"
+        )
     return _feature(switch, PRECISION, injected.seen() if injected is not None else [])
 
 
@@ -95,7 +107,8 @@ def _feature(switch: str, name: str, seen: list[dict[str, Any]]) -> dict[str, An
 
 def as_dict() -> dict[str, Any]:
     return {
-        name: {key: value for key, value in feature.items() if key[0] != "_"} for name, feature in features().items()
+        name: {key: value for key, value in feature.items() if key[0] != "_"}
+        for name, feature in features().items()
     }
 
 
@@ -107,7 +120,10 @@ def explain() -> str:
     lines = [f"step tracing: {tracing['_said']}; numerics class Bitwise: it only reads clocks"]
     if tracing["mark_cost_ns"] is not None:
         cost = tracing["mark_cost_ns"]
-        lines.append(f"  cost: about {cost} ns a mark in Python; every record's overhead_ns has the whole of it")
+        lines.append(
+            f"  cost: about {cost} ns a mark in Python; every record's overhead_ns has the whole"
+            " of it"
+        )
     lines += [f"  {name}: {what}" for name, what in sorted(tracing["patches"].items())]
     if not tracing["patches"]:
         lines.append("  PyTorch: not patched (not imported, or a way in was not on PYTHONPATH)")

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the launcher at once that an exception ends this rank: ranks that lose it as their peer may well be gone before Python has ended here, and the
-job's status is to name this one.
+"""Tells the launcher at once that an exception ends this rank: ranks that lose it as their peer may
+well be gone before Python has ended here, and the job's status is to name this one.
 
-sitecustomize calls `watch` in the outermost Python process of a rank; the file is read by launcher/process/raised.cpp."""
+sitecustomize calls `watch` in the outermost Python process of a rank; the file is read by
+launcher/process/raised.cpp.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
-# What libraries that connect ranks say where the other end has gone: gloo and sockets, PyTorch's store, gRPC (JAX, TensorFlow),
-# PyTorch of NCCL's ncclRemoteError.
+# What libraries that connect ranks say where the other end has gone: gloo and sockets, PyTorch's
+# store, gRPC (JAX, TensorFlow), PyTorch of NCCL's ncclRemoteError.
 LOST_A_PEER = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -28,25 +30,33 @@ LOST_A_PEER = (
 
 
 def watch(file: str) -> None:
-    """From now on an exception that nothing catches in the main thread is noted in `file`, when it has been printed: "NANOSECONDS own PID", by the
-    monotonic clock, or "NANOSECONDS peer PID" where it says that another rank had failed before. What an earlier program has noted is removed: it has
-    not ended the rank. Nothing of it raises."""
+    """From now on an exception that nothing catches in the main thread is noted in `file`, when it
+    has been printed: "NANOSECONDS own PID", by the monotonic clock, or "NANOSECONDS peer PID" where
+    it says that another rank had failed before. What an earlier program has noted is removed: it
+    has not ended the rank. Nothing of it raises.
+    """
     before, process = sys.excepthook, os.getpid()
     try:
         os.unlink(file)  # noqa: PTH108
     except OSError:  # there is none
         pass
 
-    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def excepthook(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
         now = time.monotonic_ns()
         try:
             before(kind, error, trace)
         finally:
-            # The interpreter sets `last_value` before it calls the hook; a program that reports an error by this hook, and goes on, does not.
-            if os.getpid() == process and getattr(sys, "last_value", None) is error:  # nor is it a forked child
+            # The interpreter sets `last_value` before it calls the hook; a program that reports an
+            # error by this hook, and goes on, does not.
+            if (
+                os.getpid() == process and getattr(sys, "last_value", None) is error
+            ):  # nor is it a forked child
                 _write(file, f"{now} {'peer' if _blames_a_peer(error) else 'own'} {process}\n")
 
-    # Programs ask whether the hook is Python's own before they set theirs, and call Python's own from theirs.
+    # Programs ask whether the hook is Python's own before they set theirs, and call Python's own
+    # from theirs.
     if before is sys.__excepthook__:
         sys.__excepthook__ = excepthook
     sys.excepthook = excepthook
@@ -56,7 +66,9 @@ def _blames_a_peer(error: BaseException | None) -> bool:
     """`of_peer` is CommError's. Either may be the cause of what the program made of it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if getattr(error, "of_peer", False) is True or any(text in _text_of(error) for text in LOST_A_PEER):
+        if getattr(error, "of_peer", False) is True or any(
+            text in _text_of(error) for text in LOST_A_PEER
+        ):
             return True
         seen.add(id(error))
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

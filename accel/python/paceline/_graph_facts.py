@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a captured step has taken for granted: the form of its inputs, where parameters lie, modes, and the numbers of optimizers. Each fact has
-a name, a value, and what to do where it is another one now."""
+"""What a captured step has taken for granted: the form of its inputs, where parameters lie, modes,
+and the numbers of optimizers. Each fact has a name, a value, and what to do where it is another one
+now.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ Tensor = torch.Tensor
 _training, _requires_grad = operator.attrgetter("training"), operator.attrgetter("requires_grad")
 _params = operator.itemgetter("params")
 _PAD = "pad batches to one shape (and drop_last=True), or capture a step for each"
-_NUMBER = "a captured step repeats the value that it saw: pass a tensor on the device, or call recapture()"
+_NUMBER = (
+    "a captured step repeats the value that it saw: pass a tensor on the device, or call"
+    " recapture()"
+)
 
 
 class Inputs:
@@ -48,7 +53,13 @@ class Inputs:
         for name, value in self.others.items():
             yield name, value, _NUMBER
         for name, tensor in self.tensors.items():
-            form = (tuple(tensor.shape), tensor.dtype, tensor.device, tensor.stride(), tensor.requires_grad)
+            form = (
+                tuple(tensor.shape),
+                tensor.dtype,
+                tensor.device,
+                tensor.stride(),
+                tensor.requires_grad,
+            )
             yield name, form, _PAD
 
 
@@ -78,16 +89,20 @@ def of_model(model: Any) -> Iterator[tuple[str, Any, str]]:
     yield (
         "the model's training flags",
         tuple(module.training for module in model.modules()),
-        (f"call train() or eval() back, or {again}; an evaluation runs outside of the captured step"),
+        f"call train() or eval() back, or {again}; an evaluation runs outside of the captured step",
     )
     for name, parameter in model.named_parameters():
         yield (
             f"parameter {name}",
             (id(parameter), parameter.data_ptr(), parameter.dtype, parameter.requires_grad),
-            (f"write into it in place (load_state_dict does), or {again}"),
+            f"write into it in place (load_state_dict does), or {again}",
         )
     for name, buffer in model.named_buffers():
-        yield f"buffer {name}", (id(buffer), buffer.data_ptr(), buffer.dtype), f"write into it in place, or {again}"
+        yield (
+            f"buffer {name}",
+            (id(buffer), buffer.data_ptr(), buffer.dtype),
+            f"write into it in place, or {again}",
+        )
 
 
 def of_optimizers(optimizers: list[Any]) -> Iterator[tuple[str, Any, str]]:
@@ -95,7 +110,11 @@ def of_optimizers(optimizers: list[Any]) -> Iterator[tuple[str, Any, str]]:
         kind = type(optimizer).__name__ + (f" {which}" if which else "")
         for number, group in enumerate(optimizer.param_groups):
             places = tuple((id(parameter), parameter.data_ptr()) for parameter in group["params"])
-            yield f"{kind}'s group {number}", places, "its parameters are others now: call recapture()"
+            yield (
+                f"{kind}'s group {number}",
+                places,
+                "its parameters are others now: call recapture()",
+            )
             for key, value in group.items():
                 if key == "params":
                     continue
@@ -109,20 +128,30 @@ def of_optimizers(optimizers: list[Any]) -> Iterator[tuple[str, Any, str]]:
                 else:
                     remedy = "call recapture()"
                     if key == "lr":
-                        remedy = "give a tensor on the device (lr=torch.tensor(…, device=…)), which schedules write into, or call recapture()"
+                        remedy = (
+                            "give a tensor on the device (lr=torch.tensor(…, device=…)), which"
+                            " schedules write into, or call recapture()"
+                        )
                     yield name, value, f"a captured step repeats the number that it saw: {remedy}"
 
 
 class Quick:
-    """Whether a model and optimizers are as they were, asked in about 0.15 ms for 160 parameters: what has changed is then looked for."""
+    """Whether a model and optimizers are as they were, asked in about 0.15 ms for 160 parameters:
+    what has changed is then looked for.
+    """
 
     def __init__(self, model: Any, optimizers: list[Any]) -> None:
         self._modules = [] if model is None else list(model.modules())
         # One that was empty held nothing that the step could have captured.
         self._held = [
-            held for module in self._modules for held in (module._parameters, module._buffers, module._modules) if held
+            held
+            for module in self._modules
+            for held in (module._parameters, module._buffers, module._modules)
+            if held
         ]
-        self._tensors = [each for held in self._held for each in held.values() if isinstance(each, Tensor)]
+        self._tensors = [
+            each for held in self._held for each in held.values() if isinstance(each, Tensor)
+        ]
         self._parameters = [each for each in self._tensors if isinstance(each, torch.nn.Parameter)]
         self._optimizers = optimizers
         self._before = self._now()
@@ -136,7 +165,10 @@ class Quick:
             [*map(Tensor.data_ptr, self._tensors)],
             [*map(_requires_grad, self._parameters)],
             [*map(id, chain.from_iterable(map(_params, groups)))],
-            [value if isinstance(value, (float, int, str, tuple)) else id(value) for value in numbers],
+            [
+                value if isinstance(value, (float, int, str, tuple)) else id(value)
+                for value in numbers
+            ],
             torch.is_grad_enabled(),
             torch.are_deterministic_algorithms_enabled(),
         ]
@@ -148,7 +180,11 @@ class Quick:
 def of_torch() -> Iterator[tuple[str, Any, str]]:
     back = "set it back, or call recapture()"
     yield "torch.is_grad_enabled()", torch.is_grad_enabled(), back
-    yield "torch.are_deterministic_algorithms_enabled()", torch.are_deterministic_algorithms_enabled(), back
+    yield (
+        "torch.are_deterministic_algorithms_enabled()",
+        torch.are_deterministic_algorithms_enabled(),
+        back,
+    )
 
 
 def first_change(before: list[tuple[str, Any, str]], now: list[tuple[str, Any, str]]) -> str:
@@ -177,6 +213,8 @@ def _same(old: Any, new: Any) -> bool:
 def _shown(value: Any) -> str:
     if isinstance(value, tuple) and len(value) == 5 and isinstance(value[2], torch.device):
         shape, dtype, device, stride, grad = value
-        return f"{shape} of {str(dtype)[6:]} on {device}, strides {stride}" + (", requiring a gradient" if grad else "")
+        return f"{shape} of {str(dtype)[6:]} on {device}, strides {stride}" + (
+            ", requiring a gradient" if grad else ""
+        )
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "…"

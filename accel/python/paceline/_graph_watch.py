@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step asks of the device, operation by operation, and what of it a captured step could not do: values that the host reads, and
-whatever is not the same in the next step."""
+"""What a step asks of the device, operation by operation, and what of it a captured step could not
+do: values that the host reads, and whatever is not the same in the next step.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +15,21 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # Folders whose code is not the program's: what a program does is told by its own line.
-_NOT_THE_PROGRAMS = tuple(os.path.dirname(os.path.realpath(path)) + os.sep for path in (torch.__file__, __file__))  # noqa: PTH120
+_NOT_THE_PROGRAMS = tuple(
+    os.path.dirname(os.path.realpath(path)) + os.sep  # noqa: PTH120
+    for path in (torch.__file__, __file__)
+)
 
 _READS = ("_local_scalar_dense", "is_nonzero", "equal")
 # How large their answer is, is known on the device alone.
-_SIZED_BY_VALUES = ("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount")
+_SIZED_BY_VALUES = (
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "bincount",
+)
 _COPIES = ("_to_copy", "copy_")
 
 
@@ -38,7 +49,9 @@ class Watch(TorchDispatchMode):
         self.type = device_type
         self.operations: list[Operation] = []
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         given = (*args, *kwargs.values())
         target = kwargs.get("device")
@@ -59,13 +72,23 @@ class Watch(TorchDispatchMode):
 
     def _read(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
         if name in _READS:
-            return "reads a value on the host (.item(), float(), bool(), print, an `if` on a tensor)"
+            return (
+                "reads a value on the host (.item(), float(), bool(), print, an `if` on a tensor)"
+            )
         if name in _SIZED_BY_VALUES:
             return "makes a tensor whose size depends on values"
         if name == "repeat_interleave" and kwargs.get("output_size") is None:
-            return "makes a tensor whose size depends on values (give repeat_interleave its output_size)"
-        if name == "index" and any(isinstance(each, torch.Tensor) and each.dtype is torch.bool for each in args[1]):
-            return "picks by a mask, so that the size depends on values (use torch.where or masked_fill)"
+            return (
+                "makes a tensor whose size depends on values (give repeat_interleave its"
+                " output_size)"
+            )
+        if name == "index" and any(
+            isinstance(each, torch.Tensor) and each.dtype is torch.bool for each in args[1]
+        ):
+            return (
+                "picks by a mask, so that the size depends on values (use torch.where or"
+                " masked_fill)"
+            )
         if name in _COPIES and self.type != "cpu":
             target = kwargs.get("device") if name == "_to_copy" else args[0].device
             if target is not None and torch.device(target).type == "cpu":
@@ -81,7 +104,9 @@ def _described(value: Any) -> Any:
         return tuple(value.shape), str(value.dtype)[6:], value.device.type
     if isinstance(value, (list, tuple)):
         return tuple(_described(each) for each in value)
-    if value is None or isinstance(value, (bool, int, float, complex, str, torch.dtype, torch.device)):
+    if value is None or isinstance(
+        value, (bool, int, float, complex, str, torch.dtype, torch.device)
+    ):
         return repr(value)  # NaN is not itself
     return type(value).__name__
 
@@ -97,35 +122,53 @@ def _line() -> str:
 
 
 def why_not(one: Sequence[Operation], other: Sequence[Operation]) -> str:
-    """Why a step whose operations were these, and in the step before those, cannot be captured; empty where it can."""
+    """Why a step whose operations were these, and in the step before those, cannot be captured;
+    empty where it can.
+    """
     for operation in other:
         if operation.read:
             return (
-                f"{operation.name} at {operation.line} {operation.read}: a captured step runs without the host. "
-                "Keep it on the device, or do it outside of the step"
+                f"{operation.name} at {operation.line} {operation.read}: a captured step runs"
+                " without the host. Keep it on the device, or do it outside of the step"
             )
     for before, now in zip(one, other):
         if before.name != now.name:
             return (
-                f"the step's path changed: it called {before.name} ({before.line}) and then {now.name} ({now.line}) in its place. "
-                "A captured step repeats one path: take decisions of Python out of it, or make them on the device (torch.where)"
+                f"the step's path changed: it called {before.name} ({before.line}) and then"
+                f" {now.name} ({now.line}) in its place. A captured step repeats one path: take"
+                " decisions of Python out of it, or make them on the device (torch.where)"
             )
         if before.of != now.of:
-            old, new = next((pair for pair in zip(before.of, now.of) if pair[0] != pair[1]), (before.of, now.of))
-            return f"{now.name} at {now.line} was given {_shown(old)} and then {_shown(new)}: {_remedy(old, new)}"
+            old, new = next(
+                (pair for pair in zip(before.of, now.of) if pair[0] != pair[1]), (before.of, now.of)
+            )
+            return (
+                f"{now.name} at {now.line} was given {_shown(old)} and then {_shown(new)}:"
+                f" {_remedy(old, new)}"
+            )
     if len(one) != len(other):
         longer = max(one, other, key=len)[min(len(one), len(other))]
         return (
-            f"the step's path changed: it made {len(one)} operations and then {len(other)}; the first in one alone is {longer.name} "
-            f"({longer.line}). A captured step repeats one path: take decisions of Python out of it"
+            f"the step's path changed: it made {len(one)} operations and then {len(other)}; the"
+            f" first in one alone is {longer.name} ({longer.line}). A captured step repeats one"
+            " path: take decisions of Python out of it"
         )
     return ""
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, tuple) and len(value) == 3 and isinstance(value[0], tuple) and isinstance(value[1], str):
+    if (
+        isinstance(value, tuple)
+        and len(value) == 3
+        and isinstance(value[0], tuple)
+        and isinstance(value[1], str)
+    ):
         return f"a tensor {value[0]} of {value[1]}"
-    return str(value) if not isinstance(value, tuple) else f"({', '.join(_shown(each) for each in value)})"
+    return (
+        str(value)
+        if not isinstance(value, tuple)
+        else f"({', '.join(_shown(each) for each in value)})"
+    )
 
 
 def _remedy(old: Any, new: Any) -> str:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two ways into a program that does not know Paceline.
 
-PyTorch 2.5 and later calls `on_torch` itself, at the end of `import torch` (entry point group torch.backends, found
-by the dist-info folder on PYTHONPATH). For older ones sitecustomize calls `when_torch_is_imported`, which does the
-same from the import machinery. torch turns an exception of an entry point into a failed `import torch`, so nothing
-leaves this file.
+PyTorch 2.5 and later calls `on_torch` itself, at the end of `import torch` (entry point group
+torch.backends, found by the dist-info folder on PYTHONPATH). For older ones sitecustomize calls
+`when_torch_is_imported`, which does the same from the import machinery. torch turns an exception of
+an entry point into a failed `import torch`, so nothing leaves this file.
 
-It runs in every Python process of the container, torchrun's agent, loader workers and helper tools included: all it
-does there is to replace a few functions; the library is loaded and the ring opened by the first training mark.
+It runs in every Python process of the container, torchrun's agent, loader workers and helper tools
+included: all it does there is to replace a few functions; the library is loaded and the ring opened
+by the first training mark.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ def on_torch() -> None:
         except BaseException as error:
             say(f"models compute as they are written: {type(error).__name__}: {error}")
     asked = os.environ.get("PACELINE_COMMUNICATION", "")
-    if asked not in ("", "Disabled") or (asked != "Disabled" and any(os.environ.get(name) == "1" for name in AIAK)):
+    if asked not in ("", "Disabled") or (
+        asked != "Disabled" and any(os.environ.get(name) == "1" for name in AIAK)
+    ):
         try:
             from paceline.comm import _patch as comm_patch
 
@@ -103,8 +106,9 @@ def _version(torch: ModuleType) -> tuple[int, int]:
 
 
 class _Loader:
-    """Loads as the real loader does, then calls back; puts the real loader back first, so that nothing sees this
-    one."""
+    """Loads as the real loader does, then calls back; puts the real loader back first, so that
+    nothing sees this one.
+    """
 
     def __init__(self, real: Any, callback: Callable[[ModuleType], None]) -> None:
         self._real = real
@@ -129,13 +133,14 @@ class _Loader:
 
 
 class _Finder:
-    """A meta path finder that finds nothing itself: it wraps the loader of the modules waited for."""
+    """A meta path finder that finds no module; it wraps the loader of the modules waited for."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Callable[[ModuleType], None]] = {}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        # Programs also ask whether torch is there without importing it, so a find does not end the waiting.
+        # Programs also ask whether torch is there without importing it, so a find does not end the
+        # waiting.
         callback = self.waiting.get(name)
         if callback is None:
             return None

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: PTH118, PTH120 - pathlib would be imported into every program.
-"""libpaceline.so through ctypes: found, checked, opened. The C ABI is described in paceline/paceline.h."""
+"""libpaceline.so through ctypes: found, checked, opened. The C ABI is described in
+paceline/paceline.h.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ API_VERSION = 1
 NO_BATCH = -2
 SAMPLES_UNKNOWN = -1
 
-DATA_WAIT, FORWARD, BACKWARD, COMM_EXPOSED, OPTIMIZER, CHECKPOINT, EVALUATION, OTHER = 0, 2, 3, 4, 5, 6, 7, 14
+DATA_WAIT, FORWARD, BACKWARD, COMM_EXPOSED, OPTIMIZER, CHECKPOINT, EVALUATION, OTHER = (
+    0,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    14,
+)
 PYTORCH = 1
 CPU, CUDA = 1, 2
 HOST_MARKS = 1
@@ -44,22 +55,31 @@ def path() -> str:
 
 
 def kernels_folder() -> str:
-    """Where the modules of GPU kernels lie: PACELINE_KERNELS, else kernels/ beside the library's folder."""
+    """Where the modules of GPU kernels lie: PACELINE_KERNELS, else kernels/ beside the library's
+    folder.
+    """
     told = os.environ.get("PACELINE_KERNELS")
-    return told or os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(path()))), "kernels")
+    return told or os.path.join(
+        os.path.dirname(os.path.dirname(os.path.realpath(path()))), "kernels"
+    )
 
 
 def opened(load: Callable[[str], Any] = ctypes.CDLL) -> Any:
-    """The library of this release. Functions of a CDLL give up the interpreter lock while they run, those of a PyDLL keep it.
-    Raises OSError where it cannot be loaded or is of another API version."""
+    """The library of this release. Functions of a CDLL give up the interpreter lock while they run,
+    those of a PyDLL keep it. Raises OSError where it cannot be loaded or is of another API version.
+    """
     library = load(path())
     version = library.paceline_api_version()
     if version != API_VERSION:
-        raise OSError(f"{path()} has API version {version}, not {API_VERSION}: install both from one release")
+        raise OSError(
+            f"{path()} has API version {version}, not {API_VERSION}: install both from one release"
+        )
     return library
 
 
-def typed(library: Any, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Callable[..., Any]:
+def typed(
+    library: Any, name: str, *arguments: Any, result: Any = ctypes.c_int
+) -> Callable[..., Any]:
     """An exported function with its types. Raises AttributeError where there is none."""
     function: Callable[..., Any] = library[name]
     function.argtypes = arguments  # type: ignore[attr-defined]
@@ -77,11 +97,13 @@ def why_unavailable(functions: Callable[[], object]) -> str:
 
 
 class Library:
-    """The functions of the library, typed. Raises OSError where it cannot be loaded or is of another API version."""
+    """The functions of the library, typed. Raises OSError where it cannot be loaded or is of
+    another API version.
+    """
 
     def __init__(self) -> None:
-        # PyDLL: the marks take nanoseconds; giving up and taking back the interpreter lock around each would cost more,
-        # and let another thread in between.
+        # PyDLL: the marks take nanoseconds; giving up and taking back the interpreter lock around
+        # each would cost more, and let another thread in between.
         function = functools.partial(typed, opened(ctypes.PyDLL))
         self.open = function("paceline_open", ctypes.POINTER(Options))
         # Joins the publishing thread, so the interpreter lock is given up.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trace of this process, as the framework layers see it: opened by the first training mark, closed at exit,
-dropped in forked children. `lib` is None until it is open; a mark looks at that one attribute first."""
+"""The trace of this process, as the framework layers see it: opened by the first training mark,
+closed at exit, dropped in forked children. `lib` is None until it is open; a mark looks at that one
+attribute first.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from paceline._library import CPU, HOST_MARKS, PYTORCH, Library, Options
 
 
 class Trace:
-    """One per process. Not locked: the interpreter lock makes `open` safe, the library's own lock the marks."""
+    """One per process. Not locked: the interpreter lock makes `open` safe, the library's own lock
+    the marks.
+    """
 
     def __init__(self) -> None:
         self.lib: Library | None = None
@@ -81,8 +85,10 @@ def _in_loader_worker() -> bool:
 
 
 def _mark_cost(library: Library) -> int:
-    """What one mark costs on the side of Python, in ns: a call as the wrappers make it, into a library that returns
-    at once because it is not open yet. The library adds its own side when it opens."""
+    """What one mark costs on the side of Python, in ns: a call as the wrappers make it, into a
+    library that returns at once because it is not open yet. The library adds its own side when it
+    opens.
+    """
 
     def wrapped() -> None:
         try:

@@ -12,7 +12,9 @@ _increments_lists = tuple(int(part) for part in torch.__version__.split(".")[:2]
 
 
 def mark_written(tensors: list[Tensor]) -> None:
-    """Tells autograd what was written behind its back, so that a graph that still needs the old values fails loudly."""
+    """Tells autograd what was written behind its back, so that a graph that still needs the old
+    values fails loudly.
+    """
     if _increments_lists and _increment is not None:
         _increment(tensors)
         return

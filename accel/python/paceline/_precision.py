@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """In what a program computes that does not know Paceline. Off unless the job asks:
 
-PACELINE_PRECISION=TF32   products of float32 matrices on a GPU by TF32: PyTorch's own two switches, which the program may set otherwise.
-PACELINE_PRECISION=O1     what the program calls of its models runs under torch.autocast in bfloat16, and answers in float32.
-PACELINE_PRECISION=O2     the model and optimizer that the program gives to paceline.accelerate: O2 exchanges the optimizer, which nobody else can.
+PACELINE_PRECISION=TF32   products of float32 matrices on a GPU by TF32: PyTorch's own two switches,
+which the program may set otherwise.
+PACELINE_PRECISION=O1     what the program calls of its models runs under torch.autocast in
+bfloat16, and answers in float32.
+PACELINE_PRECISION=O2     the model and optimizer that the program gives to paceline.accelerate: O2
+exchanges the optimizer, which nobody else can.
 
 and PACELINE_NUMERICS=Lossy: each of them loses precision.
 
-O1 replaces `torch.nn.Module.__call__` in place. Only the outermost call of a module that has float32 parameters is changed, and none where the
-program has autocast on already, or in a loader's worker, under torch.jit.trace, or within torch.compile (which takes autocast from around it).
+O1 replaces `torch.nn.Module.__call__` in place. Only the outermost call of a module that has
+float32 parameters is changed, and none where the program has autocast on already, or in a loader's
+worker, under torch.jit.trace, or within torch.compile (which takes autocast from around it).
 bfloat16 needs no loss scaling. Nothing is asked of a GPU before the program's first model on one.
 """
 
@@ -38,9 +42,15 @@ _seen: collections.OrderedDict[str, str] = (
 
 
 def allowed() -> str:
-    """Empty where the job's class allows what loses precision; else why not. A program that no job runs is its own judge."""
+    """Empty where the job's class allows what loses precision; else why not. A program that no job
+    runs is its own judge.
+    """
     numerics = os.environ.get("PACELINE_NUMERICS", "")
-    return "" if numerics in ("", "Lossy") else f"it is of class Lossy, and PACELINE_NUMERICS is {numerics}"
+    return (
+        ""
+        if numerics in ("", "Lossy")
+        else f"it is of class Lossy, and PACELINE_NUMERICS is {numerics}"
+    )
 
 
 def asked() -> str:
@@ -54,7 +64,10 @@ def asked() -> str:
     if told not in LEVELS:
         switch = f"off (PACELINE_PRECISION is {told}, none of Disabled, {', '.join(LEVELS)})"
     elif numerics != "Lossy":
-        switch = f"off (PACELINE_PRECISION is {told}, which is of class Lossy, and PACELINE_NUMERICS is {numerics})"
+        switch = (
+            f"off (PACELINE_PRECISION is {told}, which is of class Lossy, and PACELINE_NUMERICS is"
+            f" {numerics})"
+        )
     else:
         return told
     say(f"models compute as they are written: {switch[5:-1]}")
@@ -74,7 +87,10 @@ def install() -> None:
         say(f"models compute as they are written: {switch[5:-1]}")
     elif level == "O1" and not _is_tested(torch.nn.Module.__call__):
         switch = "off (a PyTorch that this release was not tested with)"
-        say("models compute as they are written: torch.nn.Module.__call__ is not that of a tested PyTorch")
+        say(
+            "models compute as they are written: torch.nn.Module.__call__ is not that of a tested"
+            " PyTorch"
+        )
     elif level == "O1":
         _patch(torch.nn.Module)
         everywhere = True
@@ -92,7 +108,9 @@ def uninstall() -> None:
 
 
 def use_tf32() -> str:
-    """By the older of PyTorch's two ways to say it: it sets both, and programs that use either may go on."""
+    """By the older of PyTorch's two ways to say it: it sets both, and programs that use either may
+    go on.
+    """
     if not torch.version.cuda:
         return "off (TF32 is of GPUs, and this PyTorch is built without CUDA)"
     import warnings
@@ -121,7 +139,8 @@ def seen() -> list[dict[str, Any]]:
     ]
 
 
-# -- O1 in every module ------------------------------------------------------------------------------------------------
+# -- O1 in every module
+# ------------------------------------------------------------
 
 
 class _Inside(threading.local):
@@ -164,7 +183,9 @@ def _patch(kind: Any) -> None:
 
 
 def _device_of(model: Any) -> str:
-    """The type of the device whose autocast this model is to run under; empty where it is left as it is. Never raises."""
+    """The type of the device whose autocast this model is to run under; empty where it is left as
+    it is. Never raises.
+    """
     try:
         first = next(model.parameters(), None)
         if first is None or get_worker_info() is not None or disabled():
@@ -198,7 +219,9 @@ def _why_not(model: Any, first: Any, device: str) -> str:
 def _autocast_is_on(device: str) -> bool:
     if _ASKS_BY_DEVICE:
         return bool(torch.is_autocast_enabled(device))
-    return bool(torch.is_autocast_enabled() if device == "cuda" else torch.is_autocast_cpu_enabled())
+    return bool(
+        torch.is_autocast_enabled() if device == "cuda" else torch.is_autocast_cpu_enabled()
+    )
 
 
 @functools.cache

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switches of a job: what is asked for, whether it keeps to the job's numerics class, and whether all ranks can."""
+"""The switches of a job: what is asked for, whether it keeps to the job's numerics class, and
+whether all ranks can.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ AGREEMENT_TIMEOUT = timedelta(seconds=60)
 
 
 def why_off(variable: str, what: str, reordered: str = "") -> str:
-    """Empty where the job asks for it; else why not. `what` stays as it is; `reordered` names what is of class Reordered."""
+    """Empty where the job asks for it; else why not. `what` stays as it is; `reordered` names what
+    is of class Reordered.
+    """
     told = os.environ.get(variable, "")
     if told in ("", "Disabled"):
         return f"off ({variable} is {told or 'not set'})"
@@ -25,7 +29,10 @@ def why_off(variable: str, what: str, reordered: str = "") -> str:
     if not reordered:
         return ""
     if numerics not in ("Bitwise", "Reordered", "Lossy"):
-        say(f"PACELINE_NUMERICS is {numerics!r}: it must be Bitwise, Reordered or Lossy; {what} left as they are")
+        say(
+            f"PACELINE_NUMERICS is {numerics!r}: it must be Bitwise, Reordered or Lossy; {what}"
+            " left as they are"
+        )
         return f"off (PACELINE_NUMERICS is {numerics}, none of Bitwise, Reordered and Lossy)"
     if numerics == "Bitwise":
         return f"off (PACELINE_NUMERICS is Bitwise, and {reordered} are of class Reordered)"
@@ -33,20 +40,24 @@ def why_off(variable: str, what: str, reordered: str = "") -> str:
 
 
 def attempt() -> str:
-    """Of the launcher's, and of torchrun's within, whose agent keeps one store for all that it restarts."""
+    """Of the launcher's, and of torchrun's within, whose agent keeps one store for all that it
+    restarts.
+    """
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
     return (os.environ.get("PACELINE_ATTEMPT") or "0") + (f".{restarts}" if restarts else "")
 
 
 def numbered(store: Any, name: str, rank: int) -> str:
-    """The name with a number: how often this rank has come to it. The store counts, since a process may have been in other groups before, and
-    a store in use in more than one."""
+    """The name with a number: how often this rank has come to it. The store counts, since a process
+    may have been in other groups before, and a store in use in more than one.
+    """
     return f"{name}/{store.add(f'{name}/times/{rank}', 1)}"
 
 
 def agree(store: Any, name: str, rank: int, ranks: int, why: str) -> str:
-    """Empty where all ranks are able; else why not, with the number of a rank that is not. `why`: the same of this rank. Raises TimeoutError,
-    which names them, where others do not come."""
+    """Empty where all ranks are able; else why not, with the number of a rank that is not. `why`:
+    the same of this rank. Raises TimeoutError, which names them, where others do not come.
+    """
     refuse(store, name, f"rank {rank} cannot: {why}" if why else "")
     if arrive(store, name, rank) == ranks:
         told = store.get(f"{name}/why") if store.add(f"{name}/unable", 0) else b"yes"
@@ -81,6 +92,7 @@ def await_verdict(store: Any, name: str, ranks: int) -> str:
             raise
         absent = [str(rank) for rank in range(ranks) if store.add(f"{name}/arrived/{rank}", 0) == 0]
         raise TimeoutError(
-            f"rank {', '.join(absent)} has not come within {AGREEMENT_TIMEOUT.seconds} s: give all ranks the same PACELINE_ variables"
+            f"rank {', '.join(absent)} has not come within {AGREEMENT_TIMEOUT.seconds} s: give all"
+            " ranks the same PACELINE_ variables"
         ) from None
     return bytes(store.get(f"{name}/verdict")).decode()

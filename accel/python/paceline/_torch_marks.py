@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host marks for PyTorch: seven functions are replaced, in place, by ones that mark and call the original.
+"""Host marks for PyTorch: seven functions are replaced, in place, by ones that mark and call the
+original.
 
-`_BaseDataLoaderIter.__next__`, `torch.autograd.backward` (Tensor.backward calls it by that name), the `step` of every
-optimizer class and of GradScaler, `torch.save`, and torch.distributed.checkpoint's `save` and `async_save`. No class
-is replaced, no module hook is set, DDP's communication hook stays free. A function whose parameters are not those of
-a tested version is left alone.
+`_BaseDataLoaderIter.__next__`, `torch.autograd.backward` (Tensor.backward calls it by that name),
+the `step` of every optimizer class and of GradScaler, `torch.save`, and
+torch.distributed.checkpoint's `save` and `async_save`. No class is replaced, no module hook is set,
+DDP's communication hook stays free. A function whose parameters are not those of a tested version
+is left alone.
 
-comm_exposed: the autograd engine runs its final callbacks when the last gradient has been accumulated, in the order
-in which they were queued, before backward returns. DDP queues the one that waits for its buckets when the last bucket
-is ready; FSDP queues its own in backward too. A hook on the loss runs before all of the graph, so the callback it
-queues comes first: its time is the last gradient's accumulation, and what follows until backward returns is the wait
-for communication. Seen to hold in 1.13 and 2.14. The hook is set only while more than one rank trains, and removed
-with the backward.
+comm_exposed: the autograd engine runs its final callbacks when the last gradient has been
+accumulated, in the order in which they were queued, before backward returns. DDP queues the one
+that waits for its buckets when the last bucket is ready; FSDP queues its own in backward too. A
+hook on the loss runs before all of the graph, so the callback it queues comes first: its time is
+the last gradient's accumulation, and what follows until backward returns is the wait for
+communication. Seen to hold in 1.13 and 2.14. The hook is set only while more than one rank trains,
+and removed with the backward.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ from paceline import _library as abi
 from paceline._inject import after_import, say
 from paceline._marks import trace
 
-# Parameters of each patched function in the tested versions (1.13 and 2.14; what lies between shares them).
+# Parameters of each patched function in the tested versions (1.13 and 2.14; what lies between
+# shares them).
 TESTED: dict[str, list[tuple[str, ...]]] = {
     "DataLoader.__next__": [("self",)],
     "torch.autograd.backward": [
@@ -38,7 +42,14 @@ TESTED: dict[str, list[tuple[str, ...]]] = {
     "GradScaler.step": [("self", "optimizer")],
     "torch.save": [
         ("obj", "f", "pickle_module", "pickle_protocol", "_use_new_zipfile_serialization"),
-        ("obj", "f", "pickle_module", "pickle_protocol", "_use_new_zipfile_serialization", "_disable_byteorder_record"),
+        (
+            "obj",
+            "f",
+            "pickle_module",
+            "pickle_protocol",
+            "_use_new_zipfile_serialization",
+            "_disable_byteorder_record",
+        ),
     ],
 }
 
@@ -75,7 +86,9 @@ def install(torch: ModuleType) -> None:
 
 
 def uninstall() -> None:
-    """Puts the originals back, so that tracing can be measured against none of it within one process."""
+    """Puts the originals back, so that tracing can be measured against none of it within one
+    process.
+    """
     while _undo:
         _undo.pop()()
     patches.clear()
@@ -86,7 +99,10 @@ def _accept(what: str, function: Any, expected: list[tuple[str, ...]] | None = N
     names = code.co_varnames[: code.co_argcount] if code is not None else None
     if names is None or names not in (expected or TESTED[what]):
         patches[what] = f"off: parameters {names} are not those of a tested PyTorch"
-        say(f"{what} is not traced: its parameters are not those of a PyTorch that this release was tested with")
+        say(
+            f"{what} is not traced: its parameters are not those of a PyTorch that this release was"
+            " tested with"
+        )
         return False
     patches[what] = "on"
     return True
@@ -105,12 +121,15 @@ def _replace(owner: Any, name: str, replacement: Any) -> None:
 
 
 def _compiling(torch: ModuleType) -> Callable[[], bool]:
-    """Whether torch.compile traces the caller: then the original is called, and no mark enters the graph."""
+    """Whether torch.compile traces the caller: then the original is called, and no mark enters the
+    graph.
+    """
     compiler = getattr(torch, "compiler", None)
     return getattr(compiler, "is_compiling", None) or (lambda: False)
 
 
-# -- loader ------------------------------------------------------------------------------------------------------------
+# -- loader
+# ------------------------------------------------------------
 
 
 def samples_in(batch: Any, torch: ModuleType, depth: int = 4) -> int:
@@ -175,7 +194,8 @@ def _patch_loader(torch: ModuleType) -> None:
     _replace(base, "__next__", __next__)
 
 
-# -- backward ----------------------------------------------------------------------------------------------------------
+# -- backward
+# ------------------------------------------------------------
 
 
 def _ranks_communicate() -> bool:
@@ -203,7 +223,11 @@ def _patch_backward(torch: ModuleType) -> None:
             queue_callback(library.gradients_done)
 
         for tensor in (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors):
-            if isinstance(tensor, torch.Tensor) and tensor.requires_grad and tensor.grad_fn is not None:
+            if (
+                isinstance(tensor, torch.Tensor)
+                and tensor.requires_grad
+                and tensor.grad_fn is not None
+            ):
                 return tensor.register_hook(first_of_all)
         return None
 
@@ -245,7 +269,8 @@ def _say_once(what: str, error: BaseException) -> None:
         say(f"{what} is not traced: {type(error).__name__}: {error}")
 
 
-# -- optimizers --------------------------------------------------------------------------------------------------------
+# -- optimizers
+# ------------------------------------------------------------
 
 
 class _Indices:
@@ -267,16 +292,21 @@ class _Indices:
 
 
 _indices = _Indices()
-# Optimizers that a gradient scaler is asked to step and has not stepped yet, by id: a scaler calls `step` or leaves it.
+# Optimizers that a gradient scaler is asked to step and has not stepped yet, by id: a scaler calls
+# `step` or leaves it.
 _scaled: set[int] = set()
 
 
 def _patch_optimizers(torch: ModuleType) -> None:
     from torch.optim import Optimizer
 
-    # Every optimizer calls this from __init__ and __setstate__, to wrap its class's step for the profiler; ours goes
-    # around that, once per class that defines a step.
-    name = "_patch_step_function" if hasattr(Optimizer, "_patch_step_function") else "_hook_for_profile"
+    # Every optimizer calls this from __init__ and __setstate__, to wrap its class's step for the
+    # profiler; ours goes around that, once per class that defines a step.
+    name = (
+        "_patch_step_function"
+        if hasattr(Optimizer, "_patch_step_function")
+        else "_hook_for_profile"
+    )
     original: Any = getattr(Optimizer, name, None)
     if not _accept("Optimizer.step", original):
         return
@@ -324,7 +354,8 @@ def _patch_optimizers(torch: ModuleType) -> None:
         try:
             step = type(self).step
             if not getattr(step, "_paceline", False):
-                # The class that defines it, so that its other subclasses are wrapped as well, and only once.
+                # The class that defines it, so that its other subclasses are wrapped as well, and
+                # only once.
                 owner = next(base for base in type(self).__mro__ if "step" in base.__dict__)
                 if owner is not Optimizer:
                     _replace(owner, "step", traced(step))
@@ -365,12 +396,15 @@ def exposed() -> Iterator[None]:
         library.phase_leave(abi.COMM_EXPOSED)
 
 
-# -- gradient scalers --------------------------------------------------------------------------------------------------
+# -- gradient scalers
+# ------------------------------------------------------------
 
 
 def _patch_scaler(torch: ModuleType) -> None:
-    """A step whose gradients are not finite is a step too, without an update; the scaler's unscaling is the optimizer's
-    time. An optimizer that takes the scale itself (fused ones) decides on the device: nobody on the host knows."""
+    """A step whose gradients are not finite is a step too, without an update; the scaler's
+    unscaling is the optimizer's time. An optimizer that takes the scale itself (fused ones) decides
+    on the device: nobody on the host knows.
+    """
     scaler = getattr(getattr(torch, "amp", None), "GradScaler", None) or torch.cuda.amp.GradScaler
     original = scaler.step
     if not _accept("GradScaler.step", original):
@@ -398,7 +432,8 @@ def _patch_scaler(torch: ModuleType) -> None:
     _replace(scaler, "step", step)
 
 
-# -- checkpoints -------------------------------------------------------------------------------------------------------
+# -- checkpoints
+# ------------------------------------------------------------
 
 
 def _timed_save(save: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that torch.compile must not trace into: they hand addresses of tensors to the library, and a trace has none. A compiled function that makes
-such a call is compiled before and behind it."""
+"""Calls that torch.compile must not trace into: they hand addresses of tensors to the library, and
+a trace has none. A compiled function that makes such a call is compiled before and behind it.
+"""
 
 from __future__ import annotations
 
@@ -16,5 +17,6 @@ def _as_it_is(call: Call) -> Call:
     return call
 
 
-# PyTorch's own, of its optimizers' methods: it imports the compiler with the first call, as making an optimizer does. Since 2.1.
+# PyTorch's own, of its optimizers' methods: it imports the compiler with the first call, as making
+# an optimizer does. Since 2.1.
 untraced: Callable[[Call], Call] = getattr(torch, "_disable_dynamo", _as_it_is)

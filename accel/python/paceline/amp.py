@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixed precision in one line, before a learning-rate schedule is made and before the model is wrapped (DDP):
+"""Mixed precision in one line, before a learning-rate schedule is made and before the model is
+wrapped (DDP):
 
     model, optimizer = paceline.amp.decorate(model, optimizer, level="O2")
 
-O1: parameters and gradients stay float32, the forward pass runs under torch.autocast.
-O2: parameters and gradients are of 16 bits too, but for those of batch norms; the optimizer keeps float32 values behind them,
-    which begin as the parameters were. torch's Adam, AdamW and SGD are exchanged for paceline.optim's, with their groups and state.
+O1: parameters and gradients stay float32, the forward pass runs under torch.autocast. O2:
+parameters and gradients are of 16 bits too, but for those of batch norms; the optimizer keeps
+float32 values behind them,
+    which begin as the parameters were. torch's Adam, AdamW and SGD are exchanged for
+    paceline.optim's, with their groups and state.
 
-In either case the model answers in float32, so the loss is computed in it. Numerics class: Lossy. bfloat16 needs no loss scaling; float16 does:
-LossScaler is torch.amp.GradScaler without the host waiting for the device in each step. GradScaler works with every optimizer of paceline.optim too;
+In either case the model answers in float32, so the loss is computed in it. Numerics class: Lossy.
+bfloat16 needs no loss scaling; float16 does: LossScaler is torch.amp.GradScaler without the host
+waiting for the device in each step. GradScaler works with every optimizer of paceline.optim too;
 either folds the unscaling into the step.
 
-Works on the caller's model in place, in the caller's thread; what it cannot do is an error before anything has changed. In a job whose numerics
-are of a lesser class the model and the optimizer stay as they are, and a line says so.
+Works on the caller's model in place, in the caller's thread; what it cannot do is an error before
+anything has changed. In a job whose numerics are of a lesser class the model and the optimizer stay
+as they are, and a line says so.
 """
 
 from __future__ import annotations
@@ -31,12 +36,18 @@ __all__ = ["LossScaler", "decorate"]
 
 LEVELS = ("O1", "O2")
 DTYPES = (torch.bfloat16, torch.float16)
-_OURS: dict[type, type] = {torch.optim.Adam: optim.Adam, torch.optim.AdamW: optim.AdamW, torch.optim.SGD: optim.SGD}
+_OURS: dict[type, type] = {
+    torch.optim.Adam: optim.Adam,
+    torch.optim.AdamW: optim.AdamW,
+    torch.optim.SGD: optim.SGD,
+}
 decorated: list[str] = []  # for explain(): what has been asked for in this process
 left: list[str] = []  # and what, of the last time, was not done
 
 
-def decorate(model: Any, optimizer: Any = None, level: str = "O1", dtype: torch.dtype = torch.bfloat16) -> Any:
+def decorate(
+    model: Any, optimizer: Any = None, level: str = "O1", dtype: torch.dtype = torch.bfloat16
+) -> Any:
     """The model, which stays the same object, and the optimizer where one was given."""
     device = _check(model, optimizer, level, dtype)
     why = _precision.allowed()
@@ -48,7 +59,9 @@ def decorate(model: Any, optimizer: Any = None, level: str = "O1", dtype: torch.
         optimizer = _optimizer_with_masters(optimizer)
         _to_sixteen_bits(model, optimizer, dtype)
     model.forward = _Forward(model, level, device, dtype)
-    decorated.append(f"{level} in {str(dtype)[6:]} for {type(model).__module__}.{type(model).__qualname__}")
+    decorated.append(
+        f"{level} in {str(dtype)[6:]} for {type(model).__module__}.{type(model).__qualname__}"
+    )
     del decorated[:-8]
     return model if optimizer is None else (model, optimizer)
 
@@ -59,7 +72,8 @@ def _check(model: Any, optimizer: Any, level: str, dtype: torch.dtype) -> str:
         raise TypeError(f"{what}model is {type(model).__qualname__}: it must be a torch.nn.Module")
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(
-            f"{what}optimizer is {type(optimizer).__qualname__}: it must be a torch.optim.Optimizer or None"
+            f"{what}optimizer is {type(optimizer).__qualname__}: it must be a torch.optim.Optimizer"
+            " or None"
         )
     if level not in LEVELS:
         raise ValueError(f"{what}level is {level!r}: it must be one of {', '.join(LEVELS)}")
@@ -69,19 +83,25 @@ def _check(model: Any, optimizer: Any, level: str, dtype: torch.dtype) -> str:
         raise ValueError(f"{what}the model is decorated already: call it once")
     device = next((parameter.device.type for parameter in model.parameters()), "cpu")
     if device == "cpu" and dtype is torch.float16:
-        raise ValueError(f"{what}dtype is torch.float16 and the model is on the CPU: pass torch.bfloat16")
+        raise ValueError(
+            f"{what}dtype is torch.float16 and the model is on the CPU: pass torch.bfloat16"
+        )
     if level == "O2" and optimizer is not None:
         kind = type(optimizer)
         if not isinstance(optimizer, Fused) and kind not in _OURS:
             raise TypeError(
-                f"{what}O2 needs an optimizer with float32 masters, and there is none for {kind.__qualname__}: "
-                "give torch.optim's Adam, AdamW or SGD, or one of paceline.optim, or pass level='O1'"
+                f"{what}O2 needs an optimizer with float32 masters, and there is none for"
+                f" {kind.__qualname__}: give torch.optim's Adam, AdamW or SGD, or one of"
+                " paceline.optim, or pass level='O1'"
             )
         if isinstance(optimizer, Fused) and not optimizer.master_weights:
-            raise ValueError(f"{what}the optimizer has master_weights=False, which O2 needs: leave it at True")
+            raise ValueError(
+                f"{what}the optimizer has master_weights=False, which O2 needs: leave it at True"
+            )
         if "step" in optimizer.__dict__:
             raise ValueError(
-                f"{what}a learning-rate schedule holds the optimizer already: decorate first, then make it"
+                f"{what}a learning-rate schedule holds the optimizer already: decorate first, then"
+                " make it"
             )
     return device
 
@@ -98,7 +118,11 @@ def _optimizer_with_masters(optimizer: Any) -> Any:
 
 
 def _to_sixteen_bits(model: Any, optimizer: Any, dtype: torch.dtype) -> None:
-    trained = {id(p): p for group in optimizer.param_groups for p in group["params"]} if optimizer is not None else {}
+    trained = (
+        {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        if optimizer is not None
+        else {}
+    )
     for module in model.modules():
         if isinstance(module, _BatchNorm):
             continue  # running means and variances lose too much
@@ -116,7 +140,7 @@ def _to_sixteen_bits(model: Any, optimizer: Any, dtype: torch.dtype) -> None:
 
 
 class _Forward:
-    """In place of a model's forward; of its class, so that the model can still be copied and saved."""
+    """Replaces a model's forward. A class, so that the model can still be copied and saved."""
 
     def __init__(self, model: Any, level: str, device: str, dtype: torch.dtype) -> None:
         self.model, self.level, self.device, self.dtype = model, level, device, dtype
@@ -124,7 +148,10 @@ class _Forward:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         if self.level == "O2":
-            args, options = cast(args, torch.float32, self.dtype), cast(options, torch.float32, self.dtype)
+            args, options = (
+                cast(args, torch.float32, self.dtype),
+                cast(options, torch.float32, self.dtype),
+            )
         with torch.autocast(self.device, dtype=self.dtype):
             if self.inner is not None:
                 answer = self.inner(*args, **options)
@@ -134,7 +161,7 @@ class _Forward:
 
 
 def cast(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
-    """Every tensor of one dtype in it in the other; what holds them is left whole where it can be."""
+    """Casts every tensor of dtype `old` in `value` to `new`; containers keep their type."""
     if isinstance(value, torch.Tensor):
         return value.to(new) if value.dtype is old else value
     if isinstance(value, dict):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole training step as one CUDA graph: forward, backward and update in a single launch, for steps whose time is in launching.
+"""A whole training step as one CUDA graph: forward, backward and update in a single launch, for
+steps whose time is in launching.
 
     def train(batch, labels):
         optimizer.zero_grad()
@@ -12,11 +13,13 @@
     for batch, labels in loader:
         loss = step(batch, labels)
 
-Every call makes one step. The first ones (`warmup`) are made as always, and looked at; then the step is captured, and each further call copies its
-tensors into those of the capture and replays it. Numerics class Bitwise: the same kernels on the same values.
+Every call makes one step. The first ones (`warmup`) are made as always, and looked at; then the
+step is captured, and each further call copies its tensors into those of the capture and replays it.
+Numerics class Bitwise: the same kernels on the same values.
 
-A capture repeats what it saw. What cannot be repeated so is Refused before anything of that step has happened, with what changed and what to do: the
-host reading a value, a path or a shape that changes, a Python number that does, inputs on the CPU, parameters or modes that are others. The
+A capture repeats what it saw. What cannot be repeated so is Refused before anything of that step
+has happened, with what changed and what to do: the host reading a value, a path or a shape that
+changes, a Python number that does, inputs on the CPU, parameters or modes that are others. The
 program may then call its function itself, which makes the step as always:
 
     try:
@@ -24,9 +27,11 @@ program may then call its function itself, which makes the step as always:
     except paceline.graph.Refused as reason:
         loss = train(batch, labels)
 
-With PACELINE_CUDA_GRAPH=Disabled (spec.acceleration.cudaGraph of a job) every step is made as always.
+With PACELINE_CUDA_GRAPH=Disabled (spec.acceleration.cudaGraph of a job) every step is made as
+always.
 
-Not for several threads at once. What a step does besides asking the device (counting, logging) happens in the first calls and never again.
+Not for several threads at once. What a step does besides asking the device (counting, logging)
+happens in the first calls and never again.
 """
 
 from __future__ import annotations
@@ -56,7 +61,9 @@ _refusal: list[str] = []  # likewise: why the last one that was refused was
 
 def why_none() -> str:
     off = _why_off()
-    return off or (f"the last step was refused: {_refusal[0]}" if _refusal else "no step has been captured yet")
+    return off or (
+        f"the last step was refused: {_refusal[0]}" if _refusal else "no step has been captured yet"
+    )
 
 
 def _why_off() -> str:
@@ -64,11 +71,15 @@ def _why_off() -> str:
     told = os.environ.get("PACELINE_CUDA_GRAPH", "")
     if told in ("", "Auto"):
         return ""
-    return f"PACELINE_CUDA_GRAPH is {told}" + ("" if told == "Disabled" else ", neither Auto nor Disabled")
+    return f"PACELINE_CUDA_GRAPH is {told}" + (
+        "" if told == "Disabled" else ", neither Auto nor Disabled"
+    )
 
 
 class Refused(RuntimeError):
-    """This step cannot be a captured one, and nothing of it has happened: what is in the way, and what to do."""
+    """This step cannot be a captured one, and nothing of it has happened: what is in the way, and
+    what to do.
+    """
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -88,7 +99,9 @@ class Cuda:
 
     @contextlib.contextmanager
     def beside(self) -> Any:
-        """On a stream of its own: what autograd keeps of streams must not be the default one's when the step is captured."""
+        """On a stream of its own: what autograd keeps of streams must not be the default one's when
+        the step is captured.
+        """
         if self._stream is None:
             self._stream = torch.cuda.Stream()
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -102,9 +115,12 @@ class Cuda:
         try:
             graph, answer = self._captured(run, pool)
         except BaseException:
-            # Where the device itself has failed nothing can be mended, and the program's error is the one to tell.
+            # Where the device itself has failed nothing can be mended, and the program's error is
+            # the one to tell.
             with contextlib.suppress(Exception):
-                torch.cuda.set_stream(before)  # PyTorch leaves it where the driver refuses the capture
+                torch.cuda.set_stream(
+                    before
+                )  # PyTorch leaves it where the driver refuses the capture
                 self._recover(pool)
             raise
 
@@ -125,26 +141,39 @@ class Cuda:
         return graph, answer
 
     def _recover(self, pool: Any) -> None:
-        """From what a capture that the driver has refused leaves in PyTorch: its pool is open still, and in some releases the device's random numbers
-        are an error until a capture has come to its end (https://github.com/pytorch/pytorch/issues/171263)."""
+        """From what a capture that the driver has refused leaves in PyTorch: its pool is open
+        still, and in some releases the device's random numbers are an error until a capture has
+        come to its end (https://github.com/pytorch/pytorch/issues/171263).
+        """
         device, inside = torch.cuda.current_device(), torch._C
         with contextlib.suppress(AttributeError, TypeError):  # before 2.3 nobody else can close it
             # Since 2.8; and its older name.
-            end = getattr(inside, "_cuda_endAllocateToPool", None) or inside._cuda_endAllocateCurrentStreamToPool
+            end = (
+                getattr(inside, "_cuda_endAllocateToPool", None)
+                or inside._cuda_endAllocateCurrentStreamToPool
+            )
             try:
                 end(device, pool)
             except RuntimeError:
-                return  # it is closed: the capture came to its end, and what failed is the program's function alone
-            with contextlib.suppress(RuntimeError):  # a pool that is kept costs memory, the random numbers matter more
+                # it is closed: the capture came to its end, and what failed is the program's
+                # function alone
+                return
+            with contextlib.suppress(
+                RuntimeError
+            ):  # a pool that is kept costs memory, the random numbers matter more
                 inside._cuda_releasePool(device, pool)
-        self._captured(functools.partial(torch.zeros, (), device=self.type), torch.cuda.graph_pool_handle())
+        self._captured(
+            functools.partial(torch.zeros, (), device=self.type), torch.cuda.graph_pool_handle()
+        )
 
 
 class WholeStep:
-    """See above. `model` and `optimizer` (or a list of them) are what the step trains: what it takes for granted of them is watched. Tensors of
-    the answer are the same ones after every replay: clone what is to be kept. `warmup` is at least 2, with DistributedDataParallel 11.
-    What torch.compile has made may be in it: the
-    operations that are looked at are then those of the program, what is captured is what was compiled. examine=False leaves out looking at them."""
+    """See above. `model` and `optimizer` (or a list of them) are what the step trains: what it
+    takes for granted of them is watched. Tensors of the answer are the same ones after every
+    replay: clone what is to be kept. `warmup` is at least 2, with DistributedDataParallel 11. What
+    torch.compile has made may be in it: the operations that are looked at are then those of the
+    program, what is captured is what was compiled. examine=False leaves out looking at them.
+    """
 
     def __init__(
         self,
@@ -158,19 +187,30 @@ class WholeStep:
     ) -> None:
         what = "paceline.graph.WholeStep: "
         if not callable(function):
-            raise TypeError(f"{what}function is {type(function).__qualname__}: it must make one training step")
+            raise TypeError(
+                f"{what}function is {type(function).__qualname__}: it must make one training step"
+            )
         if model is not None and not isinstance(model, torch.nn.Module):
-            raise TypeError(f"{what}model is {type(model).__qualname__}: it must be a torch.nn.Module")
+            raise TypeError(
+                f"{what}model is {type(model).__qualname__}: it must be a torch.nn.Module"
+            )
         optimizers = (
-            list(optimizer) if isinstance(optimizer, (list, tuple)) else [] if optimizer is None else [optimizer]
+            list(optimizer)
+            if isinstance(optimizer, (list, tuple))
+            else []
+            if optimizer is None
+            else [optimizer]
         )
         for each in optimizers:
             if not isinstance(each, torch.optim.Optimizer):
                 raise TypeError(
-                    f"{what}optimizer is {type(each).__qualname__}: it must be a torch.optim.Optimizer, or a list"
+                    f"{what}optimizer is {type(each).__qualname__}: it must be a"
+                    " torch.optim.Optimizer, or a list"
                 )
         if warmup < 2:
-            raise ValueError(f"{what}warmup is {warmup}: it must be at least 2, since steps are compared")
+            raise ValueError(
+                f"{what}warmup is {warmup}: it must be at least 2, since steps are compared"
+            )
         if type(model).__name__ == "DistributedDataParallel":
             warmup = max(warmup, _WARMUP_OF_DDP)
         self._function, self._model, self._optimizers = function, model, optimizers
@@ -182,7 +222,9 @@ class WholeStep:
         self.recapture()
 
     def recapture(self) -> None:
-        """Forgets the capture, if there is one: the next calls are made as always, and looked at, and then the step is captured anew."""
+        """Forgets the capture, if there is one: the next calls are made as always, and looked at,
+        and then the step is captured anew.
+        """
         self._made = 0
         self._seen: list[watch.Operation] | None = None
         self._why = ""
@@ -221,13 +263,21 @@ class WholeStep:
         why = self._why or self._backend.missing()
         for name, tensor in inputs.tensors.items():
             if not why and tensor.device.type != self._backend.type:
-                why = f"{name} is on {tensor.device}: move it to the GPU before the step, whose copies would be the host's"
+                why = (
+                    f"{name} is on {tensor.device}: move it to the GPU before the step, whose"
+                    " copies would be the host's"
+                )
         for optimizer in self._optimizers:
             group = next((g for g in optimizer.param_groups if g.get("capturable") is False), None)
-            if not why and group is not None and not isinstance(optimizer, Fused) and self._backend.type == "cuda":
+            if (
+                not why
+                and group is not None
+                and not isinstance(optimizer, Fused)
+                and self._backend.type == "cuda"
+            ):
                 why = (
-                    f"{type(optimizer).__name__} counts its steps on the host (capturable=False): pass capturable=True, "
-                    "or use one of paceline.optim"
+                    f"{type(optimizer).__name__} counts its steps on the host (capturable=False):"
+                    " pass capturable=True, or use one of paceline.optim"
                 )
         if why:
             raise Refused(f"paceline.graph: {why}")
@@ -239,17 +289,25 @@ class WholeStep:
         else:
             change = facts.first_change(self._facts, self._taken_for_granted(inputs))
             change = (
-                change or "the model or the optimizer is another one than when the step was captured: call recapture()"
+                change
+                or "the model or the optimizer is another one than when the step was captured: "
+                "call recapture()"
             )
         if change:
             raise Refused(f"paceline.graph: {change}")
 
     def _taken_for_granted(self, inputs: facts.Inputs) -> list[tuple[str, Any, str]]:
-        own = [*facts.of_torch(), *facts.of_model(self._model), *facts.of_optimizers(self._optimizers)]
+        own = [
+            *facts.of_torch(),
+            *facts.of_model(self._model),
+            *facts.of_optimizers(self._optimizers),
+        ]
         return [*inputs.facts(), *own]
 
     def _warm_up(self, inputs: facts.Inputs, args: Any, options: Any) -> Any:
-        """A step as always. What speaks against a capture is said by the next call, which is not made: this one is."""
+        """A step as always. What speaks against a capture is said by the next call, which is not
+        made: this one is.
+        """
         taken = self._taken_for_granted(inputs)
         looked = self._examine and self._made >= self._warmup - 2  # the first ones make state
         with self._backend.beside():
@@ -277,12 +335,15 @@ class WholeStep:
         own = iter(self._static)
         args, options = facts.with_tensors(args, own), facts.with_tensors(options, own)
         try:
-            self._replay = self._backend.capture(functools.partial(self._function, *args, **options))
+            self._replay = self._backend.capture(
+                functools.partial(self._function, *args, **options)
+            )
         except Exception as error:
             self._static = []
             self._why = (
-                f"the step could not be captured: {type(error).__name__}: {error}. What does that: the host reading a value (.item(), print), "
-                "torch.cuda.synchronize(), a copy from or to the host, an optimizer that counts on the host"
+                f"the step could not be captured: {type(error).__name__}: {error}. What does that:"
+                " the host reading a value (.item(), print), torch.cuda.synchronize(), a copy from"
+                " or to the host, an optimizer that counts on the host"
             )
             for optimizer in self._optimizers:
                 optimizer.zero_grad(set_to_none=True)  # what was captured has never been computed
@@ -295,4 +356,8 @@ class WholeStep:
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone(memory_format=torch.preserve_format).requires_grad_(tensor.requires_grad)
+    return (
+        tensor.detach()
+        .clone(memory_format=torch.preserve_format)
+        .requires_grad_(tensor.requires_grad)
+    )

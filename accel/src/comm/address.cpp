@@ -47,7 +47,8 @@ std::string local_address(int socket) {
   sockaddr_in6 six{};
   std::memcpy(&four, &own, sizeof four);
   std::memcpy(&six, &own, sizeof six);
-  const void* const address = own.ss_family == AF_INET ? static_cast<const void*>(&four.sin_addr) : &six.sin6_addr;
+  const void* const address =
+      own.ss_family == AF_INET ? static_cast<const void*>(&four.sin_addr) : &six.sin6_addr;
   std::array<char, INET6_ADDRSTRLEN> text{};
   const char* const printed = ::inet_ntop(own.ss_family, address, text.data(), text.size());
   return printed == nullptr ? "" : printed;

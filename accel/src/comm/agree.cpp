@@ -17,7 +17,8 @@ constexpr std::chrono::seconds kTrial{5};
 
 // What each end tells the other, three times. Little-endian, as all of the protocol.
 struct Word {
-  std::array<char, 16> magic{'p', 'a', 'c', 'e', 'l', 'i', 'n', 'e', '-', 'r', 'd', 'm', 'a', '-', '1', '\0'};
+  std::array<char, 16> magic{'p', 'a', 'c', 'e', 'l', 'i', 'n', 'e',
+                             '-', 'r', 'd', 'm', 'a', '-', '1', '\0'};
   std::array<char, 232> refusal{};  // empty: goes on
   std::uint32_t rails = 0;
   std::uint32_t zero = 0;
@@ -27,7 +28,8 @@ static_assert(sizeof(Word) == 256 + sizeof(RailAddress) * kMostRails);
 
 class Agreement {
  public:
-  Agreement(const Fd& connection, std::uint32_t peer, const Attempt& wanted, Watch& watch, Clock::time_point deadline)
+  Agreement(const Fd& connection, std::uint32_t peer, const Attempt& wanted, Watch& watch,
+            Clock::time_point deadline)
       : connection_(connection), peer_(peer), wanted_(wanted), watch_(watch), deadline_(deadline) {}
   std::expected<Agreed, Error> run();
 
@@ -64,8 +66,8 @@ std::expected<void, Error> Agreement::read(Word& word) {
   while (got < sizeof word) {
     // Asked first: a peer that has said its word, refused and left since is none that was lost.
     const bool failed = watch_.failed();
-    const ssize_t some =
-        ::recv(connection_.get(), reinterpret_cast<std::byte*>(&word) + got, sizeof word - got, MSG_DONTWAIT);
+    const ssize_t some = ::recv(connection_.get(), reinterpret_cast<std::byte*>(&word) + got,
+                                sizeof word - got, MSG_DONTWAIT);
     if (some > 0) {
       got += static_cast<std::size_t>(some);
       continue;
@@ -73,14 +75,17 @@ std::expected<void, Error> Agreement::read(Word& word) {
     if (some == 0) return lost("closed by that side");
     if (errno != EAGAIN && errno != EINTR) return lost(std::strerror(errno));
     if (failed) return lost("");
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
     if (left <= 0)
       return std::unexpected(
           Error{PACELINE_COMM_EPEER, static_cast<int>(peer_),
-                rank_name(peer_) + " has not said in the time that timeout_ms allows whether it goes by RDMA"});
+                rank_name(peer_) +
+                    " has not said in the time that timeout_ms allows whether it goes by RDMA"});
     std::array<pollfd, 2> files{{{.fd = connection_.get(), .events = POLLIN, .revents = 0},
                                  {.fd = watch_.abort_fd(), .events = POLLIN, .revents = 0}}};
-    ::poll(files.data(), files.size(), static_cast<int>(std::min<std::int64_t>(left, 1'000'000)) + 1);
+    ::poll(files.data(), files.size(),
+           static_cast<int>(std::min<std::int64_t>(left, 1'000'000)) + 1);
   }
   return {};
 }
@@ -90,7 +95,8 @@ std::expected<void, Error> Agreement::swap() {
   Word mine;
   agreed_.refusal.copy(mine.refusal.data(), mine.refusal.size() - 1);
   mine.rails = static_cast<std::uint32_t>(agreed_.rails.size());
-  for (std::size_t rail = 0; rail < agreed_.rails.size(); ++rail) mine.addresses[rail] = agreed_.rails[rail]->address();
+  for (std::size_t rail = 0; rail < agreed_.rails.size(); ++rail)
+    mine.addresses[rail] = agreed_.rails[rail]->address();
   // A connection that has carried nothing else takes so little at once.
   const ssize_t sent = ::send(connection_.get(), &mine, sizeof mine, MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(sizeof mine)) return lost(std::strerror(sent < 0 ? errno : EIO));
@@ -110,9 +116,11 @@ void Agreement::prepare() {
 }
 
 void Agreement::connect() {
-  if (agreed_.rails.size() != theirs_.rails) return refuse(rank_name(peer_) + " has another number of rails");
+  if (agreed_.rails.size() != theirs_.rails)
+    return refuse(rank_name(peer_) + " has another number of rails");
   for (std::size_t rail = 0; rail < agreed_.rails.size(); ++rail)
-    if (const std::string why = agreed_.rails[rail]->connect(theirs_.addresses[rail]); !why.empty()) return refuse(why);
+    if (const std::string why = agreed_.rails[rail]->connect(theirs_.addresses[rail]); !why.empty())
+      return refuse(why);
 }
 
 bool Agreement::attempt(RailQueue& rail, Clock::time_point until) {
@@ -130,9 +138,10 @@ void Agreement::attempt() {
   for (std::size_t i = 0; i < agreed_.rails.size(); ++i) {
     const auto& rail = agreed_.rails[i];
     if (!attempt(*rail, until))
-      return refuse(!rail->broken().empty() ? rail->broken()
-                                            : "nothing came through " + wanted_.rdma.name(wanted_.rails[i]) + " in " +
-                                                  std::to_string(kTrial.count()) + " s");
+      return refuse(!rail->broken().empty()
+                        ? rail->broken()
+                        : "nothing came through " + wanted_.rdma.name(wanted_.rails[i]) + " in " +
+                              std::to_string(kTrial.count()) + " s");
     if (wanted_.sends) continue;
     rail->receive_again();
     rail->send(0);
@@ -157,8 +166,8 @@ std::expected<Agreed, Error> Agreement::run() {
 
 }  // namespace
 
-std::expected<Agreed, Error> agree(const Fd& connection, std::uint32_t peer, const Attempt& wanted, Watch& watch,
-                                   Clock::time_point deadline) {
+std::expected<Agreed, Error> agree(const Fd& connection, std::uint32_t peer, const Attempt& wanted,
+                                   Watch& watch, Clock::time_point deadline) {
   return Agreement(connection, peer, wanted, watch, deadline).run();
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of a link find out over its connection whether both can go by RDMA, and which way back and forth really works: each tells its
-// queue pairs' addresses, connects them to the other's, and sends an empty message through each. After every step both know of either's refusal,
-// so both go by RDMA or none does, and the connection has nothing on it but what comes next.
+// The two ends of a link find out over its connection whether both can go by RDMA, and which way
+// back and forth really works: each tells its queue pairs' addresses, connects them to the other's,
+// and sends an empty message through each. After every step both know of either's refusal, so both
+// go by RDMA or none does, and the connection has nothing on it but what comes next.
 //
-// Ownership: the queue pairs go to the caller. Threads: one for each link. Blocking: on poll, until the deadline. Failure: an error that names
-// the peer; that RDMA cannot be is none.
+// Ownership: the queue pairs go to the caller. Threads: one for each link. Blocking: on poll, until
+// the deadline. Failure: an error that names the peer; that RDMA cannot be is none.
 #pragma once
 
 #include <expected>
@@ -29,7 +30,7 @@ struct Attempt {
   bool sends;  // this end of the link
 };
 
-std::expected<Agreed, Error> agree(const Fd& connection, std::uint32_t peer, const Attempt& wanted, Watch& watch,
-                                   Clock::time_point deadline);
+std::expected<Agreed, Error> agree(const Fd& connection, std::uint32_t peer, const Attempt& wanted,
+                                   Watch& watch, Clock::time_point deadline);
 
 }  // namespace paceline::comm

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sources of exported functions share: the handle, and how exceptions and texts leave. Ownership: the handle is the caller's of the C ABI.
-// Threads: as comm.h has it. Failure: a code.
+// What the sources of exported functions share: the handle, and how exceptions and texts leave.
+// Ownership: the handle is the caller's of the C ABI. Threads: as comm.h has it. Failure: a code.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,8 @@ inline void copy_text(const std::string& from, char* text, std::uint64_t capacit
 }
 
 inline bool fits(std::uint64_t count, std::uint32_t dtype, std::uint64_t pieces) {
-  return is_type(dtype) && count <= std::numeric_limits<std::int64_t>::max() / pieces / size_of(Type{dtype});
+  return is_type(dtype) &&
+         count <= std::numeric_limits<std::int64_t>::max() / pieces / size_of(Type{dtype});
 }
 
 template <typename Work>

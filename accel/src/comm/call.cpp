@@ -9,8 +9,9 @@
 namespace paceline::comm {
 
 std::string describe(const Call& call) {
-  constexpr std::array<const char*, 10> kNames{"nothing", "allreduce", "reduce-scatter",   "allgather", "broadcast",
-                                               "barrier", "alltoall",  "sparse allreduce", "sending",   "reduce"};
+  constexpr std::array<const char*, 10> kNames{
+      "nothing", "allreduce", "reduce-scatter",   "allgather", "broadcast",
+      "barrier", "alltoall",  "sparse allreduce", "sending",   "reduce"};
   const Kind kind = off_device(call.kind);
   const auto name = static_cast<std::size_t>(kind);
   std::string text = name < kNames.size() ? kNames[name] : "something unknown";
@@ -18,7 +19,8 @@ std::string describe(const Call& call) {
   text += " #" + std::to_string(call.sequence);
   if (kind == Kind::kBarrier || kind == Kind::kNone) return text;
   if (kind == Kind::kAlltoall && call.root != 0) return text + " of pieces that differ";
-  text += " of " + std::to_string(call.count) + " " + (is_type(call.type) ? name_of(Type{call.type}) : "unknown");
+  text += " of " + std::to_string(call.count) + " " +
+          (is_type(call.type) ? name_of(Type{call.type}) : "unknown");
   if (kind == Kind::kAllreduce && call.root != 0) {
     text += std::string(" as ") + name_of(static_cast<Codec>(call.root & 0xff));
     if (const auto keep = static_cast<std::uint32_t>(call.root >> 8); keep != 0)

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank is asked to do: told to its peers, so that ranks which disagree learn it instead of mixing up their bytes.
+// What a rank is asked to do: told to its peers, so that ranks which disagree learn it instead of
+// mixing up their bytes.
 //
-// Ownership: a value, sent as it lies in memory (little-endian machines only). Threads: a value. Nothing fails.
+// Ownership: a value, sent as it lies in memory (little-endian machines only). Threads: a value.
+// Nothing fails.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +27,9 @@ enum class Kind : std::uint32_t {
 // The same of memory of GPUs.
 inline constexpr std::uint32_t kOnDevice = 1U << 8;
 constexpr Kind on_device(Kind kind) { return Kind{static_cast<std::uint32_t>(kind) | kOnDevice}; }
-constexpr bool is_on_device(Kind kind) { return (static_cast<std::uint32_t>(kind) & kOnDevice) != 0; }
+constexpr bool is_on_device(Kind kind) {
+  return (static_cast<std::uint32_t>(kind) & kOnDevice) != 0;
+}
 constexpr Kind off_device(Kind kind) { return Kind{static_cast<std::uint32_t>(kind) & ~kOnDevice}; }
 
 struct Call {
@@ -34,7 +38,9 @@ struct Call {
   std::uint32_t type = 0;
   std::uint64_t count = 0;
   std::uint64_t root =
-      0;  // of a broadcast or a reduce; of an allreduce, the id of its coding; of an alltoall, 1 where pieces differ
+      // of a broadcast or a reduce; of an allreduce, the id of its coding; of an alltoall, 1 where
+      // pieces differ
+      0;
 
   bool operator==(const Call&) const = default;
 };

@@ -9,7 +9,8 @@ std::vector<std::size_t> CodedRing::places(std::uint64_t count) const {
   const bool parts = recoded_on_the_way(coding_.codec);
   std::vector<std::size_t> all{0};
   for (std::uint32_t i = 0; i < ranks_; ++i)
-    all.push_back(all.back() + coded_bytes(coding_, parts ? part_of(count, ranks_, i).count : count));
+    all.push_back(all.back() +
+                  coded_bytes(coding_, parts ? part_of(count, ranks_, i).count : count));
   return all;
 }
 
@@ -22,11 +23,12 @@ std::uint64_t CodedRing::steps() const {
 void CodedRing::begin(const float* own, float* rest, std::byte* buffer, std::uint64_t count) const {
   const bool parts = recoded_on_the_way(coding_.codec);
   const Part part = parts ? part_of(count, ranks_, position_) : Part{.begin = 0, .count = count};
-  encode(coding_, own + part.begin, rest + part.begin, buffer + places(count)[position_], part.count);
+  encode(coding_, own + part.begin, rest + part.begin, buffer + places(count)[position_],
+         part.count);
 }
 
-void CodedRing::add_steps(std::vector<Step>& steps, const float* own, float* rest, std::byte* buffer,
-                          std::uint64_t count, std::uint64_t gate) const {
+void CodedRing::add_steps(std::vector<Step>& steps, const float* own, float* rest,
+                          std::byte* buffer, std::uint64_t count, std::uint64_t gate) const {
   const std::vector<std::size_t> at = places(count);
   const bool parts = recoded_on_the_way(coding_.codec);
   const std::uint32_t n = ranks_;

@@ -28,11 +28,13 @@ T get(const std::byte* at) {
 // The largest by its bits, as an integer: vectors can, and what is not finite is above all that is.
 std::uint32_t largest(const float* values, std::size_t count) {
   std::int32_t most = 0;
-  for (std::size_t i = 0; i < count; ++i) most = std::max(most, static_cast<std::int32_t>(size_bits(values[i])));
+  for (std::size_t i = 0; i < count; ++i)
+    most = std::max(most, static_cast<std::int32_t>(size_bits(values[i])));
   return static_cast<std::uint32_t>(most);
 }
 
-void encode_halves(bool brain, const float* values, float* rest, std::byte* coded, std::uint64_t count) {
+void encode_halves(bool brain, const float* values, float* rest, std::byte* coded,
+                   std::uint64_t count) {
   const optim::Kernels& kernels = optim::best_kernels();
   const auto narrow = brain ? kernels.to_bf16 : kernels.to_f16;
   const auto widen = brain ? kernels.from_bf16 : kernels.from_f16;
@@ -97,7 +99,8 @@ std::uint64_t kept(std::uint32_t keep, std::uint64_t count) {
   return std::min(count, std::max<std::uint64_t>(1, (count * keep + kMillion - 1) / kMillion));
 }
 
-void gather_momentum(float momentum, const float* values, float* rest, float* gathered, std::uint64_t count) {
+void gather_momentum(float momentum, const float* values, float* rest, float* gathered,
+                     std::uint64_t count) {
   for (std::uint64_t i = 0; i < count; ++i) {
     gathered[i] = momentum * gathered[i] + values[i];
     rest[i] += gathered[i];
@@ -105,7 +108,8 @@ void gather_momentum(float momentum, const float* values, float* rest, float* ga
 }
 
 // The largest of `rest`, which are 0 there afterwards, and in `masked`, where there is one.
-void encode_top(std::uint32_t keep, float* rest, float* masked, std::byte* coded, std::uint64_t count) {
+void encode_top(std::uint32_t keep, float* rest, float* masked, std::byte* coded,
+                std::uint64_t count) {
   if (count == 0) return;
   const auto clear = [&](std::uint64_t i) {
     rest[i] = 0.0F;
@@ -118,8 +122,8 @@ void encode_top(std::uint32_t keep, float* rest, float* masked, std::byte* coded
   std::nth_element(sizes.begin(), place, sizes.end(), std::greater<>());
   const std::uint32_t least = *place;
   // Of those that are just as large, the first ones.
-  auto equal = k - static_cast<std::uint64_t>(
-                       std::count_if(sizes.begin(), place, [&](std::uint32_t size) { return size > least; }));
+  auto equal = k - static_cast<std::uint64_t>(std::count_if(
+                       sizes.begin(), place, [&](std::uint32_t size) { return size > least; }));
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint32_t size = size_bits(rest[i]);
     if (size < least || (size == least && equal == 0)) {
@@ -185,7 +189,8 @@ void add_signs(const std::byte* coded, float* values, std::uint64_t count) {
     const auto scale = get<float>(coded);
     coded += sizeof scale;
     for (std::size_t i = 0; i < n; ++i)
-      values[at + i] += sign_value((static_cast<unsigned>(coded[i / 8]) >> (i % 8) & 1U) != 0, scale);
+      values[at + i] +=
+          sign_value((static_cast<unsigned>(coded[i / 8]) >> (i % 8) & 1U) != 0, scale);
     coded += (n + 7) / 8;
   }
 }
@@ -196,11 +201,13 @@ bool is_coding(const Coding& coding) {
   const bool some = coding.keep >= 1 && coding.keep <= kMillion;
   if (coding.codec == Codec::kDgc) return some && coding.momentum < kThousand;
   if (coding.codec == Codec::kTopK) return some && coding.momentum == 0;
-  return coding.codec >= Codec::kF16 && coding.codec <= Codec::kOneBit && coding.keep == 0 && coding.momentum == 0;
+  return coding.codec >= Codec::kF16 && coding.codec <= Codec::kOneBit && coding.keep == 0 &&
+         coding.momentum == 0;
 }
 
 const char* name_of(Codec codec) {
-  constexpr std::array<const char*, 7> kNames{"none", "fp16", "bf16", "int8", "top-k", "1-bit", "dgc"};
+  constexpr std::array<const char*, 7> kNames{"none",  "fp16",  "bf16", "int8",
+                                              "top-k", "1-bit", "dgc"};
   const auto number = static_cast<std::size_t>(codec);
   return number < kNames.size() ? kNames[number] : "unknown";
 }
@@ -219,13 +226,15 @@ std::size_t coded_bytes(const Coding& coding, std::uint64_t count) {
     case Codec::kInt8: return count + (count + kInt8Block - 1) / kInt8Block * sizeof(float);
     case Codec::kTopK:
     case Codec::kDgc: return count == 0 ? 0 : kept(coding.keep, count) * kPairBytes;
-    case Codec::kOneBit: return (count + 7) / 8 + (count + kSignBlock - 1) / kSignBlock * sizeof(float);
+    case Codec::kOneBit:
+      return (count + 7) / 8 + (count + kSignBlock - 1) / kSignBlock * sizeof(float);
     case Codec::kNone: break;
   }
   return count * sizeof(float);
 }
 
-void encode(const Coding& coding, const float* values, float* rest, std::byte* coded, std::uint64_t count) {
+void encode(const Coding& coding, const float* values, float* rest, std::byte* coded,
+            std::uint64_t count) {
   switch (coding.codec) {
     case Codec::kF16: return encode_halves(false, values, rest, coded, count);
     case Codec::kBf16: return encode_halves(true, values, rest, coded, count);
@@ -234,7 +243,8 @@ void encode(const Coding& coding, const float* values, float* rest, std::byte* c
       for (std::uint64_t i = 0; i < count; ++i) rest[i] += values[i];
       return encode_top(coding.keep, rest, nullptr, coded, count);
     case Codec::kDgc:
-      gather_momentum(static_cast<float>(coding.momentum) / kThousand, values, rest, rest + count, count);
+      gather_momentum(static_cast<float>(coding.momentum) / kThousand, values, rest, rest + count,
+                      count);
       return encode_top(coding.keep, rest, rest + count, coded, count);
     case Codec::kOneBit: return encode_signs(values, rest, coded, count);
     case Codec::kNone: std::memcpy(coded, values, count * sizeof(float));
@@ -248,13 +258,16 @@ void decode(const Coding& coding, const std::byte* coded, float* values, std::ui
     case Codec::kInt8: return decode_int8(coded, values, count);
     case Codec::kTopK:
     case Codec::kDgc:
-    case Codec::kOneBit: std::fill_n(values, count, 0.0F); return decode_add(coding, coded, values, count);
+    case Codec::kOneBit:
+      std::fill_n(values, count, 0.0F);
+      return decode_add(coding, coded, values, count);
     case Codec::kNone: std::memcpy(values, coded, count * sizeof(float));
   }
 }
 
 void decode_add(const Coding& coding, const std::byte* coded, float* values, std::uint64_t count) {
-  if (coding.codec == Codec::kTopK || coding.codec == Codec::kDgc) return add_top(coding.keep, coded, values, count);
+  if (coding.codec == Codec::kTopK || coding.codec == Codec::kDgc)
+    return add_top(coding.keep, coded, values, count);
   if (coding.codec == Codec::kOneBit) return add_signs(coded, values, count);
   std::array<float, kBlock> block;
   for (std::uint64_t at = 0; at < count; at += kBlock) {
@@ -264,8 +277,8 @@ void decode_add(const Coding& coding, const std::byte* coded, float* values, std
   }
 }
 
-void recode(const Coding& coding, const std::byte* received, const float* own, float* rest, std::byte* coded,
-            std::uint64_t count) {
+void recode(const Coding& coding, const std::byte* received, const float* own, float* rest,
+            std::byte* coded, std::uint64_t count) {
   std::array<float, kBlock> block;
   static_assert(kBlock % kInt8Block == 0);
   for (std::uint64_t at = 0; at < count; at += kBlock) {

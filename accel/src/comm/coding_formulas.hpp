@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the codes of coding.hpp do with a value and with a block of them, written once: compiled by C++ compilers for processors (coding.cpp) and by nvcc
-// and NVRTC for GPUs (coding_device/coding.cu). As optim/formulas.hpp, which has the 16-bit conversions, it uses nothing of the standard library and
-// must be compiled without contraction and with IEEE division; then both make the same bytes and the same rests (a NaN stays one, with whichever
-// payload). Pure functions on values, in an unnamed namespace for the reason that is given there. Nothing fails.
+// What the codes of coding.hpp do with a value and with a block of them, written once: compiled by
+// C++ compilers for processors (coding.cpp) and by nvcc and NVRTC for GPUs
+// (coding_device/coding.cu). As optim/formulas.hpp, which has the 16-bit conversions, it uses
+// nothing of the standard library and must be compiled without contraction and with IEEE division;
+// then both make the same bytes and the same rests (a NaN stays one, with whichever payload). Pure
+// functions on values, in an unnamed namespace for the reason that is given there. Nothing fails.
 #pragma once
 
 #include "../optim/formulas.hpp"
@@ -16,15 +18,17 @@ inline constexpr int kSignBlock = 1024;  // values with one mean
 inline constexpr int kScaleBytes = 4;    // what both begin with
 inline constexpr float kMostF16 = 65504.0F;
 inline constexpr float kMostBf16 = 3.38953139e38F;
-inline constexpr float kLeastScaled = 1e-30F;  // below, a scale would lose its own bits: it all stays in the rest
+// below, a scale would lose its own bits: it all stays in the rest
+inline constexpr float kLeastScaled = 1e-30F;
 inline constexpr float kRounder =
     12582912.0F;  // 1.5 * 2^23: adding and taking it off again rounds to nearest, ties to even
 inline constexpr Bits32 kNotSign = 0x7fffffffU;
 inline constexpr Bits32 kInfinite = 0x7f800000U;
 inline constexpr Bits32 kNan = 0x7fc00000U;
 
-// A block's mean is of a sum in this order, all in fp64: value i of a group belongs to lane i % kSignLanes; a lane is summed in order, then the lanes of a
-// group in halves (16 onto the first 16, 8 onto the first 8, …), then the groups one after the other.
+// A block's mean is of a sum in this order, all in fp64: value i of a group belongs to lane i %
+// kSignLanes; a lane is summed in order, then the lanes of a group in halves (16 onto the first 16,
+// 8 onto the first 8, …), then the groups one after the other.
 inline constexpr int kSignLanes = 32;
 inline constexpr int kSignGroup = 128;
 
@@ -33,7 +37,8 @@ namespace {
 PACELINE_INLINE Bits32 size_bits(float value) { return optim::as_bits(value) & kNotSign; }
 PACELINE_INLINE bool not_finite(float value) { return size_bits(value) >= kInfinite; }
 
-// -- 16 bits ----------------------------------------------------------------------------------------------------------------------------
+// -- 16 bits
+// ------------------------------------------------------------
 
 // What is out of range is cut to it; what is not finite stays as it is.
 PACELINE_INLINE float cut_to(float most, float wanted) {
@@ -43,9 +48,12 @@ PACELINE_INLINE float cut_to(float most, float wanted) {
 }
 
 // The new rest.
-PACELINE_INLINE float left_of(float wanted, float decoded) { return not_finite(wanted) ? 0.0F : wanted - decoded; }
+PACELINE_INLINE float left_of(float wanted, float decoded) {
+  return not_finite(wanted) ? 0.0F : wanted - decoded;
+}
 
-// -- int8 -------------------------------------------------------------------------------------------------------------------------------
+// -- int8
+// ------------------------------------------------------------
 
 struct Int8Scale {
   float scale;   // as it is sent
@@ -67,13 +75,16 @@ PACELINE_INLINE int int8_of(float wanted, const Int8Scale& by) {
   return by.finite ? static_cast<int>(rounded) : 1;
 }
 
-PACELINE_INLINE float int8_value(int coded, float scale) { return static_cast<float>(coded) * scale; }
+PACELINE_INLINE float int8_value(int coded, float scale) {
+  return static_cast<float>(coded) * scale;
+}
 
 PACELINE_INLINE float int8_left(float wanted, int coded, const Int8Scale& by) {
   return by.finite ? wanted - int8_value(coded, by.scale) : 0.0F;
 }
 
-// -- 1-bit ------------------------------------------------------------------------------------------------------------------------------
+// -- 1-bit
+// ------------------------------------------------------------
 
 // The mean as it is sent: NaN where it is not finite.
 PACELINE_INLINE float sign_scale(double sum, int count) {

@@ -17,15 +17,17 @@ namespace paceline::comm {
 
 namespace {
 
-// The places where ranks are: those that share memory have the same. Fills in the plan, as arrange does.
+// The places where ranks are: those that share memory have the same. Fills in the plan, as arrange
+// does.
 struct Place {
   Topology topology;
   std::unique_ptr<Region> region;
   std::string note;
 };
 
-std::expected<Place, Error> settle(const Store& store, std::uint32_t rank, Plan& plan, const std::vector<Card>& cards,
-                                   Fd& door, Clock::time_point deadline) {
+std::expected<Place, Error> settle(const Store& store, std::uint32_t rank, Plan& plan,
+                                   const std::vector<Card>& cards, Fd& door,
+                                   Clock::time_point deadline) {
   std::vector<std::string> hosts;
   for (const Card& card : cards) hosts.push_back(card.host);
   const auto apart = [&](std::uint32_t one) { hosts[one] += "/rank-" + std::to_string(one); };
@@ -33,12 +35,14 @@ std::expected<Place, Error> settle(const Store& store, std::uint32_t rank, Plan&
     for (std::uint32_t one = 0; one < cards.size(); ++one) apart(one);
   Plan tried = plan;
   Place place{.topology = arrange(tried, hosts, rank), .region = nullptr, .note = {}};
-  auto shared = share_region(store, place.topology, cards, door,
-                             tried.algorithm == Algorithm::kHierarchical ? tried.chunk : 0, deadline);
+  auto shared =
+      share_region(store, place.topology, cards, door,
+                   tried.algorithm == Algorithm::kHierarchical ? tried.chunk : 0, deadline);
   if (!shared) return std::unexpected(shared.error());
   place.region = std::move(shared->region);
   for (const auto& group : place.topology.groups) {
-    const auto refused = std::ranges::find_if(group, [&](std::uint32_t one) { return !shared->refusals[one].empty(); });
+    const auto refused = std::ranges::find_if(
+        group, [&](std::uint32_t one) { return !shared->refusals[one].empty(); });
     if (refused == group.end()) continue;
     for (const std::uint32_t one : group) apart(one);
     place.note += " # rank " + std::to_string(*refused) +
@@ -53,15 +57,17 @@ std::expected<Plan, Error> planned(const Options& options) {
   if (!plan) return std::unexpected(Error{PACELINE_EINVAL, -1, plan.error()});
   if (plan->flows != 0 && options.flows != 0 && plan->flows != options.flows)
     return std::unexpected(Error{PACELINE_EINVAL, -1,
-                                 "flows: " + std::to_string(options.flows) + " where the plan says flows=" +
-                                     std::to_string(plan->flows) + ": give one of them"});
+                                 "flows: " + std::to_string(options.flows) +
+                                     " where the plan says flows=" + std::to_string(plan->flows) +
+                                     ": give one of them"});
   if (plan->flows == 0) plan->flows = options.flows;
   return std::move(*plan);
 }
 
 // As many over each: the slowest has its share of a stripe like the others.
 std::uint32_t flows_over(std::size_t endpoints) {
-  constexpr std::size_t kLeast = 4;  // what a network gives one connection is often less than what it has
+  // what a network gives one connection is often less than what it has
+  constexpr std::size_t kLeast = 4;
   return static_cast<std::uint32_t>(
       std::min<std::size_t>((kLeast + endpoints - 1) / endpoints * endpoints, kMostFlows));
 }
@@ -69,7 +75,8 @@ std::uint32_t flows_over(std::size_t endpoints) {
 std::string note_of(const std::vector<Endpoint>& endpoints, std::size_t own) {
   std::string note;
   if (endpoints.size() > 1) {
-    note += " # flows go over " + std::to_string(endpoints.size()) + " addresses of each rank, here";
+    note +=
+        " # flows go over " + std::to_string(endpoints.size()) + " addresses of each rank, here";
     for (const Endpoint& one : endpoints) note += " " + one.address;
   }
   if (own > endpoints.size())
@@ -80,8 +87,8 @@ std::string note_of(const std::vector<Endpoint>& endpoints, std::size_t own) {
 
 }  // namespace
 
-Communicator::Communicator(const Options& options, Plan plan, bool pinned, Topology topology, std::size_t endpoints,
-                           std::string note)
+Communicator::Communicator(const Options& options, Plan plan, bool pinned, Topology topology,
+                           std::size_t endpoints, std::string note)
     : options_(options),
       plan_(std::move(plan)),
       pinned_(pinned),
@@ -96,8 +103,8 @@ Communicator::~Communicator() {
   if (watch_ != nullptr) watch_->stop();
 }
 
-std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(const Options& options,
-                                                                         const paceline_comm_store& store) {
+std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(
+    const Options& options, const paceline_comm_store& store) {
   const auto deadline = Clock::now() + options.timeout;
   const Store named{store, options.name};
   const auto refuse = [&](Error why) {
@@ -116,32 +123,36 @@ std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(const O
   const bool pinned = plan->algorithm != Algorithm::kAuto;
   auto cards = comm::exchange(named, options.rank, options.ranks, card, deadline);
   if (!cards) return std::unexpected(cards.error());
-  if (auto possible = check_transport(plan->transport, *cards); !possible) return std::unexpected(possible.error());
+  if (auto possible = check_transport(plan->transport, *cards); !possible)
+    return std::unexpected(possible.error());
   pair_endpoints(*cards);
   const std::vector<Endpoint> endpoints = (*cards)[options.rank].endpoints;
   if (plan->flows == 0) plan->flows = flows_over(endpoints.size());
   auto place = settle(named, options.rank, *plan, *cards, doors->memory, deadline);
   if (!place) return std::unexpected(place.error());
   if (plan->flows != 0) place->note += note_of(endpoints, doors->tcp.size());
-  std::unique_ptr<Communicator> made(new Communicator(options, std::move(*plan), pinned, std::move(place->topology),
-                                                      endpoints.size(), std::move(place->note)));
+  std::unique_ptr<Communicator> made(new Communicator(options, std::move(*plan), pinned,
+                                                      std::move(place->topology), endpoints.size(),
+                                                      std::move(place->note)));
   // Ranks of one host have no use for open devices.
   if (made->topology_.hosts() > 1) made->rdma_ = std::move(rdma);
   made->no_rdma_ = card.no_rdma;
-  if (auto connected = made->connect(*cards, *doors, std::move(place->region), deadline); !connected)
+  if (auto connected = made->connect(*cards, *doors, std::move(place->region), deadline);
+      !connected)
     return std::unexpected(connected.error());
   std::vector<bool> near(options.ranks);
   for (const std::uint32_t mate : made->topology_.mates()) near[mate] = mate != options.rank;
   const Direct::Far far{.rdma = made->rdma_.get(), .transport = made->plan_.transport};
-  made->direct_ =
-      std::make_unique<Direct>(options.rank, std::move(*cards), std::move(*doors), std::move(near), far, *made->watch_);
+  made->direct_ = std::make_unique<Direct>(options.rank, std::move(*cards), std::move(*doors),
+                                           std::move(near), far, *made->watch_);
   // Over the rings: others may not be where they answer for anything else.
   if (made->meet_all() != PACELINE_OK) return std::unexpected(made->error());
   return made;
 }
 
 std::expected<void, Error> Communicator::connect(const std::vector<Card>& cards, const Doors& doors,
-                                                 std::unique_ptr<Region> region, Clock::time_point deadline) {
+                                                 std::unique_ptr<Region> region,
+                                                 Clock::time_point deadline) {
   const bool hierarchical = plan_.algorithm == Algorithm::kHierarchical;
   auto wires = meet(topology_, cards, doors.tcp, plan_.flows, hierarchical, deadline);
   if (!wires) return std::unexpected(wires.error());
@@ -150,7 +161,8 @@ std::expected<void, Error> Communicator::connect(const std::vector<Card>& cards,
   if (hierarchical && topology_.mates().size() == 1) {
     region_ = Region::alone(plan_.chunk);
     if (region_ == nullptr)
-      return std::unexpected(Error{PACELINE_ESYSTEM, -1, std::string("memory for chunks: ") + std::strerror(errno)});
+      return std::unexpected(
+          Error{PACELINE_ESYSTEM, -1, std::string("memory for chunks: ") + std::strerror(errno)});
   }
   return make_rings(std::move(*wires), cards, deadline);
 }
@@ -159,16 +171,19 @@ std::expected<void, Error> Communicator::make_rings(Wires wires, const std::vect
                                                     Clock::time_point deadline) {
   const std::uint32_t next = at(topology_.position + 1);
   const std::uint32_t previous = at(topology_.position + ranks() - 1);
-  std::array<Hop, 4> hops{{{.peer = next, .sends = true, .flows = std::move(wires.to_next)},
-                           {.peer = previous, .sends = false, .flows = std::move(wires.from_previous)},
-                           {.peer = 0, .sends = true, .flows = std::move(wires.lane_to_next)},
-                           {.peer = 0, .sends = false, .flows = std::move(wires.lane_from_previous)}}};
+  std::array<Hop, 4> hops{
+      {{.peer = next, .sends = true, .flows = std::move(wires.to_next)},
+       {.peer = previous, .sends = false, .flows = std::move(wires.from_previous)},
+       {.peer = 0, .sends = true, .flows = std::move(wires.lane_to_next)},
+       {.peer = 0, .sends = false, .flows = std::move(wires.lane_from_previous)}}};
   auto& [to_next, from_previous, lane_to_next, lane_from_previous] = hops;
   if (lane_to_next.is_far()) {
     lane_to_next.peer = comm::lane_next(topology_);
     lane_from_previous.peer = comm::lane_previous(topology_);
   }
-  if (auto settled = settle_hops(hops, options_.rank, cards, rdma_.get(), plan_.transport, *watch_, deadline); !settled)
+  if (auto settled =
+          settle_hops(hops, options_.rank, cards, rdma_.get(), plan_.transport, *watch_, deadline);
+      !settled)
     return settled;
   if (plan_.transport != Transport::kTcp) ways_ = describe_hops(hops, options_.rank, rdma_.get());
   descriptors_ = files_of(hops, rdma_.get());
@@ -185,7 +200,8 @@ std::expected<void, Error> Communicator::make_rings(Wires wires, const std::vect
       receiver = make_receiver(std::move(from_previous), *watch_);
     } else {
       const auto place = std::find(mates.begin(), mates.end(), previous) - mates.begin();
-      receiver = std::make_unique<ShmReceiver>(region_->pipe(static_cast<std::uint32_t>(place)), previous, *watch_);
+      receiver = std::make_unique<ShmReceiver>(region_->pipe(static_cast<std::uint32_t>(place)),
+                                               previous, *watch_);
     }
     ring_ = std::make_unique<Ring>(std::move(sender), std::move(receiver), *watch_);
   }
@@ -205,7 +221,8 @@ std::string Communicator::plan() const {
 
 std::string Communicator::shape() const {
   std::string text;
-  for (const auto& group : topology_.groups) text += (text.empty() ? "" : ",") + std::to_string(group.size());
+  for (const auto& group : topology_.groups)
+    text += (text.empty() ? "" : ",") + std::to_string(group.size());
   return endpoints_ > 1 ? text + "/" + std::to_string(endpoints_) : text;
 }
 
@@ -225,7 +242,8 @@ void Communicator::forked() {
 }
 
 template <typename Work>
-int Communicator::call(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work) {
+int Communicator::call(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
+                       const Work& work) {
   queue_.drain();
   return call_now(kind, count, type, root, work);
 }
@@ -236,7 +254,8 @@ int Communicator::call_all(Kind kind, std::uint64_t count, Type type, std::uint6
 }
 
 template <typename Work>
-std::uint64_t Communicator::start(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work) {
+std::uint64_t Communicator::start(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
+                                  const Work& work) {
   return queue_.add([this, kind, count, type, root, work]() -> int {
     try {
       return call_now(kind, count, type, root, work);
@@ -254,16 +273,20 @@ std::uint64_t Communicator::start_all(Kind kind, std::uint64_t count, Type type,
 }
 
 std::uint64_t Communicator::start_allreduce(std::byte* data, std::uint64_t count, Type type) {
-  return start(Kind::kAllreduce, count, type, 0,
-               [this, data, count, type](const Call& call) { return sum_up(call, data, count, type); });
+  return start(Kind::kAllreduce, count, type, 0, [this, data, count, type](const Call& call) {
+    return sum_up(call, data, count, type);
+  });
 }
 
-std::uint64_t Communicator::start_coded_allreduce(float* data, std::uint64_t count, const Coding& coding, float* rest) {
+std::uint64_t Communicator::start_coded_allreduce(float* data, std::uint64_t count,
+                                                  const Coding& coding, float* rest) {
   // Also told where it makes no difference: what ranks mean to do must be the same.
-  return start(Kind::kAllreduce, count, Type::kF32, coding.id(), [this, data, count, coding, rest](const Call& call) {
-    if (topology_.hosts() == 1) return sum_up(call, reinterpret_cast<std::byte*>(data), count, Type::kF32);
-    return sum_coded(call, data, count, coding, rest);
-  });
+  return start(Kind::kAllreduce, count, Type::kF32, coding.id(),
+               [this, data, count, coding, rest](const Call& call) {
+                 if (topology_.hosts() == 1)
+                   return sum_up(call, reinterpret_cast<std::byte*>(data), count, Type::kF32);
+                 return sum_coded(call, data, count, coding, rest);
+               });
 }
 
 std::uint64_t Communicator::rest_count(std::uint64_t count) const {
@@ -272,7 +295,8 @@ std::uint64_t Communicator::rest_count(std::uint64_t count) const {
   return stage_ != nullptr ? stage_->rest_count(count, plan_.chunk) : count;
 }
 
-bool Communicator::sum_coded(const Call& call, float* data, std::uint64_t count, const Coding& coding, float* rest) {
+bool Communicator::sum_coded(const Call& call, float* data, std::uint64_t count,
+                             const Coding& coding, float* rest) {
   if (stage_ != nullptr) {
     const CodedRing ring(coding, topology_.hosts(), topology_.group);
     return stage_->allreduce_coded(call, ring, data, count, plan_.chunk, rest);
@@ -298,10 +322,14 @@ int Communicator::wait(std::uint64_t ticket) {
 }
 
 template <typename Work>
-int Communicator::call_now(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work) {
+int Communicator::call_now(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
+                           const Work& work) {
   const std::lock_guard lock(mutex_);
-  const Call call{
-      .sequence = ++sequence_, .kind = kind, .type = static_cast<std::uint32_t>(type), .count = count, .root = root};
+  const Call call{.sequence = ++sequence_,
+                  .kind = kind,
+                  .type = static_cast<std::uint32_t>(type),
+                  .count = count,
+                  .root = root};
   if (ranks() == 1) return PACELINE_OK;
   if (!watch_->begin(call, Clock::now() + options_.timeout)) return PACELINE_COMM_EPEER;
   stripe(0);
@@ -320,9 +348,11 @@ void Communicator::stripe(std::uint32_t flows) {
     if (ring != nullptr) ring->stripe(flows);
 }
 
-bool Communicator::sum_as(const Way& way, const Call& call, std::byte* data, std::uint64_t count, Type type) {
+bool Communicator::sum_as(const Way& way, const Call& call, std::byte* data, std::uint64_t count,
+                          Type type) {
   stripe(way.flows);
-  if (way.algorithm == Algorithm::kHierarchical) return stage_->allreduce(call, type, data, count, way.chunk);
+  if (way.algorithm == Algorithm::kHierarchical)
+    return stage_->allreduce(call, type, data, count, way.chunk);
   if (way.algorithm == Algorithm::kDoubling) return sum_doubling(call, data, count, type);
   if (way.algorithm == Algorithm::kTree) return sum_tree(call, data, count, type);
   std::vector<Step> steps;
@@ -331,7 +361,8 @@ bool Communicator::sum_as(const Way& way, const Call& call, std::byte* data, std
 }
 
 int Communicator::allreduce(std::byte* data, std::uint64_t count, Type type) {
-  return call(Kind::kAllreduce, count, type, 0, [&](const Call& call) { return sum_up(call, data, count, type); });
+  return call(Kind::kAllreduce, count, type, 0,
+              [&](const Call& call) { return sum_up(call, data, count, type); });
 }
 
 std::optional<std::vector<Choice>> Communicator::measure(std::chrono::milliseconds budget) {
@@ -339,40 +370,49 @@ std::optional<std::vector<Choice>> Communicator::measure(std::chrono::millisecon
   for (const Algorithm one : {Algorithm::kFlat, Algorithm::kDoubling, Algorithm::kTree})
     candidates.push_back({.algorithm = one, .chunk = plan_.chunk});
   for (std::uint64_t chunk = plan_.chunk;
-       stage_ != nullptr && chunk >= std::max(plan_.chunk / 16, kLeastChunk) && chunk % 64 == 0; chunk /= 4)
+       stage_ != nullptr && chunk >= std::max(plan_.chunk / 16, kLeastChunk) && chunk % 64 == 0;
+       chunk /= 4)
     candidates.push_back({.algorithm = Algorithm::kHierarchical, .chunk = chunk});
   std::vector<std::uint32_t> fewer;
   for (std::uint32_t flows = plan_.flows / 2; flows > 0; flows /= 2) fewer.push_back(flows);
   std::vector<float> data(kLargestTrial / sizeof(float));
-  return choose(candidates, fewer, budget, [&](const Way& way, std::uint64_t bytes) -> std::optional<double> {
-    // Small ones are over before a clock is sure of it.
-    const int times = static_cast<int>(std::clamp<std::uint64_t>((256UL << 10) / bytes, 1, 6));
-    if (barrier() != PACELINE_OK) return std::nullopt;
-    const auto begin = Clock::now();
-    for (int i = 0; i < times; ++i) {
-      const auto once = [&](const Call& call) {
-        return sum_as(way, call, reinterpret_cast<std::byte*>(data.data()), bytes / sizeof(float), Type::kF32);
-      };
-      if (call(Kind::kAllreduce, bytes / sizeof(float), Type::kF32, 0, once) != PACELINE_OK) return std::nullopt;
-    }
-    double seconds = std::chrono::duration<double>(Clock::now() - begin).count() / times;
-    if (allreduce(reinterpret_cast<std::byte*>(&seconds), 1, Type::kF64) != PACELINE_OK) return std::nullopt;
-    return seconds / ranks();
-  });
+  return choose(
+      candidates, fewer, budget, [&](const Way& way, std::uint64_t bytes) -> std::optional<double> {
+        // Small ones are over before a clock is sure of it.
+        const int times = static_cast<int>(std::clamp<std::uint64_t>((256UL << 10) / bytes, 1, 6));
+        if (barrier() != PACELINE_OK) return std::nullopt;
+        const auto begin = Clock::now();
+        for (int i = 0; i < times; ++i) {
+          const auto once = [&](const Call& call) {
+            return sum_as(way, call, reinterpret_cast<std::byte*>(data.data()),
+                          bytes / sizeof(float), Type::kF32);
+          };
+          if (call(Kind::kAllreduce, bytes / sizeof(float), Type::kF32, 0, once) != PACELINE_OK)
+            return std::nullopt;
+        }
+        double seconds = std::chrono::duration<double>(Clock::now() - begin).count() / times;
+        if (allreduce(reinterpret_cast<std::byte*>(&seconds), 1, Type::kF64) != PACELINE_OK)
+          return std::nullopt;
+        return seconds / ranks();
+      });
 }
 
-std::expected<std::string, int> Communicator::tune(const std::string& known, std::chrono::milliseconds budget) {
+std::expected<std::string, int> Communicator::tune(const std::string& known,
+                                                   std::chrono::milliseconds budget) {
   if (ranks() == 1) return "0:flat";
   if (pinned_ && stage_ == nullptr) {
     const std::lock_guard lock(mutex_);
-    return print_choices(plan_.choices.empty() ? std::vector<Choice>{{0, {plan_.algorithm, plan_.chunk, 0}}}
-                                               : plan_.choices);
+    return print_choices(plan_.choices.empty()
+                             ? std::vector<Choice>{{0, {plan_.algorithm, plan_.chunk, 0}}}
+                             : plan_.choices);
   }
   // What rank 0 knows, all use, or all measure.
   constexpr std::size_t kMost = 1024;
   std::array<char, kMost> told{};
   known.copy(told.data(), kMost - 1);
-  if (const int code = broadcast(reinterpret_cast<std::byte*>(told.data()), kMost / 8, Type::kI64, 0); code != 0)
+  if (const int code =
+          broadcast(reinterpret_cast<std::byte*>(told.data()), kMost / 8, Type::kI64, 0);
+      code != 0)
     return std::unexpected(code);
   std::optional<std::vector<Choice>> choices;
   if (auto parsed = parse_choices(told.data(), plan_.chunk); parsed && can_go(plan_, *parsed))
@@ -387,19 +427,21 @@ std::expected<std::string, int> Communicator::tune(const std::string& known, std
 int Communicator::meet_all() {
   const Way way{stage_ != nullptr ? Algorithm::kHierarchical : Algorithm::kFlat, plan_.chunk, 0};
   std::int32_t one = 1;
-  return call(Kind::kBarrier, 1, Type::kI32, 0,
-              [&](const Call& call) { return sum_as(way, call, reinterpret_cast<std::byte*>(&one), 1, Type::kI32); });
+  return call(Kind::kBarrier, 1, Type::kI32, 0, [&](const Call& call) {
+    return sum_as(way, call, reinterpret_cast<std::byte*>(&one), 1, Type::kI32);
+  });
 }
 
 int Communicator::barrier() {
   std::int32_t one = 1;
-  return call(Kind::kBarrier, 1, Type::kI32, 0,
-              [&](const Call& call) { return sum_up(call, reinterpret_cast<std::byte*>(&one), 1, Type::kI32); });
+  return call(Kind::kBarrier, 1, Type::kI32, 0, [&](const Call& call) {
+    return sum_up(call, reinterpret_cast<std::byte*>(&one), 1, Type::kI32);
+  });
 }
 
 // A few columns of every piece at a time: what passes through this rank needs memory.
-bool Communicator::scatter_columns(const Call& call, const std::byte* in, std::byte* out, std::uint64_t count,
-                                   Type type) {
+bool Communicator::scatter_columns(const Call& call, const std::byte* in, std::byte* out,
+                                   std::uint64_t count, Type type) {
   const std::size_t size = size_of(type);
   const std::uint32_t n = ranks();
   constexpr std::uint64_t kLeast = 1024;
@@ -407,7 +449,9 @@ bool Communicator::scatter_columns(const Call& call, const std::byte* in, std::b
   std::vector<std::byte> passing((n - 1) * std::min(most, count) * size);
   for (std::uint64_t begin = 0; begin < count; begin += most) {
     const std::uint64_t columns = std::min(most, count - begin);
-    const auto piece = [&](std::uint32_t position) { return in + (at(position) * count + begin) * size; };
+    const auto piece = [&](std::uint32_t position) {
+      return in + (at(position) * count + begin) * size;
+    };
     std::vector<Step> steps;
     // The piece of position p starts at its next, and is whole at p.
     for (std::uint32_t s = 0; s + 1 < n; ++s) {
@@ -426,13 +470,15 @@ bool Communicator::scatter_columns(const Call& call, const std::byte* in, std::b
   return true;
 }
 
-int Communicator::reduce_scatter(const std::byte* in, std::byte* out, std::uint64_t count, Type type) {
+int Communicator::reduce_scatter(const std::byte* in, std::byte* out, std::uint64_t count,
+                                 Type type) {
   if (ranks() == 1 && count > 0) std::memcpy(out, in, count * size_of(type));
   return call(Kind::kReduceScatter, count, type, 0,
               [&](const Call& call) { return scatter_columns(call, in, out, count, type); });
 }
 
-bool Communicator::gather_parts(const Call& call, std::byte* out, const std::vector<std::uint64_t>& ends) {
+bool Communicator::gather_parts(const Call& call, std::byte* out,
+                                const std::vector<std::uint64_t>& ends) {
   const std::uint32_t n = ranks();
   std::vector<Step> steps;
   for (std::uint32_t s = 0; s + 1 < n; ++s) {
@@ -464,9 +510,11 @@ int Communicator::allgather(const std::byte* in, std::byte* out, std::uint64_t c
               [&](const Call& call) { return gather_pieces(call, out, count, type); });
 }
 
-bool Communicator::pass_on(const Call& call, std::byte* data, std::uint64_t count, Type type, std::uint32_t root) {
+bool Communicator::pass_on(const Call& call, std::byte* data, std::uint64_t count, Type type,
+                           std::uint32_t root) {
   const std::size_t bytes = count * size_of(type);
-  if (is_small(way_of(plan_, bytes).algorithm)) return broadcast_tree(call, data, bytes, position_of(root));
+  if (is_small(way_of(plan_, bytes).algorithm))
+    return broadcast_tree(call, data, bytes, position_of(root));
   const bool first = topology_.rank == root;
   const bool last = at(topology_.position + 1) == root;
   const Step step{.out = data,
@@ -486,11 +534,13 @@ int Communicator::broadcast(std::byte* data, std::uint64_t count, Type type, std
 }
 
 std::uint32_t Communicator::position_of(std::uint32_t rank) const {
-  return static_cast<std::uint32_t>(std::ranges::find(topology_.order, rank) - topology_.order.begin());
+  return static_cast<std::uint32_t>(std::ranges::find(topology_.order, rank) -
+                                    topology_.order.begin());
 }
 
 // Around the ring once, from the root's next to the root; what passes through a rank needs memory.
-bool Communicator::reduce_ring(const Call& call, std::byte* data, std::uint64_t count, Type type, std::uint32_t root) {
+bool Communicator::reduce_ring(const Call& call, std::byte* data, std::uint64_t count, Type type,
+                               std::uint32_t root) {
   const std::size_t size = size_of(type);
   const std::uint64_t most = std::max<std::uint64_t>(1, 4 * plan_.chunk / size);
   const bool first = at(topology_.position + ranks() - 1) == root;
@@ -516,7 +566,8 @@ bool Communicator::reduce_ring(const Call& call, std::byte* data, std::uint64_t 
 int Communicator::reduce(std::byte* data, std::uint64_t count, Type type, std::uint32_t root) {
   return call(Kind::kReduce, count, type, root, [&](const Call& call) {
     const std::size_t bytes = count * size_of(type);
-    if (!is_small(way_of(plan_, bytes).algorithm)) return reduce_ring(call, data, count, type, root);
+    if (!is_small(way_of(plan_, bytes).algorithm))
+      return reduce_ring(call, data, count, type, root);
     if (topology_.rank == root) return reduce_tree(call, data, count, type, topology_.position);
     std::vector<std::byte> sums(data, data + bytes);
     return reduce_tree(call, sums.data(), count, type, position_of(root));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One communicator: what comm.h promises, over the rings and the shared memory of this rank.
 //
-// Ownership: of everything below it. Threads: calls are made one after another by its own lock. Blocking: see comm.h.
-// Failure: a code; error() says why.
+// Ownership: of everything below it. Threads: calls are made one after another by its own lock.
+// Blocking: see comm.h. Failure: a code; error() says why.
 #pragma once
 
 #include <expected>
@@ -77,8 +77,8 @@ struct DeviceUse {
 
 class Communicator {
  public:
-  static std::expected<std::unique_ptr<Communicator>, Error> create(const Options& options,
-                                                                    const paceline_comm_store& store);
+  static std::expected<std::unique_ptr<Communicator>, Error> create(
+      const Options& options, const paceline_comm_store& store);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -91,24 +91,31 @@ class Communicator {
   int reduce(std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
   int barrier();
   // `equal`: all pieces of all ranks are as large as this rank's.
-  int alltoall(const Pieces<const std::byte>& in, const Pieces<std::byte>& out, Type type, bool equal);
-  // Of this rank and its peers alone, both directions at once. To itself where both peers are this rank.
+  int alltoall(const Pieces<const std::byte>& in, const Pieces<std::byte>& out, Type type,
+               bool equal);
+  // Of this rank and its peers alone, both directions at once. To itself where both peers are this
+  // rank.
   int exchange(const Letter<const std::byte>& out, const Letter<std::byte>& in, Type type);
   int allreduce_sparse(const Rows& own, Type type, Sparse& result);
   std::uint64_t start_allreduce(std::byte* data, std::uint64_t count, Type type);
-  // Floats, in coded form between hosts: the sum of what `data` and `rest` have, but for the new rest. Exact where all ranks are of one
-  // host. `rest` has rest_count(count) values, and belongs to this array, this rank and this plan.
-  std::uint64_t start_coded_allreduce(float* data, std::uint64_t count, const Coding& coding, float* rest);
+  // Floats, in coded form between hosts: the sum of what `data` and `rest` have, but for the new
+  // rest. Exact where all ranks are of one host. `rest` has rest_count(count) values, and belongs
+  // to this array, this rank and this plan.
+  std::uint64_t start_coded_allreduce(float* data, std::uint64_t count, const Coding& coding,
+                                      float* rest);
   std::uint64_t rest_count(std::uint64_t count) const;
   int wait(std::uint64_t ticket);
 
-  // Of all ranks, each with its own device. PACELINE_EDEVICE, with the first refusal of any rank, leaves the communicator as it was.
+  // Of all ranks, each with its own device. PACELINE_EDEVICE, with the first refusal of any rank,
+  // leaves the communicator as it was.
   std::expected<void, Error> open_device(int device, const std::string& folder);
-  // `kind` as of processors' memory; `root` of a broadcast or a reduce. A sum in place has its data as input and output.
-  std::expected<std::uint64_t, int> start_on_device(Kind kind, const device::Arrays& arrays, std::uint32_t root,
-                                                    cuda::Stream stream);
+  // `kind` as of processors' memory; `root` of a broadcast or a reduce. A sum in place has its data
+  // as input and output.
+  std::expected<std::uint64_t, int> start_on_device(Kind kind, const device::Arrays& arrays,
+                                                    std::uint32_t root, cuda::Stream stream);
   // Pieces as alltoall has them.
-  std::expected<std::uint64_t, int> start_swap_on_device(const device::Swap& swap, bool equal, cuda::Stream stream);
+  std::expected<std::uint64_t, int> start_swap_on_device(const device::Swap& swap, bool equal,
+                                                         cuda::Stream stream);
   int wait_device(std::uint64_t ticket, cuda::Stream stream);
   DeviceUse device_use() const;
 
@@ -121,22 +128,26 @@ class Communicator {
   std::uint32_t rank() const { return topology_.rank; }
   std::uint32_t ranks() const { return topology_.ranks(); }
   std::string plan() const;
-  std::string shape() const;  // ranks of each host, and behind / how many addresses they use, if several
+  // ranks of each host, and behind / how many addresses they use, if several
+  std::string shape() const;
   Error error() const;
 
  private:
-  Communicator(const Options& options, Plan plan, bool pinned, Topology topology, std::size_t endpoints,
-               std::string note);
-  std::expected<void, Error> connect(const std::vector<Card>& cards, const Doors& doors, std::unique_ptr<Region> region,
-                                     Clock::time_point deadline);
-  std::expected<void, Error> make_rings(Wires wires, const std::vector<Card>& cards, Clock::time_point deadline);
+  Communicator(const Options& options, Plan plan, bool pinned, Topology topology,
+               std::size_t endpoints, std::string note);
+  std::expected<void, Error> connect(const std::vector<Card>& cards, const Doors& doors,
+                                     std::unique_ptr<Region> region, Clock::time_point deadline);
+  std::expected<void, Error> make_rings(Wires wires, const std::vector<Card>& cards,
+                                        Clock::time_point deadline);
   int meet_all();
   // Null where this rank has no lane.
   std::expected<std::unique_ptr<device::Lane>, Error> make_device_lane(device::Pool& pool);
   // Also null where a rank refuses: by its name and why in `refusal`, which is empty before.
-  std::expected<std::unique_ptr<device::DirectLane>, Error> make_direct_lane(device::Pool& pool, std::string& refusal);
+  std::expected<std::unique_ptr<device::DirectLane>, Error> make_direct_lane(device::Pool& pool,
+                                                                             std::string& refusal);
   template <typename Work>
-  std::uint64_t start(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
+  std::uint64_t start(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
+                      const Work& work);
   std::uint64_t start_all(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
                           const std::function<bool(const Call&)>& work);
   // One call, after what was started before it.
@@ -148,20 +159,24 @@ class Communicator {
   int call_all(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
                const std::function<bool(const Call&)>& work);
   // `alone`: all that there is to do where there is but one rank.
-  std::expected<std::uint64_t, int> start_in(cuda::Stream stream, Kind kind, std::uint64_t count, Type type,
-                                             std::uint64_t root, const device::Copy& alone,
-                                             const std::function<bool(const Call&, cuda::Event)>& work);
+  std::expected<std::uint64_t, int> start_in(
+      cuda::Stream stream, Kind kind, std::uint64_t count, Type type, std::uint64_t root,
+      const device::Copy& alone, const std::function<bool(const Call&, cuda::Event)>& work);
   bool swap_on_device(const Call& call, device::Swap swap, cuda::Event event);
-  // Finds the most elements that any rank has for any other. False where two ranks do not mean the same.
+  // Finds the most elements that any rank has for any other. False where two ranks do not mean the
+  // same.
   bool tell_counts(const Call& call, device::Swap& swap);
   bool do_on_device(const Call& call, const device::Arrays& arrays, cuda::Event event);
   bool sum_up(const Call& call, std::byte* data, std::uint64_t count, Type type);
-  bool sum_coded(const Call& call, float* data, std::uint64_t count, const Coding& coding, float* rest);
+  bool sum_coded(const Call& call, float* data, std::uint64_t count, const Coding& coding,
+                 float* rest);
   void stripe(std::uint32_t flows);  // what goes around the rings next
   bool sum_as(const Way& way, const Call& call, std::byte* data, std::uint64_t count, Type type);
   std::optional<std::vector<Choice>> measure(std::chrono::milliseconds budget);
-  bool scatter_columns(const Call& call, const std::byte* in, std::byte* out, std::uint64_t count, Type type);
-  bool pass_on(const Call& call, std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
+  bool scatter_columns(const Call& call, const std::byte* in, std::byte* out, std::uint64_t count,
+                       Type type);
+  bool pass_on(const Call& call, std::byte* data, std::uint64_t count, Type type,
+               std::uint32_t root);
   bool gather_pieces(const Call& call, std::byte* out, std::uint64_t count, Type type);
   // Rank r's part is from ends[r] to ends[r + 1], in bytes; this rank's is there.
   bool gather_parts(const Call& call, std::byte* out, const std::vector<std::uint64_t>& ends);
@@ -173,17 +188,23 @@ class Communicator {
   bool swap_all(const Call& call, const Pieces<const std::byte>& in, const Pieces<std::byte>& out);
   bool say(std::uint32_t position, const Call& call, const std::byte* data, std::uint64_t bytes);
   bool hear(std::uint32_t position, std::byte* data, std::uint64_t bytes);
-  bool swap_with(std::uint32_t position, const Call& call, const std::byte* out, std::uint64_t out_bytes, std::byte* in,
-                 std::uint64_t in_bytes);
+  bool swap_with(std::uint32_t position, const Call& call, const std::byte* out,
+                 std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes);
   void add_heard(Type type, std::byte* held, std::uint64_t count, bool heard_is_higher);
   bool sum_doubling(const Call& call, std::byte* data, std::uint64_t count, Type type);
   bool sum_tree(const Call& call, std::byte* data, std::uint64_t count, Type type);
   // Sums are in `data` of the root, a position, and in part in others'.
-  bool reduce_tree(const Call& call, std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
-  bool reduce_ring(const Call& call, std::byte* data, std::uint64_t count, Type type, std::uint32_t root);  // a rank
+  bool reduce_tree(const Call& call, std::byte* data, std::uint64_t count, Type type,
+                   std::uint32_t root);
+  // a rank
+  bool reduce_ring(const Call& call, std::byte* data, std::uint64_t count, Type type,
+                   std::uint32_t root);
   std::uint32_t position_of(std::uint32_t rank) const;
-  bool broadcast_tree(const Call& call, std::byte* data, std::uint64_t bytes, std::uint32_t root);  // a position
-  std::uint32_t at(std::uint32_t position) const { return topology_.order[position % topology_.ranks()]; }
+  // a position
+  bool broadcast_tree(const Call& call, std::byte* data, std::uint64_t bytes, std::uint32_t root);
+  std::uint32_t at(std::uint32_t position) const {
+    return topology_.order[position % topology_.ranks()];
+  }
 
   const Options options_;
   Plan plan_;               // but for its choices as it was made
@@ -197,7 +218,8 @@ class Communicator {
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<Rdma> rdma_;  // null where there is none
   std::string no_rdma_;         // why
-  std::string ways_;            // of the hops between hosts, and what is used of a GPU, for readers of the plan
+  // of the hops between hosts, and what is used of a GPU, for readers of the plan
+  std::string ways_;
   std::unique_ptr<Ring> ring_;
   std::unique_ptr<Ring> lane_;
   std::unique_ptr<HostStage> stage_;

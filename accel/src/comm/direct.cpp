@@ -14,7 +14,8 @@
 namespace paceline::comm {
 namespace {
 
-constexpr std::int64_t kLookAgainMs = 500;  // for a peer that has left, of which nothing comes in here
+// for a peer that has left, of which nothing comes in here
+constexpr std::int64_t kLookAgainMs = 500;
 
 std::vector<Fd> alone(Fd socket) {
   std::vector<Fd> flows;
@@ -22,12 +23,14 @@ std::vector<Fd> alone(Fd socket) {
   return flows;
 }
 
-std::uint32_t purpose_of(Channel channel) { return channel == Channel::kPair ? kDirectly : kTogether; }
+std::uint32_t purpose_of(Channel channel) {
+  return channel == Channel::kPair ? kDirectly : kTogether;
+}
 
 }  // namespace
 
-Direct::Direct(std::uint32_t rank, std::vector<Card> cards, Doors doors, std::vector<bool> near, const Far& far,
-               Watch& watch)
+Direct::Direct(std::uint32_t rank, std::vector<Card> cards, Doors doors, std::vector<bool> near,
+               const Far& far, Watch& watch)
     : rank_(rank),
       cards_(std::move(cards)),
       doors_(std::move(doors)),
@@ -57,8 +60,10 @@ bool Direct::await(std::vector<pollfd>& files, std::uint32_t peer) {
   files.push_back({.fd = watch_.abort_fd(), .events = POLLIN, .revents = 0});
   if (!watch_.may_wait(peer)) return false;
   const std::int64_t left =
-      std::chrono::duration_cast<std::chrono::milliseconds>(watch_.deadline() - Clock::now()).count();
-  ::poll(files.data(), files.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, kLookAgainMs)) + 1);
+      std::chrono::duration_cast<std::chrono::milliseconds>(watch_.deadline() - Clock::now())
+          .count();
+  ::poll(files.data(), files.size(),
+         static_cast<int>(std::clamp<std::int64_t>(left, 0, kLookAgainMs)) + 1);
   return !watch_.failed();
 }
 
@@ -72,7 +77,8 @@ std::unique_ptr<SendLink> Direct::hand_memory(std::uint32_t peer, Channel channe
   if (memory != nullptr && send_file(socket, file, &hello, sizeof hello))
     return std::make_unique<ShmSender>(std::move(memory), peer, watch_);
   const std::string why = std::strerror(errno);
-  tell_first("rank " + std::to_string(rank_) + " sends to rank " + std::to_string(peer) + " by TCP: " + why);
+  tell_first("rank " + std::to_string(rank_) + " sends to rank " + std::to_string(peer) +
+             " by TCP: " + why);
   return nullptr;
 }
 
@@ -94,7 +100,8 @@ PairTerms Direct::terms_with(std::uint32_t peer, bool sends) {
           .rail = (rank_ + peer) % std::min(cards_[rank_].rails, cards_[peer].rails),
           .transport = far_.transport,
           .by_tcp = [this, from, to](const std::string& why) {
-            tell_first("rank " + std::to_string(from) + " sends to rank " + std::to_string(to) + " by TCP: " + why);
+            tell_first("rank " + std::to_string(from) + " sends to rank " + std::to_string(to) +
+                       " by TCP: " + why);
           }};
 }
 
@@ -106,14 +113,17 @@ std::unique_ptr<SendLink> Direct::connect(std::uint32_t peer, Channel channel) {
   while (error == EINPROGRESS) {
     std::vector<pollfd> files{{.fd = socket.get(), .events = POLLOUT, .revents = 0}};
     if (!await(files, peer)) return nullptr;
-    if (files.front().revents != 0) error = greet(socket, cards_[peer], rank_, purpose_of(channel), 0);
+    if (files.front().revents != 0)
+      error = greet(socket, cards_[peer], rank_, purpose_of(channel), 0);
   }
   if (error != 0) {
-    watch_.broken(peer, "cannot connect to " + cards_[peer].endpoints[endpoint].address + ": " + std::strerror(error));
+    watch_.broken(peer, "cannot connect to " + cards_[peer].endpoints[endpoint].address + ": " +
+                            std::strerror(error));
     return nullptr;
   }
   to_files_.push_back(socket.get());
-  if (may_try(peer)) return std::make_unique<PairSender>(std::move(socket), terms_with(peer, true), watch_);
+  if (may_try(peer))
+    return std::make_unique<PairSender>(std::move(socket), terms_with(peer, true), watch_);
   return std::make_unique<TcpSender>(alone(std::move(socket)), peer, watch_);
 }
 
@@ -128,7 +138,8 @@ void Direct::answer_some(const Fd& door, std::vector<Caller>& callers) {
   for (;;) {
     Fd socket = door ? answer(door) : Fd();
     if (!socket) return;
-    // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more come.
+    // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more
+    // come.
     if (callers.size() > 2 * cards_.size() + 64) callers.erase(callers.begin());
     callers.push_back({std::move(socket), {}, 0});
   }
@@ -137,8 +148,10 @@ void Direct::answer_some(const Fd& door, std::vector<Caller>& callers) {
 // Where the link goes that it asks for; null where nobody waits for it.
 std::unique_ptr<ReceiveLink>* Direct::expected(const Hello& hello) {
   if (hello.purpose != kDirectly && hello.purpose != kTogether) return nullptr;
-  Receivers& links = from_[static_cast<std::size_t>(hello.purpose == kDirectly ? Channel::kPair : Channel::kTogether)];
-  const bool good = hello.from < links.size() && hello.from != rank_ && links[hello.from] == nullptr;
+  Receivers& links = from_[static_cast<std::size_t>(
+      hello.purpose == kDirectly ? Channel::kPair : Channel::kTogether)];
+  const bool good =
+      hello.from < links.size() && hello.from != rank_ && links[hello.from] == nullptr;
   return good ? &links[hello.from] : nullptr;
 }
 
@@ -152,7 +165,8 @@ void Direct::hear_some() {
     if (link == nullptr) continue;
     from_files_.push_back(socket.get());
     if (may_try(hello.from)) {
-      *link = std::make_unique<PairReceiver>(std::move(socket), terms_with(hello.from, false), watch_);
+      *link =
+          std::make_unique<PairReceiver>(std::move(socket), terms_with(hello.from, false), watch_);
     } else {
       *link = std::make_unique<TcpReceiver>(alone(std::move(socket)), hello.from, watch_);
     }
@@ -164,7 +178,8 @@ void Direct::take_memory() {
   for (Caller& caller : local_callers_) {
     Hello hello;
     errno = EACCES;
-    const Fd file = is_own_user(caller.socket) ? receive_file(caller.socket, &hello, sizeof hello) : Fd();
+    const Fd file =
+        is_own_user(caller.socket) ? receive_file(caller.socket, &hello, sizeof hello) : Fd();
     if (!file && errno == EAGAIN) continue;
     const Fd socket = std::move(caller.socket);
     auto* const link = file && is_proper(hello, cards_[rank_]) ? expected(hello) : nullptr;
@@ -173,8 +188,9 @@ void Direct::take_memory() {
     if (memory != nullptr) {
       *link = std::make_unique<ShmReceiver>(std::move(memory), hello.from, watch_);
     } else {
-      watch_.fail(static_cast<int>(rank_), "rank " + std::to_string(rank_) + " cannot map the memory that rank " +
-                                               std::to_string(hello.from) + " gave: " + std::strerror(errno));
+      watch_.fail(static_cast<int>(rank_),
+                  "rank " + std::to_string(rank_) + " cannot map the memory that rank " +
+                      std::to_string(hello.from) + " gave: " + std::strerror(errno));
     }
   }
   std::erase_if(local_callers_, [](const Caller& caller) { return !caller.socket; });
@@ -196,7 +212,8 @@ ReceiveLink* Direct::from(std::uint32_t peer, Channel channel) {
       return nullptr;
     }
     std::vector<pollfd> files{{.fd = doors_.memory.get(), .events = POLLIN, .revents = 0}};
-    for (const Fd& door : doors_.tcp) files.push_back({.fd = door.get(), .events = POLLIN, .revents = 0});
+    for (const Fd& door : doors_.tcp)
+      files.push_back({.fd = door.get(), .events = POLLIN, .revents = 0});
     for (const auto* callers : {&callers_, &local_callers_})
       for (const Caller& caller : *callers)
         files.push_back({.fd = caller.socket.get(), .events = POLLIN, .revents = 0});

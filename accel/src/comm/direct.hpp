@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links between any two ranks, for what goes from one to one: made when first needed, in each direction one, and another for what all ranks
-// do together, so that neither gets into the other's way. Ranks that share memory have a pipe in a memory file of their own, which the sender
-// makes and hands over at the door that the receiver's card names; others, and those that are refused it, a TCP connection, over which those of
-// different hosts agree on RDMA. Who comes early is kept.
+// Links between any two ranks, for what goes from one to one: made when first needed, in each
+// direction one, and another for what all ranks do together, so that neither gets into the other's
+// way. Ranks that share memory have a pipe in a memory file of their own, which the sender makes
+// and hands over at the door that the receiver's card names; others, and those that are refused it,
+// a TCP connection, over which those of different hosts agree on RDMA. Who comes early is kept.
 //
-// Ownership: of the links and the doors. Threads: one for `to`, one for `from`; note and forked any. Blocking: on poll, until the watch's
-// deadline. Failure: null, and the watch knows why.
+// Ownership: of the links and the doors. Threads: one for `to`, one for `from`; note and forked
+// any. Blocking: on poll, until the watch's deadline. Failure: null, and the watch knows why.
 #pragma once
 
 #include <array>
@@ -33,12 +34,13 @@ class Direct {
     Transport transport;
   };
   // `near`: of each rank, whether it shares memory with this one.
-  Direct(std::uint32_t rank, std::vector<Card> cards, Doors doors, std::vector<bool> near, const Far& far,
-         Watch& watch);
+  Direct(std::uint32_t rank, std::vector<Card> cards, Doors doors, std::vector<bool> near,
+         const Far& far, Watch& watch);
   SendLink* to(std::uint32_t peer, Channel channel);
   ReceiveLink* from(std::uint32_t peer, Channel channel);
-  void forked();             // in a child: only closes
-  std::string note() const;  // why the first one goes by TCP that could have gone otherwise; mostly empty
+  void forked();  // in a child: only closes
+  // why the first one goes by TCP that could have gone otherwise; mostly empty
+  std::string note() const;
 
  private:
   using Senders = std::vector<std::unique_ptr<SendLink>>;

@@ -22,7 +22,8 @@ std::unique_ptr<Rdma> open_for_card(Transport transport, Card& card) {
     card.no_rdma = "transport=tcp";
     return nullptr;
   }
-  const auto settings = read_rdma_settings([](const char* name) -> const char* { return std::getenv(name); });
+  const auto settings =
+      read_rdma_settings([](const char* name) -> const char* { return std::getenv(name); });
   auto rdma = settings ? open_rdma(*settings) : std::unexpected(settings.error());
   if (!rdma) {
     card.no_rdma = rdma.error();
@@ -41,12 +42,13 @@ std::expected<void, Error> check_transport(Transport transport, const std::vecto
   if (lacks == cards.end()) return {};
   const auto rank = static_cast<std::uint32_t>(lacks - cards.begin());
   return std::unexpected(Error{PACELINE_COMM_EPEER, static_cast<int>(rank),
-                               "plan: transport=rdma: " + rank_name(rank) + " has no RDMA (" + lacks->no_rdma +
-                                   "): give it a device, or use transport=auto"});
+                               "plan: transport=rdma: " + rank_name(rank) + " has no RDMA (" +
+                                   lacks->no_rdma + "): give it a device, or use transport=auto"});
 }
 
-std::expected<void, Error> settle_hops(std::span<Hop> hops, std::uint32_t rank, const std::vector<Card>& cards,
-                                       const Rdma* rdma, Transport transport, Watch& watch,
+std::expected<void, Error> settle_hops(std::span<Hop> hops, std::uint32_t rank,
+                                       const std::vector<Card>& cards, const Rdma* rdma,
+                                       Transport transport, Watch& watch,
                                        Clock::time_point deadline) {
   std::vector<std::expected<void, Error>> results(hops.size());
   // One after another a whole ring of ranks would wait for each other.
@@ -59,22 +61,24 @@ std::expected<void, Error> settle_hops(std::span<Hop> hops, std::uint32_t rank, 
     Attempt wanted{.rdma = *rdma, .rails = {}, .slot_bytes = kSlotBytes, .sends = hop.sends};
     for (std::size_t rail = 0; rail < std::min(cards[rank].rails, cards[hop.peer].rails); ++rail)
       wanted.rails.push_back(rail);
-    threads.emplace_back([&hop, &result = results[i], wanted = std::move(wanted), &watch, deadline] {
-      auto agreed = agree(hop.flows.front(), hop.peer, wanted, watch, deadline);
-      if (agreed) {
-        hop.agreed = std::move(*agreed);
-      } else {
-        result = std::unexpected(agreed.error());
-      }
-    });
+    threads.emplace_back(
+        [&hop, &result = results[i], wanted = std::move(wanted), &watch, deadline] {
+          auto agreed = agree(hop.flows.front(), hop.peer, wanted, watch, deadline);
+          if (agreed) {
+            hop.agreed = std::move(*agreed);
+          } else {
+            result = std::unexpected(agreed.error());
+          }
+        });
   }
   threads.clear();  // joins them
   for (std::size_t i = 0; i < hops.size(); ++i) {
     if (!results[i]) return results[i];
     if (transport == Transport::kRdma && hops[i].is_far() && hops[i].agreed.rails.empty())
-      return std::unexpected(Error{PACELINE_COMM_EPEER, static_cast<int>(hops[i].peer),
-                                   "plan: transport=rdma: " + rank_name(rank) + " and " + rank_name(hops[i].peer) +
-                                       " have no way by RDMA: " + hops[i].agreed.refusal + "; or use transport=auto"});
+      return std::unexpected(
+          Error{PACELINE_COMM_EPEER, static_cast<int>(hops[i].peer),
+                "plan: transport=rdma: " + rank_name(rank) + " and " + rank_name(hops[i].peer) +
+                    " have no way by RDMA: " + hops[i].agreed.refusal + "; or use transport=auto"});
   }
   return {};
 }
@@ -109,13 +113,15 @@ std::vector<int> files_of(std::span<const Hop> hops, const Rdma* rdma) {
 
 std::unique_ptr<SendLink> make_sender(Hop&& hop, Watch& watch) {
   if (!hop.agreed.rails.empty())
-    return std::make_unique<RdmaSender>(std::move(hop.agreed.rails), Between::kAll, hop.peer, watch);
+    return std::make_unique<RdmaSender>(std::move(hop.agreed.rails), Between::kAll, hop.peer,
+                                        watch);
   return std::make_unique<TcpSender>(std::move(hop.flows), hop.peer, watch);
 }
 
 std::unique_ptr<ReceiveLink> make_receiver(Hop&& hop, Watch& watch) {
   if (!hop.agreed.rails.empty())
-    return std::make_unique<RdmaReceiver>(std::move(hop.agreed.rails), Between::kAll, hop.peer, watch);
+    return std::make_unique<RdmaReceiver>(std::move(hop.agreed.rails), Between::kAll, hop.peer,
+                                          watch);
   return std::make_unique<TcpReceiver>(std::move(hop.flows), hop.peer, watch);
 }
 

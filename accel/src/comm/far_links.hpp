@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The links between hosts of one rank: by RDMA where both ends can and the plan lets them, else by TCP.
+// The links between hosts of one rank: by RDMA where both ends can and the plan lets them, else by
+// TCP.
 //
-// Ownership: a hop's connections and rails until a link has taken them. Threads: one, and one more for each hop meanwhile. Blocking: until
-// the deadline. Failure: an error that names the rank.
+// Ownership: a hop's connections and rails until a link has taken them. Threads: one, and one more
+// for each hop meanwhile. Blocking: until the deadline. Failure: an error that names the rank.
 #pragma once
 
 #include <chrono>
@@ -36,8 +37,10 @@ std::unique_ptr<Rdma> open_for_card(Transport transport, Card& card);
 std::expected<void, Error> check_transport(Transport transport, const std::vector<Card>& cards);
 
 // Fills in what they have agreed on. `rdma`: null where this rank has none.
-std::expected<void, Error> settle_hops(std::span<Hop> hops, std::uint32_t rank, const std::vector<Card>& cards,
-                                       const Rdma* rdma, Transport transport, Watch& watch, Clock::time_point deadline);
+std::expected<void, Error> settle_hops(std::span<Hop> hops, std::uint32_t rank,
+                                       const std::vector<Card>& cards, const Rdma* rdma,
+                                       Transport transport, Watch& watch,
+                                       Clock::time_point deadline);
 // " # rank 1 to rank 2 by RDMA mlx5_0", for the plan's readers.
 std::string describe_hops(std::span<const Hop> hops, std::uint32_t rank, const Rdma* rdma);
 

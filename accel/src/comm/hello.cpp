@@ -30,11 +30,13 @@ Hello hello_to(const Card& peer, std::uint32_t from, std::uint32_t purpose, std:
 
 bool is_proper(const Hello& hello, const Card& mine) {
   const Hello proper;
-  return hello.magic == proper.magic && std::equal(mine.nonce.begin(), mine.nonce.end(), hello.nonce.begin());
+  return hello.magic == proper.magic &&
+         std::equal(mine.nonce.begin(), mine.nonce.end(), hello.nonce.begin());
 }
 
 Fd dial(const Card& mine, const Card& peer, std::size_t endpoint) {
-  const Address where = numeric_address(peer.endpoints[endpoint].address, peer.endpoints[endpoint].port);
+  const Address where =
+      numeric_address(peer.endpoints[endpoint].address, peer.endpoints[endpoint].port);
   errno = EINVAL;
   if (where.length == 0) return {};
   Fd socket(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -51,7 +53,8 @@ Fd dial(const Card& mine, const Card& peer, std::size_t endpoint) {
   return socket;
 }
 
-int greet(const Fd& socket, const Card& peer, std::uint32_t from, std::uint32_t purpose, std::uint32_t flow) {
+int greet(const Fd& socket, const Card& peer, std::uint32_t from, std::uint32_t purpose,
+          std::uint32_t flow) {
   int error = 0;
   socklen_t length = sizeof error;
   ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
@@ -59,7 +62,10 @@ int greet(const Fd& socket, const Card& peer, std::uint32_t from, std::uint32_t 
   const Hello hello = hello_to(peer, from, purpose, flow);
   // A fresh connection takes so little at once.
   errno = EIO;
-  return ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello) ? 0 : errno;
+  return ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) ==
+                 static_cast<ssize_t>(sizeof hello)
+             ? 0
+             : errno;
 }
 
 Fd answer(const Fd& door) {
@@ -69,8 +75,8 @@ Fd answer(const Fd& door) {
 }
 
 Heard hear(Caller& caller, const Card& mine, Hello& hello) {
-  const ssize_t got =
-      ::recv(caller.socket.get(), caller.bytes.data() + caller.got, caller.bytes.size() - caller.got, MSG_DONTWAIT);
+  const ssize_t got = ::recv(caller.socket.get(), caller.bytes.data() + caller.got,
+                             caller.bytes.size() - caller.got, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Heard::kMore;
   if (got <= 0) return Heard::kStranger;
   caller.got += static_cast<std::size_t>(got);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What who connects says first, and what a connection is for. Shows the nonce from the card of the rank it connects to.
+// What who connects says first, and what a connection is for. Shows the nonce from the card of the
+// rank it connects to.
 //
-// Ownership: values. Threads: pure functions. Failure: a socket that is none, with errno; false for a stranger.
+// Ownership: values. Threads: pure functions. Failure: a socket that is none, with errno; false for
+// a stranger.
 #pragma once
 
 #include <array>
@@ -12,10 +14,18 @@
 
 namespace paceline::comm {
 
-enum Purpose : std::uint32_t { kWatching = 0, kFlatRing = 1, kLaneRing = 2, kDirectly = 3, kTogether = 4, kMemory = 5 };
+enum Purpose : std::uint32_t {
+  kWatching = 0,
+  kFlatRing = 1,
+  kLaneRing = 2,
+  kDirectly = 3,
+  kTogether = 4,
+  kMemory = 5
+};
 
 struct Hello {
-  std::array<char, 16> magic{'p', 'a', 'c', 'e', 'l', 'i', 'n', 'e', '-', 'c', 'o', 'm', 'm', '-', '1', '\0'};
+  std::array<char, 16> magic{'p', 'a', 'c', 'e', 'l', 'i', 'n', 'e',
+                             '-', 'c', 'o', 'm', 'm', '-', '1', '\0'};
   std::array<char, 32> nonce{};
   std::uint32_t from = 0;
   std::uint32_t purpose = 0;
@@ -35,10 +45,12 @@ Hello hello_to(const Card& peer, std::uint32_t from, std::uint32_t purpose, std:
 // Whether it shows the nonce of `mine`.
 bool is_proper(const Hello& hello, const Card& mine);
 
-// A connection begun, from this rank's endpoint of that number to the peer's; writable when it is there.
+// A connection begun, from this rank's endpoint of that number to the peer's; writable when it is
+// there.
 Fd dial(const Card& mine, const Card& peer, std::size_t endpoint);
 // What has become of it; then says hello: 0, or an errno.
-int greet(const Fd& socket, const Card& peer, std::uint32_t from, std::uint32_t purpose, std::uint32_t flow);
+int greet(const Fd& socket, const Card& peer, std::uint32_t from, std::uint32_t purpose,
+          std::uint32_t flow);
 // The next one at the door, without waiting.
 Fd answer(const Fd& door);
 enum class Heard : std::uint8_t { kMore, kAll, kStranger };

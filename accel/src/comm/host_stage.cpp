@@ -15,10 +15,11 @@ Part HostStage::chunk_of(const Work& work, std::uint32_t number) const {
   return {.begin = begin, .count = std::min(work.chunk, work.count - begin)};
 }
 
-// Where a lane puts its shard of a result: at the same place in every chunk, though the last one is shorter. Or one lane would write
-// what another, slower one is still sending.
+// Where a lane puts its shard of a result: at the same place in every chunk, though the last one is
+// shorter. Or one lane would write what another, slower one is still sending.
 std::byte* HostStage::result(const Work& work, std::uint32_t number, std::uint32_t lane) const {
-  return region_.slot(ranks_, base_ + number) + part_of(work.chunk, topology_.lanes, lane).begin * size_of(work.type);
+  return region_.slot(ranks_, base_ + number) +
+         part_of(work.chunk, topology_.lanes, lane).begin * size_of(work.type);
 }
 
 bool HostStage::give(Work& work) {
@@ -27,7 +28,8 @@ bool HostStage::give(Work& work) {
   if (!all_reached(&Cell::added, base_ + work.given + 1 - kDepth, topology_.lanes)) return false;
   const Part part = chunk_of(work, work.given);
   const std::size_t size = size_of(work.type);
-  std::memcpy(region_.slot(topology_.local, base_ + work.given), work.data + part.begin * size, part.count * size);
+  std::memcpy(region_.slot(topology_.local, base_ + work.given), work.data + part.begin * size,
+              part.count * size);
   ++work.given;
   mine().given.store(base_ + work.given, std::memory_order_release);
   ring_all();
@@ -39,7 +41,8 @@ bool HostStage::add(Work& work) {
   // The result's slot is free when all have taken it out and the ring has passed it on.
   if (!all_reached(&Cell::given, base_ + work.added + 1, ranks_)) return false;
   if (!all_reached(&Cell::taken, base_ + work.added + 1 - kDepth, ranks_)) return false;
-  if (lane_ != nullptr && sent_.load(std::memory_order_acquire) + kDepth <= work.added) return false;
+  if (lane_ != nullptr && sent_.load(std::memory_order_acquire) + kDepth <= work.added)
+    return false;
   const Part shard = part_of(chunk_of(work, work.added).count, topology_.lanes, topology_.local);
   const std::size_t size = size_of(work.type);
   std::vector<const std::byte*> sources;
@@ -48,8 +51,8 @@ bool HostStage::add(Work& work) {
   sum(work.type, result(work, work.added, topology_.local), sources, shard.count);
   if (work.ring != nullptr)
     work.ring->begin(reinterpret_cast<const float*>(result(work, work.added, topology_.local)),
-                     work.rest + work.added * stride(work) * work.ring->coding().rests(), coded(work, work.added),
-                     shard.count);
+                     work.rest + work.added * stride(work) * work.ring->coding().rests(),
+                     coded(work, work.added), shard.count);
   ++work.added;
   mine().added.store(base_ + work.added, std::memory_order_release);
   if (lane_ == nullptr) mine().finished.store(base_ + work.added, std::memory_order_release);
@@ -65,7 +68,8 @@ bool HostStage::take(Work& work) {
   const std::size_t size = size_of(work.type);
   for (std::uint32_t lane = 0; lane < topology_.lanes; ++lane) {
     const Part shard = part_of(part.count, topology_.lanes, lane);
-    std::memcpy(work.data + (part.begin + shard.begin) * size, result(work, work.taken, lane), shard.count * size);
+    std::memcpy(work.data + (part.begin + shard.begin) * size, result(work, work.taken, lane),
+                shard.count * size);
   }
   ++work.taken;
   mine().taken.store(base_ + work.taken, std::memory_order_release);
@@ -88,13 +92,15 @@ void HostStage::start_lane(const Call& call, const Work& work) {
   std::vector<Step> steps;
   for (std::uint32_t number = 0; number < work.chunks; ++number) {
     const Part shard = part_of(chunk_of(work, number).count, topology_.lanes, topology_.local);
-    add_allreduce(steps, result(work, number, topology_.local), shard.count, size, hosts, topology_.group, number + 1);
+    add_allreduce(steps, result(work, number, topology_.local), shard.count, size, hosts,
+                  topology_.group, number + 1);
   }
   start_ring(call, work, std::move(steps), 2 * (std::uint64_t{hosts} - 1));
 }
 
 // `each`: steps of a chunk.
-void HostStage::start_ring(const Call& call, const Work& work, std::vector<Step> steps, std::uint64_t each) {
+void HostStage::start_ring(const Call& call, const Work& work, std::vector<Step> steps,
+                           std::uint64_t each) {
   sent_.store(0);
   lane_->start(call, work.type, std::move(steps),
                {.sent =
@@ -108,9 +114,10 @@ void HostStage::start_ring(const Call& call, const Work& work, std::vector<Step>
                       if (done % each != 0) return;
                       const auto number = static_cast<std::uint32_t>(done / each - 1);
                       if (work.ring != nullptr)
-                        work.ring->end(coded(work, number),
-                                       reinterpret_cast<float*>(result(work, number, topology_.local)),
-                                       shard_count(work, number));
+                        work.ring->end(
+                            coded(work, number),
+                            reinterpret_cast<float*>(result(work, number, topology_.local)),
+                            shard_count(work, number));
                       mine().finished.store(base_ + number + 1, std::memory_order_release);
                       ring_all();
                     }});
@@ -138,13 +145,15 @@ void HostStage::start_coded_lane(const Call& call, const Work& work) {
   coded_.resize(kDepth * work.ring->bytes(stride(work)));
   std::vector<Step> steps;
   for (std::uint32_t number = 0; number < work.chunks; ++number)
-    work.ring->add_steps(steps, reinterpret_cast<const float*>(result(work, number, topology_.local)),
-                         work.rest + number * stride(work) * work.ring->coding().rests(), coded(work, number),
-                         shard_count(work, number), number + 1);
+    work.ring->add_steps(steps,
+                         reinterpret_cast<const float*>(result(work, number, topology_.local)),
+                         work.rest + number * stride(work) * work.ring->coding().rests(),
+                         coded(work, number), shard_count(work, number), number + 1);
   start_ring(call, work, std::move(steps), work.ring->steps());
 }
 
-HostStage::Work HostStage::work_of(Type type, std::byte* data, std::uint64_t count, std::size_t chunk_bytes) {
+HostStage::Work HostStage::work_of(Type type, std::byte* data, std::uint64_t count,
+                                   std::size_t chunk_bytes) {
   const std::uint64_t chunk = chunk_bytes / size_of(type);
   return {.type = type,
           .data = data,
@@ -153,14 +162,15 @@ HostStage::Work HostStage::work_of(Type type, std::byte* data, std::uint64_t cou
           .chunks = static_cast<std::uint32_t>((count + chunk - 1) / chunk)};
 }
 
-bool HostStage::allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count, std::size_t chunk_bytes) {
+bool HostStage::allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count,
+                          std::size_t chunk_bytes) {
   Work work = work_of(type, data, count, chunk_bytes);
   if (lane_ != nullptr) start_lane(call, work);
   return run(call, work);
 }
 
-bool HostStage::allreduce_coded(const Call& call, const CodedRing& ring, float* data, std::uint64_t count,
-                                std::size_t chunk_bytes, float* rest) {
+bool HostStage::allreduce_coded(const Call& call, const CodedRing& ring, float* data,
+                                std::uint64_t count, std::size_t chunk_bytes, float* rest) {
   Work work = work_of(Type::kF32, reinterpret_cast<std::byte*>(data), count, chunk_bytes);
   if (lane_ != nullptr) {
     work.ring = &ring;
@@ -171,11 +181,13 @@ bool HostStage::allreduce_coded(const Call& call, const CodedRing& ring, float* 
 }
 
 bool HostStage::run(const Call& call, Work& work) {
-  Pace::run(call, {.give = [&] { return give(work); },
-                   .turn = [&] { return turn(work); },
-                   .ended = [&] { return work.taken == work.chunks; },
-                   .quiet = nullptr,
-                   .across = lane_ == nullptr ? nullptr : std::function([this] { return lane_->previous(); })});
+  Pace::run(
+      call,
+      {.give = [&] { return give(work); },
+       .turn = [&] { return turn(work); },
+       .ended = [&] { return work.taken == work.chunks; },
+       .quiet = nullptr,
+       .across = lane_ == nullptr ? nullptr : std::function([this] { return lane_->previous(); })});
   if (lane_ != nullptr) lane_->finish();
   next(work.chunks);
   return !watch_.failed();

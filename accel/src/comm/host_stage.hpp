@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a hierarchical allreduce inside a host, through shared slots: every rank copies its chunks in, each lane adds up its
-// shard of them and, where there are several hosts, has its ring across hosts go on with it; every rank copies the results out.
-// All three go on at the same time, on different chunks, kDepth of them at most.
+// The part of a hierarchical allreduce inside a host, through shared slots: every rank copies its
+// chunks in, each lane adds up its shard of them and, where there are several hosts, has its ring
+// across hosts go on with it; every rank copies the results out. All three go on at the same time,
+// on different chunks, kDepth of them at most.
 //
-// Ownership: none; region, watch and ring outlive it. Threads: one call at a time. Failure: false, the watch knows why.
+// Ownership: none; region, watch and ring outlive it. Threads: one call at a time. Failure: false,
+// the watch knows why.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +27,8 @@ class HostStage : private Pace {
   // `lane` is null with one host, or where this rank has no lane.
   HostStage(const Topology& topology, Region& region, Ring* lane, Watch& watch);
   // `chunk_bytes`: at most what a slot has.
-  bool allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count, std::size_t chunk_bytes);
+  bool allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count,
+                 std::size_t chunk_bytes);
   // The same of floats, in coded form between hosts. `rest` has rest_count() values.
   bool allreduce_coded(const Call& call, const CodedRing& ring, float* data, std::uint64_t count,
                        std::size_t chunk_bytes, float* rest);
@@ -45,7 +48,8 @@ class HostStage : private Pace {
 
   static Work work_of(Type type, std::byte* data, std::uint64_t count, std::size_t chunk_bytes);
   bool run(const Call& call, Work& work);
-  std::uint64_t stride(const Work& work) const;  // of this rank's shard, in elements, but for that of the last chunk
+  // of this rank's shard, in elements, but for that of the last chunk
+  std::uint64_t stride(const Work& work) const;
   std::uint64_t shard_count(const Work& work, std::uint32_t number) const;
   std::byte* coded(const Work& work, std::uint32_t number);
   void start_coded_lane(const Call& call, const Work& work);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stream of bytes to, or from, a neighbour in a ring: the interface of transports.
 //
-// Ownership: of whoever holds it; buffers are the caller's and free again on return. Threads: one at a time. Blocking: until all
-// bytes are taken over or delivered. Failure: false, and the watch knows why.
+// Ownership: of whoever holds it; buffers are the caller's and free again on return. Threads: one
+// at a time. Blocking: until all bytes are taken over or delivered. Failure: false, and the watch
+// knows why.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +16,14 @@ class SendLink {
   virtual ~SendLink() = default;
   virtual bool send(const std::byte* data, std::size_t size) = 0;
   virtual std::uint32_t peer() const = 0;
-  // Between two calls, and told alike on both sides: what follows goes over so many of the link's connections; 0: over all.
+  // Between two calls, and told alike on both sides: what follows goes over so many of the link's
+  // connections; 0: over all.
   virtual void stripe(std::uint32_t /*flows*/) {}
-  // After the last of a call: until nothing of it can be lost without anybody's notice. What a system keeps sending by itself needs none.
+  // After the last of a call: until nothing of it can be lost without anybody's notice. What a
+  // system keeps sending by itself needs none.
   virtual bool flush() { return true; }
-  // What is taken over at once, whether the peer reads or not, if it reads what was sent before the last of as much.
+  // What is taken over at once, whether the peer reads or not, if it reads what was sent before the
+  // last of as much.
   virtual std::size_t holds() const { return 0; }
 };
 

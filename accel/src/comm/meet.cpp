@@ -76,7 +76,8 @@ void Meeting::accept_some(const Fd& door) {
   for (;;) {
     Fd socket = answer(door);
     if (!socket) return;
-    // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more come.
+    // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more
+    // come.
     if (incoming_.size() > expected_.size() + 64) incoming_.erase(incoming_.begin());
     incoming_.push_back({std::move(socket), {}, 0});
   }
@@ -97,21 +98,26 @@ void Meeting::hear(Caller& one) {
 std::expected<void, Error> Meeting::turn(const std::vector<Fd>& watched, int timeout_ms) {
   std::vector<pollfd> files;
   for (const Fd& door : doors_) files.push_back({.fd = door.get(), .events = POLLIN, .revents = 0});
-  for (const Outgoing& one : outgoing_) files.push_back({.fd = one.socket.get(), .events = POLLOUT, .revents = 0});
-  for (const Caller& one : incoming_) files.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
+  for (const Outgoing& one : outgoing_)
+    files.push_back({.fd = one.socket.get(), .events = POLLOUT, .revents = 0});
+  for (const Caller& one : incoming_)
+    files.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
   // Of those who have come already: whether they end meanwhile. poll skips what is -1.
-  for (const Fd& one : watched) files.push_back({.fd = one.get(), .events = POLLRDHUP, .revents = 0});
+  for (const Fd& one : watched)
+    files.push_back({.fd = one.get(), .events = POLLRDHUP, .revents = 0});
   ::poll(files.data(), files.size(), timeout_ms);
   const std::size_t first_outgoing = doors_.size();
   const std::size_t first_incoming = first_outgoing + outgoing_.size();
   const std::size_t first_watched = first_incoming + incoming_.size();
   for (std::size_t i = 0; i < watched.size(); ++i)
     if (files[first_watched + i].revents != 0)
-      return std::unexpected(refused(static_cast<std::uint32_t>(i), "has ended while ranks connected"));
+      return std::unexpected(
+          refused(static_cast<std::uint32_t>(i), "has ended while ranks connected"));
   for (std::size_t i = 0; i < incoming_.size(); ++i)
     if (files[first_incoming + i].revents != 0) hear(incoming_[i]);
   for (std::size_t i = 0; i < outgoing_.size(); ++i)
-    if (files[first_outgoing + i].revents != 0 && !greet(outgoing_[i])) return std::unexpected(unreached(outgoing_[i]));
+    if (files[first_outgoing + i].revents != 0 && !greet(outgoing_[i]))
+      return std::unexpected(unreached(outgoing_[i]));
   std::erase_if(incoming_, [](const Caller& one) { return !one.socket; });
   std::erase_if(outgoing_, [](const Outgoing& one) { return !one.socket; });
   for (std::size_t i = 0; i < doors_.size(); ++i)
@@ -119,16 +125,21 @@ std::expected<void, Error> Meeting::turn(const std::vector<Fd>& watched, int tim
   return {};
 }
 
-std::expected<void, Error> Meeting::run(const std::vector<Fd>& watched, Clock::time_point deadline) {
+std::expected<void, Error> Meeting::run(const std::vector<Fd>& watched,
+                                        Clock::time_point deadline) {
   for (Outgoing& one : outgoing_)
     if (!dial(one)) return std::unexpected(unreached(one));
   while (!outgoing_.empty() || !expected_.empty()) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0)
-      return std::unexpected(refused(outgoing_.empty() ? std::get<0>(expected_.begin()->first) : outgoing_.front().peer,
-                                     "has not connected in the time that timeout_ms allows",
-                                     outgoing_.empty() ? 0 : outgoing_.front().endpoint));
-    if (auto done = turn(watched, static_cast<int>(std::min<std::int64_t>(left, 1'000'000)) + 1); !done) return done;
+      return std::unexpected(refused(
+          outgoing_.empty() ? std::get<0>(expected_.begin()->first) : outgoing_.front().peer,
+          "has not connected in the time that timeout_ms allows",
+          outgoing_.empty() ? 0 : outgoing_.front().endpoint));
+    if (auto done = turn(watched, static_cast<int>(std::min<std::int64_t>(left, 1'000'000)) + 1);
+        !done)
+      return done;
   }
   return {};
 }
@@ -140,11 +151,13 @@ std::uint32_t lane_next(const Topology& topology) {
 }
 
 std::uint32_t lane_previous(const Topology& topology) {
-  return topology.groups[(topology.group + topology.hosts() - 1) % topology.hosts()][topology.local];
+  return topology
+      .groups[(topology.group + topology.hosts() - 1) % topology.hosts()][topology.local];
 }
 
-std::expected<Wires, Error> meet(const Topology& topology, const std::vector<Card>& cards, const std::vector<Fd>& doors,
-                                 std::uint32_t flows, bool lanes, Clock::time_point deadline) {
+std::expected<Wires, Error> meet(const Topology& topology, const std::vector<Card>& cards,
+                                 const std::vector<Fd>& doors, std::uint32_t flows, bool lanes,
+                                 Clock::time_point deadline) {
   Wires wires;
   const std::uint32_t ranks = topology.ranks();
   wires.watch.resize(ranks);
@@ -153,19 +166,23 @@ std::expected<Wires, Error> meet(const Topology& topology, const std::vector<Car
     if (other < topology.rank) meeting.connect_to(other, kWatching, 0, wires.watch[other]);
     if (other > topology.rank) meeting.expect_from(other, kWatching, 0, wires.watch[other]);
   }
-  const auto ring = [&](std::uint32_t next, std::uint32_t previous, Purpose purpose, std::vector<Fd>& to,
-                        std::vector<Fd>& from) {
+  const auto ring = [&](std::uint32_t next, std::uint32_t previous, Purpose purpose,
+                        std::vector<Fd>& to, std::vector<Fd>& from) {
     const bool far_next = topology.group_of(next) != topology.group;
     const bool far_previous = topology.group_of(previous) != topology.group;
     to.resize(far_next ? flows : 0);
     from.resize(far_previous ? flows : 0);
-    for (std::uint32_t flow = 0; flow < to.size(); ++flow) meeting.connect_to(next, purpose, flow, to[flow]);
-    for (std::uint32_t flow = 0; flow < from.size(); ++flow) meeting.expect_from(previous, purpose, flow, from[flow]);
+    for (std::uint32_t flow = 0; flow < to.size(); ++flow)
+      meeting.connect_to(next, purpose, flow, to[flow]);
+    for (std::uint32_t flow = 0; flow < from.size(); ++flow)
+      meeting.expect_from(previous, purpose, flow, from[flow]);
   };
-  ring(topology.order[(topology.position + 1) % ranks], topology.order[(topology.position + ranks - 1) % ranks],
-       kFlatRing, wires.to_next, wires.from_previous);
+  ring(topology.order[(topology.position + 1) % ranks],
+       topology.order[(topology.position + ranks - 1) % ranks], kFlatRing, wires.to_next,
+       wires.from_previous);
   if (lanes && topology.has_lane())
-    ring(lane_next(topology), lane_previous(topology), kLaneRing, wires.lane_to_next, wires.lane_from_previous);
+    ring(lane_next(topology), lane_previous(topology), kLaneRing, wires.lane_to_next,
+         wires.lane_from_previous);
   if (auto met = meeting.run(wires.watch, deadline); !met) return std::unexpected(met.error());
   return wires;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connects ranks: every pair for watching, and each rank with its neighbours in the rings. Who connects shows the nonce from the
-// other's card; what does not is dropped.
+// Connects ranks: every pair for watching, and each rank with its neighbours in the rings. Who
+// connects shows the nonce from the other's card; what does not is dropped.
 //
-// Ownership: the sockets go to the caller. Threads: one. Blocking: on poll, until the deadline. Failure: an error that names the rank.
+// Ownership: the sockets go to the caller. Threads: one. Blocking: on poll, until the deadline.
+// Failure: an error that names the rank.
 #pragma once
 
 #include <expected>
@@ -15,8 +16,9 @@
 namespace paceline::comm {
 
 struct Wires {
-  std::vector<Fd> watch;                             // one for each rank
-  std::vector<Fd> to_next, from_previous;            // of the flat ring, where that rank is on another host
+  std::vector<Fd> watch;  // one for each rank
+  // of the flat ring, where that rank is on another host
+  std::vector<Fd> to_next, from_previous;
   std::vector<Fd> lane_to_next, lane_from_previous;  // of this rank's lane
 };
 
@@ -24,7 +26,8 @@ struct Wires {
 std::uint32_t lane_next(const Topology& topology);
 std::uint32_t lane_previous(const Topology& topology);
 
-std::expected<Wires, Error> meet(const Topology& topology, const std::vector<Card>& cards, const std::vector<Fd>& doors,
-                                 std::uint32_t flows, bool lanes, Clock::time_point deadline);
+std::expected<Wires, Error> meet(const Topology& topology, const std::vector<Card>& cards,
+                                 const std::vector<Fd>& doors, std::uint32_t flows, bool lanes,
+                                 Clock::time_point deadline);
 
 }  // namespace paceline::comm

@@ -31,7 +31,8 @@ union Control {
 }  // namespace
 
 Fd make_memory_file(const char* name, std::size_t size) {
-  Fd file(static_cast<int>(::syscall(SYS_memfd_create, name, kCloseOnExec | kAllowSealing | kNoExecutables)));
+  Fd file(static_cast<int>(
+      ::syscall(SYS_memfd_create, name, kCloseOnExec | kAllowSealing | kNoExecutables)));
   if (!file && errno == EINVAL)
     file = Fd(static_cast<int>(::syscall(SYS_memfd_create, name, kCloseOnExec | kAllowSealing)));
   if (!file) return {};
@@ -55,11 +56,15 @@ std::unique_ptr<Mapping> Mapping::of(const Fd& file, std::size_t size) {
     errno = EPROTO;
     return nullptr;
   }
-  return taken(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0), size);
+  return taken(
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0),
+      size);
 }
 
 std::unique_ptr<Mapping> Mapping::alone(std::size_t size) {
-  return taken(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), size);
+  return taken(::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0),
+               size);
 }
 
 Mapping::~Mapping() { ::munmap(base_, size_); }
@@ -67,7 +72,8 @@ Mapping::~Mapping() { ::munmap(base_, size_); }
 Fd listen_local(const std::string& name) {
   const Address local = abstract_address(name);
   Fd door(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!door || ::bind(door.get(), local.get(), local.length) != 0 || ::listen(door.get(), kLocalBacklog) != 0)
+  if (!door || ::bind(door.get(), local.get(), local.length) != 0 ||
+      ::listen(door.get(), kLocalBacklog) != 0)
     return {};
   return door;
 }
@@ -102,7 +108,8 @@ bool send_file(const Fd& socket, const Fd& file, const void* said, std::size_t s
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof number);
   std::memcpy(CMSG_DATA(header), &number, sizeof number);
-  return ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(size);
+  return ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(size);
 }
 
 Fd receive_file(const Fd& socket, void* heard, std::size_t size) {

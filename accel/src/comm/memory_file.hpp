@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that processes share and that has no name: a memory file, sealed so that nobody can shrink it under another, handed over by
-// descriptor through an abstract socket to processes of the same user. However a process ends, nothing of it is left behind.
+// Memory that processes share and that has no name: a memory file, sealed so that nobody can shrink
+// it under another, handed over by descriptor through an abstract socket to processes of the same
+// user. However a process ends, nothing of it is left behind.
 //
-// Ownership: the caller's. Threads: pure functions. Blocking: none. Failure: none or null, and errno.
+// Ownership: the caller's. Threads: pure functions. Blocking: none. Failure: none or null, and
+// errno.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +35,8 @@ class Mapping {
   std::size_t size_;
 };
 
-// The listening socket of that abstract name, and a connection to it: there at once, or not at all. EACCES: another user's.
+// The listening socket of that abstract name, and a connection to it: there at once, or not at all.
+// EACCES: another user's.
 Fd listen_local(const std::string& name);
 Fd dial_local(const std::string& name);
 bool is_own_user(const Fd& socket);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages over one rail straight out of and into memory that the RDMA device reads and writes by itself: memory of a GPU, in ranges that are
-// registered once. Any number of queue pairs, each between this rank and one other, tell of their messages in one place. A sender must know that its
+// Messages over one rail straight out of and into memory that the RDMA device reads and writes by
+// itself: memory of a GPU, in ranges that are registered once. Any number of queue pairs, each
+// between this rank and one other, tell of their messages in one place. A sender must know that its
 // peer has posted a receive; nobody gets a key to another's memory.
 //
-// Ownership: of queue pairs and registrations, not of the memory, which outlives them. Threads: one at a time. Blocking: nothing here.
-// Failure: a text; a queue pair that has failed stays so, and fault() says which and why.
+// Ownership: of queue pairs and registrations, not of the memory, which outlives them. Threads: one
+// at a time. Blocking: nothing here. Failure: a text; a queue pair that has failed stays so, and
+// fault() says which and why.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +33,8 @@ struct DevicePiece {
 class Messages {
  public:
   struct Fault {
-    std::optional<std::size_t> pair;  // that it came over, or from its other end; none: it is this rank's own
+    // that it came over, or from its other end; none: it is this rank's own
+    std::optional<std::size_t> pair;
     std::string why;
   };
 
@@ -40,7 +43,8 @@ class Messages {
   // What was posted to receive before is there before the peer hears of it. Empty, or why not.
   virtual std::string connect(std::size_t pair, const RailAddress& peer) = 0;
 
-  // Memory is within one range; of 0 bytes anywhere. What is sent first comes into what was posted first.
+  // Memory is within one range; of 0 bytes anywhere. What is sent first comes into what was posted
+  // first.
   void send(std::size_t pair, const DevicePiece& piece) { send(pair, {}, piece); }
   // One behind the other, as one message.
   virtual void send(std::size_t pair, const DevicePiece& head, const DevicePiece& piece) = 0;

@@ -39,7 +39,8 @@ void orthonormalize(float* matrix, std::size_t rows, std::size_t columns) {
     for (std::size_t i = 0; i < rows; ++i) column[i] /= length;
   }
   for (std::size_t row = 0; row < rows; ++row)
-    for (std::size_t k = 0; k < columns; ++k) matrix[row * columns + k] = static_cast<float>(all[k * rows + row]);
+    for (std::size_t k = 0; k < columns; ++k)
+      matrix[row * columns + k] = static_cast<float>(all[k * rows + row]);
 }
 
 }  // namespace paceline::comm

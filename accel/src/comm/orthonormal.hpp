@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the columns of a matrix orthonormal: the same bits on every processor, for ranks that must agree without asking each other.
+// Makes the columns of a matrix orthonormal: the same bits on every processor, for ranks that must
+// agree without asking each other.
 //
 // Ownership: the caller's matrix. Threads: a pure function. Failure: std::bad_alloc.
 #pragma once
@@ -8,7 +9,8 @@
 
 namespace paceline::comm {
 
-// Row by row in memory, in place; one column after another, in double precision. Columns of zeros, and what others leave nothing of, stay so.
+// Row by row in memory, in place; one column after another, in double precision. Columns of zeros,
+// and what others leave nothing of, stay so.
 void orthonormalize(float* matrix, std::size_t rows, std::size_t columns);
 
 }  // namespace paceline::comm

@@ -68,7 +68,8 @@ bool Pace::run(const Call& call, const Turns& turns) {
     const bool some = compared ? turns.turn() : turns.give();
     if (some) continue;
     if (!watch_.wait(mine().bell, seen, awaited(turns), kQuiet)) break;
-    if (turns.quiet && mine().bell.count.load(std::memory_order_acquire) == seen && !turns.quiet()) break;
+    if (turns.quiet && mine().bell.count.load(std::memory_order_acquire) == seen && !turns.quiet())
+      break;
   }
   return !watch_.failed();
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pace of an allreduce inside a host, in chunks: ranks give, lanes add, ranks take, all at the same time on different chunks, kDepth of them at
-// most. Counters in cells that the ranks share say how far each has come, and a bell in each wakes it; the bytes are a stage's own business.
+// The pace of an allreduce inside a host, in chunks: ranks give, lanes add, ranks take, all at the
+// same time on different chunks, kDepth of them at most. Counters in cells that the ranks share say
+// how far each has come, and a bell in each wakes it; the bytes are a stage's own business.
 //
-// Ownership: none; region and watch outlive it, and its object the watch's thread. Threads: one call at a time; counters move on any.
-// Failure: false, the watch knows why.
+// Ownership: none; region and watch outlive it, and its object the watch's thread. Threads: one
+// call at a time; counters move on any. Failure: false, the watch knows why.
 #pragma once
 
 #include <atomic>
@@ -23,7 +24,8 @@ class Pace {
   Pace& operator=(const Pace&) = delete;
 
  protected:
-  // What a call is to do again and again. Each answers whether there was anything; `turn` waits until all ranks are known to do the same.
+  // What a call is to do again and again. Each answers whether there was anything; `turn` waits
+  // until all ranks are known to do the same.
   struct Turns {
     std::function<bool()> give;  // the first one after this rank's call has been told
     std::function<bool()> turn;  // whatever can be done now, giving included
@@ -44,7 +46,8 @@ class Pace {
   Cell& mine() const { return cell(topology_.local); }
   void ring_all() const;
   // Whether the first `cells` cells have got so far.
-  bool all_reached(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count, std::uint32_t cells) const {
+  bool all_reached(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count,
+                   std::uint32_t cells) const {
     return first_short(counter, count, cells) == cells;
   }
 
@@ -57,9 +60,10 @@ class Pace {
 
  private:
   // The first cell that has not got so far; `cells`: none.
-  std::uint32_t first_short(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count, std::uint32_t cells) const;
-  // The rank that holds up the oldest chunk which not all have: who has not given it, else whose lane has not added it up or lacks it of other hosts,
-  // else who has not taken it out.
+  std::uint32_t first_short(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count,
+                            std::uint32_t cells) const;
+  // The rank that holds up the oldest chunk which not all have: who has not given it, else whose
+  // lane has not added it up or lacks it of other hosts, else who has not taken it out.
   std::uint32_t awaited(const Turns& turns) const;
 
   const Side side_;

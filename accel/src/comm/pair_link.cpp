@@ -9,8 +9,10 @@ namespace paceline::comm {
 namespace {
 
 // None where the watch knows why. No rails: by TCP.
-std::optional<Rails> settle_pair(const Fd& connection, const PairTerms& terms, bool sends, Watch& watch) {
-  const Attempt wanted{.rdma = *terms.rdma, .rails = {terms.rail}, .slot_bytes = kPairSlotBytes, .sends = sends};
+std::optional<Rails> settle_pair(const Fd& connection, const PairTerms& terms, bool sends,
+                                 Watch& watch) {
+  const Attempt wanted{
+      .rdma = *terms.rdma, .rails = {terms.rail}, .slot_bytes = kPairSlotBytes, .sends = sends};
   auto agreed = agree(connection, terms.peer, wanted, watch, watch.deadline());
   if (!agreed) {
     if (Clock::now() >= watch.deadline()) watch.late(terms.peer);
@@ -19,8 +21,9 @@ std::optional<Rails> settle_pair(const Fd& connection, const PairTerms& terms, b
   }
   if (!agreed->refusal.empty() && terms.transport == Transport::kRdma) {
     watch.fail(static_cast<int>(terms.peer),
-               "plan: transport=rdma: rank " + std::to_string(terms.rank) + " and rank " + std::to_string(terms.peer) +
-                   " have no way by RDMA: " + agreed->refusal + "; or use transport=auto");
+               "plan: transport=rdma: rank " + std::to_string(terms.rank) + " and rank " +
+                   std::to_string(terms.peer) + " have no way by RDMA: " + agreed->refusal +
+                   "; or use transport=auto");
     return std::nullopt;
   }
   if (!agreed->refusal.empty()) terms.by_tcp(agreed->refusal);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link of two ranks alone on different hosts that may have RDMA: its ends agree when it is first used, by what they are used for, so nobody
-// waits for a peer that it does not speak with yet. Over one rail, since pairs are many. What cannot go by RDMA goes by the connection.
+// A link of two ranks alone on different hosts that may have RDMA: its ends agree when it is first
+// used, by what they are used for, so nobody waits for a peer that it does not speak with yet. Over
+// one rail, since pairs are many. What cannot go by RDMA goes by the connection.
 //
-// Ownership: of the connection. Threads: one at a time. Blocking: as agree, then as its transport. Failure: as link.hpp.
+// Ownership: of the connection. Threads: one at a time. Blocking: as agree, then as its transport.
+// Failure: as link.hpp.
 #pragma once
 
 #include <functional>

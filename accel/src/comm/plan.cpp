@@ -15,7 +15,8 @@ bool parse_number(const std::string& text, std::uint64_t& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-std::expected<void, std::string> parse_order(const std::string& value, std::uint32_t ranks, Plan& plan) {
+std::expected<void, std::string> parse_order(const std::string& value, std::uint32_t ranks,
+                                             Plan& plan) {
   const std::string what = "plan: order=" + value + ": ";
   std::vector<bool> seen(ranks);
   plan.order.clear();
@@ -23,14 +24,14 @@ std::expected<void, std::string> parse_order(const std::string& value, std::uint
   for (std::string one; std::getline(numbers, one, ',');) {
     std::uint64_t rank = 0;
     if (!parse_number(one, rank) || rank >= ranks || seen[rank])
-      return std::unexpected(what + "'" + one + "' is no rank, or there twice; name 0 to " + std::to_string(ranks - 1) +
-                             " once each");
+      return std::unexpected(what + "'" + one + "' is no rank, or there twice; name 0 to " +
+                             std::to_string(ranks - 1) + " once each");
     seen[rank] = true;
     plan.order.push_back(static_cast<std::uint32_t>(rank));
   }
   if (plan.order.size() != ranks)
-    return std::unexpected(what + "names " + std::to_string(plan.order.size()) + " of " + std::to_string(ranks) +
-                           " ranks; name each once");
+    return std::unexpected(what + "names " + std::to_string(plan.order.size()) + " of " +
+                           std::to_string(ranks) + " ranks; name each once");
   return {};
 }
 
@@ -40,7 +41,8 @@ const char* name_of(Algorithm algorithm) {
 }
 
 bool parse_algorithm(const std::string& text, Algorithm& algorithm) {
-  for (const Algorithm one : {Algorithm::kFlat, Algorithm::kHierarchical, Algorithm::kDoubling, Algorithm::kTree}) {
+  for (const Algorithm one :
+       {Algorithm::kFlat, Algorithm::kHierarchical, Algorithm::kDoubling, Algorithm::kTree}) {
     if (text != name_of(one)) continue;
     algorithm = one;
     return true;
@@ -48,7 +50,9 @@ bool parse_algorithm(const std::string& text, Algorithm& algorithm) {
   return false;
 }
 
-bool is_chunk(std::uint64_t bytes) { return bytes >= kLeastChunk && bytes <= kMostChunk && bytes % 64 == 0; }
+bool is_chunk(std::uint64_t bytes) {
+  return bytes >= kLeastChunk && bytes <= kMostChunk && bytes % 64 == 0;
+}
 
 bool parse_flows(const std::string& text, std::uint32_t& flows) {
   std::uint64_t number = 0;
@@ -67,30 +71,34 @@ bool parse_way(std::string text, std::uint64_t most_chunk, Way& way) {
   // Between two ranks there is one connection.
   if (at != std::string::npos && is_small(way.algorithm)) return false;
   if (way.algorithm != Algorithm::kHierarchical) return slash == std::string::npos;
-  return slash != std::string::npos && parse_number(text.substr(slash + 1), way.chunk) && is_chunk(way.chunk) &&
-         way.chunk <= most_chunk;
+  return slash != std::string::npos && parse_number(text.substr(slash + 1), way.chunk) &&
+         is_chunk(way.chunk) && way.chunk <= most_chunk;
 }
 
 }  // namespace
 
-std::expected<std::vector<Choice>, std::string> parse_choices(const std::string& text, std::uint64_t most_chunk) {
+std::expected<std::vector<Choice>, std::string> parse_choices(const std::string& text,
+                                                              std::uint64_t most_chunk) {
   std::vector<Choice> choices;
   std::istringstream list(text);
   for (std::string one; std::getline(list, one, ',');) {
     Choice choice;
     const std::size_t colon = one.find(':');
     const std::string way = colon == std::string::npos ? "" : one.substr(colon + 1);
-    if (!parse_number(one.substr(0, colon), choice.from) || !parse_way(way, most_chunk, choice.way) ||
+    if (!parse_number(one.substr(0, colon), choice.from) ||
+        !parse_way(way, most_chunk, choice.way) ||
         (choices.empty() ? choice.from != 0 : choice.from <= choices.back().from))
-      return std::unexpected("plan: choice=" + text + ": '" + one +
-                             "': write 0:flat, 0:doubling, 0:tree or 0:hierarchical/CHUNK first, then larger sizes; "
-                             "chunks are multiples of 64 from " +
-                             std::to_string(kLeastChunk) + " to chunk=" + std::to_string(most_chunk) +
-                             "; flat and hierarchical may end with @FLOWS, 1 to " + std::to_string(kMostFlows));
+      return std::unexpected(
+          "plan: choice=" + text + ": '" + one +
+          "': write 0:flat, 0:doubling, 0:tree or 0:hierarchical/CHUNK first, then larger sizes; "
+          "chunks are multiples of 64 from " +
+          std::to_string(kLeastChunk) + " to chunk=" + std::to_string(most_chunk) +
+          "; flat and hierarchical may end with @FLOWS, 1 to " + std::to_string(kMostFlows));
     choices.push_back(choice);
   }
   if (choices.empty())
-    return std::unexpected("plan: choice=: write 0:flat, 0:doubling, 0:tree or 0:hierarchical/CHUNK");
+    return std::unexpected(
+        "plan: choice=: write 0:flat, 0:doubling, 0:tree or 0:hierarchical/CHUNK");
   return choices;
 }
 
@@ -99,7 +107,8 @@ std::string print_choices(const std::vector<Choice>& choices) {
   for (const Choice& choice : choices) {
     text += (text.empty() ? "" : ",") + std::to_string(choice.from);
     text += std::string(":") + name_of(choice.way.algorithm);
-    if (choice.way.algorithm == Algorithm::kHierarchical) text += "/" + std::to_string(choice.way.chunk);
+    if (choice.way.algorithm == Algorithm::kHierarchical)
+      text += "/" + std::to_string(choice.way.chunk);
     if (choice.way.flows != 0) text += "@" + std::to_string(choice.way.flows);
   }
   return text;
@@ -107,8 +116,8 @@ std::string print_choices(const std::vector<Choice>& choices) {
 
 bool can_go(const Plan& plan, const std::vector<Choice>& choices) {
   return std::ranges::all_of(choices, [&](const Choice& choice) {
-    return choice.way.flows <= plan.flows &&
-           (plan.algorithm == Algorithm::kHierarchical || choice.way.algorithm != Algorithm::kHierarchical);
+    return choice.way.flows <= plan.flows && (plan.algorithm == Algorithm::kHierarchical ||
+                                              choice.way.algorithm != Algorithm::kHierarchical);
   });
 }
 
@@ -132,7 +141,8 @@ std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32
       if (value == "auto") {
         plan.algorithm = Algorithm::kAuto;
       } else if (!parse_algorithm(value, plan.algorithm)) {
-        return std::unexpected("plan: algorithm=" + value + ": use auto, flat, hierarchical, doubling or tree");
+        return std::unexpected("plan: algorithm=" + value +
+                               ": use auto, flat, hierarchical, doubling or tree");
       }
     } else if (key == "chunk") {
       if (!parse_number(value, plan.chunk) || !is_chunk(plan.chunk))
@@ -144,20 +154,25 @@ std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32
       if (!parse_flows(value, plan.flows))
         return std::unexpected("plan: flows=" + value + ": use 1 to " + std::to_string(kMostFlows));
     } else if (key == "memory") {
-      if (value != "auto" && value != "tcp") return std::unexpected("plan: memory=" + value + ": use auto or tcp");
+      if (value != "auto" && value != "tcp")
+        return std::unexpected("plan: memory=" + value + ": use auto or tcp");
       plan.memory = value == "tcp" ? Memory::kTcp : Memory::kAuto;
     } else if (key == "transport") {
       if (value != "auto" && value != "tcp" && value != "rdma")
         return std::unexpected("plan: transport=" + value + ": use auto, tcp or rdma");
-      plan.transport = value == "tcp" ? Transport::kTcp : value == "rdma" ? Transport::kRdma : Transport::kAuto;
+      plan.transport = value == "tcp"    ? Transport::kTcp
+                       : value == "rdma" ? Transport::kRdma
+                                         : Transport::kAuto;
     } else if (key == "gpudirect") {
-      if (value != "auto" && value != "off") return std::unexpected("plan: gpudirect=" + value + ": use auto or off");
+      if (value != "auto" && value != "off")
+        return std::unexpected("plan: gpudirect=" + value + ": use auto or off");
       plan.gpudirect = value == "auto";
     } else if (key == "choice") {
       choices = value;
     } else {
-      return std::unexpected("plan: " + word +
-                             ": use algorithm=, chunk=, choice=, flows=, memory=, transport=, gpudirect= and order=");
+      return std::unexpected(
+          "plan: " + word +
+          ": use algorithm=, chunk=, choice=, flows=, memory=, transport=, gpudirect= and order=");
     }
   }
   // Known only now: the largest chunk.
@@ -179,7 +194,8 @@ std::string print_plan(const Plan& plan) {
     text += plan.transport == Transport::kTcp ? " transport=tcp" : " transport=rdma";
   if (!plan.gpudirect) text += " gpudirect=off";
   if (!plan.order.empty()) text += " order=";
-  for (std::size_t i = 0; i < plan.order.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(plan.order[i]);
+  for (std::size_t i = 0; i < plan.order.size(); ++i)
+    text += (i > 0 ? "," : "") + std::to_string(plan.order[i]);
   return text;
 }
 
@@ -203,11 +219,14 @@ Topology arrange(Plan& plan, const std::vector<std::string>& hosts, std::uint32_
     all.groups[found->second].push_back(r);
   }
   if (plan.order.empty())
-    for (const auto& group : all.groups) plan.order.insert(plan.order.end(), group.begin(), group.end());
+    for (const auto& group : all.groups)
+      plan.order.insert(plan.order.end(), group.begin(), group.end());
   all.order = plan.order;
-  all.position = static_cast<std::uint32_t>(std::find(all.order.begin(), all.order.end(), rank) - all.order.begin());
+  all.position = static_cast<std::uint32_t>(std::find(all.order.begin(), all.order.end(), rank) -
+                                            all.order.begin());
   all.group = all.group_of(rank);
-  all.local = static_cast<std::uint32_t>(std::find(all.mates().begin(), all.mates().end(), rank) - all.mates().begin());
+  all.local = static_cast<std::uint32_t>(std::find(all.mates().begin(), all.mates().end(), rank) -
+                                         all.mates().begin());
   std::size_t least = all.groups.front().size();
   std::size_t most = least;
   for (const auto& group : all.groups) {
@@ -217,7 +236,8 @@ Topology arrange(Plan& plan, const std::vector<std::string>& hosts, std::uint32_
   all.lanes = static_cast<std::uint32_t>(least);
   if (all.hosts() == 1) all.lanes = static_cast<std::uint32_t>(most);
   // With one rank in every host there is nothing to add inside.
-  if (plan.algorithm == Algorithm::kAuto) plan.algorithm = most > 1 ? Algorithm::kHierarchical : Algorithm::kFlat;
+  if (plan.algorithm == Algorithm::kAuto)
+    plan.algorithm = most > 1 ? Algorithm::kHierarchical : Algorithm::kFlat;
   // Within a host nothing goes by TCP.
   if (all.hosts() == 1) plan.flows = 0;
   // What a choice may be is there only where the plan has it.

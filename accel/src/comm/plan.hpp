@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who sits where, and how an allreduce goes: the algorithm and the size of its chunks, by its size, and the order of ranks, which
-// together decide the order of every addition. Printed as one line that can be given back to pin it; what follows # is for readers.
+// Who sits where, and how an allreduce goes: the algorithm and the size of its chunks, by its size,
+// and the order of ranks, which together decide the order of every addition. Printed as one line
+// that can be given back to pin it; what follows # is for readers.
 //
-// Ownership: values. Threads: immutable once made. Failure: a text that names the key, the value and the remedy.
+// Ownership: values. Threads: immutable once made. Failure: a text that names the key, the value
+// and the remedy.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +17,9 @@ namespace paceline::comm {
 
 enum class Algorithm : std::uint8_t { kAuto, kFlat, kHierarchical, kDoubling, kTree };
 // For arrays so small that steps cost more than bytes.
-inline bool is_small(Algorithm algorithm) { return algorithm == Algorithm::kDoubling || algorithm == Algorithm::kTree; }
+inline bool is_small(Algorithm algorithm) {
+  return algorithm == Algorithm::kDoubling || algorithm == Algorithm::kTree;
+}
 
 // How ranks of a host pass data.
 enum class Memory : std::uint8_t { kAuto, kTcp };
@@ -25,7 +29,8 @@ enum class Transport : std::uint8_t { kAuto, kTcp, kRdma };
 struct Way {
   Algorithm algorithm = Algorithm::kAuto;
   std::uint64_t chunk = 1UL << 20;  // bytes; of hierarchical allreduces
-  std::uint32_t flows = 0;          // connections of a hop that it uses, where it goes around a ring; 0: all
+  // connections of a hop that it uses, where it goes around a ring; 0: all
+  std::uint32_t flows = 0;
 
   bool operator==(const Way&) const = default;
 };
@@ -42,11 +47,13 @@ struct Plan {
   Algorithm algorithm = Algorithm::kAuto;
   std::uint64_t chunk = 1UL << 20;  // bytes, the most that choices may have
   std::vector<Choice> choices;      // ascending from 0, or empty: one way for all sizes
-  std::uint32_t flows = 0;  // TCP connections of each hop between hosts, the most that choices may have; 0: not said
+  // TCP connections of each hop between hosts, the most that choices may have; 0: not said
+  std::uint32_t flows = 0;
   Memory memory = Memory::kAuto;
   Transport transport = Transport::kAuto;
-  bool gpudirect = true;             // where it can be
-  std::vector<std::uint32_t> order;  // all ranks, or empty for the default: hosts by their first rank, ranks ascending
+  bool gpudirect = true;  // where it can be
+  // all ranks, or empty for the default: hosts by their first rank, ranks ascending
+  std::vector<std::uint32_t> order;
 };
 
 inline constexpr std::uint64_t kLeastChunk = 4096;
@@ -56,7 +63,8 @@ inline constexpr std::uint32_t kMostFlows = 16;
 std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32_t ranks);
 std::string print_plan(const Plan& plan);
 // "0:flat@1,65536:hierarchical/262144": behind @ the number of flows, but for all
-std::expected<std::vector<Choice>, std::string> parse_choices(const std::string& text, std::uint64_t most_chunk);
+std::expected<std::vector<Choice>, std::string> parse_choices(const std::string& text,
+                                                              std::uint64_t most_chunk);
 std::string print_choices(const std::vector<Choice>& choices);
 // Whether a communicator of this plan has all of these ways.
 bool can_go(const Plan& plan, const std::vector<Choice>& choices);

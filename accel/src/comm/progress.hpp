@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A count that one thread moves up and another of the same process waits for, in vain once the communicator has failed; and a
-// thread that does one task after another.
+// A count that one thread moves up and another of the same process waits for, in vain once the
+// communicator has failed; and a thread that does one task after another.
 //
 // Ownership: members. Threads: one sets, one waits. Failure: wait returns false.
 #pragma once

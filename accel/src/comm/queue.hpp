@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives done one after another, in the order in which they were given, on a thread of the queue's own: its caller computes on.
+// Collectives done one after another, in the order in which they were given, on a thread of the
+// queue's own: its caller computes on.
 //
-// Ownership: of the thread, which the first task starts. Tasks and what they point to are the caller's until waited for.
-// Threads: any. Blocking: `add` while kMost tasks are under way. Failure: the code of the first task that failed is that of all after
-// it.
+// Ownership: of the thread, which the first task starts. Tasks and what they point to are the
+// caller's until waited for. Threads: any. Blocking: `add` while kMost tasks are under way.
+// Failure: the code of the first task that failed is that of all after it.
 #pragma once
 
 #include <condition_variable>
@@ -26,7 +27,8 @@ class Queue {
 
   // A number to wait for: 1, 2, …
   std::uint64_t add(std::function<int()> task);
-  // The code of this task, or of an earlier one that failed. False for a number that was never given.
+  // The code of this task, or of an earlier one that failed. False for a number that was never
+  // given.
   bool wait(std::uint64_t number, int& code);
   void drain();
   bool idle() const;

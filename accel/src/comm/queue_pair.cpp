@@ -12,14 +12,16 @@
 namespace paceline::comm {
 namespace {
 
-constexpr std::uint8_t kForever = 7;      // retries where no receive is ready: senders know that one is
+// retries where no receive is ready: senders know that one is
+constexpr std::uint8_t kForever = 7;
 constexpr std::uint8_t kReadyAgain = 12;  // 0.64 ms until such a retry
 
 }  // namespace
 
 bool is_own(ibv_wc_status status) {
-  return status == IBV_WC_LOC_LEN_ERR || status == IBV_WC_LOC_QP_OP_ERR || status == IBV_WC_LOC_EEC_OP_ERR ||
-         status == IBV_WC_LOC_PROT_ERR || status == IBV_WC_LOC_ACCESS_ERR || status == IBV_WC_LOC_RDD_VIOL_ERR ||
+  return status == IBV_WC_LOC_LEN_ERR || status == IBV_WC_LOC_QP_OP_ERR ||
+         status == IBV_WC_LOC_EEC_OP_ERR || status == IBV_WC_LOC_PROT_ERR ||
+         status == IBV_WC_LOC_ACCESS_ERR || status == IBV_WC_LOC_RDD_VIOL_ERR ||
          status == IBV_WC_FATAL_ERR;
 }
 
@@ -28,10 +30,12 @@ std::string QueuePair::create(ibv_qp_init_attr wanted, Into into) {
     pair_ = verbs_.create_qp(port_.domain, &wanted);
     return pair_ != nullptr ? "" : out_of_memory("ibv_create_qp", errno);
   }
-  // libmlx5 has small messages come into the completion queue ("scatter to CQE"), from where the processor copies them to their place as they are
-  // polled: at an address of a GPU that ends the process. See mlx5dv_create_qp(3).
+  // libmlx5 has small messages come into the completion queue ("scatter to CQE"), from where the
+  // processor copies them to their place as they are polled: at an address of a GPU that ends the
+  // process. See mlx5dv_create_qp(3).
   if (verbs_.mlx5dv_create_qp == nullptr)
-    return "libibverbs has loaded no libmlx5.so.1 with mlx5dv_create_qp, without which the processor copies small "
+    return "libibverbs has loaded no libmlx5.so.1 with mlx5dv_create_qp, without which the "
+           "processor copies small "
            "messages to the GPU; use a newer rdma-core";
   ibv_qp_init_attr_ex extended{};
   extended.send_cq = wanted.send_cq;
@@ -51,8 +55,11 @@ std::string QueuePair::create(ibv_qp_init_attr wanted, Into into) {
 std::string QueuePair::make(ibv_cq* completions, std::uint32_t depth, Into into) {
   ibv_qp_init_attr wanted{};
   wanted.send_cq = wanted.recv_cq = completions;
-  wanted.cap = {
-      .max_send_wr = depth, .max_recv_wr = depth, .max_send_sge = kMostPieces, .max_recv_sge = 1, .max_inline_data = 0};
+  wanted.cap = {.max_send_wr = depth,
+                .max_recv_wr = depth,
+                .max_send_sge = kMostPieces,
+                .max_recv_sge = 1,
+                .max_inline_data = 0};
   wanted.qp_type = IBV_QPT_RC;
   wanted.sq_sig_all = 1;
   if (std::string why = create(wanted, into); !why.empty()) return why;
@@ -61,8 +68,8 @@ std::string QueuePair::make(ibv_cq* completions, std::uint32_t depth, Into into)
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = port_.number;
-  const int error =
-      verbs_.modify_qp(pair_, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  const int error = verbs_.modify_qp(
+      pair_, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   return error == 0 ? "" : refused("ibv_modify_qp to INIT", error);
 }
 
@@ -75,7 +82,8 @@ RailAddress QueuePair::address() const {
 
 std::string QueuePair::connect(const RailAddress& peer) {
   if (peer.ethernet != port_.address.ethernet)
-    return port_.name + " is " + (port_.address.ethernet != 0 ? "Ethernet" : "InfiniBand") + ", the peer's port is not";
+    return port_.name + " is " + (port_.address.ethernet != 0 ? "Ethernet" : "InfiniBand") +
+           ", the peer's port is not";
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = static_cast<ibv_mtu>(std::min(peer.mtu, port_.address.mtu));
@@ -93,10 +101,12 @@ std::string QueuePair::connect(const RailAddress& peer) {
     attributes.ah_attr.grh.hop_limit = 255;
     attributes.ah_attr.grh.traffic_class = static_cast<std::uint8_t>(settings_.traffic_class);
   }
-  int error = verbs_.modify_qp(pair_, &attributes,
-                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-  if (error != 0) return port_.name + ": " + refused("no way to the peer's port: ibv_modify_qp to RTR", error);
+  int error =
+      verbs_.modify_qp(pair_, &attributes,
+                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                           IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  if (error != 0)
+    return port_.name + ": " + refused("no way to the peer's port: ibv_modify_qp to RTR", error);
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.timeout = static_cast<std::uint8_t>(settings_.timeout);
@@ -104,9 +114,9 @@ std::string QueuePair::connect(const RailAddress& peer) {
   attributes.rnr_retry = kForever;
   attributes.sq_psn = sequence_;
   attributes.max_rd_atomic = 1;
-  error = verbs_.modify_qp(
-      pair_, &attributes,
-      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  error = verbs_.modify_qp(pair_, &attributes,
+                           IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                               IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
   return error == 0 ? "" : port_.name + ": " + refused("ibv_modify_qp to RTS", error);
 }
 

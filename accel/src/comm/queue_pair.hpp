@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reliable connected queue pair over libibverbs, which tells of what it has done in a completion queue of its owner's.
+// A reliable connected queue pair over libibverbs, which tells of what it has done in a completion
+// queue of its owner's.
 //
-// Ownership: of the queue pair; port, settings and completion queue outlive it. Threads: one at a time. Failure: a text.
+// Ownership: of the queue pair; port, settings and completion queue outlive it. Threads: one at a
+// time. Failure: a text.
 #pragma once
 
 #include <array>
@@ -24,7 +26,8 @@ struct RailPort {
   bool mlx5 = false;    // libmlx5 drives it
 };
 
-// Whether what went wrong is of this end's memory or device; the peer hears only that it does not answer.
+// Whether what went wrong is of this end's memory or device; the peer hears only that it does not
+// answer.
 bool is_own(ibv_wc_status status);
 
 class QueuePair {
@@ -53,7 +56,8 @@ class QueuePair {
   void end() {
     if (pair_ != nullptr) verbs_.destroy_qp(std::exchange(pair_, nullptr));
   }
-  // The message of these pieces of registered memory, one behind the other, or into one; those of 0 bytes are none. Empty, or why not.
+  // The message of these pieces of registered memory, one behind the other, or into one; those of 0
+  // bytes are none. Empty, or why not.
   std::string send(std::uint64_t id, const std::array<ibv_sge, kMostPieces>& pieces);
   std::string receive(std::uint64_t id, ibv_sge piece);
 

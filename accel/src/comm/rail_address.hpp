@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the other end of a queue pair must know. Ownership: a value, as it goes over the wire. Threads: a value. Nothing fails.
+// What the other end of a queue pair must know. Ownership: a value, as it goes over the wire.
+// Threads: a value. Nothing fails.
 #pragma once
 
 #include <array>

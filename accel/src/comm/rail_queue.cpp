@@ -18,27 +18,30 @@ constexpr std::uint64_t kReceiving = 2;
 
 }  // namespace
 
-std::expected<std::unique_ptr<RailQueue>, std::string> VerbsQueue::make(const Verbs& verbs,
-                                                                        const RdmaSettings& settings,
-                                                                        const RailPort& port, bool sends,
-                                                                        std::size_t slot_bytes) {
+std::expected<std::unique_ptr<RailQueue>, std::string> VerbsQueue::make(
+    const Verbs& verbs, const RdmaSettings& settings, const RailPort& port, bool sends,
+    std::size_t slot_bytes) {
   std::unique_ptr<VerbsQueue> made(new VerbsQueue(verbs, settings, port, sends, slot_bytes));
-  if (const std::string why = made->prepare(); !why.empty()) return std::unexpected(port.name + ": " + why);
+  if (const std::string why = made->prepare(); !why.empty())
+    return std::unexpected(port.name + ": " + why);
   return made;
 }
 
 std::string VerbsQueue::prepare() {
-  void* const memory = ::mmap(nullptr, ring_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      ::mmap(nullptr, ring_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return refused("memory", errno);
   memory_ = static_cast<std::byte*>(memory);
   // Or a page that a forked child makes this process copy would no longer be the device's.
   ::madvise(memory, ring_bytes(), MADV_DONTFORK);
   region_ = verbs_.reg_mr(port_.domain, memory, ring_bytes(), IBV_ACCESS_LOCAL_WRITE);
-  if (region_ == nullptr) return out_of_memory("cannot register " + std::to_string(ring_bytes()) + " bytes", errno);
+  if (region_ == nullptr)
+    return out_of_memory("cannot register " + std::to_string(ring_bytes()) + " bytes", errno);
   channel_ = verbs_.create_comp_channel(port_.context);
   if (channel_ == nullptr) return refused("ibv_create_comp_channel", errno);
   ::fcntl(channel_->fd, F_SETFL, ::fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
-  completions_ = verbs_.create_cq(port_.context, static_cast<int>(2 * kSlots), nullptr, channel_, 0);
+  completions_ =
+      verbs_.create_cq(port_.context, static_cast<int>(2 * kSlots), nullptr, channel_, 0);
   if (completions_ == nullptr) return out_of_memory("ibv_create_cq", errno);
   return pair_.make(completions_, kSlots, QueuePair::Into::kHost);
 }
@@ -70,7 +73,8 @@ ibv_sge VerbsQueue::piece(std::uint64_t number, std::size_t bytes) {
 }
 
 void VerbsQueue::send(std::size_t bytes) {
-  if (const std::string why = pair_.send(kSending, {piece(sent_, bytes)}); !why.empty()) return fail(End::kHere, why);
+  if (const std::string why = pair_.send(kSending, {piece(sent_, bytes)}); !why.empty())
+    return fail(End::kHere, why);
   ++sent_;
 }
 
@@ -112,13 +116,16 @@ void VerbsQueue::wait(Clock::time_point until, int abort_fd) {
     return fail(End::kHere, refused("ibv_req_notify_cq", error));
   // What came before that would wake nobody.
   if (look()) return;
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
-  std::array<pollfd, 2> files{
-      {{.fd = channel_->fd, .events = POLLIN, .revents = 0}, {.fd = abort_fd, .events = POLLIN, .revents = 0}}};
-  ::poll(files.data(), files.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000)) + 1);
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
+  std::array<pollfd, 2> files{{{.fd = channel_->fd, .events = POLLIN, .revents = 0},
+                               {.fd = abort_fd, .events = POLLIN, .revents = 0}}};
+  ::poll(files.data(), files.size(),
+         static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000)) + 1);
   ibv_cq* which = nullptr;
   void* context = nullptr;
-  if (files[0].revents != 0 && verbs_.get_cq_event(channel_, &which, &context) == 0) verbs_.ack_cq_events(which, 1);
+  if (files[0].revents != 0 && verbs_.get_cq_event(channel_, &which, &context) == 0)
+    verbs_.ack_cq_events(which, 1);
   look();
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reliable connected queue pair over libibverbs, with its ring of registered slots. All of rdma.hpp's promises.
+// A reliable connected queue pair over libibverbs, with its ring of registered slots. All of
+// rdma.hpp's promises.
 //
-// Ownership: of what it has made; the port's context and domain outlive it. Threads: one at a time. Failure: broken().
+// Ownership: of what it has made; the port's context and domain outlive it. Threads: one at a time.
+// Failure: broken().
 #pragma once
 
 #include "queue_pair.hpp"
@@ -10,8 +12,10 @@ namespace paceline::comm {
 
 class VerbsQueue final : public RailQueue {
  public:
-  static std::expected<std::unique_ptr<RailQueue>, std::string> make(const Verbs& verbs, const RdmaSettings& settings,
-                                                                     const RailPort& port, bool sends,
+  static std::expected<std::unique_ptr<RailQueue>, std::string> make(const Verbs& verbs,
+                                                                     const RdmaSettings& settings,
+                                                                     const RailPort& port,
+                                                                     bool sends,
                                                                      std::size_t slot_bytes);
   VerbsQueue(const VerbsQueue&) = delete;
   VerbsQueue& operator=(const VerbsQueue&) = delete;
@@ -34,8 +38,13 @@ class VerbsQueue final : public RailQueue {
   int file() const override { return channel_->fd; }
 
  private:
-  VerbsQueue(const Verbs& verbs, const RdmaSettings& settings, const RailPort& port, bool sends, std::size_t slot_bytes)
-      : verbs_(verbs), port_(port), sends_(sends), slot_bytes_(slot_bytes), pair_(verbs, settings, port) {}
+  VerbsQueue(const Verbs& verbs, const RdmaSettings& settings, const RailPort& port, bool sends,
+             std::size_t slot_bytes)
+      : verbs_(verbs),
+        port_(port),
+        sends_(sends),
+        slot_bytes_(slot_bytes),
+        pair_(verbs, settings, port) {}
   std::size_t ring_bytes() const { return kSlots * slot_bytes_; }
   std::string prepare();
   ibv_sge piece(std::uint64_t number, std::size_t bytes);

@@ -14,7 +14,8 @@ namespace {
 
 class OpenDevice {
  public:
-  OpenDevice(const Verbs& verbs, ibv_device* device) : verbs_(verbs), context_(verbs.open_device(device)) {
+  OpenDevice(const Verbs& verbs, ibv_device* device)
+      : verbs_(verbs), context_(verbs.open_device(device)) {
     if (context_ != nullptr) domain_ = verbs.alloc_pd(context_);
   }
   OpenDevice(OpenDevice&& other) noexcept
@@ -37,20 +38,20 @@ class OpenDevice {
 
 class VerbsRails final : public Rdma {
  public:
-  VerbsRails(const Verbs& verbs, RdmaSettings settings) : verbs_(verbs), settings_(std::move(settings)) {}
+  VerbsRails(const Verbs& verbs, RdmaSettings settings)
+      : verbs_(verbs), settings_(std::move(settings)) {}
   void find(const std::filesystem::path& root);
   const std::string& why() const { return why_; }
 
   std::size_t rails() const override { return ports_.size(); }
   std::string name(std::size_t rail) const override { return ports_[rail].name; }
-  std::expected<std::unique_ptr<RailQueue>, std::string> make_queue(std::size_t rail, bool sends,
-                                                                    std::size_t slot_bytes) const override {
+  std::expected<std::unique_ptr<RailQueue>, std::string> make_queue(
+      std::size_t rail, bool sends, std::size_t slot_bytes) const override {
     return VerbsQueue::make(verbs_, settings_, ports_[rail], sends, slot_bytes);
   }
-  std::expected<std::unique_ptr<Messages>, std::string> make_messages(std::size_t rail,
-                                                                      std::span<const DeviceRange> ranges,
-                                                                      std::size_t pairs,
-                                                                      std::uint32_t depth) const override {
+  std::expected<std::unique_ptr<Messages>, std::string> make_messages(
+      std::size_t rail, std::span<const DeviceRange> ranges, std::size_t pairs,
+      std::uint32_t depth) const override {
     return VerbsMessages::make(verbs_, settings_, ports_[rail], ranges, pairs, depth);
   }
   const RdmaSettings& settings() const override { return settings_; }
@@ -75,8 +76,8 @@ class VerbsRails final : public Rdma {
   std::string why_;
 };
 
-std::string VerbsRails::add_port(const OpenDevice& device, const std::string& name, int number, bool mlx5,
-                                 const std::filesystem::path& root) {
+std::string VerbsRails::add_port(const OpenDevice& device, const std::string& name, int number,
+                                 bool mlx5, const std::filesystem::path& root) {
   RailPort port{.context = device.context(),
                 .domain = device.domain(),
                 .name = number == 1 ? name : name + ":" + std::to_string(number),
@@ -100,7 +101,8 @@ std::string VerbsRails::add_port(const OpenDevice& device, const std::string& na
     }
     ibv_gid gid{};
     if (verbs_.query_gid(device.context(), port.number, port.gid_index, &gid) != 0)
-      return port.name + " has no GID " + std::to_string(port.gid_index) + ": see NCCL_IB_GID_INDEX";
+      return port.name + " has no GID " + std::to_string(port.gid_index) +
+             ": see NCCL_IB_GID_INDEX";
     std::memcpy(port.address.gid.data(), &gid, port.address.gid.size());
   }
   if (ports_.size() < kMostRails) ports_.push_back(std::move(port));
@@ -112,7 +114,8 @@ void VerbsRails::add_device(ibv_device* device, const std::filesystem::path& roo
   errno = 0;
   OpenDevice open(verbs_, device);
   if (open.domain() == nullptr)
-    return refuse(name + ": " + refused(open.context() == nullptr ? "ibv_open_device" : "ibv_alloc_pd", errno));
+    return refuse(name + ": " +
+                  refused(open.context() == nullptr ? "ibv_open_device" : "ibv_alloc_pd", errno));
   ibv_device_attr attributes{};
   if (const int error = verbs_.query_device(open.context(), &attributes); error != 0)
     return refuse(name + ": " + refused("ibv_query_device", error));
@@ -135,12 +138,15 @@ void VerbsRails::find(const std::filesystem::path& root) {
   verbs_.find_mlx5();
   // By name: rail i of one host goes to rail i of another.
   std::vector<ibv_device*> devices(list, list + (list == nullptr ? 0 : count));
-  std::ranges::sort(devices, {}, [this](ibv_device* device) { return std::string(verbs_.get_device_name(device)); });
+  std::ranges::sort(devices, {}, [this](ibv_device* device) {
+    return std::string(verbs_.get_device_name(device));
+  });
   for (ibv_device* const device : devices) add_device(device, root);
   if (list != nullptr) verbs_.free_device_list(list);
   if (why_.empty())
-    why_ =
-        devices.empty() ? "no RDMA device" : "NCCL_IB_HCA=" + settings_.devices + " names no RDMA device that is here";
+    why_ = devices.empty()
+               ? "no RDMA device"
+               : "NCCL_IB_HCA=" + settings_.devices + " names no RDMA device that is here";
 }
 
 }  // namespace

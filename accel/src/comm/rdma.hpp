@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// RDMA as links need it: the active ports of this machine, its rails, and on each as many reliable connected queue pairs as there are links.
-// A queue pair carries messages one way, out of and into a ring of registered slots, and empty ones back that say that a slot is free.
-// Nobody gets a key to another's memory: only what was sent arrives.
+// RDMA as links need it: the active ports of this machine, its rails, and on each as many reliable
+// connected queue pairs as there are links. A queue pair carries messages one way, out of and into
+// a ring of registered slots, and empty ones back that say that a slot is free. Nobody gets a key
+// to another's memory: only what was sent arrives.
 //
-// Ownership: a queue pair's of whoever holds it, who ends before its rails. Threads: one at a time for each queue pair. Blocking: wait alone.
-// Failure: a text; a queue pair that has failed stays so, and broken() says why.
+// Ownership: a queue pair's of whoever holds it, who ends before its rails. Threads: one at a time
+// for each queue pair. Blocking: wait alone. Failure: a text; a queue pair that has failed stays
+// so, and broken() says why.
 #pragma once
 
 #include <array>
@@ -26,7 +28,8 @@ namespace paceline::comm {
 
 inline constexpr std::size_t kMostRails = 16;
 inline constexpr std::uint32_t kSlots = 8;
-// A ring of 1 MiB: what one rail of 400 Gbit/s carries in 20 us, a long way's round trip. Of links that are few.
+// A ring of 1 MiB: what one rail of 400 Gbit/s carries in 20 us, a long way's round trip. Of links
+// that are few.
 inline constexpr std::size_t kSlotBytes = 128UL * 1024;
 // As much as a pipe of two ranks has: links of pairs are many.
 inline constexpr std::size_t kPairSlotBytes = 32UL * 1024;
@@ -35,7 +38,8 @@ class RailQueue {
  public:
   virtual ~RailQueue() = default;
   virtual RailAddress address() const = 0;
-  // All slots, or places for credits, are ready to receive before the peer hears of it. Empty, or why not.
+  // All slots, or places for credits, are ready to receive before the peer hears of it. Empty, or
+  // why not.
   virtual std::string connect(const RailAddress& peer) = 0;
 
   virtual std::size_t slot_bytes() const = 0;
@@ -53,7 +57,8 @@ class RailQueue {
 
   // Takes notice of what has happened: whether anything has.
   virtual bool look() = 0;
-  // Until something happens, `until`, or `abort_fd` is readable: a short while by looking, then asleep.
+  // Until something happens, `until`, or `abort_fd` is readable: a short while by looking, then
+  // asleep.
   virtual void wait(Clock::time_point until, int abort_fd) = 0;
   virtual const std::string& broken() const = 0;  // empty while it works
   virtual bool broken_here() const = 0;           // by this end's own device
@@ -66,19 +71,18 @@ class Rdma {
   virtual std::size_t rails() const = 0;
   virtual std::string name(std::size_t rail) const = 0;
   // `sends`: which way the messages go.
-  virtual std::expected<std::unique_ptr<RailQueue>, std::string> make_queue(std::size_t rail, bool sends,
-                                                                            std::size_t slot_bytes) const = 0;
+  virtual std::expected<std::unique_ptr<RailQueue>, std::string> make_queue(
+      std::size_t rail, bool sends, std::size_t slot_bytes) const = 0;
   // Between so many pairs of ranks, with at most `depth` messages of each under way each way.
-  virtual std::expected<std::unique_ptr<Messages>, std::string> make_messages(std::size_t rail,
-                                                                              std::span<const DeviceRange> ranges,
-                                                                              std::size_t pairs,
-                                                                              std::uint32_t depth) const = 0;
+  virtual std::expected<std::unique_ptr<Messages>, std::string> make_messages(
+      std::size_t rail, std::span<const DeviceRange> ranges, std::size_t pairs,
+      std::uint32_t depth) const = 0;
   virtual const RdmaSettings& settings() const = 0;
   virtual std::vector<int> files() const = 0;  // for a forked child to close
 };
 
 // Why there is none: no library, no device, no active port.
-std::expected<std::unique_ptr<Rdma>, std::string> open_rdma(const RdmaSettings& settings,
-                                                            const std::filesystem::path& root = "/");
+std::expected<std::unique_ptr<Rdma>, std::string> open_rdma(
+    const RdmaSettings& settings, const std::filesystem::path& root = "/");
 
 }  // namespace paceline::comm

@@ -26,17 +26,19 @@ std::string first_line(const std::filesystem::path& file) {
 
 void read_level(const std::string& level, RdmaSettings& settings) {
   // The numbers are those of old releases of NCCL, as new ones read them.
-  static constexpr std::array<std::pair<std::string_view, PciDistance>, 9> kLevels{{{"PIX", PciDistance::kPix},
-                                                                                    {"1", PciDistance::kPix},
-                                                                                    {"PXB", PciDistance::kPxb},
-                                                                                    {"2", PciDistance::kPxb},
-                                                                                    {"PHB", PciDistance::kPhb},
-                                                                                    {"3", PciDistance::kPhb},
-                                                                                    {"SYS", PciDistance::kSys},
-                                                                                    {"4", PciDistance::kSys},
-                                                                                    {"5", PciDistance::kSys}}};
+  static constexpr std::array<std::pair<std::string_view, PciDistance>, 9> kLevels{
+      {{"PIX", PciDistance::kPix},
+       {"1", PciDistance::kPix},
+       {"PXB", PciDistance::kPxb},
+       {"2", PciDistance::kPxb},
+       {"PHB", PciDistance::kPhb},
+       {"3", PciDistance::kPhb},
+       {"SYS", PciDistance::kSys},
+       {"4", PciDistance::kSys},
+       {"5", PciDistance::kSys}}};
   if (level.empty()) return;
-  const auto* const found = std::ranges::find(kLevels, level, [](const auto& one) { return one.first; });
+  const auto* const found =
+      std::ranges::find(kLevels, level, [](const auto& one) { return one.first; });
   if (found != kLevels.end()) {
     settings.most_distant = found->second;
   } else {
@@ -45,7 +47,8 @@ void read_level(const std::string& level, RdmaSettings& settings) {
   }
 }
 
-// Where a device is in the tree of PCI bridges: the host bridge, root port and switches above it, and itself. Empty where that is not known.
+// Where a device is in the tree of PCI bridges: the host bridge, root port and switches above it,
+// and itself. Empty where that is not known.
 std::vector<std::string> bridges_of(const std::filesystem::path& device) {
   std::vector<std::string> names;
   for (const auto& part : device)
@@ -53,7 +56,8 @@ std::vector<std::string> bridges_of(const std::filesystem::path& device) {
   return names;
 }
 
-// Less is nearer: the distance, and among equals the negative number of bridges that both are below.
+// Less is nearer: the distance, and among equals the negative number of bridges that both are
+// below.
 std::pair<PciDistance, std::ptrdiff_t> distance_of(const std::filesystem::path& gpu,
                                                    const std::filesystem::path& device) {
   constexpr std::size_t kOnRootBus = 2;    // host bridge and device
@@ -64,15 +68,19 @@ std::pair<PciDistance, std::ptrdiff_t> distance_of(const std::filesystem::path& 
   if (one.empty() || other.empty() || longest <= kOnRootBus) return {PciDistance::kUnknown, 0};
   const auto common = std::distance(one.begin(), std::ranges::mismatch(one, other).in1);
   if (common > 1)
-    return {longest - static_cast<std::size_t>(common) <= kBelowSwitch ? PciDistance::kPix : PciDistance::kPxb,
+    return {longest - static_cast<std::size_t>(common) <= kBelowSwitch ? PciDistance::kPix
+                                                                       : PciDistance::kPxb,
             -common};
-  const bool same_node = common == 1 || first_line(gpu / "numa_node") == first_line(device / "numa_node");
+  const bool same_node =
+      common == 1 || first_line(gpu / "numa_node") == first_line(device / "numa_node");
   return {same_node ? PciDistance::kPhb : PciDistance::kSys, -common};
 }
 
 // Why the nearest rail, at this distance, is too far.
 std::string too_far(const std::string& name, PciDistance distance) {
-  const std::string level = distance == PciDistance::kPxb ? "PXB" : distance == PciDistance::kPhb ? "PHB" : "SYS";
+  const std::string level = distance == PciDistance::kPxb   ? "PXB"
+                            : distance == PciDistance::kPhb ? "PHB"
+                                                            : "SYS";
   return "its GPU and " + name + " share no " + (distance == PciDistance::kPxb ? "single " : "") +
          "PCI switch; NCCL_NET_GDR_LEVEL=" + level + " allows it";
 }
@@ -92,10 +100,12 @@ std::expected<RdmaSettings, std::string> read_rdma_settings(
     if (value.empty()) return;
     int read = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), read);
-    if (error == std::errc() && end == value.data() + value.size() && read >= least && read <= most) {
+    if (error == std::errc() && end == value.data() + value.size() && read >= least &&
+        read <= most) {
       place = read;
     } else if (wrong.empty()) {
-      wrong = std::string(name) + "=" + value + ": use " + std::to_string(least) + " to " + std::to_string(most);
+      wrong = std::string(name) + "=" + value + ": use " + std::to_string(least) + " to " +
+              std::to_string(most);
     }
   };
   int disabled = 0;
@@ -124,19 +134,20 @@ bool is_wanted(const std::string& devices, const std::string& device, int port) 
     const std::size_t colon = word.find(':');
     const std::string name = word.substr(0, colon);
     const bool fits = whole ? device == name : device.starts_with(name);
-    const bool same_port = colon == std::string::npos || word.substr(colon + 1) == std::to_string(port);
+    const bool same_port =
+        colon == std::string::npos || word.substr(colon + 1) == std::to_string(port);
     named = named || (!name.empty() && fits && same_port);
   }
   return named != others;
 }
 
-std::expected<std::vector<std::size_t>, std::string> nearest_rails(const std::filesystem::path& root,
-                                                                   const std::string& pci,
-                                                                   const std::vector<std::string>& names,
-                                                                   const RailsWanted& wanted) {
+std::expected<std::vector<std::size_t>, std::string> nearest_rails(
+    const std::filesystem::path& root, const std::string& pci,
+    const std::vector<std::string>& names, const RailsWanted& wanted) {
   // The driver writes the address in capitals, the system does not.
   std::string address = pci;
-  std::ranges::transform(address, address.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(address, address.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const auto real = [](const std::filesystem::path& link) {
     std::error_code unknown;
     return std::filesystem::canonical(link, unknown);
@@ -144,8 +155,8 @@ std::expected<std::vector<std::size_t>, std::string> nearest_rails(const std::fi
   const std::filesystem::path gpu = real(root / "sys/bus/pci/devices" / address);
   std::vector<std::pair<PciDistance, std::ptrdiff_t>> distances;
   for (const std::string& name : names)
-    distances.push_back(
-        distance_of(gpu, real(root / "sys/class/infiniband" / name.substr(0, name.find(':')) / "device")));
+    distances.push_back(distance_of(
+        gpu, real(root / "sys/class/infiniband" / name.substr(0, name.find(':')) / "device")));
   std::vector<std::size_t> nearest;
   for (std::size_t rail = 0; rail < names.size(); ++rail)
     if (distances[rail] == std::ranges::min(distances)) nearest.push_back(rail);
@@ -153,12 +164,14 @@ std::expected<std::vector<std::size_t>, std::string> nearest_rails(const std::fi
   const PciDistance distance = distances[nearest.front()].first;
   if (distance != PciDistance::kUnknown && distance > wanted.most_distant)
     return std::unexpected(too_far(names[nearest.front()], distance));
-  std::ranges::rotate(nearest, nearest.begin() + static_cast<std::ptrdiff_t>(wanted.first % nearest.size()));
+  std::ranges::rotate(nearest,
+                      nearest.begin() + static_cast<std::ptrdiff_t>(wanted.first % nearest.size()));
   nearest.resize(std::min(nearest.size(), wanted.most));
   return nearest;
 }
 
-std::expected<int, std::string> gid_index_of(const std::filesystem::path& root, const std::string& device, int port) {
+std::expected<int, std::string> gid_index_of(const std::filesystem::path& root,
+                                             const std::string& device, int port) {
   const auto folder = root / "sys/class/infiniband" / device / "ports" / std::to_string(port);
   for (int index = 0; index < kMostGids; ++index) {
     const std::string name = std::to_string(index);
@@ -166,14 +179,15 @@ std::expected<int, std::string> gid_index_of(const std::filesystem::path& root, 
         first_line(folder / "gids" / name).starts_with(kMappedIpv4))
       return index;
   }
-  return std::unexpected(
-      device + " port " + std::to_string(port) +
-      " has no RoCE v2 GID with an IPv4 address: give its network device one, or set NCCL_IB_GID_INDEX");
+  return std::unexpected(device + " port " + std::to_string(port) +
+                         " has no RoCE v2 GID with an IPv4 address: give its network device one, "
+                         "or set NCCL_IB_GID_INDEX");
 }
 
 std::string driver_of(const std::filesystem::path& root, const std::string& device) {
   std::error_code unknown;
-  return std::filesystem::read_symlink(root / "sys/class/infiniband" / device / "device/driver", unknown)
+  return std::filesystem::read_symlink(root / "sys/class/infiniband" / device / "device/driver",
+                                       unknown)
       .filename()
       .string();
 }

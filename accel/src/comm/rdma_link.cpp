@@ -13,9 +13,11 @@ bool has_room(const RailQueue& rail) {
   return rail.sent() - rail.delivered() < kSlots && rail.sent() - rail.arrived() < kSlots;
 }
 
-constexpr std::chrono::milliseconds kLookAgain{500};  // for a peer that has left, of which nothing comes in here
+// for a peer that has left, of which nothing comes in here
+constexpr std::chrono::milliseconds kLookAgain{500};
 
-// Until `ready`, which is asked first: what has arrived is good, whatever has become of the rail since.
+// Until `ready`, which is asked first: what has arrived is good, whatever has become of the rail
+// since.
 template <typename Ready>
 bool await(RailQueue& rail, Between between, std::uint32_t peer, Watch& watch, const Ready& ready) {
   for (bool left = false;;) {
@@ -29,7 +31,8 @@ bool await(RailQueue& rail, Between between, std::uint32_t peer, Watch& watch, c
     } else if (!rail.broken().empty()) {
       watch.broken(peer, rail.broken());
     } else if (watch.may_wait(peer)) {
-      // Before another look: what it has sent before it left has been delivered, and comes up within that time.
+      // Before another look: what it has sent before it left has been delivered, and comes up
+      // within that time.
       left = between == Between::kTwo && watch.left(peer);
       const auto soon = between == Between::kTwo ? Clock::now() + kLookAgain : watch.deadline();
       rail.wait(std::min(watch.deadline(), soon), watch.abort_fd());
@@ -54,7 +57,9 @@ bool RdmaSender::send(const std::byte* data, std::size_t size) {
   while (size > 0) {
     RailQueue& rail = *rails_[next_];
     // Of a broken rail room says nothing: what could not be posted would be missing in the stream.
-    if (!await(rail, between_, peer_, watch_, [&] { return rail.broken().empty() && has_room(rail); })) return false;
+    if (!await(rail, between_, peer_, watch_,
+               [&] { return rail.broken().empty() && has_room(rail); }))
+      return false;
     const std::size_t some = std::min(size, rail.slot_bytes());
     std::memcpy(rail.slot(rail.sent()), data, some);
     rail.send(some);
@@ -71,10 +76,13 @@ RdmaReceiver::RdmaReceiver(Rails rails, Between between, std::uint32_t peer, Wat
   for (const auto& rail : rails_) taken_.push_back(rail->arrived());
 }
 
-// A sender that needs no more slots may have gone: then there is nobody to tell, and nothing wrong with what it sent.
+// A sender that needs no more slots may have gone: then there is nobody to tell, and nothing wrong
+// with what it sent.
 bool RdmaReceiver::give_back(RailQueue& rail) {
   rail.receive_again();
-  const auto tells = [&] { return !rail.broken().empty() || rail.sent() - rail.delivered() < kSlots; };
+  const auto tells = [&] {
+    return !rail.broken().empty() || rail.sent() - rail.delivered() < kSlots;
+  };
   if (!await(rail, between_, peer_, watch_, tells)) return false;
   if (rail.broken().empty()) rail.send(0);
   return true;

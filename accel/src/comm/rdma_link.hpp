@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link over queue pairs, one on each rail: the stream is cut into messages of at most a slot, and message i goes by rail i mod rails, so both
-// ends know where each belongs and nothing is added on the wire. A message is sent when the receiver has a slot for it, of which an empty message
-// back tells: so no rail ever finds its peer unready, and what is under way is bounded.
+// A link over queue pairs, one on each rail: the stream is cut into messages of at most a slot, and
+// message i goes by rail i mod rails, so both ends know where each belongs and nothing is added on
+// the wire. A message is sent when the receiver has a slot for it, of which an empty message back
+// tells: so no rail ever finds its peer unready, and what is under way is bounded.
 //
-// Ownership: of the queue pairs. Threads: one at a time. Blocking: as RailQueue::wait. Failure: as link.hpp; a broken rail is told to the watch.
+// Ownership: of the queue pairs. Threads: one at a time. Blocking: as RailQueue::wait. Failure: as
+// link.hpp; a broken rail is told to the watch.
 #pragma once
 
 #include <memory>
@@ -23,7 +25,8 @@ class RdmaSender final : public SendLink {
  public:
   RdmaSender(Rails rails, Between between, std::uint32_t peer, Watch& watch)
       : rails_(std::move(rails)), between_(between), peer_(peer), watch_(watch) {}
-  // Until it is delivered: a queue pair that ends takes with it what it has not sent, and one that fails tells nobody but who asks it.
+  // Until it is delivered: a queue pair that ends takes with it what it has not sent, and one that
+  // fails tells nobody but who asks it.
   bool flush() override;
   bool send(const std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return peer_; }

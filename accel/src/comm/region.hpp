@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that the ranks of one host share: for each two cells of counters and a pipe to the next, and slots for the chunks of
-// hierarchical allreduces. An anonymous memory file, handed over by descriptor: it has no name that could be left behind.
+// The memory that the ranks of one host share: for each two cells of counters and a pipe to the
+// next, and slots for the chunks of hierarchical allreduces. An anonymous memory file, handed over
+// by descriptor: it has no name that could be left behind.
 //
-// Ownership: of its mapping; the last one gone frees the memory. Threads and processes: what lies in it is synchronised by itself.
-// Failure: map and alone return null and leave errno.
+// Ownership: of its mapping; the last one gone frees the memory. Threads and processes: what lies
+// in it is synchronised by itself. Failure: map and alone return null and leave errno.
 #pragma once
 
 #include <array>
@@ -31,9 +32,11 @@ struct Cell {
   alignas(64) loader::Doorbell bell;             // of this rank's calling thread
   alignas(64) std::atomic<std::uint32_t> given;  // chunks copied into this rank's slots
   std::atomic<std::uint32_t> taken;              // results copied out of the shared slots
-  std::atomic<std::uint32_t> added;              // a lane: chunks whose shard has been added up, so that slots are free
-  std::atomic<std::uint32_t> finished;           // a lane: chunks whose shard is the result
-  std::array<Call, 2> calls;                     // alternating; written before `given` moves, read after
+  // a lane: chunks whose shard has been added up, so that slots are free
+  std::atomic<std::uint32_t> added;
+  std::atomic<std::uint32_t> finished;  // a lane: chunks whose shard is the result
+  // alternating; written before `given` moves, read after
+  std::array<Call, 2> calls;
   std::atomic<Hold> hold;
 };
 

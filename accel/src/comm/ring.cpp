@@ -31,8 +31,8 @@ Part part_of(std::uint64_t count, std::uint64_t n, std::uint64_t i) {
   return {.begin = each * i + std::min(i, more), .count = each + (i < more ? 1 : 0)};
 }
 
-void add_allreduce(std::vector<Step>& steps, std::byte* data, std::uint64_t count, std::size_t size, std::uint32_t n,
-                   std::uint32_t position, std::uint64_t gate) {
+void add_allreduce(std::vector<Step>& steps, std::byte* data, std::uint64_t count, std::size_t size,
+                   std::uint32_t n, std::uint32_t position, std::uint64_t gate) {
   for (std::uint32_t s = 0; s < 2 * (n - 1); ++s) {
     // Part p starts at rank p, is whole at rank p - 1, and goes round once more.
     const Part out = part_of(count, n, (position + 2 * n - s) % n);
@@ -78,7 +78,8 @@ bool Ring::send_step(const std::vector<Step>& steps, const Step& step, std::uint
       const std::size_t least = std::min(step.out_bytes - at, kBlockBytes);
       if (!received_.wait(begin + at + least, previous_->peer())) return false;
       const Step& from = steps[static_cast<std::size_t>(step.after)];
-      ready = std::min<std::uint64_t>(ready, std::min(received_.get(), begin + from.in_bytes) - begin - at);
+      ready = std::min<std::uint64_t>(
+          ready, std::min(received_.get(), begin + from.in_bytes) - begin - at);
     }
     if (!next_->send(step.out + at, ready)) return false;
     at += ready;
@@ -93,7 +94,8 @@ bool Ring::send_all(const Call& call, const std::vector<Step>& steps, const Hook
   std::uint64_t position = 0;
   std::uint64_t done = 0;
   for (const Step& step : steps) {
-    if (!opened_to_sender_.wait(step.gate, previous_->peer()) || !send_step(steps, step, position)) return false;
+    if (!opened_to_sender_.wait(step.gate, previous_->peer()) || !send_step(steps, step, position))
+      return false;
     ++done;
     if (hooks.sent) hooks.sent(done);
   }
@@ -105,28 +107,32 @@ void Ring::take_coded(const Step& step, std::size_t at, std::size_t size) {
   const std::size_t head = grain.bytes - grain.values;  // of a grain, however few values it has
   const std::size_t left = size % grain.bytes;
   const std::size_t begin = at / grain.bytes * grain.values;
-  const std::size_t count =
-      grain.values == 1 ? size / grain.bytes : size / grain.bytes * grain.values + (left == 0 ? 0 : left - head);
-  recode(*step.coding, block_.data(), reinterpret_cast<const float*>(step.own) + begin, step.rest + begin, step.in + at,
-         count);
+  const std::size_t count = grain.values == 1
+                                ? size / grain.bytes
+                                : size / grain.bytes * grain.values + (left == 0 ? 0 : left - head);
+  recode(*step.coding, block_.data(), reinterpret_cast<const float*>(step.own) + begin,
+         step.rest + begin, step.in + at, count);
 }
 
 bool Ring::receive_step(Type type, const Step& step, std::uint64_t& position) {
   for (std::size_t at = 0; at < step.in_bytes;) {
     // Coded values come in wholes of what can be decoded alone.
     const std::size_t most =
-        step.coding == nullptr ? kBlockBytes
-                               : kBlockBytes / grain_of(step.coding->codec).bytes * grain_of(step.coding->codec).bytes;
+        step.coding == nullptr
+            ? kBlockBytes
+            : kBlockBytes / grain_of(step.coding->codec).bytes * grain_of(step.coding->codec).bytes;
     const std::size_t size = std::min(step.in_bytes - at, most);
     std::byte* const target = step.in + at;
     // They have been sent: what replaces them is made of them. This orders the two threads.
-    if (step.over >= 0 && !sent_.wait(out_begins_[static_cast<std::size_t>(step.over)] + at + size, previous_->peer()))
+    if (step.over >= 0 && !sent_.wait(out_begins_[static_cast<std::size_t>(step.over)] + at + size,
+                                      previous_->peer()))
       return false;
     if (!previous_->receive(step.own == nullptr ? target : block_.data(), size)) return false;
     if (step.coding != nullptr) {
       take_coded(step, at, size);
     } else if (step.own != nullptr) {
-      sum(type, target, std::array<const std::byte*, 2>{block_.data(), step.own + at}, size / size_of(type));
+      sum(type, target, std::array<const std::byte*, 2>{block_.data(), step.own + at},
+          size / size_of(type));
     }
     at += size;
     position += size;
@@ -142,7 +148,9 @@ bool Ring::receive_all(Type type, const std::vector<Step>& steps, const Hooks& h
   std::uint64_t position = 0;
   std::uint64_t done = 0;
   for (const Step& step : steps) {
-    if (!opened_to_receiver_.wait(step.gate, previous_->peer()) || !receive_step(type, step, position)) return false;
+    if (!opened_to_receiver_.wait(step.gate, previous_->peer()) ||
+        !receive_step(type, step, position))
+      return false;
     ++done;
     if (hooks.received) hooks.received(done);
   }

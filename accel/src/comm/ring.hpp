@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves data around a ring of ranks. A collective is a list of steps; each sends one piece and receives one, added to what is
-// here or not. What one step receives the next one mostly sends on, and does so as it comes in (cut-through): the wire idles for
-// a latency once, not once for each step. Sending has a thread of its own, so no ring of full buffers can lock up.
+// Moves data around a ring of ranks. A collective is a list of steps; each sends one piece and
+// receives one, added to what is here or not. What one step receives the next one mostly sends on,
+// and does so as it comes in (cut-through): the wire idles for a latency once, not once for each
+// step. Sending has a thread of its own, so no ring of full buffers can lock up.
 //
-// Ownership: of its links and threads; buffers are the caller's. Threads: one call at a time. Failure: false, the watch knows why.
+// Ownership: of its links and threads; buffers are the caller's. Threads: one call at a time.
+// Failure: false, the watch knows why.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +31,8 @@ struct Step {
   std::size_t in_bytes = 0;
   const std::byte* own = nullptr;  // in = received + own; null: in = received
   std::uint64_t gate = 0;          // begins when so many chunks have been opened
-  // What comes in is coded so: in = coded(received + own + rest), own and rest being floats. Null: it is added as it is.
+  // What comes in is coded so: in = coded(received + own + rest), own and rest being floats. Null:
+  // it is added as it is.
   const Coding* coding = nullptr;
   float* rest = nullptr;
 };
@@ -42,8 +45,8 @@ struct Part {
 Part part_of(std::uint64_t count, std::uint64_t n, std::uint64_t i);
 
 // The steps of an allreduce in place, for the rank at `position` of `n`, added to `steps`.
-void add_allreduce(std::vector<Step>& steps, std::byte* data, std::uint64_t count, std::size_t size, std::uint32_t n,
-                   std::uint32_t position, std::uint64_t gate = 0);
+void add_allreduce(std::vector<Step>& steps, std::byte* data, std::uint64_t count, std::size_t size,
+                   std::uint32_t n, std::uint32_t position, std::uint64_t gate = 0);
 
 class Ring {
  public:

@@ -29,7 +29,9 @@ std::string system_text(const std::string& what) {
 class HandOut {
  public:
   HandOut(const Fd& file, const Card& card, const Fd& door)
-      : file_(file), card_(card), door_(door), stop_(::eventfd(0, EFD_CLOEXEC)), thread_([this] { run(); }) {}
+      : file_(file), card_(card), door_(door), stop_(::eventfd(0, EFD_CLOEXEC)), thread_([this] {
+          run();
+        }) {}
   HandOut(const HandOut&) = delete;
   HandOut& operator=(const HandOut&) = delete;
   ~HandOut() {
@@ -43,7 +45,8 @@ class HandOut {
     for (;;) {
       std::vector<pollfd> files{{.fd = stop_.get(), .events = POLLIN, .revents = 0},
                                 {.fd = door_.get(), .events = POLLIN, .revents = 0}};
-      for (const Caller& one : callers_) files.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
+      for (const Caller& one : callers_)
+        files.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
       if (::poll(files.data(), files.size(), -1) < 0) continue;
       if (files[0].revents != 0) return;
       for (std::size_t i = 0; i < callers_.size(); ++i)
@@ -55,7 +58,8 @@ class HandOut {
   void accept_one() {
     Fd socket = answer(door_);
     if (!socket || !is_own_user(socket)) return;
-    // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more come.
+    // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more
+    // come.
     if (callers_.size() > PACELINE_COMM_MAX_RANKS) callers_.erase(callers_.begin());
     callers_.push_back({std::move(socket), {}, 0});
   }
@@ -77,7 +81,8 @@ class HandOut {
 };
 
 // None, and `why`.
-Fd ask_for(const Card& card, const Topology& topology, Clock::time_point deadline, std::string& why) {
+Fd ask_for(const Card& card, const Topology& topology, Clock::time_point deadline,
+           std::string& why) {
   const std::uint32_t first = topology.mates().front();
   const std::string who = "rank " + std::to_string(first);
   if (card.door.empty()) {
@@ -86,7 +91,8 @@ Fd ask_for(const Card& card, const Topology& topology, Clock::time_point deadlin
   }
   const Fd socket = dial_local(card.door);
   const Hello hello = hello_to(card, topology.rank, kMemory, 0);
-  if (!socket || ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello)) {
+  if (!socket || ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) !=
+                     static_cast<ssize_t>(sizeof hello)) {
     why = system_text("asking " + who + " for memory");
     return {};
   }
@@ -94,7 +100,8 @@ Fd ask_for(const Card& card, const Topology& topology, Clock::time_point deadlin
     char byte = 0;
     Fd file = receive_file(socket, &byte, 1);
     if (file) return file;
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (errno != EAGAIN || left <= 0) {
       why = system_text(who + " gave no memory");
       return {};
@@ -108,8 +115,9 @@ std::string key_of(std::uint32_t rank) { return "memory/" + std::to_string(rank)
 
 }  // namespace
 
-std::expected<Shared, Error> share_region(const Store& store, const Topology& topology, const std::vector<Card>& cards,
-                                          Fd& door, std::size_t chunk, Clock::time_point deadline) {
+std::expected<Shared, Error> share_region(const Store& store, const Topology& topology,
+                                          const std::vector<Card>& cards, Fd& door,
+                                          std::size_t chunk, Clock::time_point deadline) {
   Shared shared{.region = nullptr, .refusals = std::vector<std::string>(topology.ranks())};
   const auto ranks = static_cast<std::uint32_t>(topology.mates().size());
   Fd file;
@@ -131,7 +139,8 @@ std::expected<Shared, Error> share_region(const Store& store, const Topology& to
       if (shared.region == nullptr) door = Fd();
       if (shared.region != nullptr) handing.emplace(file, cards[topology.rank], door);
     }
-    if (auto told = tell(store, key_of(topology.rank), shared.region != nullptr ? kShares : why); !told)
+    if (auto told = tell(store, key_of(topology.rank), shared.region != nullptr ? kShares : why);
+        !told)
       return std::unexpected(told.error());
   }
   for (const auto& group : topology.groups) {

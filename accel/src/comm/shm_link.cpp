@@ -10,7 +10,8 @@ namespace {
 constexpr std::size_t kPiece = kPipeBytes / 4;
 
 void left_alone(Watch& watch, std::uint32_t peer, const char* what) {
-  watch.fail(static_cast<int>(peer), "rank " + std::to_string(peer) + " has left the communicator, and " + what);
+  watch.fail(static_cast<int>(peer),
+             "rank " + std::to_string(peer) + " has left the communicator, and " + what);
 }
 
 }  // namespace
@@ -24,7 +25,10 @@ std::unique_ptr<PairMemory> PairMemory::map(const Fd& file) {
 }
 
 ShmSender::ShmSender(PipeView pipe, std::uint32_t peer, Watch& watch)
-    : pipe_(pipe.pipe), bytes_(pipe.pipe.cursors, pipe.bytes, kPipeBytes), peer_(peer), watch_(watch) {
+    : pipe_(pipe.pipe),
+      bytes_(pipe.pipe.cursors, pipe.bytes, kPipeBytes),
+      peer_(peer),
+      watch_(watch) {
   watch_.on_change([this] { pipe_.space.ring(); });
 }
 
@@ -51,7 +55,10 @@ bool ShmSender::send(const std::byte* data, std::size_t size) {
 }
 
 ShmReceiver::ShmReceiver(PipeView pipe, std::uint32_t peer, Watch& watch)
-    : pipe_(pipe.pipe), bytes_(pipe.pipe.cursors, pipe.bytes, kPipeBytes), peer_(peer), watch_(watch) {
+    : pipe_(pipe.pipe),
+      bytes_(pipe.pipe.cursors, pipe.bytes, kPipeBytes),
+      peer_(peer),
+      watch_(watch) {
   watch_.on_change([this] { pipe_.data.ring(); });
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link through a pipe in memory that two ranks of a host share: in the region of all of them, or in a memory file of the two alone.
+// A link through a pipe in memory that two ranks of a host share: in the region of all of them, or
+// in a memory file of the two alone.
 //
-// Ownership: of the pair's memory; the region outlives its links. Threads: one at a time for each end. Blocking: on the pipe's doorbells,
-// which the watch rings too. Failure: as link.hpp; a peer that has left is named at once, for of it no call of all may know.
+// Ownership: of the pair's memory; the region outlives its links. Threads: one at a time for each
+// end. Blocking: on the pipe's doorbells, which the watch rings too. Failure: as link.hpp; a peer
+// that has left is named at once, for of it no call of all may know.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays so small that steps cost more than bytes: allreduces by halving and doubling or along a tree, and broadcasts along a tree, in
-// log2 n steps where a ring has n. What is added has a fixed order, lower positions first, so all ranks have the same bits.
+// Arrays so small that steps cost more than bytes: allreduces by halving and doubling or along a
+// tree, and broadcasts along a tree, in log2 n steps where a ring has n. What is added has a fixed
+// order, lower positions first, so all ranks have the same bits.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -13,21 +14,27 @@ namespace {
 
 constexpr std::uint64_t kWhole = 2048;  // bytes from which on halves are worth their steps
 
-// Ranks by their place, of which the largest power of two do the steps. Of the others each has given its array to a neighbour.
+// Ranks by their place, of which the largest power of two do the steps. Of the others each has
+// given its array to a neighbour.
 struct Folded {
   std::uint32_t core;   // how many do
   std::uint32_t extra;  // how many do not: the odd positions below 2 * extra
 
   explicit Folded(std::uint32_t ranks) : core(std::bit_floor(ranks)), extra(ranks - core) {}
   bool folds(std::uint32_t position) const { return position < 2 * extra; }
-  std::uint32_t number(std::uint32_t position) const { return folds(position) ? position / 2 : position - extra; }
-  std::uint32_t position(std::uint32_t number) const { return number < extra ? 2 * number : number + extra; }
+  std::uint32_t number(std::uint32_t position) const {
+    return folds(position) ? position / 2 : position - extra;
+  }
+  std::uint32_t position(std::uint32_t number) const {
+    return number < extra ? 2 * number : number + extra;
+  }
 };
 
 }  // namespace
 
 // The call's header and the bytes in one piece: what is small costs by the message.
-bool Communicator::say(std::uint32_t position, const Call& call, const std::byte* data, std::uint64_t bytes) {
+bool Communicator::say(std::uint32_t position, const Call& call, const std::byte* data,
+                       std::uint64_t bytes) {
   SendLink* const link = direct_->to(at(position), Channel::kTogether);
   if (link == nullptr) return false;
   said_.resize(sizeof call + bytes);
@@ -40,13 +47,15 @@ bool Communicator::hear(std::uint32_t position, std::byte* data, std::uint64_t b
   const std::uint32_t peer = at(position);
   ReceiveLink* const link = direct_->from(peer, Channel::kTogether);
   Call theirs;
-  if (link == nullptr || !link->receive(reinterpret_cast<std::byte*>(&theirs), sizeof theirs)) return false;
+  if (link == nullptr || !link->receive(reinterpret_cast<std::byte*>(&theirs), sizeof theirs))
+    return false;
   return watch_->same(peer, theirs) && (bytes == 0 || link->receive(data, bytes));
 }
 
-// Both ways with one peer. What the link does not hold is sent by a thread of its own, or both would wait for each other to read.
-bool Communicator::swap_with(std::uint32_t position, const Call& call, const std::byte* out, std::uint64_t out_bytes,
-                             std::byte* in, std::uint64_t in_bytes) {
+// Both ways with one peer. What the link does not hold is sent by a thread of its own, or both
+// would wait for each other to read.
+bool Communicator::swap_with(std::uint32_t position, const Call& call, const std::byte* out,
+                             std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes) {
   SendLink* const link = direct_->to(at(position), Channel::kTogether);
   if (link == nullptr) return false;
   if (sizeof call + out_bytes <= link->holds())
@@ -58,7 +67,8 @@ bool Communicator::swap_with(std::uint32_t position, const Call& call, const std
 }
 
 // held = lower + higher, of which one is there and one has come.
-void Communicator::add_heard(Type type, std::byte* held, std::uint64_t count, bool heard_is_higher) {
+void Communicator::add_heard(Type type, std::byte* held, std::uint64_t count,
+                             bool heard_is_higher) {
   std::array<const std::byte*, 2> both{held, heard_.data()};
   if (!heard_is_higher) std::swap(both[0], both[1]);
   sum(type, held, both, count);
@@ -81,12 +91,14 @@ bool Communicator::sum_doubling(const Call& call, std::byte* data, std::uint64_t
   for (std::uint32_t mask = fold.core / 2; mask > 0; mask /= 2) {
     const bool lower = (number & mask) == 0;
     const Part whole = parts.back();
-    const Part low{.begin = whole.begin, .count = halved ? part_of(whole.count, 2, 0).count : whole.count};
-    const Part high = halved ? Part{.begin = low.begin + low.count, .count = whole.count - low.count} : whole;
+    const Part low{.begin = whole.begin,
+                   .count = halved ? part_of(whole.count, 2, 0).count : whole.count};
+    const Part high =
+        halved ? Part{.begin = low.begin + low.count, .count = whole.count - low.count} : whole;
     const Part keep = lower ? low : high;
     const Part give = lower ? high : low;
-    if (!swap_with(fold.position(number ^ mask), call, data + give.begin * size, give.count * size, heard_.data(),
-                   keep.count * size))
+    if (!swap_with(fold.position(number ^ mask), call, data + give.begin * size, give.count * size,
+                   heard_.data(), keep.count * size))
       return false;
     add_heard(type, data + keep.begin * size, keep.count, lower);
     parts.push_back(keep);
@@ -96,7 +108,8 @@ bool Communicator::sum_doubling(const Call& call, std::byte* data, std::uint64_t
     parts.pop_back();
     const Part whole = parts.back();
     const bool lower = (number & mask) == 0;
-    const Part other{.begin = lower ? mine.begin + mine.count : whole.begin, .count = whole.count - mine.count};
+    const Part other{.begin = lower ? mine.begin + mine.count : whole.begin,
+                     .count = whole.count - mine.count};
     if (!swap_with(fold.position(number ^ mask), call, data + mine.begin * size, mine.count * size,
                    data + other.begin * size, other.count * size))
       return false;
@@ -104,7 +117,8 @@ bool Communicator::sum_doubling(const Call& call, std::byte* data, std::uint64_t
   return !fold.folds(position) || say(position + 1, call, data, count * size);
 }
 
-bool Communicator::reduce_tree(const Call& call, std::byte* data, std::uint64_t count, Type type, std::uint32_t root) {
+bool Communicator::reduce_tree(const Call& call, std::byte* data, std::uint64_t count, Type type,
+                               std::uint32_t root) {
   const std::uint64_t bytes = count * size_of(type);
   const std::uint32_t n = ranks();
   // Places counted from the root's on.
@@ -119,7 +133,8 @@ bool Communicator::reduce_tree(const Call& call, std::byte* data, std::uint64_t 
   return true;
 }
 
-bool Communicator::broadcast_tree(const Call& call, std::byte* data, std::uint64_t bytes, std::uint32_t root) {
+bool Communicator::broadcast_tree(const Call& call, std::byte* data, std::uint64_t bytes,
+                                  std::uint32_t root) {
   const std::uint32_t n = ranks();
   // Places counted from the root's on.
   const std::uint32_t mine = (topology_.position + n - root) % n;
@@ -132,7 +147,8 @@ bool Communicator::broadcast_tree(const Call& call, std::byte* data, std::uint64
 }
 
 bool Communicator::sum_tree(const Call& call, std::byte* data, std::uint64_t count, Type type) {
-  return reduce_tree(call, data, count, type, 0) && broadcast_tree(call, data, count * size_of(type), 0);
+  return reduce_tree(call, data, count, type, 0) &&
+         broadcast_tree(call, data, count * size_of(type), 0);
 }
 
 }  // namespace paceline::comm

@@ -11,23 +11,27 @@
 
 namespace paceline::comm {
 
-Sparse merged(std::span<const std::int64_t> indices, const std::byte* values, std::uint64_t width, Type type) {
+Sparse merged(std::span<const std::int64_t> indices, const std::byte* values, std::uint64_t width,
+              Type type) {
   std::vector<std::uint64_t> order(indices.size());
   std::iota(order.begin(), order.end(), 0);
   // Equal indices stay in the order they came in.
-  std::ranges::sort(order, {}, [&](std::uint64_t place) { return std::pair(indices[place], place); });
+  std::ranges::sort(order, {},
+                    [&](std::uint64_t place) { return std::pair(indices[place], place); });
   const std::size_t row = width * size_of(type);
   Sparse result;
   result.indices.reserve(order.size());
   for (const std::uint64_t place : order) {
-    if (result.indices.empty() || result.indices.back() != indices[place]) result.indices.push_back(indices[place]);
+    if (result.indices.empty() || result.indices.back() != indices[place])
+      result.indices.push_back(indices[place]);
   }
   result.values.resize(result.indices.size() * row);
   std::vector<const std::byte*> same;
   std::size_t at = 0;
   for (std::size_t i = 0; i < result.indices.size(); ++i) {
     same.clear();
-    for (; at < order.size() && indices[order[at]] == result.indices[i]; ++at) same.push_back(values + order[at] * row);
+    for (; at < order.size() && indices[order[at]] == result.indices[i]; ++at)
+      same.push_back(values + order[at] * row);
     if (same.size() == 1) {
       std::memcpy(result.values.data() + i * row, same.front(), row);
     } else {

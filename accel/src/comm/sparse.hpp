@@ -18,7 +18,9 @@ struct Sparse {
   std::vector<std::byte> values;      // `width` elements for each
 };
 
-// Rows of the same number are added up in the order in which they come, halves in fp32 and rounded once.
-Sparse merged(std::span<const std::int64_t> indices, const std::byte* values, std::uint64_t width, Type type);
+// Rows of the same number are added up in the order in which they come, halves in fp32 and rounded
+// once.
+Sparse merged(std::span<const std::int64_t> indices, const std::byte* values, std::uint64_t width,
+              Type type);
 
 }  // namespace paceline::comm

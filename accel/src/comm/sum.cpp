@@ -31,8 +31,8 @@ void sum_plain(std::byte* target, std::span<const std::byte* const> sources, std
 using Widen = void (*)(const std::uint16_t*, float*, std::int64_t);
 using Narrow = void (*)(const float*, std::uint16_t*, std::int64_t);
 
-void sum_halves(Widen widen, Narrow narrow, std::byte* target, std::span<const std::byte* const> sources,
-                std::size_t count) {
+void sum_halves(Widen widen, Narrow narrow, std::byte* target,
+                std::span<const std::byte* const> sources, std::size_t count) {
   std::array<std::uint16_t, kBlock> halves;
   std::array<float, kBlock> total;
   std::array<float, kBlock> next;
@@ -65,7 +65,8 @@ const char* name_of(Type type) {
   return kNames[static_cast<std::size_t>(type)];
 }
 
-void sum(Type type, std::byte* target, std::span<const std::byte* const> sources, std::size_t count) {
+void sum(Type type, std::byte* target, std::span<const std::byte* const> sources,
+         std::size_t count) {
   const optim::Kernels& kernels = optim::best_kernels();
   switch (type) {
     case Type::kF32: return sum_plain<float>(target, sources, count);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types and their sums. The same bits whatever the processor: additions happen in the order of the arguments, halves are
-// added in fp32 and rounded once, to nearest even; integers wrap.
+// Element types and their sums. The same bits whatever the processor: additions happen in the order
+// of the arguments, halves are added in fp32 and rounded once, to nearest even; integers wrap.
 //
-// Ownership: the caller's arrays; `target` may be one of the sources, at the same place. Threads: pure functions. Nothing fails.
+// Ownership: the caller's arrays; `target` may be one of the sources, at the same place. Threads:
+// pure functions. Nothing fails.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +19,7 @@ std::size_t size_of(Type type);
 const char* name_of(Type type);
 
 // target[i] = sources[0][i] + sources[1][i] + …, from left to right.
-void sum(Type type, std::byte* target, std::span<const std::byte* const> sources, std::size_t count);
+void sum(Type type, std::byte* target, std::span<const std::byte* const> sources,
+         std::size_t count);
 
 }  // namespace paceline::comm

@@ -16,7 +16,8 @@ namespace {
 constexpr std::uint64_t kAligned = 64;
 
 void ask_when_idle(const Fd& socket, std::chrono::milliseconds silence) {
-  const auto seconds = static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(silence).count());
+  const auto seconds =
+      static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(silence).count());
   const int idle = std::max(seconds / 2, 1);
   const int interval = std::max(seconds / 8, 1);
   const int times = std::max((seconds - idle) / interval, 1);
@@ -29,7 +30,8 @@ void ask_when_idle(const Fd& socket, std::chrono::milliseconds silence) {
 
 }  // namespace
 
-Striped::Striped(std::vector<Fd> flows, std::uint32_t peer, Watch& watch) : peer_(peer), watch_(watch) {
+Striped::Striped(std::vector<Fd> flows, std::uint32_t peer, Watch& watch)
+    : peer_(peer), watch_(watch) {
   for (Fd& flow : flows) flows_.push_back({std::move(flow), 0});
   stripe(0);
 }
@@ -50,13 +52,15 @@ std::size_t Striped::holds() const {
   int room = 0;
   socklen_t length = sizeof room;
   ::getsockopt(flows_.front().connection.get(), SOL_SOCKET, SO_SNDBUF, &room, &length);
-  // The kernel counts more than the bytes, and the other side's buffer takes so much from the start.
+  // The kernel counts more than the bytes, and the other side's buffer takes so much from the
+  // start.
   constexpr int kMost = 16 * 1024;
   return static_cast<std::size_t>(std::min(room / 8, kMost));
 }
 
 template <typename Move>
-Striped::Moved Striped::move_flow(Flow& flow, std::uint64_t end, std::size_t& left, const Move& move_some) {
+Striped::Moved Striped::move_flow(Flow& flow, std::uint64_t end, std::size_t& left,
+                                  const Move& move_some) {
   bool some = false;
   while (flow.next < end) {
     const std::uint64_t stripe_end = (flow.next / stripe_ + 1) * stripe_;
@@ -84,8 +88,10 @@ bool Striped::wait(std::uint64_t end, short event) {
       files.push_back({.fd = flow.connection.get(), .events = event, .revents = 0});
   if (!watch_.may_wait(peer_)) return false;
   using std::chrono::milliseconds;
-  const auto left = std::chrono::duration_cast<milliseconds>(watch_.deadline() - Clock::now()).count();
-  ::poll(files.data(), files.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000)) + 1);
+  const auto left =
+      std::chrono::duration_cast<milliseconds>(watch_.deadline() - Clock::now()).count();
+  ::poll(files.data(), files.size(),
+         static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000)) + 1);
   return !watch_.failed();
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link over several TCP connections: byte p of the stream travels on connection (p / stripe) mod flows, so both ends know where
-// each byte belongs and nothing is added on the wire. Each connection may have network devices of its own.
+// A link over several TCP connections: byte p of the stream travels on connection (p / stripe) mod
+// flows, so both ends know where each byte belongs and nothing is added on the wire. Each
+// connection may have network devices of its own.
 //
-// Ownership: of the connections. Threads: one at a time. Failure: as link.hpp; a broken connection is told to the watch. Where one
-// device of several is cut off, the peer is still heard through another: who receives asks the idle connection itself (keepalive).
+// Ownership: of the connections. Threads: one at a time. Failure: as link.hpp; a broken connection
+// is told to the watch. Where one device of several is cut off, the peer is still heard through
+// another: who receives asks the idle connection itself (keepalive).
 #pragma once
 
 #include <poll.h>
@@ -16,8 +18,9 @@
 
 namespace paceline::comm {
 
-// A stripe of each flow: what is sent at once arrives on all of them at the same pace, so that what is first is there first, and a ring
-// passes it on. Smaller ones than the least cost too many system calls.
+// A stripe of each flow: what is sent at once arrives on all of them at the same pace, so that what
+// is first is there first, and a ring passes it on. Smaller ones than the least cost too many
+// system calls.
 inline constexpr std::uint64_t kAllStripes = 64UL * 1024;
 inline constexpr std::uint64_t kLeastStripe = 8UL * 1024;
 
@@ -28,7 +31,8 @@ class Striped {
   template <typename Move>
   bool move(std::size_t size, short event, const Move& move_some);
   void stripe(std::uint32_t flows);
-  // A peer that cannot be reached ends an idle connection within `silence`, or two seconds where that is shorter.
+  // A peer that cannot be reached ends an idle connection within `silence`, or two seconds where
+  // that is shorter.
   void ask_when_idle(std::chrono::milliseconds silence) const;
   std::uint32_t peer() const { return peer_; }
   std::size_t holds() const;
@@ -53,7 +57,8 @@ class Striped {
 
 class TcpSender final : public SendLink {
  public:
-  TcpSender(std::vector<Fd> flows, std::uint32_t peer, Watch& watch) : striped_(std::move(flows), peer, watch) {}
+  TcpSender(std::vector<Fd> flows, std::uint32_t peer, Watch& watch)
+      : striped_(std::move(flows), peer, watch) {}
   bool send(const std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return striped_.peer(); }
   void stripe(std::uint32_t flows) override { striped_.stripe(flows); }

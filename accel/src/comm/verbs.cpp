@@ -18,13 +18,18 @@ bool find_symbol(void* library, const char* name, Function& function) {
 
 }  // namespace
 
-std::string refused(const std::string& what, int error) { return what + ": " + std::strerror(error); }
+std::string refused(const std::string& what, int error) {
+  return what + ": " + std::strerror(error);
+}
 
 std::string out_of_memory(const std::string& what, int error) {
   std::string text = refused(what, error);
   rlimit limit{};
-  if (error != ENOMEM || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return text;
-  return text + ": this process may lock " + std::to_string(limit.rlim_cur / 1024) + " KiB; raise ulimit -l";
+  if (error != ENOMEM || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
+      limit.rlim_cur == RLIM_INFINITY)
+    return text;
+  return text + ": this process may lock " + std::to_string(limit.rlim_cur / 1024) +
+         " KiB; raise ulimit -l";
 }
 
 std::expected<Verbs, std::string> Verbs::load() {

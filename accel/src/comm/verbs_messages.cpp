@@ -11,15 +11,15 @@ namespace paceline::comm {
 namespace {
 
 // What a request's number says when it is done: of which pair, and which way.
-constexpr std::uint64_t number_of(std::size_t pair, bool receives) { return 2 * pair + (receives ? 1 : 0); }
+constexpr std::uint64_t number_of(std::size_t pair, bool receives) {
+  return 2 * pair + (receives ? 1 : 0);
+}
 
 }  // namespace
 
-std::expected<std::unique_ptr<Messages>, std::string> VerbsMessages::make(const Verbs& verbs,
-                                                                          const RdmaSettings& settings,
-                                                                          const RailPort& port,
-                                                                          std::span<const DeviceRange> ranges,
-                                                                          std::size_t pairs, std::uint32_t depth) {
+std::expected<std::unique_ptr<Messages>, std::string> VerbsMessages::make(
+    const Verbs& verbs, const RdmaSettings& settings, const RailPort& port,
+    std::span<const DeviceRange> ranges, std::size_t pairs, std::uint32_t depth) {
   std::unique_ptr<VerbsMessages> made(new VerbsMessages(verbs, settings, port));
   if (const std::string why = made->prepare(ranges, pairs, depth); !why.empty())
     return std::unexpected(port.name + ": " + why);
@@ -32,32 +32,39 @@ std::string VerbsMessages::add(const DeviceRange& range) {
   if (range.dma_buf >= 0 && verbs_.reg_dmabuf_mr == nullptr) {
     why = "libibverbs has no ibv_reg_dmabuf_mr";
   } else if (range.dma_buf >= 0) {
-    region = verbs_.reg_dmabuf_mr(port_.domain, 0, range.bytes, range.address, range.dma_buf, IBV_ACCESS_LOCAL_WRITE);
+    region = verbs_.reg_dmabuf_mr(port_.domain, 0, range.bytes, range.address, range.dma_buf,
+                                  IBV_ACCESS_LOCAL_WRITE);
     if (region == nullptr) why = refused("ibv_reg_dmabuf_mr", errno);
   }
   if (region == nullptr)
-    region = verbs_.reg_mr(port_.domain, reinterpret_cast<void*>(range.address), range.bytes, IBV_ACCESS_LOCAL_WRITE);
+    region = verbs_.reg_mr(port_.domain, reinterpret_cast<void*>(range.address), range.bytes,
+                           IBV_ACCESS_LOCAL_WRITE);
   if (region == nullptr) {
     // The kernel counts such memory as locked before it asks whose it is.
     const std::string by_address = out_of_memory("ibv_reg_mr", errno);
-    return "cannot register " + std::to_string(range.bytes) + " bytes of the GPU: by dma-buf: " + why +
+    return "cannot register " + std::to_string(range.bytes) +
+           " bytes of the GPU: by dma-buf: " + why +
            "; by peer memory (nvidia_peermem): " + by_address;
   }
-  registered_.push_back({.begin = range.address, .end = range.address + range.bytes, .region = region});
+  registered_.push_back(
+      {.begin = range.address, .end = range.address + range.bytes, .region = region});
   return "";
 }
 
-std::string VerbsMessages::prepare(std::span<const DeviceRange> ranges, std::size_t pairs, std::uint32_t depth) {
+std::string VerbsMessages::prepare(std::span<const DeviceRange> ranges, std::size_t pairs,
+                                   std::uint32_t depth) {
   for (const DeviceRange& range : ranges)
     if (std::string why = add(range); !why.empty()) return why;
   channel_ = verbs_.create_comp_channel(port_.context);
   if (channel_ == nullptr) return refused("ibv_create_comp_channel", errno);
   ::fcntl(channel_->fd, F_SETFL, ::fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
-  completions_ = verbs_.create_cq(port_.context, static_cast<int>(2 * depth * pairs), nullptr, channel_, 0);
+  completions_ =
+      verbs_.create_cq(port_.context, static_cast<int>(2 * depth * pairs), nullptr, channel_, 0);
   if (completions_ == nullptr) return out_of_memory("ibv_create_cq", errno);
   for (std::size_t i = 0; i < pairs; ++i) {
     pairs_.push_back({.queue = {verbs_, settings_, port_}});
-    if (std::string why = pairs_.back().queue.make(completions_, depth, QueuePair::Into::kGpu); !why.empty())
+    if (std::string why = pairs_.back().queue.make(completions_, depth, QueuePair::Into::kGpu);
+        !why.empty())
       return why;
   }
   return "";
@@ -85,7 +92,8 @@ void VerbsMessages::fail(std::optional<std::size_t> pair, const std::string& why
 }
 
 void VerbsMessages::send(std::size_t pair, const DevicePiece& head, const DevicePiece& piece) {
-  const std::string why = pairs_[pair].queue.send(number_of(pair, false), {registered(head), registered(piece)});
+  const std::string why =
+      pairs_[pair].queue.send(number_of(pair, false), {registered(head), registered(piece)});
   if (!why.empty()) fail(std::nullopt, why);
 }
 
@@ -102,7 +110,8 @@ bool VerbsMessages::look() {
     const ibv_wc& one = done[static_cast<std::size_t>(i)];
     const std::size_t pair = one.wr_id / 2;
     if (one.status != IBV_WC_SUCCESS) {
-      fail(is_own(one.status) ? std::nullopt : std::optional(pair), verbs_.wc_status_str(one.status));
+      fail(is_own(one.status) ? std::nullopt : std::optional(pair),
+           verbs_.wc_status_str(one.status));
     } else if (one.wr_id == number_of(pair, true)) {
       ++pairs_[pair].arrived;
     } else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// messages.hpp over libibverbs. A range is registered by its dma-buf descriptor or, where that cannot be, by its address, which takes a kernel module
-// of the GPU's (nvidia_peermem). Ownership, threads, failure: as there; the port's context and domain outlive it.
+// messages.hpp over libibverbs. A range is registered by its dma-buf descriptor or, where that
+// cannot be, by its address, which takes a kernel module of the GPU's (nvidia_peermem). Ownership,
+// threads, failure: as there; the port's context and domain outlive it.
 #pragma once
 
 #include <memory>
@@ -15,16 +16,17 @@ namespace paceline::comm {
 
 class VerbsMessages final : public Messages {
  public:
-  static std::expected<std::unique_ptr<Messages>, std::string> make(const Verbs& verbs, const RdmaSettings& settings,
-                                                                    const RailPort& port,
-                                                                    std::span<const DeviceRange> ranges,
-                                                                    std::size_t pairs, std::uint32_t depth);
+  static std::expected<std::unique_ptr<Messages>, std::string> make(
+      const Verbs& verbs, const RdmaSettings& settings, const RailPort& port,
+      std::span<const DeviceRange> ranges, std::size_t pairs, std::uint32_t depth);
   VerbsMessages(const VerbsMessages&) = delete;
   VerbsMessages& operator=(const VerbsMessages&) = delete;
   ~VerbsMessages() override;
 
   RailAddress address(std::size_t pair) const override { return pairs_[pair].queue.address(); }
-  std::string connect(std::size_t pair, const RailAddress& peer) override { return pairs_[pair].queue.connect(peer); }
+  std::string connect(std::size_t pair, const RailAddress& peer) override {
+    return pairs_[pair].queue.connect(peer);
+  }
   using Messages::send;
   void send(std::size_t pair, const DevicePiece& head, const DevicePiece& piece) override;
   void receive(std::size_t pair, const DevicePiece& into) override;

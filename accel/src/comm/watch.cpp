@@ -152,9 +152,11 @@ void Watch::broken(std::uint32_t rank, const std::string& why) {
     std::unique_lock lock(mutex_);
     const auto until = std::chrono::system_clock::now() + silence_;
     // Of two ranks by themselves nobody else judges who has said goodbye.
-    changed_.wait_until(lock, until, [&] { return failed() || (!aside_.empty() && peers_[rank].left); });
+    changed_.wait_until(lock, until,
+                        [&] { return failed() || (!aside_.empty() && peers_[rank].left); });
   }
-  fail(static_cast<int>(rank), "the connection with rank " + std::to_string(rank) + " broke: " + why);
+  fail(static_cast<int>(rank),
+       "the connection with rank " + std::to_string(rank) + " broke: " + why);
 }
 
 void Watch::late(std::uint32_t rank) {
@@ -163,14 +165,18 @@ void Watch::late(std::uint32_t rank) {
     const std::lock_guard lock(mutex_);
     const Call& mine = current_;
     // Who has not come at all is the cause; who came and waits is not.
-    const auto absent = [&](const Peer& peer) { return peer.connection && peer.told.sequence < mine.sequence; };
+    const auto absent = [&](const Peer& peer) {
+      return peer.connection && peer.told.sequence < mine.sequence;
+    };
     const auto found = std::find_if(peers_.begin(), peers_.end(), absent);
-    if (found != peers_.end() && aside_.empty()) rank = static_cast<std::uint32_t>(found - peers_.begin());
+    if (found != peers_.end() && aside_.empty())
+      rank = static_cast<std::uint32_t>(found - peers_.begin());
     // Of two ranks by themselves nobody else is to blame.
     if (aside_.empty()) rank = cause(rank);
     what = aside_.empty() ? describe(mine) : aside_;
   }
-  fail(static_cast<int>(rank), "rank " + std::to_string(rank) + " lives but has not done its part of " + what +
+  fail(static_cast<int>(rank), "rank " + std::to_string(rank) +
+                                   " lives but has not done its part of " + what +
                                    " in the time that timeout_ms allows");
 }
 
@@ -179,7 +185,8 @@ std::uint32_t Watch::cause(std::uint32_t rank) const {
   for (std::size_t steps = 0; steps < peers_.size(); ++steps) {
     // Who has gone on to another call waits for nobody in this one.
     if (last != rank_ && peers_[last].told.sequence > current_.sequence) return last;
-    const std::uint32_t next = last == rank_ ? awaited_.load(std::memory_order_relaxed) : peers_[last].awaits;
+    const std::uint32_t next =
+        last == rank_ ? awaited_.load(std::memory_order_relaxed) : peers_[last].awaits;
     if (next == last || next >= peers_.size()) return last;
     last = next;
   }
@@ -209,13 +216,15 @@ bool Watch::same(std::uint32_t rank, const Call& theirs) {
 
 bool Watch::same(std::uint32_t rank, const Call& theirs, const Call& mine) {
   if (mine == theirs) return true;
-  fail(static_cast<int>(rank), "rank " + std::to_string(rank) + " calls " + describe(theirs) + " where rank " +
-                                   std::to_string(rank_) + " calls " + describe(mine) +
+  fail(static_cast<int>(rank), "rank " + std::to_string(rank) + " calls " + describe(theirs) +
+                                   " where rank " + std::to_string(rank_) + " calls " +
+                                   describe(mine) +
                                    ": all ranks must call the same, in the same order");
   return false;
 }
 
-bool Watch::wait(loader::Doorbell& bell, std::uint32_t seen, std::uint32_t rank, std::chrono::nanoseconds most) {
+bool Watch::wait(loader::Doorbell& bell, std::uint32_t seen, std::uint32_t rank,
+                 std::chrono::nanoseconds most) {
   if (failed()) return false;
   if (!may_wait(rank)) return false;
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline_ - Clock::now());
@@ -234,7 +243,8 @@ void Watch::send(Peer& peer, std::uint32_t type) {
     frame.culprit = failure_.rank;
     failure_.text.copy(frame.text.data(), frame.text.size() - 1);
   }
-  const ssize_t sent = ::send(peer.connection.get(), &frame, sizeof frame, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t sent =
+      ::send(peer.connection.get(), &frame, sizeof frame, MSG_DONTWAIT | MSG_NOSIGNAL);
   peer.clogged = sent != static_cast<ssize_t>(sizeof frame);
 }
 
@@ -261,8 +271,8 @@ void Watch::hear(std::uint32_t rank, const Frame& frame) {
 void Watch::receive(std::uint32_t rank, Clock::time_point now) {
   Peer& peer = peers_[rank];
   for (;;) {
-    const ssize_t got =
-        ::recv(peer.connection.get(), peer.bytes.data() + peer.got, peer.bytes.size() - peer.got, MSG_DONTWAIT);
+    const ssize_t got = ::recv(peer.connection.get(), peer.bytes.data() + peer.got,
+                               peer.bytes.size() - peer.got, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) {
       const std::string why = got < 0 ? std::strerror(errno) : "its connection is closed";
@@ -271,7 +281,8 @@ void Watch::receive(std::uint32_t rank, Clock::time_point now) {
         peer.connection = Fd();
       }
       if (!peer.left)
-        fail(static_cast<int>(rank), "rank " + std::to_string(rank) + " has ended without a goodbye (" + why + ")");
+        fail(static_cast<int>(rank),
+             "rank " + std::to_string(rank) + " has ended without a goodbye (" + why + ")");
       return;
     }
     peer.heard = now;
@@ -295,7 +306,8 @@ void Watch::judge(Clock::time_point now) {
     mine = current_;
     for (std::uint32_t rank = 0; rank < peers_.size(); ++rank) {
       const Peer& peer = peers_[rank];
-      if (busy_ && peer.left && peer.told.sequence < mine.sequence && gone < 0) gone = static_cast<int>(rank);
+      if (busy_ && peer.left && peer.told.sequence < mine.sequence && gone < 0)
+        gone = static_cast<int>(rank);
       if (!peer.connection || peer.left || !peer.met || now - peer.heard <= silence_) continue;
       silent += (first < 0 ? " " : ", ") + std::to_string(rank);
       if (first < 0) first = static_cast<int>(rank);
@@ -304,7 +316,9 @@ void Watch::judge(Clock::time_point now) {
   if (first >= 0)
     fail(first, "rank" + silent + " has said nothing for " + std::to_string(silence_.count()) +
                     " ms: stopped, its host is gone, or the network between is cut");
-  if (gone >= 0) fail(gone, "rank " + std::to_string(gone) + " has left the communicator before " + describe(mine));
+  if (gone >= 0)
+    fail(gone,
+         "rank " + std::to_string(gone) + " has left the communicator before " + describe(mine));
 }
 
 void Watch::poll_peers(int timeout_ms) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches over the other ranks of a communicator, on a thread of its own, through a connection with each: beats say that a rank
-// lives, what it is doing and whom it waits for, a closed connection that it has ended. The first failure is final: it is told to all peers, with the
-// rank it names, and wakes everything that waits here.
+// Watches over the other ranks of a communicator, on a thread of its own, through a connection with
+// each: beats say that a rank lives, what it is doing and whom it waits for, a closed connection
+// that it has ended. The first failure is final: it is told to all peers, with the rank it names,
+// and wakes everything that waits here.
 //
-// Ownership: of the connections and the thread; what wakes outlives it. Threads: any. Failure: every wait returns false once
-// failed; failure() says why.
+// Ownership: of the connections and the thread; what wakes outlives it. Threads: any. Failure:
+// every wait returns false once failed; failure() says why.
 #pragma once
 
 #include <atomic>
@@ -41,23 +42,29 @@ class Watch {
   // False where the communicator has failed, or a rank that this call needs has left.
   bool begin(const Call& call, Clock::time_point deadline);
   void end();
-  // The same for what two ranks do by themselves, which the others need not know of; `what` for errors.
+  // The same for what two ranks do by themselves, which the others need not know of; `what` for
+  // errors.
   bool begin_aside(std::string what, Clock::time_point deadline);
   bool left(std::uint32_t rank) const;  // has said goodbye
   bool gone(
-      std::uint32_t rank) const;  // has no connection with this one any more: its process or its communicator has ended
-  void stop();                    // says goodbye, or why not
-  void forked();                  // in a child, which has no thread but its own: closes the connections
+      // has no connection with this one any more: its process or its communicator has ended
+      std::uint32_t rank) const;
+  void stop();  // says goodbye, or why not
+  // in a child, which has no thread but its own: closes the connections
+  void forked();
 
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   Failure failure() const;
   void fail(int rank, std::string text);
   void give_up(const std::string& why);  // of this rank's own
-  // The connection with `rank` that carries data broke: its death is on its way here, or else this is all there is to say.
+  // The connection with `rank` that carries data broke: its death is on its way here, or else this
+  // is all there is to say.
   void broken(std::uint32_t rank, const std::string& why);
-  // The time of the call in progress is over while `rank` was waited for: it is to blame, or whoever it waits for itself by its latest beat, and so on.
+  // The time of the call in progress is over while `rank` was waited for: it is to blame, or
+  // whoever it waits for itself by its latest beat, and so on.
   void late(std::uint32_t rank);
-  // Beats tell that the thread of the call waits for `rank`; who waits on another thread tells nothing.
+  // Beats tell that the thread of the call waits for `rank`; who waits on another thread tells
+  // nothing.
   void waits_for(std::uint32_t rank);
   // The same, and whether there is time left to; else it is late.
   bool may_wait(std::uint32_t rank);
@@ -69,7 +76,8 @@ class Watch {
   std::chrono::milliseconds silence() const { return silence_; }
   void on_change(std::function<void()> wake);  // woken by a failure, and where a rank leaves
 
-  // Waits for a ring of `bell` since `seen`, for `most`, and at most until the call's time is over: then `rank` is late. False: failed.
+  // Waits for a ring of `bell` since `seen`, for `most`, and at most until the call's time is over:
+  // then `rank` is late. False: failed.
   bool wait(loader::Doorbell& bell, std::uint32_t seen, std::uint32_t rank,
             std::chrono::nanoseconds most = std::chrono::nanoseconds::max());
 

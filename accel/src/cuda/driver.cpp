@@ -33,8 +33,8 @@ std::vector<char> read_file(const std::string& path) {
   return content;
 }
 
-// The architecture whose code a device of this capability runs; empty where there is none. Code runs on devices of its own major
-// capability, of its minor one and above.
+// The architecture whose code a device of this capability runs; empty where there is none. Code
+// runs on devices of its own major capability, of its minor one and above.
 std::string architecture_of(int major) {
   switch (major) {
     case 8: return "sm_80";
@@ -108,7 +108,8 @@ std::expected<const Driver*, std::string> Driver::get() {
 
 std::string Driver::error_name(int status) const {
   const char* name = nullptr;
-  if (error_name_(status, &name) != kSuccess || name == nullptr) return "error " + std::to_string(status);
+  if (error_name_(status, &name) != kSuccess || name == nullptr)
+    return "error " + std::to_string(status);
   return name;
 }
 
@@ -121,7 +122,8 @@ struct FoundModule {
 };
 
 // The module of this name for a device.
-std::expected<FoundModule, std::string> find_module(const Driver& cuda, int ordinal, std::string_view folder,
+std::expected<FoundModule, std::string> find_module(const Driver& cuda, int ordinal,
+                                                    std::string_view folder,
                                                     std::string_view name) {
   const auto problem = [&](const char* call, int status) {
     return std::unexpected(std::string(call) + ": " + cuda.error_name(status));
@@ -131,24 +133,30 @@ std::expected<FoundModule, std::string> find_module(const Driver& cuda, int ordi
   int minor = 0;
   if (const int status = cuda.device_get(&found.device, ordinal); status != kSuccess)
     return problem("cuDeviceGet", status);
-  if (const int status = cuda.device_get_attribute(&major, kCapabilityMajor, found.device); status != kSuccess)
+  if (const int status = cuda.device_get_attribute(&major, kCapabilityMajor, found.device);
+      status != kSuccess)
     return problem("cuDeviceGetAttribute", status);
-  if (const int status = cuda.device_get_attribute(&minor, kCapabilityMinor, found.device); status != kSuccess)
+  if (const int status = cuda.device_get_attribute(&minor, kCapabilityMinor, found.device);
+      status != kSuccess)
     return problem("cuDeviceGetAttribute", status);
   const std::string capability = std::to_string(major) + "." + std::to_string(minor);
   const std::string architecture = architecture_of(major);
   if (architecture.empty())
-    return std::unexpected("a GPU of compute capability " + capability + ": there is code for 8.x, 9.x and 10.x");
+    return std::unexpected("a GPU of compute capability " + capability +
+                           ": there is code for 8.x, 9.x and 10.x");
   const int newest = std::min(cuda.version() / 1000, kNewestMajor);
   if (newest < kOldestMajor)
-    return std::unexpected("the driver is of CUDA " + std::to_string(cuda.version() / 1000) + ": 12 is the least");
+    return std::unexpected("the driver is of CUDA " + std::to_string(cuda.version() / 1000) +
+                           ": 12 is the least");
   std::string tried;
   for (int cuda_major = newest; cuda_major >= kOldestMajor && found.image.empty(); --cuda_major) {
-    found.module_name = std::string(name) + "-cuda" + std::to_string(cuda_major) + "-" + architecture + ".cubin";
+    found.module_name =
+        std::string(name) + "-cuda" + std::to_string(cuda_major) + "-" + architecture + ".cubin";
     found.image = read_file(std::string(folder) + "/" + found.module_name);
     tried += (tried.empty() ? "" : ", ") + found.module_name;
   }
-  if (found.image.empty()) return std::unexpected("no module in " + std::string(folder) + ": " + tried);
+  if (found.image.empty())
+    return std::unexpected("no module in " + std::string(folder) + ": " + tried);
   return found;
 }
 
@@ -168,7 +176,8 @@ std::string Kernels::why_not_everywhere(std::string_view folder, std::string_vie
   return {};
 }
 
-std::expected<Kernels, std::string> Kernels::open(int ordinal, std::string_view folder, std::string_view name,
+std::expected<Kernels, std::string> Kernels::open(int ordinal, std::string_view folder,
+                                                  std::string_view name,
                                                   const std::vector<std::string>& functions) {
   const auto driver = Driver::get();
   if (!driver) return std::unexpected(driver.error());
@@ -189,18 +198,22 @@ std::expected<Kernels, std::string> Kernels::open(int ordinal, std::string_view 
     return std::unexpected(kernels.module_name_ + ": cuModuleLoadData: " + cuda.error_name(status));
   for (const std::string& wanted : functions) {
     Function function = nullptr;
-    if (const int status = cuda.module_function(&function, module, wanted.c_str()); status != kSuccess)
+    if (const int status = cuda.module_function(&function, module, wanted.c_str());
+        status != kSuccess)
       return std::unexpected(kernels.module_name_ + ": " + wanted + ": " + cuda.error_name(status));
     kernels.functions_.push_back(function);
   }
   return kernels;
 }
 
-int Kernels::launch(std::size_t function, unsigned blocks, unsigned threads, Stream stream, void* parameter) const {
-  // The thread that steps need not be the one that the framework made current: pushed for this call alone.
+int Kernels::launch(std::size_t function, unsigned blocks, unsigned threads, Stream stream,
+                    void* parameter) const {
+  // The thread that steps need not be the one that the framework made current: pushed for this call
+  // alone.
   if (const int status = driver_->context_push(context_); status != kSuccess) return status;
   void* parameters[] = {parameter};
-  const int status = driver_->launch(functions_[function], blocks, 1, 1, threads, 1, 1, 0, stream, parameters, nullptr);
+  const int status = driver_->launch(functions_[function], blocks, 1, 1, threads, 1, 1, 0, stream,
+                                     parameters, nullptr);
   Context ours = nullptr;
   const int popped = driver_->context_pop(&ours);
   return status != kSuccess ? status : popped;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's driver through dlopen: the few functions of libcuda.so.1 that loading a kernel module and launching it take, and those that processes
-// share a device's memory by. Nothing of CUDA is linked or included, so one library runs with any driver, and without one.
-// Ownership: the driver stays loaded, and the primary context of a device that was opened retained, to the end of the process: the
-// framework's context is the same one, and a module must not go while a captured graph may replay it.
-// Threads: any; opening is serialised.
-// Failure: text that says what the driver answered, or a negative PACELINE_E*. Nothing is retried.
+// NVIDIA's driver through dlopen: the few functions of libcuda.so.1 that loading a kernel module
+// and launching it take, and those that processes share a device's memory by. Nothing of CUDA is
+// linked or included, so one library runs with any driver, and without one. Ownership: the driver
+// stays loaded, and the primary context of a device that was opened retained, to the end of the
+// process: the framework's context is the same one, and a module must not go while a captured graph
+// may replay it. Threads: any; opening is serialised. Failure: text that says what the driver
+// answered, or a negative PACELINE_E*. Nothing is retried.
 #pragma once
 
 #include <array>
@@ -30,25 +31,30 @@ struct IpcHandle {
 static_assert(sizeof(IpcHandle) == 64);
 
 inline constexpr int kSuccess = 0;
-inline constexpr int kNotReady = 600;           // CUDA_ERROR_NOT_READY
-inline constexpr int kCaptureImplicit = 906;    // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
-inline constexpr int kMostDevices = 64;         // of a process
-inline constexpr unsigned kNonBlocking = 1;     // CU_STREAM_NON_BLOCKING: not ordered with the default stream
+inline constexpr int kNotReady = 600;         // CUDA_ERROR_NOT_READY
+inline constexpr int kCaptureImplicit = 906;  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+inline constexpr int kMostDevices = 64;       // of a process
+// CU_STREAM_NON_BLOCKING: not ordered with the default stream
+inline constexpr unsigned kNonBlocking = 1;
 inline constexpr unsigned kDisableTiming = 2;   // CU_EVENT_DISABLE_TIMING
 inline constexpr unsigned kLazyPeerAccess = 1;  // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 inline constexpr unsigned kHostPortable = 1;    // CU_MEMHOSTALLOC_PORTABLE
 inline constexpr int kNoCapture = 0;            // CU_STREAM_CAPTURE_STATUS_NONE
 
 // CUdevice_attribute, of what other devices write into a GPU's memory.
-inline constexpr int kRdmaSupported = 116;      // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED
-inline constexpr int kRdmaFlushOptions = 117;   // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
-inline constexpr int kRdmaWriteOrdering = 118;  // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING
-inline constexpr int kDmaBufSupported = 124;    // CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
-inline constexpr int kFlushByHost = 1;          // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST
-inline constexpr int kFlushCurrent = 0;         // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX
-inline constexpr int kDmaBuf = 1;               // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
-inline constexpr int kRelaxedCapture = 2;       // CU_STREAM_CAPTURE_MODE_RELAXED
-// Who sees them in order: CU_GPU_DIRECT_RDMA_WRITES_ORDERING_…, and CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_….
+inline constexpr int kRdmaSupported = 116;  // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED
+// CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
+inline constexpr int kRdmaFlushOptions = 117;
+// CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING
+inline constexpr int kRdmaWriteOrdering = 118;
+inline constexpr int kDmaBufSupported = 124;  // CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
+inline constexpr int kFlushByHost = 1;        // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST
+// CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX
+inline constexpr int kFlushCurrent = 0;
+inline constexpr int kDmaBuf = 1;          // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+inline constexpr int kRelaxedCapture = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+// Who sees them in order: CU_GPU_DIRECT_RDMA_WRITES_ORDERING_…, and
+// CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_….
 inline constexpr int kToOwner = 100;
 inline constexpr int kToAllDevices = 200;
 
@@ -67,9 +73,9 @@ class Driver {
   int (*context_pop)(Context* context) = nullptr;
   int (*module_load)(Module* module, const void* image) = nullptr;
   int (*module_function)(Function* function, Module module, const char* name) = nullptr;
-  int (*launch)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream, void** parameters,
-                void** extra) = nullptr;
+  int (*launch)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                Stream stream, void** parameters, void** extra) = nullptr;
 
   int (*device_pci)(char* text, int size, int device) = nullptr;
   int (*device_by_pci)(int* device, const char* text) = nullptr;
@@ -94,7 +100,8 @@ class Driver {
   int (*capture_mode)(int* mode) = nullptr;  // of this thread, exchanged
 
   // Null where the driver is older.
-  int (*range_handle)(void* handle, Address address, std::size_t bytes, int type, unsigned long long flags) = nullptr;
+  int (*range_handle)(void* handle, Address address, std::size_t bytes, int type,
+                      unsigned long long flags) = nullptr;
   int (*flush_rdma_writes)(int target, int scope) = nullptr;
 
  private:
@@ -106,11 +113,13 @@ class Driver {
   int version_ = 0;
 };
 
-// A context as this thread's current one, for as long as the object lives: what came before it is current again afterwards. Where it cannot be,
-// the calls in between say so. They are no part of a graph that another thread captures, which forbids most of them to a thread that has not said so.
+// A context as this thread's current one, for as long as the object lives: what came before it is
+// current again afterwards. Where it cannot be, the calls in between say so. They are no part of a
+// graph that another thread captures, which forbids most of them to a thread that has not said so.
 class Current {
  public:
-  Current(const Driver& driver, Context context) : driver_(driver), pushed_(driver.context_push(context) == kSuccess) {
+  Current(const Driver& driver, Context context)
+      : driver_(driver), pushed_(driver.context_push(context) == kSuccess) {
     driver_.capture_mode(&mode_);
   }
   Current(const Current&) = delete;
@@ -130,15 +139,18 @@ class Current {
 // The context of a device, and the kernels of the one module that fits it.
 class Kernels {
  public:
-  // Loads <folder>/<name>-cuda<major>-sm_<architecture>.cubin: of the driver's major version, else of an older one; for the device's
-  // architecture. `functions` are found in it by name.
-  static std::expected<Kernels, std::string> open(int ordinal, std::string_view folder, std::string_view name,
+  // Loads <folder>/<name>-cuda<major>-sm_<architecture>.cubin: of the driver's major version, else
+  // of an older one; for the device's architecture. `functions` are found in it by name.
+  static std::expected<Kernels, std::string> open(int ordinal, std::string_view folder,
+                                                  std::string_view name,
                                                   const std::vector<std::string>& functions);
 
-  // Empty where such a module lies there for each device that the driver has; else why one has none. No device is touched.
+  // Empty where such a module lies there for each device that the driver has; else why one has
+  // none. No device is touched.
   static std::string why_not_everywhere(std::string_view folder, std::string_view name);
 
-  // Launches by the index into the names that were opened with, in the device's primary context. Answers the driver's status.
+  // Launches by the index into the names that were opened with, in the device's primary context.
+  // Answers the driver's status.
   [[nodiscard]] int launch(std::size_t function, unsigned blocks, unsigned threads, Stream stream,
                            void* parameter) const;
 

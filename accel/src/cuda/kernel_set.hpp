@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of one source for every device of the process: each device's module is opened once, when it is first asked for, and what came of it is
-// remembered.
+// The kernels of one source for every device of the process: each device's module is opened once,
+// when it is first asked for, and what came of it is remembered.
 //
-// Ownership: a static object of the source that launches them; kernels stay loaded to the end of the process. Threads: any; opening is serialised
-// for each device. Failure: text that says why there is nothing for a device.
+// Ownership: a static object of the source that launches them; kernels stay loaded to the end of
+// the process. Threads: any; opening is serialised for each device. Failure: text that says why
+// there is nothing for a device.
 #pragma once
 
 #include <array>
@@ -20,7 +21,8 @@ class KernelSet {
  public:
   static bool is_device(int device) { return device >= 0 && device < kMostDevices; }
 
-  // `name`: of the source, as in its modules' names. `functions`: in the order that launch() counts them.
+  // `name`: of the source, as in its modules' names. `functions`: in the order that launch() counts
+  // them.
   KernelSet(std::string name, std::vector<std::string> functions)
       : name_(std::move(name)), functions_(std::move(functions)) {}
   KernelSet(const KernelSet&) = delete;

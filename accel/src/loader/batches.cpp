@@ -29,7 +29,8 @@ class Pool {
     std::iota(places.begin(), places.end(), std::size_t{0});
     const auto key = [&](std::size_t place) { return std::pair(~lengths_[samples[place]], place); };
     std::ranges::sort(places, {}, key);
-    std::ranges::transform(places, samples_.begin(), [&](std::size_t place) { return samples[place]; });
+    std::ranges::transform(places, samples_.begin(),
+                           [&](std::size_t place) { return samples[place]; });
   }
 
   // How many batches there must be for a budget: cut in order, each as full as it allows.
@@ -39,7 +40,8 @@ class Pool {
     return batches;
   }
 
-  // `count` batches of about the same cost: cuts of the sorted samples. At least needed(max_tokens), at most one for each sample.
+  // `count` batches of about the same cost: cuts of the sorted samples. At least
+  // needed(max_tokens), at most one for each sample.
   [[nodiscard]] std::vector<Samples> cut(std::size_t count) const {
     std::uint64_t low = 1;
     std::uint64_t high = batching_.max_tokens;
@@ -75,9 +77,11 @@ class Pool {
 
  private:
   [[nodiscard]] std::size_t end_of(std::size_t begin, std::uint64_t budget) const {
-    const std::size_t most = begin + std::min<std::uint64_t>(batching_.max_samples, samples_.size() - begin);
+    const std::size_t most =
+        begin + std::min<std::uint64_t>(batching_.max_samples, samples_.size() - begin);
     const std::uint64_t longest = lengths_[samples_[begin]];
-    if (batching_.padded) return std::min<std::size_t>(most, begin + std::max<std::uint64_t>(budget / longest, 1));
+    if (batching_.padded)
+      return std::min<std::size_t>(most, begin + std::max<std::uint64_t>(budget / longest, 1));
     std::size_t end = begin + 1;
     for (std::uint64_t sum = longest; end < most; ++end) {
       sum += lengths_[samples_[end]];
@@ -151,15 +155,19 @@ Step step_of(const Batching& batching, const Pool& pool, std::span<const Samples
   return step;
 }
 
-void append(const Batching& batching, const Pool& pool, std::size_t steps, std::uint64_t number, Batches& batches) {
+void append(const Batching& batching, const Pool& pool, std::size_t steps, std::uint64_t number,
+            Batches& batches) {
   const std::vector<Samples> cuts = pool.cut(steps * batching.ranks);
   std::vector<std::size_t> order(steps);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  if (batching.shuffle) permute(std::span(order), Random(batching.seed, batching.epoch, kStepsStream + number));
+  if (batching.shuffle)
+    permute(std::span(order), Random(batching.seed, batching.epoch, kStepsStream + number));
   for (const std::size_t at : order) {
-    Step step = step_of(batching, pool, std::span(cuts).subspan(at * batching.ranks, batching.ranks));
+    Step step =
+        step_of(batching, pool, std::span(cuts).subspan(at * batching.ranks, batching.ranks));
     // Or the first rank would always have the longest samples.
-    permute(std::span(step), Random(batching.seed, batching.epoch, kRanksStream + batches.ends.size()));
+    permute(std::span(step),
+            Random(batching.seed, batching.epoch, kRanksStream + batches.ends.size()));
     for (const auto& batch : step) {
       batches.samples.insert(batches.samples.end(), batch.begin(), batch.end());
       batches.ends.push_back(batches.samples.size());
@@ -172,19 +180,23 @@ void append(const Batching& batching, const Pool& pool, std::size_t steps, std::
 Batches batches_of(const Batching& batching, Samples lengths, Samples sequence) {
   Batches batches;
   const std::size_t ranks = batching.ranks;
-  const std::size_t pools = std::max<std::size_t>((sequence.size() + batching.pool / 2) / batching.pool, 1);
+  const std::size_t pools =
+      std::max<std::size_t>((sequence.size() + batching.pool / 2) / batching.pool, 1);
   std::size_t begin = 0;
   for (std::size_t number = 0; number < pools; ++number) {
     const bool last = number + 1 == pools;
     const std::size_t end = last ? sequence.size() : sequence.size() / pools * (number + 1);
     std::vector<std::uint64_t> samples(sequence.begin() + static_cast<std::ptrdiff_t>(begin),
                                        sequence.begin() + static_cast<std::ptrdiff_t>(end));
-    const auto steps_of = [&](const Pool& pool) { return (pool.needed(batching.max_tokens) + ranks - 1) / ranks; };
+    const auto steps_of = [&](const Pool& pool) {
+      return (pool.needed(batching.max_tokens) + ranks - 1) / ranks;
+    };
     auto pool = std::make_optional<Pool>(batching, lengths, samples);
     std::size_t steps = steps_of(*pool);
     if (steps * ranks > samples.size()) {  // one each is not enough for all ranks
       if (last && !batching.drop_last && !samples.empty()) {
-        for (std::size_t i = 0; samples.size() < steps * ranks; ++i) samples.push_back(sequence[i % sequence.size()]);
+        for (std::size_t i = 0; samples.size() < steps * ranks; ++i)
+          samples.push_back(sequence[i % sequence.size()]);
       } else {
         samples.resize(samples.size() / ranks * ranks);  // the rest is the next pool's
       }

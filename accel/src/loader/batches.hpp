@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of samples of different lengths, so that the ranks of each step have as much to do: a pure function of the lengths, the sequence
-// of samples and the numbers below, the same on every machine.
+// Batches of samples of different lengths, so that the ranks of each step have as much to do: a
+// pure function of the lengths, the sequence of samples and the numbers below, the same on every
+// machine.
 //
-// The sequence is divided into pools of equal size. Each pool is sorted by length and cut into batches of as many ranks' times steps as
-// `max_tokens` allows at least, all of about the same cost (the smallest budget that they fit in). Neighbours, which are of like length, are the
-// batches of one step; they exchange samples where that makes them more alike. Steps within a pool, and ranks within a step, are permuted.
+// The sequence is divided into pools of equal size. Each pool is sorted by length and cut into
+// batches of as many ranks' times steps as `max_tokens` allows at least, all of about the same cost
+// (the smallest budget that they fit in). Neighbours, which are of like length, are the batches of
+// one step; they exchange samples where that makes them more alike. Steps within a pool, and ranks
+// within a step, are permuted.
 //
-// Every rank has the same number of batches, and none is empty. The samples that a last step cannot share out (fewer than ranks) are joined
-// by the sequence's first ones once more, or left out with drop_last.
+// Every rank has the same number of batches, and none is empty. The samples that a last step cannot
+// share out (fewer than ranks) are joined by the sequence's first ones once more, or left out with
+// drop_last.
 //
-// Ownership: none. Threads: pure. Failure: bad_alloc only; lengths must be at least 1 and at most max_tokens.
+// Ownership: none. Threads: pure. Failure: bad_alloc only; lengths must be at least 1 and at most
+// max_tokens.
 #pragma once
 
 #include <cstdint>

@@ -15,10 +15,12 @@ namespace {
 using paceline::loader::Batching;
 
 bool sound(const paceline_batching* batching) {
-  constexpr std::uint32_t kKnown = PACELINE_BATCHES_SHUFFLE | PACELINE_BATCHES_DROP_LAST | PACELINE_BATCHES_PADDED;
-  return batching != nullptr && batching->size == sizeof *batching && (batching->flags & ~kKnown) == 0 &&
-         batching->max_tokens > 0 && batching->max_tokens <= UINT32_MAX && batching->max_samples > 0 &&
-         batching->pool > 0 && batching->pool <= UINT64_MAX >> 1 && batching->ranks > 0;
+  constexpr std::uint32_t kKnown =
+      PACELINE_BATCHES_SHUFFLE | PACELINE_BATCHES_DROP_LAST | PACELINE_BATCHES_PADDED;
+  return batching != nullptr && batching->size == sizeof *batching &&
+         (batching->flags & ~kKnown) == 0 && batching->max_tokens > 0 &&
+         batching->max_tokens <= UINT32_MAX && batching->max_samples > 0 && batching->pool > 0 &&
+         batching->pool <= UINT64_MAX >> 1 && batching->ranks > 0;
 }
 
 Batching batching_of(const paceline_batching& batching) {
@@ -37,8 +39,8 @@ Batching batching_of(const paceline_batching& batching) {
 
 extern "C" {
 
-int paceline_batches_sequence(const uint64_t* counts, uint64_t shards, const struct paceline_order* order,
-                              uint64_t* sequence) {
+int paceline_batches_sequence(const uint64_t* counts, uint64_t shards,
+                              const struct paceline_order* order, uint64_t* sequence) {
   if (!paceline::loader::valid(order) || (counts == nullptr && shards > 0)) return PACELINE_EINVAL;
   const std::span<const std::uint64_t> sizes(counts, shards);
   const std::uint64_t total = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
@@ -46,14 +48,17 @@ int paceline_batches_sequence(const uint64_t* counts, uint64_t shards, const str
   paceline_order whole = *order;
   whole.rank = 0;
   whole.ranks = 1;
-  return total == 0 ? PACELINE_OK : paceline::loader::give_order(sizes, total, &whole, {0, total}, sequence);
+  return total == 0 ? PACELINE_OK
+                    : paceline::loader::give_order(sizes, total, &whole, {0, total}, sequence);
 }
 
-int paceline_batches_plan(const struct paceline_batching* batching, const uint64_t* lengths, uint64_t total,
-                          const uint64_t* sequence, uint64_t count, uint64_t* samples, uint64_t* ends,
-                          uint64_t* batches) {
-  if (!sound(batching) || samples == nullptr || ends == nullptr || batches == nullptr) return PACELINE_EINVAL;
-  if ((lengths == nullptr && total > 0) || (sequence == nullptr && count > 0)) return PACELINE_EINVAL;
+int paceline_batches_plan(const struct paceline_batching* batching, const uint64_t* lengths,
+                          uint64_t total, const uint64_t* sequence, uint64_t count,
+                          uint64_t* samples, uint64_t* ends, uint64_t* batches) {
+  if (!sound(batching) || samples == nullptr || ends == nullptr || batches == nullptr)
+    return PACELINE_EINVAL;
+  if ((lengths == nullptr && total > 0) || (sequence == nullptr && count > 0))
+    return PACELINE_EINVAL;
   const std::span<const std::uint64_t> all(lengths, total);
   const std::span<const std::uint64_t> wanted(sequence, count);
   const auto good = [&](std::uint64_t sample) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of bytes between two processes through shared memory: one writes, one reads. Both cursors lie in the shared
-// memory, and a cursor moves only after its bytes have been copied, so either side may die at any instruction, and another
-// process that has the same mapping may go on in its place.
+// A stream of bytes between two processes through shared memory: one writes, one reads. Both
+// cursors lie in the shared memory, and a cursor moves only after its bytes have been copied, so
+// either side may die at any instruction, and another process that has the same mapping may go on
+// in its place.
 //
-// Ownership: a view; the memory is the region's. Threads: one writer, one reader. Nothing waits here, nothing fails: less
-// than asked is written or read where there is no more room or data.
+// Ownership: a view; the memory is the region's. Threads: one writer, one reader. Nothing waits
+// here, nothing fails: less than asked is written or read where there is no more room or data.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,8 @@ struct RingCursors {
   alignas(64) std::atomic<std::uint64_t> written;
   alignas(64) std::atomic<std::uint64_t> taken;
 };
-static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "cursors are shared between processes");
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free,
+              "cursors are shared between processes");
 
 class ByteRing {
  public:

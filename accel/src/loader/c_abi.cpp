@@ -31,7 +31,8 @@ bool has(const paceline_loader* instance, std::uint32_t worker) {
 
 extern "C" {
 
-int paceline_loader_create(uint32_t workers, uint32_t slots, uint64_t slot_bytes, struct paceline_loader** instance) {
+int paceline_loader_create(uint32_t workers, uint32_t slots, uint64_t slot_bytes,
+                           struct paceline_loader** instance) {
   if (instance == nullptr) return PACELINE_EINVAL;
   try {
     int error = 0;
@@ -56,7 +57,8 @@ void* paceline_loader_slot(const struct paceline_loader* instance, uint32_t work
 }
 
 uint32_t paceline_loader_claim(struct paceline_loader* instance, uint32_t worker, uint64_t avoid) {
-  return has(instance, worker) ? instance->exchange.claim(worker, avoid) : PACELINE_LOADER_MAX_SLOTS;
+  return has(instance, worker) ? instance->exchange.claim(worker, avoid)
+                               : PACELINE_LOADER_MAX_SLOTS;
 }
 
 int paceline_loader_release(struct paceline_loader* instance, uint32_t worker, uint32_t slot) {
@@ -65,7 +67,8 @@ int paceline_loader_release(struct paceline_loader* instance, uint32_t worker, u
   return PACELINE_OK;
 }
 
-int paceline_loader_tell(struct paceline_loader* instance, uint32_t worker, const void* data, uint64_t size) {
+int paceline_loader_tell(struct paceline_loader* instance, uint32_t worker, const void* data,
+                         uint64_t size) {
   if (!has(instance, worker) || data == nullptr) return PACELINE_EINVAL;
   try {
     instance->exchange.tell(worker, data, size);
@@ -75,8 +78,8 @@ int paceline_loader_tell(struct paceline_loader* instance, uint32_t worker, cons
   }
 }
 
-int paceline_loader_hear(struct paceline_loader* instance, uint32_t worker, int32_t timeout_ms, const void** data,
-                         uint64_t* size) {
+int paceline_loader_hear(struct paceline_loader* instance, uint32_t worker, int32_t timeout_ms,
+                         const void** data, uint64_t* size) {
   if (!has(instance, worker) || data == nullptr || size == nullptr) return PACELINE_EINVAL;
   try {
     std::string* message = nullptr;
@@ -91,19 +94,22 @@ int paceline_loader_hear(struct paceline_loader* instance, uint32_t worker, int3
   }
 }
 
-int paceline_loader_answer(struct paceline_loader* instance, uint32_t worker, const void* data, uint64_t size,
-                           int32_t timeout_ms, uint64_t* sent) {
-  if (!has(instance, worker) || data == nullptr || sent == nullptr || *sent > size + loader::kLengthBytes)
+int paceline_loader_answer(struct paceline_loader* instance, uint32_t worker, const void* data,
+                           uint64_t size, int32_t timeout_ms, uint64_t* sent) {
+  if (!has(instance, worker) || data == nullptr || sent == nullptr ||
+      *sent > size + loader::kLengthBytes)
     return PACELINE_EINVAL;
   return code_of(instance->exchange.answer(worker, data, size, timeout_ms * kMillisecond, *sent));
 }
 
-int paceline_loader_collect(struct paceline_loader* instance, int32_t timeout_ms, uint32_t* worker, const void** data,
-                            uint64_t* size) {
-  if (instance == nullptr || worker == nullptr || data == nullptr || size == nullptr) return PACELINE_EINVAL;
+int paceline_loader_collect(struct paceline_loader* instance, int32_t timeout_ms, uint32_t* worker,
+                            const void** data, uint64_t* size) {
+  if (instance == nullptr || worker == nullptr || data == nullptr || size == nullptr)
+    return PACELINE_EINVAL;
   try {
     std::string* message = nullptr;
-    const loader::Wake wake = instance->exchange.collect(timeout_ms * kMillisecond, *worker, message);
+    const loader::Wake wake =
+        instance->exchange.collect(timeout_ms * kMillisecond, *worker, message);
     if (wake == loader::Wake::kRung) {
       *data = message->data();
       *size = message->size();

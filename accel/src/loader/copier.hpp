@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread that copies memory, in the order it was told to.
 //
-// Ownership: both memories are the caller's until the copy has been waited for, or this has ended. Threads: any may call. Forks: a child
-// has no thread; it must neither call nor end this. Failure: begin throws bad_alloc; the constructor system_error where no thread can be had.
+// Ownership: both memories are the caller's until the copy has been waited for, or this has ended.
+// Threads: any may call. Forks: a child has no thread; it must neither call nor end this. Failure:
+// begin throws bad_alloc; the constructor system_error where no thread can be had.
 #pragma once
 
 #include <chrono>

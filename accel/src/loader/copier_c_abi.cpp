@@ -17,7 +17,9 @@ struct paceline_copier {
 
 namespace {
 
-bool in_its_process(const paceline_copier* copier) { return copier != nullptr && copier->owner == ::getpid(); }
+bool in_its_process(const paceline_copier* copier) {
+  return copier != nullptr && copier->owner == ::getpid();
+}
 
 }  // namespace
 
@@ -40,9 +42,10 @@ void paceline_copier_destroy(struct paceline_copier* copier) {
   if (in_its_process(copier)) delete copier;
 }
 
-int paceline_copier_begin(struct paceline_copier* copier, void* target, const void* source, uint64_t size,
-                          uint64_t* copy) {
-  if (!in_its_process(copier) || target == nullptr || source == nullptr || copy == nullptr) return PACELINE_EINVAL;
+int paceline_copier_begin(struct paceline_copier* copier, void* target, const void* source,
+                          uint64_t size, uint64_t* copy) {
+  if (!in_its_process(copier) || target == nullptr || source == nullptr || copy == nullptr)
+    return PACELINE_EINVAL;
   try {
     *copy = copier->it.begin(target, source, size);
     return PACELINE_OK;
@@ -54,7 +57,8 @@ int paceline_copier_begin(struct paceline_copier* copier, void* target, const vo
 
 int paceline_copier_wait(struct paceline_copier* copier, uint64_t copy, int32_t timeout_ms) {
   if (!in_its_process(copier)) return PACELINE_EINVAL;
-  return copier->it.wait(copy, std::chrono::milliseconds(timeout_ms)) ? PACELINE_OK : PACELINE_COPIER_NOT_YET;
+  return copier->it.wait(copy, std::chrono::milliseconds(timeout_ms)) ? PACELINE_OK
+                                                                      : PACELINE_COPIER_NOT_YET;
 }
 
 }  // extern "C"

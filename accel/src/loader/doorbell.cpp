@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-std::uint32_t* word(std::atomic<std::uint32_t>& value) { return reinterpret_cast<std::uint32_t*>(&value); }
+std::uint32_t* word(std::atomic<std::uint32_t>& value) {
+  return reinterpret_cast<std::uint32_t*>(&value);
+}
 
 }  // namespace
 

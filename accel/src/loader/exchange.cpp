@@ -8,7 +8,8 @@ namespace paceline::loader {
 namespace {
 
 std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
@@ -29,7 +30,8 @@ Wake wait_for(Doorbell& bell, std::int64_t timeout_ns, const Look& look) {
 
 }  // namespace
 
-Exchange::Exchange(std::unique_ptr<Region> region) : region_(std::move(region)), sides_(region_->workers()) {}
+Exchange::Exchange(std::unique_ptr<Region> region)
+    : region_(std::move(region)), sides_(region_->workers()) {}
 
 std::uint32_t Exchange::claim(std::uint32_t worker, std::uint64_t avoid) {
   auto& taken = region_->control(worker).taken;
@@ -60,7 +62,8 @@ void Exchange::flush(std::uint32_t worker) {
   // Said first, so that a worker that makes room from now on rings.
   control.backlog.store(1, std::memory_order_seq_cst);
   const std::size_t sent = region_->down(worker).write(
-      reinterpret_cast<const std::byte*>(outbox.bytes.data()) + outbox.sent, outbox.bytes.size() - outbox.sent);
+      reinterpret_cast<const std::byte*>(outbox.bytes.data()) + outbox.sent,
+      outbox.bytes.size() - outbox.sent);
   outbox.sent += sent;
   if (outbox.sent == outbox.bytes.size()) {
     outbox = {};
@@ -103,8 +106,8 @@ Wake Exchange::hear(std::uint32_t worker, std::int64_t timeout_ns, std::string*&
   });
 }
 
-Wake Exchange::answer(std::uint32_t worker, const void* data, std::uint64_t size, std::int64_t timeout_ns,
-                      std::uint64_t& sent) {
+Wake Exchange::answer(std::uint32_t worker, const void* data, std::uint64_t size,
+                      std::int64_t timeout_ns, std::uint64_t& sent) {
   return wait_for(region_->control(worker).bell, timeout_ns, [&] {
     const std::uint64_t before = sent;
     const bool whole = write_message(region_->up(worker), data, size, sent);

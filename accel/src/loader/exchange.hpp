@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One loader as its processes use it: the region, and how far this process is with each message. What the C ABI exports.
+// One loader as its processes use it: the region, and how far this process is with each message.
+// What the C ABI exports.
 //
-// Ownership: of the region. Threads: collect by one at a time, tell by any of the maker's, each worker's (claim among them) by
-// that worker's one; release by any. Forked children use nothing that locks.
-// Failure: bad_alloc only.
+// Ownership: of the region. Threads: collect by one at a time, tell by any of the maker's, each
+// worker's (claim among them) by that worker's one; release by any. Forked children use nothing
+// that locks. Failure: bad_alloc only.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,8 @@ class Exchange {
   Wake collect(std::int64_t timeout_ns, std::uint32_t& worker, std::string*& message);
   // Workers'.
   Wake hear(std::uint32_t worker, std::int64_t timeout_ns, std::string*& message);
-  Wake answer(std::uint32_t worker, const void* data, std::uint64_t size, std::int64_t timeout_ns, std::uint64_t& sent);
+  Wake answer(std::uint32_t worker, const void* data, std::uint64_t size, std::int64_t timeout_ns,
+              std::uint64_t& sent);
 
  private:
   struct Outbox {

@@ -14,14 +14,15 @@ using Bytes = std::span<const std::uint8_t>;
 std::uint32_t number_at(Bytes bytes, std::size_t at, std::size_t size, bool little) {
   if (at > bytes.size() || size > bytes.size() - at) return 0;
   std::uint32_t value = 0;
-  for (std::size_t i = 0; i < size; ++i) value = value << 8 | bytes[at + (little ? size - 1 - i : i)];
+  for (std::size_t i = 0; i < size; ++i)
+    value = value << 8 | bytes[at + (little ? size - 1 - i : i)];
   return value;
 }
 
 bool begins_with(Bytes bytes, std::string_view text) {
-  return bytes.size() >= text.size() && std::equal(text.begin(), text.end(), bytes.begin(), [](char a, std::uint8_t b) {
-           return static_cast<std::uint8_t>(a) == b;
-         });
+  return bytes.size() >= text.size() &&
+         std::equal(text.begin(), text.end(), bytes.begin(),
+                    [](char a, std::uint8_t b) { return static_cast<std::uint8_t>(a) == b; });
 }
 
 // The first directory of a TIFF header.
@@ -59,7 +60,8 @@ int orientation_of(std::span<const std::uint8_t> file) {
     const std::size_t length = number_at(file, at + 2, 2, false);
     if (length < 2 || length > file.size() - at - 2) break;
     const Bytes content = file.subspan(at + 4, length - 2);
-    if (marker == 0xE1 && begins_with(content, kExif)) return orientation_in(content.subspan(kExif.size()));
+    if (marker == 0xE1 && begins_with(content, kExif))
+      return orientation_in(content.subspan(kExif.size()));
     at += 2 + length;
   }
   return 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a JPEG file's picture is to be turned, as its EXIF data say. Pure; believes nothing: what is not understood is 1, as it is.
+// How a JPEG file's picture is to be turned, as its EXIF data say. Pure; believes nothing: what is
+// not understood is 1, as it is.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the loader's exported functions share: the handles behind their opaque types, and how a reason and an order
-// get out. Pure.
+// What the loader's exported functions share: the handles behind their opaque types, and how a
+// reason and an order get out. Pure.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,9 @@ inline void say(const std::string& text, char* why, std::uint64_t size) {
 }
 
 inline bool valid(const paceline_order* order) {
-  return order != nullptr && order->size == sizeof *order && order->ranks > 0 && order->rank < order->ranks &&
-         order->window > 0 && (order->flags & ~(PACELINE_ORDER_SHUFFLE | PACELINE_ORDER_DROP_LAST)) == 0;
+  return order != nullptr && order->size == sizeof *order && order->ranks > 0 &&
+         order->rank < order->ranks && order->window > 0 &&
+         (order->flags & ~(PACELINE_ORDER_SHUFFLE | PACELINE_ORDER_DROP_LAST)) == 0;
 }
 
 inline Order order_of(const paceline_order& order) {
@@ -48,8 +49,8 @@ struct Places {
   std::uint64_t count = 0;
 };
 
-inline int give_order(std::span<const std::uint64_t> counts, std::uint64_t total, const paceline_order* order,
-                      const Places& places, std::uint64_t* samples) {
+inline int give_order(std::span<const std::uint64_t> counts, std::uint64_t total,
+                      const paceline_order* order, const Places& places, std::uint64_t* samples) {
   if (!valid(order) || samples == nullptr) return PACELINE_EINVAL;
   const Order own = order_of(*order);
   const std::uint64_t length = length_of(own, total);

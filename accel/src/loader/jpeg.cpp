@@ -32,7 +32,8 @@ constexpr long kMostMemory = 1L << 30;
 
 std::string beside_us() {
   Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&beside_us), &info) == 0 || info.dli_fname == nullptr) return kName;
+  if (::dladdr(reinterpret_cast<const void*>(&beside_us), &info) == 0 || info.dli_fname == nullptr)
+    return kName;
   const std::string own = info.dli_fname;
   const std::size_t slash = own.rfind('/');
   return (slash == std::string::npos ? std::string("./") : own.substr(0, slash + 1)) + kName;
@@ -66,20 +67,26 @@ void cmyk_to_four(std::uint8_t* pixels, std::size_t count) {
 
 }  // namespace
 
-std::expected<std::shared_ptr<const JpegLibrary>, std::string> JpegLibrary::load(const std::string& path) {
+std::expected<std::shared_ptr<const JpegLibrary>, std::string> JpegLibrary::load(
+    const std::string& path) {
   const std::string place = path.empty() ? beside_us() : path;
   void* library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* error = ::dlerror();
-    return std::unexpected(std::string(error != nullptr ? error : place.c_str()) + ": pictures need it");
+    return std::unexpected(std::string(error != nullptr ? error : place.c_str()) +
+                           ": pictures need it");
   }
   const auto functions = std::make_shared<Functions>();
   Functions& found = *functions;
-  if (!find(library, "jpeg_std_error", found.std_error) || !find(library, "jpeg_CreateDecompress", found.create) ||
+  if (!find(library, "jpeg_std_error", found.std_error) ||
+      !find(library, "jpeg_CreateDecompress", found.create) ||
       !find(library, "jpeg_destroy_decompress", found.destroy) ||
-      !find(library, "jpeg_read_header", found.read_header) || !find(library, "jpeg_start_decompress", found.start) ||
-      !find(library, "jpeg_read_scanlines", found.read) || !find(library, "jpeg_skip_scanlines", found.skip) ||
-      !find(library, "jpeg_finish_decompress", found.finish) || !find(library, "jpeg_abort_decompress", found.abort) ||
+      !find(library, "jpeg_read_header", found.read_header) ||
+      !find(library, "jpeg_start_decompress", found.start) ||
+      !find(library, "jpeg_read_scanlines", found.read) ||
+      !find(library, "jpeg_skip_scanlines", found.skip) ||
+      !find(library, "jpeg_finish_decompress", found.finish) ||
+      !find(library, "jpeg_abort_decompress", found.abort) ||
       !find(library, "jpeg_resync_to_restart", found.resync))
     return std::unexpected(place + " is not libjpeg-turbo 1.5 or later, which pictures need");
   auto loaded = std::make_shared<JpegLibrary>();
@@ -87,8 +94,9 @@ std::expected<std::shared_ptr<const JpegLibrary>, std::string> JpegLibrary::load
   return loaded;
 }
 
-// What libjpeg is given points into it: it stays where it is made. Errors leave libjpeg by longjmp, over its own frames only: every
-// call has its own setjmp, and nothing of ours between that needs an end.
+// What libjpeg is given points into it: it stays where it is made. Errors leave libjpeg by longjmp,
+// over its own frames only: every call has its own setjmp, and nothing of ours between that needs
+// an end.
 struct JpegReader::State {
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
@@ -118,7 +126,9 @@ struct JpegReader::State {
   static void on_message(j_common_ptr) {}
   static void on_begin(j_decompress_ptr) {}
   static void on_end(j_decompress_ptr) {}
-  static boolean on_empty(j_decompress_ptr info) { of(info).fail("the file ends early: it was cut off"); }
+  static boolean on_empty(j_decompress_ptr info) {
+    of(info).fail("the file ends early: it was cut off");
+  }
   static void on_skip(j_decompress_ptr info, long count) {
     if (count <= 0) return;
     jpeg_source_mgr& source = *info->src;
@@ -239,7 +249,8 @@ bool JpegReader::skip(int rows) {
   State& state = *state_;
   if (rows <= 0) return true;
   return state.guarded([&state, rows] {
-    return state.library->skip(&state.info, static_cast<JDIMENSION>(rows)) == static_cast<JDIMENSION>(rows);
+    return state.library->skip(&state.info, static_cast<JDIMENSION>(rows)) ==
+           static_cast<JDIMENSION>(rows);
   });
 }
 
@@ -247,7 +258,8 @@ bool JpegReader::finish() {
   State& state = *state_;
   const auto left = static_cast<int>(state.info.output_height - state.info.output_scanline);
   if (left > 0) {
-    // Skipping to the very end would leave what follows unread: the last row is decoded, and thrown away.
+    // Skipping to the very end would leave what follows unread: the last row is decoded, and thrown
+    // away.
     state.last.resize(std::size_t{state.info.output_width} * 4);
     if (!skip(left - 1) || !read(state.last.data(), 0, 1)) return false;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of jpeg.cpp where the build found no libjpeg-turbo: everything stays, and who asks for pictures is told.
+// In place of jpeg.cpp where the build found no libjpeg-turbo: everything stays, and who asks for
+// pictures is told.
 #include "jpeg.hpp"
 
 namespace paceline::loader {
@@ -9,8 +10,10 @@ struct JpegReader::State {
   std::string why;
 };
 
-std::expected<std::shared_ptr<const JpegLibrary>, std::string> JpegLibrary::load(const std::string&) {
-  return std::unexpected(std::string("built without libjpeg-turbo: install its development files and build again"));
+std::expected<std::shared_ptr<const JpegLibrary>, std::string> JpegLibrary::load(
+    const std::string&) {
+  return std::unexpected(
+      std::string("built without libjpeg-turbo: install its development files and build again"));
 }
 
 JpegReader::JpegReader(const JpegLibrary&) : state_(std::make_unique<State>()) {}

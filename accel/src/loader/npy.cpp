@@ -20,7 +20,8 @@ constexpr std::string_view kRemedy = "; write it with numpy.savez or numpy.save"
 
 std::uint64_t little(std::string_view bytes, std::size_t at, std::size_t size) {
   std::uint64_t value = 0;
-  for (std::size_t i = size; i > 0; --i) value = value << 8 | static_cast<std::uint8_t>(bytes[at + i - 1]);
+  for (std::size_t i = size; i > 0; --i)
+    value = value << 8 | static_cast<std::uint8_t>(bytes[at + i - 1]);
   return value;
 }
 
@@ -40,7 +41,8 @@ class File {
   }
 
   Failure wrong(std::uint64_t at, std::string_view what) const {
-    return Failure(source_.name(object_) + ": at byte " + std::to_string(at) + ": " + std::string(what));
+    return Failure(source_.name(object_) + ": at byte " + std::to_string(at) + ": " +
+                   std::string(what));
   }
   std::uint64_t total() const { return total_; }
 
@@ -98,16 +100,20 @@ class Header {
   std::string_view text_;
 };
 
-std::expected<Array, std::string> read_array(const File& file, std::uint64_t at, std::uint64_t size, std::string name) {
+std::expected<Array, std::string> read_array(const File& file, std::uint64_t at, std::uint64_t size,
+                                             std::string name) {
   constexpr std::uint64_t kPrefix = 12;  // of versions 2 and 3; version 1 has two bytes less
   const auto prefix = file.bytes(at, std::min<std::uint64_t>(size, kPrefix));
   if (!prefix) return Failure(prefix.error());
-  if (prefix->size() < kPrefix || !prefix->starts_with(kArray)) return file.wrong(at, "no array of NumPy's is there");
+  if (prefix->size() < kPrefix || !prefix->starts_with(kArray))
+    return file.wrong(at, "no array of NumPy's is there");
   const int version = (*prefix)[6];
-  if (version < 1 || version > 3) return file.wrong(at, "a version of NumPy's format that is not known");
+  if (version < 1 || version > 3)
+    return file.wrong(at, "a version of NumPy's format that is not known");
   const std::uint64_t begin = version == 1 ? 10 : 12;
   const std::uint64_t length = little(*prefix, 8, begin - 8);
-  if (length > kMostOfHeader || begin + length > size) return file.wrong(at, "a header longer than the array");
+  if (length > kMostOfHeader || begin + length > size)
+    return file.wrong(at, "a header longer than the array");
   const auto text = file.bytes(at + begin, length);
   if (!text) return Failure(text.error());
   const Header header(*text);
@@ -116,8 +122,10 @@ std::expected<Array, std::string> read_array(const File& file, std::uint64_t at,
   if (!dtype || !shape) return file.wrong(at, "a header without a plain dtype and a shape");
   const std::uint64_t one = size_of_dtype(*dtype);
   if (one == 0)
-    return file.wrong(at, "dtype " + *dtype + ": numbers must be plain and little-endian" + std::string(kRemedy));
-  if (shape->empty()) return file.wrong(at, "an array without a first axis, along which samples lie");
+    return file.wrong(
+        at, "dtype " + *dtype + ": numbers must be plain and little-endian" + std::string(kRemedy));
+  if (shape->empty())
+    return file.wrong(at, "an array without a first axis, along which samples lie");
   if (header.columns_first() && shape->size() > 1)
     return file.wrong(at, "its columns come first: store numpy.ascontiguousarray of it");
   std::uint64_t bytes = one;
@@ -126,9 +134,13 @@ std::expected<Array, std::string> read_array(const File& file, std::uint64_t at,
       return file.wrong(at, "a shape too large");
     bytes *= side;
   }
-  if (bytes > size - begin - length) return file.wrong(at, "the array ends early: the file was cut off");
-  return Array{
-      .name = std::move(name), .dtype = *dtype, .shape = *shape, .offset = at + begin + length, .bytes = bytes};
+  if (bytes > size - begin - length)
+    return file.wrong(at, "the array ends early: the file was cut off");
+  return Array{.name = std::move(name),
+               .dtype = *dtype,
+               .shape = *shape,
+               .offset = at + begin + length,
+               .bytes = bytes};
 }
 
 struct Entry {
@@ -180,14 +192,17 @@ std::expected<std::vector<Entry>, std::string> read_directory(const File& file) 
   if (!text) return Failure(text.error());
   std::vector<Entry> entries;
   for (std::string_view left = *text; !left.empty();) {
-    if (left.size() < kEntry || !left.starts_with("PK\1\2")) return file.wrong(at, "no entry of a directory is there");
+    if (left.size() < kEntry || !left.starts_with("PK\1\2"))
+      return file.wrong(at, "no entry of a directory is there");
     const std::size_t name = little(left, 28, 2);
     const std::size_t extra = little(left, 30, 2);
     const std::size_t whole = kEntry + name + extra + little(left, 32, 2);
     if (whole > left.size()) return file.wrong(at, "an entry ends behind its directory");
     if (little(left, 10, 2) != 0 || (little(left, 8, 2) & 1) != 0)
       return file.wrong(at, "it is compressed or encrypted" + std::string(kRemedy));
-    Entry entry{.name = std::string(left.substr(kEntry, name)), .at = little(left, 42, 4), .size = little(left, 24, 4)};
+    Entry entry{.name = std::string(left.substr(kEntry, name)),
+                .at = little(left, 42, 4),
+                .size = little(left, 24, 4)};
     widen(left.substr(kEntry + name, extra), entry);
     entries.push_back(std::move(entry));
     left.remove_prefix(whole);
@@ -201,7 +216,8 @@ std::expected<Array, std::string> read_entry(const File& file, Entry entry) {
   if (!local) return Failure(local.error());
   if (!local->starts_with("PK\3\4")) return file.wrong(entry.at, "no entry of an archive is there");
   const std::uint64_t at = entry.at + kLocal + little(*local, 26, 2) + little(*local, 28, 2);
-  if (at > file.total() || entry.size > file.total() - at) return file.wrong(entry.at, "an entry ends behind its file");
+  if (at > file.total() || entry.size > file.total() - at)
+    return file.wrong(entry.at, "an entry ends behind its file");
   if (entry.name.ends_with(".npy")) entry.name.resize(entry.name.size() - 4);
   return read_array(file, at, entry.size, std::move(entry.name));
 }
@@ -218,7 +234,8 @@ std::uint32_t size_of_dtype(const std::string& dtype) {
   return whole || real ? static_cast<std::uint32_t>(size) : 0;
 }
 
-std::expected<std::vector<Array>, std::string> read_arrays(const Source& source, std::size_t object) {
+std::expected<std::vector<Array>, std::string> read_arrays(const Source& source,
+                                                           std::size_t object) {
   const auto total = source.size(object);
   if (!total) return Failure(total.error());
   const File file(source, object, *total);

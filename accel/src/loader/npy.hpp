@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the arrays of NumPy's files lie: .npy, and .npz as numpy.savez writes it. Headers only are read.
+// Where the arrays of NumPy's files lie: .npy, and .npz as numpy.savez writes it. Headers only are
+// read.
 //
-// Ownership: the caller's. Threads: pure. Failure: text that names the file, the place and the remedy; a file is believed in nothing: what
-// points outside it is refused, so are compressed archives, columns first, and what is no plain number.
+// Ownership: the caller's. Threads: pure. Failure: text that names the file, the place and the
+// remedy; a file is believed in nothing: what points outside it is refused, so are compressed
+// archives, columns first, and what is no plain number.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +27,7 @@ struct Array {
 // Bytes of one number, or 0 for what is no plain little-endian number.
 std::uint32_t size_of_dtype(const std::string& dtype);
 
-std::expected<std::vector<Array>, std::string> read_arrays(const Source& source, std::size_t object);
+std::expected<std::vector<Array>, std::string> read_arrays(const Source& source,
+                                                           std::size_t object);
 
 }  // namespace paceline::loader

@@ -31,7 +31,8 @@ class Sequence {
     const std::size_t width = std::max(order_.window, 1U);
     begin_ = 0;
     for (std::size_t first = 0, number = 1;; first += width, ++number) {
-      const auto window = std::span(shards_).subspan(first, std::min(width, shards_.size() - first));
+      const auto window =
+          std::span(shards_).subspan(first, std::min(width, shards_.size() - first));
       std::uint64_t size = 0;
       for (const std::uint64_t shard : window) size += counts_[shard];
       if (place >= begin_ + size) {

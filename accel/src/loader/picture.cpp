@@ -27,7 +27,8 @@ std::uint8_t* room(std::vector<std::uint8_t>& buffer, std::size_t size) {
 std::uint64_t processor_time() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 class Watch {
@@ -52,14 +53,17 @@ struct Turn {
     const bool exchanged = orientation >= 5;
     std::int32_t from_x = exchanged ? y : x;
     std::int32_t from_y = exchanged ? x : y;
-    if (orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8) from_x = width - 1 - from_x;
-    if (orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7) from_y = height - 1 - from_y;
+    if (orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8)
+      from_x = width - 1 - from_x;
+    if (orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7)
+      from_y = height - 1 - from_y;
     return size_of(from_y) * size_of(width) + size_of(from_x);
   }
 };
 
 template <typename Value, typename Look>
-void write_channel(const std::uint8_t* row, std::int32_t width, bool flip, Value* target, const Look& look) {
+void write_channel(const std::uint8_t* row, std::int32_t width, bool flip, Value* target,
+                   const Look& look) {
   if (flip)
     for (std::int32_t x = 0; x < width; ++x) target[width - 1 - x] = look(row[4 * x]);
   else
@@ -82,8 +86,12 @@ void Painter::make_axes(const View& view) {
   const Framing& framing = style_.framing;
   is_across_ = view.width != view.full_width;
   is_down_ = view.height != view.full_height;
-  const Side across{.source = view.width, .target = view.full_width, .begin = view.left, .count = framing.width};
-  const Side down{.source = view.height, .target = view.full_height, .begin = view.top, .count = framing.height};
+  const Side across{
+      .source = view.width, .target = view.full_width, .begin = view.left, .count = framing.width};
+  const Side down{.source = view.height,
+                  .target = view.full_height,
+                  .begin = view.top,
+                  .count = framing.height};
   if (is_across_) {
     make_axis(across_, across, style_.filter);
     resampler_.prepare(across_);
@@ -117,18 +125,21 @@ bool Painter::from_file(const View& view) {
     }
     std::uint8_t* target = rows_.data() + size_of(row) * stride_;
     if (is_across_) {
-      resampler_.horizontal(across_, strip + size_of(view.x) * 4, stride, size_of(rows), target, stride_);
+      resampler_.horizontal(across_, strip + size_of(view.x) * 4, stride, size_of(rows), target,
+                            stride_);
       continue;
     }
     const std::uint8_t* source = strip + size_of(view.x + view.left) * 4;
     for (std::int32_t i = 0; i < rows; ++i)
-      std::memcpy(target + size_of(i) * stride_, source + size_of(i) * stride, size_of(style_.framing.width) * 4);
+      std::memcpy(target + size_of(i) * stride_, source + size_of(i) * stride,
+                  size_of(style_.framing.width) * 4);
   }
   const Watch watch(decoding_);
   return reader_.finish();
 }
 
-// Turned pictures are made as a whole first: mirrored or exchanged, a resized one would be rounded elsewhere.
+// Turned pictures are made as a whole first: mirrored or exchanged, a resized one would be rounded
+// elsewhere.
 bool Painter::from_memory(const View& view, int orientation) {
   const Turn turn{.orientation = orientation, .width = reader_.width(), .height = reader_.height()};
   const std::int32_t width = orientation >= 5 ? turn.height : turn.width;
@@ -136,7 +147,8 @@ bool Painter::from_memory(const View& view, int orientation) {
   const std::uint8_t* whole = room(whole_, pixels * 4);
   {
     const Watch watch(decoding_);
-    if (!reader_.read(whole_.data(), size_of(turn.width) * 4, turn.height) || !reader_.finish()) return false;
+    if (!reader_.read(whole_.data(), size_of(turn.width) * 4, turn.height) || !reader_.finish())
+      return false;
   }
   std::uint8_t* line = room(strip_, size_of(width) * 4 + kOverread);
   const std::int32_t count = is_down_ ? down_.end() : style_.framing.height;
@@ -147,22 +159,26 @@ bool Painter::from_memory(const View& view, int orientation) {
     if (is_across_)
       resampler_.horizontal(across_, line + size_of(view.x) * 4, 0, 1, target, stride_);
     else
-      std::memcpy(target, line + size_of(view.x + view.left) * 4, size_of(style_.framing.width) * 4);
+      std::memcpy(target, line + size_of(view.x + view.left) * 4,
+                  size_of(style_.framing.width) * 4);
   }
   return true;
 }
 
-void Painter::write_row(const View& view, const std::uint8_t* row, std::int32_t y, void* target) const {
+void Painter::write_row(const View& view, const std::uint8_t* row, std::int32_t y,
+                        void* target) const {
   const std::int32_t width = style_.framing.width;
   const std::size_t plane = size_of(width) * size_of(style_.framing.height);
   const std::size_t begin = size_of(y) * size_of(width);
   for (std::size_t channel = 0; channel < 3; ++channel) {
     if (style_.floats) {
       const float* const values = floats_[channel].data();
-      write_channel(row + channel, width, view.flip, static_cast<float*>(target) + channel * plane + begin,
+      write_channel(row + channel, width, view.flip,
+                    static_cast<float*>(target) + channel * plane + begin,
                     [values](std::uint8_t value) { return values[value]; });
     } else {
-      write_channel(row + channel, width, view.flip, static_cast<std::uint8_t*>(target) + channel * plane + begin,
+      write_channel(row + channel, width, view.flip,
+                    static_cast<std::uint8_t*>(target) + channel * plane + begin,
                     [](std::uint8_t value) { return value; });
     }
   }
@@ -179,7 +195,8 @@ void Painter::deliver(const View& view, void* target) {
   }
 }
 
-std::expected<View, std::string> Painter::view(std::span<const std::uint8_t> file, const Place& place) {
+std::expected<View, std::string> Painter::view(std::span<const std::uint8_t> file,
+                                               const Place& place) {
   if (!reader_.open(file)) return std::unexpected(reader_.why());
   const bool exchanged = style_.turned && orientation_of(file) >= 5;
   const std::int32_t width = exchanged ? reader_.height() : reader_.width();
@@ -187,7 +204,8 @@ std::expected<View, std::string> Painter::view(std::span<const std::uint8_t> fil
   return view_of(style_.framing, width, height, place.epoch, place.sample);
 }
 
-std::expected<void, std::string> Painter::paint(std::span<const std::uint8_t> file, const Place& place, void* target) {
+std::expected<void, std::string> Painter::paint(std::span<const std::uint8_t> file,
+                                                const Place& place, void* target) {
   const auto asked = view(file, place);
   if (!asked) return std::unexpected(asked.error());
   const int orientation = style_.turned ? orientation_of(file) : 1;
@@ -198,7 +216,8 @@ std::expected<void, std::string> Painter::paint(std::span<const std::uint8_t> fi
     if (!reader_.start(denominator)) return std::unexpected(reader_.why());
   }
   make_axes(seen);
-  if (!(orientation == 1 ? from_file(seen) : from_memory(seen, orientation))) return std::unexpected(reader_.why());
+  if (!(orientation == 1 ? from_file(seen) : from_memory(seen, orientation)))
+    return std::unexpected(reader_.why());
   deliver(seen, target);
   return {};
 }

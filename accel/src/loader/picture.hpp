@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One JPEG file into one picture of a batch: decoded, framed, resized, mirrored, and written as channels of bytes or of normalised floats
-// (channel by channel, as PyTorch's convolutions want them).
+// One JPEG file into one picture of a batch: decoded, framed, resized, mirrored, and written as
+// channels of bytes or of normalised floats (channel by channel, as PyTorch's convolutions want
+// them).
 //
 // The floats are PyTorch's for `(value / 255 - mean) / std`, each operation rounded to 32 bits.
 //
-// Ownership: a Painter keeps its buffers. Threads: a Painter belongs to one; a Style is immutable. Failure: text without the file's name.
+// Ownership: a Painter keeps its buffers. Threads: a Painter belongs to one; a Style is immutable.
+// Failure: text without the file's name.
 #pragma once
 
 #include <array>
@@ -47,7 +49,8 @@ class Painter {
   Painter(const JpegLibrary& library, const Style& style, const Resampler& resampler);
 
   // `target` has room for style.bytes().
-  std::expected<void, std::string> paint(std::span<const std::uint8_t> file, const Place& place, void* target);
+  std::expected<void, std::string> paint(std::span<const std::uint8_t> file, const Place& place,
+                                         void* target);
   // What paint would deliver of it.
   std::expected<View, std::string> view(std::span<const std::uint8_t> file, const Place& place);
   // Nanoseconds of processor time in the decoder so far.
@@ -70,8 +73,9 @@ class Painter {
   bool is_down_ = false;
   std::vector<std::uint8_t> strip_;
   std::vector<std::uint8_t> whole_;
-  std::vector<std::uint8_t> rows_;  // resized across; the first one is row down_.lowest() of the region
-  std::size_t stride_ = 0;          // of rows_
+  // resized across; the first one is row down_.lowest() of the region
+  std::vector<std::uint8_t> rows_;
+  std::size_t stride_ = 0;  // of rows_
   std::int32_t first_ = 0;
   std::vector<std::uint8_t> row_;
   std::uint64_t decoding_ = 0;

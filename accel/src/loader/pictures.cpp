@@ -16,7 +16,8 @@ constexpr std::size_t kMostOfNumber = 64;
 
 // A whole number, with white space around it as an editor leaves it.
 std::optional<std::int64_t> number_of(std::span<const std::uint8_t> bytes) {
-  std::string_view text(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kMostOfNumber));
+  std::string_view text(reinterpret_cast<const char*>(bytes.data()),
+                        std::min(bytes.size(), kMostOfNumber));
   constexpr std::string_view kSpace = " \t\r\n";
   const std::size_t begin = text.find_first_not_of(kSpace);
   if (begin == std::string_view::npos || bytes.size() > kMostOfNumber) return std::nullopt;
@@ -33,7 +34,8 @@ Pictures::Pictures(const Shards& shards, JpegLibrary library, Style style, Pictu
                    std::uint32_t threads)
     : shards_(shards), library_(std::move(library)), style_(style), members_(std::move(members)) {
   try {
-    for (std::uint32_t i = 0; i < std::max(threads, 1U); ++i) threads_.emplace_back([this] { work(); });
+    for (std::uint32_t i = 0; i < std::max(threads, 1U); ++i)
+      threads_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {
     if (threads_.empty()) throw std::bad_alloc();  // fewer are enough, none is not
   }
@@ -48,8 +50,8 @@ Pictures::~Pictures() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-std::uint64_t Pictures::begin(std::uint64_t epoch, std::span<const std::uint64_t> samples, void* target,
-                              std::int64_t* numbers) {
+std::uint64_t Pictures::begin(std::uint64_t epoch, std::span<const std::uint64_t> samples,
+                              void* target, std::int64_t* numbers) {
   std::uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -68,12 +70,14 @@ std::uint64_t Pictures::begin(std::uint64_t epoch, std::span<const std::uint64_t
   return number;
 }
 
-std::optional<std::expected<void, std::string>> Pictures::wait(std::uint64_t batch, std::chrono::milliseconds timeout) {
+std::optional<std::expected<void, std::string>> Pictures::wait(std::uint64_t batch,
+                                                               std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  const auto found =
-      std::find_if(batches_.begin(), batches_.end(), [&](const Batch& each) { return each.number == batch; });
+  const auto found = std::find_if(batches_.begin(), batches_.end(),
+                                  [&](const Batch& each) { return each.number == batch; });
   if (found == batches_.end()) return std::unexpected(std::string("there is no such batch"));
-  if (!batch_done_.wait_for(lock, timeout, [&] { return found->done == found->samples.size(); })) return std::nullopt;
+  if (!batch_done_.wait_for(lock, timeout, [&] { return found->done == found->samples.size(); }))
+    return std::nullopt;
   const std::string why = std::move(found->why);
   batches_.erase(found);
   if (!why.empty()) return std::unexpected(why);
@@ -93,13 +97,15 @@ std::string Pictures::read(std::uint64_t sample, std::span<const std::string> ex
   for (const std::string& extension : extensions)
     for (const Member& member : shards_.members(found)) {
       if (shards_.extension(member) != extension) continue;
-      if (member.size > kMostOfPicture) return shards_.name(found) + "." + extension + " has more than 256 MiB";
+      if (member.size > kMostOfPicture)
+        return shards_.name(found) + "." + extension + " has more than 256 MiB";
       bytes.resize(member.size);
       const auto got = shards_.read(found, member, bytes.data());
       return got ? std::string() : got.error();
     }
   std::string wanted;
-  for (const std::string& extension : extensions) wanted += (wanted.empty() ? "." : " or .") + extension;
+  for (const std::string& extension : extensions)
+    wanted += (wanted.empty() ? "." : " or .") + extension;
   return shards_.name(found) + " has no " + wanted;
 }
 
@@ -110,13 +116,16 @@ std::string Pictures::make(Painter& painter, std::vector<std::uint8_t>& file, co
     if (!members_.target.empty()) {
       if (std::string why = read(sample, {&members_.target, 1}, file); !why.empty()) return why;
       const auto number = number_of(file);
-      if (!number) return shards_.name(shards_.samples()[sample]) + "." + members_.target + " is no whole number";
+      if (!number)
+        return shards_.name(shards_.samples()[sample]) + "." + members_.target +
+               " is no whole number";
       batch.numbers[index] = *number;
     }
     if (std::string why = read(sample, members_.pictures, file); !why.empty()) return why;
     void* target = static_cast<std::uint8_t*>(batch.target) + index * style_.bytes();
     const auto painted = painter.paint(file, {.epoch = batch.epoch, .sample = sample}, target);
-    return painted ? std::string() : shards_.name(shards_.samples()[sample]) + ": its picture: " + painted.error();
+    return painted ? std::string()
+                   : shards_.name(shards_.samples()[sample]) + ": its picture: " + painted.error();
   } catch (const std::bad_alloc&) {
     return "no memory for the picture of sample " + std::to_string(sample);
   }
@@ -133,7 +142,8 @@ void Pictures::work() {
     const std::size_t index = batch->next++;
     const std::uint64_t before = painter.decoding();
     lock.unlock();
-    std::string why = make(painter, file, *batch, index);  // it stays: nobody forgets a batch that is not done
+    // it stays: nobody forgets a batch that is not done
+    std::string why = make(painter, file, *batch, index);
     lock.lock();
     decoding_ += painter.decoding() - before;
     if (!why.empty() && (batch->why.empty() || index < batch->bad)) {
@@ -146,7 +156,8 @@ void Pictures::work() {
 
 std::expected<View, std::string> Pictures::view(std::uint64_t epoch, std::uint64_t sample) const {
   std::vector<std::uint8_t> file;
-  if (std::string why = read(sample, members_.pictures, file); !why.empty()) return std::unexpected(std::move(why));
+  if (std::string why = read(sample, members_.pictures, file); !why.empty())
+    return std::unexpected(std::move(why));
   return Painter(library_, style_, kScalarResampler).view(file, {.epoch = epoch, .sample = sample});
 }
 

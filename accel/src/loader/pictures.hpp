@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that make batches of pictures out of tar shards. A batch begins as a list of samples and the memory that its pictures go to; whoever
-// waits for it is told when all are there, or of the first sample, in the batch's order, that could not be made.
+// Threads that make batches of pictures out of tar shards. A batch begins as a list of samples and
+// the memory that its pictures go to; whoever waits for it is told when all are there, or of the
+// first sample, in the batch's order, that could not be made.
 //
-// Ownership: the shards and a batch's memory are the caller's and must stay until the batch has been waited for, or this has ended.
-// Threads: any may call. Batches are begun on in the order they came in; how many there are is the caller's to bound. Forks: a child has no
-// threads; it must neither call nor end this. Failure: text that names shard, sample and reason.
+// Ownership: the shards and a batch's memory are the caller's and must stay until the batch has
+// been waited for, or this has ended. Threads: any may call. Batches are begun on in the order they
+// came in; how many there are is the caller's to bound. Forks: a child has no threads; it must
+// neither call nor end this. Failure: text that names shard, sample and reason.
 #pragma once
 
 #include <chrono>
@@ -32,19 +34,25 @@ struct PictureMembers {
 
 class Pictures {
  public:
-  Pictures(const Shards& shards, JpegLibrary library, Style style, PictureMembers members, std::uint32_t threads);
+  Pictures(const Shards& shards, JpegLibrary library, Style style, PictureMembers members,
+           std::uint32_t threads);
   ~Pictures();
   Pictures(const Pictures&) = delete;
   Pictures& operator=(const Pictures&) = delete;
 
-  // Answers the batch's number. `target` has room for all pictures, `numbers` for one for each sample if they are read.
-  std::uint64_t begin(std::uint64_t epoch, std::span<const std::uint64_t> samples, void* target, std::int64_t* numbers);
-  // Nothing: not yet. A batch is forgotten once it was told; so is one that is not known, as an error.
-  std::optional<std::expected<void, std::string>> wait(std::uint64_t batch, std::chrono::milliseconds timeout);
+  // Answers the batch's number. `target` has room for all pictures, `numbers` for one for each
+  // sample if they are read.
+  std::uint64_t begin(std::uint64_t epoch, std::span<const std::uint64_t> samples, void* target,
+                      std::int64_t* numbers);
+  // Nothing: not yet. A batch is forgotten once it was told; so is one that is not known, as an
+  // error.
+  std::optional<std::expected<void, std::string>> wait(std::uint64_t batch,
+                                                       std::chrono::milliseconds timeout);
 
   // What the picture of a sample would show.
   std::expected<View, std::string> view(std::uint64_t epoch, std::uint64_t sample) const;
-  std::uint64_t decoding() const;  // nanoseconds of processor time in the decoder, of all threads, of finished pictures
+  // nanoseconds of processor time in the decoder, of all threads, of finished pictures
+  std::uint64_t decoding() const;
 
  private:
   struct Batch {
@@ -60,7 +68,8 @@ class Pictures {
   };
   void work();
   Batch* next_batch();
-  std::string make(Painter& painter, std::vector<std::uint8_t>& file, const Batch& batch, std::size_t index) const;
+  std::string make(Painter& painter, std::vector<std::uint8_t>& file, const Batch& batch,
+                   std::size_t index) const;
   std::string read(std::uint64_t sample, std::span<const std::string> extensions,
                    std::vector<std::uint8_t>& bytes) const;
 

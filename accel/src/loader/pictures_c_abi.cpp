@@ -30,25 +30,29 @@ using paceline::loader::Pictures;
 using paceline::loader::say;
 using paceline::loader::Style;
 
-constexpr std::uint32_t kFlags = PACELINE_PICTURES_FLOATS | PACELINE_PICTURES_SCALED | PACELINE_PICTURES_TURNED;
+constexpr std::uint32_t kFlags =
+    PACELINE_PICTURES_FLOATS | PACELINE_PICTURES_SCALED | PACELINE_PICTURES_TURNED;
 constexpr std::uint32_t kMostThreads = 1024;
 
 bool within(double low, double value, double high) { return value >= low && value <= high; }
 
 // What is wrong with it, or nothing.
 std::string check(const paceline_pictures_style& style) {
-  if ((style.flags & ~kFlags) != 0 || style.crop > PACELINE_CROP_CENTER || style.filter > PACELINE_FILTER_LANCZOS)
+  if ((style.flags & ~kFlags) != 0 || style.crop > PACELINE_CROP_CENTER ||
+      style.filter > PACELINE_FILTER_LANCZOS)
     return "a flag, a crop or a filter that is not known";
   for (const std::uint32_t side : {style.width, style.height})
     if (side == 0 || side > PACELINE_PICTURES_MOST_SIDE)
       return "size is " + std::to_string(side) + ": it must be at least 1 and at most 8192";
-  if (style.crop == PACELINE_CROP_CENTER &&
-      (style.shorter < std::max(style.width, style.height) || style.shorter > PACELINE_PICTURES_MOST_SIDE))
+  if (style.crop == PACELINE_CROP_CENTER && (style.shorter < std::max(style.width, style.height) ||
+                                             style.shorter > PACELINE_PICTURES_MOST_SIDE))
     return "resize is " + std::to_string(style.shorter) +
            ": it must be at least the size of a picture, and at most 8192";
   if (style.threads == 0 || style.threads > kMostThreads)
-    return "threads is " + std::to_string(style.threads) + ": it must be at least 1 and at most 1024";
-  if (!within(0, style.flip, 1)) return "flip is " + std::to_string(style.flip) + ": it must be between 0 and 1";
+    return "threads is " + std::to_string(style.threads) +
+           ": it must be at least 1 and at most 1024";
+  if (!within(0, style.flip, 1))
+    return "flip is " + std::to_string(style.flip) + ": it must be between 0 and 1";
   if (!within(1e-6, style.scale[0], style.scale[1]) || style.scale[1] > 1)
     return "scale must be two parts of the area, the smaller one first, above 0 and at most 1";
   if (!within(1e-3, style.ratio[0], style.ratio[1]) || style.ratio[1] > 1e3)
@@ -85,11 +89,12 @@ Style style_of(const paceline_pictures_style& style) {
 
 extern "C" {
 
-int paceline_pictures_open(const struct paceline_shards* shards, const struct paceline_pictures_style* style,
-                           const char* const* extensions, const char* target, struct paceline_pictures** pictures,
-                           char* why, uint64_t why_size) {
-  if (shards == nullptr || style == nullptr || style->size != sizeof *style || extensions == nullptr ||
-      *extensions == nullptr || pictures == nullptr)
+int paceline_pictures_open(const struct paceline_shards* shards,
+                           const struct paceline_pictures_style* style,
+                           const char* const* extensions, const char* target,
+                           struct paceline_pictures** pictures, char* why, uint64_t why_size) {
+  if (shards == nullptr || style == nullptr || style->size != sizeof *style ||
+      extensions == nullptr || *extensions == nullptr || pictures == nullptr)
     return PACELINE_EINVAL;
   try {
     if (const std::string wrong = check(*style); !wrong.empty()) {
@@ -106,9 +111,10 @@ int paceline_pictures_open(const struct paceline_shards* shards, const struct pa
     if (target != nullptr) members.target = target;
     const Style own = style_of(*style);
     const bool numbers = !members.target.empty();
-    auto made = std::make_unique<Pictures>(*shards->it, **library, own, std::move(members), style->threads);
-    *pictures =
-        new paceline_pictures{.it = std::move(made), .bytes = own.bytes(), .numbers = numbers, .owner = ::getpid()};
+    auto made =
+        std::make_unique<Pictures>(*shards->it, **library, own, std::move(members), style->threads);
+    *pictures = new paceline_pictures{
+        .it = std::move(made), .bytes = own.bytes(), .numbers = numbers, .owner = ::getpid()};
     return PACELINE_OK;
   } catch (const std::bad_alloc&) {
     say("no memory, or not one thread, for making pictures", why, why_size);
@@ -118,7 +124,8 @@ int paceline_pictures_open(const struct paceline_shards* shards, const struct pa
 
 void paceline_pictures_close(struct paceline_pictures* pictures) {
   if (pictures == nullptr) return;
-  // A forked child has none of the threads that would have to end, and locks may be held by them for ever.
+  // A forked child has none of the threads that would have to end, and locks may be held by them
+  // for ever.
   if (pictures->owner != ::getpid()) static_cast<void>(pictures->it.release());
   delete pictures;
 }
@@ -127,8 +134,9 @@ uint64_t paceline_pictures_bytes(const struct paceline_pictures* pictures) {
   return pictures == nullptr ? 0 : pictures->bytes;
 }
 
-int paceline_pictures_begin(struct paceline_pictures* pictures, uint64_t epoch, const uint64_t* samples, uint32_t count,
-                            void* memory, uint64_t memory_size, int64_t* numbers, uint64_t* batch) {
+int paceline_pictures_begin(struct paceline_pictures* pictures, uint64_t epoch,
+                            const uint64_t* samples, uint32_t count, void* memory,
+                            uint64_t memory_size, int64_t* numbers, uint64_t* batch) {
   if (pictures == nullptr || samples == nullptr || memory == nullptr || batch == nullptr ||
       memory_size / pictures->bytes < count || (pictures->numbers && numbers == nullptr) ||
       pictures->owner != ::getpid())
@@ -141,8 +149,8 @@ int paceline_pictures_begin(struct paceline_pictures* pictures, uint64_t epoch, 
   }
 }
 
-int paceline_pictures_wait(struct paceline_pictures* pictures, uint64_t batch, uint32_t timeout_ms, char* why,
-                           uint64_t why_size) {
+int paceline_pictures_wait(struct paceline_pictures* pictures, uint64_t batch, uint32_t timeout_ms,
+                           char* why, uint64_t why_size) {
   if (pictures == nullptr || pictures->owner != ::getpid()) return PACELINE_EINVAL;
   try {
     const auto told = pictures->it->wait(batch, std::chrono::milliseconds(timeout_ms));
@@ -155,8 +163,9 @@ int paceline_pictures_wait(struct paceline_pictures* pictures, uint64_t batch, u
   return PACELINE_ESYSTEM;
 }
 
-int paceline_pictures_view(const struct paceline_pictures* pictures, uint64_t epoch, uint64_t sample,
-                           struct paceline_picture_view* view, char* why, uint64_t why_size) {
+int paceline_pictures_view(const struct paceline_pictures* pictures, uint64_t epoch,
+                           uint64_t sample, struct paceline_picture_view* view, char* why,
+                           uint64_t why_size) {
   if (pictures == nullptr || view == nullptr) return PACELINE_EINVAL;
   try {
     const auto seen = pictures->it->view(epoch, sample);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SplitMix64, begun anew for each purpose from numbers that name it: what it yields is part of orders and of augmentation, the same on
-// every machine and in every release.
+// SplitMix64, begun anew for each purpose from numbers that name it: what it yields is part of
+// orders and of augmentation, the same on every machine and in every release.
 //
 // Ownership: none. Threads: a value. Failure: none.
 #pragma once
@@ -44,7 +44,8 @@ class Random {
 
 template <typename Value>
 void permute(std::span<Value> values, Random random) {
-  for (std::size_t left = values.size(); left > 1; --left) std::swap(values[left - 1], values[random.below(left)]);
+  for (std::size_t left = values.size(); left > 1; --left)
+    std::swap(values[left - 1], values[random.below(left)]);
 }
 
 }  // namespace paceline::loader

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples that are rows: of the arrays in NumPy's files (all arrays of a file have the same first axis), or records of one size in files
-// without a header. Every file has the same arrays but for the length of that axis.
+// Samples that are rows: of the arrays in NumPy's files (all arrays of a file have the same first
+// axis), or records of one size in files without a header. Every file has the same arrays but for
+// the length of that axis.
 //
-// Ownership: of the source and of a few numbers for each file. Threads: immutable once made. Failure: text that names the file and the
-// reason.
+// Ownership: of the source and of a few numbers for each file. Threads: immutable once made.
+// Failure: text that names the file and the reason.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,8 @@ struct Column {
 class Records {
  public:
   // `raw`: files of such records; without it, NumPy's.
-  static std::expected<std::unique_ptr<Records>, std::string> open(std::unique_ptr<Source> source, const Column* raw);
+  static std::expected<std::unique_ptr<Records>, std::string> open(std::unique_ptr<Source> source,
+                                                                   const Column* raw);
 
   std::span<const std::uint64_t> counts() const { return counts_; }  // samples of each file
   std::uint64_t samples() const { return begins_.back(); }
@@ -39,11 +41,13 @@ class Records {
   std::uint64_t identity() const;
 
   // All of the row; `target` has room for it.
-  std::expected<void, std::string> read(std::uint64_t sample, std::size_t column, void* target) const;
+  std::expected<void, std::string> read(std::uint64_t sample, std::size_t column,
+                                        void* target) const;
 
  private:
   explicit Records(std::unique_ptr<Source> source) : source_(std::move(source)) {}
-  std::expected<std::vector<Array>, std::string> arrays(std::size_t object, const Column* raw) const;
+  std::expected<std::vector<Array>, std::string> arrays(std::size_t object,
+                                                        const Column* raw) const;
   std::string append(std::size_t object, const std::vector<Array>& arrays);
 
   std::unique_ptr<Source> source_;

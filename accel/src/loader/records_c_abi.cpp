@@ -22,7 +22,8 @@ int paceline_records_open(const char* const* paths, uint32_t count, uint64_t raw
   if (records == nullptr || (paths == nullptr && count > 0)) return PACELINE_EINVAL;
   try {
     using paceline::loader::Records;
-    auto source = std::make_unique<paceline::loader::FileSource>(std::vector<std::string>(paths, paths + count));
+    auto source = std::make_unique<paceline::loader::FileSource>(
+        std::vector<std::string>(paths, paths + count));
     const paceline::loader::Column raw{.name = {}, .dtype = {}, .shape = {}, .bytes = raw_bytes};
     auto opened = Records::open(std::move(source), raw_bytes > 0 ? &raw : nullptr);
     if (!opened) {
@@ -51,10 +52,11 @@ uint32_t paceline_records_columns(const struct paceline_records* records) {
   return records == nullptr ? 0 : static_cast<uint32_t>(records->it->columns().size());
 }
 
-int paceline_records_column(const struct paceline_records* records, uint32_t column, const char** name,
-                            const char** dtype, const uint64_t** shape, uint32_t* sides, uint64_t* bytes) {
-  if (records == nullptr || column >= records->it->columns().size() || name == nullptr || dtype == nullptr ||
-      shape == nullptr || sides == nullptr || bytes == nullptr)
+int paceline_records_column(const struct paceline_records* records, uint32_t column,
+                            const char** name, const char** dtype, const uint64_t** shape,
+                            uint32_t* sides, uint64_t* bytes) {
+  if (records == nullptr || column >= records->it->columns().size() || name == nullptr ||
+      dtype == nullptr || shape == nullptr || sides == nullptr || bytes == nullptr)
     return PACELINE_EINVAL;
   const auto& found = records->it->columns()[column];
   *name = found.name.c_str();
@@ -65,10 +67,11 @@ int paceline_records_column(const struct paceline_records* records, uint32_t col
   return PACELINE_OK;
 }
 
-int paceline_records_read(const struct paceline_records* records, uint64_t sample, uint32_t column, void* buffer,
-                          uint64_t size, char* why, uint64_t why_size) {
-  if (records == nullptr || sample >= records->it->samples() || column >= records->it->columns().size() ||
-      size != records->it->columns()[column].bytes || (buffer == nullptr && size > 0))
+int paceline_records_read(const struct paceline_records* records, uint64_t sample, uint32_t column,
+                          void* buffer, uint64_t size, char* why, uint64_t why_size) {
+  if (records == nullptr || sample >= records->it->samples() ||
+      column >= records->it->columns().size() || size != records->it->columns()[column].bytes ||
+      (buffer == nullptr && size > 0))
     return PACELINE_EINVAL;
   try {
     const auto read = records->it->read(sample, column, buffer);
@@ -80,17 +83,20 @@ int paceline_records_read(const struct paceline_records* records, uint64_t sampl
   return PACELINE_ESYSTEM;
 }
 
-int paceline_records_length(const struct paceline_records* records, const struct paceline_order* order,
-                            uint64_t* length) {
-  if (records == nullptr || !paceline::loader::valid(order) || length == nullptr) return PACELINE_EINVAL;
+int paceline_records_length(const struct paceline_records* records,
+                            const struct paceline_order* order, uint64_t* length) {
+  if (records == nullptr || !paceline::loader::valid(order) || length == nullptr)
+    return PACELINE_EINVAL;
   *length = length_of(paceline::loader::order_of(*order), records->it->samples());
   return PACELINE_OK;
 }
 
-int paceline_records_order(const struct paceline_records* records, const struct paceline_order* order, uint64_t first,
-                           uint64_t count, uint64_t* samples) {
+int paceline_records_order(const struct paceline_records* records,
+                           const struct paceline_order* order, uint64_t first, uint64_t count,
+                           uint64_t* samples) {
   if (records == nullptr) return PACELINE_EINVAL;
-  return paceline::loader::give_order(records->it->counts(), records->it->samples(), order, {first, count}, samples);
+  return paceline::loader::give_order(records->it->counts(), records->it->samples(), order,
+                                      {first, count}, samples);
 }
 
 }  // extern "C"

@@ -18,21 +18,25 @@ constexpr std::size_t kPart = kControl + 2 * kRingBytes;
 
 }  // namespace
 
-Region::Region(std::byte* base, std::size_t size, std::uint32_t workers, std::uint32_t slots, std::size_t slot_bytes)
+Region::Region(std::byte* base, std::size_t size, std::uint32_t workers, std::uint32_t slots,
+               std::size_t slot_bytes)
     : base_(base), size_(size), workers_(workers), slots_(slots), slot_bytes_(slot_bytes) {}
 
 Region::~Region() { ::munmap(base_, size_); }
 
-std::unique_ptr<Region> Region::open(std::uint32_t workers, std::uint32_t slots, std::uint64_t slot_bytes, int& error) {
+std::unique_ptr<Region> Region::open(std::uint32_t workers, std::uint32_t slots,
+                                     std::uint64_t slot_bytes, int& error) {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 46;  // of address space
-  if (workers == 0 || workers > PACELINE_LOADER_MAX_WORKERS || slots == 0 || slots > PACELINE_LOADER_MAX_SLOTS ||
-      slot_bytes == 0 || slot_bytes > kMost / workers / slots) {
+  if (workers == 0 || workers > PACELINE_LOADER_MAX_WORKERS || slots == 0 ||
+      slots > PACELINE_LOADER_MAX_SLOTS || slot_bytes == 0 ||
+      slot_bytes > kMost / workers / slots) {
     error = EINVAL;
     return nullptr;
   }
   const std::size_t rounded = (slot_bytes + kPage - 1) / kPage * kPage;
   const std::size_t size = kHeader + workers * (kPart + slots * rounded);
-  const int fd = static_cast<int>(::syscall(SYS_memfd_create, "paceline-loader", 0x1U));  // MFD_CLOEXEC
+  // MFD_CLOEXEC
+  const int fd = static_cast<int>(::syscall(SYS_memfd_create, "paceline-loader", 0x1U));
   if (fd < 0) {
     error = errno;
     return nullptr;
@@ -45,7 +49,8 @@ std::unique_ptr<Region> Region::open(std::uint32_t workers, std::uint32_t slots,
   if (base == MAP_FAILED) return nullptr;
   ::madvise(base, size, MADV_DONTDUMP);  // a core file need not hold the batches
   // The file is all zeros, which is what every cursor, bell and slot begins with.
-  return std::unique_ptr<Region>(new Region(static_cast<std::byte*>(base), size, workers, slots, rounded));
+  return std::unique_ptr<Region>(
+      new Region(static_cast<std::byte*>(base), size, workers, slots, rounded));
 }
 
 std::byte* Region::part(std::uint32_t worker) const {

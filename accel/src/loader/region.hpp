@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shared memory of one loader: for each worker a control block, a ring each way and its slots. Mapped once by the maker;
-// forked workers have it at the same address. The file is sparse: only what has been written takes memory.
+// The shared memory of one loader: for each worker a control block, a ring each way and its slots.
+// Mapped once by the maker; forked workers have it at the same address. The file is sparse: only
+// what has been written takes memory.
 //
-// Ownership: the mapping is the object's; destroying it in a forked child unmaps it there only. Threads: immutable; what lies
-// in it is synchronised by itself. Failure: open returns null and says the errno.
+// Ownership: the mapping is the object's; destroying it in a forked child unmaps it there only.
+// Threads: immutable; what lies in it is synchronised by itself. Failure: open returns null and
+// says the errno.
 #pragma once
 
 #include <array>
@@ -18,7 +20,8 @@
 
 namespace paceline::loader {
 
-// Indices of some thousand samples, or what a batch holds beside its tensors. Larger messages pass in pieces.
+// Indices of some thousand samples, or what a batch holds beside its tensors. Larger messages pass
+// in pieces.
 inline constexpr std::size_t kRingBytes = 256UL * 1024;
 
 struct Control {
@@ -31,7 +34,8 @@ struct Control {
 
 class Region {
  public:
-  static std::unique_ptr<Region> open(std::uint32_t workers, std::uint32_t slots, std::uint64_t slot_bytes, int& error);
+  static std::unique_ptr<Region> open(std::uint32_t workers, std::uint32_t slots,
+                                      std::uint64_t slot_bytes, int& error);
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
   ~Region();
@@ -45,7 +49,8 @@ class Region {
   std::byte* slot(std::uint32_t worker, std::uint32_t slot) const;
 
  private:
-  Region(std::byte* base, std::size_t size, std::uint32_t workers, std::uint32_t slots, std::size_t slot_bytes);
+  Region(std::byte* base, std::size_t size, std::uint32_t workers, std::uint32_t slots,
+         std::size_t slot_bytes);
   std::byte* part(std::uint32_t worker) const;
 
   std::byte* base_;

@@ -72,14 +72,16 @@ std::int32_t pixel_at(double place) {
   return static_cast<std::int32_t>(shifted);
 }
 
-std::uint8_t byte_of(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255)); }
+std::uint8_t byte_of(std::int32_t sum) {
+  return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255));
+}
 
 constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
 
 void no_preparation(Axis&) {}
 
-void horizontal(const Axis& axis, const std::uint8_t* source, std::size_t source_stride, std::size_t rows,
-                std::uint8_t* target, std::size_t target_stride) {
+void horizontal(const Axis& axis, const std::uint8_t* source, std::size_t source_stride,
+                std::size_t rows, std::uint8_t* target, std::size_t target_stride) {
   for (std::size_t row = 0; row < rows; ++row, source += source_stride, target += target_stride) {
     for (std::size_t pixel = 0; pixel < axis.reach.size(); ++pixel) {
       const Axis::Reach reach = axis.reach[pixel];
@@ -89,13 +91,14 @@ void horizontal(const Axis& axis, const std::uint8_t* source, std::size_t source
       for (std::int32_t i = 0; i < reach.count; ++i, from += 4)
         for (int channel = 0; channel < 4; ++channel)
           sums[channel] += from[channel] * weights[static_cast<std::size_t>(i)];
-      for (std::size_t channel = 0; channel < 4; ++channel) target[4 * pixel + channel] = byte_of(sums[channel]);
+      for (std::size_t channel = 0; channel < 4; ++channel)
+        target[4 * pixel + channel] = byte_of(sums[channel]);
     }
   }
 }
 
-void vertical(const Axis& axis, std::size_t pixel, const std::uint8_t* source, std::size_t source_stride,
-              std::size_t bytes, std::uint8_t* target) {
+void vertical(const Axis& axis, std::size_t pixel, const std::uint8_t* source,
+              std::size_t source_stride, std::size_t bytes, std::uint8_t* target) {
   const Axis::Reach reach = axis.reach[pixel];
   const auto weights = axis.of(pixel);
   source += static_cast<std::size_t>(reach.first) * source_stride;
@@ -104,7 +107,8 @@ void vertical(const Axis& axis, std::size_t pixel, const std::uint8_t* source, s
     std::fill(std::begin(sums), std::end(sums), kHalf);
     for (std::int32_t i = 0; i < reach.count; ++i) {
       const std::uint8_t* from = source + static_cast<std::size_t>(i) * source_stride + at;
-      for (std::size_t j = 0; j < kRowStep; ++j) sums[j] += from[j] * weights[static_cast<std::size_t>(i)];
+      for (std::size_t j = 0; j < kRowStep; ++j)
+        sums[j] += from[j] * weights[static_cast<std::size_t>(i)];
     }
     for (std::size_t j = 0; j < kRowStep; ++j) target[at + j] = byte_of(sums[j]);
   }
@@ -148,7 +152,8 @@ void make_axis(Axis& axis, const Side& side, Filter filter) {
     }
     for (std::int32_t k = 0; k < count; ++k) {
       const double weight = weights[static_cast<std::size_t>(k)];
-      axis.weights[i * axis.width + static_cast<std::size_t>(k)] = whole(sum != 0.0 ? weight / sum : weight);
+      axis.weights[i * axis.width + static_cast<std::size_t>(k)] =
+          whole(sum != 0.0 ? weight / sum : weight);
     }
     axis.reach[i] = {.first = first, .count = count};
   }
@@ -161,7 +166,8 @@ const Resampler& best_resampler() {
   static const Resampler& chosen = []() -> const Resampler& {
 #if defined(__x86_64__)
     const char* told = std::getenv("PACELINE_SIMD");
-    if ((told == nullptr || std::string_view(told) != "scalar") && optim::has_avx2()) return kAvx2Resampler;
+    if ((told == nullptr || std::string_view(told) != "scalar") && optim::has_avx2())
+      return kAvx2Resampler;
 #endif
     return kScalarResampler;
   }();

@@ -25,7 +25,9 @@ struct Shards::Part {
 namespace {
 
 std::uint32_t index_of(std::vector<std::string>& extensions, std::string_view extension) {
-  const auto found = std::find(extensions.begin(), extensions.end(), extension) - extensions.begin();  // a handful
+  // a handful
+  const auto found =
+      std::find(extensions.begin(), extensions.end(), extension) - extensions.begin();
   if (static_cast<std::size_t>(found) == extensions.size()) extensions.emplace_back(extension);
   return static_cast<std::uint32_t>(found);
 }
@@ -42,7 +44,8 @@ std::string lower(std::string_view text) {
 std::expected<Shards::Part, std::string> Shards::index(const Source& source, std::size_t shard) {
   constexpr std::size_t kMostExtensions = 1000;
   Part part;
-  const auto file = [&](std::string_view name, std::uint64_t offset, std::uint64_t size) -> std::string {
+  const auto file = [&](std::string_view name, std::uint64_t offset,
+                        std::uint64_t size) -> std::string {
     if (name.find('\0') != std::string_view::npos) return "a name with a zero byte";
     const std::size_t slash = name.rfind('/');
     const std::size_t begin = slash == std::string_view::npos ? 0 : slash + 1;
@@ -50,7 +53,8 @@ std::expected<Shards::Part, std::string> Shards::index(const Source& source, std
     if (dot == std::string_view::npos || dot == begin) return {};
     if (begin == 0 && name.starts_with("__") && name.ends_with("__")) return {};
     const std::string_view key = name.substr(0, dot);
-    if (part.samples.empty() || std::string_view(part.keys.data() + part.samples.back().key) != key) {
+    if (part.samples.empty() ||
+        std::string_view(part.keys.data() + part.samples.back().key) != key) {
       part.samples.push_back({.first_member = part.members.size(),
                               .key = part.keys.size(),
                               .shard = static_cast<std::uint32_t>(shard),
@@ -60,20 +64,24 @@ std::expected<Shards::Part, std::string> Shards::index(const Source& source, std
     Sample& sample = part.samples.back();
     const std::uint32_t extension = index_of(part.extensions, lower(name.substr(dot + 1)));
     if (part.extensions.size() > kMostExtensions)
-      return "more than 1000 extensions: is what follows the first dot of the names part of their keys?";
+      return "more than 1000 extensions: is what follows the first dot of the names part of their "
+             "keys?";
     for (std::uint64_t i = sample.first_member; i < part.members.size(); ++i)
-      if (part.members[i].extension == extension) return "a second " + std::string(name) + " in one sample";
+      if (part.members[i].extension == extension)
+        return "a second " + std::string(name) + " in one sample";
     part.members.push_back({.offset = offset, .size = size, .extension = extension});
     ++sample.members;
     return {};
   };
-  if (auto read = read_tar(source, shard, file); !read) return std::unexpected(std::move(read.error()));
+  if (auto read = read_tar(source, shard, file); !read)
+    return std::unexpected(std::move(read.error()));
   return part;
 }
 
 void Shards::append(std::uint32_t shard, const Part& part) {
   std::vector<std::uint32_t> extensions;
-  for (const std::string& extension : part.extensions) extensions.push_back(index_of(extensions_, extension));
+  for (const std::string& extension : part.extensions)
+    extensions.push_back(index_of(extensions_, extension));
   counts_.push_back(part.samples.size());
   for (Sample sample : part.samples) {
     sample.first_member += members_.size();
@@ -109,7 +117,8 @@ std::expected<std::unique_ptr<Shards>, std::string> Shards::open(std::unique_ptr
   };
   std::vector<std::thread> helpers;
   try {
-    for (std::size_t i = 1; i < std::min<std::size_t>(threads, count); ++i) helpers.emplace_back(work);
+    for (std::size_t i = 1; i < std::min<std::size_t>(threads, count); ++i)
+      helpers.emplace_back(work);
   } catch (const std::system_error&) {
   }
   work();
@@ -117,11 +126,13 @@ std::expected<std::unique_ptr<Shards>, std::string> Shards::open(std::unique_ptr
   for (const auto& part : parts)
     if (part && !part->has_value()) return std::unexpected(part->error());
   std::unique_ptr<Shards> shards(new Shards(std::move(source)));
-  for (std::size_t shard = 0; shard < count; ++shard) shards->append(static_cast<std::uint32_t>(shard), **parts[shard]);
+  for (std::size_t shard = 0; shard < count; ++shard)
+    shards->append(static_cast<std::uint32_t>(shard), **parts[shard]);
   return shards;
 }
 
-std::expected<void, std::string> Shards::read(const Sample& sample, const Member& member, void* target) const {
+std::expected<void, std::string> Shards::read(const Sample& sample, const Member& member,
+                                              void* target) const {
   const auto got = source_->pread(sample.shard, member.offset, target, member.size);
   if (!got) return std::unexpected(got.error());
   if (*got == member.size) return {};

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tar shards as a list of samples, in webdataset's convention: neighbouring files whose names are equal up to the first dot of the
-// last part are one sample, and what follows that dot, in lower case, is the member's extension. Files without a dot, beginning with
-// one, or named __like_this__ at the top belong to none.
+// Tar shards as a list of samples, in webdataset's convention: neighbouring files whose names are
+// equal up to the first dot of the last part are one sample, and what follows that dot, in lower
+// case, is the member's extension. Files without a dot, beginning with one, or named __like_this__
+// at the top belong to none.
 //
-// Ownership: of the source and of the index: 24 bytes a member, 24 and its key a sample. Threads: immutable once made. Failure:
-// text that names the shard and the reason.
+// Ownership: of the source and of the index: 24 bytes a member, 24 and its key a sample. Threads:
+// immutable once made. Failure: text that names the shard and the reason.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,8 @@ struct Sample {
 
 class Shards {
  public:
-  // Reads every header, `threads` shards at a time; a thread that the system refuses is done without.
+  // Reads every header, `threads` shards at a time; a thread that the system refuses is done
+  // without.
   static std::expected<std::unique_ptr<Shards>, std::string> open(std::unique_ptr<Source> source,
                                                                   std::uint32_t threads);
 
@@ -45,12 +47,16 @@ class Shards {
   const char* key(const Sample& sample) const { return keys_.data() + sample.key; }
   const std::string& extension(const Member& member) const { return extensions_[member.extension]; }
   // Its shard and key, for what is said of it.
-  std::string name(const Sample& sample) const { return source_->name(sample.shard) + ": " + key(sample); }
-  // Of keys, extensions and sizes, in order: tells whether these are the shards that a checkpoint speaks of.
+  std::string name(const Sample& sample) const {
+    return source_->name(sample.shard) + ": " + key(sample);
+  }
+  // Of keys, extensions and sizes, in order: tells whether these are the shards that a checkpoint
+  // speaks of.
   std::uint64_t identity() const { return identity_; }
 
   // All of the member; `target` has room for it.
-  std::expected<void, std::string> read(const Sample& sample, const Member& member, void* target) const;
+  std::expected<void, std::string> read(const Sample& sample, const Member& member,
+                                        void* target) const;
 
  private:
   struct Part;

@@ -54,14 +54,15 @@ std::expected<std::uint64_t, std::string> FileSource::size(std::size_t object) c
   return static_cast<std::uint64_t>(status.st_size);
 }
 
-std::expected<std::size_t, std::string> FileSource::pread(std::size_t object, std::uint64_t offset, void* target,
-                                                          std::size_t size) const {
+std::expected<std::size_t, std::string> FileSource::pread(std::size_t object, std::uint64_t offset,
+                                                          void* target, std::size_t size) const {
   const auto fd = descriptor(object);
   if (!fd) return std::unexpected(fd.error());
   std::size_t got = 0;
   int error = 0;
   while (got < size) {
-    const ssize_t count = ::pread(*fd, static_cast<char*>(target) + got, size - got, static_cast<off_t>(offset + got));
+    const ssize_t count = ::pread(*fd, static_cast<char*>(target) + got, size - got,
+                                  static_cast<off_t>(offset + got));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) error = errno;
     if (count <= 0) break;

@@ -81,11 +81,13 @@ struct Extended {
   std::optional<std::uint64_t> size;
 };
 
-// Records of pax: "LENGTH KEY=VALUE\n", the length in decimal and of the whole record. What is wrong; empty: nothing.
+// Records of pax: "LENGTH KEY=VALUE\n", the length in decimal and of the whole record. What is
+// wrong; empty: nothing.
 std::string read_pax(std::string_view records, Extended& extended) {
   while (!records.empty() && records.front() != '\0') {
     std::size_t length = 0;
-    const auto [end, error] = std::from_chars(records.data(), records.data() + records.size(), length);
+    const auto [end, error] =
+        std::from_chars(records.data(), records.data() + records.size(), length);
     const auto digits = static_cast<std::size_t>(end - records.data());
     if (error != std::errc{} || length < digits + 3 || length > records.size() || *end != ' ' ||
         records[length - 1] != '\n')
@@ -96,11 +98,13 @@ std::string read_pax(std::string_view records, Extended& extended) {
     const std::string_view key = record.substr(0, equals);
     const std::string_view value = record.substr(equals + 1);
     if (key == "path") extended.name = std::string(value);
-    if (key.starts_with("GNU.sparse")) return "a sparse file, which is not supported: write it without --sparse";
+    if (key.starts_with("GNU.sparse"))
+      return "a sparse file, which is not supported: write it without --sparse";
     if (key == "size") {
       std::uint64_t size = 0;
       const auto read = std::from_chars(value.data(), value.data() + value.size(), size);
-      if (read.ec != std::errc{} || read.ptr != value.data() + value.size()) return "a size that is no number";
+      if (read.ec != std::errc{} || read.ptr != value.data() + value.size())
+        return "a size that is no number";
       extended.size = size;
     }
     records.remove_prefix(length);
@@ -112,7 +116,8 @@ std::string name_of(const Block& block) {
   const std::string_view name = text_of(block, 0, 100);
   const std::string_view prefix = text_of(block, 345, 155);
   // GNU's own format has other things where ustar has a prefix.
-  if (prefix.empty() || std::memcmp(block.data() + 257, "ustar\0", 6) != 0) return std::string(name);
+  if (prefix.empty() || std::memcmp(block.data() + 257, "ustar\0", 6) != 0)
+    return std::string(name);
   return std::string(prefix) + "/" + std::string(name);
 }
 
@@ -121,12 +126,14 @@ bool compressed(const Block& block) {
                                                       "\xfd"
                                                       "7zXZ"};
   const std::string_view text(reinterpret_cast<const char*>(block.data()), kBlock);
-  return std::any_of(kMagic.begin(), kMagic.end(), [&](std::string_view magic) { return text.starts_with(magic); });
+  return std::any_of(kMagic.begin(), kMagic.end(),
+                     [&](std::string_view magic) { return text.starts_with(magic); });
 }
 
 }  // namespace
 
-std::expected<void, std::string> read_tar(const Source& source, std::size_t object, const EachFile& file) {
+std::expected<void, std::string> read_tar(const Source& source, std::size_t object,
+                                          const EachFile& file) {
   const auto total = source.size(object);
   if (!total) return std::unexpected(total.error());
   Window window(source, object);
@@ -140,7 +147,9 @@ std::expected<void, std::string> read_tar(const Source& source, std::size_t obje
     const auto there = window.block(at, block);
     if (!there) return std::unexpected(there.error());
     if (!*there && at < *total) return wrong("the archive ends within a header: it was cut off");
-    if (!*there || std::all_of(block.begin(), block.end(), [](unsigned char byte) { return byte == 0; })) return {};
+    if (!*there ||
+        std::all_of(block.begin(), block.end(), [](unsigned char byte) { return byte == 0; }))
+      return {};
     if (!checksum_is_right(block))
       return wrong(at == 0 && compressed(block) ? "it is compressed: shards are plain tar archives"
                                                 : "no tar header is there (its checksum is wrong)");
@@ -148,16 +157,19 @@ std::expected<void, std::string> read_tar(const Source& source, std::size_t obje
     const char type = static_cast<char>(block[156]);
     const bool is_file = type == '0' || type == '\0' || type == '7';
     if (!size) return wrong("a size that is no number");
-    const bool no_data = type >= '1' && type <= '6';  // links, folders and devices, whatever their size says
+    // links, folders and devices, whatever their size says
+    const bool no_data = type >= '1' && type <= '6';
     const std::uint64_t bytes = no_data ? 0 : is_file && extended.size ? *extended.size : *size;
     const std::uint64_t data = at + kBlock;
     const bool has_data = is_file || type == 'x' || type == 'g' || type == 'L' || type == 'K';
-    if (type == 'S') return wrong("a sparse file, which is not supported: write it without --sparse");
+    if (type == 'S')
+      return wrong("a sparse file, which is not supported: write it without --sparse");
     if (bytes > *total || data > *total - bytes)
-      return wrong(std::to_string(bytes) + " bytes follow, but the archive has " + std::to_string(*total) +
-                   ": it was cut off");
+      return wrong(std::to_string(bytes) + " bytes follow, but the archive has " +
+                   std::to_string(*total) + ": it was cut off");
     if (has_data && !is_file) {
-      if (bytes > kMostOfExtension) return wrong("an extended header of " + std::to_string(bytes) + " bytes");
+      if (bytes > kMostOfExtension)
+        return wrong("an extended header of " + std::to_string(bytes) + " bytes");
       std::string text(bytes, '\0');
       const auto got = source.pread(object, data, text.data(), text.size());
       if (!got) return std::unexpected(got.error());
@@ -168,7 +180,8 @@ std::expected<void, std::string> read_tar(const Source& source, std::size_t obje
     } else {
       if (is_file) {
         const std::string name = extended.name ? *extended.name : name_of(block);
-        const std::string what = name.ends_with('/') ? "" : file(name, data, bytes);  // the first tars wrote folders so
+        // the first tars wrote folders so
+        const std::string what = name.ends_with('/') ? "" : file(name, data, bytes);
         if (!what.empty()) return wrong(what);
       }
       extended = {};

@@ -9,25 +9,32 @@
 namespace paceline::loader {
 namespace {
 
-constexpr std::uint64_t kStreams = 1ULL << 63;  // apart from those of orders: augmentation has its own
+// apart from those of orders: augmentation has its own
+constexpr std::uint64_t kStreams = 1ULL << 63;
 
-std::int32_t rounded(double value) { return static_cast<std::int32_t>(std::nearbyint(value)); }  // halves to even
+// halves to even
+std::int32_t rounded(double value) { return static_cast<std::int32_t>(std::nearbyint(value)); }
 
 // Ten tries, then the middle of the picture, as wide or as high as the bounds allow.
-void choose_region(const Framing& framing, std::int32_t width, std::int32_t height, Random& random, View& view) {
+void choose_region(const Framing& framing, std::int32_t width, std::int32_t height, Random& random,
+                   View& view) {
   constexpr int kTries = 10;
   const double area = static_cast<double>(width) * height;
   const double logarithms[2] = {std::log(framing.ratio[0]), std::log(framing.ratio[1])};
   for (int i = 0; i < kTries; ++i) {
-    const double part = area * (framing.scale[0] + (framing.scale[1] - framing.scale[0]) * random.fraction());
-    const double ratio = std::exp(logarithms[0] + (logarithms[1] - logarithms[0]) * random.fraction());
+    const double part =
+        area * (framing.scale[0] + (framing.scale[1] - framing.scale[0]) * random.fraction());
+    const double ratio =
+        std::exp(logarithms[0] + (logarithms[1] - logarithms[0]) * random.fraction());
     const double wide = std::nearbyint(std::sqrt(part * ratio));
     const double high = std::nearbyint(std::sqrt(part / ratio));
     if (!(wide > 0 && wide <= width && high > 0 && high <= height)) continue;
     view.width = static_cast<std::int32_t>(wide);
     view.height = static_cast<std::int32_t>(high);
-    view.y = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(height - view.height) + 1));
-    view.x = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(width - view.width) + 1));
+    view.y = static_cast<std::int32_t>(
+        random.below(static_cast<std::uint64_t>(height - view.height) + 1));
+    view.x =
+        static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(width - view.width) + 1));
     return;
   }
   const double ratio = static_cast<double>(width) / height;

@@ -10,22 +10,24 @@ namespace optim = paceline::optim;
 extern "C" {
 
 int paceline_optim_step(const struct paceline_optim_group* groups, uint32_t group_count,
-                        const struct paceline_optim_tensor* tensors, uint64_t tensor_count, int32_t threads) {
-  if ((groups == nullptr && group_count > 0) || (tensors == nullptr && tensor_count > 0)) return PACELINE_EINVAL;
+                        const struct paceline_optim_tensor* tensors, uint64_t tensor_count,
+                        int32_t threads) {
+  if ((groups == nullptr && group_count > 0) || (tensors == nullptr && tensor_count > 0))
+    return PACELINE_EINVAL;
   try {
-    return optim::step(optim::best_kernels(), {groups, group_count}, {tensors, static_cast<std::size_t>(tensor_count)},
-                       threads);
+    return optim::step(optim::best_kernels(), {groups, group_count},
+                       {tensors, static_cast<std::size_t>(tensor_count)}, threads);
   } catch (const std::bad_alloc&) {
     return PACELINE_ESYSTEM;
   }
 }
 
-int paceline_optim_norm(const struct paceline_optim_tensor* tensors, uint64_t tensor_count, int32_t threads,
-                        double* norm) {
+int paceline_optim_norm(const struct paceline_optim_tensor* tensors, uint64_t tensor_count,
+                        int32_t threads, double* norm) {
   if (tensors == nullptr && tensor_count > 0) return PACELINE_EINVAL;
   try {
-    return optim::gradient_norm(optim::best_kernels(), {tensors, static_cast<std::size_t>(tensor_count)}, threads,
-                                norm);
+    return optim::gradient_norm(optim::best_kernels(),
+                                {tensors, static_cast<std::size_t>(tensor_count)}, threads, norm);
   } catch (const std::bad_alloc&) {
     return PACELINE_ESYSTEM;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts a list of tensors into chunks of one size, so that threads share the work evenly whatever the tensors' sizes, and sums over
-// a tensor are made in an order that depends on its size alone. A value; immutable after construction; may throw bad_alloc there.
+// Cuts a list of tensors into chunks of one size, so that threads share the work evenly whatever
+// the tensors' sizes, and sums over a tensor are made in an order that depends on its size alone. A
+// value; immutable after construction; may throw bad_alloc there.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +46,8 @@ class Chunks {
   }
 
   [[nodiscard]] int useful_threads(int allowed) const {
-    return static_cast<int>(std::clamp<std::int64_t>(elements_ / kElementsPerThread, 1, std::max(1, allowed)));
+    return static_cast<int>(
+        std::clamp<std::int64_t>(elements_ / kElementsPerThread, 1, std::max(1, allowed)));
   }
 
  private:

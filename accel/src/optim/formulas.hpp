@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each optimizer does with one element, how its constants come from its settings, and how 16-bit floats are read and written:
-// written once, compiled by C++ compilers for processors and by nvcc and NVRTC for GPUs. So it includes nothing and uses nothing of the
-// standard library. Everywhere it must be compiled without contraction into fused multiply-adds and with IEEE division and square
-// roots; then all of them compute the same bits (a NaN stays a NaN, with whichever payload).
-// Pure functions on values. The functions are in an unnamed namespace: what is compiled here for AVX-512 must never be the copy that
-// the linker keeps for all. Nothing fails.
+// What each optimizer does with one element, how its constants come from its settings, and how
+// 16-bit floats are read and written: written once, compiled by C++ compilers for processors and by
+// nvcc and NVRTC for GPUs. So it includes nothing and uses nothing of the standard library.
+// Everywhere it must be compiled without contraction into fused multiply-adds and with IEEE
+// division and square roots; then all of them compute the same bits (a NaN stays a NaN, with
+// whichever payload). Pure functions on values. The functions are in an unnamed namespace: what is
+// compiled here for AVX-512 must never be the copy that the linker keeps for all. Nothing fails.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -25,15 +26,18 @@ inline constexpr Bits32 kDecoupled = 1, kAmsGrad = 2, kMaximize = 4, kNesterov =
 
 inline constexpr int kTile = 2048;        // elements that processors work on at a time
 inline constexpr int kChunk = 4 * kTile;  // elements of a piece of work, and of a partial sum
-// The order of a sum: element i of a chunk belongs to lane i % kLanes of span i / kSpan. A lane is summed within its span, then over
-// the spans of the chunk, then the lanes one after the other. Chunk number i of what is summed belongs to column i % kColumns; columns
-// are added in halves. A GPU's block holds one lane of one span per thread, and one column; a processor keeps the lanes in registers.
+// The order of a sum: element i of a chunk belongs to lane i % kLanes of span i / kSpan. A lane is
+// summed within its span, then over the spans of the chunk, then the lanes one after the other.
+// Chunk number i of what is summed belongs to column i % kColumns; columns are added in halves. A
+// GPU's block holds one lane of one span per thread, and one column; a processor keeps the lanes in
+// registers.
 inline constexpr int kLanes = 16;
 inline constexpr int kSpan = 512;
 inline constexpr int kColumns = 256;
 static_assert(kTile % kSpan == 0 && kSpan % kLanes == 0 && kChunk / kSpan * kLanes == kColumns);
 
-// old + (value - old) * weight, with `value` as the base where the weight is large: exact at both ends.
+// old + (value - old) * weight, with `value` as the base where the weight is large: exact at both
+// ends.
 struct Blend {
   float factor;
   bool from_old;
@@ -78,9 +82,12 @@ PACELINE_INLINE float root(float value) { return __builtin_sqrtf(value); }
 PACELINE_INLINE double root(double value) { return __builtin_sqrt(value); }
 #endif
 
-// -- 16-bit floats ----------------------------------------------------------------------------------------------------------------------
+// -- 16-bit floats
+// ------------------------------------------------------------
 
-PACELINE_INLINE float bf16_to_float(Bits16 value) { return as_float(static_cast<Bits32>(value) << 16); }
+PACELINE_INLINE float bf16_to_float(Bits16 value) {
+  return as_float(static_cast<Bits32>(value) << 16);
+}
 
 PACELINE_INLINE Bits16 float_to_bf16(float value) {
   const Bits32 bits = as_bits(value);
@@ -92,7 +99,8 @@ PACELINE_INLINE Bits16 float_to_bf16(float value) {
 PACELINE_INLINE float half_to_float(Bits16 half) {
   const Bits32 sign = static_cast<Bits32>(half & 0x8000U) << 16;
   const Bits32 rest = static_cast<Bits32>(half & 0x7fffU);
-  // Normal numbers by moving the exponent; infinities and NaN get the rest of it; subnormal ones by a subtraction that rounds nothing.
+  // Normal numbers by moving the exponent; infinities and NaN get the rest of it; subnormal ones by
+  // a subtraction that rounds nothing.
   const Bits32 moved = (rest << 13) + (112U << 23);
   const Bits32 special = moved + (112U << 23);
   const float small = as_float((rest << 13) + (113U << 23)) - as_float(113U << 23);
@@ -114,7 +122,8 @@ PACELINE_INLINE Bits16 float_to_half(float value) {
   return static_cast<Bits16>(half | sign);
 }
 
-// -- one element ------------------------------------------------------------------------------------------------------------------------
+// -- one element
+// ------------------------------------------------------------
 
 PACELINE_INLINE double squared(float value, float factor) {
   const auto wide = static_cast<double>(value * factor);
@@ -126,7 +135,8 @@ PACELINE_INLINE float blend(float old, float value, Blend by) {
 }
 
 template <bool kWithMaximum, bool kDecayInGradient>
-PACELINE_INLINE void adam_element(float& p, float g, float& m, float& v, float& maximum, const AdamConstants& c) {
+PACELINE_INLINE void adam_element(float& p, float g, float& m, float& v, float& maximum,
+                                  const AdamConstants& c) {
   float gradient = g * c.grad_multiplier;
   const float kept = p * c.keep;
   if constexpr (kDecayInGradient) gradient += c.decay * p;
@@ -144,14 +154,16 @@ PACELINE_INLINE void adam_element(float& p, float g, float& m, float& v, float& 
   p = kept - c.rate * (moment / (root(spread) * c.second_correction + c.eps));
 }
 
-// The update of LAMB before the layer's factor; computed twice rather than kept, which costs less than memory would.
+// The update of LAMB before the layer's factor; computed twice rather than kept, which costs less
+// than memory would.
 PACELINE_INLINE float lamb_update(float p, float m, float v, const AdamConstants& c) {
   const float denominator = root(v) * c.second_correction + c.eps;
   return m * c.first_correction / denominator + c.decay * p;
 }
 
 // Answers the update.
-PACELINE_INLINE float lamb_moments_element(float p, float g, float& m, float& v, const AdamConstants& c) {
+PACELINE_INLINE float lamb_moments_element(float p, float g, float& m, float& v,
+                                           const AdamConstants& c) {
   const float gradient = g * c.grad_multiplier;
   m = blend(m, gradient, c.first);
   v = blend(v, gradient * gradient, c.second);
@@ -171,12 +183,15 @@ PACELINE_INLINE void sgd_element(float& p, float g, float& buffer, const SgdCons
   p -= c.rate * update;
 }
 
-// -- constants --------------------------------------------------------------------------------------------------------------------------
+// -- constants
+// ------------------------------------------------------------
 
-// base * base * … , a whole number of times, by squaring: the same bits wherever it runs, which a library's pow does not promise.
+// base * base * … , a whole number of times, by squaring: the same bits wherever it runs, which a
+// library's pow does not promise.
 PACELINE_INLINE double power(double base, double times) {
   // What is no number of steps becomes one: converting it would be undefined.
-  unsigned long long left = times >= 1 ? static_cast<unsigned long long>(times < 1e15 ? times : 1e15) : 0;
+  unsigned long long left =
+      times >= 1 ? static_cast<unsigned long long>(times < 1e15 ? times : 1e15) : 0;
   double result = 1;
   for (; left != 0; left >>= 1) {
     if ((left & 1) != 0) result *= base;
@@ -202,9 +217,11 @@ PACELINE_INLINE float multiplier(const Group& group, double grad_multiplier) {
   return static_cast<float>((group.flags & kMaximize) != 0 ? -grad_multiplier : grad_multiplier);
 }
 
-// `step` counts this one. `lr` and `grad_multiplier` may be other than the group's. LAMB's rate is the one without its layer's factor.
+// `step` counts this one. `lr` and `grad_multiplier` may be other than the group's. LAMB's rate is
+// the one without its layer's factor.
 template <typename Group>
-PACELINE_INLINE AdamConstants adam_constants(const Group& group, double lr, double grad_multiplier, double step) {
+PACELINE_INLINE AdamConstants adam_constants(const Group& group, double lr, double grad_multiplier,
+                                             double step) {
   const double first_left = 1 - power(group.beta1, step);
   const double second_left = 1 - power(group.beta2, step);
   const bool lamb = group.kind == kLamb;
@@ -223,7 +240,8 @@ PACELINE_INLINE AdamConstants adam_constants(const Group& group, double lr, doub
 }
 
 template <typename Group>
-PACELINE_INLINE SgdConstants sgd_constants(const Group& group, double lr, double grad_multiplier, bool first) {
+PACELINE_INLINE SgdConstants sgd_constants(const Group& group, double lr, double grad_multiplier,
+                                           bool first) {
   SgdConstants c{};
   c.grad_multiplier = multiplier(group, grad_multiplier);
   c.decay = static_cast<float>(group.weight_decay);
@@ -236,9 +254,11 @@ PACELINE_INLINE SgdConstants sgd_constants(const Group& group, double lr, double
   return c;
 }
 
-// The layer's factors, from the squares of its parameter and of its update (LAMB) or gradient (LARS).
+// The layer's factors, from the squares of its parameter and of its update (LAMB) or gradient
+// (LARS).
 template <typename Group>
-PACELINE_INLINE float lamb_rate(const Group& group, double lr, double param_squares, double update_squares) {
+PACELINE_INLINE float lamb_rate(const Group& group, double lr, double param_squares,
+                                double update_squares) {
   const double param = root(param_squares);
   const double update = root(update_squares);
   const bool adapts = (group.flags & kAdapt) != 0 && param > 0 && update > 0;
@@ -250,7 +270,8 @@ PACELINE_INLINE float lars_trust(const Group& group, double param_squares, doubl
   const double param = root(param_squares);
   const double grad = root(grad_squares);
   const bool adapts = (group.flags & kAdapt) != 0 && param > 0 && grad > 0;
-  const double trust = group.trust_coefficient * param / (grad + group.weight_decay * param + group.eps);
+  const double trust =
+      group.trust_coefficient * param / (grad + group.weight_decay * param + group.eps);
   return static_cast<float>(adapts ? trust : 1.0);
 }
 

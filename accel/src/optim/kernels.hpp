@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inner loops of the optimizers over one tile of fp32 values, compiled once per instruction set, and the choice between
-// them. Pure functions on the caller's arrays, which do not overlap; nothing fails. Every instruction set computes the same
-// bits: no contraction into fused multiply-adds, sums of squares in the order that formulas.hpp tells, whatever the width of a register.
+// The inner loops of the optimizers over one tile of fp32 values, compiled once per instruction
+// set, and the choice between them. Pure functions on the caller's arrays, which do not overlap;
+// nothing fails. Every instruction set computes the same bits: no contraction into fused
+// multiply-adds, sums of squares in the order that formulas.hpp tells, whatever the width of a
+// register.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +18,17 @@ struct Kernels {
   void (*to_bf16)(const float* in, std::uint16_t* out, std::int64_t count);
   void (*from_f16)(const std::uint16_t* in, float* out, std::int64_t count);
   void (*to_f16)(const float* in, std::uint16_t* out, std::int64_t count);
-  // Adds the squares of in[i] * factor to sums[i % kLanes], a span at a time; `in` begins with a span.
+  // Adds the squares of in[i] * factor to sums[i % kLanes], a span at a time; `in` begins with a
+  // span.
   void (*squares)(const float* in, float factor, std::int64_t count, double* sums);
   // `maximum` may be null (no AMSGrad).
   void (*adam)(float* p, const float* g, float* m, float* v, float* maximum, std::int64_t count,
                const AdamConstants& c);
   // Moments, and the squares of parameter and update.
-  void (*lamb_moments)(const float* p, const float* g, float* m, float* v, std::int64_t count, const AdamConstants& c,
-                       double* param_sums, double* update_sums);
-  void (*lamb_apply)(float* p, const float* m, const float* v, std::int64_t count, const AdamConstants& c);
+  void (*lamb_moments)(const float* p, const float* g, float* m, float* v, std::int64_t count,
+                       const AdamConstants& c, double* param_sums, double* update_sums);
+  void (*lamb_apply)(float* p, const float* m, const float* v, std::int64_t count,
+                     const AdamConstants& c);
   // `buffer` may be null (no momentum).
   void (*sgd)(float* p, const float* g, float* buffer, std::int64_t count, const SgdConstants& c);
 };

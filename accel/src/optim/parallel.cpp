@@ -39,11 +39,13 @@ std::vector<Share> cut(std::int64_t pieces, std::size_t count) {
 }  // namespace
 
 void parallel_for(std::int64_t pieces, int threads, const std::function<void(std::int64_t)>& work) {
-  const auto crew = static_cast<std::size_t>(std::clamp<std::int64_t>(threads, 1, std::max<std::int64_t>(pieces, 1)));
+  const auto crew = static_cast<std::size_t>(
+      std::clamp<std::int64_t>(threads, 1, std::max<std::int64_t>(pieces, 1)));
   std::vector<Share> shares;
   // Its own share first, then what is left of the others'.
   const auto run = [&](std::size_t own) {
-    for (std::size_t i = 0; i < shares.size(); ++i) shares[(own + i) % shares.size()].work_off(work);
+    for (std::size_t i = 0; i < shares.size(); ++i)
+      shares[(own + i) % shares.size()].work_off(work);
   };
   std::vector<std::jthread> helpers;  // joined at the end, after this thread has run out of pieces
   try {

@@ -22,7 +22,8 @@ Leaf cpuid(unsigned number) {
   return leaf;
 }
 
-// Whether the kernel saves these register states: a processor may have an extension that the system does not.
+// Whether the kernel saves these register states: a processor may have an extension that the system
+// does not.
 bool system_saves(unsigned mask) {
   if ((cpuid(1).c & bit_OSXSAVE) == 0) return false;
   unsigned low = 0;
@@ -36,7 +37,8 @@ bool system_saves(unsigned mask) {
 // Not __builtin_cpu_supports: its table is in a library that not every compiler brings along.
 bool has_avx2() {
   const Leaf one = cpuid(1);
-  return system_saves(0x6) && (one.c & bit_AVX) != 0 && (one.c & bit_F16C) != 0 && (cpuid(7).b & bit_AVX2) != 0;
+  return system_saves(0x6) && (one.c & bit_AVX) != 0 && (one.c & bit_F16C) != 0 &&
+         (cpuid(7).b & bit_AVX2) != 0;
 }
 
 bool has_avx512() {

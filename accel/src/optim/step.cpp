@@ -13,34 +13,46 @@ namespace {
 
 using std::int64_t;
 
-static_assert(kAdam == PACELINE_OPTIM_ADAM && kSgd == PACELINE_OPTIM_SGD && kLamb == PACELINE_OPTIM_LAMB &&
-              kLars == PACELINE_OPTIM_LARS);
-static_assert(kF32 == PACELINE_OPTIM_F32 && kBf16 == PACELINE_OPTIM_BF16 && kF16 == PACELINE_OPTIM_F16);
+static_assert(kAdam == PACELINE_OPTIM_ADAM && kSgd == PACELINE_OPTIM_SGD &&
+              kLamb == PACELINE_OPTIM_LAMB && kLars == PACELINE_OPTIM_LARS);
+static_assert(kF32 == PACELINE_OPTIM_F32 && kBf16 == PACELINE_OPTIM_BF16 &&
+              kF16 == PACELINE_OPTIM_F16);
 static_assert(kDecoupled == PACELINE_OPTIM_DECOUPLED && kAmsGrad == PACELINE_OPTIM_AMSGRAD &&
               kMaximize == PACELINE_OPTIM_MAXIMIZE && kNesterov == PACELINE_OPTIM_NESTEROV &&
               kAdapt == PACELINE_OPTIM_ADAPT);
 
-bool known(std::uint8_t dtype) { return dtype >= PACELINE_OPTIM_F32 && dtype <= PACELINE_OPTIM_F16; }
-bool has_moments(const Group& group) { return group.kind == PACELINE_OPTIM_ADAM || group.kind == PACELINE_OPTIM_LAMB; }
-bool by_layer(const Group& group) { return group.kind == PACELINE_OPTIM_LAMB || group.kind == PACELINE_OPTIM_LARS; }
+bool known(std::uint8_t dtype) {
+  return dtype >= PACELINE_OPTIM_F32 && dtype <= PACELINE_OPTIM_F16;
+}
+bool has_moments(const Group& group) {
+  return group.kind == PACELINE_OPTIM_ADAM || group.kind == PACELINE_OPTIM_LAMB;
+}
+bool by_layer(const Group& group) {
+  return group.kind == PACELINE_OPTIM_LAMB || group.kind == PACELINE_OPTIM_LARS;
+}
 
 int check_gradient(const Tensor& tensor, bool with_gradients = true) {
   if (tensor.count < 0 || !known(tensor.grad_dtype)) return PACELINE_EINVAL;
-  return with_gradients && tensor.count > 0 && tensor.grad == nullptr ? PACELINE_EINVAL : PACELINE_OK;
+  return with_gradients && tensor.count > 0 && tensor.grad == nullptr ? PACELINE_EINVAL
+                                                                      : PACELINE_OK;
 }
 
-// Elements [at, at + count) of a tensor as fp32: the tensor's own memory where it is fp32, else a copy in `space`.
-const float* read_tile(const Kernels& kernels, const void* data, std::uint8_t dtype, int64_t at, int64_t count,
-                       float* space) {
+// Elements [at, at + count) of a tensor as fp32: the tensor's own memory where it is fp32, else a
+// copy in `space`.
+const float* read_tile(const Kernels& kernels, const void* data, std::uint8_t dtype, int64_t at,
+                       int64_t count, float* space) {
   switch (dtype) {
     case PACELINE_OPTIM_F32: return static_cast<const float*>(data) + at;
-    case PACELINE_OPTIM_BF16: kernels.from_bf16(static_cast<const std::uint16_t*>(data) + at, space, count); break;
+    case PACELINE_OPTIM_BF16:
+      kernels.from_bf16(static_cast<const std::uint16_t*>(data) + at, space, count);
+      break;
     default: kernels.from_f16(static_cast<const std::uint16_t*>(data) + at, space, count); break;
   }
   return space;
 }
 
-// The parameter of a tile, to be read and written in fp32; done() rounds it into a 16-bit parameter.
+// The parameter of a tile, to be read and written in fp32; done() rounds it into a 16-bit
+// parameter.
 class ParamTile {
  public:
   ParamTile(const Kernels& kernels, const Tensor& tensor, int64_t at, int64_t count)
@@ -60,7 +72,8 @@ class ParamTile {
   void done() const {
     if (tensor_.param_dtype == PACELINE_OPTIM_F32) return;
     auto* out = static_cast<std::uint16_t*>(tensor_.param) + at_;
-    (tensor_.param_dtype == PACELINE_OPTIM_BF16 ? kernels_.to_bf16 : kernels_.to_f16)(values_, out, count_);
+    (tensor_.param_dtype == PACELINE_OPTIM_BF16 ? kernels_.to_bf16 : kernels_.to_f16)(values_, out,
+                                                                                      count_);
   }
 
  private:
@@ -109,9 +122,11 @@ class Step {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const Group& group = groups_[tensors[i].group];
       if (has_moments(group))
-        adam_[i] = adam_constants(group, group.lr, group.grad_multiplier, static_cast<double>(*tensors[i].step) + 1);
+        adam_[i] = adam_constants(group, group.lr, group.grad_multiplier,
+                                  static_cast<double>(*tensors[i].step) + 1);
       else
-        sgd_[i] = sgd_constants(group, group.lr, group.grad_multiplier, (tensors[i].flags & PACELINE_OPTIM_FIRST) != 0);
+        sgd_[i] = sgd_constants(group, group.lr, group.grad_multiplier,
+                                (tensors[i].flags & PACELINE_OPTIM_FIRST) != 0);
       layers = layers || by_layer(group);
     }
     if (layers) squares_.resize(static_cast<std::size_t>(chunks_.size()));
@@ -131,7 +146,8 @@ class Step {
  private:
   template <typename F>
   void each_tile(const Chunk& chunk, F&& work) {
-    for (int64_t at = chunk.begin; at < chunk.end; at += kTile) work(at, std::min<int64_t>(kTile, chunk.end - at));
+    for (int64_t at = chunk.begin; at < chunk.end; at += kTile)
+      work(at, std::min<int64_t>(kTile, chunk.end - at));
   }
 
   void first_pass(int64_t number) {
@@ -143,18 +159,20 @@ class Step {
     Lanes other_lanes{};
     each_tile(chunk, [&](int64_t at, int64_t count) {
       ParamTile param(kernels_, tensor, at, count);
-      const float* grad = read_tile(kernels_, tensor.grad, tensor.grad_dtype, at, count, space.data());
+      const float* grad =
+          read_tile(kernels_, tensor.grad, tensor.grad_dtype, at, count, space.data());
       switch (group.kind) {
         case PACELINE_OPTIM_ADAM: {
-          float* maximum = (group.flags & PACELINE_OPTIM_AMSGRAD) != 0 ? tensor.state3 + at : nullptr;
-          kernels_.adam(param.values(), grad, tensor.state1 + at, tensor.state2 + at, maximum, count,
-                        adam_[chunk.tensor]);
+          float* maximum =
+              (group.flags & PACELINE_OPTIM_AMSGRAD) != 0 ? tensor.state3 + at : nullptr;
+          kernels_.adam(param.values(), grad, tensor.state1 + at, tensor.state2 + at, maximum,
+                        count, adam_[chunk.tensor]);
           param.done();
           break;
         }
         case PACELINE_OPTIM_SGD:
-          kernels_.sgd(param.values(), grad, group.momentum != 0 ? tensor.state1 + at : nullptr, count,
-                       sgd_[chunk.tensor]);
+          kernels_.sgd(param.values(), grad, group.momentum != 0 ? tensor.state1 + at : nullptr,
+                       count, sgd_[chunk.tensor]);
           param.done();
           break;
         case PACELINE_OPTIM_LAMB:
@@ -163,11 +181,13 @@ class Step {
           break;
         default:
           kernels_.squares(param.values(), 1.0F, count, param_lanes.data());
-          kernels_.squares(grad, multiplier(group, group.grad_multiplier), count, other_lanes.data());
+          kernels_.squares(grad, multiplier(group, group.grad_multiplier), count,
+                           other_lanes.data());
           break;
       }
     });
-    if (by_layer(group)) squares_[static_cast<std::size_t>(number)] = {sum(param_lanes), sum(other_lanes)};
+    if (by_layer(group))
+      squares_[static_cast<std::size_t>(number)] = {sum(param_lanes), sum(other_lanes)};
   }
 
   // The layer's factor, from the sums of its chunks.
@@ -176,7 +196,9 @@ class Step {
     if (!by_layer(group)) return;
     const int64_t first = chunks_.first_of(index);
     const int64_t count = chunks_.first_of(index + 1) - first;
-    const auto at = [&](int64_t i) -> const Squares& { return squares_[static_cast<std::size_t>(first + i)]; };
+    const auto at = [&](int64_t i) -> const Squares& {
+      return squares_[static_cast<std::size_t>(first + i)];
+    };
     const double param = column_sum(count, [&](int64_t i) { return at(i).param; });
     const double other = column_sum(count, [&](int64_t i) { return at(i).other; });
     if (group.kind == PACELINE_OPTIM_LAMB)
@@ -194,11 +216,13 @@ class Step {
     each_tile(chunk, [&](int64_t at, int64_t count) {
       ParamTile param(kernels_, tensor, at, count);
       if (group.kind == PACELINE_OPTIM_LAMB) {
-        kernels_.lamb_apply(param.values(), tensor.state1 + at, tensor.state2 + at, count, adam_[chunk.tensor]);
+        kernels_.lamb_apply(param.values(), tensor.state1 + at, tensor.state2 + at, count,
+                            adam_[chunk.tensor]);
       } else {
-        const float* grad = read_tile(kernels_, tensor.grad, tensor.grad_dtype, at, count, space.data());
-        kernels_.sgd(param.values(), grad, group.momentum != 0 ? tensor.state1 + at : nullptr, count,
-                     sgd_[chunk.tensor]);
+        const float* grad =
+            read_tile(kernels_, tensor.grad, tensor.grad_dtype, at, count, space.data());
+        kernels_.sgd(param.values(), grad, group.momentum != 0 ? tensor.state1 + at : nullptr,
+                     count, sgd_[chunk.tensor]);
       }
       param.done();
     });
@@ -217,14 +241,16 @@ class Step {
 
 int check(std::span<const Group> groups, std::span<const Tensor> tensors, bool with_gradients) {
   for (const Group& group : groups)
-    if (group.size != sizeof(Group) || group.kind < PACELINE_OPTIM_ADAM || group.kind > PACELINE_OPTIM_LARS)
+    if (group.size != sizeof(Group) || group.kind < PACELINE_OPTIM_ADAM ||
+        group.kind > PACELINE_OPTIM_LARS)
       return PACELINE_EINVAL;
   for (const Tensor& tensor : tensors) {
     if (check_gradient(tensor, with_gradients) != PACELINE_OK) return PACELINE_EINVAL;
     if (!known(tensor.param_dtype) || tensor.group >= groups.size()) return PACELINE_EINVAL;
     const Group& group = groups[tensor.group];
     if (has_moments(group) && tensor.step == nullptr) return PACELINE_EINVAL;
-    if (tensor.master != nullptr && tensor.param_dtype == PACELINE_OPTIM_F32) return PACELINE_EINVAL;
+    if (tensor.master != nullptr && tensor.param_dtype == PACELINE_OPTIM_F32)
+      return PACELINE_EINVAL;
     if (tensor.count == 0) continue;
     bool complete = tensor.param != nullptr;
     if (has_moments(group)) {
@@ -239,14 +265,16 @@ int check(std::span<const Group> groups, std::span<const Tensor> tensors, bool w
   return PACELINE_OK;
 }
 
-int step(const Kernels& kernels, std::span<const Group> groups, std::span<const Tensor> tensors, int threads) {
+int step(const Kernels& kernels, std::span<const Group> groups, std::span<const Tensor> tensors,
+         int threads) {
   if (threads < 1) return PACELINE_EINVAL;
   if (const int wrong = check(groups, tensors, true); wrong != PACELINE_OK) return wrong;
   Step(kernels, groups, tensors).run(threads);
   return PACELINE_OK;
 }
 
-int gradient_norm(const Kernels& kernels, std::span<const Tensor> tensors, int threads, double* norm) {
+int gradient_norm(const Kernels& kernels, std::span<const Tensor> tensors, int threads,
+                  double* norm) {
   if (threads < 1 || norm == nullptr) return PACELINE_EINVAL;
   for (const Tensor& tensor : tensors)
     if (check_gradient(tensor) != PACELINE_OK) return PACELINE_EINVAL;
@@ -259,12 +287,13 @@ int gradient_norm(const Kernels& kernels, std::span<const Tensor> tensors, int t
     Lanes lanes{};
     for (int64_t at = chunk.begin; at < chunk.end; at += kTile) {
       const int64_t count = std::min<int64_t>(kTile, chunk.end - at);
-      kernels.squares(read_tile(kernels, tensor.grad, tensor.grad_dtype, at, count, space.data()), 1.0F, count,
-                      lanes.data());
+      kernels.squares(read_tile(kernels, tensor.grad, tensor.grad_dtype, at, count, space.data()),
+                      1.0F, count, lanes.data());
     }
     sums[static_cast<std::size_t>(number)] = sum(lanes);
   });
-  *norm = std::sqrt(column_sum(chunks.size(), [&](int64_t i) { return sums[static_cast<std::size_t>(i)]; }));
+  *norm = std::sqrt(
+      column_sum(chunks.size(), [&](int64_t i) { return sums[static_cast<std::size_t>(i)]; }));
   return PACELINE_OK;
 }
 

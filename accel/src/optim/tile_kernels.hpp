@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops over the formulas of formulas.hpp. Included by one source per instruction set, each compiled with its own flags and with
-// PACELINE_KERNELS defined to the name of its table. Everything is in an unnamed namespace and nothing of the standard library is
-// used: an inline function compiled here for AVX-512 must never be the copy that the linker keeps for all.
+// The loops over the formulas of formulas.hpp. Included by one source per instruction set, each
+// compiled with its own flags and with PACELINE_KERNELS defined to the name of its table.
+// Everything is in an unnamed namespace and nothing of the standard library is used: an inline
+// function compiled here for AVX-512 must never be the copy that the linker keeps for all.
 #include <stdint.h>  // NOLINT(modernize-deprecated-headers): types only
 
 #include "kernels.hpp"
@@ -15,8 +16,9 @@ namespace {
 using i64 = std::int64_t;
 using u16 = std::uint16_t;
 
-// Elements that a loop over several arrays does between asking for what it will read, and how far ahead that lies: processors look ahead by
-// themselves within a page alone. What is asked for behind an array's end is most often the next tile's, and harmless elsewhere.
+// Elements that a loop over several arrays does between asking for what it will read, and how far
+// ahead that lies: processors look ahead by themselves within a page alone. What is asked for
+// behind an array's end is most often the next tile's, and harmless elsewhere.
 constexpr i64 kBlock = 64;
 constexpr i64 kAhead = 512;
 
@@ -24,7 +26,8 @@ template <typename... Arrays>
 void fetch(const Arrays*... arrays) {
   constexpr i64 kLine = 64;  // bytes
   const auto ask = [](const auto* array) {
-    for (i64 i = 0; i < kBlock; i += kLine / static_cast<i64>(sizeof *array)) __builtin_prefetch(array + kAhead + i);
+    for (i64 i = 0; i < kBlock; i += kLine / static_cast<i64>(sizeof *array))
+      __builtin_prefetch(array + kAhead + i);
   };
   (ask(arrays), ...);
   // To GCC a function that does nothing else has no effect, and its calls go.
@@ -38,7 +41,8 @@ void fetch(const Arrays*... arrays) {
 #define PACELINE_APART _Pragma("GCC ivdep")
 #endif
 
-// element(i) for all, in a loop for each block whose length the compiler knows: with one that it does not know half of the gain is lost.
+// element(i) for all, in a loop for each block whose length the compiler knows: with one that it
+// does not know half of the gain is lost.
 template <typename Fetch, typename Element>
 void each(i64 count, const Fetch& fetch_at, const Element& element) {
   i64 begin = 0;
@@ -63,7 +67,8 @@ void from_f16(const u16* __restrict in, float* __restrict out, i64 count) {
 #if defined(__F16C__)
   for (; i + 8 <= count; i += 8) {
     __builtin_prefetch(in + i + kAhead);
-    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
+    _mm256_storeu_ps(out + i,
+                     _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
   }
 #endif
   for (; i < count; ++i) out[i] = half_to_float(in[i]);
@@ -81,7 +86,8 @@ void to_f16(const float* __restrict in, u16* __restrict out, i64 count) {
   for (; i < count; ++i) out[i] = float_to_half(in[i]);
 }
 
-// Written with vectors: as a plain loop over lanes, compilers keep the sums in memory, and this pass is bound by that.
+// Written with vectors: as a plain loop over lanes, compilers keep the sums in memory, and this
+// pass is bound by that.
 #if defined(__AVX512F__)
 constexpr int kWidth = 8;
 #elif defined(__AVX2__)
@@ -115,8 +121,8 @@ void squares(const float* __restrict in, float factor, i64 count, double* __rest
 }
 
 template <bool kWithMaximum, bool kDecayInGradient>
-void adam_loop(float* __restrict p, const float* __restrict g, float* __restrict m, float* __restrict v,
-               float* __restrict maximum, i64 count, const AdamConstants c) {
+void adam_loop(float* __restrict p, const float* __restrict g, float* __restrict m,
+               float* __restrict v, float* __restrict maximum, i64 count, const AdamConstants c) {
   const auto ahead = [=](i64 i) {
     fetch(p + i, g + i, m + i, v + i);
     if constexpr (kWithMaximum) fetch(maximum + i);
@@ -133,7 +139,8 @@ void adam_loop(float* __restrict p, const float* __restrict g, float* __restrict
   });
 }
 
-void adam(float* p, const float* g, float* m, float* v, float* maximum, i64 count, const AdamConstants& c) {
+void adam(float* p, const float* g, float* m, float* v, float* maximum, i64 count,
+          const AdamConstants& c) {
   const bool in_gradient = c.decay != 0.0F;
   if (maximum != nullptr) {
     in_gradient ? adam_loop<true, true>(p, g, m, v, maximum, count, c)
@@ -144,9 +151,9 @@ void adam(float* p, const float* g, float* m, float* v, float* maximum, i64 coun
   }
 }
 
-void lamb_moments(const float* __restrict p, const float* __restrict g, float* __restrict m, float* __restrict v,
-                  i64 count, const AdamConstants& constants, double* __restrict param_sums,
-                  double* __restrict update_sums) {
+void lamb_moments(const float* __restrict p, const float* __restrict g, float* __restrict m,
+                  float* __restrict v, i64 count, const AdamConstants& constants,
+                  double* __restrict param_sums, double* __restrict update_sums) {
   const AdamConstants c = constants;
   float update[kTile];
   each(
@@ -161,8 +168,8 @@ void lamb_moments(const float* __restrict p, const float* __restrict g, float* _
   squares(update, 1.0F, count, update_sums);
 }
 
-void lamb_apply(float* __restrict p, const float* __restrict m, const float* __restrict v, i64 count,
-                const AdamConstants& constants) {
+void lamb_apply(float* __restrict p, const float* __restrict m, const float* __restrict v,
+                i64 count, const AdamConstants& constants) {
   const AdamConstants c = constants;
   each(
       count, [=](i64 i) { fetch(p + i, m + i, v + i); },

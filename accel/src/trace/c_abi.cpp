@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exported functions (paceline.h): arguments checked, then one call into Runtime. No exception leaves.
+// The exported functions (paceline.h): arguments checked, then one call into Runtime. No exception
+// leaves.
 #include "runtime.hpp"
 
 namespace {
@@ -39,7 +40,8 @@ int paceline_phase_enter(uint32_t phase) {
     default: break;
   }
   if (phase >= PACELINE_PHASE_UNATTRIBUTED) return PACELINE_EINVAL;
-  return runtime().mark(Claim::kData, [&](PhaseMachine& machine, uint64_t now) { return machine.enter(now, phase); });
+  return runtime().mark(
+      Claim::kData, [&](PhaseMachine& machine, uint64_t now) { return machine.enter(now, phase); });
 }
 
 int paceline_phase_leave(uint32_t phase) {
@@ -50,7 +52,8 @@ int paceline_phase_leave(uint32_t phase) {
     default: break;
   }
   if (phase >= PACELINE_PHASE_UNATTRIBUTED) return PACELINE_EINVAL;
-  return runtime().mark(Claim::kData, [&](PhaseMachine& machine, uint64_t now) { return machine.leave(now, phase); });
+  return runtime().mark(
+      Claim::kData, [&](PhaseMachine& machine, uint64_t now) { return machine.leave(now, phase); });
 }
 
 int paceline_loader_enter(uint64_t loader, int32_t gradients) {
@@ -61,32 +64,38 @@ int paceline_loader_enter(uint64_t loader, int32_t gradients) {
 
 int paceline_loader_leave(uint64_t loader, int64_t samples) {
   if (samples < PACELINE_NO_BATCH) return PACELINE_EINVAL;
-  return runtime().mark(
-      Claim::kData, [&](PhaseMachine& machine, uint64_t now) { return machine.loader_leave(now, loader, samples); });
+  return runtime().mark(Claim::kData, [&](PhaseMachine& machine, uint64_t now) {
+    return machine.loader_leave(now, loader, samples);
+  });
 }
 
 int paceline_backward_enter(void) {
-  return runtime().mark(Claim::kTraining,
-                        [](PhaseMachine& machine, uint64_t now) { return machine.backward_enter(now); });
+  return runtime().mark(Claim::kTraining, [](PhaseMachine& machine, uint64_t now) {
+    return machine.backward_enter(now);
+  });
 }
 
 int paceline_gradients_done(void) {
-  return runtime().mark(Claim::kAny, [](PhaseMachine& machine, uint64_t now) { return machine.gradients_done(now); });
+  return runtime().mark(
+      Claim::kAny, [](PhaseMachine& machine, uint64_t now) { return machine.gradients_done(now); });
 }
 
 int paceline_backward_leave(void) {
-  return runtime().mark(Claim::kTraining,
-                        [](PhaseMachine& machine, uint64_t now) { return machine.backward_leave(now); });
+  return runtime().mark(Claim::kTraining, [](PhaseMachine& machine, uint64_t now) {
+    return machine.backward_leave(now);
+  });
 }
 
 int paceline_optimizer_enter(uint32_t optimizer) {
-  return runtime().mark(Claim::kTraining,
-                        [&](PhaseMachine& machine, uint64_t now) { return machine.optimizer_enter(now, optimizer); });
+  return runtime().mark(Claim::kTraining, [&](PhaseMachine& machine, uint64_t now) {
+    return machine.optimizer_enter(now, optimizer);
+  });
 }
 
 int paceline_optimizer_leave(uint32_t optimizer) {
-  return runtime().mark(Claim::kTraining,
-                        [&](PhaseMachine& machine, uint64_t now) { return machine.optimizer_leave(now, optimizer); });
+  return runtime().mark(Claim::kTraining, [&](PhaseMachine& machine, uint64_t now) {
+    return machine.optimizer_leave(now, optimizer);
+  });
 }
 
 int paceline_count(uint32_t counter, uint64_t amount) {

@@ -17,7 +17,8 @@ namespace {
 std::uint64_t clock_ns(clockid_t clock) {
   timespec time{};
   ::clock_gettime(clock, &time);
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(time.tv_nsec);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(time.tv_nsec);
 }
 
 template <std::size_t Size>
@@ -35,7 +36,8 @@ void copy_text(char (&to)[Size], const char* from) {
   if (from != nullptr) std::snprintf(to, Size, "%s", from);
 }
 
-// Field 22 of /proc/self/stat. The command (field 2) may hold spaces and parentheses: count from the last one.
+// Field 22 of /proc/self/stat. The command (field 2) may hold spaces and parentheses: count from
+// the last one.
 std::uint64_t start_ticks() {
   char text[1024];
   read_file("/proc/self/stat", text);
@@ -52,8 +54,8 @@ std::uint64_t monotonic_ns() { return clock_ns(CLOCK_MONOTONIC); }
 
 const char* process_environment(const char* name) { return std::getenv(name); }
 
-std::int32_t number_from(Getenv environment, const char* first, const char* second, std::int32_t low, std::int32_t high,
-                         std::int32_t fallback) {
+std::int32_t number_from(Getenv environment, const char* first, const char* second,
+                         std::int32_t low, std::int32_t high, std::int32_t fallback) {
   for (const char* name : {first, second}) {
     const char* text = name == nullptr ? nullptr : environment(name);
     if (text == nullptr || *text == '\0') continue;
@@ -64,11 +66,13 @@ std::int32_t number_from(Getenv environment, const char* first, const char* seco
   return fallback;
 }
 
-paceline_ring_header identify(Getenv environment, const paceline_options& options, std::uint32_t ring_epoch) {
+paceline_ring_header identify(Getenv environment, const paceline_options& options,
+                              std::uint32_t ring_epoch) {
   constexpr std::int32_t kMax = std::numeric_limits<std::int32_t>::max();
   paceline_ring_header header{};
   header.ring_epoch = ring_epoch;
-  header.attempt = static_cast<std::uint32_t>(number_from(environment, "PACELINE_ATTEMPT", nullptr, 0, kMax, 0));
+  header.attempt =
+      static_cast<std::uint32_t>(number_from(environment, "PACELINE_ATTEMPT", nullptr, 0, kMax, 0));
   header.pid = static_cast<std::uint32_t>(::getpid());
   header.process_start_ticks = start_ticks();
   header.monotonic_ns = clock_ns(CLOCK_MONOTONIC);
@@ -80,7 +84,8 @@ paceline_ring_header identify(Getenv environment, const paceline_options& option
   header.node_rank = number_from(environment, "PACELINE_NODE_RANK", "GROUP_RANK", 0, kMax, -1);
   header.world_size = number_from(environment, "WORLD_SIZE", nullptr, 1, kMax, -1);
   header.local_world_size = number_from(environment, "LOCAL_WORLD_SIZE", nullptr, 1, kMax, -1);
-  for (paceline_coordinate* coordinate : {&header.dp, &header.tp, &header.pp, &header.ep, &header.cp})
+  for (paceline_coordinate* coordinate :
+       {&header.dp, &header.tp, &header.pp, &header.ep, &header.cp})
     *coordinate = {-1, 0};
   header.device_kind = options.device_kind;
   header.framework_id = options.framework_id;

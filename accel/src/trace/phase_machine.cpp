@@ -108,9 +108,12 @@ void PhaseMachine::resolve_before_loader() {
 
 bool PhaseMachine::loader_enter(std::uint64_t now, std::uint64_t id, bool gradients) {
   advance(now);
-  if (depth_ > 0) return push(inside(PACELINE_PHASE_EVALUATION) ? PACELINE_PHASE_EVALUATION : PACELINE_PHASE_DATA_WAIT);
+  if (depth_ > 0)
+    return push(inside(PACELINE_PHASE_EVALUATION) ? PACELINE_PHASE_EVALUATION
+                                                  : PACELINE_PHASE_DATA_WAIT);
   Loader& loader = loader_of(id);
-  // A second batch of a loader that is not the training one, and no backward between: it evaluates with gradients on.
+  // A second batch of a loader that is not the training one, and no backward between: it evaluates
+  // with gradients on.
   if (loader.kind == LoaderKind::kUnknown && loader.pending && training_known()) {
     loader.kind = LoaderKind::kEvaluation;
     if (after_ == After::kBatch) after_ = After::kEvaluation;
@@ -149,8 +152,8 @@ bool PhaseMachine::loader_leave(std::uint64_t now, std::uint64_t id, std::int64_
   loader_of(id).pending = true;
   loader_open_ = true;
   after_ = After::kBatch;
-  window_.loader_wait_max_us =
-      std::max(window_.loader_wait_max_us, clamp_to<std::uint32_t>((now - loader_entered_ns_) / 1000));
+  window_.loader_wait_max_us = std::max(window_.loader_wait_max_us,
+                                        clamp_to<std::uint32_t>((now - loader_entered_ns_) / 1000));
   // Where one iteration asks several loaders, the first one counts its batches and samples.
   if (!window_.has_loader) {
     window_.has_loader = true;
@@ -172,16 +175,20 @@ bool PhaseMachine::backward_enter(std::uint64_t now) {
     switch (after_) {
       case After::kStart: resolve(PACELINE_PHASE_UNATTRIBUTED); break;
       case After::kEvaluation: {
-        const bool promoted = std::any_of(loaders_.begin(), loaders_.begin() + loader_count_, [](const Loader& loader) {
-          return loader.kind == LoaderKind::kEvaluation && loader.pending;
-        });
+        const bool promoted = std::any_of(
+            loaders_.begin(), loaders_.begin() + loader_count_, [](const Loader& loader) {
+              return loader.kind == LoaderKind::kEvaluation && loader.pending;
+            });
         resolve(promoted ? PACELINE_PHASE_FORWARD : PACELINE_PHASE_EVALUATION);
         break;
       }
       case After::kBatch:
       case After::kBackward: resolve(PACELINE_PHASE_FORWARD); break;
-      // A second forward on the same batch. Without a loader, fetching and forward cannot be told apart.
-      case After::kStepEnd: resolve(loader_open_ ? PACELINE_PHASE_FORWARD : PACELINE_PHASE_UNATTRIBUTED); break;
+      // A second forward on the same batch. Without a loader, fetching and forward cannot be told
+      // apart.
+      case After::kStepEnd:
+        resolve(loader_open_ ? PACELINE_PHASE_FORWARD : PACELINE_PHASE_UNATTRIBUTED);
+        break;
     }
     for (int i = 0; i < loader_count_; ++i) {
       if (loaders_[i].pending) loaders_[i].kind = LoaderKind::kTraining;
@@ -225,11 +232,13 @@ bool PhaseMachine::optimizer_leave(std::uint64_t now, std::uint32_t optimizer) {
   advance(now);
   if (!pop(PACELINE_PHASE_OPTIMIZER)) return false;
   if (depth_ > 0) return true;
-  resolve(PACELINE_PHASE_UNATTRIBUTED);  // nothing, unless the optimizer was entered inside another phase
+  // nothing, unless the optimizer was entered inside another phase
+  resolve(PACELINE_PHASE_UNATTRIBUTED);
   optimizers_seen_ = true;
   const auto bit = static_cast<std::uint16_t>(1U << std::min<std::uint32_t>(optimizer, 15));
   window_.optimizer_mask |= bit;
-  // A skipped optimizer ends its step like any other: the iteration was made, only the update was not.
+  // A skipped optimizer ends its step like any other: the iteration was made, only the update was
+  // not.
   if (std::exchange(skip_told_, false)) {
     window_.scaler_skip = true;
   } else {
@@ -283,7 +292,8 @@ void PhaseMachine::step(std::uint64_t now, std::int64_t user_step) {
   advance(now);
   if (first) return;  // the boundary that the first step begins at
   if (optimizers_seen_) {
-    // Called after the optimizer, before the next batch, as loops do: the number is that of the step just made.
+    // Called after the optimizer, before the next batch, as loops do: the number is that of the
+    // step just made.
     (has_candidate_ && depth_ == 0 ? candidate_ : window_).user_step = user_step;
     return;
   }
@@ -320,7 +330,8 @@ void PhaseMachine::finish(std::uint64_t now) {
   commit();
   window_.end_ns = last_ns_;
   if (window_.end_ns > window_.start_ns) {
-    emit(window_, optimizers_seen_ ? PACELINE_BOUNDARY_OPTIMIZER : PACELINE_BOUNDARY_EXPLICIT, PACELINE_FLAG_FINAL);
+    emit(window_, optimizers_seen_ ? PACELINE_BOUNDARY_OPTIMIZER : PACELINE_BOUNDARY_EXPLICIT,
+         PACELINE_FLAG_FINAL);
   }
   window_ = Window{};
   window_.start_ns = last_ns_;
@@ -354,13 +365,14 @@ void PhaseMachine::emit(const Window& window, std::uint8_t boundary, std::uint64
   record.user_step = window.user_step;
   record.start_ns = window.start_ns;
   record.wall_ns = window.end_ns - window.start_ns;
-  record.flags =
-      flags | (step_ == 1 ? PACELINE_FLAG_WARM_UP : 0) | (window.scaler_skip ? PACELINE_FLAG_SCALER_SKIP : 0);
+  record.flags = flags | (step_ == 1 ? PACELINE_FLAG_WARM_UP : 0) |
+                 (window.scaler_skip ? PACELINE_FLAG_SCALER_SKIP : 0);
   record.valid = PACELINE_VALID_HOST_NS | PACELINE_VALID_MICRO_BATCHES | PACELINE_VALID_OVERHEAD_NS;
   if (window.user_step >= 0) record.valid |= PACELINE_VALID_USER_STEP;
   for (std::uint32_t i = 0; i < PACELINE_PHASE_COUNT; ++i) {
     record.host_ns[i] = window.host_ns[i];
-    if ((host_phases_ & (1U << i)) != 0 || window.host_ns[i] != 0) record.source[i] = PACELINE_SOURCE_HOST;
+    if ((host_phases_ & (1U << i)) != 0 || window.host_ns[i] != 0)
+      record.source[i] = PACELINE_SOURCE_HOST;
   }
   record.source[PACELINE_PHASE_UNATTRIBUTED] = PACELINE_SOURCE_DERIVED;
   if (record.source[PACELINE_PHASE_COMM_EXPOSED] != PACELINE_SOURCE_ABSENT) {
@@ -386,7 +398,8 @@ void PhaseMachine::emit(const Window& window, std::uint8_t boundary, std::uint64
     record.loader_wait_max_us = window.loader_wait_max_us;
     record.valid |= PACELINE_VALID_LOADER_WAIT_MAX_US;
   }
-  record.micro_batches = clamp_to<std::uint16_t>(window.has_loader ? window.batches : window.backwards);
+  record.micro_batches =
+      clamp_to<std::uint16_t>(window.has_loader ? window.batches : window.backwards);
   if (boundary == PACELINE_BOUNDARY_OPTIMIZER) {
     record.optimizers_stepped = clamp_to<std::uint16_t>(window.optimizers_stepped);
     record.valid |= PACELINE_VALID_OPTIMIZERS_STEPPED;

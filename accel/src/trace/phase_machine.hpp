@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns the marks of one rank into steps whose wall time is partitioned exactly, every nanosecond into one phase.
+// Turns the marks of one rank into steps whose wall time is partitioned exactly, every nanosecond
+// into one phase.
 //
-// Time inside a mark counts as the innermost phase entered. Time between marks is kept pending until the next mark tells
-// what it was (from a delivered batch to the entry of backward: forward; from the end of a step to the next batch: other);
-// an order of marks that tells nothing makes it unattributed. A step ends where the last optimizer of its iteration was
-// left. That is known only at the next batch, or when an optimizer of the step runs again; until then the step is held as
-// a candidate, so a GAN's two optimizers make one step, and evaluation and checkpoints belong to the step after them.
+// Time inside a mark counts as the innermost phase entered. Time between marks is kept pending
+// until the next mark tells what it was (from a delivered batch to the entry of backward: forward;
+// from the end of a step to the next batch: other); an order of marks that tells nothing makes it
+// unattributed. A step ends where the last optimizer of its iteration was left. That is known only
+// at the next batch, or when an optimizer of the step runs again; until then the step is held as a
+// candidate, so a GAN's two optimizers make one step, and evaluation and checkpoints belong to the
+// step after them.
 //
-// Owned by Runtime. Not thread-safe, takes the time as an argument, does not allocate after construction. Nothing fails:
-// a leave without its enter is counted and otherwise ignored.
+// Owned by Runtime. Not thread-safe, takes the time as an argument, does not allocate after
+// construction. Nothing fails: a leave without its enter is counted and otherwise ignored.
 #pragma once
 
 #include <array>
@@ -45,7 +48,8 @@ class PhaseMachine {
   /// Forgets the time since the last mark and everything open: tracing was off for a while.
   void restart(std::uint64_t now);
 
-  /// Forgets what is entered: another thread trains from now on, and the leaves of the one before will not be told.
+  /// Forgets what is entered: another thread trains from now on, and the leaves of the one before
+  /// will not be told.
   void drop_open(std::uint64_t now);
 
   /// Whether no phase is entered.
@@ -115,9 +119,10 @@ class PhaseMachine {
   Window candidate_;
   bool has_candidate_ = false;
   bool started_ = false;
-  bool skip_told_ = false;             // of the optimizer that is entered
-  bool loader_open_ = false;           // a training loader delivered and is not exhausted
-  bool evaluation_gradients_ = false;  // the evaluation loader under way was asked with gradients on
+  bool skip_told_ = false;    // of the optimizer that is entered
+  bool loader_open_ = false;  // a training loader delivered and is not exhausted
+  // the evaluation loader under way was asked with gradients on
+  bool evaluation_gradients_ = false;
   bool optimizers_seen_ = false;
   bool samples_told_ = false;
   bool tokens_told_ = false;

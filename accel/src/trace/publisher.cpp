@@ -23,7 +23,8 @@ constexpr auto kPeriod = std::chrono::milliseconds(50);
 
 }  // namespace
 
-Publisher::Publisher(RingWriter& ring, const paceline_ring_header& identity, std::string socket_path)
+Publisher::Publisher(RingWriter& ring, const paceline_ring_header& identity,
+                     std::string socket_path)
     : ring_(ring), identity_(identity), socket_path_(std::move(socket_path)) {
   statm_ = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
 }
@@ -95,7 +96,8 @@ std::uint32_t Publisher::resident_mib() {
   unsigned long size = 0;
   unsigned long resident = 0;
   if (std::sscanf(text, "%lu %lu", &size, &resident) == 2) {
-    resident_ = static_cast<std::uint32_t>(resident * static_cast<unsigned long>(::sysconf(_SC_PAGESIZE)) >> 20U);
+    resident_ = static_cast<std::uint32_t>(
+        resident * static_cast<unsigned long>(::sysconf(_SC_PAGESIZE)) >> 20U);
   }
   return resident_;
 }
@@ -171,7 +173,8 @@ void Publisher::offer() {
   rights->cmsg_len = CMSG_LEN(sizeof(int));
   const int fd = ring_.fd();
   std::memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
-  if (::sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(sizeof(offer))) {
+  if (::sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+      static_cast<ssize_t>(sizeof(offer))) {
     disconnect();
     return;
   }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one thread that writes a rank's ring and hands it over: takes finished steps from a bounded queue, adds what needs
-// system calls (resident memory), publishes, beats, connects to the telemetry socket and offers the ring again after every
-// broken connection, at most once a second.
+// The one thread that writes a rank's ring and hands it over: takes finished steps from a bounded
+// queue, adds what needs system calls (resident memory), publishes, beats, connects to the
+// telemetry socket and offers the ring again after every broken connection, at most once a second.
 //
-// Borrows the RingWriter, which must outlive it. `take` is for one thread at a time and never blocks: a full queue drops
-// the step and counts it in the next record's lost_events. The socket is never waited for; a receiver that is absent, full
-// or broken is tried again later. The destructor publishes what is queued and joins.
+// Borrows the RingWriter, which must outlive it. `take` is for one thread at a time and never
+// blocks: a full queue drops the step and counts it in the next record's lost_events. The socket is
+// never waited for; a receiver that is absent, full or broken is tried again later. The destructor
+// publishes what is queued and joins.
 #pragma once
 
 #include <array>
@@ -28,7 +29,8 @@ class Publisher final : public StepSink {
   Publisher(const Publisher&) = delete;
   Publisher& operator=(const Publisher&) = delete;
 
-  /// Starts the thread, with every signal blocked: signals stay with the training program's threads.
+  /// Starts the thread, with every signal blocked: signals stay with the training program's
+  /// threads.
   bool start();
   void take(const paceline_step_record& record) override;
 
@@ -38,7 +40,8 @@ class Publisher final : public StepSink {
   void tend_socket(std::uint64_t now_ns);
   bool offered() const { return offered_; }
 
-  /// In a forked child: gives up descriptors and the thread handle without touching what the thread owned.
+  /// In a forked child: gives up descriptors and the thread handle without touching what the thread
+  /// owned.
   void abandon();
 
  private:

@@ -13,19 +13,24 @@
 namespace paceline::trace {
 namespace {
 
-constexpr std::size_t kRingBytes = PACELINE_HEADER_BYTES + std::size_t{PACELINE_RING_CAPACITY} * PACELINE_RECORD_BYTES;
+constexpr std::size_t kRingBytes =
+    PACELINE_HEADER_BYTES + std::size_t{PACELINE_RING_CAPACITY} * PACELINE_RECORD_BYTES;
 
 std::uint64_t* words(std::byte* at) { return reinterpret_cast<std::uint64_t*>(at); }
 
-void store(std::uint64_t* word, std::uint64_t value, int order) { __atomic_store_n(word, value, order); }
+void store(std::uint64_t* word, std::uint64_t value, int order) {
+  __atomic_store_n(word, value, order);
+}
 
 }  // namespace
 
-void write_record(std::byte* ring, std::uint32_t capacity, std::uint64_t number, const paceline_step_record& record) {
+void write_record(std::byte* ring, std::uint32_t capacity, std::uint64_t number,
+                  const paceline_step_record& record) {
   constexpr std::size_t kWords = sizeof(paceline_step_record) / sizeof(std::uint64_t);
   std::uint64_t source[kWords];
   std::memcpy(source, &record, sizeof(record));
-  std::uint64_t* slot = words(ring + PACELINE_HEADER_BYTES + (number % capacity) * PACELINE_RECORD_BYTES);
+  std::uint64_t* slot =
+      words(ring + PACELINE_HEADER_BYTES + (number % capacity) * PACELINE_RECORD_BYTES);
   store(&slot[0], 0, __ATOMIC_RELAXED);
   std::atomic_thread_fence(std::memory_order_release);
   for (std::size_t i = 1; i < kWords; ++i) store(&slot[i], source[i], __ATOMIC_RELAXED);
@@ -42,13 +47,15 @@ RingWriter::~RingWriter() {
 
 std::unique_ptr<RingWriter> RingWriter::open(const paceline_ring_header& header, int& error) {
   const int fd =
-      static_cast<int>(::syscall(SYS_memfd_create, "paceline-ring", 0x1U | 0x2U));  // MFD_CLOEXEC | MFD_ALLOW_SEALING
+      // MFD_CLOEXEC | MFD_ALLOW_SEALING
+      static_cast<int>(::syscall(SYS_memfd_create, "paceline-ring", 0x1U | 0x2U));
   if (fd < 0) {
     error = errno;
     return nullptr;
   }
   void* base = MAP_FAILED;
-  // The pages are taken now: a store into a memfd that the system cannot back would be a SIGBUS in the training process.
+  // The pages are taken now: a store into a memfd that the system cannot back would be a SIGBUS in
+  // the training process.
   if (::ftruncate(fd, kRingBytes) == 0 && ::fallocate(fd, 0, 0, kRingBytes) == 0 &&
       ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
     base = ::mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -71,7 +78,8 @@ std::unique_ptr<RingWriter> RingWriter::open(const paceline_ring_header& header,
   filled.live = {};
   filled.live.phase = PACELINE_PHASE_UNATTRIBUTED;
   std::memcpy(memory, &filled, sizeof(filled));
-  __atomic_store_n(&reinterpret_cast<paceline_ring_header*>(memory)->magic, PACELINE_RING_MAGIC, __ATOMIC_RELEASE);
+  __atomic_store_n(&reinterpret_cast<paceline_ring_header*>(memory)->magic, PACELINE_RING_MAGIC,
+                   __ATOMIC_RELEASE);
   return std::unique_ptr<RingWriter>(new RingWriter(fd, memory));
 }
 
@@ -79,7 +87,9 @@ void RingWriter::publish(const paceline_step_record& record) {
   write_record(base_, PACELINE_RING_CAPACITY, next_++, record);
 }
 
-void RingWriter::beat(std::uint64_t now_ns) { store(&header()->heartbeat_ns, now_ns, __ATOMIC_RELEASE); }
+void RingWriter::beat(std::uint64_t now_ns) {
+  store(&header()->heartbeat_ns, now_ns, __ATOMIC_RELEASE);
+}
 
 void RingWriter::set_live(std::uint32_t phase, std::uint64_t since_ns, std::uint64_t step) {
   paceline_live_state& live = header()->live;

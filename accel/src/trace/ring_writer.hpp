@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writing side of a ring (paceline/step_record.h): a sealed memfd, mapped, one writer, overwrite-oldest.
+// The writing side of a ring (paceline/step_record.h): a sealed memfd, mapped, one writer,
+// overwrite-oldest.
 //
-// Owns the memfd and the mapping. `publish` and `beat` are for one thread, `set_live` for one other at a time (the caller
-// holds its lock); both touch different cache lines. Nothing blocks. `open` gives null and an errno when the system
-// refuses (no memfd, no memory); nothing fails afterwards.
+// Owns the memfd and the mapping. `publish` and `beat` are for one thread, `set_live` for one other
+// at a time (the caller holds its lock); both touch different cache lines. Nothing blocks. `open`
+// gives null and an errno when the system refuses (no memfd, no memory); nothing fails afterwards.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,8 @@ namespace paceline::trace {
 
 class RingWriter {
  public:
-  /// Makes a ring whose header is `header`; magic, layout and counters are filled in here. Null with errno on failure.
+  /// Makes a ring whose header is `header`; magic, layout and counters are filled in here. Null
+  /// with errno on failure.
   static std::unique_ptr<RingWriter> open(const paceline_ring_header& header, int& error);
   ~RingWriter();
   RingWriter(const RingWriter&) = delete;
@@ -39,8 +41,9 @@ class RingWriter {
   std::uint64_t next_ = 0;
 };
 
-/// Writes record number `number` (from 0) into a ring's memory by the protocol of step_record.h. Every store is one that
-/// a reader may see last: the writer may be killed after any of them.
-void write_record(std::byte* ring, std::uint32_t capacity, std::uint64_t number, const paceline_step_record& record);
+/// Writes record number `number` (from 0) into a ring's memory by the protocol of step_record.h.
+/// Every store is one that a reader may see last: the writer may be killed after any of them.
+void write_record(std::byte* ring, std::uint32_t capacity, std::uint64_t number,
+                  const paceline_step_record& record);
 
 }  // namespace paceline::trace

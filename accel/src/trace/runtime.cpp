@@ -52,7 +52,8 @@ Runtime::Runtime() {
 void Runtime::forked() {
   if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
   state_.store(State::kForked, std::memory_order_release);
-  // The publishing thread does not exist here; its objects are given up, not destroyed (a join would never return).
+  // The publishing thread does not exist here; its objects are given up, not destroyed (a join
+  // would never return).
   publisher_.release()->abandon();
   ring_.release()->abandon();
   machine_.release();
@@ -76,9 +77,11 @@ bool Runtime::counts(Claim claim) {
     owner_ = thread;
     return true;
   }
-  // Inside a phase of another thread: an engine's worker that runs a nested backward, not a new training thread.
+  // Inside a phase of another thread: an engine's worker that runs a nested backward, not a new
+  // training thread.
   if (owner_trains_ && !machine_->idle()) return false;
-  // A prefetching thread may be inside a loader: its leave will not count, so neither must its enter stay open.
+  // A prefetching thread may be inside a loader: its leave will not count, so neither must its
+  // enter stay open.
   if (owner_ != nullptr) machine_->drop_open(monotonic_ns());
   owner_ = thread;
   owner_trains_ = true;
@@ -110,8 +113,8 @@ int Runtime::open(const paceline_options* options) {
     }
     const char* socket = process_environment("PACELINE_TELEMETRY_SOCKET");
     auto publisher = std::make_unique<Publisher>(*ring, identity, socket == nullptr ? "" : socket);
-    auto machine =
-        std::make_unique<PhaseMachine>(*publisher, known.host_phases, known.mark_cost_ns + library_mark_cost());
+    auto machine = std::make_unique<PhaseMachine>(*publisher, known.host_phases,
+                                                  known.mark_cost_ns + library_mark_cost());
     if (!publisher->start()) {
       system_error_ = EAGAIN;
       return PACELINE_ESYSTEM;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process's one trace: ring, phase machine, publisher, and which thread's marks count. Behind the C ABI (paceline.h).
+// The process's one trace: ring, phase machine, publisher, and which thread's marks count. Behind
+// the C ABI (paceline.h).
 //
-// Owned by the process and never destroyed: marks may come from threads that outlive main. Thread-safe: one mutex, held for
-// tens of nanoseconds by marks, never across a system call except in open and close. fork() is safe: the mutex is taken
-// around it and the child drops everything. Failure is a negative code of paceline.h.
+// Owned by the process and never destroyed: marks may come from threads that outlive main.
+// Thread-safe: one mutex, held for tens of nanoseconds by marks, never across a system call except
+// in open and close. fork() is safe: the mutex is taken around it and the child drops everything.
+// Failure is a negative code of paceline.h.
 #pragma once
 
 #include <atomic>
@@ -31,12 +33,14 @@ class Runtime {
 
   // Whose mark it is decides what happens on a thread that is not the training one.
   enum class Claim : std::uint8_t {
-    kData,      // a loader's: counts on the training thread, or while there is none yet
-    kTraining,  // backward or optimizer: makes the thread the training one, unless another is inside a phase
-    kAny        // counts from any thread
+    kData,  // a loader's: counts on the training thread, or while there is none yet
+    // backward or optimizer: makes the thread the training one, unless another is inside a phase
+    kTraining,
+    kAny  // counts from any thread
   };
 
-  /// Runs `act(machine, now)` under the lock if the mark counts; it returns whether the machine understood it.
+  /// Runs `act(machine, now)` under the lock if the mark counts; it returns whether the machine
+  /// understood it.
   template <typename Act>
   int mark(Claim claim, Act&& act) {
     if (state_.load(std::memory_order_acquire) != State::kOpen) return refusal();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel's source says to a CUDA compiler, said to a C++ compiler: a .cu file of device code alone is included after this, and
-// its kernels are functions whose blocks run one after the other on Fibers. Shared memory is static, since one block runs at a time.
-// Not thread-safe.
+// What a kernel's source says to a CUDA compiler, said to a C++ compiler: a .cu file of device code
+// alone is included after this, and its kernels are functions whose blocks run one after the other
+// on Fibers. Shared memory is static, since one block runs at a time. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,8 @@ void __syncthreads() {
 
 void __threadfence() {}
 
-// Of a warp, all of whose threads call. Here every thread of the block must: they wait for each other.
+// Of a warp, all of whose threads call. Here every thread of the block must: they wait for each
+// other.
 constexpr unsigned kWarpThreads = 32;
 
 template <typename T, typename Combine>
@@ -40,19 +41,23 @@ auto across_warp(T value, const Combine& combine) {
   static T told[1024];
   told[threadIdx.x] = value;
   __syncthreads();
-  const auto answer = combine(told + threadIdx.x / kWarpThreads * kWarpThreads, threadIdx.x % kWarpThreads);
+  const auto answer =
+      combine(told + threadIdx.x / kWarpThreads * kWarpThreads, threadIdx.x % kWarpThreads);
   __syncthreads();
   return answer;
 }
 
 template <typename T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
-  return across_warp(value, [&](const T* warp, unsigned lane) { return warp[lane ^ static_cast<unsigned>(mask)]; });
+  return across_warp(value, [&](const T* warp, unsigned lane) {
+    return warp[lane ^ static_cast<unsigned>(mask)];
+  });
 }
 
 unsigned __reduce_max_sync(unsigned, unsigned value) {
-  return across_warp(value,
-                     [](const unsigned* warp, unsigned) { return *std::max_element(warp, warp + kWarpThreads); });
+  return across_warp(value, [](const unsigned* warp, unsigned) {
+    return *std::max_element(warp, warp + kWarpThreads);
+  });
 }
 
 unsigned __ballot_sync(unsigned, bool value) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake driver of fake_cuda.cpp, loaded under the name of the real one, and a folder with modules that it takes. One for each
-// process, before the first device is opened. Throws where the machine refuses.
+// The fake driver of fake_cuda.cpp, loaded under the name of the real one, and a folder with
+// modules that it takes. One for each process, before the first device is opened. Throws where the
+// machine refuses.
 #pragma once
 
 #include <dlfcn.h>
@@ -37,14 +38,17 @@ class FakeCuda {
   std::string open(int device = 0) {
     char why[512];
     const int status = paceline_optim_device_open(device, folder_.c_str(), why, sizeof why);
-    if ((status == PACELINE_OK) != (why[0] == '\0')) return "the code and the reason contradict each other";
+    if ((status == PACELINE_OK) != (why[0] == '\0'))
+      return "the code and the reason contradict each other";
     return why;
   }
 
   // Where its modules lie.
   [[nodiscard]] const std::string& folder() const { return folder_; }
 
-  void set(const char* name, int value) { function<void(const char*, int)>("fake_cuda_set")(name, value); }
+  void set(const char* name, int value) {
+    function<void(const char*, int)>("fake_cuda_set")(name, value);
+  }
   void forget() { function<void()>("fake_cuda_forget")(); }
   std::string log() { return function<const char*()>("fake_cuda_log")(); }
   // What of the driver's is there still in this process.
@@ -54,7 +58,8 @@ class FakeCuda {
   void* stream() {
     void* made = nullptr;
     const InContext context(*this);
-    if (function<int(void**, unsigned)>("cuStreamCreate")(&made, 0) != 0) throw std::runtime_error("no stream");
+    if (function<int(void**, unsigned)>("cuStreamCreate")(&made, 0) != 0)
+      throw std::runtime_error("no stream");
     return made;
   }
   // It never comes to what it is given from here on.
@@ -64,13 +69,14 @@ class FakeCuda {
     function<int(void*)>("cuStreamDestroy_v2")(stream);
   }
   void write(void* stream, void* to, const std::vector<std::byte>& content) {
-    function<void(void*, void*, const void*, std::size_t)>("fake_cuda_write")(stream, to, content.data(),
-                                                                              content.size());
+    function<void(void*, void*, const void*, std::size_t)>("fake_cuda_write")(
+        stream, to, content.data(), content.size());
   }
   void copy(void* stream, void* to, const void* from, std::size_t bytes) {
     const InContext context(*this);
     function<int(unsigned long long, unsigned long long, std::size_t, void*)>("cuMemcpyAsync")(
-        reinterpret_cast<unsigned long long>(to), reinterpret_cast<unsigned long long>(from), bytes, stream);
+        reinterpret_cast<unsigned long long>(to), reinterpret_cast<unsigned long long>(from), bytes,
+        stream);
   }
   // Of this thread: a CUstreamCaptureMode.
   int capture_mode() {

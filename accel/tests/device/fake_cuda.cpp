@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libcuda.so.1 without a GPU: the functions that paceline uses, each call written down, and kernels run by cuda_shim.hpp, whole grids
-// of them, on memory of the process. Tests load it before the library looks for the driver, and then find it under its name.
+// A libcuda.so.1 without a GPU: the functions that paceline uses, each call written down, and
+// kernels run by cuda_shim.hpp, whole grids of them, on memory of the process. Tests load it before
+// the library looks for the driver, and then find it under its name.
 //
-// Streams that it makes have a thread each, which does what they were given one after another, each a little later: what does not wait for an event, or
-// for a call of the host, comes too early and is seen. Other streams do it at once. Memory of a device is a memory file, which processes open by its
-// handle as they do with CUDA IPC, and RDMA devices (rdma/fake_verbs.cpp) by a descriptor; what such a device writes is seen after a flush, unless "write
-// ordering" says otherwise. fake_cuda_counts() says what is there still. What the real one refuses is refused: calls before cuInit, without a current
-// context, or out of a function that a stream calls, and flags and sizes that mean nothing.
+// Streams that it makes have a thread each, which does what they were given one after another, each
+// a little later: what does not wait for an event, or for a call of the host, comes too early and
+// is seen. Other streams do it at once. Memory of a device is a memory file, which processes open
+// by its handle as they do with CUDA IPC, and RDMA devices (rdma/fake_verbs.cpp) by a descriptor;
+// what such a device writes is seen after a flush, unless "write ordering" says otherwise.
+// fake_cuda_counts() says what is there still. What the real one refuses is refused: calls before
+// cuInit, without a current context, or out of a function that a stream calls, and flags and sizes
+// that mean nothing.
 //
-// fake_cuda_log() answers the calls so far, a line each, and "landed" for each call of the host that a stream has come to. fake_cuda_set(name, value) sets "version", "major", "minor", "devices", "rdma supported", "flush options", "write ordering", "dma-buf supported", or by the name of
-// a function what that function answers; "refused launch" n: the n-th launch from now on fails; "dry" leaves the kernels out; "late kernels" 1: streams come to no kernel before it is 0; "captured
-// elsewhere" 1: another thread captures a graph, which forbids flushes, questions, and to make and free memory, to threads that are not in relaxed mode. fake_cuda_uneven() says whether a block's threads came to different numbers of barriers.
+// fake_cuda_log() answers the calls so far, a line each, and "landed" for each call of the host
+// that a stream has come to. fake_cuda_set(name, value) sets "version", "major", "minor",
+// "devices", "rdma supported", "flush options", "write ordering", "dma-buf supported", or by the
+// name of a function what that function answers; "refused launch" n: the n-th launch from now on
+// fails; "dry" leaves the kernels out; "late kernels" 1: streams come to no kernel before it is 0;
+// "captured elsewhere" 1: another thread captures a graph, which forbids flushes, questions, and to
+// make and free memory, to threads that are not in relaxed mode. fake_cuda_uneven() says whether a
+// block's threads came to different numbers of barriers.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -56,9 +65,10 @@ struct Memory {
 struct State {
   std::recursive_mutex mutex;
   std::ostringstream log;
-  std::map<std::string, int> values{{"version", 13000},   {"major", 9},          {"minor", 0},
-                                    {"devices", 64},      {"peers", 1},          {"rdma supported", 1},
-                                    {"flush options", 1}, {"write ordering", 0}, {"dma-buf supported", 1}};
+  std::map<std::string, int> values{
+      {"version", 13000},   {"major", 9},          {"minor", 0},
+      {"devices", 64},      {"peers", 1},          {"rdma supported", 1},
+      {"flush options", 1}, {"write ordering", 0}, {"dma-buf supported", 1}};
   // What an RDMA device has written, and nobody has flushed.
   std::vector<std::pair<void*, std::string>> written;
   bool uneven = false;
@@ -72,7 +82,13 @@ thread_local int contexts = 0;           // pushed by this thread
 thread_local int capture_mode = 0;       // CUstreamCaptureMode; 2: relaxed
 thread_local bool in_host_call = false;  // a stream's
 
-enum : int { kInvalidValue = 1, kNotInitialized = 3, kNoContext = 201, kNotPermitted = 800, kCaptured = 900 };
+enum : int {
+  kInvalidValue = 1,
+  kNotInitialized = 3,
+  kNoContext = 201,
+  kNotPermitted = 800,
+  kCaptured = 900
+};
 
 State& state() {
   static State all;
@@ -121,7 +137,8 @@ int unsafe_call(const char* name, const Words&... words) {
 struct Named {
   const char* name;
   void (*run)(const void* parameter);
-  std::shared_ptr<const void> (*copy)(const void* parameter);  // taken at the launch, as a driver does
+  // taken at the launch, as a driver does
+  std::shared_ptr<const void> (*copy)(const void* parameter);
 };
 
 template <typename Parameter, void (*kernel)(const Parameter)>
@@ -132,22 +149,24 @@ constexpr Named named(const char* name) {
           }};
 }
 
-const Named kKernels[] = {named<coding::Launch, coding::paceline_coding_encode_halves>("paceline_coding_encode_halves"),
-                          named<coding::Launch, coding::paceline_coding_encode_int8>("paceline_coding_encode_int8"),
-                          named<coding::Launch, coding::paceline_coding_encode_signs>("paceline_coding_encode_signs"),
-                          named<coding::Launch, coding::paceline_coding_decode_halves>("paceline_coding_decode_halves"),
-                          named<coding::Launch, coding::paceline_coding_decode_int8>("paceline_coding_decode_int8"),
-                          named<coding::Launch, coding::paceline_coding_decode_signs>("paceline_coding_decode_signs"),
-                          named<optim::Launch, optim::paceline_optim_norm>("paceline_optim_norm"),
-                          named<optim::Launch, optim::paceline_optim_layers>("paceline_optim_layers"),
-                          named<optim::Launch, optim::paceline_optim_update>("paceline_optim_update"),
-                          named<comm::SumLaunch, comm::paceline_comm_sum>("paceline_comm_sum")};
+const Named kKernels[] = {
+    named<coding::Launch, coding::paceline_coding_encode_halves>("paceline_coding_encode_halves"),
+    named<coding::Launch, coding::paceline_coding_encode_int8>("paceline_coding_encode_int8"),
+    named<coding::Launch, coding::paceline_coding_encode_signs>("paceline_coding_encode_signs"),
+    named<coding::Launch, coding::paceline_coding_decode_halves>("paceline_coding_decode_halves"),
+    named<coding::Launch, coding::paceline_coding_decode_int8>("paceline_coding_decode_int8"),
+    named<coding::Launch, coding::paceline_coding_decode_signs>("paceline_coding_decode_signs"),
+    named<optim::Launch, optim::paceline_optim_norm>("paceline_optim_norm"),
+    named<optim::Launch, optim::paceline_optim_layers>("paceline_optim_layers"),
+    named<optim::Launch, optim::paceline_optim_update>("paceline_optim_update"),
+    named<comm::SumLaunch, comm::paceline_comm_sum>("paceline_comm_sum")};
 
 constexpr int kThreads = 256;  // of every block of every module
 
 // Blocks in an order that no kernel may count on.
 void run_grid(const Named& kernel, unsigned blocks, unsigned threads, const void* parameter) {
-  // Shared memory and what a block is told are one for the process; so are the fibers, which a sanitizer takes its time to make.
+  // Shared memory and what a block is told are one for the process; so are the fibers, which a
+  // sanitizer takes its time to make.
   static std::mutex one_grid;
   const std::lock_guard lock(one_grid);
   static auto& fibers = *new paceline::device_test::Fibers(kThreads);
@@ -224,7 +243,8 @@ FAKE void fake_cuda_set(const char* name, int value) {
 // Allocations, mappings of others', streams, events and blocks of pinned memory.
 FAKE int fake_cuda_counts() {
   const std::lock_guard lock(state().mutex);
-  return static_cast<int>(state().memories.size() + state().streams.size()) + state().events + state().host_blocks;
+  return static_cast<int>(state().memories.size() + state().streams.size()) + state().events +
+         state().host_blocks;
 }
 // Until a stream has done what it was given so far.
 FAKE void fake_cuda_finish(void* stream) {
@@ -280,9 +300,9 @@ FAKE int cuDeviceGet(int* device, int ordinal) {
 }
 
 FAKE int cuDeviceGetAttribute(int* value, int attribute, int) {
-  static const std::map<int, const char*> names{{75, "major"},           {76, "minor"},
-                                                {116, "rdma supported"}, {117, "flush options"},
-                                                {118, "write ordering"}, {124, "dma-buf supported"}};
+  static const std::map<int, const char*> names{
+      {75, "major"},          {76, "minor"},           {116, "rdma supported"},
+      {117, "flush options"}, {118, "write ordering"}, {124, "dma-buf supported"}};
   const std::lock_guard lock(state().mutex);
   const auto name = names.find(attribute);
   *value = name == names.end() ? -1 : state().values[name->second];
@@ -324,8 +344,9 @@ FAKE int cuModuleGetFunction(void** function, void*, const char* name) {
   return 500;
 }
 
-FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned,
-                        unsigned shared, void* stream, void** parameters, void** extra) {
+FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsigned threads,
+                        unsigned, unsigned, unsigned shared, void* stream, void** parameters,
+                        void** extra) {
   const auto& kernel = *static_cast<const Named*>(function);
   const int answer = call("cuLaunchKernel", kernel.name, blocks, threads, "stream",
                           reinterpret_cast<std::uintptr_t>(stream), "contexts", contexts);
@@ -345,7 +366,8 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, uns
 }
 
 FAKE int cuDeviceGetPCIBusId(char* text, int size, int device) {
-  std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0", static_cast<unsigned>(device) + 16);
+  std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0",
+                static_cast<unsigned>(device) + 16);
   return free_call("cuDeviceGetPCIBusId", device);
 }
 
@@ -389,19 +411,23 @@ FAKE int cuMemFree_v2(unsigned long long address) {
   return unmap_memory(address, true);
 }
 
-FAKE int cuMemGetHandleForAddressRange(void* handle, unsigned long long address, std::size_t bytes, int type,
-                                       unsigned long long flags) {
-  if (const int answer = call("cuMemGetHandleForAddressRange", bytes, type); answer != 0) return answer;
+FAKE int cuMemGetHandleForAddressRange(void* handle, unsigned long long address, std::size_t bytes,
+                                       int type, unsigned long long flags) {
+  if (const int answer = call("cuMemGetHandleForAddressRange", bytes, type); answer != 0)
+    return answer;
   if (type != 1 || flags != 0) return kInvalidValue;
   const std::lock_guard lock(state().mutex);
   const auto found = state().memories.find(address);
-  if (found == state().memories.end() || found->second.file < 0 || found->second.bytes != bytes) return 1;
+  if (found == state().memories.end() || found->second.file < 0 || found->second.bytes != bytes)
+    return 1;
   *static_cast<int*>(handle) = ::fcntl(found->second.file, F_DUPFD_CLOEXEC, 0);
   return 0;
 }
 
 FAKE int cuFlushGPUDirectRDMAWrites(int target, int scope) {
-  if (const int answer = unsafe_call("cuFlushGPUDirectRDMAWrites", target, scope, "contexts", contexts); answer != 0)
+  if (const int answer =
+          unsafe_call("cuFlushGPUDirectRDMAWrites", target, scope, "contexts", contexts);
+      answer != 0)
     return answer;
   const std::lock_guard lock(state().mutex);
   for (const auto& [to, content] : state().written) std::memcpy(to, content.data(), content.size());
@@ -419,7 +445,8 @@ FAKE int cuThreadExchangeStreamCaptureMode(int* mode) {
 FAKE int fake_cuda_has(unsigned long long address) {
   const std::lock_guard lock(state().mutex);
   const auto after = state().memories.upper_bound(address);
-  return after != state().memories.begin() && address < std::prev(after)->first + std::prev(after)->second.bytes;
+  return after != state().memories.begin() &&
+         address < std::prev(after)->first + std::prev(after)->second.bytes;
 }
 
 // As an RDMA device does.
@@ -463,7 +490,8 @@ FAKE int cuIpcOpenMemHandle_v2(unsigned long long* address, Handle handle, unsig
   if (flags != 1) return kInvalidValue;
   // As CUDA has it: memory of this process needs no handle.
   if (handle.process == ::getpid()) return kNoContext;
-  const std::string path = "/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.file);
+  const std::string path =
+      "/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.file);
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return 1;
   *address = map_memory(file, handle.bytes, false);
@@ -476,10 +504,13 @@ FAKE int cuIpcCloseMemHandle(unsigned long long address) {
   return unmap_memory(address, false);
 }
 
-FAKE int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t bytes, void* stream) {
+FAKE int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t bytes,
+                       void* stream) {
   if (const int answer = call("cuMemcpyAsync", bytes); answer != 0) return answer;
   if (bytes > 0)
-    in(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes); });
+    in(stream, [=] {
+      std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+    });
   return 0;
 }
 

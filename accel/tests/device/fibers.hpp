@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of a GPU's block as fibers of one thread: each runs until it comes to a barrier or to its end, then the next, in an order
-// that changes from barrier to barrier. So a kernel that lacks a barrier, or counts on an order, computes something else.
-// One thread at a time, which need not be the same. The sanitizers are told of every change of stacks.
+// The threads of a GPU's block as fibers of one thread: each runs until it comes to a barrier or to
+// its end, then the next, in an order that changes from barrier to barrier. So a kernel that lacks
+// a barrier, or counts on an order, computes something else. One thread at a time, which need not
+// be the same. The sanitizers are told of every change of stacks.
 #pragma once
 
 #include <ucontext.h>
@@ -29,7 +30,8 @@ class Fibers {
   explicit Fibers(int count) : fibers_(static_cast<std::size_t>(count)) {
     for (std::size_t i = 0; i < fibers_.size(); ++i) {
       Fiber& fiber = fibers_[i];
-      // 64 MiB in all, of which little is ever used: writing it takes ThreadSanitizer seconds of every stream's thread.
+      // 64 MiB in all, of which little is ever used: writing it takes ThreadSanitizer seconds of
+      // every stream's thread.
       fiber.stack = std::make_unique_for_overwrite<std::byte[]>(kStack);
       ::getcontext(&fiber.context);
       fiber.context.uc_stack.ss_sp = fiber.stack.get();
@@ -53,7 +55,8 @@ class Fibers {
 #endif
   }
 
-  // Runs work(number) as every fiber. Answers whether all of them came to the same number of barriers.
+  // Runs work(number) as every fiber. Answers whether all of them came to the same number of
+  // barriers.
   bool run(const std::function<void(int)>& work) {
     current() = this;
     work_ = &work;

@@ -53,7 +53,8 @@ struct Stream {
   }
 };
 
-// A record that has not happened yet is one that was counted and not reached. Streams keep what they wait for, whoever destroys it.
+// A record that has not happened yet is one that was counted and not reached. Streams keep what
+// they wait for, whoever destroys it.
 struct Event {
   std::mutex mutex;
   std::condition_variable changed;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The RDMA devices of fake_verbs.cpp, loaded under the name of the real library; with PACELINE_TEST_RDMA, the name of a device, in the environment this
-// machine's own. One for each process, before the first communicator.
+// The RDMA devices of fake_verbs.cpp, loaded under the name of the real library; with
+// PACELINE_TEST_RDMA, the name of a device, in the environment this machine's own. One for each
+// process, before the first communicator.
 #pragma once
 
 #include <dlfcn.h>
@@ -12,7 +13,9 @@ namespace paceline::comm_test {
 
 inline bool is_real() { return std::getenv("PACELINE_TEST_RDMA") != nullptr; }
 
-inline std::string first_device() { return is_real() ? std::getenv("PACELINE_TEST_RDMA") : "fake0"; }
+inline std::string first_device() {
+  return is_real() ? std::getenv("PACELINE_TEST_RDMA") : "fake0";
+}
 
 // The library under whose name it is found from now on, by ranks that are forked.
 class Devices {

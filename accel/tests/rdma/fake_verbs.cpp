@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libibverbs.so.1 without a device: the functions that paceline uses, over memory that the process which loads it and all that it forks share.
-// Tests load it before the library looks for the real one, and then find it under its name. Stricter than a device: a message that finds no
+// A libibverbs.so.1 without a device: the functions that paceline uses, over memory that the
+// process which loads it and all that it forks share. Tests load it before the library looks for
+// the real one, and then find it under its name. Stricter than a device: a message that finds no
 // receive posted is an error of its sender at once.
 //
-// fake_verbs_set(name, value) changes this process alone: "devices" (1), "down" (1: ports are), "ethernet" (1: ports are); or by the name
-// of a step the errno that it ends with: "open_device", "reg_mr", "reg_dmabuf_mr", "peer memory" (ibv_reg_mr of what is a GPU's by the fake driver of
-// device/fake_cuda.cpp), "create_qp", "rtr", "post_recv gpu" (of a GPU's memory), "post_recv" (of a host's memory, or none), "req_notify_cq gpu"; "poll_cq gpu" 1: it ends with -1. "lose" 1: what
-// is sent goes nowhere. Of a GPU's memory "lose gpu" 1: what is sent out of it goes nowhere; "protect gpu" 1: the device may not read it; "untold gpu"
-// 1: who has sent out of it is not told what became of that; "garble" 1: what goes into it does not come out there. "break" n: all messages after
-// the nth fail. fake_verbs_sent(device) answers how many this process has sent; fake_verbs_dropped() how many messages with data all processes
-// have posted on queue pairs that they ended before they were told what became of them: a device may drop such.
-// "mlx5" 1: libmlx5 (fake_mlx5.cpp) drives the devices. Then what is small and comes in on a queue pair that was not made without "scatter to CQE"
-// is copied to its place by the processor, which ends the process where that is a GPU's memory.
+// fake_verbs_set(name, value) changes this process alone: "devices" (1), "down" (1: ports are),
+// "ethernet" (1: ports are); or by the name of a step the errno that it ends with: "open_device",
+// "reg_mr", "reg_dmabuf_mr", "peer memory" (ibv_reg_mr of what is a GPU's by the fake driver of
+// device/fake_cuda.cpp), "create_qp", "rtr", "post_recv gpu" (of a GPU's memory), "post_recv" (of a
+// host's memory, or none), "req_notify_cq gpu"; "poll_cq gpu" 1: it ends with -1. "lose" 1: what is
+// sent goes nowhere. Of a GPU's memory "lose gpu" 1: what is sent out of it goes nowhere; "protect
+// gpu" 1: the device may not read it; "untold gpu" 1: who has sent out of it is not told what
+// became of that; "garble" 1: what goes into it does not come out there. "break" n: all messages
+// after the nth fail. fake_verbs_sent(device) answers how many this process has sent;
+// fake_verbs_dropped() how many messages with data all processes have posted on queue pairs that
+// they ended before they were told what became of them: a device may drop such. "mlx5" 1: libmlx5
+// (fake_mlx5.cpp) drives the devices. Then what is small and comes in on a queue pair that was not
+// made without "scatter to CQE" is copied to its place by the processor, which ends the process
+// where that is a GPU's memory.
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <sys/eventfd.h>
@@ -50,7 +56,8 @@ constexpr std::size_t kMostDevices = 4;
 constexpr std::uint32_t kFirstNumber = 100;
 constexpr std::uint32_t kMostInCompletion = 64;  // of a completion's 128 bytes; 32 of one's 64
 
-// Of a queue pair: what comes in is written by its peer alone and read by its owner. Without locks, which a stopped rank would hold.
+// Of a queue pair: what comes in is written by its peer alone and read by its owner. Without locks,
+// which a stopped rank would hold.
 struct End {
   std::atomic<bool> used;
   std::atomic<bool> ready;  // to receive
@@ -68,8 +75,8 @@ struct Listener {
 
 template <typename T>
 T* share(std::size_t count) {
-  void* const memory =
-      mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const memory = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) std::abort();
   return static_cast<T*>(memory);
 }
@@ -169,7 +176,8 @@ struct Pair : ibv_qp {
 void ring(std::size_t end) {
   const std::uint64_t one = 1;
   const std::size_t channel = kShared.ends[end].channel;
-  if (kShared.listeners[channel].armed.exchange(false) && write(kShared.events[channel], &one, sizeof one) < 0)
+  if (kShared.listeners[channel].armed.exchange(false) &&
+      write(kShared.events[channel], &one, sizeof one) < 0)
     std::abort();
 }
 
@@ -225,7 +233,8 @@ void end(const Pair& pair, const ibv_wc& done) {
   queue.done.push_back(done);
 }
 
-// What is sent out of a GPU's memory is read there a little later, as a device does: who writes to it before the message has ended is seen.
+// What is sent out of a GPU's memory is read there a little later, as a device does: who writes to
+// it before the message has ended is seen.
 class Reader {
  public:
   void add(Pair& pair, std::uint64_t id, const Pieces& pieces) {
@@ -280,7 +289,8 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** /*bad*/) {
   pair.untold += pieces.empty() ? 0 : 1;
   pair.of_gpu = pair.of_gpu || is_of_gpu(pieces);
   // It is read later, but a place for it must be there now.
-  const bool has_place = pair.posted++ < kShared.ends[kShared.ends[pair.end].peer - kFirstNumber].receives;
+  const bool has_place =
+      pair.posted++ < kShared.ends[kShared.ends[pair.end].peer - kFirstNumber].receives;
   if (pair.of_gpu && !has_place) {
     ibv_wc done{};
     done.wr_id = request->wr_id;
@@ -329,8 +339,8 @@ void receive(Pair& pair, ibv_wc& wc) {
     std::fprintf(stderr, "the processor wrote %u bytes to a GPU's memory\n", size);
     std::abort();
   } else if (size > 0 && told("garble") == 0) {
-    of_fake_cuda<void(void*, const void*, std::size_t)>("fake_cuda_rdma_write")(reinterpret_cast<void*>(place.addr),
-                                                                                data, size);
+    of_fake_cuda<void(void*, const void*, std::size_t)>("fake_cuda_rdma_write")(
+        reinterpret_cast<void*>(place.addr), data, size);
   }
   pair.receives.pop_front();
   pair.places.pop_front();
@@ -413,10 +423,12 @@ FAKE int ibv_query_device(ibv_context* /*context*/, ibv_device_attr* attributes)
   attributes->phys_port_cnt = 1;
   return 0;
 }
-FAKE int ibv_query_port(ibv_context* /*context*/, std::uint8_t /*port*/, _compat_ibv_port_attr* place) {
+FAKE int ibv_query_port(ibv_context* /*context*/, std::uint8_t /*port*/,
+                        _compat_ibv_port_attr* place) {
   auto* const attributes = reinterpret_cast<ibv_port_attr*>(place);
   attributes->state = told("down") != 0 ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
-  attributes->link_layer = told("ethernet") != 0 ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
+  attributes->link_layer =
+      told("ethernet") != 0 ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
   attributes->active_mtu = IBV_MTU_4096;
   attributes->lid = 1;
   return 0;
@@ -439,8 +451,8 @@ FAKE ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t length, int /
   if (!goes(of_gpu ? "peer memory" : "reg_mr")) return nullptr;
   return add_region(domain, {reinterpret_cast<std::uintptr_t>(address), length, of_gpu});
 }
-FAKE ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t length, std::uint64_t address,
-                               int file, int /*access*/) {
+FAKE ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t length,
+                               std::uint64_t address, int file, int /*access*/) {
   if (!goes("reg_dmabuf_mr")) return nullptr;
   struct stat state{};
   if (fstat(file, &state) != 0) return nullptr;
@@ -482,8 +494,8 @@ FAKE int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
   delete ours;
   return 0;
 }
-FAKE ibv_cq* ibv_create_cq(ibv_context* context, int /*entries*/, void* /*own*/, ibv_comp_channel* channel,
-                           int /*vector*/) {
+FAKE ibv_cq* ibv_create_cq(ibv_context* context, int /*entries*/, void* /*own*/,
+                           ibv_comp_channel* channel, int /*vector*/) {
   auto* const queue = new Queue{};
   queue->context = context;
   queue->channel = channel;
@@ -519,7 +531,8 @@ FAKE ibv_qp* fake_verbs_create_qp(ibv_pd* domain, ibv_cq* completions, bool scat
   return nullptr;
 }
 FAKE ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
-  return goes("create_qp") ? fake_verbs_create_qp(domain, wanted->send_cq, told("mlx5") != 0) : nullptr;
+  return goes("create_qp") ? fake_verbs_create_qp(domain, wanted->send_cq, told("mlx5") != 0)
+                           : nullptr;
 }
 FAKE int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/) {
   End& end = kShared.ends[static_cast<Pair*>(qp)->end];

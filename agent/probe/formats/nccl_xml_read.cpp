@@ -29,7 +29,8 @@ std::string cpus_of_mask(std::string_view mask) {
   int first = -1;
   const auto close = [&] {
     if (first < 0) return;
-    list += (list.empty() ? "" : ",") + std::to_string(first) + (cpu - 1 > first ? "-" + std::to_string(cpu - 1) : "");
+    list += (list.empty() ? "" : ",") + std::to_string(first) +
+            (cpu - 1 > first ? "-" + std::to_string(cpu - 1) : "");
     first = -1;
   };
   for (auto digit = mask.rbegin(); digit != mask.rend(); ++digit) {
@@ -56,7 +57,8 @@ class Reader {
       complain(system, "holds no <cpu>");
     if (!complaint_.empty()) {
       return fail(Code::kInvalid, Origin::kConfig,
-                  std::string(file) + ": " + complaint_ + "; NCCL_TOPO_DUMP_FILE makes NCCL write such a file");
+                  std::string(file) + ": " + complaint_ +
+                      "; NCCL_TOPO_DUMP_FILE makes NCCL write such a file");
     }
     return std::move(hardware_);
   }
@@ -65,7 +67,8 @@ class Reader {
   void complain(const pugi::xml_node& node, const std::string& why) {
     if (!complaint_.empty()) return;
     complaint_ = "<" + std::string(node.name());
-    if (const auto bus = node.attribute("busid")) complaint_ += " busid=\"" + cut(bus.value()) + "\"";
+    if (const auto bus = node.attribute("busid"))
+      complaint_ += " busid=\"" + cut(bus.value()) + "\"";
     complaint_ += "> at byte " + std::to_string(node.offset_debug()) + ": " + why;
   }
   static std::string cut(std::string_view text) { return std::string(text.substr(0, 60)); }
@@ -82,9 +85,11 @@ class Reader {
     if (value.empty()) return std::nullopt;
     long result = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-    if (error == std::errc{} && end == value.data() + value.size() && result >= least && result <= most) return result;
-    complain(node, std::string(name) + "=\"" + cut(value) + "\" must be a whole number from " + std::to_string(least) +
-                       " to " + std::to_string(most));
+    if (error == std::errc{} && end == value.data() + value.size() && result >= least &&
+        result <= most)
+      return result;
+    complain(node, std::string(name) + "=\"" + cut(value) + "\" must be a whole number from " +
+                       std::to_string(least) + " to " + std::to_string(most));
     return std::nullopt;
   }
 
@@ -93,7 +98,8 @@ class Reader {
     if (value.empty()) return 0;
     std::uint32_t result = 0;
     if (value.starts_with("0x") &&
-        std::from_chars(value.data() + 2, value.data() + value.size(), result, 16).ptr == value.data() + value.size()) {
+        std::from_chars(value.data() + 2, value.data() + value.size(), result, 16).ptr ==
+            value.data() + value.size()) {
       return result;
     }
     complain(node, std::string(name) + "=\"" + cut(value) + "\" must be a number such as 0x030200");
@@ -103,7 +109,9 @@ class Reader {
   void read_cpu(const pugi::xml_node& node) {
     const auto id = number(node, "numaid", -1, 65535);
     if (!id) return complain(node, "lacks the attribute numaid");
-    if (*id >= 0) hardware_.cpu.numa_nodes.push_back({static_cast<int>(*id), cpus_of_mask(text(node, "affinity")), 0});
+    if (*id >= 0)
+      hardware_.cpu.numa_nodes.push_back(
+          {static_cast<int>(*id), cpus_of_mask(text(node, "affinity")), 0});
     if (hardware_.cpu.model.empty()) hardware_.cpu.model = text(node, "vendor");
     if (*id >= 0)
       numa_ = static_cast<int>(*id);
@@ -111,17 +119,21 @@ class Reader {
       numa_.reset();
     const std::vector<std::string> root{"cpu " + std::to_string(*id)};
     for (const auto& child : node.children("pci")) read_pci(child, root, 1);
-    // Network devices that are on no bus (virtual ones) stand directly below the CPU: they have no place to compare.
+    // Network devices that are on no bus (virtual ones) stand directly below the CPU: they have no
+    // place to compare.
   }
 
   void read_pci(const pugi::xml_node& node, const std::vector<std::string>& above, int depth) {
     if (!complaint_.empty()) return;
     if (depth > kMaxDepth) return complain(node, "is nested deeper than 32 levels");
-    if (hardware_.pci.size() == kMaxPciElements) return complain(node, "is one <pci> more than 4096");
+    if (hardware_.pci.size() == kMaxPciElements)
+      return complain(node, "is one <pci> more than 4096");
     PciFunction function;
     function.address = sysfs_address(text(node, "busid"));
-    if (!is_pci_address(function.address)) return complain(node, "busid must be a PCI address such as 0000:3b:00.0");
-    if (!seen_.insert(function.address).second) return complain(node, "this busid is here a second time");
+    if (!is_pci_address(function.address))
+      return complain(node, "busid must be a PCI address such as 0000:3b:00.0");
+    if (!seen_.insert(function.address).second)
+      return complain(node, "this busid is here a second time");
     function.path = path_of(node, above, function.address);
     if (function.path.size() > kMaxPath) return complain(node, "sysfs names too many bridges");
     function.class_code = hex(node, "class");
@@ -138,7 +150,8 @@ class Reader {
     for (const auto& child : node.children("pci")) read_pci(child, function.path, depth + 1);
   }
 
-  std::vector<std::string> path_of(const pugi::xml_node& node, const std::vector<std::string>& above,
+  std::vector<std::string> path_of(const pugi::xml_node& node,
+                                   const std::vector<std::string>& above,
                                    const std::string& address) {
     std::vector<std::string> path = above;
     const std::string between = text(node, "sysfs");
@@ -161,15 +174,16 @@ class Reader {
 
   void read_gpu(const pugi::xml_node& node, const PciFunction& function) {
     Gpu gpu;
-    gpu.index = static_cast<int>(number(node, "dev", 0, 65535).value_or(static_cast<long>(hardware_.gpu.gpus.size())));
+    gpu.index = static_cast<int>(
+        number(node, "dev", 0, 65535).value_or(static_cast<long>(hardware_.gpu.gpus.size())));
     gpu.pci_address = function.address;
     gpu.numa_node = function.numa_node;
     if (const auto* kind = accelerator_kind(function)) gpu.resource = kind->resource;
     gpu.model = "GPU";
     if (const auto capability = number(node, "sm", 0, 999)) {
       gpu.compute_capability = static_cast<int>(*capability);
-      gpu.model +=
-          " of compute capability " + std::to_string(*capability / 10) + "." + std::to_string(*capability % 10);
+      gpu.model += " of compute capability " + std::to_string(*capability / 10) + "." +
+                   std::to_string(*capability % 10);
     }
     gpu.c2c = !node.child("c2c").empty();
     for (const auto& entry : node.children("nvlink")) {
@@ -183,8 +197,9 @@ class Reader {
                                to_switch ? NvLinkRemote::kSwitch : NvLinkRemote::kGpu, target});
       }
     }
-    const auto place = std::upper_bound(hardware_.gpu.gpus.begin(), hardware_.gpu.gpus.end(), gpu.index,
-                                        [](int index, const Gpu& other) { return index < other.index; });
+    const auto place =
+        std::upper_bound(hardware_.gpu.gpus.begin(), hardware_.gpu.gpus.end(), gpu.index,
+                         [](int index, const Gpu& other) { return index < other.index; });
     hardware_.gpu.gpus.insert(place, std::move(gpu));
   }
 
@@ -219,8 +234,9 @@ Result<Hardware> read_nccl_xml(std::string_view text, std::string_view file) {
   const auto parsed = document.load_buffer(text.data(), text.size());
   if (!parsed) {
     return fail(Code::kInvalid, Origin::kConfig,
-                std::string(file) + ": is not XML, or was cut off: " + parsed.description() + " at byte " +
-                    std::to_string(parsed.offset) + "; NCCL_TOPO_DUMP_FILE makes NCCL write such a file");
+                std::string(file) + ": is not XML, or was cut off: " + parsed.description() +
+                    " at byte " + std::to_string(parsed.offset) +
+                    "; NCCL_TOPO_DUMP_FILE makes NCCL write such a file");
   }
   return Reader().read(document.document_element(), file);
 }

@@ -24,7 +24,8 @@ std::string escaped(std::string_view text) {
     else if (c == '"')
       result += "&quot;";
     else
-      result += static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e ? '?' : c;
+      result +=
+          static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e ? '?' : c;
   }
   return result;
 }
@@ -32,7 +33,9 @@ std::string escaped(std::string_view text) {
 std::string attribute(std::string_view name, std::string_view value) {
   return " " + std::string(name) + "=\"" + escaped(value) + "\"";
 }
-std::string attribute(std::string_view name, long value) { return attribute(name, std::to_string(value)); }
+std::string attribute(std::string_view name, long value) {
+  return attribute(name, std::to_string(value));
+}
 
 std::string hex(std::uint32_t value, int digits) {
   std::array<char, 16> text{};
@@ -43,8 +46,10 @@ std::string hex(std::uint32_t value, int digits) {
 /// The kernel's list "16-47" as a mask, highest word first.
 std::string mask_of_cpus(std::string_view list) {
   const auto cpus = parse_cpu_list(list).value_or(std::vector<int>{});
-  std::vector<std::uint32_t> words(cpus.empty() ? 1 : static_cast<std::size_t>(cpus.back()) / 32 + 1);
-  for (const int cpu : cpus) words.at(static_cast<std::size_t>(cpu) / 32) |= 1U << (static_cast<unsigned>(cpu) % 32);
+  std::vector<std::uint32_t> words(cpus.empty() ? 1
+                                                : static_cast<std::size_t>(cpus.back()) / 32 + 1);
+  for (const int cpu : cpus)
+    words.at(static_cast<std::size_t>(cpu) / 32) |= 1U << (static_cast<unsigned>(cpu) % 32);
   std::string mask;
   for (auto word = words.rbegin(); word != words.rend(); ++word)
     mask += (mask.empty() ? "" : ",") + hex(*word, 8).substr(2);
@@ -71,11 +76,13 @@ class Writer {
     int index = 0;
     for (const auto& device : hardware_.rdma) {
       for (const auto& port : device.ports)
-        add(device.pci_address, net_text(device.name, index++, port.rate_mbps.value_or(0), port.number));
+        add(device.pci_address,
+            net_text(device.name, index++, port.rate_mbps.value_or(0), port.number));
     }
     for (const auto& nic : hardware_.nics) {
-      const bool known = std::any_of(hardware_.rdma.begin(), hardware_.rdma.end(),
-                                     [&](const auto& device) { return device.pci_address == nic.pci_address; });
+      const bool known =
+          std::any_of(hardware_.rdma.begin(), hardware_.rdma.end(),
+                      [&](const auto& device) { return device.pci_address == nic.pci_address; });
       if (!known) add(nic.pci_address, net_text(nic.name, index++, nic.speed_mbps.value_or(0), 0));
     }
     for (const auto& node : hardware_.cpu.numa_nodes) {
@@ -91,7 +98,8 @@ class Writer {
     const auto found = by_address_.find(address);
     if (found == by_address_.end()) return;
     const auto& path = found->second->path;
-    // NCCL climbs two components at a time: the device, the upper port of its switch, the upper port of the switch above that.
+    // NCCL climbs two components at a time: the device, the upper port of its switch, the upper
+    // port of the switch above that.
     std::vector<std::size_t> kept;
     for (std::size_t at = path.size() - 1; at >= 1; at -= 2) {
       kept.insert(kept.begin(), at);
@@ -124,9 +132,10 @@ class Writer {
     std::map<std::pair<std::string, bool>, int> targets;
     for (const auto& link : gpu.nvlinks) {
       if (!link.active) continue;
-      const bool peer = link.remote != NvLinkRemote::kSwitch &&
-                        std::any_of(hardware_.gpu.gpus.begin(), hardware_.gpu.gpus.end(),
-                                    [&](const Gpu& other) { return other.pci_address == link.remote_address; });
+      const bool peer =
+          link.remote != NvLinkRemote::kSwitch &&
+          std::any_of(hardware_.gpu.gpus.begin(), hardware_.gpu.gpus.end(),
+                      [&](const Gpu& other) { return other.pci_address == link.remote_address; });
       if (!peer && link.remote == NvLinkRemote::kGpu) continue;
       ++targets[{link.remote_address.empty() ? kHidden : link.remote_address, peer}];
     }
@@ -139,8 +148,8 @@ class Writer {
   }
 
   static std::string net_text(const std::string& name, int index, std::int64_t mbps, int port) {
-    return "<nic><net" + attribute("name", name) + attribute("dev", index) + attribute("speed", mbps) +
-           attribute("port", port) + "/></nic>";
+    return "<nic><net" + attribute("name", name) + attribute("dev", index) +
+           attribute("speed", mbps) + attribute("port", port) + "/></nic>";
   }
 
   std::string cpu_text(int numa, const Elements& elements) const {
@@ -149,7 +158,9 @@ class Writer {
       if (node.id == numa) text += attribute("affinity", mask_of_cpus(node.cpus));
     }
     const std::string& model = hardware_.cpu.model;
-    const auto is = [&model](std::string_view word) { return model.find(word) != std::string::npos; };
+    const auto is = [&model](std::string_view word) {
+      return model.find(word) != std::string::npos;
+    };
     if (is("Intel"))
       text += attribute("arch", "x86_64") + attribute("vendor", "GenuineIntel");
     else if (is("AMD"))
@@ -161,15 +172,18 @@ class Writer {
     return text + "  </cpu>\n";
   }
 
-  static std::string pci_text(const std::string& address, const Element& element, std::size_t indent) {
+  static std::string pci_text(const std::string& address, const Element& element,
+                              std::size_t indent) {
     const std::string margin(indent, ' ');
     std::string text = margin + "<pci" + attribute("busid", address);
     if (element.function != nullptr) {
       text += attribute("class", hex(element.function->class_code, 6)) +
               attribute("vendor", hex(element.function->vendor, 4)) +
               attribute("device", hex(element.function->device, 4));
-      if (!element.function->link_speed.empty()) text += attribute("link_speed", element.function->link_speed);
-      if (!element.function->link_width.empty()) text += attribute("link_width", element.function->link_width);
+      if (!element.function->link_speed.empty())
+        text += attribute("link_speed", element.function->link_speed);
+      if (!element.function->link_width.empty())
+        text += attribute("link_width", element.function->link_width);
     }
     text += attribute("sysfs", element.between) + ">\n";
     if (!element.content.empty()) text += margin + "  " + element.content + "\n";

@@ -66,17 +66,20 @@ class Fields {
   }
   std::string address(const char* name) const {
     const std::string value = sysfs_address(text(name));
-    if (!value.empty() && !is_pci_address(value)) complain(name, value, "a PCI address such as 0000:3b:00.0");
+    if (!value.empty() && !is_pci_address(value))
+      complain(name, value, "a PCI address such as 0000:3b:00.0");
     return value;
   }
   void require(const char* name) const {
-    if (complaint_.empty() && find(name) == nullptr) complaint_ = "field " + where_ + name + " is missing";
+    if (complaint_.empty() && find(name) == nullptr)
+      complaint_ = "field " + where_ + name + " is missing";
   }
   void complain(std::string_view name, const json& value, std::string_view wanted) const {
     if (!complaint_.empty()) return;
     std::string shown = value.dump(-1, ' ', true, json::error_handler_t::replace);
     if (shown.size() > 60) shown = shown.substr(0, 57) + "...";
-    complaint_ = "field " + where_ + std::string(name) + " is " + shown + ", but must be " + std::string(wanted);
+    complaint_ = "field " + where_ + std::string(name) + " is " + shown + ", but must be " +
+                 std::string(wanted);
   }
   const std::string& where() const { return where_; }
 
@@ -118,8 +121,9 @@ std::optional<NvLinkFabric> registration(const Fields& gpu, std::string& complai
   const Fields fields(*value, gpu.where() + "fabric.", complaint);
   const auto state = fields.number("state", 3);
   if (!state) return std::nullopt;
-  return NvLinkFabric{static_cast<int>(*state), static_cast<int>(fields.number("status", INT32_MAX).value_or(0)),
-                      static_cast<std::uint32_t>(fields.number("healthMask", UINT32_MAX).value_or(0))};
+  return NvLinkFabric{
+      static_cast<int>(*state), static_cast<int>(fields.number("status", INT32_MAX).value_or(0)),
+      static_cast<std::uint32_t>(fields.number("healthMask", UINT32_MAX).value_or(0))};
 }
 
 NvLink read_link(const json& entry, const std::string& where, std::string& complaint) {
@@ -155,7 +159,8 @@ Gpu read_gpu(const json& entry, const std::string& where, std::string& complaint
   gpu.nvlink_domain = domain(fields, complaint);
   gpu.nvlink_fabric = registration(fields, complaint);
   for (const auto& link : fields.list("nvlinks", kMaxLinks))
-    gpu.nvlinks.push_back(read_link(link, where + "nvlinks[" + std::to_string(gpu.nvlinks.size()) + "].", complaint));
+    gpu.nvlinks.push_back(
+        read_link(link, where + "nvlinks[" + std::to_string(gpu.nvlinks.size()) + "].", complaint));
   for (const auto& profile : fields.list("mig", kMaxLinks)) {
     if (profile.is_string() && profile.get_ref<const std::string&>().size() <= kMaxText) {
       gpu.mig_profiles.push_back(profile.get<std::string>());
@@ -170,8 +175,9 @@ Gpu read_gpu(const json& entry, const std::string& where, std::string& complaint
 
 Result<std::unique_ptr<GpuLibrary>> read_nvml_json(std::string_view text, std::string_view file) {
   const auto refuse = [&](const std::string& why) {
-    return fail(Code::kInvalid, Origin::kConfig,
-                std::string(file) + ": " + why + "; `paceline fabric --record DIR` writes such a file");
+    return fail(
+        Code::kInvalid, Origin::kConfig,
+        std::string(file) + ": " + why + "; `paceline fabric --record DIR` writes such a file");
   };
   const json document = json::parse(text, nullptr, false);
   if (document.is_discarded()) return refuse("is not JSON, or was cut off");
@@ -187,7 +193,8 @@ Result<std::unique_ptr<GpuLibrary>> read_nvml_json(std::string_view text, std::s
     const std::string where = "devices[" + std::to_string(gpus.size()) + "].";
     gpus.push_back(read_gpu(entry, where, complaint));
     if (complaint.empty() && !seen.insert(gpus.back().pci_address).second)
-      complaint = "field " + where + "pciAddress names " + gpus.back().pci_address + " a second time";
+      complaint =
+          "field " + where + "pciAddress names " + gpus.back().pci_address + " a second time";
   }
   const std::string problem = fields.text("problem");
   if (!complaint.empty()) return refuse(complaint);

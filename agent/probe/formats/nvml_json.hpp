@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A recorded answer of NVML as JSON, the form that `paceline fabric --record` writes:
 //
-//   {"version": 1, "problem": "why NVML did not answer", "devices": [{"index", "pciAddress", "name", "memoryMiB", "bar1MiB",
-//    "computeCapability": "9.0", "c2c": true, "fabric": {"clusterUuid", "cliqueId", "state": 0..3, "status", "healthMask"},
-//    "mig": ["1g.10gb"], "nvlinks": [{"link", "active", "remote": "gpu|switch|unknown", "remotePciAddress", "errors"}]}]}
+//   {"version": 1, "problem": "why NVML did not answer", "devices": [{"index", "pciAddress",
+//   "name", "memoryMiB", "bar1MiB",
+//    "computeCapability": "9.0", "c2c": true, "fabric": {"clusterUuid", "cliqueId", "state": 0..3,
+//    "status", "healthMask"}, "mig": ["1g.10gb"], "nvlinks": [{"link", "active", "remote":
+//    "gpu|switch|unknown", "remotePciAddress", "errors"}]}]}
 //
-// Only `version`, `devices`, `index` and `pciAddress` must be there; fields that are not known are passed over. Pure. Failure names the field,
-// what it holds and what belongs there.
+// Only `version`, `devices`, `index` and `pciAddress` must be there; fields that are not known are
+// passed over. Pure. Failure names the field, what it holds and what belongs there.
 #pragma once
 
 #include <memory>

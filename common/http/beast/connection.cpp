@@ -29,7 +29,8 @@ using TlsStream = beast::ssl_stream<beast::tcp_stream>;
 // An answer other than 2xx to a stream request is an API Status, not data.
 constexpr std::size_t kStreamErrorBytes = 256 * 1024;
 
-// Not boost::none: Boost 1.74 compares Content-Length with the empty optional, and everything is larger than that.
+// Not boost::none: Boost 1.74 compares Content-Length with the empty optional, and everything is
+// larger than that.
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
 bool is_address(const std::string& host) {
@@ -43,7 +44,8 @@ class BeastConnection final : public Connection {
  public:
   static constexpr bool kTls = std::is_same_v<Stream, TlsStream>;
 
-  BeastConnection(const Endpoint& endpoint, const BeastOptions& options, std::shared_ptr<net::ssl::context> tls)
+  BeastConnection(const Endpoint& endpoint, const BeastOptions& options,
+                  std::shared_ptr<net::ssl::context> tls)
       : endpoint_(endpoint), options_(options), tls_(std::move(tls)) {
     if constexpr (kTls) {
       stream_.emplace(context_, *tls_);
@@ -57,7 +59,8 @@ class BeastConnection final : public Connection {
     tcp::resolver resolver(context_);
     tcp::resolver::results_type addresses;
     Ec error = await([&](auto done) {
-      const auto flags = is_address(endpoint_.host) ? tcp::resolver::numeric_host : tcp::resolver::flags{};
+      const auto flags =
+          is_address(endpoint_.host) ? tcp::resolver::numeric_host : tcp::resolver::flags{};
       resolver.async_resolve(endpoint_.host, endpoint_.port, flags,
                              [&, done](Ec ec, tcp::resolver::results_type found) mutable {
                                addresses = std::move(found);
@@ -99,7 +102,8 @@ class BeastConnection final : public Connection {
     head.skip(exchange.request.method == "HEAD");
     head.body_limit(kNoLimit);  // each way of reading the body has its own, below
     error = await([&](auto done) {
-      beast::http::async_read_header(*stream_, buffer_, head, [done](Ec ec, std::size_t) mutable { done(ec); });
+      beast::http::async_read_header(*stream_, buffer_, head,
+                                     [done](Ec ec, std::size_t) mutable { done(ec); });
     });
     silent_ = !head.got_some() && buffer_.size() == 0;
     if (error) return std::unexpected(describe(exchange, "read the answer of", error));
@@ -109,22 +113,26 @@ class BeastConnection final : public Connection {
     for (const auto& field : head.get())
       response.headers.push_back({std::string(field.name_string()), std::string(field.value())});
     const bool success = response.status < 300;
-    if (exchange.on_chunk != nullptr && success) return read_stream(exchange, head, std::move(response));
+    if (exchange.on_chunk != nullptr && success)
+      return read_stream(exchange, head, std::move(response));
     return read_body(exchange, head, std::move(response));
   }
 
   bool still_good() override {
     char byte = 0;
-    return buffer_.size() == 0 && ::recv(lowest().socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+    return buffer_.size() == 0 &&
+           ::recv(lowest().socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
            errno == EAGAIN;
   }
 
  private:
-  /// Closes the socket from the connection's own thread when stop is requested; the operation under way then ends.
+  /// Closes the socket from the connection's own thread when stop is requested; the operation under
+  /// way then ends.
   struct Cancel {
     Cancel(BeastConnection& connection, const std::stop_token& stop)
-        : callback(stop,
-                   [&connection] { net::post(connection.context_, [&connection] { connection.lowest().close(); }); }) {}
+        : callback(stop, [&connection] {
+            net::post(connection.context_, [&connection] { connection.lowest().close(); });
+          }) {}
     std::stop_callback<std::function<void()>> callback;
   };
 
@@ -143,22 +151,27 @@ class BeastConnection final : public Connection {
 
   Status handshake(const Exchange& exchange) {
     if constexpr (kTls) {
-      const std::string& name = endpoint_.server_name.empty() ? endpoint_.host : endpoint_.server_name;
+      const std::string& name =
+          endpoint_.server_name.empty() ? endpoint_.host : endpoint_.server_name;
       Ec error;
       stream_->set_verify_callback(net::ssl::host_name_verification(name), error);
-      if (!error && !is_address(name)) SSL_set_tlsext_host_name(stream_->native_handle(), name.c_str());
+      if (!error && !is_address(name))
+        SSL_set_tlsext_host_name(stream_->native_handle(), name.c_str());
       if (!error) {
         error = await([&](auto done) {
-          stream_->async_handshake(net::ssl::stream_base::client, [done](Ec ec) mutable { done(ec); });
+          stream_->async_handshake(net::ssl::stream_base::client,
+                                   [done](Ec ec) mutable { done(ec); });
         });
       }
       if (error) {
         Error described = describe(exchange, "make a TLS connection to", error);
-        if (const long verdict = SSL_get_verify_result(stream_->native_handle()); verdict != X509_V_OK) {
+        if (const long verdict = SSL_get_verify_result(stream_->native_handle());
+            verdict != X509_V_OK) {
           // All that OpenSSL knows of what the callback refuses, which compares names.
-          described.message += verdict == X509_V_ERR_UNSPECIFIED
-                                   ? " (its certificate is not issued for " + name + ")"
-                                   : std::string(" (") + X509_verify_cert_error_string(verdict) + ")";
+          described.message +=
+              verdict == X509_V_ERR_UNSPECIFIED
+                  ? " (its certificate is not issued for " + name + ")"
+                  : std::string(" (") + X509_verify_cert_error_string(verdict) + ")";
         }
         return std::unexpected(std::move(described));
       }
@@ -168,14 +181,16 @@ class BeastConnection final : public Connection {
 
   Result<Response> read_body(const Exchange& exchange, Head& head, Response response) {
     beast::http::response_parser<beast::http::string_body> parser(std::move(head));
-    const std::size_t limit = exchange.on_chunk != nullptr ? kStreamErrorBytes : options_.max_body_bytes;
+    const std::size_t limit =
+        exchange.on_chunk != nullptr ? kStreamErrorBytes : options_.max_body_bytes;
     parser.body_limit(limit);
     Ec error;
     if (parser.content_length() && *parser.content_length() > limit) {
       error = beast::http::error::body_limit;
     } else {
       error = await([&](auto done) {
-        beast::http::async_read(*stream_, buffer_, parser, [done](Ec ec, std::size_t) mutable { done(ec); });
+        beast::http::async_read(*stream_, buffer_, parser,
+                                [done](Ec ec, std::size_t) mutable { done(ec); });
       });
     }
     if (error == beast::http::error::body_limit) {
@@ -197,9 +212,11 @@ class BeastConnection final : public Connection {
       parser.get().body().data = chunk.data();
       parser.get().body().size = chunk.size();
       lowest().expires_after(exchange.request.timeout);
-      // read_some: what has come is handed on at once; async_read would wait until the chunk is full.
+      // read_some: what has come is handed on at once; async_read would wait until the chunk is
+      // full.
       Ec error = await([&](auto done) {
-        beast::http::async_read_some(*stream_, buffer_, parser, [done](Ec ec, std::size_t) mutable { done(ec); });
+        beast::http::async_read_some(*stream_, buffer_, parser,
+                                     [done](Ec ec, std::size_t) mutable { done(ec); });
       });
       if (error == beast::http::error::need_buffer) error = {};
       const std::size_t got = chunk.size() - parser.get().body().size;
@@ -212,24 +229,27 @@ class BeastConnection final : public Connection {
   }
 
   std::string host_header() const {
-    std::string host = endpoint_.host.find(':') == std::string::npos ? endpoint_.host : "[" + endpoint_.host + "]";
+    std::string host =
+        endpoint_.host.find(':') == std::string::npos ? endpoint_.host : "[" + endpoint_.host + "]";
     return host + ":" + endpoint_.port;
   }
 
   Error describe(const Exchange& exchange, const char* what, const Ec& error) const {
     Error described{Code::kUnavailable, Origin::kHttp, {}, true};
     const std::string place = (kTls ? "https://" : "http://") + host_header();
-    described.message = exchange.request.method + " " + exchange.request.target.substr(0, 256) + ": cannot " + what +
-                        " " + place + ": ";
+    described.message = exchange.request.method + " " + exchange.request.target.substr(0, 256) +
+                        ": cannot " + what + " " + place + ": ";
     if (exchange.stop.stop_requested()) {
       described.code = Code::kCancelled;
       described.retry = false;
       described.message += "stopped";
     } else if (error == beast::error::timeout) {
       described.code = Code::kTimeout;
-      described.message += "no answer within " + std::to_string(exchange.request.timeout.count()) + " ms";
+      described.message +=
+          "no answer within " + std::to_string(exchange.request.timeout.count()) + " ms";
     } else if (error.category() == net::error::get_ssl_category()) {
-      described.code = Code::kUnauthorized;  // certificates do not fit: waiting does not help, but a rotation may
+      // certificates do not fit: waiting does not help, but a rotation may
+      described.code = Code::kUnauthorized;
       described.message += error.message();
     } else {
       described.message += error.message();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One connection, plain or TLS, driven by the thread that uses it: asynchronous operations on an io_context of its own, so that time-outs and cancellation
-// work, run to completion one after the other. Internal to this folder. One thread at a time; after a failure it is thrown away.
+// One connection, plain or TLS, driven by the thread that uses it: asynchronous operations on an
+// io_context of its own, so that time-outs and cancellation work, run to completion one after the
+// other. Internal to this folder. One thread at a time; after a failure it is thrown away.
 #pragma once
 
 #include <chrono>

@@ -24,10 +24,11 @@ Result<std::string> pem_of(const std::string& data, const std::string& file, con
   return std::move(text).str();
 }
 
-std::unexpected<Error> unusable(const char* what, const std::string& file, const boost::system::error_code& error) {
-  return fail(
-      Code::kInvalid, Origin::kHttp,
-      std::string(what) + " " + (file.empty() ? "given as data" : file) + " is not usable PEM: " + error.message());
+std::unexpected<Error> unusable(const char* what, const std::string& file,
+                                const boost::system::error_code& error) {
+  return fail(Code::kInvalid, Origin::kHttp,
+              std::string(what) + " " + (file.empty() ? "given as data" : file) +
+                  " is not usable PEM: " + error.message());
 }
 
 }  // namespace
@@ -86,7 +87,8 @@ Result<TlsIdentity::Current> TlsIdentity::current() {
   if (current_.context && now == seen_) return current_;
   auto context = std::make_shared<ssl::context>(ssl::context::tls_client);
   if (const auto status = configure_tls(*context, endpoint_); !status) {
-    // A rotation caught half-way: what worked keeps working, and the files are looked at again next time.
+    // A rotation caught half-way: what worked keeps working, and the files are looked at again next
+    // time.
     if (current_.context) return current_;
     return std::unexpected(status.error());
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TlsIdentity: the TLS context of an endpoint, made again when one of its files changed on disk (rotated CA or client certificate). Internal to this folder.
-// Thread-safe. A context that cannot be loaded is kInvalid and names the file.
+// TlsIdentity: the TLS context of an endpoint, made again when one of its files changed on disk
+// (rotated CA or client certificate). Internal to this folder. Thread-safe. A context that cannot
+// be loaded is kInvalid and names the file.
 #pragma once
 
 #include <cstdint>

@@ -24,7 +24,8 @@ class BeastTransport final : public HttpTransport {
   Result<Response> send(const Request& request, const std::stop_token& stop) override {
     return exchange(request, nullptr, stop);
   }
-  Result<Response> stream(const Request& request, const ChunkHandler& on_chunk, const std::stop_token& stop) override {
+  Result<Response> stream(const Request& request, const ChunkHandler& on_chunk,
+                          const std::stop_token& stop) override {
     return exchange(request, &on_chunk, stop);
   }
 
@@ -50,8 +51,9 @@ class BeastTransport final : public HttpTransport {
     Place& operator=(const Place&) = delete;
     bool take(steady_clock::time_point deadline, const std::stop_token& stop) {
       std::unique_lock lock(transport_.mutex_);
-      held_ = transport_.freed_.wait_until(lock, stop, deadline,
-                                           [&] { return transport_.in_use_ < transport_.options_.max_connections; });
+      held_ = transport_.freed_.wait_until(lock, stop, deadline, [&] {
+        return transport_.in_use_ < transport_.options_.max_connections;
+      });
       if (held_) ++transport_.in_use_;
       return held_;
     }
@@ -61,7 +63,8 @@ class BeastTransport final : public HttpTransport {
     bool held_ = false;
   };
 
-  Result<Response> exchange(const Request& request, const ChunkHandler* on_chunk, const std::stop_token& stop) {
+  Result<Response> exchange(const Request& request, const ChunkHandler* on_chunk,
+                            const std::stop_token& stop) {
     if (stop.stop_requested()) return fail(Code::kCancelled, Origin::kHttp, "stopped");
     const Exchange exchange{request, on_chunk, steady_clock::now() + request.timeout, stop};
     Place place(*this);
@@ -78,16 +81,18 @@ class BeastTransport final : public HttpTransport {
       if (!current) return std::unexpected(current.error());
       identity = std::move(*current);
     }
-    // A kept-alive connection may have been closed by the server in the moment it is used. Nothing came back, so a read is simply sent again on a new one;
-    // a write may have been applied, and its caller decides.
+    // A kept-alive connection may have been closed by the server in the moment it is used. Nothing
+    // came back, so a read is simply sent again on a new one; a write may have been applied, and
+    // its caller decides.
     if (auto kept = take_idle(identity.generation)) {
       auto response = kept->run(exchange);
-      const bool again =
-          !response && response.error().code == Code::kUnavailable && kept->silent() && request.method == "GET";
+      const bool again = !response && response.error().code == Code::kUnavailable &&
+                         kept->silent() && request.method == "GET";
       if (!again) return keep(std::move(kept), identity.generation, std::move(response));
     }
     auto connection = make_connection(endpoint_, options_, identity.context);
-    if (const auto connected = connection->connect(exchange); !connected) return std::unexpected(connected.error());
+    if (const auto connected = connection->connect(exchange); !connected)
+      return std::unexpected(connected.error());
     auto response = connection->run(exchange);
     return keep(std::move(connection), identity.generation, std::move(response));
   }
@@ -101,11 +106,13 @@ class BeastTransport final : public HttpTransport {
         idle = std::move(idle_.back());
         idle_.pop_back();
       }
-      if (idle.generation == generation && idle.connection->still_good()) return std::move(idle.connection);
+      if (idle.generation == generation && idle.connection->still_good())
+        return std::move(idle.connection);
     }
   }
 
-  Result<Response> keep(std::unique_ptr<Connection> connection, std::uint64_t generation, Result<Response> response) {
+  Result<Response> keep(std::unique_ptr<Connection> connection, std::uint64_t generation,
+                        Result<Response> response) {
     if (response && connection->reusable()) {
       const std::lock_guard lock(mutex_);
       idle_.push_back({std::move(connection), generation});

@@ -21,8 +21,9 @@ namespace {
 
 namespace ssl = boost::asio::ssl;
 
-/// cpprestsdk's threads live until the process is gone, and one may still take a connection down when it exits: what OpenSSL needs for that must not go
-/// before. Asked for before main, since only the first use of OpenSSL decides.
+/// cpprestsdk's threads live until the process is gone, and one may still take a connection down
+/// when it exits: what OpenSSL needs for that must not go before. Asked for before main, since only
+/// the first use of OpenSSL decides.
 const int kOpenSslStays = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
 
 std::string pem_of(const std::string& data, const std::string& file) {
@@ -47,8 +48,8 @@ void trust(ssl::context& context, const Endpoint& endpoint) {
 
 std::string url_of(const Endpoint& endpoint) {
   const bool v6 = endpoint.host.find(':') != std::string::npos;
-  return (endpoint.tls ? "https://" : "http://") + (v6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" +
-         endpoint.port;
+  return (endpoint.tls ? "https://" : "http://") +
+         (v6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + endpoint.port;
 }
 
 class CpprestTransport final : public HttpTransport {
@@ -61,7 +62,8 @@ class CpprestTransport final : public HttpTransport {
     const auto deadline = std::chrono::steady_clock::now() + request.timeout;
     {
       std::unique_lock lock(mutex_);
-      if (!freed_.wait_until(lock, stop, deadline, [&] { return in_flight_ < options_.max_in_flight; })) {
+      if (!freed_.wait_until(lock, stop, deadline,
+                             [&] { return in_flight_ < options_.max_in_flight; })) {
         if (stop.stop_requested()) return fail(Code::kCancelled, Origin::kHttp, what() + "stopped");
         return fail(Code::kExhausted, Origin::kHttp, what() + "all connections stayed busy", true);
       }
@@ -78,16 +80,19 @@ class CpprestTransport final : public HttpTransport {
 
   Result<Response> stream(const Request&, const ChunkHandler&, const std::stop_token&) override {
     return fail(Code::kInvalid, Origin::kHttp,
-                "streams are not served by cpprestsdk, which has no back-pressure; use the Beast transport");
+                "streams are not served by cpprestsdk, which has no back-pressure; use the Beast "
+                "transport");
   }
 
  private:
   web::http::client::http_client_config config() const {
     web::http::client::http_client_config config;
     config.set_validate_certificates(true);
-    // The library's own time-out is per connection and cannot be set per call: the call's deadline is kept by `exchange`, this one is a backstop.
+    // The library's own time-out is per connection and cannot be set per call: the call's deadline
+    // is kept by `exchange`, this one is a backstop.
     config.set_timeout(std::chrono::seconds(120));
-    config.set_ssl_context_callback([endpoint = endpoint_](ssl::context& context) { trust(context, endpoint); });
+    config.set_ssl_context_callback(
+        [endpoint = endpoint_](ssl::context& context) { trust(context, endpoint); });
     return config;
   }
 
@@ -96,7 +101,8 @@ class CpprestTransport final : public HttpTransport {
     const std::string what = request.method + " " + request.target.substr(0, 256) + ": ";
     pplx::cancellation_token_source cancel;
     const auto oversized = std::make_shared<std::atomic<bool>>(false);
-    // Waits for the answer here, in the caller's thread: waiting inside a handler of the library deadlocks its pool.
+    // Waits for the answer here, in the caller's thread: waiting inside a handler of the library
+    // deadlocks its pool.
     struct Shared {
       std::mutex mutex;
       std::condition_variable_any changed;
@@ -111,18 +117,20 @@ class CpprestTransport final : public HttpTransport {
         const auto type = message.headers().content_type();
         message.set_body(request.body, type.empty() ? "application/json" : type);
       }
-      message.set_progress_handler([oversized, cancel, limit = options_.max_body_bytes](
-                                       web::http::message_direction::direction direction, utility::size64_t bytes) {
-        if (direction != web::http::message_direction::download || bytes <= limit) return;
-        oversized->store(true);
-        cancel.cancel();
-      });
-      auto task = client_.request(message, cancel.get_token()).then([](const web::http::http_response& answer) {
-        return answer.content_ready();
-      });
+      message.set_progress_handler(
+          [oversized, cancel, limit = options_.max_body_bytes](
+              web::http::message_direction::direction direction, utility::size64_t bytes) {
+            if (direction != web::http::message_direction::download || bytes <= limit) return;
+            oversized->store(true);
+            cancel.cancel();
+          });
+      auto task =
+          client_.request(message, cancel.get_token())
+              .then([](const web::http::http_response& answer) { return answer.content_ready(); });
       task.then([shared](const pplx::task<web::http::http_response>& ended) {
         try {
-          ended.get();  // its library raises SIGTRAP for an error that nobody looked at, as after a cancellation
+          // its library raises SIGTRAP for an error that nobody looked at, as after a cancellation
+          ended.get();
         } catch (...) {
         }
         const std::lock_guard lock(shared->mutex);
@@ -137,7 +145,8 @@ class CpprestTransport final : public HttpTransport {
           cancel.cancel();
           if (stop.stop_requested()) return fail(Code::kCancelled, Origin::kHttp, what + "stopped");
           return fail(Code::kTimeout, Origin::kHttp,
-                      what + "no answer within " + std::to_string(request.timeout.count()) + " ms", true);
+                      what + "no answer within " + std::to_string(request.timeout.count()) + " ms",
+                      true);
         }
       }
       const web::http::http_response answer = task.get();
@@ -149,8 +158,9 @@ class CpprestTransport final : public HttpTransport {
       return response;
     } catch (...) {
       if (!oversized->load()) return failure(what, std::current_exception());
-      return fail(Code::kExhausted, Origin::kHttp,
-                  what + "the answer is larger than " + std::to_string(options_.max_body_bytes) + " bytes");
+      return fail(
+          Code::kExhausted, Origin::kHttp,
+          what + "the answer is larger than " + std::to_string(options_.max_body_bytes) + " bytes");
     }
   }
 
@@ -159,7 +169,8 @@ class CpprestTransport final : public HttpTransport {
       std::rethrow_exception(thrown);
     } catch (const web::http::http_exception& error) {
       const bool timeout = error.error_code() == std::errc::timed_out;
-      return fail(timeout ? Code::kTimeout : Code::kUnavailable, Origin::kHttp, what + error.what(), true);
+      return fail(timeout ? Code::kTimeout : Code::kUnavailable, Origin::kHttp, what + error.what(),
+                  true);
     } catch (const std::exception& error) {
       return fail(Code::kUnavailable, Origin::kHttp, what + error.what(), true);
     }
@@ -178,8 +189,9 @@ class CpprestTransport final : public HttpTransport {
 std::shared_ptr<HttpTransport> make_cpprest_transport(Endpoint endpoint, CpprestOptions options) {
   static std::once_flag once;
   // Before the library is first used: its default is 40 threads.
-  std::call_once(once,
-                 [&] { crossplat::threadpool::initialize_with_threads(static_cast<std::size_t>(options.threads)); });
+  std::call_once(once, [&] {
+    crossplat::threadpool::initialize_with_threads(static_cast<std::size_t>(options.threads));
+  });
   return std::make_shared<CpprestTransport>(std::move(endpoint), options);
 }
 

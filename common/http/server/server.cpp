@@ -19,7 +19,8 @@ using Ec = beast::error_code;
 
 class PlainConnections final : public ConnectionFactory {
  public:
-  std::shared_ptr<ServerConnection> make(const ServerOptions& options, const ServerHandler& handler) override {
+  std::shared_ptr<ServerConnection> make(const ServerOptions& options,
+                                         const ServerHandler& handler) override {
     return std::make_shared<Session<PlainLayer>>(options, handler);
   }
 };
@@ -30,7 +31,8 @@ struct Server::Impl {
   Impl(ServerOptions server_options, ServerHandler server_handler)
       : options(std::move(server_options)),
         handler(std::move(server_handler)),
-        connections(options.connections ? options.connections : std::make_shared<PlainConnections>()) {}
+        connections(options.connections ? options.connections
+                                        : std::make_shared<PlainConnections>()) {}
 
   ~Impl() {
     stopping.request_stop();
@@ -46,13 +48,14 @@ struct Server::Impl {
     Ec error;
     const auto address = net::ip::make_address(options.address, error);
     if (error)
-      return fail(Code::kInvalid, Origin::kConfig, "listen address \"" + options.address + "\" is not an IP address");
+      return fail(Code::kInvalid, Origin::kConfig,
+                  "listen address \"" + options.address + "\" is not an IP address");
     const tcp::endpoint endpoint(address, options.port);
     const auto failed = [&](const char* what) {
       const auto code = error == net::error::access_denied ? Code::kForbidden : Code::kExhausted;
-      return fail(
-          code, Origin::kHttp,
-          std::string(what) + " " + options.address + ":" + std::to_string(options.port) + ": " + error.message());
+      return fail(code, Origin::kHttp,
+                  std::string(what) + " " + options.address + ":" + std::to_string(options.port) +
+                      ": " + error.message());
     };
     acceptor.open(endpoint.protocol(), error);
     if (error) return failed("open a socket for");
@@ -81,7 +84,8 @@ struct Server::Impl {
       if (*result) {
         // Out of descriptors: let running sessions end instead of spinning.
         std::unique_lock lock(mutex);
-        ended.wait_for(lock, stopping.get_token(), std::chrono::milliseconds(100), [] { return false; });
+        ended.wait_for(lock, stopping.get_token(), std::chrono::milliseconds(100),
+                       [] { return false; });
         continue;
       }
       start(std::move(session), std::move(*peer));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One accepted connection of the server, over TCP or over TLS. Internal to this folder: it holds Beast's headers.
+// One accepted connection of the server, over TCP or over TLS. Internal to this folder: it holds
+// Beast's headers.
 //
-// Ownership: shared between the server's accepting thread and the connection's own, which alone works on it. See server.hpp for its limits.
+// Ownership: shared between the server's accepting thread and the connection's own, which alone
+// works on it. See server.hpp for its limits.
 #pragma once
 
 #include <sys/socket.h>
@@ -39,12 +41,15 @@ class ServerConnection {
 class ConnectionFactory {
  public:
   virtual ~ConnectionFactory() = default;
-  virtual std::shared_ptr<ServerConnection> make(const ServerOptions& options, const ServerHandler& handler) = 0;
+  virtual std::shared_ptr<ServerConnection> make(const ServerOptions& options,
+                                                 const ServerHandler& handler) = 0;
 };
 
 struct PlainLayer {
   using Stream = beast::tcp_stream;
-  static void adopt(std::optional<Stream>& stream, net::ip::tcp::socket socket) { stream.emplace(std::move(socket)); }
+  static void adopt(std::optional<Stream>& stream, net::ip::tcp::socket socket) {
+    stream.emplace(std::move(socket));
+  }
   template <typename Await>
   static beast::error_code begin(Stream& /*stream*/, const Await& /*await*/) {
     return {};
@@ -65,11 +70,13 @@ class Session final : public ServerConnection, public ResponseWriter {
 
   void serve(const std::stop_token& stop) override {
     stop_ = stop;
-    const std::stop_callback cancel(stop, [this] { net::post(context_, [this] { tcp().close(); }); });
+    const std::stop_callback cancel(stop,
+                                    [this] { net::post(context_, [this] { tcp().close(); }); });
     Ec ignored;
     tcp().socket().set_option(net::ip::tcp::no_delay(true), ignored);
     tcp().expires_after(kHandshakeTimeout);
-    if (layer_.begin(*stream_, [&](auto start) { return await(std::move(start)); })) return tcp().close();
+    if (layer_.begin(*stream_, [&](auto start) { return await(std::move(start)); }))
+      return tcp().close();
     beast::flat_buffer buffer;
     keep_ = true;
     while (keep_ && !stop.stop_requested()) {
@@ -78,7 +85,8 @@ class Session final : public ServerConnection, public ResponseWriter {
       parser.body_limit(options_.max_body_bytes);
       tcp().expires_after(options_.idle_timeout);
       const Ec error = await([&](auto done) {
-        beast::http::async_read(*stream_, buffer, parser, [done](Ec ec, std::size_t) mutable { done(ec); });
+        beast::http::async_read(*stream_, buffer, parser,
+                                [done](Ec ec, std::size_t) mutable { done(ec); });
       });
       if (error) {
         refuse(error);
@@ -102,7 +110,8 @@ class Session final : public ServerConnection, public ResponseWriter {
   void respond(Response response) override {
     if (state_ != State::kWaiting) return;
     state_ = State::kDone;
-    beast::http::response<beast::http::string_body> message(static_cast<beast::http::status>(response.status), 11);
+    beast::http::response<beast::http::string_body> message(
+        static_cast<beast::http::status>(response.status), 11);
     for (const Header& header : response.headers) message.set(header.name, header.value);
     message.body() = std::move(response.body);
     message.keep_alive(keep_);
@@ -117,13 +126,15 @@ class Session final : public ServerConnection, public ResponseWriter {
   bool begin_stream(int status, const std::vector<Header>& headers) override {
     if (state_ != State::kWaiting) return false;
     state_ = State::kStreaming;
-    beast::http::response<beast::http::empty_body> message(static_cast<beast::http::status>(status), 11);
+    beast::http::response<beast::http::empty_body> message(static_cast<beast::http::status>(status),
+                                                           11);
     for (const Header& header : headers) message.set(header.name, header.value);
     message.chunked(true);
     beast::http::response_serializer<beast::http::empty_body> serializer(message);
     tcp().expires_after(kWriteTimeout);
     const Ec error = await([&](auto done) {
-      beast::http::async_write_header(*stream_, serializer, [done](Ec ec, std::size_t) mutable { done(ec); });
+      beast::http::async_write_header(*stream_, serializer,
+                                      [done](Ec ec, std::size_t) mutable { done(ec); });
     });
     if (error) abort();
     return !error;
@@ -134,7 +145,8 @@ class Session final : public ServerConnection, public ResponseWriter {
     if (chunk.empty()) return peer_is_there();  // an empty chunk would end the body
     tcp().expires_after(kWriteTimeout);
     const Ec error = await([&](auto done) {
-      net::async_write(*stream_, beast::http::make_chunk(net::const_buffer(chunk.data(), chunk.size())),
+      net::async_write(*stream_,
+                       beast::http::make_chunk(net::const_buffer(chunk.data(), chunk.size())),
                        [done](Ec ec, std::size_t) mutable { done(ec); });
     });
     if (error) abort();
@@ -196,7 +208,8 @@ class Session final : public ServerConnection, public ResponseWriter {
     else if (error == beast::http::error::end_of_stream || error == beast::error::timeout ||
              error == beast::http::error::partial_message)
       return;
-    else if (error.category() == beast::http::make_error_code(beast::http::error::bad_method).category())
+    else if (error.category() ==
+             beast::http::make_error_code(beast::http::error::bad_method).category())
       status = 400;
     if (status == 0) return;
     state_ = State::kWaiting;

@@ -40,7 +40,8 @@ class Identity {
     SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
     const auto unusable = [](const std::string& file, const beast::error_code& error) {
       return fail(Code::kInvalid, Origin::kConfig,
-                  file + " is not usable PEM: " + error.message() + "; give certificate and key of one pair");
+                  file + " is not usable PEM: " + error.message() +
+                      "; give certificate and key of one pair");
     };
     beast::error_code error;
     context->use_certificate_chain_file(files_.certificate_file, error);
@@ -76,7 +77,8 @@ struct TlsLayer {
   }
   template <typename Await>
   static beast::error_code begin(Stream& stream, const Await& await) {
-    return await([&](auto done) { stream.async_handshake(ssl::stream_base::server, std::move(done)); });
+    return await(
+        [&](auto done) { stream.async_handshake(ssl::stream_base::server, std::move(done)); });
   }
 
   std::shared_ptr<Identity> identity;
@@ -86,7 +88,8 @@ struct TlsLayer {
 class TlsConnections final : public ConnectionFactory {
  public:
   explicit TlsConnections(std::shared_ptr<Identity> identity) : identity_(std::move(identity)) {}
-  std::shared_ptr<ServerConnection> make(const ServerOptions& options, const ServerHandler& handler) override {
+  std::shared_ptr<ServerConnection> make(const ServerOptions& options,
+                                         const ServerHandler& handler) override {
     return std::make_shared<Session<TlsLayer>>(options, handler, TlsLayer{identity_});
   }
 
@@ -96,7 +99,8 @@ class TlsConnections final : public ConnectionFactory {
 
 }  // namespace
 
-Result<std::shared_ptr<ConnectionFactory>> make_tls_connections(const ServerCertificate& certificate) {
+Result<std::shared_ptr<ConnectionFactory>> make_tls_connections(
+    const ServerCertificate& certificate) {
   auto identity = std::make_shared<Identity>(certificate);
   if (const auto first = identity->current(); !first) return std::unexpected(first.error());
   return std::make_shared<TlsConnections>(std::move(identity));

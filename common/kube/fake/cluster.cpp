@@ -32,14 +32,18 @@ std::string frame(std::string_view type, std::string_view object) {
 }
 
 std::string bookmark(const Resource& resource, std::uint64_t version, bool ends_initial_events) {
-  return frame("BOOKMARK",
-               R"({"kind":")" + std::string(resource.kind) + R"(","apiVersion":")" + resource.api_version() +
-                   R"(","metadata":{"resourceVersion":")" + std::to_string(version) +
-                   (ends_initial_events ? R"(","annotations":{"k8s.io/initial-events-end":"true"}}})" : "\"}}"));
+  return frame(
+      "BOOKMARK",
+      R"({"kind":")" + std::string(resource.kind) + R"(","apiVersion":")" + resource.api_version() +
+          R"(","metadata":{"resourceVersion":")" + std::to_string(version) +
+          (ends_initial_events ? R"(","annotations":{"k8s.io/initial-events-end":"true"}}})"
+                               : "\"}}"));
 }
 
-/// What a watcher with a selector sees of a change: an object that comes to match is added, one that ceases to match deleted.
-std::optional<WatchEventType> seen_as(const FakeCluster::Impl::Event& event, const Selector& selector) {
+/// What a watcher with a selector sees of a change: an object that comes to match is added, one
+/// that ceases to match deleted.
+std::optional<WatchEventType> seen_as(const FakeCluster::Impl::Event& event,
+                                      const Selector& selector) {
   if (selector.empty()) return event.type;
   const auto fits = [&](const FakeCluster::Impl::Text& text) {
     return text && matches(selector, Document::parse(*text)).value_or(false);
@@ -47,12 +51,16 @@ std::optional<WatchEventType> seen_as(const FakeCluster::Impl::Event& event, con
   const bool before = fits(event.before);
   const bool now = event.type != WatchEventType::kDeleted && fits(event.object);
   if (!before && !now) return std::nullopt;
-  return !before ? WatchEventType::kAdded : now ? WatchEventType::kModified : WatchEventType::kDeleted;
+  return !before ? WatchEventType::kAdded
+         : now   ? WatchEventType::kModified
+                 : WatchEventType::kDeleted;
 }
 
 Error lost(const http::Request& request) {
-  return {Code::kUnavailable, Origin::kHttp,
-          request.method + " " + request.target + ": the connection was lost before the answer came", true};
+  return {
+      Code::kUnavailable, Origin::kHttp,
+      request.method + " " + request.target + ": the connection was lost before the answer came",
+      true};
 }
 
 class FakeTransport final : public http::HttpTransport {
@@ -110,7 +118,8 @@ Result<http::Response> FakeCluster::handle(const http::Request& request) {
   return response;
 }
 
-Result<http::Response> FakeCluster::watch(const http::Request& request, const http::ChunkHandler& on_chunk,
+Result<http::Response> FakeCluster::watch(const http::Request& request,
+                                          const http::ChunkHandler& on_chunk,
                                           const std::stop_token& stop) {
   {
     std::optional<Fault> fault;
@@ -119,7 +128,8 @@ Result<http::Response> FakeCluster::watch(const http::Request& request, const ht
       if (impl_->faults) fault = impl_->faults(request);
     }
     if (fault && fault->status != 0)
-      return status_response({fault->status, fault->status == 410 ? "Expired" : "InternalError", "injected fault"});
+      return status_response(
+          {fault->status, fault->status == 410 ? "Expired" : "InternalError", "injected fault"});
     if (fault && fault->drop_after_apply) return std::unexpected(lost(request));
   }
   const auto route = route_of(request.target);
@@ -134,15 +144,18 @@ Result<http::Response> FakeCluster::watch(const http::Request& request, const ht
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   const bool initial_events = route->parameter("sendInitialEvents") == "true";
   if (initial_events && route->parameter("resourceVersionMatch") != "NotOlderThan")
-    return status_response({422, "Invalid", "resourceVersionMatch: sendInitialEvents requires NotOlderThan"});
+    return status_response(
+        {422, "Invalid", "resourceVersionMatch: sendInitialEvents requires NotOlderThan"});
   http::Response ok{200, {{"Content-Type", "application/json"}}, {}};
 
   std::unique_lock lock(impl_->mutex);
   if (from == 0) {  // no version: the present state first
     std::string state;
     for (const auto& [key, stored] : impl_->collections[route->resource.plural]) {
-      const bool here = route->ns.empty() || stored.object["metadata"].value("namespace", "") == route->ns;
-      if (here && matches(selector, stored.object).value_or(false)) state += frame("ADDED", *stored.text);
+      const bool here =
+          route->ns.empty() || stored.object["metadata"].value("namespace", "") == route->ns;
+      if (here && matches(selector, stored.object).value_or(false))
+        state += frame("ADDED", *stored.text);
     }
     from = impl_->version;
     if (initial_events) state += bookmark(route->resource, from, true);
@@ -154,7 +167,8 @@ Result<http::Response> FakeCluster::watch(const http::Request& request, const ht
   for (;;) {
     if (from < impl_->compacted) {
       lock.unlock();
-      const auto gone = status_response({410, "Expired", "too old resource version: " + std::to_string(from)});
+      const auto gone =
+          status_response({410, "Expired", "too old resource version: " + std::to_string(from)});
       on_chunk(frame("ERROR", gone.body));
       return ok;
     }
@@ -162,7 +176,8 @@ Result<http::Response> FakeCluster::watch(const http::Request& request, const ht
     const auto first = std::ranges::upper_bound(impl_->history, from, {}, &Impl::Event::version);
     for (auto event = first; event != impl_->history.end(); ++event) {
       from = event->version;
-      if (event->plural != route->resource.plural || (!route->ns.empty() && event->ns != route->ns)) continue;
+      if (event->plural != route->resource.plural || (!route->ns.empty() && event->ns != route->ns))
+        continue;
       if (const auto type = seen_as(*event, selector)) {
         frames += frame(type_name(*type), *event->object);
         told = from;
@@ -176,20 +191,24 @@ Result<http::Response> FakeCluster::watch(const http::Request& request, const ht
     if (stop.stop_requested()) return fail(Code::kCancelled, Origin::kHttp, "stopped");
     if (over || !wanted) return ok;
     lock.lock();
-    impl_->changed.wait_for(lock, stop, kHeartbeat, [&] { return impl_->version > from || impl_->compacted > from; });
+    impl_->changed.wait_for(lock, stop, kHeartbeat,
+                            [&] { return impl_->version > from || impl_->compacted > from; });
   }
 }
 
-Result<std::vector<FakeCluster::Change>> FakeCluster::changes_since(const Resource& resource,
-                                                                    std::uint64_t resource_version) const {
+Result<std::vector<FakeCluster::Change>> FakeCluster::changes_since(
+    const Resource& resource, std::uint64_t resource_version) const {
   const std::lock_guard lock(impl_->mutex);
   if (resource_version < impl_->compacted) {
-    return fail(Code::kGone, Origin::kKube, "too old resource version: " + std::to_string(resource_version));
+    return fail(Code::kGone, Origin::kKube,
+                "too old resource version: " + std::to_string(resource_version));
   }
   std::vector<Change> changes;
-  const auto first = std::ranges::upper_bound(impl_->history, resource_version, {}, &Impl::Event::version);
+  const auto first =
+      std::ranges::upper_bound(impl_->history, resource_version, {}, &Impl::Event::version);
   for (auto event = first; event != impl_->history.end(); ++event) {
-    if (event->plural == resource.plural) changes.push_back({event->type, event->version, *event->object});
+    if (event->plural == resource.plural)
+      changes.push_back({event->type, event->version, *event->object});
   }
   return changes;
 }
@@ -245,21 +264,25 @@ std::size_t FakeCluster::collect_garbage() {
   for (;;) {
     std::set<std::string> alive;
     for (const auto& [plural, objects] : impl_->collections) {
-      for (const auto& [key, stored] : objects) alive.insert(stored.object["metadata"].value("uid", ""));
+      for (const auto& [key, stored] : objects)
+        alive.insert(stored.object["metadata"].value("uid", ""));
     }
     std::vector<Orphan> orphans;
     for (const auto& [plural, objects] : impl_->collections) {
       for (const auto& [key, stored] : objects) {
         const auto& meta = stored.object["metadata"];
-        if (!meta.contains("ownerReferences") || meta["ownerReferences"].empty() || meta.contains("deletionTimestamp"))
+        if (!meta.contains("ownerReferences") || meta["ownerReferences"].empty() ||
+            meta.contains("deletionTimestamp"))
           continue;
-        const bool owned = std::ranges::any_of(
-            meta["ownerReferences"], [&](const Document& owner) { return alive.contains(owner.value("uid", "")); });
+        const bool owned = std::ranges::any_of(meta["ownerReferences"], [&](const Document& owner) {
+          return alive.contains(owner.value("uid", ""));
+        });
         if (owned) continue;
         const std::string api_version = stored.object.value("apiVersion", "");
         const auto slash = api_version.find('/');
         const std::string group = slash == std::string::npos ? "" : api_version.substr(0, slash);
-        const std::string version = slash == std::string::npos ? api_version : api_version.substr(slash + 1);
+        const std::string version =
+            slash == std::string::npos ? api_version : api_version.substr(slash + 1);
         if (const auto* resource = find_resource(group, version, plural))
           orphans.push_back({*resource, meta.value("namespace", ""), meta.value("name", "")});
       }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state behind FakeCluster and the rules that verbs share. Internal to this folder. Everything here is called with `mutex` held.
+// The state behind FakeCluster and the rules that verbs share. Internal to this folder. Everything
+// here is called with `mutex` held.
 #pragma once
 
 #include <condition_variable>
@@ -44,7 +45,8 @@ Outcome<bool> matches(const Selector& selector, const Document& object);
 /// Fields that the schema (as far as it is known here) does not have, as paths.
 std::vector<std::string> unknown_fields(const Resource& resource, const Document& object);
 
-const Resource* find_resource(std::string_view group, std::string_view version, std::string_view plural);
+const Resource* find_resource(std::string_view group, std::string_view version,
+                              std::string_view plural);
 
 struct FakeCluster::Impl {
   explicit Impl(const Clock& c) : clock(c) {}
@@ -85,22 +87,26 @@ struct FakeCluster::Impl {
   std::function<std::optional<Fault>(const http::Request&)> faults;
 
   Stored* find(const Resource& resource, std::string_view ns, std::string_view name);
-  /// Stores a new state (version, history, waiters). A state equal to the old one changes nothing, as on a real server.
+  /// Stores a new state (version, history, waiters). A state equal to the old one changes nothing,
+  /// as on a real server.
   const Stored& commit(const Resource& resource, Document object);
   void erase(const Resource& resource, std::string_view ns, std::string_view name);
 
   // Verbs; the answer is the object's text.
-  Outcome<std::string> create(const Resource& resource, std::string_view ns, Document object, bool strict,
-                              bool dry_run);
+  Outcome<std::string> create(const Resource& resource, std::string_view ns, Document object,
+                              bool strict, bool dry_run);
   Outcome<std::string> replace(const Resource& resource, std::string_view ns, std::string_view name,
-                               std::string_view subresource, Document object, bool strict, bool dry_run);
+                               std::string_view subresource, Document object, bool strict,
+                               bool dry_run);
   Outcome<std::string> remove(const Resource& resource, std::string_view ns, std::string_view name,
                               const Document& options, bool dry_run);
-  Outcome<bool> check_new(const Resource& resource, std::string_view ns, Document& object, bool strict);
+  Outcome<bool> check_new(const Resource& resource, std::string_view ns, Document& object,
+                          bool strict);
   Outcome<bool> check_quota(std::string_view ns) const;
   void set_defaults(const Resource& resource, Document& object);
 };
 
-std::string full_name(const Resource& resource, std::string_view name);  // pods "x", trainingjobs.paceline.dev "x"
+// pods "x", trainingjobs.paceline.dev "x"
+std::string full_name(const Resource& resource, std::string_view name);
 
 }  // namespace paceline::kube

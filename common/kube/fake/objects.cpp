@@ -15,7 +15,8 @@ constexpr std::size_t kKeptHistory = 200000;
 bool is_dns_name(std::string_view name) {
   if (name.empty() || name.size() > 253) return false;
   const auto edge = [](char c) {
-    return std::islower(static_cast<unsigned char>(c)) != 0 || std::isdigit(static_cast<unsigned char>(c)) != 0;
+    return std::islower(static_cast<unsigned char>(c)) != 0 ||
+           std::isdigit(static_cast<unsigned char>(c)) != 0;
   };
   return edge(name.front()) && edge(name.back()) &&
          std::ranges::all_of(name, [&](char c) { return edge(c) || c == '-' || c == '.'; });
@@ -48,7 +49,8 @@ std::vector<std::string> gates_of(const Document& pod) {
 }
 
 bool same_but_images(const Document& before, const Document& after) {
-  if (!before.is_array() || !after.is_array() || before.size() != after.size()) return before == after;
+  if (!before.is_array() || !after.is_array() || before.size() != after.size())
+    return before == after;
   for (std::size_t i = 0; i < before.size(); ++i) {
     if (before[i] == after[i]) continue;
     Document a = before[i];
@@ -63,11 +65,13 @@ bool same_but_images(const Document& before, const Document& after) {
 /// Whether every field of `before` that counts is the same in `after`.
 bool pod_spec_kept(const Document& before, const Document& after, bool was_gated) {
   for (const auto& [key, value] : before.items()) {
-    if (key == "schedulingGates" || key == "tolerations" || key == "activeDeadlineSeconds") continue;
+    if (key == "schedulingGates" || key == "tolerations" || key == "activeDeadlineSeconds")
+      continue;
     if (was_gated && (key == "nodeSelector" || key == "affinity")) continue;  // may be tightened
     const auto now = after.find(key);
     const bool containers = key == "containers" || key == "initContainers";
-    if (now == after.end() || !(containers ? same_but_images(value, *now) : value == *now)) return false;
+    if (now == after.end() || !(containers ? same_but_images(value, *now) : value == *now))
+      return false;
   }
   return true;
 }
@@ -79,7 +83,8 @@ Outcome<bool> check_pod_update(const Document& before, const Document& after) {
     if (std::ranges::find(old_gates, gate) == old_gates.end()) {
       return refuse(422, "Invalid",
                     "Pod \"" + string_at(after, "metadata", "name") +
-                        "\" is invalid: spec.schedulingGates: Forbidden: only deletion is allowed, but found new "
+                        "\" is invalid: spec.schedulingGates: Forbidden: only deletion is allowed, "
+                        "but found new "
                         "scheduling gate '" +
                         gate + "'");
     }
@@ -88,19 +93,23 @@ Outcome<bool> check_pod_update(const Document& before, const Document& after) {
   const Document& a = before["spec"];
   const Document& b = after["spec"];
   if (!pod_spec_kept(a, b, gated) || !pod_spec_kept(b, a, gated)) {
-    return refuse(422, "Invalid",
-                  "Pod \"" + string_at(after, "metadata", "name") +
-                      "\" is invalid: spec: Forbidden: pod updates may not change fields other than "
-                      "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec."
-                      "tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
-                      "(allow it to be set to 1 if it was previously negative)");
+    return refuse(
+        422, "Invalid",
+        "Pod \"" + string_at(after, "metadata", "name") +
+            "\" is invalid: spec: Forbidden: pod updates may not change fields other than "
+            "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`"
+            ",`spec."
+            "tolerations` (only additions to existing "
+            "tolerations),`spec.terminationGracePeriodSeconds` "
+            "(allow it to be set to 1 if it was previously negative)");
   }
   return true;
 }
 
 std::string join(const std::vector<std::string>& fields) {
   std::string text;
-  for (const auto& field : fields) text += (text.empty() ? "unknown field \"" : ", unknown field \"") + field + "\"";
+  for (const auto& field : fields)
+    text += (text.empty() ? "unknown field \"" : ", unknown field \"") + field + "\"";
   return text;
 }
 
@@ -119,7 +128,8 @@ FakeCluster::Impl::Stored* FakeCluster::Impl::find(const Resource& resource, std
   return found == objects.end() ? nullptr : &found->second;
 }
 
-const FakeCluster::Impl::Stored& FakeCluster::Impl::commit(const Resource& resource, Document object) {
+const FakeCluster::Impl::Stored& FakeCluster::Impl::commit(const Resource& resource,
+                                                           Document object) {
   auto& meta = object["metadata"];
   const std::string ns = meta.value("namespace", "");
   const std::string key = key_of(ns, meta.value("name", ""));
@@ -133,8 +143,8 @@ const FakeCluster::Impl::Stored& FakeCluster::Impl::commit(const Resource& resou
   }
   meta["resourceVersion"] = std::to_string(++version);
   auto text = std::make_shared<const std::string>(object.dump());
-  history.push_back(
-      {before ? WatchEventType::kModified : WatchEventType::kAdded, version, resource.plural, ns, text, before});
+  history.push_back({before ? WatchEventType::kModified : WatchEventType::kAdded, version,
+                     resource.plural, ns, text, before});
   if (history.size() > kKeptHistory) {
     compacted = history.front().version;
     history.pop_front();
@@ -149,7 +159,8 @@ const FakeCluster::Impl::Stored& FakeCluster::Impl::commit(const Resource& resou
   return stored;
 }
 
-void FakeCluster::Impl::erase(const Resource& resource, std::string_view ns, std::string_view name) {
+void FakeCluster::Impl::erase(const Resource& resource, std::string_view ns,
+                              std::string_view name) {
   auto& objects = collections[resource.plural];
   const auto found = objects.find(key_of(resource.namespaced ? ns : std::string_view(), name));
   if (found == objects.end()) return;
@@ -159,25 +170,28 @@ void FakeCluster::Impl::erase(const Resource& resource, std::string_view ns, std
   last["metadata"]["resourceVersion"] = std::to_string(++version);
   const auto text = std::make_shared<const std::string>(last.dump());
   if (observer) observer({resource, WatchEventType::kDeleted, version, &last, last, text});
-  history.push_back({WatchEventType::kDeleted, version, resource.plural, last["metadata"].value("namespace", ""), text,
-                     std::move(before)});
+  history.push_back({WatchEventType::kDeleted, version, resource.plural,
+                     last["metadata"].value("namespace", ""), text, std::move(before)});
   changed.notify_all();
 }
 
-Outcome<bool> FakeCluster::Impl::check_new(const Resource& resource, std::string_view ns, Document& object,
-                                           bool strict) {
+Outcome<bool> FakeCluster::Impl::check_new(const Resource& resource, std::string_view ns,
+                                           Document& object, bool strict) {
   if (!object.is_object() || object.value("kind", "") != resource.kind ||
       object.value("apiVersion", "") != resource.api_version()) {
     return refuse(400, "BadRequest",
-                  "the object provided is not a " + resource.api_version() + " " + std::string(resource.kind));
+                  "the object provided is not a " + resource.api_version() + " " +
+                      std::string(resource.kind));
   }
-  if (!object.contains("metadata") || !object["metadata"].is_object()) object["metadata"] = Document::object();
+  if (!object.contains("metadata") || !object["metadata"].is_object())
+    object["metadata"] = Document::object();
   auto& meta = object["metadata"];
   if (resource.namespaced) {
     const std::string named = meta.value("namespace", "");
     if (!named.empty() && named != ns) {
-      return refuse(400, "BadRequest",
-                    "the namespace of the provided object does not match the namespace sent on the request");
+      return refuse(
+          400, "BadRequest",
+          "the namespace of the provided object does not match the namespace sent on the request");
     }
     meta["namespace"] = ns;
   } else {
@@ -193,19 +207,24 @@ Outcome<bool> FakeCluster::Impl::check_new(const Resource& resource, std::string
   }
   if (meta.value("name", "").empty() && !meta.value("generateName", "").empty()) {
     char suffix[16];
-    std::snprintf(suffix, sizeof suffix, "%05llx", static_cast<unsigned long long>(next_uid * 2654435761U % 0xFFFFF));
+    std::snprintf(suffix, sizeof suffix, "%05llx",
+                  static_cast<unsigned long long>(next_uid * 2654435761U % 0xFFFFF));
     meta["name"] = meta["generateName"].get<std::string>() + suffix;
   }
   const std::string name = meta.value("name", "");
   if (!is_dns_name(name)) {
     return refuse(422, "Invalid",
-                  std::string(resource.kind) + " \"" + name + "\" is invalid: metadata.name: Invalid value: \"" + name +
-                      "\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+                  std::string(resource.kind) + " \"" + name +
+                      "\" is invalid: metadata.name: Invalid value: \"" + name +
+                      "\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
+                      "characters, '-' or "
                       "'.', and must start and end with an alphanumeric character");
   }
   if (resource.plural == kPods.plural &&
-      (!object.contains("spec") || !object["spec"].contains("containers") || object["spec"]["containers"].empty())) {
-    return refuse(422, "Invalid", "Pod \"" + name + "\" is invalid: spec.containers: Required value");
+      (!object.contains("spec") || !object["spec"].contains("containers") ||
+       object["spec"]["containers"].empty())) {
+    return refuse(422, "Invalid",
+                  "Pod \"" + name + "\" is invalid: spec.containers: Required value");
   }
   return true;
 }
@@ -218,13 +237,16 @@ Outcome<bool> FakeCluster::Impl::check_quota(std::string_view ns) const {
     const auto& hard = quota.object["spec"]["hard"];
     const auto limit = hard.find("pods");
     if (limit == hard.end()) continue;
-    const long allowed = limit->is_string() ? std::stol(limit->get<std::string>()) : limit->get<long>();
+    const long allowed =
+        limit->is_string() ? std::stol(limit->get<std::string>()) : limit->get<long>();
     long used = 0;
     if (const auto pods = collections.find(kPods.plural); pods != collections.end()) {
       for (const auto& [pod_key, pod] : pods->second) {
         const std::string phase = string_at(pod.object, "status", "phase");
-        used +=
-            pod.object["metadata"].value("namespace", "") == ns && phase != "Succeeded" && phase != "Failed" ? 1 : 0;
+        used += pod.object["metadata"].value("namespace", "") == ns && phase != "Succeeded" &&
+                        phase != "Failed"
+                    ? 1
+                    : 0;
       }
     }
     if (used + 1 > allowed) {
@@ -240,7 +262,8 @@ Outcome<bool> FakeCluster::Impl::check_quota(std::string_view ns) const {
 void FakeCluster::Impl::set_defaults(const Resource& resource, Document& object) {
   auto& meta = object["metadata"];
   char uid[48];
-  std::snprintf(uid, sizeof uid, "00000000-0000-4000-8000-%012llx", static_cast<unsigned long long>(next_uid++));
+  std::snprintf(uid, sizeof uid, "00000000-0000-4000-8000-%012llx",
+                static_cast<unsigned long long>(next_uid++));
   meta["uid"] = uid;
   meta["creationTimestamp"] = format_time(clock.wall());
   meta["generation"] = 1;
@@ -249,34 +272,37 @@ void FakeCluster::Impl::set_defaults(const Resource& resource, Document& object)
   if (resource.plural == kPods.plural) {
     object["status"] = {{"phase", "Pending"}, {"qosClass", "BestEffort"}};
     if (!gates_of(object).empty()) {
-      object["status"]["conditions"] =
-          Document::array({{{"type", "PodScheduled"}, {"status", "False"}, {"reason", "SchedulingGated"}}});
+      object["status"]["conditions"] = Document::array(
+          {{{"type", "PodScheduled"}, {"status", "False"}, {"reason", "SchedulingGated"}}});
     }
   } else if (resource.plural == kServices.plural) {
     auto& spec = object["spec"];
     if (spec.value("type", "ClusterIP") == "ClusterIP" && spec.value("clusterIP", "").empty()) {
-      spec["clusterIP"] =
-          "10.96." + std::to_string(next_address / 250 % 250) + "." + std::to_string(next_address % 250 + 1);
+      spec["clusterIP"] = "10.96." + std::to_string(next_address / 250 % 250) + "." +
+                          std::to_string(next_address % 250 + 1);
       ++next_address;
     }
   }
 }
 
-Outcome<std::string> FakeCluster::Impl::create(const Resource& resource, std::string_view ns, Document object,
-                                               bool strict, bool dry_run) {
-  if (auto checked = check_new(resource, ns, object, strict); !checked) return std::unexpected(checked.error());
+Outcome<std::string> FakeCluster::Impl::create(const Resource& resource, std::string_view ns,
+                                               Document object, bool strict, bool dry_run) {
+  if (auto checked = check_new(resource, ns, object, strict); !checked)
+    return std::unexpected(checked.error());
   const std::string name = object["metadata"]["name"];
   if (!object["metadata"].value("resourceVersion", "").empty()) {
     return refuse(400, "BadRequest", "resourceVersion should not be set on objects to be created");
   }
   if (const auto* existing = find(resource, ns, name)) {
     const bool going = existing->object["metadata"].contains("deletionTimestamp");
-    return refuse(409, "AlreadyExists",
-                  (going ? "object is being deleted: " : "") + full_name(resource, name) + " already exists");
+    return refuse(
+        409, "AlreadyExists",
+        (going ? "object is being deleted: " : "") + full_name(resource, name) + " already exists");
   }
   if (resource.plural == kPods.plural) {
     if (auto room = check_quota(ns); !room) {
-      return refuse(403, "Forbidden", full_name(resource, name) + " is forbidden: " + room.error().message);
+      return refuse(403, "Forbidden",
+                    full_name(resource, name) + " is forbidden: " + room.error().message);
     }
   }
   if (dry_run) {
@@ -292,12 +318,13 @@ Outcome<std::string> FakeCluster::Impl::create(const Resource& resource, std::st
   return *commit(resource, std::move(object)).text;
 }
 
-Outcome<std::string> FakeCluster::Impl::replace(const Resource& resource, std::string_view ns, std::string_view name,
-                                                std::string_view subresource, Document object, bool strict,
-                                                bool dry_run) {
+Outcome<std::string> FakeCluster::Impl::replace(const Resource& resource, std::string_view ns,
+                                                std::string_view name, std::string_view subresource,
+                                                Document object, bool strict, bool dry_run) {
   const Stored* existing = find(resource, ns, name);
   if (existing == nullptr) return refuse(404, "NotFound", full_name(resource, name) + " not found");
-  if (auto checked = check_new(resource, ns, object, strict); !checked) return std::unexpected(checked.error());
+  if (auto checked = check_new(resource, ns, object, strict); !checked)
+    return std::unexpected(checked.error());
   const Document& before = existing->object;
   auto& meta = object["metadata"];
   if (meta["name"] != name)
@@ -306,9 +333,11 @@ Outcome<std::string> FakeCluster::Impl::replace(const Resource& resource, std::s
   if (!wanted.empty() && wanted != before["metadata"].value("resourceVersion", "")) {
     return refuse(409, "Conflict",
                   "Operation cannot be fulfilled on " + full_name(resource, name) +
-                      ": the object has been modified; please apply your changes to the latest version and try again");
+                      ": the object has been modified; please apply your changes to the latest "
+                      "version and try again");
   }
-  if (const std::string uid = meta.value("uid", ""); !uid.empty() && uid != before["metadata"].value("uid", "")) {
+  if (const std::string uid = meta.value("uid", "");
+      !uid.empty() && uid != before["metadata"].value("uid", "")) {
     return refuse(409, "Conflict",
                   "Operation cannot be fulfilled on " + full_name(resource, name) +
                       ": Precondition failed: UID in precondition: " + uid +
@@ -323,8 +352,8 @@ Outcome<std::string> FakeCluster::Impl::replace(const Resource& resource, std::s
       next.erase("status");
     object = std::move(next);
   } else {
-    for (const char* kept :
-         {"uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"}) {
+    for (const char* kept : {"uid", "creationTimestamp", "deletionTimestamp",
+                             "deletionGracePeriodSeconds", "generation"}) {
       if (before["metadata"].contains(kept))
         meta[kept] = before["metadata"][kept];
       else
@@ -344,7 +373,8 @@ Outcome<std::string> FakeCluster::Impl::replace(const Resource& resource, std::s
       const auto spec = whole.find("spec");
       return spec != whole.end() ? *spec : kNone;
     };
-    if (spec_of(before) != spec_of(object)) meta["generation"] = before["metadata"].value("generation", 1) + 1;
+    if (spec_of(before) != spec_of(object))
+      meta["generation"] = before["metadata"].value("generation", 1) + 1;
   }
   object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"];
   if (dry_run) return object.dump();
@@ -353,36 +383,41 @@ Outcome<std::string> FakeCluster::Impl::replace(const Resource& resource, std::s
   // The last finalizer is gone and the deletion was only waiting for it.
   const Document& after = find(resource, ns, name)->object;
   if (after["metadata"].contains("deletionTimestamp") && !has_finalizers(after) &&
-      (resource.plural != kPods.plural || after["metadata"].value("deletionGracePeriodSeconds", 0) == 0)) {
+      (resource.plural != kPods.plural ||
+       after["metadata"].value("deletionGracePeriodSeconds", 0) == 0)) {
     erase(resource, ns, name);
   }
   return text;
 }
 
-Outcome<std::string> FakeCluster::Impl::remove(const Resource& resource, std::string_view ns, std::string_view name,
-                                               const Document& options, bool dry_run) {
+Outcome<std::string> FakeCluster::Impl::remove(const Resource& resource, std::string_view ns,
+                                               std::string_view name, const Document& options,
+                                               bool dry_run) {
   const Stored* existing = find(resource, ns, name);
   if (existing == nullptr) return refuse(404, "NotFound", full_name(resource, name) + " not found");
   Document object = existing->object;
   auto& meta = object["metadata"];
   if (options.contains("preconditions")) {
     const auto& preconditions = options["preconditions"];
-    for (const auto& [field, shown] : {std::pair("uid", "UID"), std::pair("resourceVersion", "ResourceVersion")}) {
+    for (const auto& [field, shown] :
+         {std::pair("uid", "UID"), std::pair("resourceVersion", "ResourceVersion")}) {
       const std::string wanted = preconditions.value(field, "");
       if (!wanted.empty() && wanted != meta.value(field, "")) {
         return refuse(409, "Conflict",
                       "Operation cannot be fulfilled on " + full_name(resource, name) +
-                          ": Precondition failed: " + shown + " in precondition: " + wanted + ", " + shown +
-                          " in object meta: " + meta[field].get<std::string>());
+                          ": Precondition failed: " + shown + " in precondition: " + wanted + ", " +
+                          shown + " in object meta: " + meta[field].get<std::string>());
       }
     }
   }
   long grace = 0;
   if (resource.plural == kPods.plural) {
     const std::string phase = string_at(object, "status", "phase");
-    const bool on_node = !string_at(object, "spec", "nodeName").empty() && phase != "Succeeded" && phase != "Failed";
-    grace =
-        on_node ? options.value("gracePeriodSeconds", object["spec"].value("terminationGracePeriodSeconds", 30L)) : 0;
+    const bool on_node =
+        !string_at(object, "spec", "nodeName").empty() && phase != "Succeeded" && phase != "Failed";
+    grace = on_node ? options.value("gracePeriodSeconds",
+                                    object["spec"].value("terminationGracePeriodSeconds", 30L))
+                    : 0;
   }
   if (dry_run) return object.dump();
   ++counts.deletes;
@@ -394,7 +429,10 @@ Outcome<std::string> FakeCluster::Impl::remove(const Resource& resource, std::st
   }
   erase(resource, ns, name);
   if (resource.plural == kPods.plural) return object.dump();
-  return Document{{"kind", "Status"}, {"apiVersion", "v1"}, {"metadata", Document::object()}, {"status", "Success"}}
+  return Document{{"kind", "Status"},
+                  {"apiVersion", "v1"},
+                  {"metadata", Document::object()},
+                  {"status", "Success"}}
       .dump();
 }
 

@@ -10,7 +10,9 @@ namespace paceline::kube {
 namespace {
 
 int hex(char c) {
-  return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+  return c >= '0' && c <= '9'                 ? c - '0'
+         : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                              : -1;
 }
 
 std::string unescape(std::string_view text) {
@@ -48,9 +50,10 @@ std::unexpected<Refusal> refuse(int code, std::string reason, std::string messag
 }
 
 http::Response status_response(const Refusal& refusal) {
-  const Document status = {{"kind", "Status"},    {"apiVersion", "v1"},         {"metadata", Document::object()},
-                           {"status", "Failure"}, {"message", refusal.message}, {"reason", refusal.reason},
-                           {"code", refusal.code}};
+  const Document status = {
+      {"kind", "Status"},    {"apiVersion", "v1"},         {"metadata", Document::object()},
+      {"status", "Failure"}, {"message", refusal.message}, {"reason", refusal.reason},
+      {"code", refusal.code}};
   return json_response(refusal.code, status.dump());
 }
 
@@ -75,7 +78,9 @@ Outcome<Route> route_of(const std::string& target) {
     }
   }
   const auto pieces = split(std::string_view(target).substr(0, mark), '/');
-  const auto unknown = [] { return refuse(404, "NotFound", "the server could not find the requested resource"); };
+  const auto unknown = [] {
+    return refuse(404, "NotFound", "the server could not find the requested resource");
+  };
   std::size_t at = 0;
   const auto next = [&] { return at < pieces.size() ? pieces[at++] : std::string(); };
   const std::string root = next();
@@ -90,7 +95,8 @@ Outcome<Route> route_of(const std::string& target) {
   route.name = next();
   route.subresource = next();
   const Resource* resource = find_resource(group, version, plural);
-  if (resource == nullptr || at != pieces.size() || (resource->namespaced && route.ns.empty() && !route.name.empty()))
+  if (resource == nullptr || at != pieces.size() ||
+      (resource->namespaced && route.ns.empty() && !route.name.empty()))
     return unknown();
   route.resource = *resource;
   return route;
@@ -104,17 +110,21 @@ Outcome<std::string> list(FakeCluster::Impl& cluster, const Route& route) {
   if (const std::string token = route.parameter("continue"); !token.empty()) {
     const auto dot = token.find('.');
     std::from_chars(token.data(), token.data() + std::min(dot, token.size()), id);
-    if (dot != std::string::npos) std::from_chars(token.data() + dot + 1, token.data() + token.size(), from);
+    if (dot != std::string::npos)
+      std::from_chars(token.data() + dot + 1, token.data() + token.size(), from);
     const auto found = cluster.snapshots.find(id);
     if (found == cluster.snapshots.end() || from > found->second.items.size()) {
-      return refuse(410, "Expired", "The provided continue parameter is too old to display a consistent list result.");
+      return refuse(
+          410, "Expired",
+          "The provided continue parameter is too old to display a consistent list result.");
     }
     snapshot = found->second;
   } else {
     snapshot.version = cluster.version;
     const Selector selector{route.parameter("labelSelector"), route.parameter("fieldSelector")};
     for (const auto& [key, stored] : cluster.collections[route.resource.plural]) {
-      if (!route.ns.empty() && stored.object["metadata"].value("namespace", "") != route.ns) continue;
+      if (!route.ns.empty() && stored.object["metadata"].value("namespace", "") != route.ns)
+        continue;
       const auto fits = matches(selector, stored.object);
       if (!fits) return std::unexpected(fits.error());
       if (*fits) snapshot.items.push_back(stored.text);
@@ -139,7 +149,8 @@ Outcome<std::string> list(FakeCluster::Impl& cluster, const Route& route) {
                      route.resource.api_version() + R"(","metadata":{"resourceVersion":")" +
                      std::to_string(snapshot.version) + "\"";
   if (!token.empty()) {
-    body += R"(,"continue":")" + token + R"(","remainingItemCount":)" + std::to_string(snapshot.items.size() - to);
+    body += R"(,"continue":")" + token + R"(","remainingItemCount":)" +
+            std::to_string(snapshot.items.size() - to);
   }
   body += R"(},"items":[)";
   for (std::size_t i = from; i < to; ++i) {
@@ -149,8 +160,8 @@ Outcome<std::string> list(FakeCluster::Impl& cluster, const Route& route) {
   return body + "]}";
 }
 
-Outcome<std::string> patch(FakeCluster::Impl& cluster, const Route& route, const http::Request& request, bool strict,
-                           bool dry_run, int& status) {
+Outcome<std::string> patch(FakeCluster::Impl& cluster, const Route& route,
+                           const http::Request& request, bool strict, bool dry_run, int& status) {
   std::string type;
   for (const auto& header : request.headers) {
     if (header.name == "Content-Type") type = header.value;
@@ -164,13 +175,14 @@ Outcome<std::string> patch(FakeCluster::Impl& cluster, const Route& route, const
   const Document changes = Document::parse(request.body, nullptr, false);
   if (!changes.is_object()) return refuse(400, "BadRequest", "the patch is not a JSON object");
   if (apply && route.parameter("fieldManager").empty()) {
-    return refuse(
-        400, "BadRequest",
-        "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch");
+    return refuse(400, "BadRequest",
+                  "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is "
+                  "required for apply patch");
   }
   const auto* existing = cluster.find(route.resource, route.ns, route.name);
   if (existing == nullptr) {
-    if (!apply) return refuse(404, "NotFound", full_name(route.resource, route.name) + " not found");
+    if (!apply)
+      return refuse(404, "NotFound", full_name(route.resource, route.name) + " not found");
     status = 201;
     return cluster.create(route.resource, route.ns, changes, strict, dry_run);
   }
@@ -178,7 +190,8 @@ Outcome<std::string> patch(FakeCluster::Impl& cluster, const Route& route, const
   if (!changes.contains("metadata") || !changes["metadata"].contains("resourceVersion"))
     object["metadata"].erase("resourceVersion");
   object.merge_patch(changes);
-  return cluster.replace(route.resource, route.ns, route.name, route.subresource, std::move(object), strict, dry_run);
+  return cluster.replace(route.resource, route.ns, route.name, route.subresource, std::move(object),
+                         strict, dry_run);
 }
 
 http::Response serve(FakeCluster::Impl& cluster, const http::Request& request) {
@@ -190,8 +203,8 @@ http::Response serve(FakeCluster::Impl& cluster, const http::Request& request) {
   const bool strict = route->parameter("fieldValidation") == "Strict";
   const bool dry_run = route->parameter("dryRun") == "All";
   int status = 200;
-  Outcome<std::string> answer =
-      refuse(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
+  Outcome<std::string> answer = refuse(
+      405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
   if (request.method == "GET") {
     ++cluster.counts.reads;
     if (route->name.empty()) {
@@ -214,14 +227,15 @@ http::Response serve(FakeCluster::Impl& cluster, const http::Request& request) {
       answer = refuse(400, "BadRequest", "the body of the request is not a JSON object");
     } else if (request.method == "POST" && route->name.empty()) {
       if (route->resource.namespaced && route->ns.empty()) {
-        answer = refuse(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
+        answer = refuse(405, "MethodNotAllowed",
+                        "the server does not allow this method on the requested resource");
       } else {
         status = 201;
         answer = cluster.create(route->resource, route->ns, std::move(body), strict, dry_run);
       }
     } else if (request.method == "PUT" && !route->name.empty()) {
-      answer = cluster.replace(route->resource, route->ns, route->name, route->subresource, std::move(body), strict,
-                               dry_run);
+      answer = cluster.replace(route->resource, route->ns, route->name, route->subresource,
+                               std::move(body), strict, dry_run);
     } else if (request.method == "DELETE" && !route->name.empty()) {
       const bool dry = dry_run || (body.contains("dryRun") && !body["dryRun"].empty());
       answer = cluster.remove(route->resource, route->ns, route->name, body, dry);

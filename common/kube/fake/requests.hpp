@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From an HTTP request to a verb of the fake cluster. Internal to this folder; called with the cluster's mutex held.
+// From an HTTP request to a verb of the fake cluster. Internal to this folder; called with the
+// cluster's mutex held.
 #pragma once
 
 #include <map>

@@ -31,14 +31,14 @@ constexpr std::array kKnown{kPods,
                             kRuntimeProfiles};
 
 constexpr auto kRoot = std::to_array<Text>({"apiVersion", "kind", "metadata", "spec", "status"});
-constexpr auto kSecretRoot =
-    std::to_array<Text>({"apiVersion", "kind", "metadata", "data", "stringData", "type", "immutable"});
+constexpr auto kSecretRoot = std::to_array<Text>(
+    {"apiVersion", "kind", "metadata", "data", "stringData", "type", "immutable"});
 constexpr auto kConfigMapRoot =
     std::to_array<Text>({"apiVersion", "kind", "metadata", "data", "binaryData", "immutable"});
-constexpr auto kMetadata =
-    std::to_array<Text>({"name", "generateName", "namespace", "uid", "resourceVersion", "generation",
-                         "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "labels",
-                         "annotations", "ownerReferences", "finalizers", "managedFields", "selfLink"});
+constexpr auto kMetadata = std::to_array<Text>(
+    {"name", "generateName", "namespace", "uid", "resourceVersion", "generation",
+     "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "labels",
+     "annotations", "ownerReferences", "finalizers", "managedFields", "selfLink"});
 constexpr auto kPodSpec = std::to_array<Text>({"activeDeadlineSeconds",
                                                "affinity",
                                                "automountServiceAccountToken",
@@ -123,13 +123,16 @@ constexpr auto kServiceSpec = std::to_array<Text>({"allocateLoadBalancerNodePort
                                                    "sessionAffinityConfig",
                                                    "trafficDistribution",
                                                    "type"});
-constexpr auto kLeaseSpec = std::to_array<Text>({"acquireTime", "holderIdentity", "leaseDurationSeconds",
-                                                 "leaseTransitions", "preferredHolder", "renewTime", "strategy"});
+constexpr auto kLeaseSpec =
+    std::to_array<Text>({"acquireTime", "holderIdentity", "leaseDurationSeconds",
+                         "leaseTransitions", "preferredHolder", "renewTime", "strategy"});
 
-void check(const Document& object, Names known, const std::string& path, std::vector<std::string>& unknown) {
+void check(const Document& object, Names known, const std::string& path,
+           std::vector<std::string>& unknown) {
   if (!object.is_object()) return;
   for (const auto& [key, value] : object.items()) {
-    if (std::ranges::find(known, Text(key)) == known.end()) unknown.push_back(path.empty() ? key : path + "." + key);
+    if (std::ranges::find(known, Text(key)) == known.end())
+      unknown.push_back(path.empty() ? key : path + "." + key);
   }
 }
 
@@ -167,7 +170,8 @@ std::vector<std::string> unknown_fields(const Resource& resource, const Document
   return unknown;
 }
 
-const Resource* find_resource(std::string_view group, std::string_view version, std::string_view plural) {
+const Resource* find_resource(std::string_view group, std::string_view version,
+                              std::string_view plural) {
   const auto found = std::ranges::find_if(kKnown, [&](const Resource& known) {
     return known.group == group && known.version == version && known.plural == plural;
   });

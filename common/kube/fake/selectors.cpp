@@ -19,7 +19,8 @@ std::vector<std::string_view> terms_of(std::string_view text) {
   std::size_t begin = 0;
   for (std::size_t i = 0; i <= text.size(); ++i) {
     if (i == text.size() || (text[i] == ',' && depth == 0)) {
-      if (const auto term = trim(text.substr(begin, i - begin)); !term.empty()) terms.push_back(term);
+      if (const auto term = trim(text.substr(begin, i - begin)); !term.empty())
+        terms.push_back(term);
       begin = i + 1;
     } else if (text[i] == '(') {
       ++depth;
@@ -60,7 +61,8 @@ bool in_set(std::string_view set, const Value& value) {
   return std::ranges::find(members, std::string_view(*value)) != members.end();
 }
 
-bool term_matches(std::string_view term, const std::function<Value(std::string_view)>& value_of, bool labels) {
+bool term_matches(std::string_view term, const std::function<Value(std::string_view)>& value_of,
+                  bool labels) {
   if (labels) {
     if (const auto at = term.find(" notin "); at != std::string_view::npos)
       return !in_set(term.substr(at), value_of(trim(term.substr(0, at))));
@@ -83,12 +85,14 @@ bool term_matches(std::string_view term, const std::function<Value(std::string_v
 
 Outcome<bool> matches(const Selector& selector, const Document& object) {
   for (const auto term : terms_of(selector.labels)) {
-    if (!term_matches(term, [&](std::string_view key) { return label_of(object, key); }, true)) return false;
+    if (!term_matches(term, [&](std::string_view key) { return label_of(object, key); }, true))
+      return false;
   }
   for (const auto term : terms_of(selector.fields)) {
     if (term.find('=') == std::string_view::npos)
       return refuse(400, "BadRequest", "invalid field selector: " + std::string(term));
-    if (!term_matches(term, [&](std::string_view path) { return field_of(object, path); }, false)) return false;
+    if (!term_matches(term, [&](std::string_view path) { return field_of(object, path); }, false))
+      return false;
   }
   return true;
 }

@@ -18,8 +18,9 @@ void serve_watch(FakeCluster& cluster, const http::Request& request, http::Respo
   const auto begin = [&] {
     return begun || (begun = writer.begin_stream(200, {{"Content-Type", "application/json"}}));
   };
-  auto response =
-      cluster.watch(request, [&](std::string_view chunk) { return begin() && writer.write(chunk); }, writer.stop());
+  auto response = cluster.watch(
+      request, [&](std::string_view chunk) { return begin() && writer.write(chunk); },
+      writer.stop());
   if (!response) {
     writer.abort();
   } else if (!begun) {
@@ -38,17 +39,19 @@ std::uint16_t FakeServer::port() const { return server_->port(); }
 
 Result<std::unique_ptr<FakeServer>> FakeServer::start(FakeCluster& cluster, std::uint16_t port) {
   http::ServerOptions options;
-  options.max_body_bytes = 4 * 1024 * 1024;  // as large as an object of the real server may be, and more
+  // as large as an object of the real server may be, and more
+  options.max_body_bytes = 4 * 1024 * 1024;
   options.port = port;
   options.max_connections = 512;
-  auto server = http::Server::start(options, [&cluster](const http::Request& request, http::ResponseWriter& writer) {
-    if (is_watch(request)) return serve_watch(cluster, request, writer);
-    auto response = cluster.handle(request);
-    if (response)
-      writer.respond(std::move(*response));
-    else
-      writer.abort();
-  });
+  auto server = http::Server::start(
+      options, [&cluster](const http::Request& request, http::ResponseWriter& writer) {
+        if (is_watch(request)) return serve_watch(cluster, request, writer);
+        auto response = cluster.handle(request);
+        if (response)
+          writer.respond(std::move(*response));
+        else
+          writer.abort();
+      });
   if (!server) return std::unexpected(server.error());
   return std::unique_ptr<FakeServer>(new FakeServer(std::move(*server)));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// FakeServer: a FakeCluster behind a real HTTP socket on 127.0.0.1, so that transports, watches and reconnects are the ones of production.
-// The cluster outlives it. Stops and joins in its destructor.
+// FakeServer: a FakeCluster behind a real HTTP socket on 127.0.0.1, so that transports, watches and
+// reconnects are the ones of production. The cluster outlives it. Stops and joins in its
+// destructor.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job without a place: it has no pods, says what it waits for, and takes the place that the scheduler found for the whole gang.
+// A job without a place: it has no pods, says what it waits for, and takes the place that the
+// scheduler found for the whole gang.
 #include <algorithm>
 
 #include "operator/api/containers.hpp"
@@ -19,25 +20,30 @@ void next_life(Planner& planner) {
   for (const api::RoleStatus& role : before) {
     for (const int n : role.incarnations) highest = std::max(highest, n);
   }
-  // Roles may have changed while suspended: one number above all that were ever used serves every role.
+  // Roles may have changed while suspended: one number above all that were ever used serves every
+  // role.
   for (const api::Role& role : planner.spec.roles) {
     planner.status().roles.push_back(
-        {role.name, role.replicas, 0, 0, 0, std::vector<int>(static_cast<std::size_t>(role.replicas), highest + 1)});
+        {role.name, role.replicas, 0, 0, 0,
+         std::vector<int>(static_cast<std::size_t>(role.replicas), highest + 1)});
   }
   if (again) ++planner.status().attempt;
 }
 
-/// Why the RuntimeProfile that the job names cannot serve. A default profile that cannot is no reason to keep every job back.
+/// Why the RuntimeProfile that the job names cannot serve. A default profile that cannot is no
+/// reason to keep every job back.
 std::optional<Waiting> missing_profile(const Planner& planner) {
   const std::string& name = planner.spec.runtime_profile;
   if (name.empty()) return std::nullopt;
   const auto& profile = planner.in.profile;
   if (profile == nullptr) {
     return Waiting{"RuntimeProfileNotFound",
-                   "RuntimeProfile " + name + " does not exist; create it, or change spec.acceleration.profileRef"};
+                   "RuntimeProfile " + name +
+                       " does not exist; create it, or change spec.acceleration.profileRef"};
   }
   if (profile->errors.empty()) return std::nullopt;
-  return Waiting{"RuntimeProfileInvalid", "RuntimeProfile " + name + ": " + api::to_error(profile->errors).message};
+  return Waiting{"RuntimeProfileInvalid",
+                 "RuntimeProfile " + name + ": " + api::to_error(profile->errors).message};
 }
 
 }  // namespace
@@ -49,7 +55,8 @@ void queue_up(Planner& planner) {
     planner.remove_live_pods();
     planner.out.queued = false;
     const api::Condition* placed = planner.status().find(status::kPlaced);
-    if (placed == nullptr) planner.set(status::kPlaced, false, "Stopping", "waits for its pods to stop");
+    if (placed == nullptr)
+      planner.set(status::kPlaced, false, "Stopping", "waits for its pods to stop");
     return;
   }
   if (auto trouble = missing_profile(planner)) {
@@ -59,23 +66,27 @@ void queue_up(Planner& planner) {
   }
   const auto left = memory.retry_at - planner.now();
   if (left > std::chrono::nanoseconds(0) && left <= kLongestBackOff) {
-    if (memory.refusal) planner.set(status::kPlaced, false, memory.refusal->reason, memory.refusal->message);
+    if (memory.refusal)
+      planner.set(status::kPlaced, false, memory.refusal->reason, memory.refusal->message);
     planner.out.queued = false;
     planner.wake_after(left);
     return;
   }
-  if (memory.admission && memory.admission->size() == static_cast<std::size_t>(api::replica_count(planner.spec))) {
+  if (memory.admission &&
+      memory.admission->size() == static_cast<std::size_t>(api::replica_count(planner.spec))) {
     next_life(planner);
     planner.status().set_nodes(*memory.admission);
     planner.status().slots = memory.admission_slots;
     const auto& profile = planner.in.profile;
-    planner.status().acceleration =
-        api::resolve(planner.spec, profile != nullptr && profile->errors.empty() ? &profile->profile : nullptr);
+    planner.status().acceleration = api::resolve(
+        planner.spec, profile != nullptr && profile->errors.empty() ? &profile->profile : nullptr);
     planner.status().start_time = std::chrono::floor<std::chrono::seconds>(planner.now());
     planner.set(status::kQuotaReserved, true, "Reserved");
-    planner.set(status::kPlaced, true, "Creating", "creates " + std::to_string(memory.admission->size()) + " pods");
+    planner.set(status::kPlaced, true, "Creating",
+                "creates " + std::to_string(memory.admission->size()) + " pods");
     // A running condition of an earlier life must not be read as this one's.
-    if (planner.status().find(status::kRunning) != nullptr) planner.set(status::kRunning, false, "PodsStarting");
+    if (planner.status().find(status::kRunning) != nullptr)
+      planner.set(status::kRunning, false, "PodsStarting");
     planner.out.queued = false;
     return;
   }

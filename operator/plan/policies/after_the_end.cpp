@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to a finished job: cleanPodPolicy, then ttlAfterFinished. A finished job never starts anything again.
+// What happens to a finished job: cleanPodPolicy, then ttlAfterFinished. A finished job never
+// starts anything again.
 #include "operator/plan/planner.hpp"
 
 namespace paceline::plan {
 namespace {
 
-constexpr auto kLeave = std::chrono::seconds(10);  // beyond the grace of the ranks, as in terminationGracePeriodSeconds
+// beyond the grace of the ranks, as in terminationGracePeriodSeconds
+constexpr auto kLeave = std::chrono::seconds(10);
 
-/// The gang's own verdict ends its pods, and their logs stay. Who lives longer never heard it: a replacement that came too late would wait for a gang.
+/// The gang's own verdict ends its pods, and their logs stay. Who lives longer never heard it: a
+/// replacement that came too late would wait for a gang.
 void remove_stragglers(Planner& planner) {
-  const auto left = planner.status().completion_time.value_or(WallTime{}) + planner.spec.failure_policy.grace_period +
-                    kLeave - planner.now();
+  const auto left = planner.status().completion_time.value_or(WallTime{}) +
+                    planner.spec.failure_policy.grace_period + kLeave - planner.now();
   for (const auto& pod : planner.in.pods) {
     if (!is_live(*pod)) continue;
     if (left > std::chrono::nanoseconds(0)) return planner.wake_after(left);

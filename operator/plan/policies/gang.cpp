@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gang starts as a set: all pods are created pinned and gated; when the last one exists, all gates open. "Placed" carries the stage on record:
-// Creating, then Ungated, then Bound. If the set is not bound within gangTimeout it is removed as a whole.
+// The gang starts as a set: all pods are created pinned and gated; when the last one exists, all
+// gates open. "Placed" carries the stage on record: Creating, then Ungated, then Bound. If the set
+// is not bound within gangTimeout it is removed as a whole.
 #include <algorithm>
 
 #include "common/base/duration.hpp"
@@ -16,20 +17,24 @@ bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas) {
       complete = false;
       if (state.pod == nullptr) {
         if (!state.predecessor_alive)
-          planner.out.creates.push_back({state.replica.node_rank, state.incarnation, state.node, true});
+          planner.out.creates.push_back(
+              {state.replica.node_rank, state.incarnation, state.node, true});
       } else if (!is_live(*state.pod)) {
-        planner.remove(*state.pod);  // a gated pod that failed never ran: its name may be used again once it is gone
+        // a gated pod that failed never ran: its name may be used again once it is gone
+        planner.remove(*state.pod);
       }
     }
     if (!complete) return true;
-    planner.set(status::kPlaced, true, "Ungated", std::to_string(replicas.size()) + " pods placed together");
+    planner.set(status::kPlaced, true, "Ungated",
+                std::to_string(replicas.size()) + " pods placed together");
   }
   for (const ReplicaState& state : replicas) {
     if (state.judgement.outcome == Outcome::kGated)
       planner.out.ungates.push_back({state.pod->meta.name, state.pod->meta.uid});
   }
   if (planner.out.ungates.empty()) return false;
-  planner.set(status::kRunning, false, "PodsStarting", "0 of " + std::to_string(replicas.size()) + " pods run");
+  planner.set(status::kRunning, false, "PodsStarting",
+              "0 of " + std::to_string(replicas.size()) + " pods run");
   planner.status().ready = "0/" + std::to_string(replicas.size());
   return true;
 }
@@ -44,7 +49,8 @@ bool bind_gang(Planner& planner, const std::vector<ReplicaState>& replicas) {
   }
   if (unbound == nullptr) {
     if (planner.status().is(status::kPlaced, "Ungated")) {
-      planner.set(status::kPlaced, true, "Bound", std::to_string(replicas.size()) + " pods placed together");
+      planner.set(status::kPlaced, true, "Bound",
+                  std::to_string(replicas.size()) + " pods placed together");
     }
     return false;
   }

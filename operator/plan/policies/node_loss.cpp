@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pod on a node that is gone, or silent for failurePolicy.forceDeleteAfter, is deleted by force: nobody is left there to end it gracefully.
+// A pod on a node that is gone, or silent for failurePolicy.forceDeleteAfter, is deleted by force:
+// nobody is left there to end it gracefully.
 #include <algorithm>
 
 #include "operator/plan/planner.hpp"
@@ -13,7 +14,8 @@ bool lost_nodes(Planner& planner, const std::vector<ReplicaState>& replicas) {
     const auto node = planner.in.node(state.pod->node);
     if (node != nullptr && node->ready) continue;
     if (node != nullptr) {
-      const auto left = node->ready_since + planner.spec.failure_policy.force_delete_after - planner.now();
+      const auto left =
+          node->ready_since + planner.spec.failure_policy.force_delete_after - planner.now();
       if (left > std::chrono::nanoseconds(0)) {
         planner.wake_after(left);
         continue;

@@ -19,7 +19,8 @@ Judgement judge_end(const observe::PodView& pod, const observe::GangMember& gang
   } else if (verdict == "Failed" || (exited && gang.exit_code == contract::kExitJobFailed)) {
     end.outcome = Outcome::kJobFailed;
     end.message = end.report ? end.report->message : "";
-  } else if (verdict == "PreflightFailed" || (exited && gang.exit_code == contract::kExitPreflight)) {
+  } else if (verdict == "PreflightFailed" ||
+             (exited && gang.exit_code == contract::kExitPreflight)) {
     end.outcome = Outcome::kUnfit;
     end.kind = "PreflightFailed";
     end.message = end.report ? end.report->message : where + " lacks what the job requires of it";
@@ -31,11 +32,13 @@ Judgement judge_end(const observe::PodView& pod, const observe::GangMember& gang
     end.outcome = Outcome::kLost;
     end.kind = gang.disrupted && !gang.reason.empty() ? gang.reason : "Terminated";
     end.message = where + " was stopped from outside (" + end.kind + ")";
-  } else if (verdict == "RendezvousTimeout" || (exited && gang.exit_code == contract::kExitRendezvous)) {
+  } else if (verdict == "RendezvousTimeout" ||
+             (exited && gang.exit_code == contract::kExitRendezvous)) {
     end.outcome = Outcome::kKilled;
     end.kind = "RendezvousTimeout";
-    end.message =
-        end.report && !end.report->message.empty() ? end.report->message : where + ": the gang did not gather in time";
+    end.message = end.report && !end.report->message.empty()
+                      ? end.report->message
+                      : where + ": the gang did not gather in time";
   } else {
     end.outcome = Outcome::kKilled;
     end.kind = gang.reason == "OOMKilled" ? "OOMKilled" : exited ? "ContainerKilled" : "PodFailed";

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What became of one replica, judged by its pod: the launcher's termination message first, then exit code and reasons. Pure.
+// What became of one replica, judged by its pod: the launcher's termination message first, then
+// exit code and reasons. Pure.
 //
-//   an exit the launcher explains (success, job failed, bad contract, no rendezvous)    is what it says
-//   an exit before the first step, since the pod lacks what the job requires of it     unfit: the gang is placed elsewhere
-//   terminated from outside: drain, preemption, deletion, lost node                     lost: replaced, costs no restart
-//   gone without a valid message: OOM of the container, kill -9 of the launcher         killed: replaced, costs one restart
+//   an exit the launcher explains (success, job failed, bad contract, no rendezvous)    is what it
+//   says an exit before the first step, since the pod lacks what the job requires of it     unfit:
+//   the gang is placed elsewhere terminated from outside: drain, preemption, deletion, lost node
+//   lost: replaced, costs no restart gone without a valid message: OOM of the container, kill -9 of
+//   the launcher         killed: replaced, costs one restart
 #pragma once
 
 #include <optional>
@@ -31,7 +33,8 @@ enum class Outcome {
 
 struct Judgement {
   Outcome outcome = Outcome::kAbsent;
-  std::string kind;     // Evicted, OOMKilled, ContainerKilled, RendezvousTimeout, PreflightFailed, NodeLost, Deleted
+  // Evicted, OOMKilled, ContainerKilled, RendezvousTimeout, PreflightFailed, NodeLost, Deleted
+  std::string kind;
   std::string message;  // for people
   std::optional<status::Report> report;
 };

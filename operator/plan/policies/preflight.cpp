@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pod that lacks what the job requires of it, before the first training step (spec.network.gpuDirect: Required): the gang is released, the node is not
-// chosen for this job again for a while, and the job is queued once more. It costs no restart: no rank has run. Bounded, since what every pod lacks (a
-// limit on locked memory, say) is lacking on every node: then the job ends, saying where it was tried.
+// A pod that lacks what the job requires of it, before the first training step
+// (spec.network.gpuDirect: Required): the gang is released, the node is not chosen for this job
+// again for a while, and the job is queued once more. It costs no restart: no rank has run.
+// Bounded, since what every pod lacks (a limit on locked memory, say) is lacking on every node:
+// then the job ends, saying where it was tried.
 #include <algorithm>
 #include <set>
 
@@ -21,7 +23,9 @@ bool lasts(const api::ExcludedNode& node, WallTime now) {
 
 std::string cut(const std::string& message) {
   std::size_t end = std::min(message.size(), kMessageBytes);
-  while (end < message.size() && end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0U) == 0x80U) --end;
+  while (end < message.size() && end > 0 &&
+         (static_cast<unsigned char>(message[end]) & 0xC0U) == 0x80U)
+    --end;
   return message.substr(0, end);
 }
 
@@ -63,8 +67,8 @@ bool preflight(Planner& planner, const std::vector<ReplicaState>& replicas) {
                        " times, and the preflight failed on " + names);
     return true;
   }
-  planner.unplace(unfit->judgement.kind, unfit->judgement.message + "; the job is placed again without that node",
-                  false);
+  planner.unplace(unfit->judgement.kind,
+                  unfit->judgement.message + "; the job is placed again without that node", false);
   return true;
 }
 

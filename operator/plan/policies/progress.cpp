@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gang that is whole: starting, running, or restarting in place; and what its launchers measure, written at most once a minute unless something changes.
+// A gang that is whole: starting, running, or restarting in place; and what its launchers measure,
+// written at most once a minute unless something changes.
 #include <algorithm>
 
 #include "operator/api/containers.hpp"
@@ -11,12 +12,14 @@ namespace {
 constexpr auto kTrainingInterval = std::chrono::seconds(60);
 
 void report_training(Planner& planner, const status::Report& summary) {
-  const bool counted = summary.attempt > planner.status().attempt || summary.restarts > planner.status().restarts;
+  const bool counted =
+      summary.attempt > planner.status().attempt || summary.restarts > planner.status().restarts;
   planner.status().attempt = std::max(planner.status().attempt, summary.attempt);
   planner.status().restarts = std::max(planner.status().restarts, summary.restarts);
   if (!summary.culprit.is_null() && counted) planner.status().culprit = summary.culprit;
   const bool due = planner.now() - planner.in.memory.training_written >= kTrainingInterval;
-  if (!summary.training.is_null() && (counted || due || status::notable(planner.status().training, summary.training))) {
+  if (!summary.training.is_null() &&
+      (counted || due || status::notable(planner.status().training, summary.training))) {
     planner.status().training = summary.training;
   }
 }
@@ -24,31 +27,38 @@ void report_training(Planner& planner, const status::Report& summary) {
 }  // namespace
 
 void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas) {
-  const auto running = std::count_if(replicas.begin(), replicas.end(),
-                                     [](const ReplicaState& s) { return s.judgement.outcome == Outcome::kRunning; });
-  const auto ended = std::count_if(replicas.begin(), replicas.end(),
-                                   [](const ReplicaState& s) { return s.judgement.outcome == Outcome::kSucceeded; });
-  const std::string share = std::to_string(running) + " of " + std::to_string(replicas.size()) + " pods run";
+  const auto running = std::count_if(replicas.begin(), replicas.end(), [](const ReplicaState& s) {
+    return s.judgement.outcome == Outcome::kRunning;
+  });
+  const auto ended = std::count_if(replicas.begin(), replicas.end(), [](const ReplicaState& s) {
+    return s.judgement.outcome == Outcome::kSucceeded;
+  });
+  const std::string share =
+      std::to_string(running) + " of " + std::to_string(replicas.size()) + " pods run";
   planner.out.poll_training = replicas.front().judgement.outcome == Outcome::kRunning;
-  if (planner.in.memory.summary && planner.out.poll_training) report_training(planner, *planner.in.memory.summary);
+  if (planner.in.memory.summary && planner.out.poll_training)
+    report_training(planner, *planner.in.memory.summary);
   if (static_cast<std::size_t>(running + ended) == replicas.size()) {
     const auto& summary = planner.in.memory.summary;
     if (summary && summary->phase == "Restarting") {
-      planner.set(status::kRestarting, true, "RankFailed", "a rank failed; all ranks restart in their pods");
+      planner.set(status::kRestarting, true, "RankFailed",
+                  "a rank failed; all ranks restart in their pods");
     } else {
       planner.clear(status::kRestarting, "Running", share);
     }
     planner.set(status::kRunning, true, "PodsRunning", share);
     // Ranks run only after every pod has proved what is required of it.
     if (api::requires_gpu_direct(planner.spec) && summary && summary->phase == "Running")
-      planner.set(status::kPreflightPassed, true, "Proved", "GPUDirect RDMA works in every pod that has GPUs");
+      planner.set(status::kPreflightPassed, true, "Proved",
+                  "GPUDirect RDMA works in every pod that has GPUs");
     return;
   }
   for (const ReplicaState& state : replicas) {
     if (state.judgement.outcome == Outcome::kStopping)
       planner.set(status::kRestarting, true, "PodStopping", state.judgement.message);
     if (state.judgement.message.empty()) continue;
-    planner.set(status::kRunning, false, state.judgement.kind.empty() ? "PodsStarting" : state.judgement.kind,
+    planner.set(status::kRunning, false,
+                state.judgement.kind.empty() ? "PodsStarting" : state.judgement.kind,
                 share + "; " + state.judgement.message);
     return;
   }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replacement of pods. Survivors keep theirs and wait at the barrier; only what is lost gets a new incarnation, on its old node where that still serves.
-// Drain, eviction, deletion and lost nodes cost nothing; a container that was killed costs one restart of failurePolicy.maxRestarts.
-// A loss is one attempt, whoever counts it: rank 0's launcher, which sees its member go, or the operator, which sees the pod go.
+// Replacement of pods. Survivors keep theirs and wait at the barrier; only what is lost gets a new
+// incarnation, on its old node where that still serves. Drain, eviction, deletion and lost nodes
+// cost nothing; a container that was killed costs one restart of failurePolicy.maxRestarts. A loss
+// is one attempt, whoever counts it: rank 0's launcher, which sees its member go, or the operator,
+// which sees the pod go.
 #include <algorithm>
 
 #include "operator/plan/planner.hpp"
@@ -21,7 +23,8 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
     switch (state.judgement.outcome) {
       case Outcome::kAbsent:
         if (!planner.in.memory.gone.contains(state.pod_name)) {
-          planner.out.check_gone.push_back(state.pod_name);  // the cache may lag; a second life needs certainty
+          // the cache may lag; a second life needs certainty
+          planner.out.check_gone.push_back(state.pod_name);
           loss.settled = false;
           break;
         }
@@ -36,20 +39,24 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
       default: break;
     }
     if (state.judgement.report) {
-      planner.status().attempt = std::max(planner.status().attempt, state.judgement.report->attempt);
-      planner.status().restarts = std::max(planner.status().restarts, state.judgement.report->restarts);
+      planner.status().attempt =
+          std::max(planner.status().attempt, state.judgement.report->attempt);
+      planner.status().restarts =
+          std::max(planner.status().restarts, state.judgement.report->restarts);
     }
   }
   return loss;
 }
 
-/// The attempt that follows the loss. It is counted once: by rank 0's launcher where it lives and has noticed (it is between two attempts then, and says
-/// the next one's number), otherwise here. Counting too little is mended by the launchers, who take the highest number that anybody knows.
+/// The attempt that follows the loss. It is counted once: by rank 0's launcher where it lives and
+/// has noticed (it is between two attempts then, and says the next one's number), otherwise here.
+/// Counting too little is mended by the launchers, who take the highest number that anybody knows.
 int next_attempt(const Planner& planner, const Loss& loss) {
   const std::optional<status::Report>& summary = planner.in.memory.summary;
   const int known = planner.out.status.attempt;
-  const bool counter_lost = std::any_of(loss.replicas.begin(), loss.replicas.end(),
-                                        [](const ReplicaState* s) { return s->replica.node_rank == 0; });
+  const bool counter_lost =
+      std::any_of(loss.replicas.begin(), loss.replicas.end(),
+                  [](const ReplicaState* s) { return s->replica.node_rank == 0; });
   if (!summary || counter_lost) return std::max(known, summary ? summary->attempt : 0) + 1;
   if (summary->phase != "Running" && summary->attempt >= known) return summary->attempt;
   return std::max(known, summary->attempt) + 1;
@@ -58,10 +65,11 @@ int next_attempt(const Planner& planner, const Loss& loss) {
 std::chrono::nanoseconds pause(const Planner& planner, const Loss& loss) {
   std::chrono::nanoseconds longest = planner.spec.failure_policy.backoff;
   for (const ReplicaState* state : loss.replicas) {
-    // A replica that is lost over and over (a node that evicts at once) slows down: 1, 2, 4 … 64 s from its third pod on.
+    // A replica that is lost over and over (a node that evicts at once) slows down: 1, 2, 4 … 64 s
+    // from its third pod on.
     if (state->incarnation >= 2)
-      longest =
-          std::max<std::chrono::nanoseconds>(longest, std::chrono::seconds(1LL << std::min(state->incarnation - 2, 6)));
+      longest = std::max<std::chrono::nanoseconds>(
+          longest, std::chrono::seconds(1LL << std::min(state->incarnation - 2, 6)));
   }
   return longest;
 }
@@ -91,17 +99,20 @@ std::vector<std::string> new_nodes(Planner& planner, const Loss& loss) {
 }  // namespace
 
 bool create_replacements(Planner& planner, const std::vector<ReplicaState>& replicas) {
-  if (!planner.status().is_true(status::kRestarting) || !planner.status().is(status::kRestarting, "Replacing"))
+  if (!planner.status().is_true(status::kRestarting) ||
+      !planner.status().is(status::kRestarting, "Replacing"))
     return false;
   bool missing = false;
   for (const ReplicaState& state : replicas) {
     if (state.pod != nullptr) continue;
     missing = true;
     if (!state.predecessor_alive)
-      planner.out.creates.push_back({state.replica.node_rank, state.incarnation, state.node, false});
+      planner.out.creates.push_back(
+          {state.replica.node_rank, state.incarnation, state.node, false});
   }
   if (!missing)
-    planner.set(status::kRestarting, true, "PodsStarting", planner.status().find(status::kRestarting)->message);
+    planner.set(status::kRestarting, true, "PodsStarting",
+                planner.status().find(status::kRestarting)->message);
   return missing;
 }
 
@@ -111,7 +122,8 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   const ReplicaState& first = loss.culprit != nullptr ? *loss.culprit : *loss.replicas.front();
   const int cost = loss.culprit != nullptr ? 1 : 0;
   if (planner.in.memory.summary)
-    planner.status().restarts = std::max(planner.status().restarts, planner.in.memory.summary->restarts);
+    planner.status().restarts =
+        std::max(planner.status().restarts, planner.in.memory.summary->restarts);
   if (planner.status().restarts + cost > planner.spec.failure_policy.max_restarts && cost > 0) {
     nlohmann::json culprit = {{"pod", first.pod_name}, {"class", first.judgement.kind}};
     if (first.pod && first.pod->gang) culprit["exitCode"] = first.pod->gang->exit_code;
@@ -127,7 +139,8 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   planner.clear(status::kRunning, first.judgement.kind, first.judgement.message);
   const WallTime since = already ? before->since : planner.now();
   if (!loss.settled) return true;
-  if (const auto left = since + pause(planner, loss) - planner.now(); left > std::chrono::nanoseconds(0)) {
+  if (const auto left = since + pause(planner, loss) - planner.now();
+      left > std::chrono::nanoseconds(0)) {
     planner.wake_after(left);
     return true;
   }
@@ -142,7 +155,8 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
                   first.judgement.message + "; no other node has room yet");
       planner.wake_after(left);
     } else {
-      planner.unplace("NoReplacementNode", first.judgement.message + "; no other node has room for it", true);
+      planner.unplace("NoReplacementNode",
+                      first.judgement.message + "; no other node has room for it", true);
     }
     return true;
   }
@@ -155,10 +169,12 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
     const int incarnation = state->incarnation + 1;
     planner.set_incarnation(state->replica, incarnation);
     if (state->pod) planner.remove(*state->pod);
-    // A trainer that ended beside a sidecar that runs: the successor waits until the whole pod is gone.
+    // A trainer that ended beside a sidecar that runs: the successor waits until the whole pod is
+    // gone.
     if (state->pod && !state->pod->terminal()) continue;
-    planner.out.creates.push_back(
-        {state->replica.node_rank, incarnation, nodes[static_cast<std::size_t>(state->replica.node_rank)], false});
+    planner.out.creates.push_back({state->replica.node_rank, incarnation,
+                                   nodes[static_cast<std::size_t>(state->replica.node_rank)],
+                                   false});
   }
   return true;
 }

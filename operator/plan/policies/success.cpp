@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of the job, as rank 0's launcher decided it for the whole gang. Launchers exit 0 only on the gang's verdict, so the first that does is the job's
-// success, whatever becomes of the others' pods. Rank 0's is waited for a moment, since it knows what the whole job measured.
+// The end of the job, as rank 0's launcher decided it for the whole gang. Launchers exit 0 only on
+// the gang's verdict, so the first that does is the job's success, whatever becomes of the others'
+// pods. Rank 0's is waited for a moment, since it knows what the whole job measured.
 #include <algorithm>
 
 #include "operator/plan/planner.hpp"
@@ -9,18 +10,20 @@ namespace paceline::plan {
 namespace {
 
 constexpr auto kLastWord =
-    std::chrono::seconds(30);  // from another's success to rank 0's own end, reported by its kubelet
+    // from another's success to rank 0's own end, reported by its kubelet
+    std::chrono::seconds(30);
 
 void count(Planner& planner, const std::vector<ReplicaState>& replicas) {
-  for (api::RoleStatus& role : planner.status().roles) role.ready = role.succeeded = role.failed = 0;
+  for (api::RoleStatus& role : planner.status().roles)
+    role.ready = role.succeeded = role.failed = 0;
   int ready = 0;
   for (const ReplicaState& state : replicas) {
     api::RoleStatus& role = planner.status().roles[static_cast<std::size_t>(state.replica.role)];
     const Outcome outcome = state.judgement.outcome;
     if (outcome == Outcome::kRunning) ++role.ready, ++ready;
     if (outcome == Outcome::kSucceeded) ++role.succeeded;
-    if (outcome == Outcome::kJobFailed || outcome == Outcome::kBadContract || outcome == Outcome::kKilled ||
-        outcome == Outcome::kUnfit)
+    if (outcome == Outcome::kJobFailed || outcome == Outcome::kBadContract ||
+        outcome == Outcome::kKilled || outcome == Outcome::kUnfit)
       ++role.failed;
   }
   planner.status().ready = std::to_string(ready) + "/" + std::to_string(replicas.size());
@@ -31,12 +34,14 @@ void fail_job(Planner& planner, const ReplicaState& state) {
   std::string message = state.judgement.message;
   if (const auto& report = state.judgement.report) planner.absorb(*report);
   if (planner.status().culprit.is_null())
-    planner.status().culprit = {{"pod", state.pod->meta.name}, {"exitCode", state.pod->gang->exit_code}};
+    planner.status().culprit = {{"pod", state.pod->meta.name},
+                                {"exitCode", state.pod->gang->exit_code}};
   if (message.empty()) {
     const nlohmann::json& culprit = planner.status().culprit;
     message = "pod " + culprit.value("pod", state.pod->meta.name);
     if (culprit.contains("rank")) message = "rank " + culprit["rank"].dump() + " (" + message + ")";
-    if (culprit.contains("exitCode")) message += " ended with exit code " + culprit["exitCode"].dump();
+    if (culprit.contains("exitCode"))
+      message += " ended with exit code " + culprit["exitCode"].dump();
     if (culprit.contains("signal")) message += " ended by signal " + culprit["signal"].dump();
     if (culprit.contains("class")) message += ", " + culprit["class"].get<std::string>();
   }
@@ -49,13 +54,16 @@ bool succeeded(const ReplicaState& state) { return state.judgement.outcome == Ou
 /// A success that was seen once stays: the pod that told may be deleted while rank 0 is waited for.
 bool gang_succeeded(Planner& planner, const std::vector<ReplicaState>& replicas) {
   const api::Condition* running = planner.status().find(status::kRunning);
-  return (running != nullptr && running->reason == status::kCompleting) || std::ranges::any_of(replicas, succeeded);
+  return (running != nullptr && running->reason == status::kCompleting) ||
+         std::ranges::any_of(replicas, succeeded);
 }
 
-/// Nobody is waited for who may never have heard the verdict: a replacement that came too late, or a pod on a node that is lost.
+/// Nobody is waited for who may never have heard the verdict: a replacement that came too late, or
+/// a pod on a node that is lost.
 bool waits_for_rank_zero(Planner& planner, const ReplicaState& first) {
   if (first.pod == nullptr || !is_live(*first.pod)) return false;
-  planner.set(status::kRunning, false, status::kCompleting, "the gang has succeeded; its rank 0 is about to end");
+  planner.set(status::kRunning, false, status::kCompleting,
+              "the gang has succeeded; its rank 0 is about to end");
   planner.clear(status::kRestarting, status::kCompleting);
   const auto left = planner.status().find(status::kRunning)->since + kLastWord - planner.now();
   if (left <= std::chrono::nanoseconds(0)) return false;
@@ -85,11 +93,14 @@ bool job_verdict(Planner& planner, const std::vector<ReplicaState>& replicas) {
   for (const ReplicaState& state : replicas) {
     if (succeeded(state) && state.judgement.report) planner.absorb(*state.judgement.report);
   }
-  if (replicas.front().judgement.report) planner.absorb(*replicas.front().judgement.report);  // covers the whole job
-  const bool rank_zero = planner.spec.success_policy == api::SuccessPolicy::kRankZero && succeeded(replicas.front());
+  // covers the whole job
+  if (replicas.front().judgement.report) planner.absorb(*replicas.front().judgement.report);
+  const bool rank_zero =
+      planner.spec.success_policy == api::SuccessPolicy::kRankZero && succeeded(replicas.front());
   for (api::RoleStatus& role : planner.status().roles) {
     role.ready = 0;
-    if (!rank_zero) role.succeeded = role.replicas, role.failed = 0;  // the verdict is about every rank
+    // the verdict is about every rank
+    if (!rank_zero) role.succeeded = role.replicas, role.failed = 0;
   }
   planner.status().ready = "0/" + std::to_string(replicas.size());
   planner.finish(true, "Completed", rank_zero ? "rank 0 succeeded" : "all ranks succeeded");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matches replicas with their pods. Pods of earlier incarnations are removed, and no successor is created while one of them may still run.
+// Matches replicas with their pods. Pods of earlier incarnations are removed, and no successor is
+// created while one of them may still run.
 #include <unordered_map>
 
 #include "operator/plan/planner.hpp"
@@ -27,7 +28,8 @@ std::vector<ReplicaState> survey(Planner& planner) {
       continue;
     }
     // Left over: from before a replacement, or from a role that is no more.
-    if (is_live(*pod) || planner.spec.clean_pod_policy != api::CleanPodPolicy::kNone) planner.remove(*pod);
+    if (is_live(*pod) || planner.spec.clean_pod_policy != api::CleanPodPolicy::kNone)
+      planner.remove(*pod);
     const int rank = pod->gang ? pod->gang->node_rank : -1;
     if (!pod->terminal() && rank >= 0 && static_cast<std::size_t>(rank) < states.size())
       states[static_cast<std::size_t>(rank)].predecessor_alive = true;

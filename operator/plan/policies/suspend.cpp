@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// spec.suspend: the job gives its place back and has no pods; when the last one has gone it counts as suspended.
+// spec.suspend: the job gives its place back and has no pods; when the last one has gone it counts
+// as suspended.
 #include "operator/plan/planner.hpp"
 
 namespace paceline::plan {

@@ -24,8 +24,8 @@ std::vector<ClaimUse> claims_of(const api::Spec& spec, std::size_t role) {
   for (std::size_t i = 0; i < pod[where].size(); ++i) {
     const std::string name = text_at(pod[where][i], "/persistentVolumeClaim/claimName");
     if (name.empty()) continue;  // what the API server refuses is left to it
-    claims.push_back({"spec.roles[" + std::to_string(role) + "].template.spec.volumes[" + std::to_string(i) +
-                          "].persistentVolumeClaim.claimName",
+    claims.push_back({"spec.roles[" + std::to_string(role) + "].template.spec.volumes[" +
+                          std::to_string(i) + "].persistentVolumeClaim.claimName",
                       name});
   }
   return claims;
@@ -39,33 +39,39 @@ std::optional<Waiting> claim_refusal(const ClaimUse& use, const std::string& ns,
                                      const json& storage_class) {
   const std::string who = use.path + ": PersistentVolumeClaim \"" + use.name + "\" ";
   if (claim.is_null()) {
-    return Waiting{"VolumeClaimNotFound",
-                   who + "does not exist in namespace " + ns + "; create it, or name one that exists"};
+    return Waiting{"VolumeClaimNotFound", who + "does not exist in namespace " + ns +
+                                              "; create it, or name one that exists"};
   }
   if (!text_at(claim, "/metadata/deletionTimestamp").empty()) {
-    return Waiting{"VolumeClaimNotFound", who + "is being deleted; create it anew when it is gone, or name another"};
+    return Waiting{"VolumeClaimNotFound",
+                   who + "is being deleted; create it anew when it is gone, or name another"};
   }
   if (is_bound(claim)) return std::nullopt;
   if (text_at(claim, "/status/phase") == "Lost") {
-    return Waiting{"VolumeClaimLost", who + "has lost its PersistentVolume " + text_at(claim, "/spec/volumeName") +
+    return Waiting{"VolumeClaimLost", who + "has lost its PersistentVolume " +
+                                          text_at(claim, "/spec/volumeName") +
                                           "; restore the volume, or create the claim anew"};
   }
   const std::string named = text_at(claim, "/spec/storageClassName");
   if (named.empty()) {
-    return Waiting{"VolumeClaimUnbound", who +
-                                             "is not bound and names no StorageClass; create a PersistentVolume that "
-                                             "fits it, or a claim with a StorageClass"};
+    return Waiting{"VolumeClaimUnbound",
+                   who +
+                       "is not bound and names no StorageClass; create a PersistentVolume that "
+                       "fits it, or a claim with a StorageClass"};
   }
   // A class that does not exist is allowed: its name may stand for volumes made by hand.
   if (text_at(storage_class, "/volumeBindingMode") == "WaitForFirstConsumer") {
-    return Waiting{"VolumeWaitsForConsumer",
-                   who + "is not bound, and StorageClass \"" + named +
-                       "\" binds it only when a pod is scheduled (WaitForFirstConsumer), which placement does not "
-                       "model; bind it first with one pod that mounts it, or use a StorageClass with "
-                       "volumeBindingMode: Immediate"};
+    return Waiting{
+        "VolumeWaitsForConsumer",
+        who + "is not bound, and StorageClass \"" + named +
+            "\" binds it only when a pod is scheduled (WaitForFirstConsumer), which placement does "
+            "not "
+            "model; bind it first with one pod that mounts it, or use a StorageClass with "
+            "volumeBindingMode: Immediate"};
   }
-  return Waiting{"VolumeClaimUnbound", who + "is not bound yet; `kubectl describe pvc " + use.name + " -n " + ns +
-                                           "` shows what StorageClass \"" + named + "\" waits for"};
+  return Waiting{"VolumeClaimUnbound", who + "is not bound yet; `kubectl describe pvc " + use.name +
+                                           " -n " + ns + "` shows what StorageClass \"" + named +
+                                           "\" waits for"};
 }
 
 }  // namespace paceline::plan

@@ -18,7 +18,20 @@ class Authority:
         self.folder.mkdir(mode=0o700)
         key, crt = self.path("ca.key"), self.path("ca.crt")
         self._key(key)
-        run("openssl", "req", "-x509", "-new", "-key", key, "-subj", "/CN=paceline-test-ca", "-days", "30", "-out", crt)
+        run(
+            "openssl",
+            "req",
+            "-x509",
+            "-new",
+            "-key",
+            key,
+            "-subj",
+            "/CN=paceline-test-ca",
+            "-days",
+            "30",
+            "-out",
+            crt,
+        )
         self._key(self.path("service-account.key"))
 
     def path(self, name: str) -> str:
@@ -29,7 +42,9 @@ class Authority:
         run("openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", path)
 
     def issue(self, name: str, subject: str, alternatives: str = "") -> None:
-        """Signs `<name>.crt` for the X.509 `subject` (/O=group/CN=user); `alternatives` as in subjectAltName."""
+        """Signs `<name>.crt` for the X.509 `subject` (/O=group/CN=user); `alternatives` as in
+        subjectAltName.
+        """
         key, crt, request = (self.path(f"{name}.{end}") for end in ("key", "crt", "csr"))
         self._key(key)
         run("openssl", "req", "-new", "-key", key, "-subj", subject, "-out", request)
@@ -38,7 +53,17 @@ class Authority:
             extensions += f"subjectAltName={alternatives}\n"
         Path(self.path(f"{name}.ext")).write_text(extensions)
         run(
-            *("openssl", "x509", "-req", "-in", request, "-CA", self.path("ca.crt"), "-CAkey", self.path("ca.key")),
+            *(
+                "openssl",
+                "x509",
+                "-req",
+                "-in",
+                request,
+                "-CA",
+                self.path("ca.crt"),
+                "-CAkey",
+                self.path("ca.key"),
+            ),
             *("-CAcreateserial", "-days", "30", "-extfile", self.path(f"{name}.ext"), "-out", crt),
         )
 
@@ -46,15 +71,16 @@ class Authority:
         names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
         names.append("kubernetes.default.svc.cluster.local")
         addresses = ["127.0.0.1", API_ADDRESS, FIRST_SERVICE_ADDRESS]
-        alternatives = ",".join([*(f"DNS:{name}" for name in names), *(f"IP:{address}" for address in addresses)])
+        alternatives = ",".join(
+            [*(f"DNS:{name}" for name in names), *(f"IP:{address}" for address in addresses)]
+        )
         self.issue("apiserver", "/CN=kube-apiserver", alternatives)
 
     def kubeconfig(self, name: str, subject: str) -> Path:
         """Issues a client certificate and writes a kubeconfig that names its files."""
         self.issue(name, subject)
         config = self.folder / f"{name}.kubeconfig"
-        config.write_text(
-            f"""apiVersion: v1
+        config.write_text(f"""apiVersion: v1
 kind: Config
 clusters:
 - name: paceline
@@ -66,6 +92,5 @@ contexts:
 - name: paceline
   context: {{cluster: paceline, user: {name}}}
 current-context: paceline
-"""
-        )
+""")
         return config

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cgroup of its own for the control plane and for each node, on cgroup v1 (also hybrid) and on v2.
+"""A cgroup of its own for the control plane and for each node, on cgroup v1 (also hybrid) and on
+v2.
 
 Every daemon is in its cgroup before it runs, so that killing by cgroup finds all it ever started.
 """
@@ -23,7 +24,11 @@ def folders(name: str) -> list[Path]:
     """The cgroup called `name` in every hierarchy of this machine."""
     if form() == "v2":
         return [ROOT / name]
-    return [folder / name for folder in sorted(ROOT.iterdir()) if folder.is_dir() and not folder.is_symlink()]
+    return [
+        folder / name
+        for folder in sorted(ROOT.iterdir())
+        if folder.is_dir() and not folder.is_symlink()
+    ]
 
 
 def _daemons(folder: Path) -> Path:
@@ -38,7 +43,9 @@ def create(name: str) -> None:
             if form() == "v1" and (folder / setting).exists():
                 (folder / setting).write_text((folder.parent / setting).read_text())
         if form() == "v2":
-            wanted = " ".join(f"+{controller}" for controller in (ROOT / "cgroup.controllers").read_text().split())
+            wanted = " ".join(
+                f"+{controller}" for controller in (ROOT / "cgroup.controllers").read_text().split()
+            )
             (ROOT / "cgroup.subtree_control").write_text(wanted)
             (folder / "cgroup.subtree_control").write_text(wanted)
             _daemons(folder).mkdir(exist_ok=True)
@@ -76,6 +83,10 @@ def kill(name: str, patience_s: float = 20.0) -> None:
     for folder in folders(name):
         if not folder.is_dir():
             continue
-        inner = sorted((path for path in folder.rglob("*") if path.is_dir()), key=lambda p: len(p.parts), reverse=True)
+        inner = sorted(
+            (path for path in folder.rglob("*") if path.is_dir()),
+            key=lambda p: len(p.parts),
+            reverse=True,
+        )
         for path in [*inner, folder]:
             path.rmdir()

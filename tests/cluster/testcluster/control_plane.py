@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""etcd, kube-apiserver, controller-manager, scheduler and CoreDNS, all in the fabric's network namespace."""
+"""etcd, kube-apiserver, controller-manager, scheduler and CoreDNS, all in the fabric's network
+namespace.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +38,25 @@ COREFILE = RUN / "Corefile"
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 
 
-def wait_until(what: str, ready: Callable[[], bool], patience_s: float, log: Path | None = None) -> None:
+def wait_until(
+    what: str, ready: Callable[[], bool], patience_s: float, log: Path | None = None
+) -> None:
     until = time.monotonic() + patience_s
     while not ready():
         if time.monotonic() > until:
-            said = f"\n{log}:\n{log.read_text(errors='replace')[-3000:]}" if log and log.exists() else ""
+            said = (
+                f"\n{log}:\n{log.read_text(errors='replace')[-3000:]}"
+                if log and log.exists()
+                else ""
+            )
             raise ClusterError(f"{what}: not within {patience_s:.0f} s{said}")
         time.sleep(0.1)
 
 
 def start_daemon(name: str, cgroup: str, command: list[str]) -> int:
-    """Starts a daemon that outlives this program, in its cgroup from its first instruction; returns its pid."""
+    """Starts a daemon that outlives this program, in its cgroup from its first instruction; returns
+    its pid.
+    """
     log = LOGS / f"{name}.log"
     with log.open("ab") as output:
         daemon = subprocess.Popen(
@@ -82,7 +92,12 @@ def start_etcd(state: State) -> None:
     folder = DATA / "etcd"
     folder.mkdir(mode=0o700, exist_ok=True)
     peer, client = "http://127.0.0.1:2380", "http://127.0.0.1:2379"
-    command = [state.tool("etcd"), "--name=paceline", f"--data-dir={folder}", "--unsafe-no-fsync=true"]
+    command = [
+        state.tool("etcd"),
+        "--name=paceline",
+        f"--data-dir={folder}",
+        "--unsafe-no-fsync=true",
+    ]
     command += [
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
@@ -172,8 +187,7 @@ def start_dns(state: State) -> None:
 
 def _offer_dns(state: State, authority: Authority) -> None:
     config = authority.kubeconfig("coredns", "/O=system:masters/CN=coredns")
-    COREFILE.write_text(
-        f""".:53 {{
+    COREFILE.write_text(f""".:53 {{
     errors
     kubernetes cluster.local in-addr.arpa {{
         kubeconfig {config}
@@ -182,10 +196,12 @@ def _offer_dns(state: State, authority: Authority) -> None:
     }}
     cache 5
 }}
-"""
-    )
+""")
     start_dns(state)
-    ports = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]
+    ports = [
+        {"name": "dns", "port": 53, "protocol": "UDP"},
+        {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
+    ]
     metadata = {"name": "kube-dns", "namespace": "kube-system"}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
     service["spec"] = {"clusterIP": DNS_ADDRESS, "ports": ports}
@@ -198,5 +214,9 @@ def _offer_dns(state: State, authority: Authority) -> None:
         "ports": ports,
     }
     kubectl(
-        state, "apply", "-f", "-", data=json.dumps({"apiVersion": "v1", "kind": "List", "items": [service, endpoints]})
+        state,
+        "apply",
+        "-f",
+        "-",
+        data=json.dumps({"apiVersion": "v1", "kind": "List", "items": [service, endpoints]}),
     )

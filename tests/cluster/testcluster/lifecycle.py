@@ -28,12 +28,16 @@ STARTER = RUN / "starter.pid"
 
 
 def claim() -> None:
-    """Takes the machine for one cluster: addresses and cgroup names are fixed. What a killed or rebooted cluster left is removed first."""
+    """Takes the machine for one cluster: addresses and cgroup names are fixed. What a killed or
+    rebooted cluster left is removed first.
+    """
     with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if RUN.exists():
             if _is_alive():
-                raise ClusterError(f"{RUN} exists: a cluster is up or starting; `cluster down` removes it")
+                raise ClusterError(
+                    f"{RUN} exists: a cluster is up or starting; `cluster down` removes it"
+                )
             down()
         RUN.mkdir(mode=0o755)
         STARTER.write_text(str(os.getpid()))
@@ -74,7 +78,9 @@ def up(tools: str, node_count: int, images: list[Path]) -> None:
 
 
 def down() -> None:
-    """Removes all that `up` may have made; safe after a start or a stop that was cut off, and when nothing is up."""
+    """Removes all that `up` may have made; safe after a start or a stop that was cut off, and when
+    nothing is up.
+    """
     for name in [*(Node(number).cgroup for number in range(1, MOST_NODES + 1)), CONTROL_CGROUP]:
         cgroups.kill(name)
     _restore_machine()

@@ -55,7 +55,9 @@ def create_node(node: Node, others: list[Node]) -> None:
         ip link set {node.link} master br0 up
         ip route add {node.pod_range} via {node.address}"""
     run(*in_fabric("sh", "-ec", cable))
-    routes = "\n".join(f"ip route add {other.pod_range} via {other.address}" for other in others if other != node)
+    routes = "\n".join(
+        f"ip route add {other.pod_range} via {other.address}" for other in others if other != node
+    )
     script = f"""
         ip link set lo up
         ip address add {node.address}/24 dev eth0

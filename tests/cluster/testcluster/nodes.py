@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node: containerd, kubelet and kube-proxy in a network and a mount namespace, below a cgroup of the node's own."""
+"""A node: containerd, kubelet and kube-proxy in a network and a mount namespace, below a cgroup of
+the node's own.
+"""
 
 from __future__ import annotations
 
@@ -63,8 +65,7 @@ def _write_settings(node: Node) -> None:
     }
     (node.data / "cni-conf" / "10-paceline.conflist").write_text(json.dumps(bridge))
     (node.data / "resolv.conf").write_text("# no name servers beyond the cluster\n")
-    (node.data / "containerd.toml").write_text(
-        f"""version = 2
+    (node.data / "containerd.toml").write_text(f"""version = 2
 disabled_plugins = ["io.containerd.internal.v1.opt"]
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE_IMAGE}"
@@ -78,12 +79,14 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
       SystemdCgroup = false
-"""
-    )
+""")
     kubelet = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "authentication": {"anonymous": {"enabled": False}, "x509": {"clientCAFile": str(PKI / "ca.crt")}},
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "x509": {"clientCAFile": str(PKI / "ca.crt")},
+        },
         "authorization": {"mode": "AlwaysAllow"},
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "cgroupDriver": "cgroupfs",
@@ -96,7 +99,11 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
         "volumePluginDir": str(node.data / "volume-plugins"),
         "healthzBindAddress": "127.0.0.1",
         "imageGCHighThresholdPercent": 100,
-        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "evictionHard": {
+            "memory.available": "100Mi",
+            "nodefs.available": "1%",
+            "imagefs.available": "1%",
+        },
         "oomScoreAdj": 0,
         "nodeStatusUpdateFrequency": "2s",
         "nodeLeaseDurationSeconds": 4,
@@ -109,10 +116,14 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 def start_containerd(state: State, node: Node) -> None:
     config = str(node.data / "containerd.toml")
     start_daemon(
-        f"{node.name}-containerd", node.cgroup, node.inside("containerd", "--config", config, "--log-level=warn")
+        f"{node.name}-containerd",
+        node.cgroup,
+        node.inside("containerd", "--config", config, "--log-level=warn"),
     )
     socket = node.data / "containerd-run" / "containerd.sock"
-    wait_until(f"containerd of {node.name}", socket.exists, 30, LOGS / f"{node.name}-containerd.log")
+    wait_until(
+        f"containerd of {node.name}", socket.exists, 30, LOGS / f"{node.name}-containerd.log"
+    )
 
 
 def load_image(node: Node, tar: Path) -> None:
@@ -123,7 +134,11 @@ def start_kubelet(state: State, node: Node) -> None:
     config = PKI / f"{node.name}.kubeconfig"
     if not config.exists():
         Authority(PKI).kubeconfig(node.name, f"/O=system:nodes/CN=system:node:{node.name}")
-    command = [state.tool("kubelet"), f"--config={node.data / 'kubelet.json'}", f"--kubeconfig={config}"]
+    command = [
+        state.tool("kubelet"),
+        f"--config={node.data / 'kubelet.json'}",
+        f"--kubeconfig={config}",
+    ]
     command += [f"--hostname-override={node.name}", f"--node-ip={node.address}"]
     start_daemon(f"{node.name}-kubelet", node.cgroup, node.inside(*command))
 
@@ -137,13 +152,22 @@ def start_proxy(state: State, node: Node) -> None:
         "clientConnection": {"kubeconfig": str(config)},
         "hostnameOverride": node.name,
         "clusterCIDR": POD_RANGE,
-        "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+        "conntrack": {
+            "maxPerCore": 0,
+            "min": 0,
+            "tcpEstablishedTimeout": "0s",
+            "tcpCloseWaitTimeout": "0s",
+        },
         "iptables": {"minSyncPeriod": "100ms"},
         "oomScoreAdj": 0,
     }
     file = node.data / "kube-proxy.json"
     file.write_text(json.dumps(settings))
-    start_daemon(f"{node.name}-kube-proxy", node.cgroup, node.inside(state.tool("kube-proxy"), f"--config={file}"))
+    start_daemon(
+        f"{node.name}-kube-proxy",
+        node.cgroup,
+        node.inside(state.tool("kube-proxy"), f"--config={file}"),
+    )
 
 
 def wait_ready(state: State, node: Node) -> None:
@@ -152,6 +176,8 @@ def wait_ready(state: State, node: Node) -> None:
             answer = json.loads(kubectl(state, "get", "node", node.name, "-o", "json"))
         except ClusterError:
             return False
-        return any(c["type"] == "Ready" and c["status"] == "True" for c in answer["status"]["conditions"])
+        return any(
+            c["type"] == "Ready" and c["status"] == "True" for c in answer["status"]["conditions"]
+        )
 
     wait_until(f"{node.name} Ready", ready, 60, LOGS / f"{node.name}-kubelet.log")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `up` made, written down before it is made, so that `down` removes exactly that and nothing else.
+"""What `up` made, written down before it is made, so that `down` removes exactly that and nothing
+else.
 
 One cluster per machine: its addresses and cgroup names are fixed. Paths are absolute everywhere.
 """
@@ -95,9 +96,13 @@ class State:
         try:
             return State(**json.loads(STATE_FILE.read_text()))
         except FileNotFoundError:
-            raise ClusterError("no cluster is up on this machine; start one with `cluster up`") from None
+            raise ClusterError(
+                "no cluster is up on this machine; start one with `cluster up`"
+            ) from None
         except (ValueError, TypeError) as error:
-            raise ClusterError(f"{STATE_FILE} cannot be read ({error}); `cluster down` removes the cluster") from None
+            raise ClusterError(
+                f"{STATE_FILE} cannot be read ({error}); `cluster down` removes the cluster"
+            ) from None
 
     @property
     def all_nodes(self) -> list[Node]:
@@ -107,7 +112,9 @@ class State:
         for node in self.all_nodes:
             if node.name == name:
                 return node
-        raise ClusterError(f"there is no node {name!r}; nodes: {', '.join(n.name for n in self.all_nodes)}")
+        raise ClusterError(
+            f"there is no node {name!r}; nodes: {', '.join(n.name for n in self.all_nodes)}"
+        )
 
     def tool(self, name: str) -> str:
         return os.path.join(self.tools, name)
@@ -118,6 +125,7 @@ def run(*command: str, data: str | None = None) -> str:
     done = subprocess.run(command, input=data, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ClusterError(
-            f"{' '.join(command)}: exit {done.returncode}: {(done.stderr or done.stdout).strip()[-2000:]}"
+            f"{' '.join(command)}: exit {done.returncode}:"
+            f" {(done.stderr or done.stdout).strip()[-2000:]}"
         )
     return done.stdout

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// paceline-record DIR: records this machine (its PCI tree, its RDMA devices, NVML's answer; what identifies it is left out), prints its matrix and what
-// the checks of GPUDirect RDMA say of the recording: on machines where only a compiler is, what `paceline fabric --record DIR`, `paceline fabric --root DIR`
-// and `paceline doctor --root DIR` say. Exit code 0 where it is recorded, whatever the checks say; 1 where it cannot be, 2 for wrong arguments.
+// paceline-record DIR: records this machine (its PCI tree, its RDMA devices, NVML's answer; what
+// identifies it is left out), prints its matrix and what the checks of GPUDirect RDMA say of the
+// recording: on machines where only a compiler is, what `paceline fabric --record DIR`, `paceline
+// fabric --root DIR` and `paceline doctor --root DIR` say. Exit code 0 where it is recorded,
+// whatever the checks say; 1 where it cannot be, 2 for wrong arguments.
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -20,18 +22,22 @@ int main(int argc, char** argv) {
     return folder == "--help" || folder == "-h" ? 0 : 2;
   }
   const auto library = agent::open_nvml();
-  const auto written = agent::write_recording(agent::record_machine(agent::Root("/sys", "/proc"), *library), argv[1]);
+  const auto written = agent::write_recording(
+      agent::record_machine(agent::Root("/sys", "/proc"), *library), argv[1]);
   if (!written) {
     std::cerr << "paceline-record: " << to_string(written.error()) << "\n";
     return 1;
   }
-  // NVML's answer is asked for again, and the same that was recorded: reading it back would need a JSON library.
+  // NVML's answer is asked for again, and the same that was recorded: reading it back would need a
+  // JSON library.
   const auto recorded = agent::Root::at(argv[1]);
   const auto hardware = agent::probe_hardware(recorded, *library);
   if (!hardware.gpu.problem.empty()) std::cerr << "warning: " << hardware.gpu.problem << "\n";
-  const agent::Node node(hardware, agent::read_settings(recorded, hardware, agent::PciSnapshot("")));
+  const agent::Node node(hardware,
+                         agent::read_settings(recorded, hardware, agent::PciSnapshot("")));
   std::cout << agent::matrix_text(node.fabric);
-  if (const std::string legend = agent::legend_text(node.fabric); !legend.empty()) std::cout << "\n" << legend;
+  if (const std::string legend = agent::legend_text(node.fabric); !legend.empty())
+    std::cout << "\n" << legend;
   std::cout << "\n" << cli::doctor_text(agent::run_checks(node));
   return 0;
 }

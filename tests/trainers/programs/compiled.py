@@ -9,7 +9,9 @@ torch.manual_seed(1)
 model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 1))
 compiled = torch.compile(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-loader = DataLoader(TensorDataset(torch.randn(32, 8), torch.randn(32, 1)), batch_size=8, shuffle=True)
+loader = DataLoader(
+    TensorDataset(torch.randn(32, 8), torch.randn(32, 1)), batch_size=8, shuffle=True
+)
 losses = []
 for _ in range(2):
     for inputs, targets in loader:

@@ -10,7 +10,9 @@ maker = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 8))
 judge = nn.Sequential(nn.Linear(8, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
 of_maker = torch.optim.Adam(maker.parameters(), lr=2e-3, betas=(0.5, 0.999))
 of_judge = torch.optim.RMSprop(judge.parameters(), lr=2e-3)
-loader = DataLoader(TensorDataset(torch.randn(48, 8)), batch_size=8, shuffle=True, num_workers=2, drop_last=True)
+loader = DataLoader(
+    TensorDataset(torch.randn(48, 8)), batch_size=8, shuffle=True, num_workers=2, drop_last=True
+)
 measure = nn.BCEWithLogitsLoss()
 losses = []
 for _ in range(2):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: ANN001, ANN204 - as people write such programs
-"""An iterable dataset that its workers divide, with a batch of the program's own class, and bfloat16 weights."""
+"""An iterable dataset that its workers divide, with a batch of the program's own class, and
+bfloat16 weights.
+"""
 
 import torch
 from torch import nn

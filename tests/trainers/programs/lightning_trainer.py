@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: ANN001, ANN201, ANN204 - as people write such programs
-"""Lightning's Trainer: a LightningModule with validation, gradient clipping and a learning-rate schedule."""
+"""Lightning's Trainer: a LightningModule with validation, gradient clipping and a learning-rate
+schedule.
+"""
 
 import lightning
 import torch
@@ -29,7 +31,9 @@ class Regression(lightning.LightningModule):
 
 def rows(size):
     generator = torch.Generator().manual_seed(size)
-    return TensorDataset(torch.randn(size, 8, generator=generator), torch.randn(size, 1, generator=generator))
+    return TensorDataset(
+        torch.randn(size, 8, generator=generator), torch.randn(size, 1, generator=generator)
+    )
 
 
 lightning.seed_everything(1, verbose=False)

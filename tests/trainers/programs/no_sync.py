@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two ranks of DistributedDataParallel that accumulate three batches before they sum their gradients."""
+"""Two ranks of DistributedDataParallel that accumulate three batches before they sum their
+gradients.
+"""
 
 import torch
 import torch.distributed as dist
@@ -8,7 +10,9 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 torch.manual_seed(1)
 dist.init_process_group("gloo")
-model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)))
+model = nn.parallel.DistributedDataParallel(
+    nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 rows = TensorDataset(torch.randn(60, 8), torch.randn(60, 1))
 sampler = DistributedSampler(rows)

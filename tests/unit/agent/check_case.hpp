@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row of the tests of the checks: a machine, what is changed about it, and what the check then says. Plain values.
+// One row of the tests of the checks: a machine, what is changed about it, and what the check then
+// says. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ inline constexpr const char* kTray = "gb200-like";
 inline constexpr const char* kVirtual = "cloud-vm-gpu";
 inline constexpr const char* kVirtualRdma = "cloud-vm-rdma";
 
-/// A fixture, what is changed in it before it is read, and what the check then says of some subject.
+/// A fixture, what is changed in it before it is read, and what the check then says of some
+/// subject.
 struct CheckCase {
   const char* id;
   Verdict verdict;
@@ -35,7 +37,8 @@ struct CheckCase {
 };
 
 inline void PrintTo(const CheckCase& row, std::ostream* out) {
-  *out << row.id << " " << to_string(row.verdict) << " \"" << row.evidence << "\" on " << row.fixture;
+  *out << row.id << " " << to_string(row.verdict) << " \"" << row.evidence << "\" on "
+       << row.fixture;
 }
 
 /// Rows on what paceline-probe tells: live_cases.cpp.

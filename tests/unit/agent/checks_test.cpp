@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every check on machines where it passes, where it finds its fault, and where it cannot tell: one row each.
+// Every check on machines where it passes, where it finds its fault, and where it cannot tell: one
+// row each.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +54,8 @@ Change give_nic(bool ats) {
     std::filesystem::create_directories(tree.folder() / "sys/class/infiniband");
     std::filesystem::create_symlink("../../devices/pci0000:00/0000:00:0c.0/infiniband/roce0",
                                     tree.folder() / "sys/class/infiniband/roce0");
-    std::filesystem::create_symlink("../../../0000:00:0c.0", tree.folder() / (folder + "infiniband/roce0/device"));
+    std::filesystem::create_symlink("../../../0000:00:0c.0",
+                                    tree.folder() / (folder + "infiniband/roce0/device"));
     std::string config(4096, '\0');
     config[0] = '\xe0';
     config[0x100] = 0x0f;
@@ -75,23 +77,28 @@ std::vector<CheckCase> registration_cases() {
       {"dmabuf", Verdict::kUnknown, "no registration was tried", kH100},
       {"dmabuf", Verdict::kFail, "kernel 4.18.0-553.el8 is older than 5.12, and no peer", kH100,
        put("proc/sys/kernel/osrelease", "4.18.0-553.el8\n")},
-      {"dmabuf", Verdict::kFail, "is not the open one: NVRM version: NVIDIA UNIX x86_64 Kernel", kH100,
-       put(kNvidiaVersion, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15\nGCC version: 12\n")},
+      {"dmabuf", Verdict::kFail, "is not the open one: NVRM version: NVIDIA UNIX x86_64 Kernel",
+       kH100,
+       put(kNvidiaVersion,
+           "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15\nGCC version: 12\n")},
       {"dmabuf", Verdict::kWarn, "nvidia_peermem has to take its place", kA100},
       {"dmabuf", Verdict::kUnknown, "version cannot be read", kH100, drop(kNvidiaVersion)},
-      {"dmabuf", Verdict::kUnknown, "release cannot be read", kH100, put("proc/sys/kernel/osrelease", "new\n")},
+      {"dmabuf", Verdict::kUnknown, "release cannot be read", kH100,
+       put("proc/sys/kernel/osrelease", "new\n")},
       {"dmabuf", Verdict::kSkip, "no RDMA device that serves GPUs", kVirtual},
       {"peermem-loaded", Verdict::kPass, "nvidia_peermem is loaded", kA100},
       {"peermem-loaded", Verdict::kPass, "nv_mem is loaded", kBroken,
        put("sys/kernel/mm/memory_peers/nv_mem/version", "1.1-0\n")},
       {"peermem-loaded", Verdict::kFail, "dma-buf cannot take its place", kBroken},
-      {"peermem-loaded", Verdict::kFail, "NCCL does not see it", kA100, drop("sys/module/nvidia_peermem/version")},
+      {"peermem-loaded", Verdict::kFail, "NCCL does not see it", kA100,
+       drop("sys/module/nvidia_peermem/version")},
       {"peermem-loaded", Verdict::kSkip, "not needed where dma-buf works", kH100},
       {"peermem-loaded", Verdict::kUnknown, "is not known", kH100, drop(kNvidiaVersion)},
       {"peermem-effective", Verdict::kUnknown, "bound to ib_core", kA100},
       {"peermem-effective", Verdict::kFail, "does not list it", kA100,
        put("proc/modules", "ib_core 4096 1 mlx5_ib, Live 0x0\nnvidia_peermem 4096 0 - Live 0x0\n")},
-      {"peermem-effective", Verdict::kUnknown, "/proc/modules cannot be read", kA100, drop("proc/modules")},
+      {"peermem-effective", Verdict::kUnknown, "/proc/modules cannot be read", kA100,
+       drop("proc/modules")},
       {"peermem-params", Verdict::kPass, "peerdirect_support is 0", kA100},
       {"peermem-params", Verdict::kFail, "is 1, which is for MLNX_OFED 4.9", kA100,
        put("sys/module/nvidia_peermem/parameters/peerdirect_support", "1\n")},
@@ -100,7 +107,8 @@ std::vector<CheckCase> registration_cases() {
          tree.write("sys/module/nvidia_peermem/parameters/peerdirect_support", "1\n");
          tree.write("sys/module/mlx5_core/version", "4.9-7.1.0\n");
        }},
-      {"peermem-params", Verdict::kUnknown, "cannot be read", kA100, drop("sys/module/nvidia_peermem/parameters")},
+      {"peermem-params", Verdict::kUnknown, "cannot be read", kA100,
+       drop("sys/module/nvidia_peermem/parameters")},
   };
 }
 
@@ -112,7 +120,8 @@ std::vector<CheckCase> bus_cases() {
       {"acs", Verdict::kUnknown, "cannot be read", kH100, drop(pci_file("0000:16:00.0", "config"))},
       {"acs", Verdict::kPass, "translation services are on", kVirtual, give_nic(true)},
       {"acs", Verdict::kWarn, "(ATS) are off", kVirtual, give_nic(false)},
-      {"acs", Verdict::kWarn, "a virtual machine without address translation services", kVirtualRdma,
+      {"acs", Verdict::kWarn, "a virtual machine without address translation services",
+       kVirtualRdma,
        [](const NodeTree& tree) {  // a machine type without PCI Express
          std::filesystem::resize_file(tree.folder() / pci_file("0000:00:10.0", "config"), 256);
        }},
@@ -120,22 +129,27 @@ std::vector<CheckCase> bus_cases() {
       {"acs", Verdict::kSkip, "no GPU and NIC have a bridge between them", kTray},
       {"iommu", Verdict::kPass, "of type identity", kH100},
       {"iommu", Verdict::kFail, "of type DMA-FQ", kBroken},
-      {"iommu", Verdict::kPass, "behind no IOMMU", kH100, drop(pci_file("0000:18:00.0", "iommu_group"))},
-      {"iommu", Verdict::kPass, "asks for pass-through", kH100, drop("sys/kernel/iommu_groups/5/type")},
+      {"iommu", Verdict::kPass, "behind no IOMMU", kH100,
+       drop(pci_file("0000:18:00.0", "iommu_group"))},
+      {"iommu", Verdict::kPass, "asks for pass-through", kH100,
+       drop("sys/kernel/iommu_groups/5/type")},
       {"iommu", Verdict::kUnknown, "cannot be read", kBroken,
        drop("sys/bus/pci/devices/0000:18:00.0/iommu_group/type")},
       {"pcie-mrrs", Verdict::kPass, "at most 4096 bytes", kH100},
       {"pcie-mrrs", Verdict::kWarn, "at most 512 bytes", kBroken},
       {"pcie-mrrs", Verdict::kUnknown, "CAP_SYS_ADMIN", kH100, short_config("0000:18:00.0")},
       {"pcie-mps", Verdict::kPass, "256 bytes all the way", kH100},
-      {"pcie-mps", Verdict::kFail, "differ on the way: 0000:52:00.0 256, 0000:4f:00.0 512", kBroken},
+      {"pcie-mps", Verdict::kFail, "differ on the way: 0000:52:00.0 256, 0000:4f:00.0 512",
+       kBroken},
       {"pcie-mps", Verdict::kUnknown, "only 64 bytes", kH100, short_config("0000:17:00.0")},
       {"pcie-relaxed-ordering", Verdict::kPass, "on", kH100},
       {"pcie-relaxed-ordering", Verdict::kWarn, "relaxed ordering is off", kBroken},
-      {"pcie-relaxed-ordering", Verdict::kUnknown, "only 64 bytes", kH100, short_config("0000:1b:00.0")},
+      {"pcie-relaxed-ordering", Verdict::kUnknown, "only 64 bytes", kH100,
+       short_config("0000:1b:00.0")},
       {"pcie-link", Verdict::kPass, "32 GT/s x16 of 32 GT/s x16", kH100},
       {"pcie-link", Verdict::kPass, "NVLink-C2C", kTray},
-      {"pcie-link", Verdict::kPass, "32 GT/s x16 of 32 GT/s x16", kH100, drop("sys/class/infiniband")},
+      {"pcie-link", Verdict::kPass, "32 GT/s x16 of 32 GT/s x16", kH100,
+       drop("sys/class/infiniband")},
       {"pcie-link", Verdict::kFail, "32 GT/s x8 of 32 GT/s x16", kBroken},
       {"pcie-link", Verdict::kFail, "16 GT/s x16 of 32 GT/s x16", kH100,
        put(pci_file("0000:18:00.0", "current_link_speed"), "16.0 GT/s PCIe\n")},
@@ -168,31 +182,38 @@ std::vector<CheckCase> health_cases() {
       {"gpu-health", Verdict::kPass, "8 of 8 answer", kH100},
       {"gpu-health", Verdict::kFail, "fell off the PCI bus", kH100, off_the_bus},
       {"gpu-health", Verdict::kFail, "NVML does not show it", kH100, [](const NodeTree&) {}, lost},
-      {"gpu-health", Verdict::kUnknown, "NVML does not answer (libnvidia-ml.so.1: no such file): install the driver",
-       kH100, [](const NodeTree&) {}, no_library},
+      {"gpu-health", Verdict::kUnknown,
+       "NVML does not answer (libnvidia-ml.so.1: no such file): install the driver", kH100,
+       [](const NodeTree&) {}, no_library},
       {"gpu-health", Verdict::kSkip, "no accelerator", "nothing"},
   };
 }
 
 std::vector<CheckCase> placement_cases() {
-  const auto no_numa = [](const NodeTree& tree) { tree.write(pci_file("0000:18:00.0", "numa_node"), "-1\n"); };
+  const auto no_numa = [](const NodeTree& tree) {
+    tree.write(pci_file("0000:18:00.0", "numa_node"), "-1\n");
+  };
   return {
       {"gpu-nic-distance", Verdict::kPass, "PIX to mlx5_0", kH100},
       {"gpu-nic-distance", Verdict::kPass, "P2C to mlx5_0", kTray},
       {"gpu-nic-distance", Verdict::kFail, "PHB to mlx5_0 at best", kSockets},
-      {"gpu-nic-distance", Verdict::kSkip, "distances there mean nothing", kVirtual, give_nic(true)},
-      {"gpu-nic-distance", Verdict::kUnknown, "its place on the bus is not known", kH100, [](const NodeTree&) {},
+      {"gpu-nic-distance", Verdict::kSkip, "distances there mean nothing", kVirtual,
+       give_nic(true)},
+      {"gpu-nic-distance", Verdict::kUnknown, "its place on the bus is not known", kH100,
+       [](const NodeTree&) {},
        [](Hardware& machine) { machine.gpu.gpus[0].pci_address = "0000:ee:00.0"; }},
       {"numa", Verdict::kPass, "NUMA node 0 and 0", kH100},
       {"numa", Verdict::kPass, "one NUMA node", kH100, drop("sys/devices/system/node/node1")},
       {"numa", Verdict::kWarn, "no NUMA node (-1)", kH100, no_numa},
-      {"numa", Verdict::kWarn, "NUMA node 0 and 1", kH100, put(pci_file("0000:18:00.0", "numa_node"), "1\n")},
+      {"numa", Verdict::kWarn, "NUMA node 0 and 1", kH100,
+       put(pci_file("0000:18:00.0", "numa_node"), "1\n")},
       {"bar1", Verdict::kPass, "BAR 1 of 131072 MiB", kH100},
       {"bar1", Verdict::kFail, "BAR 1 of 256 MiB, memory of 81559 MiB", kBroken},
       {"bar1", Verdict::kUnknown, "neither NVML nor sysfs", kH100, [](const NodeTree&) {},
        [](Hardware& machine) { machine.gpu.gpus[0].bar1_mib.reset(); }},
       {"bar1", Verdict::kPass, "BAR 1 of 131072 MiB", kH100,
-       put(pci_file("0000:1b:00.0", "resource"), "0x00 0xff 0x40200\n0x380000000000 0x381fffffffff 0x14220c\n"),
+       put(pci_file("0000:1b:00.0", "resource"),
+           "0x00 0xff 0x40200\n0x380000000000 0x381fffffffff 0x14220c\n"),
        [](Hardware& machine) {
          for (auto& gpu : machine.gpu.gpus) gpu.bar1_mib.reset();
        }},
@@ -229,23 +250,29 @@ std::vector<CheckCase> port_cases() {
        }},
       {"nic-firmware", Verdict::kPass, "MT_0000000838 28.39.1002", kH100},
       {"nic-firmware", Verdict::kWarn, "28.37.1014: mlx5_2;", kBroken},
-      {"nic-firmware", Verdict::kUnknown, "cannot be read", kH100, drop("sys/class/infiniband/mlx5_3/fw_ver")},
+      {"nic-firmware", Verdict::kUnknown, "cannot be read", kH100,
+       drop("sys/class/infiniband/mlx5_3/fw_ver")},
       {"port-errors", Verdict::kUnknown, "one reading says nothing", kH100},
       {"port-errors", Verdict::kUnknown, "counters cannot be read", kSockets,
        [](const NodeTree& tree) {
          tree.remove("sys/class/infiniband/mlx5_0/ports/1/counters");
          tree.remove("sys/class/infiniband/mlx5_0/ports/1/hw_counters");
        }},
-      {"port-errors", Verdict::kPass, "no error within 60 min", kH100, put(kPort3 + "counters/link_downed", "4\n"),
-       [](Hardware&) {}, an_hour_ago("mlx5_3/1 link_downed", 4)},
+      {"port-errors", Verdict::kPass, "no error within 60 min", kH100,
+       put(kPort3 + "counters/link_downed", "4\n"), [](Hardware&) {},
+       an_hour_ago("mlx5_3/1 link_downed", 4)},
       {"port-errors", Verdict::kWarn, "link_downed +3 within 60 min", kH100,
-       put(kPort3 + "counters/link_downed", "7\n"), [](Hardware&) {}, an_hour_ago("mlx5_3/1 link_downed", 4)},
+       put(kPort3 + "counters/link_downed", "7\n"), [](Hardware&) {},
+       an_hour_ago("mlx5_3/1 link_downed", 4)},
       {"port-errors", Verdict::kWarn, "link_downed +2 within", kH100,  // counted from 0 again
-       put(kPort3 + "counters/link_downed", "2\n"), [](Hardware&) {}, an_hour_ago("mlx5_3/1 link_downed", 4)},
-      {"port-errors", Verdict::kPass, "no error", kH100, put(kPort3 + "counters/symbol_error", "119\n"),
-       [](Hardware&) {}, an_hour_ago("mlx5_3/1 symbol_error", 0)},
-      {"port-errors", Verdict::kWarn, "symbol_error +120", kH100, put(kPort3 + "counters/symbol_error", "120\n"),
-       [](Hardware&) {}, an_hour_ago("mlx5_3/1 symbol_error", 0)},
+       put(kPort3 + "counters/link_downed", "2\n"), [](Hardware&) {},
+       an_hour_ago("mlx5_3/1 link_downed", 4)},
+      {"port-errors", Verdict::kPass, "no error", kH100,
+       put(kPort3 + "counters/symbol_error", "119\n"), [](Hardware&) {},
+       an_hour_ago("mlx5_3/1 symbol_error", 0)},
+      {"port-errors", Verdict::kWarn, "symbol_error +120", kH100,
+       put(kPort3 + "counters/symbol_error", "120\n"), [](Hardware&) {},
+       an_hour_ago("mlx5_3/1 symbol_error", 0)},
       {"gid", Verdict::kPass, "GID 3 is RoCE v2 with an IPv4 address", kA100},
       {"gid", Verdict::kFail, "none of its 3 GIDs", kA100,
        put(kPort3 + "gids/3", "0000:0000:0000:0000:0000:0000:0000:0000")},
@@ -253,11 +280,14 @@ std::vector<CheckCase> port_cases() {
       {"gid", Verdict::kSkip, "InfiniBand's", kH100},
       {"port-errors", Verdict::kWarn, "link_downed +7 within", kH100, second_port, [](Hardware&) {},
        an_hour_ago("mlx5_3/2 link_downed", 0)},
-      {"link-layer", Verdict::kFail, "Ethernet: mlx5_3/2; InfiniBand: mlx5_0/1", kH100, second_port},
-      {"port-rate", Verdict::kFail, "100 Gb/s, its peers on this node 400 Gb/s", kH100, second_port},
+      {"link-layer", Verdict::kFail, "Ethernet: mlx5_3/2; InfiniBand: mlx5_0/1", kH100,
+       second_port},
+      {"port-rate", Verdict::kFail, "100 Gb/s, its peers on this node 400 Gb/s", kH100,
+       second_port},
       // Without accelerators the ports with a link are looked at.
       {"port-state", Verdict::kPass, "ACTIVE", kSockets, [](const NodeTree&) {}, no_gpu},
-      {"gid", Verdict::kPass, "is RoCE v2 with an IPv4 address", kSockets, [](const NodeTree&) {}, no_gpu},
+      {"gid", Verdict::kPass, "is RoCE v2 with an IPv4 address", kSockets, [](const NodeTree&) {},
+       no_gpu},
       {"port-state", Verdict::kSkip, "no RDMA device with a link", "nothing"},
       {"mtu", Verdict::kPass, "MTU 4200", kA100},
       {"mtu", Verdict::kWarn, "MTU 1500: RoCE's 4096", kA100, put(kNet3 + "mtu", "1500\n")},
@@ -265,17 +295,24 @@ std::vector<CheckCase> port_cases() {
       {"mtu", Verdict::kUnknown, "MTU cannot be read", kA100, drop(kNet3 + "mtu")},
       {"pfc-ecn", Verdict::kPass, "PFC and ECN on priority 3", kA100},
       {"pfc-ecn", Verdict::kWarn, "trusts pcp, not dscp", kA100, put(kNet3 + "qos/trust", "pcp\n")},
-      {"pfc-ecn", Verdict::kWarn, "no priority has flow control", kA100, put(kNet3 + "qos/pfc", "0 0 0 0 0 0 0 0\n")},
-      {"pfc-ecn", Verdict::kWarn, "ECN is off for priority 3", kA100, put(kNet3 + "ecn/roce_rp/enable/3", "0\n")},
+      {"pfc-ecn", Verdict::kWarn, "no priority has flow control", kA100,
+       put(kNet3 + "qos/pfc", "0 0 0 0 0 0 0 0\n")},
+      {"pfc-ecn", Verdict::kWarn, "ECN is off for priority 3", kA100,
+       put(kNet3 + "ecn/roce_rp/enable/3", "0\n")},
       {"pfc-ecn", Verdict::kUnknown, "mlnx_qos -i eth3", kA100, drop(kNet3 + "qos")},
-      {"pfc-ecn", Verdict::kUnknown, "mlnx_qos -i eth3", kA100, put(kNet3 + "qos/pfc", "0,0,many\n")},
+      {"pfc-ecn", Verdict::kUnknown, "mlnx_qos -i eth3", kA100,
+       put(kNet3 + "qos/pfc", "0,0,many\n")},
   };
 }
 
 std::vector<CheckCase> nvlink_cases() {
   const auto errors = [](Hardware& machine) { machine.gpu.gpus[2].nvlinks[7].errors = 12; };
-  const auto ill = [](Hardware& machine) { machine.gpu.gpus[2].nvlink_fabric = NvLinkFabric{3, 0, 0x99}; };
-  const auto refused = [](Hardware& machine) { machine.gpu.gpus[2].nvlink_fabric = NvLinkFabric{3, 15, 0}; };
+  const auto ill = [](Hardware& machine) {
+    machine.gpu.gpus[2].nvlink_fabric = NvLinkFabric{3, 0, 0x99};
+  };
+  const auto refused = [](Hardware& machine) {
+    machine.gpu.gpus[2].nvlink_fabric = NvLinkFabric{3, 15, 0};
+  };
   const auto no_manager = [](const NodeTree& tree) { tree.remove("proc/2101"); };
   const auto unseen = [](const NodeTree& tree) {
     tree.remove("proc/2101");
@@ -291,7 +328,8 @@ std::vector<CheckCase> nvlink_cases() {
     return [pairs](Hardware& machine) {
       auto& gpus = machine.gpu.gpus;
       for (auto& gpu : gpus) {
-        for (int link = 0; link < 4; ++link) gpu.nvlinks.push_back({link, false, NvLinkRemote::kUnknown, {}});
+        for (int link = 0; link < 4; ++link)
+          gpu.nvlinks.push_back({link, false, NvLinkRemote::kUnknown, {}});
       }
       const auto connect = [&](std::size_t from, std::size_t to) {
         const auto free = std::find_if(gpus[from].nvlinks.begin(), gpus[from].nvlinks.end(),
@@ -304,7 +342,9 @@ std::vector<CheckCase> nvlink_cases() {
       }
     };
   };
-  const auto no_gpus = [](Hardware& machine) { std::swap(machine.gpu.gpus, machine.gpu.unreadable); };
+  const auto no_gpus = [](Hardware& machine) {
+    std::swap(machine.gpu.gpus, machine.gpu.unreadable);
+  };
   return {
       {"nvlink", Verdict::kPass, "18 of 18 links are active", kH100},
       {"nvlink", Verdict::kFail, "17 of 18 links are active", kBroken},
@@ -314,42 +354,49 @@ std::vector<CheckCase> nvlink_cases() {
        an_hour_ago("0000:52:00.0 nvlink_errors", 12)},
       {"nvlink", Verdict::kUnknown, "NVML shows no GPU", kH100, [](const NodeTree&) {}, no_gpus},
       {"nvlink", Verdict::kSkip, "no GPU has NVLinks", kSockets},
-      {"nvlink", Verdict::kSkip, "cards without a bridge", kSockets, [](const NodeTree&) {}, bridges({})},
+      {"nvlink", Verdict::kSkip, "cards without a bridge", kSockets, [](const NodeTree&) {},
+       bridges({})},
       {"nvlink", Verdict::kPass, "2 of 2 links are active", kSockets, [](const NodeTree&) {},
        bridges({{0, 1}, {0, 1}})},
       {"nvlink", Verdict::kFail, "1 of 2 links are active", kSockets, [](const NodeTree&) {},
        bridges({{0, 1}, {0, 1}, {2, 3}})},
-      {"nvlink", Verdict::kFail, "2 of 2 links are active, but 2 links lead to GPU1, which has 1 back", kSockets,
+      {"nvlink", Verdict::kFail,
+       "2 of 2 links are active, but 2 links lead to GPU1, which has 1 back", kSockets,
        [](const NodeTree&) {},
        [bridges](Hardware& machine) {
          bridges({{0, 1}, {0, 1}})(machine);
          machine.gpu.gpus[1].nvlinks[1].remote_address = machine.gpu.gpus[2].pci_address;
        }},
-      {"nvlink", Verdict::kFail, "link 1 leads to 0000:77:00.0, which is not on this node", kSockets,
-       [](const NodeTree&) {},
+      {"nvlink", Verdict::kFail, "link 1 leads to 0000:77:00.0, which is not on this node",
+       kSockets, [](const NodeTree&) {},
        [bridges](Hardware& machine) {
          bridges({{0, 1}, {0, 1}})(machine);
          machine.gpu.gpus[0].nvlinks[1].remote_address = "0000:77:00.0";
          machine.gpu.gpus[1].nvlinks[1].remote_address.clear();
        }},
       // A hypervisor that gave one GPU of a board keeps its links.
-      {"nvlink", Verdict::kSkip, "no NVLink leads anywhere", kVirtual, [](const NodeTree&) {}, asleep},
+      {"nvlink", Verdict::kSkip, "no NVLink leads anywhere", kVirtual, [](const NodeTree&) {},
+       asleep},
       {"nvlink", Verdict::kFail, "0 of 12 links are active", kA100, [](const NodeTree&) {}, asleep},
       {"fabric", Verdict::kPass, "registration completed", kH100},
       {"fabric", Verdict::kPass, "nv-fabricmanager runs", kA100},
       {"fabric", Verdict::kFail, "registration not started", kBroken},
-      {"fabric", Verdict::kFail, "completed with status 15", kH100, [](const NodeTree&) {}, refused},
-      {"fabric", Verdict::kFail, "bandwidth is degraded, routes are unhealthy", kH100, [](const NodeTree&) {}, ill},
+      {"fabric", Verdict::kFail, "completed with status 15", kH100, [](const NodeTree&) {},
+       refused},
+      {"fabric", Verdict::kFail, "bandwidth is degraded, routes are unhealthy", kH100,
+       [](const NodeTree&) {}, ill},
       {"fabric", Verdict::kFail, "no nv-fabricmanager runs", kA100, no_manager},
       {"fabric", Verdict::kUnknown, "cannot be seen from here", kA100, unseen},
       {"fabric", Verdict::kSkip, "no NVSwitch", kSockets},
       {"imex", Verdict::kUnknown, "nvidia-imex runs here", kTray},
       {"imex", Verdict::kFail, "no nvidia-imex runs", kTray, no_manager},
-      {"imex", Verdict::kFail, "offers no nvidia-caps-imex-channels", kTray, put("proc/devices", "195 nvidia\n")},
+      {"imex", Verdict::kFail, "offers no nvidia-caps-imex-channels", kTray,
+       put("proc/devices", "195 nvidia\n")},
       {"imex", Verdict::kUnknown, "1 channels exist", kTray, unseen},
       {"imex", Verdict::kUnknown, "/proc/devices cannot be read", kTray, drop("proc/devices")},
       {"imex", Verdict::kSkip, "no NVLink domain", kH100},
-      {"gdrcopy", Verdict::kPass, "gdrdrv is loaded", kH100, put("proc/devices", "195 nvidia\n240 gdrdrv\n")},
+      {"gdrcopy", Verdict::kPass, "gdrdrv is loaded", kH100,
+       put("proc/devices", "195 nvidia\n240 gdrdrv\n")},
       {"gdrcopy", Verdict::kSkip, "not loaded", kH100},
       {"gdrcopy", Verdict::kUnknown, "cannot be read", kH100, drop("proc/devices")},
       {"hugepages", Verdict::kPass, "64 of 2048 KiB", kH100,
@@ -364,8 +411,8 @@ std::vector<CheckCase> nvlink_cases() {
 
 std::vector<CheckCase> all_cases() {
   std::vector<CheckCase> all;
-  for (const auto& some : {health_cases(), registration_cases(), live_cases(), bus_cases(), placement_cases(),
-                           port_cases(), nvlink_cases()})
+  for (const auto& some : {health_cases(), registration_cases(), live_cases(), bus_cases(),
+                           placement_cases(), port_cases(), nvlink_cases()})
     all.insert(all.end(), some.begin(), some.end());
   return all;
 }
@@ -392,14 +439,17 @@ TEST_P(CheckCases, SaysWhatItFound) {
   const NodeTree tree(row.fixture);
   row.change(tree);
   std::string said;
-  for (const auto& finding : findings_of(tree, row.fixture, row.alter, row.earlier, row.registrations)) {
+  for (const auto& finding :
+       findings_of(tree, row.fixture, row.alter, row.earlier, row.registrations)) {
     if (finding.id != row.id) continue;
-    if (finding.verdict == row.verdict && finding.evidence.find(row.evidence) != std::string::npos) {
+    if (finding.verdict == row.verdict &&
+        finding.evidence.find(row.evidence) != std::string::npos) {
       const bool mend = row.verdict == Verdict::kFail || row.verdict == Verdict::kWarn;
       EXPECT_EQ(finding.remedy.empty(), !mend);
       return;
     }
-    said += std::string(to_string(finding.verdict)) + " " + finding.subject + ": " + finding.evidence + "\n";
+    said += std::string(to_string(finding.verdict)) + " " + finding.subject + ": " +
+            finding.evidence + "\n";
   }
   ADD_FAILURE() << "instead:\n" << said;
 }
@@ -437,12 +487,14 @@ std::string documented_table() {
   std::string text;
   for (const auto& check : checks()) {
     const std::string id = "`" + std::string(check.id) + "`";
-    text += "| " + (check.link.empty() ? id : "[" + id + "](" + std::string(check.link) + ")") + " | " +
-            std::string(to_string(check.place)) + " | " + std::string(to_string(check.severity)) + " | " +
-            kConcerns[static_cast<std::size_t>(check.concern)] + " | " + std::string(check.reads) + " | " +
-            std::string(check.remedy) + " |\n";
+    text += "| " + (check.link.empty() ? id : "[" + id + "](" + std::string(check.link) + ")") +
+            " | " + std::string(to_string(check.place)) + " | " +
+            std::string(to_string(check.severity)) + " | " +
+            kConcerns[static_cast<std::size_t>(check.concern)] + " | " + std::string(check.reads) +
+            " | " + std::string(check.remedy) + " |\n";
   }
-  for (auto at = text.find('*'); at != std::string::npos; at = text.find('*', at + 2)) text.insert(at, 1, '\\');
+  for (auto at = text.find('*'); at != std::string::npos; at = text.find('*', at + 2))
+    text.insert(at, 1, '\\');
   return text;
 }
 
@@ -457,13 +509,15 @@ TEST(CheckTable, IsTheOneInItsDesign) {
 }
 
 TEST(CheckTable, EveryMachineGetsAnAnswerToEveryCheck) {
-  for (const char* fixture : {kH100, kBroken, kA100, kTray, kSockets, kVirtual, kVirtualRdma, "cloud-vm", "nothing"}) {
+  for (const char* fixture :
+       {kH100, kBroken, kA100, kTray, kSockets, kVirtual, kVirtualRdma, "cloud-vm", "nothing"}) {
     const NodeTree tree(fixture);
     std::set<std::string> answered;
     for (const auto& finding : findings_of(tree, fixture)) {
       answered.insert(finding.id);
       EXPECT_FALSE(finding.evidence.empty()) << fixture << " " << finding.id;
-      EXPECT_THAT(finding.evidence, testing::Not(HasSubstr("nothing to look at"))) << fixture << " " << finding.id;
+      EXPECT_THAT(finding.evidence, testing::Not(HasSubstr("nothing to look at")))
+          << fixture << " " << finding.id;
     }
     EXPECT_EQ(answered.size(), checks().size()) << fixture;
   }
@@ -474,7 +528,8 @@ TEST(CheckTable, ShowsNothingThatATerminalObeys) {
   tree.write("sys/class/infiniband/mlx5_3/fw_ver", "28\x1b[2J\x07.39");
   tree.write(kPort3 + "link_layer", std::string(60, '\x1b'));
   for (const auto& finding : findings_of(tree, kH100)) {
-    for (const char c : finding.evidence + finding.subject) EXPECT_TRUE(c >= 0x20 && c <= 0x7e) << finding.id;
+    for (const char c : finding.evidence + finding.subject)
+      EXPECT_TRUE(c >= 0x20 && c <= 0x7e) << finding.id;
     EXPECT_LE(finding.evidence.size(), 240U);
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node's slots with the collector behind their sockets, a launcher's client in a pod, and one that says whatever it likes.
-// Not thread-safe; what cannot be made fails the test.
+// A node's slots with the collector behind their sockets, a launcher's client in a pod, and one
+// that says whatever it likes. Not thread-safe; what cannot be made fails the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -61,13 +61,16 @@ class Stranger {
     address.sun_family = AF_UNIX;
     const std::string path = (folder / telemetry::kSlotSocket).string();
     path.copy(address.sun_path, sizeof address.sun_path - 1);
-    connected_ = ::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    connected_ =
+        ::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   }
   bool connected() const { return connected_; }
   bool send(const void* data, std::size_t size, const std::vector<int>& fds = {}) const {
     return telemetry::test::send_with_descriptors(fd_.get(), data, size, fds, MSG_DONTWAIT);
   }
-  bool send(const SlotFrame& frame, const std::vector<int>& fds = {}) const { return send(&frame, sizeof frame, fds); }
+  bool send(const SlotFrame& frame, const std::vector<int>& fds = {}) const {
+    return send(&frame, sizeof frame, fds);
+  }
   bool closed() const {
     char bytes[512];
     ssize_t got = 1;
@@ -90,7 +93,8 @@ class Peer {
     const std::string path = (folder / telemetry::kSlotSocket).string();
     path.copy(address.sun_path, sizeof address.sun_path - 1);
     std::filesystem::remove(path);
-    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address),
+              0);
     EXPECT_EQ(::listen(listener_.get(), 4), 0);
   }
   bool accept() const {
@@ -98,7 +102,9 @@ class Peer {
     return peer_.valid();
   }
   void hang_up() const { peer_.reset(); }
-  bool send(const void* data, std::size_t size) const { return telemetry::send_message(peer_.get(), data, size, -1); }
+  bool send(const void* data, std::size_t size) const {
+    return telemetry::send_message(peer_.get(), data, size, -1);
+  }
   /// What has come since; `last` is the last of it.
   std::vector<SlotKind> kinds(SlotFrame* last = nullptr) const {
     std::vector<SlotKind> all;
@@ -122,7 +128,8 @@ class CollectTest : public testing::Test {
   /// As the agent starts: the folders are there already, the sockets are made anew.
   void start() {
     collector_.emplace("node-a", clock_, limits_);
-    for (const char* slot : {"slot-0", "slot-1", "slot-2", "slot-3", "slot-4", "slot-5", "slot-6"}) {
+    for (const char* slot :
+         {"slot-0", "slot-1", "slot-2", "slot-3", "slot-4", "slot-5", "slot-6"}) {
       std::filesystem::create_directories(folder(slot));
       const auto opened = collector_->open(slot, folder(slot));
       EXPECT_TRUE(opened) << opened.error().message;
@@ -135,12 +142,13 @@ class CollectTest : public testing::Test {
   void tell() { collector_->tell(pods_, clock_.steady()); }
 
   /// A launcher in the container that has the slot; its pod is on the kubelet's record.
-  std::unique_ptr<telemetry::SlotClient> launcher(const std::string& slot, const std::string& job, int processes = 1,
-                                                  int incarnation = 0) {
+  std::unique_ptr<telemetry::SlotClient> launcher(const std::string& slot, const std::string& job,
+                                                  int processes = 1, int incarnation = 0) {
     pods_.erase(slot);
-    pods_.emplace(slot, SlotOwner(PodName{"team", job + "-worker-0-" + std::to_string(incarnation)}, devices_[slot]));
-    auto client = std::make_unique<telemetry::SlotClient>(folder(slot),
-                                                          telemetry::SlotClaim{job, "worker", 0, incarnation}, clock_);
+    pods_.emplace(slot, SlotOwner(PodName{"team", job + "-worker-0-" + std::to_string(incarnation)},
+                                  devices_[slot]));
+    auto client = std::make_unique<telemetry::SlotClient>(
+        folder(slot), telemetry::SlotClaim{job, "worker", 0, incarnation}, clock_);
     client->begin_attempt(0, 0, 0, processes);
     meet(*client);
     return client;
@@ -180,11 +188,15 @@ class CollectTest : public testing::Test {
   }
 
   static std::string of(const std::string& job, int rank = 0) {
-    return "{namespace=\"team\",job=\"" + job + "\",role=\"worker\",rank=\"" + std::to_string(rank) +
-           "\",node=\"node-a\",gpu=\"\"}";
+    return "{namespace=\"team\",job=\"" + job + "\",role=\"worker\",rank=\"" +
+           std::to_string(rank) + "\",node=\"node-a\",gpu=\"\"}";
   }
-  double steps(const std::string& job, int rank = 0) const { return at("paceline_steps_total" + of(job, rank)); }
-  double dropped(const std::string& job) const { return at("paceline_dropped_records_total" + of(job)); }
+  double steps(const std::string& job, int rank = 0) const {
+    return at("paceline_steps_total" + of(job, rank));
+  }
+  double dropped(const std::string& job) const {
+    return at("paceline_dropped_records_total" + of(job));
+  }
   double refused(const std::string& reason) const {
     return at("paceline_agent_slot_refusals_total{node=\"node-a\",reason=\"" + reason + "\"}");
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collector behind the slots' sockets with launchers that keep the rules: whose series, from when, until when, and over restarts of either side.
+// The collector behind the slots' sockets with launchers that keep the rules: whose series, from
+// when, until when, and over restarts of either side.
 #include "common/base/log.hpp"
 
 #include <gmock/gmock.h>
@@ -139,14 +140,16 @@ TEST_F(CollectTest, TheGpuIsTheKubeletsWordAndStays) {
     gpus[static_cast<std::size_t>(i)].mig_uuids = {"MIG-" + std::to_string(i)};
   }
   const auto gpu_of = [&](const std::string& job, int rank) {
-    const std::string start = "paceline_steps_total{namespace=\"team\",job=\"" + job + "\",role=\"worker\",rank=\"" +
-                              std::to_string(rank) + "\",node=\"node-a\",gpu=\"";
+    const std::string start = "paceline_steps_total{namespace=\"team\",job=\"" + job +
+                              "\",role=\"worker\",rank=\"" + std::to_string(rank) +
+                              "\",node=\"node-a\",gpu=\"";
     for (const auto& [name, value] : series()) {
       if (name.starts_with(start)) return name.substr(start.size(), name.size() - start.size() - 2);
     }
     return std::string("none");
   };
-  const auto run = [&](const std::string& slot, const std::string& job, int processes, std::vector<PodDevice> devices) {
+  const auto run = [&](const std::string& slot, const std::string& job, int processes,
+                       std::vector<PodDevice> devices) {
     devices_[slot] = std::move(devices);
     auto client = launcher(slot, job, processes);
     for (int rank = 0; rank < processes; ++rank) {
@@ -157,7 +160,8 @@ TEST_F(CollectTest, TheGpuIsTheKubeletsWordAndStays) {
     collector_->pump();
     return client;
   };
-  const auto two = run("slot-0", "two", 2, {{"nvidia.com/gpu", "GPU-f"}, {"nvidia.com/gpu", "GPU-c"}});
+  const auto two =
+      run("slot-0", "two", 2, {{"nvidia.com/gpu", "GPU-f"}, {"nvidia.com/gpu", "GPU-c"}});
   EXPECT_EQ(gpu_of("two", 0), "") << "nobody has looked yet";
   collector_->know(gpus);
   EXPECT_EQ(gpu_of("two", 0), "GPU2");
@@ -180,7 +184,8 @@ TEST_F(CollectTest, TheGpuIsTheKubeletsWordAndStays) {
   EXPECT_EQ(gpu_of("cpu", 0), "");
   const auto both = run("slot-4", "both", 1, {{"nvidia.com/gpu", "0"}, {"nvidia.com/gpu", "1"}});
   EXPECT_EQ(gpu_of("both", 0), "GPU0,GPU1");
-  const auto uneven = run("slot-5", "uneven", 3, {{"nvidia.com/gpu", "0"}, {"nvidia.com/gpu", "1"}});
+  const auto uneven =
+      run("slot-5", "uneven", 3, {{"nvidia.com/gpu", "0"}, {"nvidia.com/gpu", "1"}});
   EXPECT_EQ(gpu_of("uneven", 0), "") << "who has which is not known";
   const auto strange = run("slot-6", "strange", 1, {{"nvidia.com/gpu", "no-such"}});
   EXPECT_EQ(gpu_of("strange", 0), "");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each check says of each device, for machines whose findings name GPUs, NICs, ports, network devices and bridges.
+// What each check says of each device, for machines whose findings name GPUs, NICs, ports, network
+// devices and bridges.
 #include "agent/checks/device_status.hpp"
 
 #include <gmock/gmock.h>
@@ -27,17 +28,21 @@ class DeviceStatusTest : public testing::Test {
     node_ = std::make_unique<Node>(hardware, read_settings(tree.root(), hardware));
     statuses_.clear();
     for (const DeviceStatus& status : device_statuses(*node_, run_checks(*node_)))
-      EXPECT_TRUE(statuses_.emplace(key(status), status.value).second) << key(status) << " stands there twice";
+      EXPECT_TRUE(statuses_.emplace(key(status), status.value).second)
+          << key(status) << " stands there twice";
   }
-  static std::string key(const DeviceStatus& status) { return status.check + "|" + status.gpu + "|" + status.nic; }
+  static std::string key(const DeviceStatus& status) {
+    return status.check + "|" + status.gpu + "|" + status.nic;
+  }
 
-  std::optional<int> of(const std::string& check, const std::string& gpu, const std::string& nic) const {
+  std::optional<int> of(const std::string& check, const std::string& gpu,
+                        const std::string& nic) const {
     const auto found = statuses_.find(key({check, gpu, nic}));
     return found == statuses_.end() ? std::nullopt : std::optional(found->second);
   }
   std::size_t series(const std::string& check) const {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(statuses_, [&](const auto& entry) { return entry.first.starts_with(check + "|"); }));
+    return static_cast<std::size_t>(std::ranges::count_if(
+        statuses_, [&](const auto& entry) { return entry.first.starts_with(check + "|"); }));
   }
 
   std::unique_ptr<Node> node_;
@@ -70,7 +75,8 @@ TEST_F(DeviceStatusTest, WhatIsSkippedOrNotKnownHasNoSeries) {
                                 {"bar1", "GPU1", Verdict::kUnknown, "", ""},
                                 {"bar1", "GPU0", Verdict::kUnknown, "", ""},
                                 {"bar1", "GPU0", Verdict::kFail, "", ""}};
-  EXPECT_EQ(device_statuses(*node_, findings), (std::vector<DeviceStatus>{{"bar1", "GPU0", "", 2}}));
+  EXPECT_EQ(device_statuses(*node_, findings),
+            (std::vector<DeviceStatus>{{"bar1", "GPU0", "", 2}}));
 }
 
 TEST_F(DeviceStatusTest, ANetworkDeviceCountsForTheNicItBelongsTo) {
@@ -107,7 +113,8 @@ TEST_F(DeviceStatusTest, ManyDevicesAreFoldedAndNoFailureIsLost) {
   EXPECT_LE(statuses.size(), 1 + kMostGpus + kMostNics + kMostPairs);
   EXPECT_THAT(statuses, testing::Contains(DeviceStatus{"dmabuf", "GPU7", "", 2}));
   EXPECT_THAT(statuses, testing::Contains(DeviceStatus{"dmabuf", "GPU8", "", 0}));
-  EXPECT_THAT(statuses, testing::Contains(DeviceStatus{"bar1", "", "", 2})) << "beyond the first 32";
+  EXPECT_THAT(statuses, testing::Contains(DeviceStatus{"bar1", "", "", 2}))
+      << "beyond the first 32";
 }
 
 }  // namespace

@@ -42,11 +42,13 @@ Answer doctor(const std::filesystem::path& root, bool as_json = false) {
 
 class GoldenDoctor : public testing::TestWithParam<const char*> {};
 
-/// tests/fixtures/nodes/NAME.doctor is what `paceline doctor --root` says of it, its last line the exit code.
+/// tests/fixtures/nodes/NAME.doctor is what `paceline doctor --root` says of it, its last line the
+/// exit code.
 TEST_P(GoldenDoctor, SaysWhatIsWrongAndWhatToType) {
   const NodeTree tree(GetParam());
   tree.write("nvml.json", NodeTree::nvml_json(GetParam()));
-  std::ifstream file(std::string(PACELINE_SOURCE_DIR) + "/tests/fixtures/nodes/" + GetParam() + ".doctor");
+  std::ifstream file(std::string(PACELINE_SOURCE_DIR) + "/tests/fixtures/nodes/" + GetParam() +
+                     ".doctor");
   const std::string golden{std::istreambuf_iterator<char>(file), {}};
   const Answer answer = doctor(tree.folder());
   EXPECT_EQ(answer.out + "exit " + std::to_string(answer.code) + "\n", golden);
@@ -67,8 +69,9 @@ TEST_P(GoldenDoctor, SaysTheSameOfARecording) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenDoctor,
-                         testing::Values("dgx-h100-like", "dgx-h100-broken", "dgx-a100-like", "gb200-like",
-                                         "two-socket-pcie", "cloud-vm-gpu", "cloud-vm-rdma", "cloud-vm", "nothing"));
+                         testing::Values("dgx-h100-like", "dgx-h100-broken", "dgx-a100-like",
+                                         "gb200-like", "two-socket-pcie", "cloud-vm-gpu",
+                                         "cloud-vm-rdma", "cloud-vm", "nothing"));
 
 /// The status of each check in doctor's JSON.
 std::map<std::string, std::string> statuses(const Answer& answer) {
@@ -78,7 +81,8 @@ std::map<std::string, std::string> statuses(const Answer& answer) {
   return found;
 }
 
-/// What a topology file tells is judged as it is on the machine; what it does not tell is unknown, and nothing is worse than there.
+/// What a topology file tells is judged as it is on the machine; what it does not tell is unknown,
+/// and nothing is worse than there.
 TEST_P(GoldenDoctor, TellsOfATopologyFileNoMoreThanIsInIt) {
   const NodeTree tree(GetParam());
   tree.write("nvml.json", NodeTree::nvml_json(GetParam()));
@@ -95,13 +99,16 @@ TEST_P(GoldenDoctor, TellsOfATopologyFileNoMoreThanIsInIt) {
   std::ostringstream out;
   const int code = cli::doctor_command(options, out, said);
   const auto here = statuses(doctor(tree.folder(), true));
-  // NCCL lists neither a port that is down nor what board a NIC is: such a NIC is missing in the file.
+  // NCCL lists neither a port that is down nor what board a NIC is: such a NIC is missing in the
+  // file.
   const std::set<std::string> of_missing_nics{"port-state", "port-rate", "gpu-nic-distance"};
   const bool misses_nics = here.at("port-state") == "fail";
   int same = 0;
   for (const auto& [id, status] : statuses({code, out.str(), {}})) {
-    const bool untold = status == "unknown" || status == "skip" || (misses_nics && of_missing_nics.contains(id));
-    EXPECT_TRUE(untold || status == here.at(id)) << id << " is " << status << ", on the machine " << here.at(id);
+    const bool untold =
+        status == "unknown" || status == "skip" || (misses_nics && of_missing_nics.contains(id));
+    EXPECT_TRUE(untold || status == here.at(id))
+        << id << " is " << status << ", on the machine " << here.at(id);
     same += untold ? 0 : 1;
   }
   if (std::string_view(GetParam()) == "dgx-h100-like") {
@@ -118,7 +125,9 @@ TEST(DoctorCommand, EndsWithOneOnlyWhereSomethingFails) {
   tree.write("sys/class/infiniband/mlx5_3/ports/1/state", "1: DOWN\n");
   const Answer failed = doctor(tree.folder());
   EXPECT_EQ(failed.code, 1);
-  EXPECT_THAT(failed.out, testing::StartsWith("FAIL  port-state              mlx5_3/1: DOWN, LinkUp\n      remedy: "));
+  EXPECT_THAT(
+      failed.out,
+      testing::StartsWith("FAIL  port-state              mlx5_3/1: DOWN, LinkUp\n      remedy: "));
 }
 
 TEST(DoctorCommand, GivesProgramsEveryFinding) {
@@ -133,7 +142,8 @@ TEST(DoctorCommand, GivesProgramsEveryFinding) {
   for (const auto& check : view["checks"]) {
     failed += check["status"] == "fail" ? 1 : 0;
     EXPECT_FALSE(check["findings"].empty()) << check["id"];
-    EXPECT_EQ(check.contains("remedy"), check["status"] == "fail" || check["status"] == "warn") << check["id"];
+    EXPECT_EQ(check.contains("remedy"), check["status"] == "fail" || check["status"] == "warn")
+        << check["id"];
     if (check["id"] != "port-rate") continue;
     EXPECT_EQ(check["where"], "daemon");
     EXPECT_EQ(check["findings"].size(), 7U);  // all NICs but the one that is down
@@ -147,13 +157,17 @@ TEST(DoctorCommand, GivesProgramsEveryFinding) {
 TEST(DoctorCommand, WithoutPrivilegeItSaysWhatItCouldNotSee) {
   const NodeTree tree("dgx-h100-like");
   tree.write("nvml.json", NodeTree::nvml_json("dgx-h100-like"));
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(tree.folder() / "sys/devices")) {
-    if (entry.is_regular_file() && entry.path().filename() == "config") std::filesystem::resize_file(entry.path(), 64);
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(tree.folder() / "sys/devices")) {
+    if (entry.is_regular_file() && entry.path().filename() == "config")
+      std::filesystem::resize_file(entry.path(), 64);
   }
   const Answer answer = doctor(tree.folder());
-  EXPECT_THAT(answer.out,
-              HasSubstr("  acs                     0000:16:00.0, 0000:17:00.0, 0000:17:02.0, 0000:3e:00.0 and "
-                        "20 more: only 64 bytes of its configuration space can be read: that takes root"));
+  EXPECT_THAT(
+      answer.out,
+      HasSubstr(
+          "  acs                     0000:16:00.0, 0000:17:00.0, 0000:17:02.0, 0000:3e:00.0 and "
+          "20 more: only 64 bytes of its configuration space can be read: that takes root"));
   EXPECT_THAT(answer.out, Not(HasSubstr("FAIL  acs")));
 }
 
@@ -175,7 +189,8 @@ TEST(DoctorCommand, AGpuThatFellOffTheBusFails) {
   tree.write("sys/bus/pci/devices/0000:00:05.0/config", std::string(64, '\xff'));
   const Answer answer = doctor(tree.folder());
   EXPECT_EQ(answer.code, 1);
-  EXPECT_THAT(answer.out, testing::StartsWith("FAIL  gpu-health              GPU1: fell off the PCI bus"));
+  EXPECT_THAT(answer.out,
+              testing::StartsWith("FAIL  gpu-health              GPU1: fell off the PCI bus"));
   const json view = json::parse(doctor(tree.folder(), true).out);
   EXPECT_EQ(view["checks"][0]["id"], "gpu-health");
   EXPECT_THAT(view["checks"][0]["remedy"].get<std::string>(), HasSubstr("Xid 79"));
@@ -197,11 +212,14 @@ TEST(DoctorCommand, JudgesWhatTheProbeReported) {
   std::ostringstream out;
   std::ostringstream err;
   EXPECT_EQ(cli::doctor_command(options, out, err), 1);
-  EXPECT_THAT(out.str(), testing::StartsWith("FAIL  dmabuf                  GPU0 mlx5_3: ibv_reg_dmabuf_mr: Operation "
-                                             "not supported\n      remedy: install the driver"));
+  EXPECT_THAT(
+      out.str(),
+      testing::StartsWith("FAIL  dmabuf                  GPU0 mlx5_3: ibv_reg_dmabuf_mr: Operation "
+                          "not supported\n      remedy: install the driver"));
   tree.write("report.json", "{}");
   EXPECT_EQ(cli::doctor_command(options, out, err), 2);
-  EXPECT_THAT(err.str(), HasSubstr("report.json: this is no report of paceline-probe: version is not 1"));
+  EXPECT_THAT(err.str(),
+              HasSubstr("report.json: this is no report of paceline-probe: version is not 1"));
 }
 
 TEST(DoctorCommand, TriesOnlyTheMachineThatItIsOn) {
@@ -220,18 +238,22 @@ TEST(DoctorCommand, TriesOnlyTheMachineThatItIsOn) {
   options.probe_arguments = {"--verbs", "libnowhere.so"};
   err.str("");
   cli::doctor_command(options, out, err);
-  EXPECT_THAT(err.str(), HasSubstr("warning: libibverbs cannot be used (libnowhere.so: cannot open"));
+  EXPECT_THAT(err.str(),
+              HasSubstr("warning: libibverbs cannot be used (libnowhere.so: cannot open"));
   options.probe = "/nowhere/paceline-probe";
   err.str("");
   cli::doctor_command(options, out, err);
-  EXPECT_THAT(err.str(), HasSubstr("warning: paceline-probe told no result: cannot start /nowhere/paceline-probe"));
+  EXPECT_THAT(
+      err.str(),
+      HasSubstr("warning: paceline-probe told no result: cannot start /nowhere/paceline-probe"));
 }
 
 TEST(DoctorCommand, EndsWithTwoWhereItCannotLook) {
   const Answer nowhere = doctor("/nowhere");
   EXPECT_EQ(nowhere.code, 2);
   EXPECT_EQ(nowhere.out, "");
-  EXPECT_THAT(nowhere.err, testing::StartsWith("paceline doctor: --root /nowhere has no folder sys"));
+  EXPECT_THAT(nowhere.err,
+              testing::StartsWith("paceline doctor: --root /nowhere has no folder sys"));
   const NodeTree tree("nothing");
   tree.write("nvml.json", "{\"version\": 3}");
   const Answer broken = doctor(tree.folder());

@@ -38,25 +38,29 @@ Hardware machine_of(std::string_view fixture) { return machine_of(NodeTree(fixtu
 class GoldenMatrix : public testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenMatrix, IsAsThePublishedLayoutSays) {
-  std::ifstream file(std::string(PACELINE_SOURCE_DIR) + "/tests/fixtures/nodes/" + GetParam() + ".matrix");
+  std::ifstream file(std::string(PACELINE_SOURCE_DIR) + "/tests/fixtures/nodes/" + GetParam() +
+                     ".matrix");
   const std::string golden{std::istreambuf_iterator<char>(file), {}};
   EXPECT_EQ(matrix_text(relate(machine_of(GetParam()))), golden);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenMatrix,
-                         testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like", "two-socket-pcie",
-                                         "cloud-vm-gpu", "cloud-vm-rdma", "cloud-vm", "nothing"));
+                         testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like",
+                                         "two-socket-pcie", "cloud-vm-gpu", "cloud-vm-rdma",
+                                         "cloud-vm", "nothing"));
 
 using Places = std::vector<std::string>;
 
 TEST(PciClass, FollowsTheStandardDefinitions) {
   const Places gpu{"pci0000:17", "0000:17:01.0", "0000:18:00.0", "0000:19:00.0", "0000:1a:00.0"};
-  const Places same_switch{"pci0000:17", "0000:17:01.0", "0000:18:00.0", "0000:19:01.0", "0000:1b:00.0"};
+  const Places same_switch{"pci0000:17", "0000:17:01.0", "0000:18:00.0", "0000:19:01.0",
+                           "0000:1b:00.0"};
   const Places cascaded{"pci0000:17",   "0000:17:01.0", "0000:18:00.0", "0000:19:02.0",
                         "0000:1c:00.0", "0000:1d:00.0", "0000:1e:00.0"};
   const Places other_port{"pci0000:17", "0000:17:03.0", "0000:20:00.0"};
   const Places other_root{"pci0000:80", "0000:80:01.0", "0000:81:00.0"};
-  const Places same_device{"pci0000:17", "0000:17:01.0", "0000:18:00.0", "0000:19:00.0", "0000:1a:00.1"};
+  const Places same_device{"pci0000:17", "0000:17:01.0", "0000:18:00.0", "0000:19:00.0",
+                           "0000:1a:00.1"};
   EXPECT_EQ(pci_class(gpu, same_switch, true), PathClass::kPix);
   EXPECT_EQ(pci_class(gpu, same_device, true), PathClass::kPix);
   EXPECT_EQ(pci_class(gpu, cascaded, true), PathClass::kPxb);
@@ -65,7 +69,8 @@ TEST(PciClass, FollowsTheStandardDefinitions) {
   EXPECT_EQ(pci_class(gpu, other_root, true), PathClass::kNode);
   EXPECT_EQ(pci_class(gpu, other_root, false), PathClass::kSys);
   // Directly on one root bus, as in a virtual machine: no bridge in common.
-  EXPECT_EQ(pci_class({"pci0000:00", "0000:00:04.0"}, {"pci0000:00", "0000:00:05.0"}, false), PathClass::kPhb);
+  EXPECT_EQ(pci_class({"pci0000:00", "0000:00:04.0"}, {"pci0000:00", "0000:00:05.0"}, false),
+            PathClass::kPhb);
 }
 
 TEST(PciClass, AnUnknownNumaNodeIsNotANearOne) {
@@ -81,8 +86,10 @@ TEST(NvLinks, CountsLinksOfDirectPeersAndReachesOthersThroughThem) {
   Hardware hardware = machine_of("two-socket-pcie");
   const auto join = [&](std::size_t a, std::size_t b, int count) {
     for (int i = 0; i < count; ++i) {
-      hardware.gpu.gpus[a].nvlinks.push_back({i, true, NvLinkRemote::kGpu, hardware.gpu.gpus[b].pci_address});
-      hardware.gpu.gpus[b].nvlinks.push_back({i, true, NvLinkRemote::kGpu, hardware.gpu.gpus[a].pci_address});
+      hardware.gpu.gpus[a].nvlinks.push_back(
+          {i, true, NvLinkRemote::kGpu, hardware.gpu.gpus[b].pci_address});
+      hardware.gpu.gpus[b].nvlinks.push_back(
+          {i, true, NvLinkRemote::kGpu, hardware.gpu.gpus[a].pci_address});
     }
   };
   join(0, 1, 2);
@@ -105,8 +112,8 @@ TEST(NvLinks, SwitchesJoinOnlyTheGpusOnThem) {
     for (auto& link : links) link.remote_address = i < 4 ? "0000:07:00.0" : "0000:08:00.0";
   }
   const Fabric fabric = relate(hardware);
-  EXPECT_THAT(fabric.nvlink_groups,
-              ElementsAre(ElementsAre("GPU0", "GPU1", "GPU2", "GPU3"), ElementsAre("GPU4", "GPU5", "GPU6", "GPU7")));
+  EXPECT_THAT(fabric.nvlink_groups, ElementsAre(ElementsAre("GPU0", "GPU1", "GPU2", "GPU3"),
+                                                ElementsAre("GPU4", "GPU5", "GPU6", "GPU7")));
   EXPECT_EQ(fabric.gpu_gpu[0][3], (Path{PathClass::kNvl, 18}));
   EXPECT_EQ(fabric.gpu_gpu[0][4].kind, PathClass::kSys);
 }
@@ -180,7 +187,8 @@ TEST(Rdma, AnswersThatMakeNoSenseAreAbsent) {
 
 TEST(Accelerators, AreKnownByOneTable) {
   PciFunction function;
-  const auto resource = [&](std::uint32_t vendor, std::uint32_t device, std::uint32_t kind) -> std::string {
+  const auto resource = [&](std::uint32_t vendor, std::uint32_t device,
+                            std::uint32_t kind) -> std::string {
     function.vendor = vendor;
     function.device = device;
     function.class_code = kind;
@@ -215,7 +223,8 @@ TEST(Accelerators, OfOtherVendorsHaveTheirPlaceInTheMatrix) {
   EXPECT_EQ(hardware.gpu.gpus[0].resource, "amd.com/gpu");
   const Fabric fabric = relate(hardware);
   EXPECT_EQ(fabric.gpu_nic[0][0].kind, PathClass::kPix);
-  EXPECT_EQ(fabric.gpus[1].label, "0000:1b:00.0");  // NVIDIA's, which nobody can use without the library
+  // NVIDIA's, which nobody can use without the library
+  EXPECT_EQ(fabric.gpus[1].label, "0000:1b:00.0");
   EXPECT_FALSE(fabric.gpus[1].usable);
 }
 
@@ -231,7 +240,8 @@ TEST(Sysfs, HostileFilesAreAbsence) {
   fs::remove(devices / "0000:1b:00.0/numa_node");
   fs::create_directory(devices / "0000:1b:00.0/numa_node");
   fs::remove(tree.folder() / "sys/class/net/ens0/mtu");
-  ASSERT_EQ(mkfifo((tree.folder() / "sys/class/net/ens0/mtu").c_str(), 0600), 0);  // nobody ever writes
+  // nobody ever writes
+  ASSERT_EQ(mkfifo((tree.folder() / "sys/class/net/ens0/mtu").c_str(), 0600), 0);
   tree.write("sys/bus/pci/devices/0000:81:00.0/numa_node", "99999999999999999999");
   const Hardware hardware = machine_of(tree, "two-socket-pcie");
   EXPECT_EQ(hardware.pci.size(), 14U);
@@ -266,13 +276,15 @@ TEST(NvmlJson, NamesTheFieldItsValueAndTheRemedy) {
   EXPECT_THAT(refused("[]"), HasSubstr("must be an object"));
   EXPECT_THAT(refused(R"({"devices":[]})"), HasSubstr("field version is missing"));
   EXPECT_THAT(refused(R"({"version":2,"devices":[]})"), HasSubstr("field version is 2"));
-  EXPECT_THAT(refused(R"({"version":1,"devices":[{"index":0}]})"), HasSubstr("devices[0].pciAddress is missing"));
+  EXPECT_THAT(refused(R"({"version":1,"devices":[{"index":0}]})"),
+              HasSubstr("devices[0].pciAddress is missing"));
   EXPECT_THAT(refused(R"({"version":1,"devices":[{"index":0,"pciAddress":"here"}]})"),
               HasSubstr(R"(devices[0].pciAddress is "here", but must be a PCI address)"));
   EXPECT_THAT(refused(R"({"version":1,"devices":[{"index":-1,"pciAddress":"0000:19:00.0"}]})"),
               HasSubstr("devices[0].index is -1"));
   EXPECT_THAT(
-      refused(R"({"version":1,"devices":[{"index":0,"pciAddress":"0000:19:00.0","nvlinks":[{"remote":"moon"}]}]})"),
+      refused(
+          R"({"version":1,"devices":[{"index":0,"pciAddress":"0000:19:00.0","nvlinks":[{"remote":"moon"}]}]})"),
       HasSubstr(R"(devices[0].nvlinks[0].remote is "moon", but must be gpu, switch or unknown)"));
   EXPECT_THAT(refused(R"({"version":1,"devices":[{"index":0,"pciAddress":"0000:19:00.0"},
                           {"index":1,"pciAddress":"0000:19:00.0"}]})"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with the CUDA driver's symbols for the child of paceline-probe. FAKE_GPUS are the bus addresses of its GPUs. Calls for rules: init, retain,
-// allocate, copy, supported (1: no dma-buf), export, domain (1: in none), share, import.
+// A library with the CUDA driver's symbols for the child of paceline-probe. FAKE_GPUS are the bus
+// addresses of its GPUs. Calls for rules: init, retain, allocate, copy, supported (1: no dma-buf),
+// export, domain (1: in none), share, import.
 #include <fcntl.h>
 
 #include <cstddef>
@@ -33,7 +34,8 @@ int cuDeviceGet(int* device, int ordinal) {
   return 0;
 }
 int cuDeviceGetPCIBusId(char* text, int size, int device) {
-  std::snprintf(text, static_cast<std::size_t>(size), "%s", gpus.at(static_cast<std::size_t>(device - 10)).c_str());
+  std::snprintf(text, static_cast<std::size_t>(size), "%s",
+                gpus.at(static_cast<std::size_t>(device - 10)).c_str());
   return 0;
 }
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
@@ -61,13 +63,15 @@ int cuMemcpyHtoD_v2(std::uint64_t, const void*, std::size_t) {
   return paceline::agent::fake::rule("copy", gpus.at(static_cast<std::size_t>(current)));
 }
 int cuMemFree_v2(std::uint64_t) { return 0; }
-int cuMemGetHandleForAddressRange(void* handle, std::uint64_t, std::size_t, int kind, unsigned long long) {
+int cuMemGetHandleForAddressRange(void* handle, std::uint64_t, std::size_t, int kind,
+                                  unsigned long long) {
   if (kind != 1) return 1;
   *static_cast<int*>(handle) = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   return paceline::agent::fake::rule("export", gpus.at(static_cast<std::size_t>(current)));
 }
 int cuMemGetAllocationGranularity(std::size_t* bytes, const void* properties, int) {
-  // Type, handle types, kind of location, device: a fabric handle of pinned memory of one of these GPUs.
+  // Type, handle types, kind of location, device: a fabric handle of pinned memory of one of these
+  // GPUs.
   const auto* words = static_cast<const int*>(properties);
   if (words[0] != 1 || words[1] != 8 || words[2] != 1 || words[3] != current + 10) return 1;
   *bytes = std::size_t{2} << 20U;
@@ -78,7 +82,8 @@ int cuMemCreate(std::uint64_t* handle, std::size_t size, const void*, unsigned l
   *handle = 77;
   return 0;
 }
-int cuMemExportToShareableHandle(void* shareable, std::uint64_t handle, int kind, unsigned long long) {
+int cuMemExportToShareableHandle(void* shareable, std::uint64_t handle, int kind,
+                                 unsigned long long) {
   if (handle != 77 || kind != 8) return 1;
   static_cast<unsigned char*>(shareable)[63] = 42;
   return paceline::agent::fake::rule("share", gpus.at(static_cast<std::size_t>(current)));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with libibverbs' symbols for the child of paceline-probe. FAKE_NICS are its devices ("mlx5_0 mlx5_1"; `none`: a kernel without RDMA), FAKE_PORTS how many ports each has.
-// Calls for rules: open, host, peer (a pointer into a GPU of fake_cuda), port, driver (does it know dma-buf), dmabuf. It ends the process when something was not
-// given back.
+// A library with libibverbs' symbols for the child of paceline-probe. FAKE_NICS are its devices
+// ("mlx5_0 mlx5_1"; `none`: a kernel without RDMA), FAKE_PORTS how many ports each has. Calls for
+// rules: open, host, peer (a pointer into a GPU of fake_cuda), port, driver (does it know dma-buf),
+// dmabuf. It ends the process when something was not given back.
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -75,7 +76,8 @@ void* ibv_reg_mr(void* domain, void* address, std::size_t, int) {
   const bool gpu = reinterpret_cast<std::uintptr_t>(address) >> 44U == 3;
   return refuse_or(nic_of(domain), gpu ? "peer" : "host");
 }
-void* ibv_reg_dmabuf_mr(void* domain, std::uint64_t, std::size_t, std::uint64_t, int descriptor, int) {
+void* ibv_reg_dmabuf_mr(void* domain, std::uint64_t, std::size_t, std::uint64_t, int descriptor,
+                        int) {
   if (descriptor >= 0) return refuse_or(nic_of(domain), "dmabuf");
   errno = paceline::agent::fake::rule("driver", nic_of(domain)->name);
   if (errno == 0) errno = EBADF;

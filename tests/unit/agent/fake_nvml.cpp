@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with NVML's symbols, loaded by the real dlopen path in tests. FAKE_NVML_GPUS is how many GPUs of the DGX-like fixture it shows,
-// FAKE_NVML_FAIL names a call that fails, FAKE_NVML_BUSY the address of a GPU that works, FAKE_NVML_ERRORS how many errors of each kind an NVLink has (unset:
-// there are no NVLinks), FAKE_NVML_FIELDS that they are of NVLink 5, whose errors are fields.
+// A library with NVML's symbols, loaded by the real dlopen path in tests. FAKE_NVML_GPUS is how
+// many GPUs of the DGX-like fixture it shows, FAKE_NVML_FAIL names a call that fails,
+// FAKE_NVML_BUSY the address of a GPU that works, FAKE_NVML_ERRORS how many errors of each kind an
+// NVLink has (unset: there are no NVLinks), FAKE_NVML_FIELDS that they are of NVLink 5, whose
+// errors are fields.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 namespace {
-constexpr const char* kBusIds[] = {"00000000:1B:00.0", "00000000:43:00.0", "00000000:52:00.0", "00000000:61:00.0",
-                                   "00000000:9D:00.0", "00000000:C3:00.0", "00000000:D1:00.0", "00000000:DF:00.0"};
+constexpr const char* kBusIds[] = {"00000000:1B:00.0", "00000000:43:00.0", "00000000:52:00.0",
+                                   "00000000:61:00.0", "00000000:9D:00.0", "00000000:C3:00.0",
+                                   "00000000:D1:00.0", "00000000:DF:00.0"};
 int initialised = 0;
 
 bool fails(const char* call) {
@@ -66,11 +69,13 @@ int nvmlDeviceGetMemoryInfo(void*, Memory* memory) {
   return 0;
 }
 int nvmlDeviceGetPciInfo_v3(void* device, Pci* pci) {
-  std::snprintf(pci->bus_id, sizeof pci->bus_id, "%s", kBusIds[reinterpret_cast<std::uintptr_t>(device) - 1]);
+  std::snprintf(pci->bus_id, sizeof pci->bus_id, "%s",
+                kBusIds[reinterpret_cast<std::uintptr_t>(device) - 1]);
   return 0;
 }
 int nvmlDeviceGetUUID(void* device, char* uuid, unsigned int length) {
-  std::snprintf(uuid, length, "GPU-%d", static_cast<int>(reinterpret_cast<std::uintptr_t>(device) - 1));
+  std::snprintf(uuid, length, "GPU-%d",
+                static_cast<int>(reinterpret_cast<std::uintptr_t>(device) - 1));
   return 0;
 }
 int nvmlDeviceGetNvLinkState(void*, unsigned int link, int* active) {
@@ -79,7 +84,8 @@ int nvmlDeviceGetNvLinkState(void*, unsigned int link, int* active) {
 }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(void*, unsigned int, Pci*) { return 3; }
 int nvmlDeviceGetNvLinkErrorCounter(void*, unsigned int, int kind, unsigned long long* errors) {
-  if (kind == 3 || std::getenv("FAKE_NVML_FIELDS") != nullptr) return 3;  // not every board counts every kind
+  // not every board counts every kind
+  if (kind == 3 || std::getenv("FAKE_NVML_FIELDS") != nullptr) return 3;
   *errors = static_cast<unsigned long long>(std::atoi(std::getenv("FAKE_NVML_ERRORS")));
   return 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How tests tell a library that they put in place of a driver's which calls fail: FAKE_RULES is "CALL WHO WHAT" by semicolons, WHAT an errno or
-// code, `hang`, or `die` (SIGKILL, as the kernel ends a process); WHO may be *. For single-threaded processes.
+// How tests tell a library that they put in place of a driver's which calls fail: FAKE_RULES is
+// "CALL WHO WHAT" by semicolons, WHAT an errno or code, `hang`, or `die` (SIGKILL, as the kernel
+// ends a process); WHO may be *. For single-threaded processes.
 #pragma once
 
 #include <unistd.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What checks find in a job's pod, on its way to the node's table: from launchers that keep the rules, and from whoever is in the container.
+// What checks find in a job's pod, on its way to the node's table: from launchers that keep the
+// rules, and from whoever is in the container.
 #include <gmock/gmock.h>
 
 #include "tests/unit/agent/collect_fixture.hpp"
@@ -46,8 +47,10 @@ TEST_F(FindingsTest, AreToldBeforeTheFirstAttemptAndStandUnderThePodsName) {
   EXPECT_TRUE(client.reported());
   const std::string remedy(find_check("memlock")->remedy);
   EXPECT_THAT(collector_->findings(),
-              ElementsAre(Finding{"memlock", "pod team/mnist-worker-0-0", Verdict::kFail, kMemlock.evidence, remedy},
-                          Finding{"uverbs-access", "pod team/mnist-worker-0-0 mlx5_0", Verdict::kPass, "opens", ""}));
+              ElementsAre(Finding{"memlock", "pod team/mnist-worker-0-0", Verdict::kFail,
+                                  kMemlock.evidence, remedy},
+                          Finding{"uverbs-access", "pod team/mnist-worker-0-0 mlx5_0",
+                                  Verdict::kPass, "opens", ""}));
 
   restart(client);
   EXPECT_EQ(collector_->findings().size(), 2U) << "every agent is told";
@@ -105,7 +108,8 @@ TEST_F(FindingsTest, OnlyWordsOfTheTableAreTaken) {
 
 TEST_F(FindingsTest, APodHasThirtyTwoAndNoMore) {
   const Stranger stranger = taken();
-  for (int i = 0; i < 32; ++i) send(stranger, "uverbs-access\tmlx5_" + std::to_string(i) + "\tpass\topens");
+  for (int i = 0; i < 32; ++i)
+    send(stranger, "uverbs-access\tmlx5_" + std::to_string(i) + "\tpass\topens");
   send(stranger, "uverbs-access\tmlx5_7\tfail\tgone");
   EXPECT_FALSE(stranger.closed()) << "one that is known may change";
   EXPECT_EQ(collector_->findings().size(), 32U);

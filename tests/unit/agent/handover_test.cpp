@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of records when an agent is killed, attempts end while none is there, or a bound keeps a rank out: each is counted once or counted as lost, and
-// each rank is somebody's to serve.
+// What becomes of records when an agent is killed, attempts end while none is there, or a bound
+// keeps a rank out: each is counted once or counted as lost, and each rank is somebody's to serve.
 #include <algorithm>
 #include <set>
 
@@ -169,7 +169,8 @@ TEST_F(CollectTest, AnAgentThatSaysNothingOfWhatItReadIsTakenToHaveReadAll) {
   TestRing next;
   old_agents.add(2, ring_offer(0, 1), next.fd());
   next.publish(step(1));
-  EXPECT_EQ(agent.kinds(), (std::vector<SlotKind>{SlotKind::kBegin, SlotKind::kRing})) << "it knows no other";
+  EXPECT_EQ(agent.kinds(), (std::vector<SlotKind>{SlotKind::kBegin, SlotKind::kRing}))
+      << "it knows no other";
   agent.hang_up();
   old_agents.tend();
   clock_.advance(1s);
@@ -198,7 +199,8 @@ TEST_F(CollectTest, WhatAnAgentSaysOfRingsIsCompared) {
   frame.features = telemetry::kSlotHandsOver;
   ASSERT_TRUE(agent.send(&frame, sizeof frame));
   client.tend();
-  const auto say = [&](SlotKind kind, std::uint64_t number, std::uint64_t start, std::uint64_t read) {
+  const auto say = [&](SlotKind kind, std::uint64_t number, std::uint64_t start,
+                       std::uint64_t read) {
     frame = slot_frame(kind);
     frame.ring = number;
     frame.start = start;
@@ -266,7 +268,8 @@ TEST_F(FewRanks, ARankThatABoundKeepsOutIsTheLaunchersToServe) {
   client->tend();
   EXPECT_EQ(client->served_here(), (std::set<int>{1, 2}));
   const auto found = series();
-  EXPECT_TRUE(std::ranges::none_of(found, [](const auto& entry) { return entry.first.contains("rank=\"1\""); }));
+  EXPECT_TRUE(std::ranges::none_of(
+      found, [](const auto& entry) { return entry.first.contains("rank=\"1\""); }));
 
   // The next attempt begins as the first.
   client->begin_attempt(1, 0, 0, 2);

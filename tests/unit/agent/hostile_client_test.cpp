@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whoever is in a container with a slot may say anything over its socket. A pod that keeps the rules has its exact metrics throughout, and the agent neither
-// a descriptor nor a page more.
+// Whoever is in a container with a slot may say anything over its socket. A pod that keeps the
+// rules has its exact metrics throughout, and the agent neither a descriptor nor a page more.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -62,8 +62,9 @@ class HostileClientTest : public CollectTest {
 };
 
 TEST_F(HostileClientTest, ForgedLabelsAreCompared) {
-  for (const auto& begin : {begin_frame("good", "worker"), begin_frame("evil", "good"), begin_frame("evil-worker", ""),
-                            begin_frame("other", "worker"), begin_frame("evil\"} 1\nx{job=\"good", "worker")}) {
+  for (const auto& begin :
+       {begin_frame("good", "worker"), begin_frame("evil", "good"), begin_frame("evil-worker", ""),
+        begin_frame("other", "worker"), begin_frame("evil\"} 1\nx{job=\"good", "worker")}) {
     const Stranger stranger(folder("slot-1"));
     ASSERT_TRUE(stranger.send(begin));
     collector_->pump();
@@ -80,7 +81,8 @@ TEST_F(HostileClientTest, ForgedLabelsAreCompared) {
   expect_good_goes_on();
   const auto found = series();
   EXPECT_TRUE(std::ranges::none_of(found, [](const auto& entry) {
-    return entry.first.find("job=\"other\"") != std::string::npos || entry.first.find('\n') != std::string::npos;
+    return entry.first.find("job=\"other\"") != std::string::npos ||
+           entry.first.find('\n') != std::string::npos;
   }));
 }
 
@@ -152,8 +154,9 @@ TEST_F(HostileClientTest, FramesThatAreNoneCloseTheirConnectionOnly) {
   auto far_ranks = begin_frame("evil", "worker");
   far_ranks.first_rank = std::numeric_limits<std::int32_t>::max();
   const std::size_t before = open_files();
-  for (const SlotFrame& frame : {other_magic, other_version, endless_name, no_ranks, far_ranks, slot_frame(SlotKind(9)),
-                                 slot_frame(SlotKind::kTaken), slot_frame(SlotKind::kGone), ring_frame(0)}) {
+  for (const SlotFrame& frame :
+       {other_magic, other_version, endless_name, no_ranks, far_ranks, slot_frame(SlotKind(9)),
+        slot_frame(SlotKind::kTaken), slot_frame(SlotKind::kGone), ring_frame(0)}) {
     const Stranger stranger(folder("slot-1"));
     ASSERT_TRUE(stranger.send(frame));
     collector_->pump();
@@ -161,7 +164,8 @@ TEST_F(HostileClientTest, FramesThatAreNoneCloseTheirConnectionOnly) {
     clock_.advance(2s);
   }
   const std::vector<char> bytes(100'000, 'x');
-  for (const std::size_t size : {std::size_t{1}, sizeof(SlotFrame) - 1, std::size_t{2000}, bytes.size()}) {
+  for (const std::size_t size :
+       {std::size_t{1}, sizeof(SlotFrame) - 1, std::size_t{2000}, bytes.size()}) {
     const Stranger stranger(folder("slot-1"));
     ASSERT_TRUE(stranger.send(bytes.data(), size));
     collector_->pump();
@@ -169,7 +173,8 @@ TEST_F(HostileClientTest, FramesThatAreNoneCloseTheirConnectionOnly) {
     clock_.advance(2s);
   }
   {
-    const Stranger stranger(folder("slot-1"));  // a begin with descriptors, more of them than are taken
+    // a begin with descriptors, more of them than are taken
+    const Stranger stranger(folder("slot-1"));
     ASSERT_TRUE(stranger.send(begin_frame("evil", "worker"), std::vector<int>(16, ring_.fd())));
     collector_->pump();
     EXPECT_TRUE(stranger.closed());
@@ -229,7 +234,8 @@ TEST_F(HostileClientTest, AWriterThatDiesOrLiesSpoilsItsOwnRing) {
 }
 
 TEST_F(HostileClientTest, ARingWithoutPagesTakesNone) {
-  constexpr std::size_t kSize = PACELINE_HEADER_BYTES + std::size_t{PACELINE_RING_CAPACITY_MAX} * PACELINE_RECORD_BYTES;
+  constexpr std::size_t kSize =
+      PACELINE_HEADER_BYTES + std::size_t{PACELINE_RING_CAPACITY_MAX} * PACELINE_RECORD_BYTES;
   const UniqueFd hollow = memory(kSize, 0, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   paceline_ring_header header{};
   header.magic = PACELINE_RING_MAGIC;
@@ -245,7 +251,8 @@ TEST_F(HostileClientTest, ARingWithoutPagesTakesNone) {
   EXPECT_EQ(dropped("evil"), PACELINE_RING_CAPACITY_MAX);
   struct stat is{};
   ASSERT_EQ(::fstat(hollow.get(), &is), 0);
-  EXPECT_LE(is.st_blocks * 512, PACELINE_HEADER_BYTES) << "whoever reads a hole would be charged for it";
+  EXPECT_LE(is.st_blocks * 512, PACELINE_HEADER_BYTES)
+      << "whoever reads a hole would be charged for it";
   expect_good_goes_on();
 }
 
@@ -305,7 +312,8 @@ TEST_F(HostileClientTest, RanksBeyondAPodsOwnAreSharedAndAPodsOwnAreSure) {
   }
   const auto found = series();
   EXPECT_EQ(
-      std::ranges::count_if(found, [](const auto& entry) { return entry.first.starts_with("paceline_steps_total"); }),
+      std::ranges::count_if(
+          found, [](const auto& entry) { return entry.first.starts_with("paceline_steps_total"); }),
       1 + 16);
   // As many rings of a rank as an exec now and then needs.
   for (std::uint64_t number = 200; number < 210; ++number) {

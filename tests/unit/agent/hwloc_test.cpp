@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The PCI classes of every fixture against hwloc's reading of it, which builds the tree from the bus numbers in the bridges' configuration space
-// and the places of host bridges from CPU masks; ours comes from sysfs paths and numa_node.
+// The PCI classes of every fixture against hwloc's reading of it, which builds the tree from the
+// bus numbers in the bridges' configuration space and the places of host bridges from CPU masks;
+// ours comes from sysfs paths and numa_node.
 #include <gtest/gtest.h>
 #include <hwloc.h>
 
@@ -53,7 +54,8 @@ hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b) {
 }
 
 bool is_host_bridge(hwloc_obj_t object) {
-  return object->type == HWLOC_OBJ_BRIDGE && object->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST;
+  return object->type == HWLOC_OBJ_BRIDGE &&
+         object->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST;
 }
 
 std::string class_by_hwloc(hwloc_topology_t topology, const std::string& a, const std::string& b) {
@@ -107,8 +109,8 @@ TEST_P(Hwloc, SeesTheSamePciClasses) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Hwloc,
-                         testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like", "two-socket-pcie",
-                                         "cloud-vm-gpu", "cloud-vm-rdma"));
+                         testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like",
+                                         "two-socket-pcie", "cloud-vm-gpu", "cloud-vm-rdma"));
 
 }  // namespace
 }  // namespace paceline::agent

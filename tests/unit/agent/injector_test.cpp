@@ -86,7 +86,8 @@ class InjectorTest : public testing::Test {
 
   void run_for(std::chrono::milliseconds time) {
     const auto end = clock_.steady() + time;
-    for (auto next = injector_->tick(); next <= end; next = injector_->tick()) clock_.advance(next - clock_.steady());
+    for (auto next = injector_->tick(); next <= end; next = injector_->tick())
+      clock_.advance(next - clock_.steady());
     clock_.advance(end - clock_.steady());
   }
 
@@ -125,7 +126,8 @@ TEST_F(InjectorTest, StagesTellsTheKubeletAndGivesASlotItsFolderAndTheRuntime) {
   EXPECT_THAT(grant->mounts, SizeIs(2));
   EXPECT_EQ(grant->mounts.at("/run/paceline-slot"), (scratch_ / "node/slots/slot-1").string());
   EXPECT_EQ(picture(grant->mounts.at("/opt/paceline")), picture(options_.source));
-  EXPECT_EQ(grant->variables, (std::map<std::string, std::string>{{"PACELINE_SLOT_DIR", "/run/paceline-slot"}}));
+  EXPECT_EQ(grant->variables,
+            (std::map<std::string, std::string>{{"PACELINE_SLOT_DIR", "/run/paceline-slot"}}));
   run_for(1min);
   EXPECT_EQ(kubelet_.enrolled, 1);
   EXPECT_EQ(kubelet_.served, 1);
@@ -134,15 +136,16 @@ TEST_F(InjectorTest, StagesTellsTheKubeletAndGivesASlotItsFolderAndTheRuntime) {
 TEST_F(InjectorTest, AnythingButOneOfItsSlotsIsRefusedAndWritesNothing) {
   run_for(1s);
   const auto before = picture(scratch_ / "node");
-  for (const std::vector<std::string>& ids : std::vector<std::vector<std::string>>{{},
-                                                                                   {"slot-0", "slot-1"},
-                                                                                   {"slot-3"},
-                                                                                   {"../leader"},
-                                                                                   {"/etc"},
-                                                                                   {""},
-                                                                                   {"slot-0/"},
-                                                                                   {std::string("slot-0\0", 7)},
-                                                                                   {std::string(1'000'000, 'x')}}) {
+  for (const std::vector<std::string>& ids :
+       std::vector<std::vector<std::string>>{{},
+                                             {"slot-0", "slot-1"},
+                                             {"slot-3"},
+                                             {"../leader"},
+                                             {"/etc"},
+                                             {""},
+                                             {"slot-0/"},
+                                             {std::string("slot-0\0", 7)},
+                                             {std::string(1'000'000, 'x')}}) {
     const auto refused = injector_->grant(ids);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Code::kInvalid);

@@ -35,7 +35,9 @@ constexpr const char* kGpuB = "0000:43:00.0";
 const WallTime kFirst = std::chrono::sys_days(std::chrono::year(2026) / 3 / 1) + 7h;
 
 struct KeptProofs : testing::Test {
-  KeptProofs() { tree.write("proc/sys/kernel/random/boot_id", "0b6f8c1e-0000-4000-8000-000000000001\n"); }
+  KeptProofs() {
+    tree.write("proc/sys/kernel/random/boot_id", "0b6f8c1e-0000-4000-8000-000000000001\n");
+  }
 
   fs::path file() const { return tree.folder() / "proofs.json"; }
   std::string machine() const { return machine_state(tree.root()); }
@@ -49,13 +51,15 @@ struct KeptProofs : testing::Test {
       report.attempts.push_back({Step::kOpen, nic, "", Outcome::kDone, 0, ""});
     for (const std::string gpu : {kGpuA, kGpuB}) {
       if (gpu == busy || busy == "*") {
-        report.attempts.push_back({Step::kGpuMemory, "", gpu, Outcome::kNotTried, 0, "processes use it"});
+        report.attempts.push_back(
+            {Step::kGpuMemory, "", gpu, Outcome::kNotTried, 0, "processes use it"});
         continue;
       }
       report.attempts.push_back({Step::kGpuMemory, "", gpu, Outcome::kDone, 0, ""});
       for (const char* nic : {"mlx5_0", "mlx5_1"}) {
         report.attempts.push_back({Step::kDmaBuf, nic, gpu, Outcome::kDone, 0, ""});
-        report.attempts.push_back({Step::kPeerMemory, nic, gpu, Outcome::kRefused, 14, "ibv_reg_mr: Bad address"});
+        report.attempts.push_back(
+            {Step::kPeerMemory, nic, gpu, Outcome::kRefused, 14, "ibv_reg_mr: Bad address"});
       }
     }
     return report;
@@ -76,8 +80,9 @@ TEST_F(KeptProofs, StandForGpusThatAreBusyAtTheNextLooks) {
   recall(second, read().attempts);
   EXPECT_EQ(done(second, kGpuA), 2);
   EXPECT_EQ(done(second, kGpuB), 2);
-  EXPECT_TRUE(std::ranges::none_of(second.attempts,
-                                   [](const Attempt& attempt) { return attempt.outcome == Outcome::kNotTried; }));
+  EXPECT_TRUE(std::ranges::none_of(second.attempts, [](const Attempt& attempt) {
+    return attempt.outcome == Outcome::kNotTried;
+  }));
   // What is carried on keeps the time at which it was proved; what was tried now has the report's.
   for (const auto& attempt : second.attempts) {
     const bool old = attempt.gpu == kGpuA;
@@ -121,7 +126,8 @@ TEST_F(KeptProofs, EndWithTheStateOfTheMachine) {
   const auto changes = {
       std::pair{"proc/sys/kernel/random/boot_id", "another\n"},
       std::pair{"proc/sys/kernel/osrelease", "6.8.0\n"},
-      std::pair{"proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module  570.1\n"},
+      std::pair{"proc/driver/nvidia/version",
+                "NVRM version: NVIDIA UNIX Open Kernel Module  570.1\n"},
       std::pair{"sys/module/nvidia_peermem/version", "570.1\n"},
       std::pair{"sys/class/infiniband/mlx5_3/fw_ver", "28.40\n"},
       std::pair{"sys/bus/pci/devices/0000:1b:00.0/device", "0x2331\n"},
@@ -182,21 +188,25 @@ TEST_F(KeptProofs, AreRefusedWhereTheyAreNotWhatWasWritten) {
   EXPECT_FALSE(read().attempts.empty());
 }
 
-/// The program of the agent's one-shot container on drivers of tests: at the second look all GPUs have work.
+/// The program of the agent's one-shot container on drivers of tests: at the second look all GPUs
+/// have work.
 TEST_F(KeptProofs, CarryAnUpgradeOfTheAgentOnABusyNode) {
   const auto probe = [&](const char* nvml) {
-    const std::string line = std::string(PACELINE_PROBE) + " --verbs " PACELINE_FAKE_IBVERBS " --cuda " +
-                             PACELINE_FAKE_CUDA + " --nvml " + nvml + " --sys " + (tree.folder() / "sys").string() +
+    const std::string line = std::string(PACELINE_PROBE) +
+                             " --verbs " PACELINE_FAKE_IBVERBS " --cuda " + PACELINE_FAKE_CUDA +
+                             " --nvml " + nvml + " --sys " + (tree.folder() / "sys").string() +
                              " --keep " + tree.folder().string() + " --output " +
                              (tree.folder() / "report.json").string() + " --exit-zero 2>/dev/null";
-    EXPECT_EQ(std::system(line.c_str()), 0);  // NOLINT(concurrency-mt-unsafe): a test has one thread
+    EXPECT_EQ(std::system(line.c_str()),
+              0);  // NOLINT(concurrency-mt-unsafe): a test has one thread
     return read_looked({{}, tree.folder() / "report.json"}).registrations.value_or(Registrations{});
   };
   EXPECT_EQ(done(probe(PACELINE_FAKE_NVML), kGpuA), 2);
   const auto busy = probe("libnowhere.so");  // a GPU that cannot be asked about counts as busy
   EXPECT_EQ(done(busy, kGpuA), 2);
   EXPECT_EQ(done(busy, kGpuB), 2);
-  EXPECT_TRUE(std::ranges::any_of(busy.attempts, [](const Attempt& attempt) { return attempt.taken.has_value(); }));
+  EXPECT_TRUE(std::ranges::any_of(
+      busy.attempts, [](const Attempt& attempt) { return attempt.taken.has_value(); }));
 }
 
 }  // namespace

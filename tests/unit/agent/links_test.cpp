@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measurements between two agents in one process, over real sockets on loopback, and what hostile ends of either side come to. Values are only asked to be
-// plausible: the machine may do anything else meanwhile.
+// Measurements between two agents in one process, over real sockets on loopback, and what hostile
+// ends of either side come to. Values are only asked to be plausible: the machine may do anything
+// else meanwhile.
 #include "common/base/log.hpp"
 
 #include <gmock/gmock.h>
@@ -61,7 +62,11 @@ TEST(LinkFit, NoiseGivesNothingBelowZero) {
 }
 
 Link link_to(std::string peer, WallTime measured = {}) {
-  return {.peer = std::move(peer), .fit = {123.4e-6, 8 / 9.876e9}, .trips = {}, .bytes = 0, .measured = measured};
+  return {.peer = std::move(peer),
+          .fit = {123.4e-6, 8 / 9.876e9},
+          .trips = {},
+          .bytes = 0,
+          .measured = measured};
 }
 
 TEST(LinkStatus, IsRoundedAndReadBack) {
@@ -71,8 +76,11 @@ TEST(LinkStatus, IsRoundedAndReadBack) {
   const auto again = read_link_status(entry);
   ASSERT_TRUE(again);
   EXPECT_EQ(link_status(*again), entry) << "no drift over restarts";
-  for (const auto& [field, value] : std::vector<std::pair<std::string, json>>{
-           {"peer", "B!"}, {"latencyMicroseconds", -1}, {"bandwidthMbps", "fast"}, {"measuredTime", "now"}}) {
+  for (const auto& [field, value] :
+       std::vector<std::pair<std::string, json>>{{"peer", "B!"},
+                                                 {"latencyMicroseconds", -1},
+                                                 {"bandwidthMbps", "fast"},
+                                                 {"measuredTime", "now"}}) {
     json wrong = entry;
     wrong[field] = value;
     EXPECT_FALSE(read_link_status(wrong)) << field;
@@ -104,7 +112,8 @@ TEST(LinkStatus, NeverTakesTheNodeFabricOverItsBound) {
   std::vector<Link> links;
   for (int i = 0; i < 32; ++i) links.push_back(link_to(std::to_string(i) + std::string(240, 'x')));
   Hardware hardware;
-  for (int i = 0; i < 64; ++i) hardware.nics.push_back({"eth" + std::to_string(i), "driver", 1000, 1500, 0, "", true});
+  for (int i = 0; i < 64; ++i)
+    hardware.nics.push_back({"eth" + std::to_string(i), "driver", 1000, 1500, 0, "", true});
   json status = fabric_status(hardware, "0.1.0");
   const std::size_t nics = status["nics"].size();
   add_links(status, links);
@@ -145,7 +154,9 @@ struct End {
   End(const std::string& address, std::uint16_t port) : fd(connect_to(address, port, until())) {}
   explicit End(telemetry::UniqueFd own) : fd(std::move(own)) {}
   Until until() { return {clock, clock.steady() + kLong, {}}; }
-  bool send(std::span<const unsigned char> bytes) { return send_all(fd->get(), bytes, until()).has_value(); }
+  bool send(std::span<const unsigned char> bytes) {
+    return send_all(fd->get(), bytes, until()).has_value();
+  }
   bool receive(std::size_t count) {
     std::vector<unsigned char> bytes(count);
     return receive_all(fd->get(), bytes, until()).has_value();
@@ -166,8 +177,10 @@ struct End {
 class Answering : public testing::Test {
  protected:
   Ticket offer(std::chrono::milliseconds life = kLong, std::chrono::milliseconds patience = kLong) {
-    responder.emplace(clock, ResponderOptions{.address = "127.0.0.1", .ticket_life = life, .patience = patience});
-    turns.emplace(clock, TurnLimits{.after_success = 2000s, .after_failure = 1000s, .after_nothing = 5s});
+    responder.emplace(
+        clock, ResponderOptions{.address = "127.0.0.1", .ticket_life = life, .patience = patience});
+    turns.emplace(clock,
+                  TurnLimits{.after_success = 2000s, .after_failure = 1000s, .after_nothing = 5s});
     auto ticket = responder->offer(std::move(*turns->begin("x")));
     EXPECT_TRUE(ticket);
     return *ticket;
@@ -238,7 +251,8 @@ void hostile(const Ticket& ticket, const std::function<void(End&)>& deed) {
 }
 
 TEST_F(Answering, OversizeAndEmptyMessagesAreRefused) {
-  for (const auto& head : {std::array<unsigned char, 4>{0xff, 0xff, 0xff, 0xff}, {0, 0, 0, 0}, {0, 0x10, 0, 1}}) {
+  for (const auto& head :
+       {std::array<unsigned char, 4>{0xff, 0xff, 0xff, 0xff}, {0, 0, 0, 0}, {0, 0x10, 0, 1}}) {
     hostile(offer(), [&](End& end) {
       end.send(head);
       EXPECT_TRUE(end.closed());
@@ -258,8 +272,10 @@ TEST_F(Answering, WhoLeavesOrStallsAnywhereIsDoneWith) {
   // Sends all, and reads nothing of what comes back.
   hostile(offer(kLong, 300ms), [&](End& end) {
     std::vector<unsigned char> message(1 << 20);
-    for (int i = 0; i < 40 && end.send(kLarge) && wait_for(end.fd->get(), POLLOUT, end.until()); ++i) {
-      if (::send(end.fd->get(), message.data(), message.size(), MSG_NOSIGNAL) < static_cast<ssize_t>(message.size()))
+    for (int i = 0; i < 40 && end.send(kLarge) && wait_for(end.fd->get(), POLLOUT, end.until());
+         ++i) {
+      if (::send(end.fd->get(), message.data(), message.size(), MSG_NOSIGNAL) <
+          static_cast<ssize_t>(message.size()))
         break;
     }
     EXPECT_LE(ended(), 1000s) << "stalling";
@@ -271,7 +287,8 @@ TEST_F(Answering, MoreThanTheBudgetIsNotAnswered) {
   hostile(offer(), [&](End& end) {
     const std::vector<unsigned char> message(1 << 20);
     std::uint64_t bytes = 0;
-    while (end.send(kLarge) && end.send(message) && end.receive(message.size())) bytes += 2 * message.size();
+    while (end.send(kLarge) && end.send(message) && end.receive(message.size()))
+      bytes += 2 * message.size();
     EXPECT_LE(bytes, kMaxLinkBytes);
   });
   EXPECT_LE(ended(), 1000s);
@@ -286,7 +303,8 @@ Result<Link> against(std::chrono::milliseconds limit, const std::function<void(E
   const Ticket ticket{{}, port_of(listener->get())};
   const std::jthread peer([&] {
     EXPECT_TRUE(wait_for(listener->get(), POLLIN, {clock, clock.steady() + kLong, {}}));
-    End end(telemetry::UniqueFd(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+    End end(telemetry::UniqueFd(
+        ::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
     deed(end);
   });
   return measure_link("b", "127.0.0.1", ticket, clock, stop, limit);
@@ -329,11 +347,14 @@ TEST(Probing, StopsWhenTold) {
 /// Leads to a handler in this process.
 class Direct final : public http::HttpTransport {
  public:
-  explicit Direct(std::function<Result<http::Response>(const http::Request&)> handler) : handler_(std::move(handler)) {}
-  Result<http::Response> send(const http::Request& request, const std::stop_token& /*stop*/) override {
+  explicit Direct(std::function<Result<http::Response>(const http::Request&)> handler)
+      : handler_(std::move(handler)) {}
+  Result<http::Response> send(const http::Request& request,
+                              const std::stop_token& /*stop*/) override {
     return handler_(request);
   }
-  Result<http::Response> stream(const http::Request&, const http::ChunkHandler&, const std::stop_token&) override {
+  Result<http::Response> stream(const http::Request&, const http::ChunkHandler&,
+                                const std::stop_token&) override {
     return fail(Code::kInternal, Origin::kHttp, "not used here");
   }
 
@@ -347,8 +368,8 @@ class Service : public testing::Test {
     token_file = testing::TempDir() + "links-token-" + std::to_string(::getpid());
     std::ofstream(token_file) << "secret\n";
     a.emplace(
-        *api, clock, book_a, [this](const http::Endpoint& endpoint) { return reach(endpoint); }, options("a"),
-        kNotAgain);
+        *api, clock, book_a, [this](const http::Endpoint& endpoint) { return reach(endpoint); },
+        options("a"), kNotAgain);
     b.emplace(*api, clock, book_b, nullptr, options("b"), kNotAgain);
   }
   ~Service() override { std::filesystem::remove(token_file); }
@@ -372,12 +393,18 @@ class Service : public testing::Test {
     });
   }
   void publish(const json& status) {
-    const json fabric{{"apiVersion", "paceline.dev/v1alpha1"}, {"kind", "NodeFabric"}, {"metadata", {{"name", "b"}}}};
+    const json fabric{{"apiVersion", "paceline.dev/v1alpha1"},
+                      {"kind", "NodeFabric"},
+                      {"metadata", {{"name", "b"}}}};
     ASSERT_TRUE(api->create(kube::kNodeFabrics, "", fabric.dump()));
     ASSERT_TRUE(cluster.poke(kube::kNodeFabrics, "", "b", json{{"status", status}}.dump()));
   }
-  http::Response measure(const std::string& body = R"({"peer":"b"})") { return a->measure(body, {}); }
-  static std::string why(const http::Response& response) { return json::parse(response.body)["error"]; }
+  http::Response measure(const std::string& body = R"({"peer":"b"})") {
+    return a->measure(body, {});
+  }
+  static std::string why(const http::Response& response) {
+    return json::parse(response.body)["error"];
+  }
 
   SystemClock clock;
   kube::FakeCluster cluster{clock};
@@ -416,7 +443,8 @@ TEST_F(Service, TwoAgentsMeasureAndTheAnswerIsKept) {
 }
 
 TEST_F(Service, WhatIsWrongIsSaid) {
-  for (const char* body : {"", "[]", "{}", R"({"peer":7})", R"({"peer":"../b"})", R"({"peer":"a"})"})
+  for (const char* body :
+       {"", "[]", "{}", R"({"peer":7})", R"({"peer":"../b"})", R"({"peer":"a"})"})
     EXPECT_EQ(measure(body).status, 400) << body;
   EXPECT_EQ(measure().status, 404);
   EXPECT_EQ(measure().status, 429) << "even what never began is not asked at once again";
@@ -445,17 +473,22 @@ TEST_F(Service, APeerThatTalksNonsenseIsNotFollowed) {
   publish({{"agentAddress", "127.0.0.1:9465"}});
   const TurnLimits none{.after_success = 0s, .after_failure = 0s, .after_nothing = 0s};
   a.emplace(
-      *api, clock, book_a, [this](const http::Endpoint& endpoint) { return reach(endpoint); }, options("a"), none);
+      *api, clock, book_a, [this](const http::Endpoint& endpoint) { return reach(endpoint); },
+      options("a"), none);
   const std::string ticket = ticket_text({});
   for (const std::string& body :
        {std::string("<html>"), std::string("{}"), R"({"ticket":")" + ticket + R"(","port":0})",
-        R"({"ticket":")" + ticket + R"(","port":65536})", R"({"ticket":")" + ticket + R"(","port":-1})",
-        R"({"ticket":"+1)" + ticket.substr(2) + R"(","port":9})", std::string(R"({"ticket":"short","port":9})")}) {
+        R"({"ticket":")" + ticket + R"(","port":65536})",
+        R"({"ticket":")" + ticket + R"(","port":-1})",
+        R"({"ticket":"+1)" + ticket.substr(2) + R"(","port":9})",
+        std::string(R"({"ticket":"short","port":9})")}) {
     answer = [&](const http::Request&) { return http::Response{200, {}, body}; };
     EXPECT_EQ(measure().status, 502) << body;
     EXPECT_THAT(why(measure()), HasSubstr("gave no ticket")) << body;
   }
-  answer = [](const http::Request&) { return fail(Code::kUnavailable, Origin::kHttp, "no TLS there"); };
+  answer = [](const http::Request&) {
+    return fail(Code::kUnavailable, Origin::kHttp, "no TLS there");
+  };
   EXPECT_THAT(why(measure()), HasSubstr("no TLS there"));
   EXPECT_EQ(book_a.changes(), 0U);
 }
@@ -470,7 +503,8 @@ TEST(LinkPublishing, MeasuredLinksAreInTheNodeFabricAndComeBackAfterARestart) {
   ManualClock clock;
   kube::FakeCluster cluster(clock);
   const auto api = kube::make_fake_api(cluster);
-  ASSERT_TRUE(api->create(kube::kNodes, "", R"({"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}})"));
+  ASSERT_TRUE(api->create(kube::kNodes, "",
+                          R"({"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}})"));
   PublisherOptions options;
   options.node_name = "n1";
   LinkBook book;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is looked at with privilege and judged without: a machine whose configuration space is shown as the kernel shows it to a process without a
-// capability, with and without a snapshot of it.
+// What is looked at with privilege and judged without: a machine whose configuration space is shown
+// as the kernel shows it to a process without a capability, with and without a snapshot of it.
 #include "agent/checks/looked.hpp"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,8 @@ class Unprivileged {
     const auto written = write_pci_snapshot(tree_.root(), snapshot(), kThen);
     EXPECT_TRUE(written) << to_string(written.error());
     for (const auto& entry : fs::recursive_directory_iterator(tree_.folder() / "sys/devices")) {
-      if (entry.is_regular_file() && entry.path().filename() == "config") fs::resize_file(entry.path(), 64);
+      if (entry.is_regular_file() && entry.path().filename() == "config")
+        fs::resize_file(entry.path(), 64);
     }
   }
 
@@ -86,7 +87,8 @@ TEST_P(PciSnapshotOf, LetsTheChecksSayWhatThePrivilegeSaw) {
   EXPECT_EQ(seeing, machine.before());
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, PciSnapshotOf, testing::Values("dgx-h100-like", "dgx-h100-broken"));
+INSTANTIATE_TEST_SUITE_P(Fixtures, PciSnapshotOf,
+                         testing::Values("dgx-h100-like", "dgx-h100-broken"));
 
 TEST(PciSnapshot, PassesAndFailsWhereItWasUnknown) {
   const Unprivileged well("dgx-h100-like");
@@ -149,29 +151,35 @@ TEST(PciSnapshot, NamesTheFileThatItCannotWrite) {
 TEST(LookedBefore, SaysHowOldItIs) {
   const Unprivileged machine("dgx-h100-like");
   const LookedFiles files{machine.snapshot(), machine.tree().folder() / "look/registrations.json"};
-  EXPECT_EQ(ages_text(files, read_looked(files), kThen + 90min), "PCI configuration of 1h30m ago, no registrations");
+  EXPECT_EQ(ages_text(files, read_looked(files), kThen + 90min),
+            "PCI configuration of 1h30m ago, no registrations");
   Registrations tried;
   tried.taken = kThen + 1h;
   machine.tree().write("look/registrations.json", registrations_json(tried));
   EXPECT_EQ(ages_text(files, read_looked(files), kThen + 90min),
             "PCI configuration of 1h30m ago, registrations of 30m ago");
   // A clock that was set back since.
-  EXPECT_EQ(ages_text(files, read_looked(files), kThen), "PCI configuration of 0s ago, registrations of 0s ago");
+  EXPECT_EQ(ages_text(files, read_looked(files), kThen),
+            "PCI configuration of 0s ago, registrations of 0s ago");
   tried.taken.reset();
   machine.tree().write("look/registrations.json", registrations_json(tried));
-  EXPECT_THAT(ages_text(files, read_looked(files), kThen), HasSubstr("registrations of an unknown time"));
+  EXPECT_THAT(ages_text(files, read_looked(files), kThen),
+              HasSubstr("registrations of an unknown time"));
   EXPECT_EQ(ages_text({}, read_looked({}), kThen), "");
   machine.tree().write("look/registrations.json", "{");
-  EXPECT_THAT(read_looked(files).problem, HasSubstr("registrations.json: this is no report of paceline-probe"));
+  EXPECT_THAT(read_looked(files).problem,
+              HasSubstr("registrations.json: this is no report of paceline-probe"));
 }
 
 /// The program of the agent's one-shot container.
 int look(const Unprivileged& machine, const std::string& more) {
   const std::string line = std::string(PACELINE_PROBE) + " --verbs libnowhere.so --sys " +
-                           (machine.tree().folder() / "sys").string() + " --pci-config " + machine.snapshot().string() +
-                           " --output " + (machine.tree().folder() / "look/registrations.json").string() + " " + more +
-                           " 2>/dev/null";
-  const int status = std::system(line.c_str());  // NOLINT(concurrency-mt-unsafe): a test has one thread
+                           (machine.tree().folder() / "sys").string() + " --pci-config " +
+                           machine.snapshot().string() + " --output " +
+                           (machine.tree().folder() / "look/registrations.json").string() + " " +
+                           more + " 2>/dev/null";
+  const int status =
+      std::system(line.c_str());  // NOLINT(concurrency-mt-unsafe): a test has one thread
   return WEXITSTATUS(status);
 }
 
@@ -209,7 +217,9 @@ TEST(DoctorCommand, JudgesASnapshotAndSaysItsAge) {
   EXPECT_THAT(err.str(), HasSubstr("looked at before: PCI configuration of "));
   options.pci_config = "/nowhere";
   EXPECT_EQ(cli::doctor_command(options, out, err), 2);
-  EXPECT_THAT(err.str(), HasSubstr("--pci-config /nowhere is no folder that paceline-probe --pci-config wrote"));
+  EXPECT_THAT(
+      err.str(),
+      HasSubstr("--pci-config /nowhere is no folder that paceline-probe --pci-config wrote"));
 }
 
 }  // namespace

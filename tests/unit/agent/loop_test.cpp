@@ -26,7 +26,9 @@ using namespace std::chrono_literals;
 
 class NoGpus final : public GpuLibrary {
  public:
-  Result<std::vector<Gpu>> devices() override { return fail(Code::kNotFound, Origin::kCuda, "none here"); }
+  Result<std::vector<Gpu>> devices() override {
+    return fail(Code::kNotFound, Origin::kCuda, "none here");
+  }
 };
 
 TEST_F(PublisherTest, TheLoopProbesRenewsAndLivesWithoutAnApiServer) {
@@ -202,14 +204,16 @@ TEST_F(ChangingMachine, ALinkThatGoesDownIsWrittenWithinFiveSeconds) {
 }
 
 TEST_F(ChangingMachine, WhatChangesIsInTheMetricsWithinFiveSeconds) {
-  const std::string port = "paceline_gdr_check_status{node=\"n1\",check=\"port-state\",gpu=\"\",nic=\"mlx5_0\"} ";
+  const std::string port =
+      "paceline_gdr_check_status{node=\"n1\",check=\"port-state\",gpu=\"\",nic=\"mlx5_0\"} ";
   EXPECT_THAT(metrics_.text(), HasSubstr(port + "0\n"));
   set_link(false);
   tree_.write("sys/class/net/ens0/carrier_changes", "3\n");
   run_for(5s);
   EXPECT_THAT(metrics_.text(), HasSubstr(port + "2\n"));
   EXPECT_THAT(metrics_.text(), HasSubstr("paceline_nic_up{node=\"n1\",nic=\"ens0\"} 0"));
-  EXPECT_THAT(metrics_.text(), HasSubstr("paceline_nic_link_changes_total{node=\"n1\",nic=\"ens0\"} 3"));
+  EXPECT_THAT(metrics_.text(),
+              HasSubstr("paceline_nic_link_changes_total{node=\"n1\",nic=\"ens0\"} 3"));
   set_link(true);
   run_for(40s);  // a link that was down is believed when it stays
   EXPECT_THAT(metrics_.text(), HasSubstr(port + "0\n"));
@@ -241,7 +245,8 @@ TEST_F(ChangingMachine, AGpuThatOnlyTheLibraryLostIsWrittenWithinFiveSeconds) {
   library.gpus->pop_back();
   run_for(5s);
   EXPECT_EQ(condition(status(), "GpuHealthy")["status"], "False");
-  EXPECT_THAT(condition(status(), "GpuHealthy")["message"].get<std::string>(), HasSubstr(lost.pci_address));
+  EXPECT_THAT(condition(status(), "GpuHealthy")["message"].get<std::string>(),
+              HasSubstr(lost.pci_address));
   EXPECT_THAT(metrics_.text(), HasSubstr("paceline_node_report_complete{node=\"n1\"} 0"));
   library.gpus->push_back(lost);
   run_for(5s);
@@ -292,10 +297,12 @@ TEST_F(ChangingMachine, AFailedCheckIsConditionAndMetric) {
   // Two GPUs have no NIC near: the first failure of the table that this machine has.
   EXPECT_EQ(condition(status(), "GpuDirectReady")["status"], "False");
   EXPECT_EQ(condition(status(), "GpuDirectReady")["reason"], "gpu-nic-distance");
-  EXPECT_THAT(metrics_.text(),
-              HasSubstr("paceline_check_status{node=\"n1\",check=\"gpu-nic-distance\",status=\"fail\"} 3"));
-  EXPECT_THAT(metrics_.text(),
-              HasSubstr("paceline_check_status{node=\"n1\",check=\"peermem-loaded\",status=\"pass\"} 1"));
+  EXPECT_THAT(
+      metrics_.text(),
+      HasSubstr("paceline_check_status{node=\"n1\",check=\"gpu-nic-distance\",status=\"fail\"} 3"));
+  EXPECT_THAT(
+      metrics_.text(),
+      HasSubstr("paceline_check_status{node=\"n1\",check=\"peermem-loaded\",status=\"pass\"} 1"));
   const auto before = fabric_writes();
   tree_.write("proc/sys/kernel/osrelease", "4.18.0-553.el8\n");
   tree_.remove("sys/module/nvidia_peermem");
@@ -319,9 +326,12 @@ TEST_F(ChangingMachine, TakesWhatTheProbeReported) {
 
 TEST_F(ChangingMachine, TakesWhatWasLookedAtWithPrivilegeAndTellsWhen) {
   EXPECT_THAT(metrics_.text(), testing::Not(HasSubstr("paceline_agent_look_timestamp_seconds{")));
-  ASSERT_TRUE(write_pci_snapshot(tree_.root(), tree_.folder() / "pci-config", WallTime(1'750'000'000s)));
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(tree_.folder() / "sys/devices")) {
-    if (entry.is_regular_file() && entry.path().filename() == "config") std::filesystem::resize_file(entry.path(), 64);
+  ASSERT_TRUE(
+      write_pci_snapshot(tree_.root(), tree_.folder() / "pci-config", WallTime(1'750'000'000s)));
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(tree_.folder() / "sys/devices")) {
+    if (entry.is_regular_file() && entry.path().filename() == "config")
+      std::filesystem::resize_file(entry.path(), 64);
   }
   Registrations found;
   found.taken = WallTime(1'750'000'010s);
@@ -329,7 +339,8 @@ TEST_F(ChangingMachine, TakesWhatWasLookedAtWithPrivilegeAndTellsWhen) {
   run_for(31s);
   const auto seconds = [&](const std::string& of) {
     const std::string text = metrics_.text();
-    const std::string name = "paceline_agent_look_timestamp_seconds{node=\"n1\",of=\"" + of + "\"} ";
+    const std::string name =
+        "paceline_agent_look_timestamp_seconds{node=\"n1\",of=\"" + of + "\"} ";
     const auto at = text.find(name);
     return at == std::string::npos ? 0.0 : std::stod(text.substr(at + name.size()));
   };
@@ -359,7 +370,8 @@ TEST_F(ChangingMachine, CountsEachCheckOfTheTableAndNothingElse) {
   for (const auto& check : checks()) {
     std::size_t statuses = 0;
     for (const char* status : {"skip", "pass", "unknown", "warn", "fail"}) {
-      if (text.find("check=\"" + std::string(check.id) + "\",status=\"" + status + "\"}") != std::string::npos)
+      if (text.find("check=\"" + std::string(check.id) + "\",status=\"" + status + "\"}") !=
+          std::string::npos)
         ++statuses;
     }
     EXPECT_GE(statuses, 1U) << check.id;
@@ -376,9 +388,13 @@ TEST_F(ChangingMachine, RisingCountersMoveMetricsAndWriteNothing) {
     run_for(1min);
   }
   EXPECT_EQ(fabric_writes(), 1U);
-  EXPECT_THAT(metrics_.text(), HasSubstr("paceline_check_status{node=\"n1\",check=\"port-errors\",status=\"warn\"} 1"));
+  EXPECT_THAT(
+      metrics_.text(),
+      HasSubstr("paceline_check_status{node=\"n1\",check=\"port-errors\",status=\"warn\"} 1"));
   run_for(70min);  // the rise is older than the window
-  EXPECT_THAT(metrics_.text(), HasSubstr("paceline_check_status{node=\"n1\",check=\"port-errors\",status=\"pass\"} 2"));
+  EXPECT_THAT(
+      metrics_.text(),
+      HasSubstr("paceline_check_status{node=\"n1\",check=\"port-errors\",status=\"pass\"} 2"));
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ namespace {
 
 using testing::HasSubstr;
 
-/// As NCCL 2.18 wrote it on a machine with two sockets: on socket 0 a switch with a GPU and a NIC, and a GPU beside it; on socket 1 a GPU.
+/// As NCCL 2.18 wrote it on a machine with two sockets: on socket 0 a switch with a GPU and a NIC,
+/// and a GPU beside it; on socket 1 a GPU.
 constexpr const char* kDump = R"(<system version="1">
   <cpu numaid="0" affinity="00000000,0000ffff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
     <pci busid="0000:17:00.0" class="0x060400" vendor="0x1000" device="0xc010" link_speed="16.0 GT/s PCIe" link_width="16">
@@ -75,20 +76,23 @@ TEST_P(RoundTrip, AnExportGivesTheSameMatrixAgain) {
   EXPECT_EQ(after.nvlink_groups, before.nvlink_groups);
   EXPECT_EQ(after.virtual_topology, before.virtual_topology);
   ASSERT_EQ(after.nics.size(), before.nics.size());
-  for (std::size_t i = 0; i < after.nics.size(); ++i) EXPECT_EQ(after.nics[i].label, before.nics[i].label);
+  for (std::size_t i = 0; i < after.nics.size(); ++i)
+    EXPECT_EQ(after.nics[i].label, before.nics[i].label);
   EXPECT_EQ(nccl_xml_text(*again), xml);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, RoundTrip,
-                         testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like", "two-socket-pcie",
-                                         "cloud-vm-gpu", "cloud-vm-rdma", "nothing"));
+                         testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like",
+                                         "two-socket-pcie", "cloud-vm-gpu", "cloud-vm-rdma",
+                                         "nothing"));
 
 TEST(NcclXml, ExportLeavesOutWhatNcclLeavesOut) {
   const NodeTree tree("dgx-a100-like");
   const auto library = read_nvml_json(NodeTree::nvml_json("dgx-a100-like"), "nvml");
   const std::string xml = nccl_xml_text(probe_hardware(tree.root(), **library));
   EXPECT_THAT(xml, testing::Not(HasSubstr("busid=\"0000:00:01.0\"")));  // the root port
-  EXPECT_THAT(xml, testing::Not(HasSubstr("busid=\"0000:02:00.0\"")));  // a lower port of the upper switch
+  // a lower port of the upper switch
+  EXPECT_THAT(xml, testing::Not(HasSubstr("busid=\"0000:02:00.0\"")));
   const auto upper = xml.find("busid=\"0000:01:00.0\"");
   const auto lower = xml.find("busid=\"0000:03:00.0\"");
   const auto gpu = xml.find("busid=\"0000:05:00.0\"");
@@ -109,19 +113,26 @@ TEST(NcclXml, NamesTheElementItsAttributeAndTheRemedy) {
   EXPECT_THAT(refused(""), HasSubstr("t.xml: is not XML, or was cut off"));
   EXPECT_THAT(refused(std::string(kDump).substr(0, 700)), HasSubstr("NCCL_TOPO_DUMP_FILE"));
   EXPECT_THAT(refused("<graphs/>"), HasSubstr("the first element must be <system>"));
-  EXPECT_THAT(refused("<system><cpu/></system>"), HasSubstr("<cpu> at byte 9: lacks the attribute numaid"));
+  EXPECT_THAT(refused("<system><cpu/></system>"),
+              HasSubstr("<cpu> at byte 9: lacks the attribute numaid"));
   EXPECT_THAT(refused("<system/>"), HasSubstr("holds no <cpu>"));
   EXPECT_THAT(refused(pci("busid=\"x\">")), HasSubstr("<pci busid=\"x\"> at byte"));
-  EXPECT_THAT(refused(pci("busid=\"0000:1a:00.0\" class=\"gpu\">")), HasSubstr("class=\"gpu\" must be a number"));
-  EXPECT_THAT(refused(pci("busid=\"0000:1a:00.0\"><gpu dev=\"-1\"/>")), HasSubstr("dev=\"-1\" must be a whole number"));
-  EXPECT_THAT(refused(pci("busid=\"0000:1a:00.0\"><gpu><nvlink target=\"a\" count=\"9999999\"/></gpu>")),
-              HasSubstr("count=\"9999999\""));
-  EXPECT_THAT(refused(pci("busid=\"0000:1a:00.0\"><pci busid=\"0000:1a:00.0\"/>")), HasSubstr("a second time"));
+  EXPECT_THAT(refused(pci("busid=\"0000:1a:00.0\" class=\"gpu\">")),
+              HasSubstr("class=\"gpu\" must be a number"));
+  EXPECT_THAT(refused(pci("busid=\"0000:1a:00.0\"><gpu dev=\"-1\"/>")),
+              HasSubstr("dev=\"-1\" must be a whole number"));
+  EXPECT_THAT(
+      refused(pci("busid=\"0000:1a:00.0\"><gpu><nvlink target=\"a\" count=\"9999999\"/></gpu>")),
+      HasSubstr("count=\"9999999\""));
+  EXPECT_THAT(refused(pci("busid=\"0000:1a:00.0\"><pci busid=\"0000:1a:00.0\"/>")),
+              HasSubstr("a second time"));
   std::string deep;
   for (int i = 0; i < 100; ++i)
-    deep += "<pci busid=\"0000:" + std::to_string(10 + i % 90) + ":0" + std::to_string(i / 90) + ".0\">";
+    deep += "<pci busid=\"0000:" + std::to_string(10 + i % 90) + ":0" + std::to_string(i / 90) +
+            ".0\">";
   for (int i = 0; i < 100; ++i) deep += "</pci>";
-  EXPECT_THAT(refused("<system><cpu numaid=\"0\">" + deep + "</cpu></system>"), HasSubstr("deeper than 32"));
+  EXPECT_THAT(refused("<system><cpu numaid=\"0\">" + deep + "</cpu></system>"),
+              HasSubstr("deeper than 32"));
 }
 
 }  // namespace

@@ -12,13 +12,15 @@ namespace paceline::agent {
 namespace fs = std::filesystem;
 
 NodeTree::NodeTree(std::string_view fixture) {
-  // A machine is a thousand small files: in memory where there is such a place, since a disk takes seconds for them.
+  // A machine is a thousand small files: in memory where there is such a place, since a disk takes
+  // seconds for them.
   const fs::path place = fs::exists("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path();
   std::string pattern = (place / "paceline-node-XXXXXX").string();
   if (mkdtemp(pattern.data()) == nullptr) ADD_FAILURE() << "no temporary folder " << pattern;
   folder_ = pattern;
 
-  std::ifstream lines(fs::path(PACELINE_SOURCE_DIR) / "tests/fixtures/nodes" / (std::string(fixture) + ".tree"));
+  std::ifstream lines(fs::path(PACELINE_SOURCE_DIR) / "tests/fixtures/nodes" /
+                      (std::string(fixture) + ".tree"));
   if (!lines) ADD_FAILURE() << "no fixture " << fixture;
   std::vector<std::pair<fs::path, fs::path>> links;
   for (std::string line; std::getline(lines, line);) {
@@ -55,7 +57,8 @@ NodeTree::~NodeTree() {
 }
 
 std::string NodeTree::nvml_json(std::string_view fixture) {
-  std::ifstream file(fs::path(PACELINE_SOURCE_DIR) / "tests/fixtures/nodes" / (std::string(fixture) + ".nvml.json"));
+  std::ifstream file(fs::path(PACELINE_SOURCE_DIR) / "tests/fixtures/nodes" /
+                     (std::string(fixture) + ".nvml.json"));
   if (!file) ADD_FAILURE() << "no recorded NVML of " << fixture;
   return {std::istreambuf_iterator<char>(file), {}};
 }

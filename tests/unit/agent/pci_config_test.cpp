@@ -37,7 +37,8 @@ TEST(PciConfigSpace, ReadsWhatTheCapabilitiesSay) {
   EXPECT_EQ(config.acs->word, 0x1d);
   EXPECT_TRUE(config.acs->detours());
   EXPECT_TRUE(config.shows_extended());
-  EXPECT_FALSE(AcsControl{0x63}.detours());  // validation, blocking, egress and direct translation detour nothing
+  // validation, blocking, egress and direct translation detour nothing
+  EXPECT_FALSE(AcsControl{0x63}.detours());
 }
 
 TEST(PciConfigSpace, WhatIsNotShownIsNotAbsent) {

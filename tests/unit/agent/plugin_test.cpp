@@ -28,7 +28,8 @@ using testing::HasSubstr;
 constexpr auto kLongest = 30s;  // for what comes at once where nothing is wrong
 
 /// The kubelet's side: takes registrations, lists what pods use.
-class FakeKubelet final : public v1beta1::Registration::Service, public v1::PodResourcesLister::Service {
+class FakeKubelet final : public v1beta1::Registration::Service,
+                          public v1::PodResourcesLister::Service {
  public:
   explicit FakeKubelet(std::string socket) : socket_(std::move(socket)) { start(); }
   ~FakeKubelet() override { stop(); }
@@ -51,7 +52,8 @@ class FakeKubelet final : public v1beta1::Registration::Service, public v1::PodR
     registered = *request;
     return refusal;
   }
-  grpc::Status List(grpc::ServerContext* /*context*/, const v1::ListPodResourcesRequest* /*request*/,
+  grpc::Status List(grpc::ServerContext* /*context*/,
+                    const v1::ListPodResourcesRequest* /*request*/,
                     v1::ListPodResourcesResponse* answer) override {
     *answer = pods;
     return refusal;
@@ -76,7 +78,8 @@ class FakePlugin final : public DevicePlugin {
     const std::lock_guard lock(mutex);
     if (ids != std::vector<std::string>{"slot-0"})
       return fail(Code::kInvalid, Origin::kConfig, "the kubelet names a slot that is not offered");
-    return Grant{{{"/opt/paceline", "/node/runtime"}, {"/run/paceline-slot", "/node/slot-0"}}, {{"PACELINE_X", "1"}}};
+    return Grant{{{"/opt/paceline", "/node/runtime"}, {"/run/paceline-slot", "/node/slot-0"}},
+                 {{"PACELINE_X", "1"}}};
   }
 
   std::mutex mutex;
@@ -95,11 +98,14 @@ class PluginTest : public testing::Test {
   std::unique_ptr<v1beta1::DevicePlugin::Stub> stub() const {
     grpc::ChannelArguments own;
     own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return v1beta1::DevicePlugin::NewStub(grpc::CreateCustomChannel("unix:" + (scratch_ / "d/paceline.sock").string(),
-                                                                    grpc::InsecureChannelCredentials(), own));
+    return v1beta1::DevicePlugin::NewStub(
+        grpc::CreateCustomChannel("unix:" + (scratch_ / "d/paceline.sock").string(),
+                                  grpc::InsecureChannelCredentials(), own));
   }
 
-  static void limit(grpc::ClientContext& context) { context.set_deadline(std::chrono::system_clock::now() + kLongest); }
+  static void limit(grpc::ClientContext& context) {
+    context.set_deadline(std::chrono::system_clock::now() + kLongest);
+  }
 
   bool comes(const std::function<bool()>& fact) const {
     const auto until = std::chrono::steady_clock::now() + kLongest;
@@ -230,12 +236,14 @@ TEST_F(PluginTest, AllocateMountsReadOnlyAndRefusesWhatIsNotASlot) {
   EXPECT_EQ(given.envs().at("PACELINE_X"), "1");
   EXPECT_EQ(given.devices_size() + given.cdi_devices_size() + given.annotations_size(), 0);
 
-  for (const auto& ids : std::vector<std::vector<std::string>>{{"../slot-0"}, {}, {"slot-0", "slot-0"}, {"\x01"}}) {
+  for (const auto& ids :
+       std::vector<std::vector<std::string>>{{"../slot-0"}, {}, {"slot-0", "slot-0"}, {"\x01"}}) {
     answer.Clear();
     EXPECT_EQ(allocate({{"slot-0"}, ids}, answer).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   }
   // Larger than any kubelet asks: refused unread, and the plugin lives on.
-  EXPECT_EQ(allocate({{std::string(1'000'000, 'x')}}, answer).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(allocate({{std::string(1'000'000, 'x')}}, answer).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_TRUE(allocate({{"slot-0"}}, answer).ok());
 }
 
@@ -262,8 +270,10 @@ TEST_F(PluginTest, APathThatIsTooLongIsNamed) {
 TEST_F(PluginTest, SlotsInUseAreThoseOfOurResource) {
   EXPECT_FALSE(ours_->slots_in_use({}));
   FakeKubelet kubelet((scratch_ / "d/kubelet.sock").string());
-  for (const auto& [resource, id] : std::multimap<std::string, std::string>{
-           {"nvidia.com/gpu", "GPU-1"}, {"paceline.dev/runtime", "slot-1"}, {"paceline.dev/runtime", "slot-7"}}) {
+  for (const auto& [resource, id] :
+       std::multimap<std::string, std::string>{{"nvidia.com/gpu", "GPU-1"},
+                                               {"paceline.dev/runtime", "slot-1"},
+                                               {"paceline.dev/runtime", "slot-7"}}) {
     auto& pod = *kubelet.pods.add_pod_resources();
     pod.set_namespace_("team");
     pod.set_name("of-" + id);
@@ -273,19 +283,23 @@ TEST_F(PluginTest, SlotsInUseAreThoseOfOurResource) {
   }
   const auto used = ours_->slots_in_use({});
   ASSERT_TRUE(used) << used.error().message;
-  EXPECT_EQ(*used, (SlotPods{{"slot-1", PodName{"team", "of-slot-1"}}, {"slot-7", PodName{"team", "of-slot-7"}}}));
+  EXPECT_EQ(*used, (SlotPods{{"slot-1", PodName{"team", "of-slot-1"}},
+                             {"slot-7", PodName{"team", "of-slot-7"}}}));
   // What else the same container was given, of what is an accelerator.
   auto& container = *kubelet.pods.mutable_pod_resources(1)->mutable_containers(0);
-  for (const auto& [resource, id] : std::multimap<std::string, std::string>{
-           {"nvidia.com/gpu", "GPU-2"}, {"nvidia.com/mig-1g.10gb", "MIG-1"}, {"rdma/hca", "mlx5_0"}}) {
+  for (const auto& [resource, id] :
+       std::multimap<std::string, std::string>{{"nvidia.com/gpu", "GPU-2"},
+                                               {"nvidia.com/mig-1g.10gb", "MIG-1"},
+                                               {"rdma/hca", "mlx5_0"}}) {
     auto& devices = *container.add_devices();
     devices.set_resource_name(resource);
     devices.add_device_ids(id);
   }
   const auto with_devices = ours_->slots_in_use({});
   ASSERT_TRUE(with_devices);
-  EXPECT_EQ(with_devices->find("slot-1")->second.devices,
-            (std::vector<PodDevice>{{"nvidia.com/gpu", "GPU-2"}, {"nvidia.com/mig-1g.10gb", "MIG-1"}}));
+  EXPECT_EQ(
+      with_devices->find("slot-1")->second.devices,
+      (std::vector<PodDevice>{{"nvidia.com/gpu", "GPU-2"}, {"nvidia.com/mig-1g.10gb", "MIG-1"}}));
   kubelet.refusal = {grpc::StatusCode::PERMISSION_DENIED, "no"};
   EXPECT_FALSE(ours_->slots_in_use({}));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job's pod is told before its first step: the verdict on what was tried there, and what NCCL's settings do to it.
+// What a job's pod is told before its first step: the verdict on what was tried there, and what
+// NCCL's settings do to it.
 #include "agent/checks/pod_verdict.hpp"
 
 #include <gmock/gmock.h>
@@ -42,7 +43,8 @@ Registrations pod_that_works() {
 }
 
 /// Those attempts end so.
-void spoil(Registrations& tried, const std::function<bool(const Attempt&)>& which, Outcome outcome, const char* why) {
+void spoil(Registrations& tried, const std::function<bool(const Attempt&)>& which, Outcome outcome,
+           const char* why) {
   for (auto& attempt : tried.attempts) {
     if (!which(attempt)) continue;
     attempt.outcome = outcome;
@@ -51,7 +53,9 @@ void spoil(Registrations& tried, const std::function<bool(const Attempt&)>& whic
 }
 
 std::function<bool(const Attempt&)> is(Step step, std::string nic = {}) {
-  return [=](const Attempt& attempt) { return attempt.step == step && (nic.empty() || attempt.nic == nic); };
+  return [=](const Attempt& attempt) {
+    return attempt.step == step && (nic.empty() || attempt.nic == nic);
+  };
 }
 
 TEST(PodVerdict, ReadyWhereEveryPairHasOneWay) {
@@ -73,7 +77,8 @@ TEST(PodVerdict, IsOfTheDevicesThatTrainingUses) {
     tried.attempts.push_back({step, "bnxt_re0", "", Outcome::kDone, 0, ""});
   for (const char* gpu : {"0000:1b:00.0", "0000:43:00.0"}) {
     for (const Step step : {Step::kDmaBuf, Step::kPeerMemory})
-      tried.attempts.push_back({step, "bnxt_re0", gpu, Outcome::kRefused, 95, "Operation not supported"});
+      tried.attempts.push_back(
+          {step, "bnxt_re0", gpu, Outcome::kRefused, 95, "Operation not supported"});
   }
   EXPECT_EQ(judge_pod(tried).ready, false);
   tried.job_nics = {"mlx5_0", "mlx5_1", "mlx5_2"};
@@ -107,9 +112,12 @@ TEST(PodVerdict, NamesTheCheckTheEvidenceAndTheRemedy) {
          tried.attempts.clear();
          tried.problem = "no RDMA device: libibverbs lists none";
        },
-       false, "uverbs-access", "no RDMA device: libibverbs lists none", "ask for the RDMA device plugin's resource"},
-      {[](Registrations& tried) { spoil(tried, is(Step::kOpen), Outcome::kRefused, "Permission denied"); }, false,
-       "uverbs-access", "opening mlx5_0: Permission denied", "RDMA device plugin"},
+       false, "uverbs-access", "no RDMA device: libibverbs lists none",
+       "ask for the RDMA device plugin's resource"},
+      {[](Registrations& tried) {
+         spoil(tried, is(Step::kOpen), Outcome::kRefused, "Permission denied");
+       },
+       false, "uverbs-access", "opening mlx5_0: Permission denied", "RDMA device plugin"},
       {[](Registrations& tried) {
          tried.memlock_bytes = 65536;
          // What follows from it is not what is told.
@@ -117,30 +125,40 @@ TEST(PodVerdict, NamesTheCheckTheEvidenceAndTheRemedy) {
          spoil(tried, is(Step::kPeerMemory), Outcome::kRefused, "Cannot allocate memory");
        },
        false, "memlock", "locked memory is limited to 64 KiB", "LimitMEMLOCK=infinity"},
-      {[](Registrations& tried) { tried.nccl = {{"NCCL_IB_DISABLE", "1", "/etc/nccl.conf"}}; }, false, "nccl-env",
-       "NCCL_IB_DISABLE=1 (/etc/nccl.conf) turns RDMA off", "unset NCCL_IB_DISABLE"},
+      {[](Registrations& tried) { tried.nccl = {{"NCCL_IB_DISABLE", "1", "/etc/nccl.conf"}}; },
+       false, "nccl-env", "NCCL_IB_DISABLE=1 (/etc/nccl.conf) turns RDMA off",
+       "unset NCCL_IB_DISABLE"},
       {[](Registrations& tried) {
          const auto pair = [](Step step) {
-           return [step](const Attempt& attempt) { return attempt.step == step && attempt.nic == "mlx5_1"; };
+           return [step](const Attempt& attempt) {
+             return attempt.step == step && attempt.nic == "mlx5_1";
+           };
          };
-         spoil(tried, pair(Step::kDmaBuf), Outcome::kRefused, "ibv_reg_dmabuf_mr: Operation not supported");
+         spoil(tried, pair(Step::kDmaBuf), Outcome::kRefused,
+               "ibv_reg_dmabuf_mr: Operation not supported");
          spoil(tried, pair(Step::kPeerMemory), Outcome::kRefused, "ibv_reg_mr: Bad address");
        },
        false, "dmabuf",
-       "registering memory of 0000:1b:00.0 with mlx5_1 as dma-buf: ibv_reg_dmabuf_mr: Operation not supported; by its "
+       "registering memory of 0000:1b:00.0 with mlx5_1 as dma-buf: ibv_reg_dmabuf_mr: Operation "
+       "not supported; by its "
        "pointer: ibv_reg_mr: Bad address",
        "open kernel modules"},
       {[](Registrations& tried) {
          spoil(tried, is(Step::kPeerMemory, "mlx5_1"), Outcome::kHung, "no answer within 30 s");
        },
-       false, "peermem-effective", "by its pointer: no answer within 30 s", "load the RDMA driver before the module"},
-      {[](Registrations& tried) { spoil(tried, is(Step::kGpuMemory), Outcome::kRefused, "cuMemAlloc: error 2"); },
-       false, "dmabuf", "allocating memory of 0000:1b:00.0: cuMemAlloc: error 2", "open kernel modules"},
+       false, "peermem-effective", "by its pointer: no answer within 30 s",
+       "load the RDMA driver before the module"},
+      {[](Registrations& tried) {
+         spoil(tried, is(Step::kGpuMemory), Outcome::kRefused, "cuMemAlloc: error 2");
+       },
+       false, "dmabuf", "allocating memory of 0000:1b:00.0: cuMemAlloc: error 2",
+       "open kernel modules"},
       {[](Registrations& tried) {
          std::erase_if(tried.attempts, [](const Attempt& attempt) { return !attempt.gpu.empty(); });
          spoil(tried, is(Step::kGpus), Outcome::kNotTried, "libcuda.so.1: cannot open");
        },
-       std::nullopt, "dmabuf", "finding the GPUs: libcuda.so.1: cannot open", "open kernel modules"},
+       std::nullopt, "dmabuf", "finding the GPUs: libcuda.so.1: cannot open",
+       "open kernel modules"},
       {[](Registrations& tried) {
          std::erase_if(tried.attempts, [](const Attempt& attempt) { return !attempt.gpu.empty(); });
        },
@@ -172,9 +190,10 @@ TEST(PodFindings, AnswerWhatOnlyAPodCan) {
     bad.push_back(finding.id + " " + finding.subject + ": " + finding.evidence);
     EXPECT_EQ(finding.remedy, find_check(finding.id)->remedy);
   }
-  EXPECT_THAT(bad, testing::ElementsAre("uverbs-access mlx5_1: Permission denied",
-                                        "memlock : locked memory is limited to 64 KiB",
-                                        "nccl-env : NCCL_IB_DISABLE=1 (/etc/nccl.conf) turns RDMA off"));
+  EXPECT_THAT(bad,
+              testing::ElementsAre("uverbs-access mlx5_1: Permission denied",
+                                   "memlock : locked memory is limited to 64 KiB",
+                                   "nccl-env : NCCL_IB_DISABLE=1 (/etc/nccl.conf) turns RDMA off"));
   const json line = json::parse(pod_verdict_json(judge_pod(tried), pod_findings(tried)));
   EXPECT_EQ(line["findings"].size(), pod_findings(tried).size());
   EXPECT_EQ(line["findings"].back()["check"], "nccl-env");
@@ -194,14 +213,17 @@ TEST(PodVerdict, IsOneLineOfJson) {
 
 TEST(NcclSettings, TheFirstThatSetsANameWins) {
   const NodeTree place("nothing");
-  place.write("etc/nccl.conf",
-              "# of the image\nNCCL_IB_DISABLE=1\nNCCL_DEBUG=INFO\nNCCL_NET_GDR_LEVEL = 2\nnonsense\n");
+  place.write(
+      "etc/nccl.conf",
+      "# of the image\nNCCL_IB_DISABLE=1\nNCCL_DEBUG=INFO\nNCCL_NET_GDR_LEVEL = 2\nnonsense\n");
   place.write("home/me/.nccl.conf", "NCCL_IB_HCA=mlx5_1 \nNCCL_IB_DISABLE=0\n");
   place.write("mine.conf", "NCCL_NET=Socket\n");
   std::map<std::string, std::string> environment{{"HOME", "/home/me"}, {"NCCL_IB_GID_INDEX", "3"}};
   const auto read = [&] {
     return read_nccl_settings(
-        [&](const std::string& name) { return environment.contains(name) ? environment.at(name) : std::string(); },
+        [&](const std::string& name) {
+          return environment.contains(name) ? environment.at(name) : std::string();
+        },
         place.folder());
   };
   EXPECT_EQ(read(), (std::vector<NcclSetting>{{"NCCL_IB_GID_INDEX", "3", "the environment"},
@@ -243,30 +265,33 @@ TEST(NcclSettings, WhatIsWrongWithEach) {
     const char* says;  // empty: nothing
     bool forbids;
   };
-  for (const Case& test : {Case{"NCCL_IB_DISABLE", "0", "", false},
-                           {"NCCL_IB_DISABLE", "1", "turns RDMA off", true},
-                           {"NCCL_NET", "IB", "", false},
-                           {"NCCL_NET", "Socket", "sockets instead of RDMA", true},
-                           {"NCCL_NET_GDR_LEVEL", "PXB", "", false},
-                           {"NCCL_NET_GDR_LEVEL", "LOC", "turns GPUDirect RDMA off", true},
-                           {"NCCL_NET_GDR_LEVEL", "0", "turns GPUDirect RDMA off", true},
-                           {"NCCL_NET_GDR_LEVEL", "4", "is a number", false},
-                           {"NCCL_IB_HCA", "mlx5_1", "mlx5_1 also means mlx5_10", false},
-                           {"NCCL_IB_HCA", "=mlx5_1:1", "", false},
-                           {"NCCL_IB_HCA", "mlx5_0,mlx5_10", "", false},
-                           {"NCCL_IB_HCA", "mlx5", "", false},
-                           {"NCCL_IB_HCA", "^mlx5_1", "mlx5_1 also means mlx5_10", false},
-                           {"NCCL_IB_HCA", "^mlx5", "chooses none of the RDMA devices", true},
-                           {"NCCL_IB_HCA", "=mlx4_0", "chooses none of the RDMA devices", true},
-                           {"NCCL_IB_GID_INDEX", "3", "in the way of NCCL's own choice", false},
-                           {"NCCL_SOCKET_IFNAME", "eth", "", false},
-                           {"NCCL_SOCKET_IFNAME", "^lo", "", false},
-                           {"NCCL_SOCKET_IFNAME", "=eth", "chooses none of the network devices", false}}) {
-    const auto troubles = nccl_troubles({{test.name, test.value, "the environment"}}, nics, netdevs);
+  for (const Case& test :
+       {Case{"NCCL_IB_DISABLE", "0", "", false},
+        {"NCCL_IB_DISABLE", "1", "turns RDMA off", true},
+        {"NCCL_NET", "IB", "", false},
+        {"NCCL_NET", "Socket", "sockets instead of RDMA", true},
+        {"NCCL_NET_GDR_LEVEL", "PXB", "", false},
+        {"NCCL_NET_GDR_LEVEL", "LOC", "turns GPUDirect RDMA off", true},
+        {"NCCL_NET_GDR_LEVEL", "0", "turns GPUDirect RDMA off", true},
+        {"NCCL_NET_GDR_LEVEL", "4", "is a number", false},
+        {"NCCL_IB_HCA", "mlx5_1", "mlx5_1 also means mlx5_10", false},
+        {"NCCL_IB_HCA", "=mlx5_1:1", "", false},
+        {"NCCL_IB_HCA", "mlx5_0,mlx5_10", "", false},
+        {"NCCL_IB_HCA", "mlx5", "", false},
+        {"NCCL_IB_HCA", "^mlx5_1", "mlx5_1 also means mlx5_10", false},
+        {"NCCL_IB_HCA", "^mlx5", "chooses none of the RDMA devices", true},
+        {"NCCL_IB_HCA", "=mlx4_0", "chooses none of the RDMA devices", true},
+        {"NCCL_IB_GID_INDEX", "3", "in the way of NCCL's own choice", false},
+        {"NCCL_SOCKET_IFNAME", "eth", "", false},
+        {"NCCL_SOCKET_IFNAME", "^lo", "", false},
+        {"NCCL_SOCKET_IFNAME", "=eth", "chooses none of the network devices", false}}) {
+    const auto troubles =
+        nccl_troubles({{test.name, test.value, "the environment"}}, nics, netdevs);
     const std::string what = std::string(test.name) + "=" + test.value;
     EXPECT_EQ(troubles.size(), *test.says == '\0' ? 0U : 1U) << what;
     for (const auto& trouble : troubles) {
-      EXPECT_THAT(trouble.evidence, testing::AllOf(HasSubstr(what + " (the environment)"), HasSubstr(test.says)));
+      EXPECT_THAT(trouble.evidence,
+                  testing::AllOf(HasSubstr(what + " (the environment)"), HasSubstr(test.says)));
       EXPECT_EQ(trouble.forbids, test.forbids) << what;
     }
   }

@@ -43,7 +43,8 @@ TEST(Files, NumbersInNamesCountAsNumbers) {
   const NodeTree tree("cloud-vm");
   for (const char* name : {"node10", "node9", "node2", "node", "other"})
     tree.write(std::string("sys/names/") + name, "");
-  EXPECT_THAT(list_names(tree.root().sys() / "names"), ElementsAre("node", "node2", "node9", "node10", "other"));
+  EXPECT_THAT(list_names(tree.root().sys() / "names"),
+              ElementsAre("node", "node2", "node9", "node10", "other"));
 }
 
 TEST(Files, WhatCannotBeReadIsAbsent) {
@@ -62,7 +63,8 @@ TEST(CpuProbe, ReadsACloudMachine) {
   EXPECT_EQ(cpu.model, "Intel(R) Xeon(R) Processor @ 2.50GHz");
   EXPECT_EQ(cpu.cores, 2);
   EXPECT_EQ(cpu.threads, 2);
-  EXPECT_THAT(cpu.numa_nodes, ElementsAre(NumaNode{0, "0-1", 12864}));  // 13199576 kB, rounded to 64 MiB
+  // 13199576 kB, rounded to 64 MiB
+  EXPECT_THAT(cpu.numa_nodes, ElementsAre(NumaNode{0, "0-1", 12864}));
 }
 
 TEST(CpuProbe, CountsCoresOfBothSocketsOnce) {
@@ -99,7 +101,8 @@ TEST(NicProbe, LeavesOutWhatHasNoHardware) {
   const NodeTree tree("cloud-vm");
   const auto nics = probe_nics(tree.root());
   ASSERT_EQ(nics.size(), 1U);
-  EXPECT_EQ(nics[0], (Nic{"eth0", "virtio_net", std::nullopt, 1400, std::nullopt, "0000:00:03.0", true}));
+  EXPECT_EQ(nics[0],
+            (Nic{"eth0", "virtio_net", std::nullopt, 1400, std::nullopt, "0000:00:03.0", true}));
 }
 
 TEST(NicProbe, ReadsInfinibandAndLeavesOutVirtualFunctions) {

@@ -67,8 +67,9 @@ TEST_P(Recording, GivesTheSameMatrixAsTheMachine) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Recording,
-                         testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like", "two-socket-pcie",
-                                         "cloud-vm-gpu", "cloud-vm-rdma", "cloud-vm", "nothing"));
+                         testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like",
+                                         "two-socket-pcie", "cloud-vm-gpu", "cloud-vm-rdma",
+                                         "cloud-vm", "nothing"));
 
 TEST(Scrubbing, LeavesNothingThatIdentifies) {
   const NodeTree tree("two-socket-pcie");
@@ -78,14 +79,16 @@ TEST(Scrubbing, LeavesNothingThatIdentifies) {
   tree.write(nic + "/net/enx" + secret + "/address", "0c:42:a1:b7:c9:d2");
   fs::create_symlink("../../devices/pci0000:a0/0000:a0:01.0/0000:a1:00.0/net/enx" + secret,
                      tree.folder() / ("sys/class/net/enx" + secret));
-  fs::create_symlink("../../../0000:a1:00.0", tree.folder() / (nic + "/net/enx" + secret + "/device"));
+  fs::create_symlink("../../../0000:a1:00.0",
+                     tree.folder() / (nic + "/net/enx" + secret + "/device"));
   const std::string port = nic + "/infiniband/mlx5_1/ports/1/";
   tree.write(port + "gids/0", "fe80:0000:0000:0000:0e42:a1ff:feb7:c9d2");
   tree.write(port + "gids/3", "0000:0000:0000:0000:0000:ffff:0a11:2233");
   tree.write(port + "gid_attrs/ndevs/3", "enx" + secret);
   tree.write(nic + "/infiniband/mlx5_1/node_guid", "0c42:a1ff:feb7:c9d2");
   tree.write(nic + "/infiniband/mlx5_1/node_desc", "secret-host HCA-1");
-  tree.write("proc/cmdline", "BOOT_IMAGE=/vmlinuz root=UUID=11112222-3333 intel_iommu=on iommu=pt ip=10.1.2.3");
+  tree.write("proc/cmdline",
+             "BOOT_IMAGE=/vmlinuz root=UUID=11112222-3333 intel_iommu=on iommu=pt ip=10.1.2.3");
   std::string config(0x200, '\0');
   config[0] = '\x86';
   config[0x100] = 3;  // serial number
@@ -97,8 +100,8 @@ TEST(Scrubbing, LeavesNothingThatIdentifies) {
   const auto files = record_machine(tree.root(), **library);
   std::string all;
   for (const auto& file : files) all += file.path + "\n" + file.text + "\n";
-  for (const char* identifying : {"0c42a1", "0c:42", "0e42:a1", "0c42:a1", "0a11:2233", "secret-host",
-                                  "UUID=", "10.1.2.3", "SERIALNO", "5a3c1f6e"}) {
+  for (const char* identifying : {"0c42a1", "0c:42", "0e42:a1", "0c42:a1", "0a11:2233",
+                                  "secret-host", "UUID=", "10.1.2.3", "SERIALNO", "5a3c1f6e"}) {
     EXPECT_THAT(all, Not(HasSubstr(identifying)));
   }
   // What the checks need is still there.

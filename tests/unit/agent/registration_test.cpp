@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// paceline-probe, the real program, on libraries that stand in for the drivers': what it tells of devices that work, refuse, hang and crash.
+// paceline-probe, the real program, on libraries that stand in for the drivers': what it tells of
+// devices that work, refuse, hang and crash.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,7 +55,8 @@ ChildCommand probe_command() {
 }
 
 /// The attempt of this step; one that does not exist fails the test.
-Attempt find(const Registrations& found, Step step, const std::string& nic = {}, const std::string& gpu = {}) {
+Attempt find(const Registrations& found, Step step, const std::string& nic = {},
+             const std::string& gpu = {}) {
   for (const auto& attempt : found.attempts) {
     if (attempt.step == step && attempt.nic == nic && attempt.gpu == gpu) return attempt;
   }
@@ -65,12 +67,14 @@ Attempt find(const Registrations& found, Step step, const std::string& nic = {},
 TEST(Registration, TriesEveryPairInBothWays) {
   const auto found = run_child(probe_command());
   EXPECT_EQ(found.problem, "");
-  // Devices; of each NIC open, host memory, port, driver; GPUs; of each GPU its memory, its link, its NVLink domain and two ways to two NICs.
+  // Devices; of each NIC open, host memory, port, driver; GPUs; of each GPU its memory, its link,
+  // its NVLink domain and two ways to two NICs.
   EXPECT_EQ(found.attempts.size(), 1U + 2 * 4 + 1 + 2 * (1 + 1 + 1 + 2 * 2));
   EXPECT_EQ(find(found, Step::kPort, "mlx5_0").saw, "port 1 MTU 1024 of 4096");
   for (const auto& attempt : found.attempts) {
     // These GPUs are in no sysfs.
-    EXPECT_EQ(attempt.outcome, attempt.step == Step::kLinkLoad ? Outcome::kNotTried : Outcome::kDone)
+    EXPECT_EQ(attempt.outcome,
+              attempt.step == Step::kLinkLoad ? Outcome::kNotTried : Outcome::kDone)
         << describe(attempt);
   }
   EXPECT_FALSE(any_failed(found));
@@ -81,7 +85,8 @@ TEST(Registration, ARefusalHasItsErrnoAndTheOthersGoOn) {
   const FakeDrivers drivers("FAKE_RULES", "open mlx5_0 13;peer * 14;driver mlx5_1 95");
   const auto found = run_child(probe_command());
   EXPECT_EQ(find(found, Step::kOpen, "mlx5_0"),
-            (Attempt{Step::kOpen, "mlx5_0", "", Outcome::kRefused, 13, "ibv_open_device: Permission denied"}));
+            (Attempt{Step::kOpen, "mlx5_0", "", Outcome::kRefused, 13,
+                     "ibv_open_device: Permission denied"}));
   EXPECT_EQ(find(found, Step::kDmaBuf, "mlx5_1", kGpu0).outcome, Outcome::kDone);
   EXPECT_EQ(find(found, Step::kPeerMemory, "mlx5_1", kGpu0).why, "ibv_reg_mr: Bad address");
   EXPECT_EQ(find(found, Step::kDmaBufDriver, "mlx5_1").error, 95);
@@ -105,7 +110,8 @@ TEST(Registration, ReadsAGpusLinkUnderLoad) {
 }
 
 TEST(Registration, SharesAGpusMemoryWithItsNvlinkDomain) {
-  EXPECT_EQ(find(run_child(probe_command()), Step::kFabricMemory, "", kGpu0).outcome, Outcome::kDone);
+  EXPECT_EQ(find(run_child(probe_command()), Step::kFabricMemory, "", kGpu0).outcome,
+            Outcome::kDone);
   {
     const FakeDrivers drivers("FAKE_RULES", "share 0000:1B:00.0 800;import 0000:43:00.0 801");
     const auto found = run_child(probe_command());
@@ -117,7 +123,8 @@ TEST(Registration, SharesAGpusMemoryWithItsNvlinkDomain) {
     EXPECT_FALSE(any_failed(found));
   }
   const FakeDrivers none("FAKE_RULES", "domain * 1");
-  EXPECT_EQ(find(run_child(probe_command()), Step::kFabricMemory, "", kGpu0).outcome, Outcome::kNotTried);
+  EXPECT_EQ(find(run_child(probe_command()), Step::kFabricMemory, "", kGpu0).outcome,
+            Outcome::kNotTried);
 }
 
 TEST(Registration, OneWayIsEnough) {
@@ -127,7 +134,8 @@ TEST(Registration, OneWayIsEnough) {
   EXPECT_FALSE(any_failed(found));
   const FakeDrivers neither("FAKE_RULES", "export * 801;peer mlx5_1 14");
   const auto worse = run_child(probe_command());
-  EXPECT_EQ(find(worse, Step::kDmaBuf, "mlx5_1", kGpu0).why, "cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED");
+  EXPECT_EQ(find(worse, Step::kDmaBuf, "mlx5_1", kGpu0).why,
+            "cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED");
   EXPECT_TRUE(any_failed(worse));
 }
 
@@ -147,16 +155,18 @@ TEST(Registration, ALibraryThatCrashesIsTheStepUnderWay) {
   const FakeDrivers drivers("FAKE_RULES", "open mlx5_1 die");
   const auto found = run_child(probe_command());
   EXPECT_EQ(find(found, Step::kOpen, "mlx5_0").outcome, Outcome::kDone);
-  EXPECT_EQ(found.attempts.back(),
-            (Attempt{Step::kOpen, "mlx5_1", "", Outcome::kRefused, 0, "the process ended by signal 9 (Killed)"}));
+  EXPECT_EQ(found.attempts.back(), (Attempt{Step::kOpen, "mlx5_1", "", Outcome::kRefused, 0,
+                                            "the process ended by signal 9 (Killed)"}));
 }
 
 TEST(Registration, LeavesGpusAloneThatWorkForOthers) {
   const FakeDrivers drivers("FAKE_NVML_BUSY", kGpu0);
   auto command = probe_command();
   const auto found = run_child(command);
-  EXPECT_THAT(find(found, Step::kGpuMemory, "", kGpu0).why, StartsWith("processes use it; with --even-busy"));
-  for (const auto& attempt : found.attempts) EXPECT_TRUE(attempt.gpu != kGpu0 || attempt.step == Step::kGpuMemory);
+  EXPECT_THAT(find(found, Step::kGpuMemory, "", kGpu0).why,
+              StartsWith("processes use it; with --even-busy"));
+  for (const auto& attempt : found.attempts)
+    EXPECT_TRUE(attempt.gpu != kGpu0 || attempt.step == Step::kGpuMemory);
   find(found, Step::kDmaBuf, "mlx5_0", "0000:43:00.0");
   EXPECT_FALSE(any_failed(found));
   command.arguments.emplace_back("--even-busy");
@@ -164,14 +174,16 @@ TEST(Registration, LeavesGpusAloneThatWorkForOthers) {
   // Without NVML no GPU is known to be idle.
   command = probe_command();
   command.arguments.back() = "libnvidia-ml-that-is-nowhere.so.1";
-  EXPECT_THAT(find(run_child(command), Step::kGpuMemory, "", kGpu0).why, HasSubstr("NVML does not answer"));
+  EXPECT_THAT(find(run_child(command), Step::kGpuMemory, "", kGpu0).why,
+              HasSubstr("NVML does not answer"));
 }
 
 TEST(Registration, SaysPlainlyThatThereIsNoDevice) {
   const FakeDrivers none("FAKE_NICS", "");
   EXPECT_EQ(run_child(probe_command()).problem, "no RDMA device: libibverbs lists none");
   const FakeDrivers kernel("FAKE_NICS", "none");
-  EXPECT_EQ(run_child(probe_command()).problem, "no RDMA device: this kernel has no RDMA (ib_uverbs is not loaded)");
+  EXPECT_EQ(run_child(probe_command()).problem,
+            "no RDMA device: this kernel has no RDMA (ib_uverbs is not loaded)");
   auto command = probe_command();
   command.arguments[2] = "libibverbs-that-is-nowhere.so.1";
   const auto found = run_child(command);
@@ -197,7 +209,8 @@ TEST(Registration, ReadsAGpusLinkWithoutANicAsWell) {
 TEST(Registration, AsksEveryPortAndAPortThatRefusesIsNoFailure) {
   const NodeTree machine("nothing");
   for (const char* port : {"1", "2", "3"})
-    machine.write(std::string("sys/class/infiniband/mlx5_0/ports/") + port + "/state", "4: ACTIVE\n");
+    machine.write(std::string("sys/class/infiniband/mlx5_0/ports/") + port + "/state",
+                  "4: ACTIVE\n");
   auto command = probe_command();
   command.arguments.insert(command.arguments.end(), {"--sys", (machine.folder() / "sys").string()});
   const FakeDrivers two("FAKE_PORTS", "2");
@@ -205,7 +218,8 @@ TEST(Registration, AsksEveryPortAndAPortThatRefusesIsNoFailure) {
   const auto found = run_child(command);
   std::vector<std::string> saw;
   for (const auto& attempt : found.attempts) {
-    if (attempt.step == Step::kPort && attempt.nic == "mlx5_0" && !attempt.saw.empty()) saw.push_back(attempt.saw);
+    if (attempt.step == Step::kPort && attempt.nic == "mlx5_0" && !attempt.saw.empty())
+      saw.push_back(attempt.saw);
   }
   EXPECT_EQ(saw, (std::vector<std::string>{"port 1 MTU 1024 of 4096", "port 2 MTU 1024 of 4096"}));
   EXPECT_EQ(find(found, Step::kPort, "mlx5_1").outcome, Outcome::kRefused);
@@ -216,8 +230,8 @@ TEST(Registration, TellsOfAPodWhatDecidesThere) {
   const NodeTree machine("dgx-h100-like");
   const FakeDrivers pod("PACELINE_JOB_NAME", "resnet");
   auto command = probe_command();
-  command.arguments.insert(command.arguments.end(),
-                           {"--sys", (machine.folder() / "sys").string(), "--nccl", PACELINE_FAKE_CUDA});
+  command.arguments.insert(command.arguments.end(), {"--sys", (machine.folder() / "sys").string(),
+                                                     "--nccl", PACELINE_FAKE_CUDA});
   const FakeDrivers library("FAKE_NCCL", "22105");
   EXPECT_FALSE(run_child(command).nccl_version);  // nothing asks for it
   const FakeDrivers index("NCCL_IB_GID_INDEX", "3");
@@ -247,14 +261,16 @@ TEST(Registration, KnowsThatItRunsInAPodOfAJob) {
   const FakeDrivers nccl("NCCL_IB_DISABLE", "1");
   const auto found = run_child(probe_command());
   EXPECT_TRUE(found.in_pod);
-  EXPECT_THAT(found.nccl, testing::Contains(NcclSetting{"NCCL_IB_DISABLE", "1", "the environment"}));
+  EXPECT_THAT(found.nccl,
+              testing::Contains(NcclSetting{"NCCL_IB_DISABLE", "1", "the environment"}));
   EXPECT_THAT(found.netdevs, testing::Contains("lo"));
 }
 
 TEST(RegistrationChild, AnswersOfAnotherProgramAreNone) {
   ChildCommand command;
   command.program = "/nowhere/paceline-probe";
-  EXPECT_THAT(run_child(command).problem, HasSubstr("cannot start /nowhere/paceline-probe: No such file"));
+  EXPECT_THAT(run_child(command).problem,
+              HasSubstr("cannot start /nowhere/paceline-probe: No such file"));
   command.program = "/bin/sh";
   const std::map<std::string, std::string> scripts{
       {"exit 3", "exit code 3"},
@@ -279,11 +295,13 @@ TEST(RegistrationChild, EndsOneThatTalksForEverWithItsChildren) {
   command.arguments = {
       "-c", "exec 3>" + alive +
                 "; sleep 1000 & while :; do "
-                "echo '{\"begin\":{\"step\":\"open\",\"nic\":\"x\",\"outcome\":\"not-tried\"}}'; sleep 0.1; done"};
+                "echo '{\"begin\":{\"step\":\"open\",\"nic\":\"x\",\"outcome\":\"not-tried\"}}'; "
+                "sleep 0.1; done"};
   command.whole = std::chrono::seconds(5);
   const auto found = run_child(command);
   ASSERT_EQ(found.attempts.size(), 1U);
-  EXPECT_EQ(found.attempts[0], (Attempt{Step::kOpen, "x", "", Outcome::kHung, 0, "not done within 5 s"}));
+  EXPECT_EQ(found.attempts[0],
+            (Attempt{Step::kOpen, "x", "", Outcome::kHung, 0, "not done within 5 s"}));
   // The shell and its child have it open; when both are gone it hangs up.
   pollfd waiting{writers, POLLIN, 0};
   EXPECT_EQ(::poll(&waiting, 1, 30000), 1);
@@ -295,9 +313,10 @@ TEST(RegistrationReport, IsReadAsItWasWritten) {
   Registrations found;
   found.in_pod = true;
   found.memlock_bytes = 65536;
-  found.attempts = {{Step::kDevices, "", "", Outcome::kDone, 0, ""},
-                    {Step::kDmaBuf, "mlx5_0", kGpu0, Outcome::kRefused, 95, "ibv_reg_dmabuf_mr: no"},
-                    {Step::kPeerMemory, "mlx5_0", kGpu0, Outcome::kHung, 0, "no answer"}};
+  found.attempts = {
+      {Step::kDevices, "", "", Outcome::kDone, 0, ""},
+      {Step::kDmaBuf, "mlx5_0", kGpu0, Outcome::kRefused, 95, "ibv_reg_dmabuf_mr: no"},
+      {Step::kPeerMemory, "mlx5_0", kGpu0, Outcome::kHung, 0, "no answer"}};
   found.nccl = {{"NCCL_IB_HCA", "mlx5_1", "/etc/nccl.conf"}};
   found.netdevs = {"lo", "eth0"};
   found.job_nics = {"mlx5_1"};
@@ -326,7 +345,8 @@ TEST(RegistrationReport, NonsenseIsNamed) {
            {R"({"version":1,"attempts":[],"netdevs":[1]})", "a name in netdevs is not a text"},
            {R"({"version":1,"attempts":[],"jobNics":"mlx5_0"})", "jobNics is not a list"},
            {R"({"version":1,"attempts":[],"ncclVersion":"2"})", "ncclVersion is \"2\""},
-           {R"({"version":1,"attempts":[{"step":"open","outcome":"done","taken":3}]})", "taken is 3"},
+           {R"({"version":1,"attempts":[{"step":"open","outcome":"done","taken":3}]})",
+            "taken is 3"},
            {R"({"version":1,"attempts":[{"step":"jump","outcome":"done"}]})", "step is \"jump\""},
            {R"({"version":1,"attempts":[{"step":"open","outcome":7}]})", "outcome is \"\""}}) {
     const auto report = read_registrations(text);
@@ -343,9 +363,11 @@ struct ProbeRun {
 
 ProbeRun run_probe(const NodeTree& place, const std::string& verbs) {
   const std::string file = (place.folder() / "report.json").string();
-  const std::string line = std::string(PACELINE_PROBE) + " --verbs " + verbs + " --cuda " + PACELINE_FAKE_CUDA +
-                           " --nvml " + PACELINE_FAKE_NVML + " --output " + file + " 2>/dev/null";
-  const int status = std::system(line.c_str());  // NOLINT(concurrency-mt-unsafe): a test has one thread
+  const std::string line = std::string(PACELINE_PROBE) + " --verbs " + verbs + " --cuda " +
+                           PACELINE_FAKE_CUDA + " --nvml " + PACELINE_FAKE_NVML + " --output " +
+                           file + " 2>/dev/null";
+  const int status =
+      std::system(line.c_str());  // NOLINT(concurrency-mt-unsafe): a test has one thread
   std::ifstream text(file);
   return {WEXITSTATUS(status), {std::istreambuf_iterator<char>(text), {}}};
 }

@@ -18,7 +18,9 @@ Hardware probe_tree(const NodeTree& tree, std::string_view fixture) {
 
 }  // namespace
 
-Hardware recorded_machine(std::string_view fixture) { return probe_tree(NodeTree(fixture), fixture); }
+Hardware recorded_machine(std::string_view fixture) {
+  return probe_tree(NodeTree(fixture), fixture);
+}
 
 std::vector<Finding> checked(std::string_view fixture) {
   const NodeTree tree(fixture);

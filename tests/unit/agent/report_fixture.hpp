@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of the report share: a recorded machine as the probes read it, what the checks say of it, and a publisher before a fake API server.
-// Not thread-safe; a broken fixture fails the test that uses it.
+// What tests of the report share: a recorded machine as the probes read it, what the checks say of
+// it, and a publisher before a fake API server. Not thread-safe; a broken fixture fails the test
+// that uses it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,7 +42,8 @@ class PublisherTest : public testing::Test {
   }
 
   void create_node() {
-    auto created = api_->create(kube::kNodes, "", R"({"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}})");
+    auto created = api_->create(kube::kNodes, "",
+                                R"({"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}})");
     ASSERT_TRUE(created) << to_string(created.error());
     node_uid_ = nlohmann::json::parse(*created)["metadata"]["uid"];
   }

@@ -41,8 +41,9 @@ TEST(Fabric, SaysOnlyWhatIsKnown) {
   hardware.nics[0].speed_mbps.reset();
   hardware.nics[0].numa_node.reset();
   const json status = fabric_status(hardware, "0.1.0");
-  EXPECT_EQ(status["nics"][0].dump(),
-            R"({"driver":"mlx5_core","mtu":9000,"name":"eth0","pciAddress":"0000:18:00.0","up":true})");
+  EXPECT_EQ(
+      status["nics"][0].dump(),
+      R"({"driver":"mlx5_core","mtu":9000,"name":"eth0","pciAddress":"0000:18:00.0","up":true})");
   EXPECT_EQ(status["gpus"][0]["numaNode"], 0);
   EXPECT_EQ(status["cpu"]["numaNodes"][0].dump(), R"({"cpus":"0-7","id":0,"memoryMiB":65536})");
   EXPECT_EQ(status["conditions"][0]["status"], "True");
@@ -61,7 +62,8 @@ TEST(Fabric, StaysWithinItsBoundAndKeepsWhatMattersMost) {
   Hardware hardware = machine();
   hardware.cpu.model = std::string(5000, 'x');
   for (int i = 0; i < 2000; ++i) {
-    hardware.nics.push_back({"down" + std::to_string(i), "driver", std::nullopt, 1500, 0, "0000:18:00.0", false});
+    hardware.nics.push_back(
+        {"down" + std::to_string(i), "driver", std::nullopt, 1500, 0, "0000:18:00.0", false});
   }
   hardware.nics.push_back({"last", "driver", 1000, 1500, 0, "0000:19:00.0", true});
   json status = fabric_status(hardware, "0.1.0");
@@ -81,7 +83,8 @@ TEST(Fabric, TellsDistancesAndWhatPodsAskFor) {
   EXPECT_EQ(
       status["distance"]["rows"][4].dump(),
       R"({"gpu":"GPU4","gpus":"NV18 NV18 NV18 NV18 X NV18 NV18 NV18","nics":"SYS SYS SYS SYS PIX NODE NODE NODE SYS"})");
-  EXPECT_EQ(status["gpus"][0]["migDevices"].dump(), R"({"nvidia.com/mig-1g.10gb":2,"nvidia.com/mig-1g.10gb.me":1})");
+  EXPECT_EQ(status["gpus"][0]["migDevices"].dump(),
+            R"({"nvidia.com/mig-1g.10gb":2,"nvidia.com/mig-1g.10gb.me":1})");
   EXPECT_EQ(status["gpus"][0]["nvlinks"], 18);
   EXPECT_EQ(
       status["rdmaDevices"][3].dump(),
@@ -95,14 +98,16 @@ TEST(Fabric, TellsDistancesAndWhatPodsAskFor) {
 }
 
 TEST(Fabric, ALinkThatGpusCountOnIsMissed) {
-  const json down = condition(fabric_status(recorded_machine("dgx-h100-like"), "0"), "FabricHealthy");
+  const json down =
+      condition(fabric_status(recorded_machine("dgx-h100-like"), "0"), "FabricHealthy");
   EXPECT_EQ(down["status"], "False");
   EXPECT_THAT(down["message"].get<std::string>(), HasSubstr("mlx5_5 has no link"));
   Hardware hardware = recorded_machine("dgx-a100-like");
   EXPECT_EQ(condition(fabric_status(hardware, "0"), "FabricHealthy")["status"], "True");
   hardware.gpu.gpus[2].nvlinks[3].active = false;
-  EXPECT_THAT(condition(fabric_status(hardware, "0"), "FabricHealthy")["message"].get<std::string>(),
-              HasSubstr("GPU2 has 11 of 12 NVLinks"));
+  EXPECT_THAT(
+      condition(fabric_status(hardware, "0"), "FabricHealthy")["message"].get<std::string>(),
+      HasSubstr("GPU2 has 11 of 12 NVLinks"));
   // No GPU is near to this one.
   Hardware far = recorded_machine("two-socket-pcie");
   far.rdma[1].ports[0].state = "DOWN";
@@ -127,15 +132,16 @@ TEST(Fabric, ANodeOfManyDevicesStaysWithinItsBound) {
   EXPECT_EQ(status["conditions"][0]["reason"], "TooManyDevices");
 }
 
-/// Every field of `value` must be in `schema`: the API server drops what is not, and the agent would write it again for ever.
+/// Every field of `value` must be in `schema`: the API server drops what is not, and the agent
+/// would write it again for ever.
 void expect_known(const json& value, const YAML::Node& schema, const std::string& where) {
   if (value.is_array()) {
     EXPECT_LE(value.size(), schema["maxItems"].as<std::size_t>()) << where;
     for (const auto& entry : value) expect_known(entry, schema["items"], where + "[]");
   } else if (value.is_object()) {
     for (const auto& [name, field] : value.items()) {
-      const YAML::Node known =
-          schema["additionalProperties"] ? schema["additionalProperties"] : schema["properties"][name];
+      const YAML::Node known = schema["additionalProperties"] ? schema["additionalProperties"]
+                                                              : schema["properties"][name];
       ASSERT_TRUE(known.IsDefined()) << where << "." << name << " is not in crds/nodefabrics.yaml";
       expect_known(field, known, where + "." + name);
     }
@@ -143,15 +149,19 @@ void expect_known(const json& value, const YAML::Node& schema, const std::string
     EXPECT_EQ(schema["type"].as<std::string>(), "string") << where;
     EXPECT_LE(value.get<std::string>().size(), schema["maxLength"].as<std::size_t>(2048)) << where;
   } else {
-    EXPECT_EQ(schema["type"].as<std::string>(), value.is_boolean() ? "boolean" : "integer") << where;
+    EXPECT_EQ(schema["type"].as<std::string>(), value.is_boolean() ? "boolean" : "integer")
+        << where;
   }
 }
 
 TEST(Fabric, HoldsOnlyWhatTheSchemaNames) {
-  const YAML::Node crd = YAML::LoadFile(std::string(PACELINE_SOURCE_DIR) + "/crds/nodefabrics.yaml");
-  const YAML::Node schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
-  for (const char* name : {"dgx-h100-like", "dgx-h100-broken", "dgx-a100-like", "gb200-like", "two-socket-pcie",
-                           "cloud-vm-gpu", "cloud-vm-rdma", "cloud-vm", "nothing"}) {
+  const YAML::Node crd =
+      YAML::LoadFile(std::string(PACELINE_SOURCE_DIR) + "/crds/nodefabrics.yaml");
+  const YAML::Node schema =
+      crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
+  for (const char* name :
+       {"dgx-h100-like", "dgx-h100-broken", "dgx-a100-like", "gb200-like", "two-socket-pcie",
+        "cloud-vm-gpu", "cloud-vm-rdma", "cloud-vm", "nothing"}) {
     Hardware hardware = recorded_machine(name);
     for (auto& gpu : hardware.gpu.gpus) gpu.mig_profiles = {"1g.10gb"};
     json status = fabric_status(hardware, "0.1.0", checked(name));
@@ -161,8 +171,10 @@ TEST(Fabric, HoldsOnlyWhatTheSchemaNames) {
 }
 
 TEST(Fabric, ItsPrintedColumnsShowConditionsThatItHas) {
-  const YAML::Node crd = YAML::LoadFile(std::string(PACELINE_SOURCE_DIR) + "/crds/nodefabrics.yaml");
-  const json status = fabric_status(recorded_machine("dgx-a100-like"), "0", checked("dgx-a100-like"));
+  const YAML::Node crd =
+      YAML::LoadFile(std::string(PACELINE_SOURCE_DIR) + "/crds/nodefabrics.yaml");
+  const json status =
+      fabric_status(recorded_machine("dgx-a100-like"), "0", checked("dgx-a100-like"));
   int shown = 0;
   for (const auto& column : crd["spec"]["versions"][0]["additionalPrinterColumns"]) {
     const auto path = column["jsonPath"].as<std::string>();
@@ -283,7 +295,8 @@ TEST_F(PublisherTest, TheLeaseMovesWithTheClock) {
   ASSERT_TRUE(publisher_->renew());
   clock_.advance(10s);
   ASSERT_TRUE(publisher_->renew());
-  const auto lease = json::parse(api_->get(kube::kLeases, "paceline-system", "paceline-agent-n1").value());
+  const auto lease =
+      json::parse(api_->get(kube::kLeases, "paceline-system", "paceline-agent-n1").value());
   EXPECT_EQ(lease["spec"]["renewTime"], format_micro_time(clock_.wall()));
   EXPECT_EQ(lease["spec"]["holderIdentity"], "agent-x");
   EXPECT_EQ(lease["metadata"]["ownerReferences"][0]["uid"], node_uid_);
@@ -301,11 +314,13 @@ TEST(Metrics, TheDistanceOfAGpuAndANicIsOneSeriesThatGoesWithIt) {
     }
     return found;
   };
-  const auto rdma = std::ranges::count_if(fabric.nics, [](const FabricDevice& nic) { return nic.rdma; });
+  const auto rdma =
+      std::ranges::count_if(fabric.nics, [](const FabricDevice& nic) { return nic.rdma; });
   const auto before = ways();
   EXPECT_EQ(before.size(), fabric.gpus.size() * static_cast<std::size_t>(rdma));
-  EXPECT_TRUE(before.contains("paceline_topology_distance{node=\"n1\",class=\"" + to_string(fabric.gpu_nic[0][0]) +
-                              "\",gpu=\"GPU0\",nic=\"" + fabric.nics[0].label + "\"} 1"))
+  EXPECT_TRUE(before.contains("paceline_topology_distance{node=\"n1\",class=\"" +
+                              to_string(fabric.gpu_nic[0][0]) + "\",gpu=\"GPU0\",nic=\"" +
+                              fabric.nics[0].label + "\"} 1"))
       << metrics.text();
   fabric.gpu_nic[0][0] = {PathClass::kSys, 0};
   metrics.placed(fabric);

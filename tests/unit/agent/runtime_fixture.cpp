@@ -22,7 +22,8 @@ Scratch::~Scratch() {
 
 void make_runtime(const std::filesystem::path& folder, const std::string& content) {
   namespace fs = std::filesystem;
-  for (const char* part : {"bin", "lib", "python/paceline", "kernels"}) fs::create_directories(folder / part);
+  for (const char* part : {"bin", "lib", "python/paceline", "kernels"})
+    fs::create_directories(folder / part);
   std::ofstream(folder / "bin" / "paceline-launcher") << "launcher " << content;
   std::ofstream(folder / "lib" / "libpaceline.so.1") << std::string(300'000, content[0]);
   std::ofstream(folder / "python" / "paceline" / "__init__.py") << "# " << content << "\n";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of injection share: a folder of their own that goes with them, and a runtime as `paceline-launcher install` leaves it.
-// Not thread-safe; what cannot be made fails the test.
+// What tests of injection share: a folder of their own that goes with them, and a runtime as
+// `paceline-launcher install` leaves it. Not thread-safe; what cannot be made fails the test.
 #pragma once
 
 #include <filesystem>

@@ -40,7 +40,8 @@ class RuntimeStoreTest : public testing::Test {
   std::vector<std::string> names() const {
     std::vector<std::string> result;
     if (!fs::exists(folder_)) return result;
-    for (const auto& entry : fs::directory_iterator(folder_)) result.push_back(entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(folder_))
+      result.push_back(entry.path().filename().string());
     return result;
   }
 
@@ -126,7 +127,8 @@ TEST_F(RuntimeStoreTest, KilledAtAnyPointLeavesNoHalfVersionAndTheNextOneMendsIt
       EXPECT_EQ(WEXITSTATUS(status), 0);
     }
     RuntimeStore next(folder_);
-    for (const std::string& name : next.versions()) EXPECT_EQ(picture(next.path_of(name)), whole) << "kill " << killed;
+    for (const std::string& name : next.versions())
+      EXPECT_EQ(picture(next.path_of(name)), whole) << "kill " << killed;
     const auto name = next.stage(source_);
     ASSERT_TRUE(name) << "kill " << killed << ": " << name.error().message;
     EXPECT_EQ(picture(next.path_of(*name)), whole) << "kill " << killed;
@@ -156,7 +158,8 @@ TEST_F(RuntimeStoreTest, KilledWhileCollectingTheNextOneEndsIt) {
     done = WIFEXITED(status);
     RuntimeStore next(folder_);
     for (const std::string& name : next.versions())
-      EXPECT_THAT(picture(next.path_of(name)), SizeIs(picture(source_).size())) << name << ", kill " << killed;
+      EXPECT_THAT(picture(next.path_of(name)), SizeIs(picture(source_).size()))
+          << name << ", kill " << killed;
     const std::string current = next.stage(source_).value();
     ASSERT_TRUE(next.collect({}));
     EXPECT_THAT(names(), ElementsAre(current)) << "kill " << killed;
@@ -169,7 +172,8 @@ TEST_F(RuntimeStoreTest, AFullDiskNamesTheFileLeavesNothingAndIsTriedAgain) {
   ASSERT_EQ(::pipe(out), 0);
   const int status = in_child([&] {
     ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{100'000, 100'000};  // the kernel refuses to write more, as it does on a full disk
+    // the kernel refuses to write more, as it does on a full disk
+    const rlimit limit{100'000, 100'000};
     if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
     const auto staged = RuntimeStore(folder_).stage(source_);
     if (staged) return 3;

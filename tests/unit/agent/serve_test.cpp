@@ -21,8 +21,9 @@ using nlohmann::json;
 /// An API server that knows some tokens, and which accounts may read NodeFabrics.
 class Reviewer final : public kube::Api {
  public:
-  Result<std::string> create(const kube::Resource& resource, const std::string& /*ns*/, const std::string& body,
-                             const kube::WriteOptions& /*options*/, const std::stop_token& /*stop*/) override {
+  Result<std::string> create(const kube::Resource& resource, const std::string& /*ns*/,
+                             const std::string& body, const kube::WriteOptions& /*options*/,
+                             const std::stop_token& /*stop*/) override {
     ++questions;
     if (down) return fail(Code::kUnavailable, Origin::kKube, "down", true);
     const json spec = json::parse(body)["spec"];
@@ -31,7 +32,8 @@ class Reviewer final : public kube::Api {
       const auto user = users.find(spec["token"]);
       status["authenticated"] = user != users.end();
       if (user != users.end()) {
-        status["user"] = {{"username", user->second}, {"groups", {"g"}}, {"uid", "u"}, {"extra", extra}};
+        status["user"] = {
+            {"username", user->second}, {"groups", {"g"}}, {"uid", "u"}, {"extra", extra}};
         status["audiences"] = audiences.value_or(spec["audiences"]);
       }
     } else {
@@ -48,23 +50,27 @@ class Reviewer final : public kube::Api {
                            const std::stop_token&) override {
     return none();
   }
-  Result<std::string> update(const kube::Resource&, const std::string&, const std::string&, const std::string&,
-                             const kube::WriteOptions&, const std::stop_token&) override {
-    return none();
-  }
-  Result<std::string> patch(const kube::Resource&, const std::string&, const std::string&, const std::string&,
-                            const kube::PatchOptions&, const std::stop_token&) override {
-    return none();
-  }
-  Result<std::string> remove(const kube::Resource&, const std::string&, const std::string&, const kube::DeleteOptions&,
+  Result<std::string> update(const kube::Resource&, const std::string&, const std::string&,
+                             const std::string&, const kube::WriteOptions&,
                              const std::stop_token&) override {
     return none();
   }
-  Status watch(const kube::Resource&, const std::string&, const kube::WatchOptions&, const kube::WatchHandler&,
-               const std::stop_token&) override {
+  Result<std::string> patch(const kube::Resource&, const std::string&, const std::string&,
+                            const std::string&, const kube::PatchOptions&,
+                            const std::stop_token&) override {
+    return none();
+  }
+  Result<std::string> remove(const kube::Resource&, const std::string&, const std::string&,
+                             const kube::DeleteOptions&, const std::stop_token&) override {
+    return none();
+  }
+  Status watch(const kube::Resource&, const std::string&, const kube::WatchOptions&,
+               const kube::WatchHandler&, const std::stop_token&) override {
     return std::unexpected(none().error());
   }
-  Result<std::string> get_raw(const std::string&, const std::stop_token&) override { return none(); }
+  Result<std::string> get_raw(const std::string&, const std::stop_token&) override {
+    return none();
+  }
 
   std::map<std::string, std::string> users{{"good", "reader"}, {"other", "stranger"}};
   std::optional<json> audiences;
@@ -74,7 +80,9 @@ class Reviewer final : public kube::Api {
   int questions = 0;
 
  private:
-  static Result<std::string> none() { return fail(Code::kInternal, Origin::kKube, "not asked for here"); }
+  static Result<std::string> none() {
+    return fail(Code::kInternal, Origin::kKube, "not asked for here");
+  }
 };
 
 class Written final : public http::ResponseWriter {
@@ -91,7 +99,8 @@ class Serve : public testing::Test {
  protected:
   Serve() { documents.put(clock.wall(), Hardware{}, {}); }
 
-  http::Response get(const std::string& target, const std::string& authorization, const std::string& method = "GET") {
+  http::Response get(const std::string& target, const std::string& authorization,
+                     const std::string& method = "GET") {
     http::Request request;
     request.method = method;
     request.target = target;
@@ -104,7 +113,8 @@ class Serve : public testing::Test {
   ManualClock clock;
   Reviewer api;
   Documents documents{"node-1"};
-  AccessReview access{api, clock, {.node_name = "node-1", .max_kept = 2, .max_questions_per_second = 5}};
+  AccessReview access{
+      api, clock, {.node_name = "node-1", .max_kept = 2, .max_questions_per_second = 5}};
 };
 
 TEST_F(Serve, ReadersGetTheDocuments) {
@@ -115,9 +125,12 @@ TEST_F(Serve, ReadersGetTheDocuments) {
   EXPECT_EQ(view["observedTime"], "2026-01-01T00:00:00Z");
   EXPECT_TRUE(view["gpus"].is_array());
   EXPECT_EQ(json::parse(get("/v1/checks", "Bearer good").body)["version"], 1);
-  EXPECT_EQ(api.asked["resourceAttributes"],
-            json({{"group", "paceline.dev"}, {"resource", "nodefabrics"}, {"verb", "get"}, {"name", "node-1"}}));
-  EXPECT_EQ(api.asked["groups"], json({"g"})) << "authorization is told all that authentication found";
+  EXPECT_EQ(api.asked["resourceAttributes"], json({{"group", "paceline.dev"},
+                                                   {"resource", "nodefabrics"},
+                                                   {"verb", "get"},
+                                                   {"name", "node-1"}}));
+  EXPECT_EQ(api.asked["groups"], json({"g"}))
+      << "authorization is told all that authentication found";
   EXPECT_EQ(get("/v1/other", "Bearer good").status, 404);
   EXPECT_EQ(get("/v1/fabric", "Bearer good", "POST").status, 405);
 }
@@ -173,7 +186,8 @@ TEST_F(Serve, AnswersAreKeptForAWhile) {
   EXPECT_EQ(get("/v1/fabric", "Bearer good").status, 200);
   EXPECT_EQ(api.questions, first);
   clock.advance(2s);
-  EXPECT_EQ(get("/v1/fabric", "Bearer good").status, 401) << "a revoked token serves a minute at most";
+  EXPECT_EQ(get("/v1/fabric", "Bearer good").status, 401)
+      << "a revoked token serves a minute at most";
   api.users["good"] = "reader";
   clock.advance(11s);
   EXPECT_EQ(get("/v1/fabric", "Bearer good").status, 200);

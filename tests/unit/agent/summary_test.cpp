@@ -26,23 +26,29 @@ using testing::HasSubstr;
 
 TEST(Fabric, TellsTheFirstCheckThatFailsAndItsRemedy) {
   const Hardware broken = recorded_machine("dgx-h100-broken");
-  const json ready = condition(fabric_status(broken, "0", checked("dgx-h100-broken")), "GpuDirectReady");
+  const json ready =
+      condition(fabric_status(broken, "0", checked("dgx-h100-broken")), "GpuDirectReady");
   EXPECT_EQ(ready["status"], "False");
   EXPECT_EQ(ready["reason"], "dmabuf");
   EXPECT_THAT(ready["message"].get<std::string>(),
               HasSubstr("dmabuf fails; install the driver with its open kernel modules"));
-  EXPECT_THAT(ready["message"].get<std::string>(), HasSubstr("also failing: peermem-loaded, acs, iommu"));
+  EXPECT_THAT(ready["message"].get<std::string>(),
+              HasSubstr("also failing: peermem-loaded, acs, iommu"));
   // What only a registration can prove is not known, whatever else is well.
   const json open =
-      condition(fabric_status(recorded_machine("dgx-a100-like"), "0", checked("dgx-a100-like")), "GpuDirectReady");
+      condition(fabric_status(recorded_machine("dgx-a100-like"), "0", checked("dgx-a100-like")),
+                "GpuDirectReady");
   EXPECT_EQ(open["status"], "Unknown");
   EXPECT_EQ(open["reason"], "NotProved");
   EXPECT_THAT(open["message"].get<std::string>(), HasSubstr("peermem-effective"));
   const json none =
-      condition(fabric_status(recorded_machine("cloud-vm-gpu"), "0", checked("cloud-vm-gpu")), "GpuDirectReady");
+      condition(fabric_status(recorded_machine("cloud-vm-gpu"), "0", checked("cloud-vm-gpu")),
+                "GpuDirectReady");
   EXPECT_EQ(none["status"], "False");
   EXPECT_EQ(none["reason"], "NoRdmaDevice");
-  EXPECT_TRUE(condition(fabric_status(recorded_machine("nothing"), "0", checked("nothing")), "GpuDirectReady").empty());
+  EXPECT_TRUE(condition(fabric_status(recorded_machine("nothing"), "0", checked("nothing")),
+                        "GpuDirectReady")
+                  .empty());
 }
 
 TEST(Fabric, IsNotHealthyBeforeItsGpusAreRegistered) {
@@ -90,7 +96,8 @@ std::vector<Finding> live(const char* fixture, const std::function<void(Attempt&
 TEST(GpuDirect, IsReadyInAVirtualMachineThatShowsNoTree) {
   EXPECT_EQ(gpu_direct_ready(live("cloud-vm-rdma", [](Attempt&) {})).good, true);
   EXPECT_EQ(gpu_direct_ready(checked("cloud-vm-rdma")).good, std::nullopt);
-  const auto refused = live("cloud-vm-rdma", [](Attempt& attempt) { attempt.outcome = Outcome::kRefused; });
+  const auto refused =
+      live("cloud-vm-rdma", [](Attempt& attempt) { attempt.outcome = Outcome::kRefused; });
   EXPECT_EQ(gpu_direct_ready(refused).reason, "dmabuf");
 }
 
@@ -117,7 +124,8 @@ TEST(CounterWindow, ComparesWithTheOldestReadingOfAnHour) {
     now += minutes(1);
     const auto earlier = window.compare({{"x", minute}}, now);
     ASSERT_TRUE(earlier);
-    EXPECT_EQ(earlier->counters.at("x"), minute - static_cast<std::uint64_t>(earlier->age / minutes(1)));
+    EXPECT_EQ(earlier->counters.at("x"),
+              minute - static_cast<std::uint64_t>(earlier->age / minutes(1)));
     EXPECT_LE(earlier->age, CounterWindow::kLength);
     EXPECT_GE(earlier->age, std::min<std::chrono::seconds>(minutes(minute), minutes(55)));
   }

@@ -16,7 +16,8 @@ TEST(ParseDuration, ReadsNumberUnitPairs) {
 }
 
 TEST(ParseDuration, RefusesWhatIsNotADuration) {
-  for (const char* text : {"", "5", "-5s", "s", "1e3s", "5 s", "inf s", "nan", "99999999h", "5x", "5s4"}) {
+  for (const char* text :
+       {"", "5", "-5s", "s", "1e3s", "5 s", "inf s", "nan", "99999999h", "5x", "5s4"}) {
     const auto parsed = parse_duration(text);
     ASSERT_FALSE(parsed.has_value()) << text;
     EXPECT_EQ(parsed.error().code, Code::kInvalid);

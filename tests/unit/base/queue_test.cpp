@@ -38,7 +38,8 @@ TEST(BoundedQueue, BlockingProducerWaitsForRoomAndLosesNothing) {
 
 TEST(BoundedQueue, StopEndsAWaitingPop) {
   BoundedQueue<int> queue(1, Overflow::kBlock);
-  std::jthread consumer([&](const std::stop_token& stop) { EXPECT_FALSE(queue.pop(stop).has_value()); });
+  std::jthread consumer(
+      [&](const std::stop_token& stop) { EXPECT_FALSE(queue.pop(stop).has_value()); });
   consumer.request_stop();
 }
 

@@ -14,8 +14,9 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(JobFile, ScalarsMeanWhatTheApiServerReads) {
-  const auto file =
-      parse_job("f", "a: 1\nb: '1'\nc: true\nd: yes\ne: 1.5\nf: ~\ng: 1Gi\nh: 0x10\ni: \"\"\nj: -3\nk: 1e3\nl: .\n");
+  const auto file = parse_job("f",
+                              "a: 1\nb: '1'\nc: true\nd: yes\ne: 1.5\nf: ~\ng: 1Gi\nh: 0x10\ni: "
+                              "\"\"\nj: -3\nk: 1e3\nl: .\n");
   ASSERT_TRUE(file.has_value()) << file.error().message;
   EXPECT_EQ(
       file->document,
@@ -24,9 +25,10 @@ TEST(JobFile, ScalarsMeanWhatTheApiServerReads) {
 }
 
 TEST(JobFile, KnowsTheLineOfEveryField) {
-  const auto file = parse_job("f",
-                              "spec:\n  roles:\n  - name: a\n    replicas: 2\n  - name: b\n    template:\n      spec: "
-                              "{containers: [{name: x}]}\n");
+  const auto file = parse_job(
+      "f",
+      "spec:\n  roles:\n  - name: a\n    replicas: 2\n  - name: b\n    template:\n      spec: "
+      "{containers: [{name: x}]}\n");
   ASSERT_TRUE(file.has_value());
   EXPECT_EQ(file->line_of("spec.roles[0].replicas"), 4);
   EXPECT_EQ(file->line_of("spec.roles[1].name"), 5);
@@ -38,7 +40,8 @@ TEST(JobFile, KnowsTheLineOfEveryField) {
 }
 
 TEST(JobFile, ErrorsNameFileAndLine) {
-  EXPECT_TRUE(error_of("a: 1\nb: [1, 2\n").starts_with("job.yaml:3: not YAML")) << error_of("a: 1\nb: [1, 2\n");
+  EXPECT_TRUE(error_of("a: 1\nb: [1, 2\n").starts_with("job.yaml:3: not YAML"))
+      << error_of("a: 1\nb: [1, 2\n");
   EXPECT_TRUE(error_of("a: 1\n\ta: 2\n").starts_with("job.yaml:2: not YAML"));
   EXPECT_TRUE(error_of("a: 1\nb: 2\na: 3\n").starts_with("job.yaml:3: \"a\" is written twice"));
   EXPECT_TRUE(error_of("a: 1\n---\nb: 2\n").starts_with("job.yaml:3: a second document"));
@@ -52,10 +55,12 @@ TEST(JobFile, HostileFilesEndInAnError) {
   std::string laughs = "a0: &a0 [x, x]\n";
   for (int i = 1; i < 30; ++i) {
     const std::string before = "*a" + std::to_string(i - 1);
-    laughs += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + before + ", " + before + "]\n";
+    laughs += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + before + ", " + before +
+              "]\n";
   }
   EXPECT_NE(error_of(laughs), "");
-  EXPECT_NE(error_of("a: " + std::string(200, '[') + std::string(200, ']')).find("levels deep"), std::string::npos);
+  EXPECT_NE(error_of("a: " + std::string(200, '[') + std::string(200, ']')).find("levels deep"),
+            std::string::npos);
 }
 
 TEST(JobFile, AMissingFileIsNamed) {

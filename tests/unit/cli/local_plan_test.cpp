@@ -79,8 +79,9 @@ TEST(LocalPlan, EveryReplicaIsALauncherWithItsEnvironment) {
   ASSERT_EQ(plan.replicas.size(), 2U);
   const LocalReplica& second = plan.replicas[1];
   EXPECT_EQ(second.argv,
-            (std::vector<std::string>{"/bin/paceline-launcher", "run", "--", "python3", "/src/train.py",
-                                      "--out=/workspace-old/x", "--data", "/src/data/set", "$(NOT_SET)", "$(DATA)"}));
+            (std::vector<std::string>{"/bin/paceline-launcher", "run", "--", "python3",
+                                      "/src/train.py", "--out=/workspace-old/x", "--data",
+                                      "/src/data/set", "$(NOT_SET)", "$(DATA)"}));
   EXPECT_EQ(second.environment.at("PACELINE_NODE_RANK"), "1");
   EXPECT_EQ(second.environment.at("PACELINE_RENDEZVOUS_ADDRESS"), "127.0.0.1:4000");
   EXPECT_EQ(second.environment.at("PACELINE_HTTP_LISTEN"), "127.0.0.1:4002");
@@ -100,20 +101,23 @@ TEST(LocalPlan, WhatCannotBeHonouredIsRefusedByField) {
   const auto paths = [](const std::string& text, const std::vector<PathMapping>& mappings = {}) {
     std::vector<std::string> found;
     for (const auto& error : refuse_locally(job_of(text), mappings))
-      found.push_back(
-          error.path.substr(error.path.find("spec.", 5) == std::string::npos ? 0 : error.path.find("spec.", 5)));
+      found.push_back(error.path.substr(
+          error.path.find("spec.", 5) == std::string::npos ? 0 : error.path.find("spec.", 5)));
     return found;
   };
   EXPECT_TRUE(paths(kJob).empty());
-  EXPECT_EQ(paths(with("          - {name: X, valueFrom: {fieldRef: {fieldPath: status.podIP}}}\n")),
-            std::vector<std::string>{"spec.containers[0].env[2].valueFrom"});
+  EXPECT_EQ(
+      paths(with("          - {name: X, valueFrom: {fieldRef: {fieldPath: status.podIP}}}\n")),
+      std::vector<std::string>{"spec.containers[0].env[2].valueFrom"});
   EXPECT_EQ(paths(with("          envFrom: [{configMapRef: {name: c}}]\n")),
             std::vector<std::string>{"spec.containers[0].envFrom"});
-  EXPECT_EQ(paths(with("        - {name: sidecar, image: x}\n")), std::vector<std::string>{"spec.containers[1]"});
+  EXPECT_EQ(paths(with("        - {name: sidecar, image: x}\n")),
+            std::vector<std::string>{"spec.containers[1]"});
   EXPECT_EQ(paths(with("        initContainers: [{name: i, image: x}]\n")),
             std::vector<std::string>{"spec.initContainers"});
-  const std::string mount =
-      with("          volumeMounts: [{name: v, mountPath: /data}]\n        volumes: [{name: v, emptyDir: {}}]\n");
+  const std::string mount = with(
+      "          volumeMounts: [{name: v, mountPath: /data}]\n        volumes: [{name: v, "
+      "emptyDir: {}}]\n");
   EXPECT_EQ(paths(mount), std::vector<std::string>{"spec.containers[0].volumeMounts[0].mountPath"});
   EXPECT_TRUE(paths(mount, {{"/data", "/here"}}).empty());
   EXPECT_EQ(paths(with("  suspend: true\n")), std::vector<std::string>{"spec.suspend"});

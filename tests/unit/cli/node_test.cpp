@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `paceline doctor --node` and `paceline fabric --node` say of a node, from a fake API server's NodeFabric and an agent's own document.
+// What `paceline doctor --node` and `paceline fabric --node` say of a node, from a fake API
+// server's NodeFabric and an agent's own document.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,11 +23,14 @@ struct NodeCommands : testing::Test {
   NodeCommands() : api(kube::make_fake_api(cluster)) {}
 
   void put(const json& status) {
-    const json fabric{{"apiVersion", "paceline.dev/v1alpha1"}, {"kind", "NodeFabric"}, {"metadata", {{"name", "n1"}}}};
+    const json fabric{{"apiVersion", "paceline.dev/v1alpha1"},
+                      {"kind", "NodeFabric"},
+                      {"metadata", {{"name", "n1"}}}};
     ASSERT_TRUE(api->create(kube::kNodeFabrics, "", fabric.dump()));
     ASSERT_TRUE(cluster.poke(kube::kNodeFabrics, "", "n1", json{{"status", status}}.dump()));
   }
-  static json condition(const char* type, const char* state, const char* reason, const char* message = "") {
+  static json condition(const char* type, const char* state, const char* reason,
+                        const char* message = "") {
     return {{"type", type},
             {"status", state},
             {"reason", reason},
@@ -35,14 +39,20 @@ struct NodeCommands : testing::Test {
   }
   /// The Lease of its agent, renewed so long ago.
   void renew(std::chrono::seconds ago) {
-    const json lease{{"apiVersion", "coordination.k8s.io/v1"},
-                     {"kind", "Lease"},
-                     {"metadata", {{"name", "paceline-agent-n1"}}},
-                     {"spec", {{"leaseDurationSeconds", 40}, {"renewTime", format_micro_time(clock.wall() - ago)}}}};
+    const json lease{
+        {"apiVersion", "coordination.k8s.io/v1"},
+        {"kind", "Lease"},
+        {"metadata", {{"name", "paceline-agent-n1"}}},
+        {"spec",
+         {{"leaseDurationSeconds", 40}, {"renewTime", format_micro_time(clock.wall() - ago)}}}};
     ASSERT_TRUE(api->create(kube::kLeases, "paceline-agents", lease.dump()));
   }
-  int doctor(bool as_json = false) { return node_doctor(*api, {.name = "n1"}, clock, as_json, out, err); }
-  int fabric(bool as_json = false) { return node_fabric(*api, {.name = "n1"}, clock, as_json, out, err); }
+  int doctor(bool as_json = false) {
+    return node_doctor(*api, {.name = "n1"}, clock, as_json, out, err);
+  }
+  int fabric(bool as_json = false) {
+    return node_fabric(*api, {.name = "n1"}, clock, as_json, out, err);
+  }
 
   ManualClock clock;
   kube::FakeCluster cluster{clock};
@@ -59,8 +69,9 @@ TEST_F(NodeCommands, ANodeWithoutAnAgentCouldNotBeLookedAt) {
 }
 
 TEST_F(NodeCommands, ANodeThatIsNotPublishedYetCouldNotBeLookedAt) {
-  ASSERT_TRUE(api->create(kube::kNodeFabrics, "",
-                          R"({"apiVersion":"paceline.dev/v1alpha1","kind":"NodeFabric","metadata":{"name":"n1"}})"));
+  ASSERT_TRUE(api->create(
+      kube::kNodeFabrics, "",
+      R"({"apiVersion":"paceline.dev/v1alpha1","kind":"NodeFabric","metadata":{"name":"n1"}})"));
   EXPECT_EQ(doctor(), 2);
   EXPECT_THAT(err.str(), HasSubstr("has not published"));
 }
@@ -74,18 +85,20 @@ TEST_F(NodeCommands, AServerThatRefusesIsNamed) {
 TEST_F(NodeCommands, WhatFailsComesFirstWithItsRemedy) {
   put({{"observedTime", "2026-01-02T03:04:06Z"},
        {"conditions",
-        {condition("Complete", "True", "AllRead"), condition("RuntimeReady", "Unknown", "Starting", "not staged yet"),
+        {condition("Complete", "True", "AllRead"),
+         condition("RuntimeReady", "Unknown", "Starting", "not staged yet"),
          condition("GpuDirectReady", "False", "acs", "requests are redirected at 0000:00:01.0")}}});
   renew(std::chrono::seconds(10));
   EXPECT_EQ(doctor(), 1);
   const std::string text = out.str();
-  EXPECT_TRUE(text.starts_with(
-      "FAIL  GpuDirectReady  acs: requests are redirected at 0000:00:01.0 (since 2026-01-02T03:04:05Z)\n"))
+  EXPECT_TRUE(
+      text.starts_with("FAIL  GpuDirectReady  acs: requests are redirected at 0000:00:01.0 (since "
+                       "2026-01-02T03:04:05Z)\n"))
       << text;
   EXPECT_THAT(text, HasSubstr("remedy: " + std::string(agent::find_check("acs")->remedy)));
   EXPECT_LT(text.find("RuntimeReady"), text.find("Complete"));
-  EXPECT_THAT(text,
-              HasSubstr("3 conditions of n1: 1 fail, 1 good, 1 could not be told; last change 2026-01-02T03:04:06Z"));
+  EXPECT_THAT(text, HasSubstr("3 conditions of n1: 1 fail, 1 good, 1 could not be told; last "
+                              "change 2026-01-02T03:04:06Z"));
   out.str("");
   EXPECT_EQ(doctor(true), 1);
   EXPECT_EQ(json::parse(out.str())["failed"], 1);
@@ -96,8 +109,12 @@ TEST_F(NodeCommands, WhatADeadAgentPublishedIsSaidToBeOld) {
   put({{"conditions", {condition("GpuDirectReady", "True", "Registered")}}});
   renew(std::chrono::hours(3) + std::chrono::minutes(20));
   EXPECT_EQ(doctor(), 2);
-  EXPECT_THAT(err.str(), HasSubstr("the agent of n1 has not renewed its Lease for 3h20m: what it published is as old"));
-  EXPECT_THAT(err.str(), HasSubstr("kubectl -n paceline-agents get pods --field-selector spec.nodeName=n1"));
+  EXPECT_THAT(
+      err.str(),
+      HasSubstr(
+          "the agent of n1 has not renewed its Lease for 3h20m: what it published is as old"));
+  EXPECT_THAT(err.str(),
+              HasSubstr("kubectl -n paceline-agents get pods --field-selector spec.nodeName=n1"));
   EXPECT_THAT(out.str(), HasSubstr("ok    GpuDirectReady"));
   out.str("");
   EXPECT_EQ(doctor(true), 2);
@@ -110,8 +127,10 @@ TEST_F(NodeCommands, WhatADeadAgentPublishedIsSaidToBeOld) {
 TEST_F(NodeCommands, AnAgentWithoutALeaseIsNotAlive) {
   put({{"conditions", {condition("GpuDirectReady", "False", "acs")}}});
   EXPECT_EQ(doctor(), 2);
-  EXPECT_THAT(err.str(), HasSubstr("there is no Lease paceline-agent-n1 in the namespace paceline-agents"));
-  EXPECT_EQ(node_doctor(*api, {.name = "n1", .agent_namespace = "other"}, clock, false, out, err), 2);
+  EXPECT_THAT(err.str(),
+              HasSubstr("there is no Lease paceline-agent-n1 in the namespace paceline-agents"));
+  EXPECT_EQ(node_doctor(*api, {.name = "n1", .agent_namespace = "other"}, clock, false, out, err),
+            2);
   EXPECT_THAT(err.str(), HasSubstr("in the namespace other"));
 }
 
@@ -128,16 +147,19 @@ TEST_F(NodeCommands, WhoMayNotReadLeasesIsToldSo) {
 
 TEST_F(NodeCommands, WhatCannotBeToldIsNoFailure) {
   put({{"conditions",
-        {condition("Complete", "True", "AllRead"), condition("GpuDirectReady", "Unknown", "NotProved")}}});
+        {condition("Complete", "True", "AllRead"),
+         condition("GpuDirectReady", "Unknown", "NotProved")}}});
   renew(std::chrono::seconds(40));
   EXPECT_EQ(doctor(), 0);
   EXPECT_THAT(out.str(), Not(HasSubstr("FAIL")));
 }
 
 TEST_F(NodeCommands, TheFabricIsShownAsItWasPublished) {
-  put({{"gpus", {{{"index", 0}, {"model", "H100"}, {"pciAddress", "0000:17:00.0"}, {"numaNode", 0}}}},
+  put({{"gpus",
+        {{{"index", 0}, {"model", "H100"}, {"pciAddress", "0000:17:00.0"}, {"numaNode", 0}}}},
        {"rdmaDevices", {{{"name", "mlx5_0"}, {"linkLayer", "InfiniBand"}, {"up", false}}}},
-       {"distance", {{"nics", {"mlx5_0"}}, {"rows", {{{"gpu", "GPU0"}, {"gpus", "X"}, {"nics", "PIX"}}}}}}});
+       {"distance",
+        {{"nics", {"mlx5_0"}}, {"rows", {{{"gpu", "GPU0"}, {"gpus", "X"}, {"nics", "PIX"}}}}}}});
   renew(std::chrono::seconds(0));
   EXPECT_EQ(fabric(), 0);
   EXPECT_THAT(out.str(), HasSubstr("H100"));
@@ -150,19 +172,23 @@ TEST_F(NodeCommands, TheFabricIsShownAsItWasPublished) {
 
 TEST_F(NodeCommands, AnAgentIsFoundByItsNodeFabric) {
   put({{"observedTime", "2026-01-02T03:04:06Z"}});
-  EXPECT_THAT(published_agent(*api, "n1").error().message, HasSubstr("says no address of its agent"));
-  ASSERT_TRUE(cluster.poke(kube::kNodeFabrics, "", "n1", R"({"status":{"agentAddress":"[fd00::1]:9465"}})"));
+  EXPECT_THAT(published_agent(*api, "n1").error().message,
+              HasSubstr("says no address of its agent"));
+  ASSERT_TRUE(cluster.poke(kube::kNodeFabrics, "", "n1",
+                           R"({"status":{"agentAddress":"[fd00::1]:9465"}})"));
   EXPECT_EQ(published_agent(*api, "n1").value(), "https://[fd00::1]:9465");
 }
 
 /// An agent that answers as told.
 class Telling final : public http::HttpTransport {
  public:
-  Result<http::Response> send(const http::Request& request, const std::stop_token& /*stop*/) override {
+  Result<http::Response> send(const http::Request& request,
+                              const std::stop_token& /*stop*/) override {
     asked = request;
     return answer;
   }
-  Result<http::Response> stream(const http::Request&, const http::ChunkHandler&, const std::stop_token&) override {
+  Result<http::Response> stream(const http::Request&, const http::ChunkHandler&,
+                                const std::stop_token&) override {
     return fail(Code::kInternal, Origin::kHttp, "not used here");
   }
   http::Request asked;
@@ -179,8 +205,10 @@ TEST_F(NodeCommands, AMeasurementIsPrinted) {
   MeasureOptions options{.node = {.name = "n1"}, .peer = "n2"};
   EXPECT_EQ(measure_command(agent, "t", options, out, err), 0);
   EXPECT_EQ(out.str(),
-            "n1 to n2: latency 42 us, bandwidth 9.41 Gbit/s (one TCP flow between the agents' pods), measured "
-            "2026-01-02T03:04:05Z\n  64 bytes there and back: 85.1 us\n  1048576 bytes there and back: 1.88 ms\n");
+            "n1 to n2: latency 42 us, bandwidth 9.41 Gbit/s (one TCP flow between the agents' "
+            "pods), measured "
+            "2026-01-02T03:04:05Z\n  64 bytes there and back: 85.1 us\n  1048576 bytes there and "
+            "back: 1.88 ms\n");
   EXPECT_EQ(agent.asked.method + agent.asked.target, "POST/v1/links");
   EXPECT_EQ(agent.asked.header("Authorization"), "Bearer t");
   EXPECT_EQ(json::parse(agent.asked.body), json({{"peer", "n2"}}));
@@ -213,17 +241,19 @@ TEST(AgentDocument, IsReadAsDoctorWritesItAndNothingElseIs) {
   EXPECT_EQ(findings->at(0).verdict, agent::Verdict::kFail);
   EXPECT_EQ(findings->at(0).remedy, "setpci");
   EXPECT_EQ(findings->at(1).remedy, "");
-  for (const char* wrong : {"", "[]", "{}", R"({"checks":{}})", R"({"checks":[7]})", R"({"checks":[{"id":"acs"}]})",
-                            R"({"checks":[{"id":"acs","findings":[{"status":"fine"}]}]})"}) {
+  for (const char* wrong :
+       {"", "[]", "{}", R"({"checks":{}})", R"({"checks":[7]})", R"({"checks":[{"id":"acs"}]})",
+        R"({"checks":[{"id":"acs","findings":[{"status":"fine"}]}]})"}) {
     EXPECT_FALSE(read_findings(wrong)) << wrong;
   }
 }
 
 TEST(AgentDocument, IsAskedForOverTlsWithATokenOnly) {
   const ManualClock clock;
-  for (const NodeOptions& options : {NodeOptions{.name = "n1", .agent = "http://10.0.0.1:9465", .agent_token = "t"},
-                                     NodeOptions{.name = "n1", .agent = "https://10.0.0.1:9465"},
-                                     NodeOptions{.name = "n1", .agent = "10.0.0.1", .agent_token = "t"}}) {
+  for (const NodeOptions& options :
+       {NodeOptions{.name = "n1", .agent = "http://10.0.0.1:9465", .agent_token = "t"},
+        NodeOptions{.name = "n1", .agent = "https://10.0.0.1:9465"},
+        NodeOptions{.name = "n1", .agent = "10.0.0.1", .agent_token = "t"}}) {
     EXPECT_FALSE(connect_agent(options, clock));
   }
 }

@@ -38,17 +38,21 @@ struct RunTest : ::testing::Test {
     fs::remove_all(dir);
   }
 
-  /// In `script` a dollar sign of the shell before another is written twice, as the kubelet expands commands.
-  fs::path job(const std::string& script, const std::string& policy = "{maxRestarts: 0, gracePeriod: 1s}") const {
+  /// In `script` a dollar sign of the shell before another is written twice, as the kubelet expands
+  /// commands.
+  fs::path job(const std::string& script,
+               const std::string& policy = "{maxRestarts: 0, gracePeriod: 1s}") const {
     const fs::path file = dir / "job.yaml";
-    std::ofstream(file)
-        << "apiVersion: paceline.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec:\n  framework: {type: "
-           "Custom, processesPerReplica: 2}\n"
-        << "  failurePolicy: " << policy
-        << "\n  roles:\n  - name: worker\n    replicas: 2\n    template:\n      spec:\n        containers:\n        - "
-           "name: trainer\n"
-        << "          image: x\n          command: [sh, -c]\n          args:\n          - |\n            " << script
-        << "\n";
+    std::ofstream(file) << "apiVersion: paceline.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: "
+                           "j}\nspec:\n  framework: {type: "
+                           "Custom, processesPerReplica: 2}\n"
+                        << "  failurePolicy: " << policy
+                        << "\n  roles:\n  - name: worker\n    replicas: 2\n    template:\n      "
+                           "spec:\n        containers:\n        - "
+                           "name: trainer\n"
+                        << "          image: x\n          command: [sh, -c]\n          args:\n     "
+                           "     - |\n            "
+                        << script << "\n";
     return file;
   }
 
@@ -80,7 +84,9 @@ struct RunTest : ::testing::Test {
 };
 
 TEST_F(RunTest, ASuccessfulJobEndsWithTheTableAndItsLastWords) {
-  EXPECT_EQ(end(begin(job("echo rank $RANK of $WORLD_SIZE; [ $RANK != 0 ] || echo 'accuracy: 0.99'"))), 0);
+  EXPECT_EQ(
+      end(begin(job("echo rank $RANK of $WORLD_SIZE; [ $RANK != 0 ] || echo 'accuracy: 0.99'"))),
+      0);
   const std::string out = slurp(dir / "out");
   EXPECT_NE(out.find("[3] rank 3 of 4\n"), std::string::npos) << out;
   EXPECT_NE(out.find("j: Succeeded"), std::string::npos) << out;
@@ -100,13 +106,15 @@ TEST_F(RunTest, AFailureIsRestartedAsOftenAsThePolicySays) {
   EXPECT_EQ(end(begin(job("[ $RANK != 1 ] || [ $PACELINE_ATTEMPT != 0 ] || exit 1; exit 0",
                           "{maxRestarts: 1, gracePeriod: 1s}"))),
             0);
-  EXPECT_NE(slurp(dir / "out").find("restarts            1"), std::string::npos) << slurp(dir / "out");
+  EXPECT_NE(slurp(dir / "out").find("restarts            1"), std::string::npos)
+      << slurp(dir / "out");
 }
 
 TEST_F(RunTest, CtrlCEndsEverything) {
   const pid_t pid = begin(job("echo $$$$ > $DIR/pid-$RANK; while :; do sleep 0.05; done"));
-  ASSERT_TRUE(eventually([&] { return !slurp(dir / "pid-0").empty() && !slurp(dir / "pid-3").empty(); }))
-      << slurp(dir / "out");
+  ASSERT_TRUE(eventually([&] {
+    return !slurp(dir / "pid-0").empty() && !slurp(dir / "pid-3").empty();
+  })) << slurp(dir / "out");
   const int first = std::stoi(slurp(dir / "pid-0"));
   const int last = std::stoi(slurp(dir / "pid-3"));
   ::kill(pid, SIGINT);
@@ -134,10 +142,12 @@ TEST_F(RunTest, TwoRunsAtOnceDoNotClash) {
 }
 
 TEST_F(RunTest, ABrokenFileIsExitCodeTwo) {
-  std::ofstream(dir / "bad.yaml") << "apiVersion: paceline.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: "
-                                     "j}\nspec:\n  roles: []\n  sucessPolicy: AllRanks\n";
+  std::ofstream(dir / "bad.yaml")
+      << "apiVersion: paceline.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: "
+         "j}\nspec:\n  roles: []\n  sucessPolicy: AllRanks\n";
   EXPECT_EQ(end(begin(dir / "bad.yaml")), 2);
-  EXPECT_NE(slurp(dir / "out").find("bad.yaml:6: spec.sucessPolicy"), std::string::npos) << slurp(dir / "out");
+  EXPECT_NE(slurp(dir / "out").find("bad.yaml:6: spec.sucessPolicy"), std::string::npos)
+      << slurp(dir / "out");
   EXPECT_EQ(end(begin(dir / "none.yaml")), 2);
   EXPECT_TRUE(leaves_nothing());
 }

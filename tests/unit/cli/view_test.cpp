@@ -21,7 +21,8 @@ nlohmann::json document() {
 TEST(View, TheLiveTableShowsEveryRankAndMarksTheSlowest) {
   const auto lines = live_table("digits", read_view(document()), 200);
   ASSERT_EQ(lines.size(), 4U);
-  EXPECT_NE(lines[0].find("digits  Running  step 120  614 samples/s  bottleneck communication  restarts 1"),
+  EXPECT_NE(lines[0].find(
+                "digits  Running  step 120  614 samples/s  bottleneck communication  restarts 1"),
             std::string::npos)
       << lines[0];
   EXPECT_NE(lines[1].find("forward    comm"), std::string::npos) << lines[1];
@@ -29,13 +30,15 @@ TEST(View, TheLiveTableShowsEveryRankAndMarksTheSlowest) {
   EXPECT_EQ(lines[2].find('*'), std::string::npos);
   EXPECT_NE(lines[3].find("*   1     120  12.3ms   200ms"), std::string::npos) << lines[3];
   EXPECT_NE(lines[3].find("90.0%"), std::string::npos);
-  for (const auto& line : live_table("digits", read_view(document()), 30)) EXPECT_LE(line.size(), 30U);
+  for (const auto& line : live_table("digits", read_view(document()), 30))
+    EXPECT_LE(line.size(), 30U);
 }
 
 TEST(View, TheFinalTableHasWhatWasAskedFor) {
   const std::string table = final_table("digits", read_view(document()), 61);
-  for (const char* part : {"steps               220", "samples/s           614", "slowest rank        1",
-                           "restarts            1", "forward            60.0%", "comm_exposed       30.0%"}) {
+  for (const char* part :
+       {"steps               220", "samples/s           614", "slowest rank        1",
+        "restarts            1", "forward            60.0%", "comm_exposed       30.0%"}) {
     EXPECT_NE(table.find(part), std::string::npos) << part << " in " << table;
   }
 }
@@ -50,10 +53,12 @@ TEST(View, OddDocumentsShowAsNothing) {
 }
 
 TEST(MergeMetrics, EveryFamilyOnce) {
-  const std::string first = "# HELP a A.\n# TYPE a counter\na{rank=\"0\"} 1\n# HELP b B.\n# TYPE b gauge\nb 2\n";
+  const std::string first =
+      "# HELP a A.\n# TYPE a counter\na{rank=\"0\"} 1\n# HELP b B.\n# TYPE b gauge\nb 2\n";
   const std::string second = "# HELP a A.\n# TYPE a counter\na{rank=\"1\"} 3\n";
   EXPECT_EQ(merge_metrics({first, second, ""}),
-            "# HELP a A.\n# TYPE a counter\na{rank=\"0\"} 1\na{rank=\"1\"} 3\n# HELP b B.\n# TYPE b gauge\nb 2\n");
+            "# HELP a A.\n# TYPE a counter\na{rank=\"0\"} 1\na{rank=\"1\"} 3\n# HELP b B.\n# TYPE "
+            "b gauge\nb 2\n");
 }
 
 }  // namespace

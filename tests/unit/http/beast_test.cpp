@@ -50,9 +50,11 @@ TEST(Beast, SendsMethodTargetHeadersAndBody) {
 }
 
 TEST(Beast, LargerAnswerThanAllowedIsAnErrorNotMemory) {
-  const auto server =
-      serve([](const Request&, ResponseWriter& writer) { writer.respond({200, {}, std::string(2'000'000, 'x')}); });
-  const auto refused = client_of(*server, {.max_body_bytes = 1'000'000})->send(request_of("GET", "/"), {});
+  const auto server = serve([](const Request&, ResponseWriter& writer) {
+    writer.respond({200, {}, std::string(2'000'000, 'x')});
+  });
+  const auto refused =
+      client_of(*server, {.max_body_bytes = 1'000'000})->send(request_of("GET", "/"), {});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kExhausted);
   EXPECT_TRUE(client_of(*server, {.max_body_bytes = 2'000'000})->send(request_of("GET", "/"), {}));
@@ -60,7 +62,8 @@ TEST(Beast, LargerAnswerThanAllowedIsAnErrorNotMemory) {
 
 TEST(Beast, SilentServerTimesOut) {
   const auto server = serve([](const Request&, ResponseWriter& writer) {
-    for (int i = 0; i < 500 && !writer.stop().stop_requested(); ++i) std::this_thread::sleep_for(10ms);
+    for (int i = 0; i < 500 && !writer.stop().stop_requested(); ++i)
+      std::this_thread::sleep_for(10ms);
   });
   const auto began = std::chrono::steady_clock::now();
   const auto answer = client_of(*server)->send(request_of("GET", "/", {}, 200ms), {});
@@ -72,7 +75,8 @@ TEST(Beast, SilentServerTimesOut) {
 
 TEST(Beast, StopCancelsACallUnderWay) {
   const auto server = serve([](const Request&, ResponseWriter& writer) {
-    for (int i = 0; i < 500 && !writer.stop().stop_requested(); ++i) std::this_thread::sleep_for(10ms);
+    for (int i = 0; i < 500 && !writer.stop().stop_requested(); ++i)
+      std::this_thread::sleep_for(10ms);
   });
   std::stop_source stop;
   const std::jthread later([&] {
@@ -91,7 +95,8 @@ TEST(Beast, NobodyListeningIsUnavailableAndNamed) {
   const auto answer = make_beast_transport(endpoint)->send(request_of("GET", "/x"), {});
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, Code::kUnavailable);
-  EXPECT_NE(answer.error().message.find("127.0.0.1:1"), std::string::npos) << answer.error().message;
+  EXPECT_NE(answer.error().message.find("127.0.0.1:1"), std::string::npos)
+      << answer.error().message;
 }
 
 TEST(Beast, ConnectionCutWithoutAnAnswerIsUnavailable) {
@@ -108,7 +113,8 @@ TEST(Beast, ConnectionCutWithoutAnAnswerIsUnavailable) {
 
 TEST(Beast, KeptConnectionThatTheServerClosedIsReplaced) {
   auto server =
-      serve([](const Request&, ResponseWriter& writer) { writer.respond({200, {}, "ok"}); }, {.idle_timeout = 100ms});
+      serve([](const Request&, ResponseWriter& writer) { writer.respond({200, {}, "ok"}); },
+            {.idle_timeout = 100ms});
   const auto client = client_of(*server);
   for (int i = 0; i < 3; ++i) {
     const auto answer = client->send(request_of("POST", "/", "{}"), {});
@@ -171,7 +177,8 @@ TEST(Beast, ReaderThatStopsStopsTheSender) {
   std::size_t second_look = 0;
   const auto answer = client_of(*server)->stream(request_of("GET", "/"),
                                                  [&](std::string_view) {
-                                                   // While the handler holds on, only socket buffers fill.
+                                                   // While the handler holds on, only socket
+                                                   // buffers fill.
                                                    std::this_thread::sleep_for(500ms);
                                                    first_look = written;
                                                    std::this_thread::sleep_for(500ms);
@@ -186,8 +193,10 @@ TEST(Beast, ReaderThatStopsStopsTheSender) {
 }
 
 TEST(Beast, RefusedStreamBringsItsBody) {
-  const auto server = serve([](const Request&, ResponseWriter& writer) { writer.respond({410, {}, "gone"}); });
-  const auto answer = client_of(*server)->stream(request_of("GET", "/"), [](std::string_view) { return true; }, {});
+  const auto server =
+      serve([](const Request&, ResponseWriter& writer) { writer.respond({410, {}, "gone"}); });
+  const auto answer =
+      client_of(*server)->stream(request_of("GET", "/"), [](std::string_view) { return true; }, {});
   ASSERT_TRUE(answer) << to_string(answer.error());
   EXPECT_EQ(answer->status, 410);
   EXPECT_EQ(answer->body, "gone");
@@ -195,20 +204,24 @@ TEST(Beast, RefusedStreamBringsItsBody) {
 
 TEST(Server, AnswersTooLargeRequestsAndGoesOn) {
   const auto server =
-      serve([](const Request&, ResponseWriter& writer) { writer.respond({200, {}, "ok"}); }, {.max_body_bytes = 1000});
+      serve([](const Request&, ResponseWriter& writer) { writer.respond({200, {}, "ok"}); },
+            {.max_body_bytes = 1000});
   const auto client = client_of(*server);
   const auto large = client->send(request_of("POST", "/", std::string(5000, 'x')), {});
   if (large) {
-    EXPECT_EQ(large->status, 413);  // or the connection was closed while the rest was still being written
+    // or the connection was closed while the rest was still being written
+    EXPECT_EQ(large->status, 413);
   }
   EXPECT_TRUE(client->send(request_of("GET", "/"), {}));
 }
 
 TEST(Server, RefusesAnAddressThatIsTaken) {
   const auto server = serve([](const Request&, ResponseWriter&) {});
-  const auto second = Server::start({.port = server->port()}, [](const Request&, ResponseWriter&) {});
+  const auto second =
+      Server::start({.port = server->port()}, [](const Request&, ResponseWriter&) {});
   ASSERT_FALSE(second);
-  EXPECT_NE(second.error().message.find(std::to_string(server->port())), std::string::npos) << second.error().message;
+  EXPECT_NE(second.error().message.find(std::to_string(server->port())), std::string::npos)
+      << second.error().message;
 }
 
 }  // namespace

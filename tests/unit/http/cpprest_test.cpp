@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpprestsdk ends the process for an error that nobody looked at, so giving up a call must leave none behind.
+// cpprestsdk ends the process for an error that nobody looked at, so giving up a call must leave
+// none behind.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -22,8 +23,9 @@ Endpoint endpoint_of(const Server& server) {
 }
 
 TEST(Cpprest, LargerAnswerThanAllowedIsAnErrorNotMemory) {
-  const auto server = Server::start(
-      {}, [](const Request&, ResponseWriter& writer) { writer.respond({200, {}, std::string(2'000'000, 'x')}); });
+  const auto server = Server::start({}, [](const Request&, ResponseWriter& writer) {
+    writer.respond({200, {}, std::string(2'000'000, 'x')});
+  });
   ASSERT_TRUE(server);
   Request request;
   request.target = "/";
@@ -32,7 +34,8 @@ TEST(Cpprest, LargerAnswerThanAllowedIsAnErrorNotMemory) {
   const auto refused = make_cpprest_transport(endpoint_of(**server), options)->send(request, {});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kExhausted);
-  EXPECT_NE(refused.error().message.find("larger than 1000000 bytes"), std::string::npos) << to_string(refused.error());
+  EXPECT_NE(refused.error().message.find("larger than 1000000 bytes"), std::string::npos)
+      << to_string(refused.error());
   options.max_body_bytes = 2'000'000;
   const auto taken = make_cpprest_transport(endpoint_of(**server), options)->send(request, {});
   ASSERT_TRUE(taken) << to_string(taken.error());
@@ -41,7 +44,8 @@ TEST(Cpprest, LargerAnswerThanAllowedIsAnErrorNotMemory) {
 
 TEST(Cpprest, GivingUpACallLeavesTheProcessAlive) {
   const auto server = Server::start({}, [](const Request&, ResponseWriter& writer) {
-    for (int i = 0; i < 500 && !writer.stop().stop_requested(); ++i) std::this_thread::sleep_for(10ms);
+    for (int i = 0; i < 500 && !writer.stop().stop_requested(); ++i)
+      std::this_thread::sleep_for(10ms);
   });
   ASSERT_TRUE(server);
   const auto transport = make_cpprest_transport(endpoint_of(**server));

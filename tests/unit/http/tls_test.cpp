@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS against OpenSSL's own server: who is trusted and who is not. Both transports must give the same answers.
+// TLS against OpenSSL's own server: who is trusted and who is not. Both transports must give the
+// same answers.
 #include "common/http/server/tls.hpp"
 
 #include <arpa/inet.h>
@@ -51,15 +52,18 @@ class Tls : public testing::TestWithParam<const char*> {
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     folder_ = pattern + "/";
     for (const char* ca : {"ca", "other"}) {
-      run("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=" + std::string(ca) +
-          " -keyout " + folder_ + ca + ".key -out " + folder_ + ca + ".crt");
+      run("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "
+          "/CN=" +
+          std::string(ca) + " -keyout " + folder_ + ca + ".key -out " + folder_ + ca + ".crt");
     }
     std::ofstream(folder_ + "names") << "subjectAltName=IP:127.0.0.1,DNS:api.test\n";
     for (const char* name : {"server", "client"}) {
-      run("openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=" + std::string(name) +
-          " -keyout " + folder_ + name + ".key -out " + folder_ + name + ".csr");
-      run("openssl x509 -req -days 2 -CAcreateserial -CA " + folder_ + "ca.crt -CAkey " + folder_ + "ca.key -extfile " +
-          folder_ + "names -in " + folder_ + name + ".csr -out " + folder_ + name + ".crt");
+      run("openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=" +
+          std::string(name) + " -keyout " + folder_ + name + ".key -out " + folder_ + name +
+          ".csr");
+      run("openssl x509 -req -days 2 -CAcreateserial -CA " + folder_ + "ca.crt -CAkey " + folder_ +
+          "ca.key -extfile " + folder_ + "names -in " + folder_ + name + ".csr -out " + folder_ +
+          name + ".crt");
     }
   }
   static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
@@ -71,13 +75,16 @@ class Tls : public testing::TestWithParam<const char*> {
                                    "-accept", "127.0.0.1:" + std::to_string(port_),
                                    "-cert",   folder_ + "server.crt",
                                    "-key",    folder_ + "server.key"};
-    if (ask_client) words.insert(words.end(), {"-Verify", "1", "-verify_return_error", "-CAfile", folder_ + "ca.crt"});
+    if (ask_client)
+      words.insert(words.end(),
+                   {"-Verify", "1", "-verify_return_error", "-CAfile", folder_ + "ca.crt"});
     std::vector<char*> pointers;
     for (std::string& word : words) pointers.push_back(word.data());
     pointers.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    for (const int fd : {0, 1, 2}) posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
+    for (const int fd : {0, 1, 2})
+      posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
     ASSERT_EQ(::posix_spawnp(&server_, "openssl", &actions, nullptr, pointers.data(), environ), 0);
     posix_spawn_file_actions_destroy(&actions);
     for (int i = 0; i < 500; ++i) {
@@ -197,14 +204,16 @@ class TlsServer : public Tls {
     ASSERT_TRUE(connections) << to_string(connections.error());
     ServerOptions options;
     options.connections = *connections;
-    auto started = Server::start(
-        options, [](const Request& request, ResponseWriter& writer) { writer.respond({200, {}, request.target}); });
+    auto started = Server::start(options, [](const Request& request, ResponseWriter& writer) {
+      writer.respond({200, {}, request.target});
+    });
     ASSERT_TRUE(started) << to_string(started.error());
     ours_ = std::move(*started);
     port_ = ours_->port();
   }
   void copy(const std::string& from, const char* end) const {
-    std::filesystem::copy_file(folder_ + from + end, shown_ + end, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy_file(folder_ + from + end, shown_ + end,
+                               std::filesystem::copy_options::overwrite_existing);
   }
   const std::string shown_ = folder_ + "shown";
   std::unique_ptr<Server> ours_;
@@ -243,7 +252,8 @@ INSTANTIATE_TEST_SUITE_P(Transport, TlsServer, testing::Values("beast"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(TlsReload, RotatedAuthorityIsReadAgain) {
-  // The file is named before it is right: the next call after the rotation works, without a new transport.
+  // The file is named before it is right: the next call after the rotation works, without a new
+  // transport.
   std::string pattern = testing::TempDir() + "rotate-XXXXXX";
   ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
   Endpoint endpoint;
@@ -256,15 +266,17 @@ TEST(TlsReload, RotatedAuthorityIsReadAgain) {
   const auto before = transport->send(Request{}, {});
   ASSERT_FALSE(before);
   EXPECT_EQ(before.error().code, Code::kInvalid);
-  EXPECT_NE(before.error().message.find(endpoint.ca_file), std::string::npos) << before.error().message;
-  ASSERT_EQ(
-      std::system(("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=x -keyout " +
-                   pattern + "/k -out " + endpoint.ca_file + " 2>/dev/null")
-                      .c_str()),
-      0);
+  EXPECT_NE(before.error().message.find(endpoint.ca_file), std::string::npos)
+      << before.error().message;
+  ASSERT_EQ(std::system(("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes "
+                         "-days 2 -subj /CN=x -keyout " +
+                         pattern + "/k -out " + endpoint.ca_file + " 2>/dev/null")
+                            .c_str()),
+            0);
   const auto after = transport->send(Request{}, {});
   ASSERT_FALSE(after);
-  EXPECT_EQ(after.error().code, Code::kUnavailable) << "the certificates are good now; only nobody listens";
+  EXPECT_EQ(after.error().code, Code::kUnavailable)
+      << "the certificates are good now; only nobody listens";
   std::filesystem::remove_all(pattern);
 }
 

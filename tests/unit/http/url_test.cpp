@@ -18,8 +18,8 @@ TEST(ServerUrl, TakesSchemeHostPortAndPrefixApart) {
 }
 
 TEST(ServerUrl, RefusesWhatItCannotHonourAndSaysWhatToWrite) {
-  for (const char* text : {"", "10.0.0.1:6443", "ftp://a", "https://", "https://user:pw@a", "https://a:http",
-                           "https://[::1", "https://a:1234567"}) {
+  for (const char* text : {"", "10.0.0.1:6443", "ftp://a", "https://", "https://user:pw@a",
+                           "https://a:http", "https://[::1", "https://a:1234567"}) {
     const auto url = parse_server_url(text);
     ASSERT_FALSE(url) << text;
     EXPECT_EQ(url.error().code, Code::kInvalid);

@@ -7,8 +7,8 @@ namespace paceline::kube {
 namespace {
 
 TEST(Base64, RoundTripsEveryLength) {
-  for (const std::string& bytes :
-       {std::string(), std::string("a"), std::string("ab"), std::string("abc"), std::string("\xff\x00\x80z", 4)}) {
+  for (const std::string& bytes : {std::string(), std::string("a"), std::string("ab"),
+                                   std::string("abc"), std::string("\xff\x00\x80z", 4)}) {
     const auto decoded = decode_base64(encode_base64(bytes));
     ASSERT_TRUE(decoded);
     EXPECT_EQ(*decoded, bytes);

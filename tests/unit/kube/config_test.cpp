@@ -66,10 +66,12 @@ TEST_F(Kubeconfig, RefusalNamesTheFieldThatIsWrong) {
     EXPECT_FALSE(config) << to;
     return config ? std::string() : config.error().message;
   };
-  EXPECT_NE(broken("current-context: one", "current-context: three").find("\"three\""), std::string::npos);
+  EXPECT_NE(broken("current-context: one", "current-context: three").find("\"three\""),
+            std::string::npos);
   EXPECT_NE(broken("https://10.0.0.1", "10.0.0.1").find("server"), std::string::npos);
   EXPECT_NE(broken("aGVsbG8=", "'?'").find("client-certificate-data"), std::string::npos);
-  EXPECT_NE(broken("tls-server-name: api", "insecure-skip-tls-verify: true").find("certificate-authority"),
+  EXPECT_NE(broken("tls-server-name: api", "insecure-skip-tls-verify: true")
+                .find("certificate-authority"),
             std::string::npos);
   EXPECT_NE(broken("current-context: one", "current-context: [").find("config"), std::string::npos);
 }

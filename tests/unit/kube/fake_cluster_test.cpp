@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only the fake has: quota, garbage collection, faults, the feed. The rest of it is held to the real server by the conformance suite.
+// What only the fake has: quota, garbage collection, faults, the feed. The rest of it is held to
+// the real server by the conformance suite.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -48,7 +49,8 @@ TEST_F(FakeClusterTest, QuotaCountsPodsThatAreNotOver) {
 
 TEST_F(FakeClusterTest, BoundPodTerminatesGracefully) {
   ASSERT_TRUE(api->create(kPods, "n", pod("a").dump()));
-  ASSERT_TRUE(cluster.poke(kPods, "n", "a", R"({"spec":{"nodeName":"node"},"status":{"phase":"Running"}})"));
+  ASSERT_TRUE(cluster.poke(kPods, "n", "a",
+                           R"({"spec":{"nodeName":"node"},"status":{"phase":"Running"}})"));
   ASSERT_TRUE(api->remove(kPods, "n", "a"));
   const auto waiting = api->get(kPods, "n", "a");
   ASSERT_TRUE(waiting);
@@ -60,12 +62,15 @@ TEST_F(FakeClusterTest, BoundPodTerminatesGracefully) {
 }
 
 TEST_F(FakeClusterTest, GarbageIsWhatBelongsToALifeThatIsGone) {
-  const Document owner = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "owner"}}}};
+  const Document owner = {
+      {"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "owner"}}}};
   const auto made = api->create(kConfigMaps, "n", owner.dump());
   ASSERT_TRUE(made);
   Document owned = pod("a");
   owned["metadata"]["ownerReferences"] =
-      Document::array({{{"kind", "ConfigMap"}, {"name", "owner"}, {"uid", Document::parse(*made)["metadata"]["uid"]}}});
+      Document::array({{{"kind", "ConfigMap"},
+                        {"name", "owner"},
+                        {"uid", Document::parse(*made)["metadata"]["uid"]}}});
   ASSERT_TRUE(api->create(kPods, "n", owned.dump()));
   EXPECT_EQ(cluster.collect_garbage(), 0U);
   ASSERT_TRUE(api->remove(kConfigMaps, "n", "owner"));

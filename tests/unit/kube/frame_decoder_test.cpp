@@ -32,7 +32,8 @@ TEST(FrameDecoder, EveryWayToSplitTheStreamGivesTheSameEvents) {
   Collected whole;
   FrameDecoder one(1 << 20);
   ASSERT_TRUE(one.feed(kStream, whole.handler()));
-  ASSERT_EQ(whole.types, (std::vector{WatchEventType::kAdded, WatchEventType::kModified, WatchEventType::kBookmark}));
+  ASSERT_EQ(whole.types, (std::vector{WatchEventType::kAdded, WatchEventType::kModified,
+                                      WatchEventType::kBookmark}));
   EXPECT_EQ(whole.objects[1], R"({"metadata":{"name":"b"}})");
   for (std::size_t split = 0; split <= kStream.size(); ++split) {
     Collected parts;
@@ -91,7 +92,8 @@ TEST(FrameDecoder, TextThatIsNoEventIsRefused) {
 
 TEST(FrameDecoder, HandlerThatHasEnoughGetsNoMore) {
   int calls = 0;
-  const auto result = FrameDecoder(1 << 20).feed(kStream, [&](const WatchEvent&) { return ++calls < 2; });
+  const auto result =
+      FrameDecoder(1 << 20).feed(kStream, [&](const WatchEvent&) { return ++calls < 2; });
   ASSERT_TRUE(result);
   EXPECT_FALSE(*result);
   EXPECT_EQ(calls, 2);

@@ -10,7 +10,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-LeaderElectionOptions options_of(const char* identity) { return {.ns = "n", .name = "lease", .identity = identity}; }
+LeaderElectionOptions options_of(const char* identity) {
+  return {.ns = "n", .name = "lease", .identity = identity};
+}
 
 class Election : public testing::Test {
  protected:

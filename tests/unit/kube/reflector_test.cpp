@@ -27,7 +27,8 @@ Result<Cached> project_cached(std::string_view json) {
 }
 
 std::string filled_config_map(const std::string& name) {
-  return R"({"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":")" + name + R"("},"data":{"k":"v"}})";
+  return R"({"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":")" + name +
+         R"("},"data":{"k":"v"}})";
 }
 
 class ReflectorTest : public testing::Test {
@@ -75,12 +76,14 @@ class StreamingReflectorTest : public ReflectorTest {
   }
   /// Counts requests for pages and answers those that stream a list as told.
   void refuse_streams(int status, int times) {
-    cluster.set_faults([this, status, left = times](const http::Request& request) mutable -> std::optional<Fault> {
-      if (request.method == "GET" && request.target.find("watch=true") == std::string::npos) ++pages;
-      if (request.target.find("sendInitialEvents=true") != std::string::npos && left-- > 0)
-        return Fault{.status = status};
-      return std::nullopt;
-    });
+    cluster.set_faults(
+        [this, status, left = times](const http::Request& request) mutable -> std::optional<Fault> {
+          if (request.method == "GET" && request.target.find("watch=true") == std::string::npos)
+            ++pages;
+          if (request.target.find("sendInitialEvents=true") != std::string::npos && left-- > 0)
+            return Fault{.status = status};
+          return std::nullopt;
+        });
   }
   std::atomic<int> pages{0};
   Reflector streaming{*api, kConfigMaps, options(true), store};
@@ -135,7 +138,8 @@ TEST_F(StreamingReflectorTest, ResourceThatIsNotThereIsEmptyUntilItIs) {
 }
 
 TEST_F(StreamingReflectorTest, AMissingResourceKeepsOthersWaiting) {
-  cluster.set_faults([](const http::Request&) -> std::optional<Fault> { return Fault{.status = 404}; });
+  cluster.set_faults(
+      [](const http::Request&) -> std::optional<Fault> { return Fault{.status = 404}; });
   stream();
   ASSERT_TRUE(eventually([&] { return streaming.counts().errors >= 2; }));
   EXPECT_FALSE(store.synced());
@@ -151,7 +155,8 @@ TEST_F(StreamingReflectorTest, GoneStreamsTheStateAgain) {
     return std::nullopt;
   });
   ReflectorOptions brief = options(true);
-  brief.min_watch = brief.max_watch = 1s;  // the server ends what began with the state, and a watch follows
+  // the server ends what began with the state, and a watch follows
+  brief.min_watch = brief.max_watch = 1s;
   Reflector twice{*api, kConfigMaps, brief, store};
   running = std::jthread([&](const std::stop_token& stop) { twice.run(stop); });
   ASSERT_TRUE(eventually([&] { return twice.counts().lists >= 3; }));
@@ -182,7 +187,8 @@ TEST_F(ReflectorTest, CompactedVersionListsAgainAndDropsWhatWentMeanwhile) {
 TEST_F(ReflectorTest, WatchThatIsRefusedAsGoneListsAgain) {
   std::atomic<int> refusals{2};
   cluster.set_faults([&](const http::Request& request) -> std::optional<Fault> {
-    if (request.target.find("watch=true") != std::string::npos && refusals-- > 0) return Fault{.status = 410};
+    if (request.target.find("watch=true") != std::string::npos && refusals-- > 0)
+      return Fault{.status = 410};
     return std::nullopt;
   });
   start();
@@ -209,7 +215,8 @@ TEST_F(ReflectorTest, TooManyRequestsResumesWithoutAList) {
 TEST_F(ReflectorTest, ContinueTokenThatExpiredBeginsTheListAnew) {
   std::atomic<int> refusals{1};
   cluster.set_faults([&](const http::Request& request) -> std::optional<Fault> {
-    if (request.target.find("continue=") != std::string::npos && refusals-- > 0) return Fault{.status = 410};
+    if (request.target.find("continue=") != std::string::npos && refusals-- > 0)
+      return Fault{.status = 410};
     return std::nullopt;
   });
   start();

@@ -7,8 +7,8 @@ namespace paceline::kube {
 namespace {
 
 std::string status(int code, const std::string& reason, const std::string& message) {
-  return R"({"kind":"Status","code":)" + std::to_string(code) + R"(,"reason":")" + reason + R"(","message":")" +
-         message + "\"}";
+  return R"({"kind":"Status","code":)" + std::to_string(code) + R"(,"reason":")" + reason +
+         R"(","message":")" + message + "\"}";
 }
 
 TEST(StatusError, CodeFollowsStatusAndReason) {
@@ -27,7 +27,8 @@ TEST(StatusError, CodeFollowsStatusAndReason) {
 TEST(StatusError, MessageIsTheServersOwnAndNamesTheCall) {
   EXPECT_EQ(error_of(403, status(403, "Forbidden", "exceeded quota: q"), "POST /pods").message,
             "POST /pods: exceeded quota: q");
-  EXPECT_NE(error_of(502, "<html>bad gateway</html>", "GET /").message.find("bad gateway"), std::string::npos);
+  EXPECT_NE(error_of(502, "<html>bad gateway</html>", "GET /").message.find("bad gateway"),
+            std::string::npos);
   EXPECT_LT(error_of(502, std::string(100000, 'x'), "GET /").message.size(), 1000U);
 }
 

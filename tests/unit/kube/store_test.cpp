@@ -22,9 +22,10 @@ Result<Item> project(std::string_view json) {
   return Item{read_meta(*object), std::string(text(at(*object, "owner")))};
 }
 
-std::string json(const std::string& name, int version, const std::string& owner = "x", const std::string& uid = "u") {
-  return R"({"metadata":{"namespace":"n","name":")" + name + R"(","uid":")" + uid + R"(","resourceVersion":")" +
-         std::to_string(version) + R"("},"owner":")" + owner + "\"}";
+std::string json(const std::string& name, int version, const std::string& owner = "x",
+                 const std::string& uid = "u") {
+  return R"({"metadata":{"namespace":"n","name":")" + name + R"(","uid":")" + uid +
+         R"(","resourceVersion":")" + std::to_string(version) + R"("},"owner":")" + owner + "\"}";
 }
 
 class StoreTest : public testing::Test {

@@ -21,7 +21,9 @@ class Tokens : public testing::Test {
     std::filesystem::create_directories(folder);
   }
   ~Tokens() override { std::filesystem::remove_all(folder); }
-  void write(const std::string& name, const std::string& text) { std::ofstream(folder + name) << text; }
+  void write(const std::string& name, const std::string& text) {
+    std::ofstream(folder + name) << text;
+  }
   ExecPlugin plugin(const std::string& script) {
     write("plugin", "#!/bin/sh\n" + script);
     ::chmod((folder + "plugin").c_str(), 0755);
@@ -97,13 +99,15 @@ TEST_F(Tokens, PluginsHalfACertificateIsRefused) {
   config.exec = plugin(R"(echo '{"status":{"token":"t","clientCertificateData":"c"}}')");
   const auto token = make_token_source(config, clock)->token();
   ASSERT_FALSE(token);
-  EXPECT_NE(token.error().message.find("clientKeyData"), std::string::npos) << token.error().message;
+  EXPECT_NE(token.error().message.find("clientKeyData"), std::string::npos)
+      << token.error().message;
 }
 
 TEST_F(Tokens, PluginThatFailsOrHangsOrIsAbsentIsNamed) {
   const auto failed = run_plugin(plugin("exit 3"), 5s);
   ASSERT_FALSE(failed);
-  EXPECT_NE(failed.error().message.find("exit code 3"), std::string::npos) << failed.error().message;
+  EXPECT_NE(failed.error().message.find("exit code 3"), std::string::npos)
+      << failed.error().message;
   const auto slow = run_plugin(plugin("exec sleep 30"), 100ms);
   ASSERT_FALSE(slow);
   EXPECT_EQ(slow.error().code, Code::kTimeout);
@@ -125,7 +129,8 @@ class Gatekeeper final : public http::HttpTransport {
     ++calls;
     if (throttle-- > 0) return busy;
     for (const auto& header : request.headers) {
-      if (header.name == "Authorization" && header.value == "Bearer " + wanted) return http::Response{200, {}, "{}"};
+      if (header.name == "Authorization" && header.value == "Bearer " + wanted)
+        return http::Response{200, {}, "{}"};
     }
     return http::Response{401, {}, {}};
   }

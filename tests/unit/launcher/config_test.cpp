@@ -44,23 +44,29 @@ TEST(Config, ReadsWhatTheOperatorWrites) {
 }
 
 TEST(Config, NamesVariableValueAndRemedy) {
-  EXPECT_NE(error_with("PACELINE_NODE_RANK", "2").find("PACELINE_NODE_RANK=2: is not a whole number from 0 to 1"),
+  EXPECT_NE(error_with("PACELINE_NODE_RANK", "2")
+                .find("PACELINE_NODE_RANK=2: is not a whole number from 0 to 1"),
             std::string::npos);
-  EXPECT_NE(error_with("PACELINE_NODE_COUNT", "two").find("PACELINE_NODE_COUNT=two"), std::string::npos);
+  EXPECT_NE(error_with("PACELINE_NODE_COUNT", "two").find("PACELINE_NODE_COUNT=two"),
+            std::string::npos);
   EXPECT_NE(error_with("PACELINE_TOKEN", "").find("PACELINE_TOKEN is missing"), std::string::npos);
-  EXPECT_NE(error_with("PACELINE_RENDEZVOUS_ADDRESS", "svc.cluster:29400").find("10.0.0.7:29400"), std::string::npos)
+  EXPECT_NE(error_with("PACELINE_RENDEZVOUS_ADDRESS", "svc.cluster:29400").find("10.0.0.7:29400"),
+            std::string::npos)
       << "no names: a static program has no resolver";
-  EXPECT_NE(error_with("PACELINE_GRACE_PERIOD", "30").find("PACELINE_GRACE_PERIOD=30"), std::string::npos);
-  EXPECT_NE(error_with("PACELINE_SUCCESS_POLICY", "Any").find("AllRanks"), std::string::npos);
-  EXPECT_NE(error_with("PACELINE_GPU_DIRECT", "Off").find("Off: is none of Required, Preferred, Disabled"),
+  EXPECT_NE(error_with("PACELINE_GRACE_PERIOD", "30").find("PACELINE_GRACE_PERIOD=30"),
             std::string::npos);
-  EXPECT_NE(error_with("PACELINE_NODE_RANK", "0").find("PACELINE_RENDEZVOUS_LISTEN is missing"), std::string::npos);
+  EXPECT_NE(error_with("PACELINE_SUCCESS_POLICY", "Any").find("AllRanks"), std::string::npos);
+  EXPECT_NE(error_with("PACELINE_GPU_DIRECT", "Off")
+                .find("Off: is none of Required, Preferred, Disabled"),
+            std::string::npos);
+  EXPECT_NE(error_with("PACELINE_NODE_RANK", "0").find("PACELINE_RENDEZVOUS_LISTEN is missing"),
+            std::string::npos);
 }
 
 TEST(Config, AddressesAreNumeric) {
   EXPECT_EQ(parse_address("[fd00::7]:1")->host, "fd00::7");
-  for (const char* wrong :
-       {"", ":1", "1.2.3.4", "1.2.3.4:", "1.2.3.4:65536", "1.2.3.4:1x", "fd00::7:1", "[1.2.3.4]:1"}) {
+  for (const char* wrong : {"", ":1", "1.2.3.4", "1.2.3.4:", "1.2.3.4:65536", "1.2.3.4:1x",
+                            "fd00::7:1", "[1.2.3.4]:1"}) {
     EXPECT_FALSE(parse_address(wrong).has_value()) << wrong;
   }
 }
@@ -74,7 +80,8 @@ TEST(RankPlan, EveryRankHasItsPlace) {
   plan.argv = {"prog"};
   plan.allowed_cpus = {0, 1, 2, 3, 4, 5, 6, 7};
   plan.numa_nodes = {{0, 1, 2, 3}, {4, 5, 6, 7}};
-  const auto planned = plan_ranks(plan, config, rendezvous::make_rank_table(4, 29504, {first, second}), 1);
+  const auto planned =
+      plan_ranks(plan, config, rendezvous::make_rank_table(4, 29504, {first, second}), 1);
   ASSERT_EQ(planned.ranks.size(), 2U);
   const auto has = [&](std::size_t rank, const std::string& entry) {
     const auto& environment = planned.ranks[rank].request.environment;

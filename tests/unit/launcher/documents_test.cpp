@@ -34,7 +34,8 @@ TEST(TerminationMessage, FitsAndKeepsTheNewestLines) {
 }
 
 TEST(TerminationMessage, IsAlwaysValidJsonWhateverWasLogged) {
-  for (const std::string& filling : {std::string("\xff"), std::string("\x01"), std::string("\""), std::string("é")}) {
+  for (const std::string& filling :
+       {std::string("\xff"), std::string("\x01"), std::string("\""), std::string("é")}) {
     auto hostile = ending(20, 400, filling);
     hostile.message = std::string(100'000, filling[0]);
     hostile.report = "";
@@ -52,7 +53,8 @@ TEST(Summary, HasTheShapeOfTheContract) {
   rank.window[PACELINE_PHASE_FORWARD] = 3;
   rank.window[PACELINE_PHASE_DATA_WAIT] = 1;
   const auto folded = telemetry::fold({rank}, telemetry::Span::kWindow);
-  const json document = json::parse(summary_document({"uid", "Running", 1, 2, 3, 4, std::nullopt}, folded));
+  const json document =
+      json::parse(summary_document({"uid", "Running", 1, 2, 3, 4, std::nullopt}, folded));
   EXPECT_EQ(document["version"], 1);
   EXPECT_EQ(document["phase"], "Running");
   EXPECT_EQ(document["gathered"], 3);

@@ -29,7 +29,8 @@ struct EndpointTest : ::testing::Test {
 };
 
 TEST_F(EndpointTest, MetricsOfTheJobMoveWithIt) {
-  EXPECT_NE(metrics().find(line("paceline_job_restarts_total", "0")), std::string::npos) << metrics();
+  EXPECT_NE(metrics().find(line("paceline_job_restarts_total", "0")), std::string::npos)
+      << metrics();
   EXPECT_NE(metrics().find(line("paceline_job_replicas_gathered", "0")), std::string::npos);
   EXPECT_EQ(metrics().find("paceline_step_skew_ratio"), std::string::npos) << "absent is not zero";
   state.state.restarts = 2;
@@ -46,7 +47,8 @@ TEST_F(EndpointTest, OnlyRankZerosLauncherSpeaksForTheJob) {
   EXPECT_EQ(metrics().find("paceline_job_"), std::string::npos);
   EXPECT_EQ(metrics().find("paceline_step_skew_ratio"), std::string::npos);
   collector.begin_attempt(0, 1, 2, 1);
-  EXPECT_NE(metrics().find("paceline_profiler_state{namespace=\"ns\",job=\"job\",role=\"worker\",rank=\"2\""),
+  EXPECT_NE(metrics().find(
+                "paceline_profiler_state{namespace=\"ns\",job=\"job\",role=\"worker\",rank=\"2\""),
             std::string::npos);
 }
 

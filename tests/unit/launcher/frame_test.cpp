@@ -11,7 +11,8 @@ namespace paceline::rendezvous {
 namespace {
 
 TEST(Frame, SurvivesAnyCutting) {
-  const std::string bytes = encode_frame("hello") + encode_frame(std::string(300, 'x')) + encode_frame("{}");
+  const std::string bytes =
+      encode_frame("hello") + encode_frame(std::string(300, 'x')) + encode_frame("{}");
   for (std::size_t piece = 1; piece < bytes.size(); piece += 7) {
     FrameDecoder decoder(1024);
     std::vector<std::string> frames;

@@ -42,7 +42,9 @@ struct GangTest : ::testing::Test {
     return value;
   }
 
-  static Failure killed(int local_rank) { return {local_rank, std::nullopt, 9, false, "Signal", {"last words"}}; }
+  static Failure killed(int local_rank) {
+    return {local_rank, std::nullopt, 9, false, "Signal", {"last words"}};
+  }
 
   static Failure raised(int local_rank, Cause cause, std::chrono::milliseconds ago) {
     return {local_rank, 1, std::nullopt, false, "Exit", {"last words"}, cause, ago};
@@ -56,7 +58,9 @@ struct GangTest : ::testing::Test {
     return actions;
   }
 
-  GangActions say(ConnectionId from, const Message& message) { return gang.on_message(from, message, now); }
+  GangActions say(ConnectionId from, const Message& message) {
+    return gang.on_message(from, message, now);
+  }
 
   template <typename T>
   static std::vector<T> sent(const GangActions& actions, ConnectionId to) {
@@ -156,7 +160,8 @@ TEST_F(GangTest, ASpentBudgetEndsTheJobAndNamesTheCulprit) {
 
 TEST_F(GangTest, NamesTheRankThatFailedFirstWhereverItLivesAndNotTheOneThatEndedFirst) {
   gather();
-  // Rank 0 has ended; what it had lost is rank 3, whose exception is older and which has not ended yet.
+  // Rank 0 has ended; what it had lost is rank 3, whose exception is older and which has not ended
+  // yet.
   say(1, Failed{0, raised(0, Cause::kOwn, seconds(1))});
   say(2, Failed{0, raised(1, Cause::kOwn, seconds(2))});
   EXPECT_EQ(gang.culprit()->rank, 3);
@@ -171,7 +176,8 @@ TEST_F(GangTest, ARankThatHasLostAnotherWaitsForThatOnesEnd) {
   EXPECT_TRUE(sent<Stop>(say(1, Failed{0, raised(0, Cause::kPeer, seconds(5))}), 2).empty());
   EXPECT_TRUE(sent<Stop>(say(2, Failed{0, raised(0, Cause::kPeer, seconds(4))}), 2).empty());
   EXPECT_EQ(gang.phase(), GangPhase::kRunning);
-  EXPECT_EQ(sent<Stop>(say(2, Failed{0, raised(1, Cause::kOwn, seconds(1))}), 1).size(), 1U) << "at once";
+  EXPECT_EQ(sent<Stop>(say(2, Failed{0, raised(1, Cause::kOwn, seconds(1))}), 1).size(), 1U)
+      << "at once";
   settle(0);
   EXPECT_EQ(gang.culprit()->rank, 3);
   EXPECT_EQ(gang.restarts(), 1);
@@ -189,7 +195,8 @@ TEST_F(GangTest, WhereAllHaveLostAnotherTheFirstIsNamedAndItIsSaid) {
   for (const auto& action : settle(0)) {
     if (const auto* line = std::get_if<LogLine>(&action)) text += line->text;
   }
-  EXPECT_NE(text.find("rank 2 on pod-1 exited with code 1 after it had lost a connection, and no other rank has told a "
+  EXPECT_NE(text.find("rank 2 on pod-1 exited with code 1 after it had lost a connection, and no "
+                      "other rank has told a "
                       "cause: restart"),
             std::string::npos)
       << text;
@@ -217,7 +224,8 @@ TEST_F(GangTest, WhoHasLostALostReplicaSpendsNoRestart) {
   say(1, Stopped{0});
   EXPECT_EQ(sent<Start>(say(3, hello(1, 1)), 1).size(), 1U);
   now += kOwnEnd;
-  EXPECT_TRUE(sent<Stop>(gang.on_tick(now), 1).empty()) << "what failed then is no failure of the next attempt";
+  EXPECT_TRUE(sent<Stop>(gang.on_tick(now), 1).empty())
+      << "what failed then is no failure of the next attempt";
 }
 
 TEST_F(GangTest, AKilledRankIsTheCauseWhenever) {
@@ -241,13 +249,15 @@ TEST_F(GangTest, NobodyIsNamedForGoodOrStartedBeforeAllHaveAnsweredOrAreLost) {
   EXPECT_EQ(says(say(1, Failed{0, killed(0)})), "");
   EXPECT_EQ(says(say(1, Stopping{0})), "");
   EXPECT_TRUE(sent<Start>(say(1, Stopped{0}), 1).empty());
-  EXPECT_NE(says(gang.on_closed(2, now)).find("rank 0 on pod-0 was killed by signal 9: restart 1 of 1"),
-            std::string::npos);
+  EXPECT_NE(
+      says(gang.on_closed(2, now)).find("rank 0 on pod-0 was killed by signal 9: restart 1 of 1"),
+      std::string::npos);
   EXPECT_EQ(sent<Start>(say(3, hello(1, 1)), 1).size(), 1U);
   say(3, Failed{1, killed(0)});
   EXPECT_TRUE(says(say(3, Stopping{1})).empty());
   EXPECT_FALSE(gang.finished());
-  EXPECT_NE(says(say(1, Stopped{1})).find("rank 2 on pod-1"), std::string::npos) << "an answer of an older version";
+  EXPECT_NE(says(say(1, Stopped{1})).find("rank 2 on pod-1"), std::string::npos)
+      << "an answer of an older version";
   EXPECT_TRUE(gang.finished());
 }
 
@@ -299,7 +309,8 @@ TEST_F(GangTest, AReplicaThatStillRunsLongAfterAnotherEndedIsNamedOnce) {
   };
   EXPECT_EQ(named(seconds(0)), "");
   for (int i = 0; i < 59; ++i) EXPECT_EQ(named(seconds(1)), "");
-  EXPECT_NE(named(seconds(1)).find("60 s after the first replica ended: pod-0;"), std::string::npos);
+  EXPECT_NE(named(seconds(1)).find("60 s after the first replica ended: pod-0;"),
+            std::string::npos);
   EXPECT_EQ(named(kLateEnd), "");
   EXPECT_EQ(gang.phase(), GangPhase::kRunning);
 }

@@ -33,7 +33,8 @@ struct InstallTest : ::testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  const fs::path base = fs::temp_directory_path() / ("paceline-install-" + std::to_string(::getpid()));
+  const fs::path base =
+      fs::temp_directory_path() / ("paceline-install-" + std::to_string(::getpid()));
   const fs::path image = base / "image";
   const fs::path target = base / "target";
 };

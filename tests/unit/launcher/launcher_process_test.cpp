@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real launchers as child processes, their ranks small shell scripts: what the state machines promise, with real sockets, signals and deaths.
+// Real launchers as child processes, their ranks small shell scripts: what the state machines
+// promise, with real sockets, signals and deaths.
 #include <arpa/inet.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -56,25 +57,26 @@ struct LauncherProcess : ::testing::Test {
 
   /// Starts the launcher of one node; `script` is run by sh as every rank.
   pid_t launch(int node, const std::string& script, std::map<std::string, std::string> more = {}) {
-    std::map<std::string, std::string> variables{{"PACELINE_JOB_NAME", "job"},
-                                                 {"PACELINE_JOB_UID", "uid"},
-                                                 {"PACELINE_ROLE", "worker"},
-                                                 {"PACELINE_NODE_RANK", std::to_string(node)},
-                                                 {"PACELINE_NODE_COUNT", std::to_string(nodes)},
-                                                 {"PACELINE_POD_NAME", "job-worker-" + std::to_string(node)},
-                                                 {"PACELINE_POD_IP", "127.0.0.1"},
-                                                 {"PACELINE_PROCESSES_PER_REPLICA", "2"},
-                                                 {"PACELINE_RENDEZVOUS_ADDRESS", address},
-                                                 {"PACELINE_RENDEZVOUS_LISTEN", address},
-                                                 {"PACELINE_MASTER_PORT", "0"},
-                                                 {"PACELINE_TOKEN", "secret"},
-                                                 {"PACELINE_STARTUP_TIMEOUT", "30s"},
-                                                 {"PACELINE_MAX_RESTARTS", "1"},
-                                                 {"PACELINE_GRACE_PERIOD", "2s"},
-                                                 {"PACELINE_STATE_DIR", (dir / std::to_string(node)).string()},
-                                                 {"PACELINE_TERMINATION_LOG", message_file(node).string()},
-                                                 {"PATH", "/usr/bin:/bin"},
-                                                 {"DIR", dir.string()}};
+    std::map<std::string, std::string> variables{
+        {"PACELINE_JOB_NAME", "job"},
+        {"PACELINE_JOB_UID", "uid"},
+        {"PACELINE_ROLE", "worker"},
+        {"PACELINE_NODE_RANK", std::to_string(node)},
+        {"PACELINE_NODE_COUNT", std::to_string(nodes)},
+        {"PACELINE_POD_NAME", "job-worker-" + std::to_string(node)},
+        {"PACELINE_POD_IP", "127.0.0.1"},
+        {"PACELINE_PROCESSES_PER_REPLICA", "2"},
+        {"PACELINE_RENDEZVOUS_ADDRESS", address},
+        {"PACELINE_RENDEZVOUS_LISTEN", address},
+        {"PACELINE_MASTER_PORT", "0"},
+        {"PACELINE_TOKEN", "secret"},
+        {"PACELINE_STARTUP_TIMEOUT", "30s"},
+        {"PACELINE_MAX_RESTARTS", "1"},
+        {"PACELINE_GRACE_PERIOD", "2s"},
+        {"PACELINE_STATE_DIR", (dir / std::to_string(node)).string()},
+        {"PACELINE_TERMINATION_LOG", message_file(node).string()},
+        {"PATH", "/usr/bin:/bin"},
+        {"DIR", dir.string()}};
     for (const auto& [name, value] : more) variables[name] = value;
     std::vector<std::string> entries;
     for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
@@ -87,7 +89,8 @@ struct LauncherProcess : ::testing::Test {
     argv.push_back(nullptr);
     const pid_t pid = ::fork();
     if (pid == 0) {
-      const int log = ::open((dir / ("log" + std::to_string(node))).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+      const int log = ::open((dir / ("log" + std::to_string(node))).c_str(),
+                             O_WRONLY | O_CREAT | O_APPEND, 0644);
       ::dup2(log, 1);
       ::dup2(log, 2);
       ::execve(kLauncher.c_str(), argv.data(), environment.data());
@@ -107,7 +110,9 @@ struct LauncherProcess : ::testing::Test {
   }
 
   fs::path message_file(int node) const { return dir / ("message" + std::to_string(node)); }
-  nlohmann::json message(int node) const { return nlohmann::json::parse(slurp(message_file(node)), nullptr, false); }
+  nlohmann::json message(int node) const {
+    return nlohmann::json::parse(slurp(message_file(node)), nullptr, false);
+  }
   std::string log(int node) const { return slurp(dir / ("log" + std::to_string(node))); }
   int count(const std::string& prefix) const {
     int found = 0;
@@ -125,7 +130,8 @@ struct LauncherProcess : ::testing::Test {
 
 TEST_F(LauncherProcess, RunsAllRanksAndSucceeds) {
   const std::string script =
-      "echo out of $RANK; echo err of $RANK >&2; touch $DIR/rank-$RANK-of-$WORLD_SIZE; test -s $PACELINE_RANK_TABLE; "
+      "echo out of $RANK; echo err of $RANK >&2; touch $DIR/rank-$RANK-of-$WORLD_SIZE; test -s "
+      "$PACELINE_RANK_TABLE; "
       "test -z \"$PACELINE_TOKEN\"";
   launch(1, script);
   launch(0, script);
@@ -142,7 +148,8 @@ TEST_F(LauncherProcess, RunsAllRanksAndSucceeds) {
 TEST_F(LauncherProcess, AKilledRankRestartsTheGangInPlaceWithinASecond) {
   // In attempt 0 all wait, and one is killed from outside; in attempt 1 all succeed.
   const std::string script =
-      "echo $$ > $DIR/pid-$PACELINE_ATTEMPT-$RANK; [ $PACELINE_ATTEMPT = 0 ] && exec sleep 60; exit 0";
+      "echo $$ > $DIR/pid-$PACELINE_ATTEMPT-$RANK; [ $PACELINE_ATTEMPT = 0 ] && exec sleep 60; "
+      "exit 0";
   launch(0, script);
   launch(1, script);
   ASSERT_TRUE(eventually([&] { return count("pid-0-") == 4 && !slurp(dir / "pid-0-2").empty(); }));
@@ -159,7 +166,8 @@ TEST_F(LauncherProcess, AKilledRankRestartsTheGangInPlaceWithinASecond) {
 }
 
 TEST_F(LauncherProcess, ASpentBudgetFailsTheJobEverywhereWithTheCulprit) {
-  const std::string script = "if [ $RANK = 3 ]; then echo the reason >&2; exit 7; fi; exec sleep 60";
+  const std::string script =
+      "if [ $RANK = 3 ]; then echo the reason >&2; exit 7; fi; exec sleep 60";
   launch(0, script);
   launch(1, script);
   EXPECT_EQ(wait(0), contract::kExitJobFailed) << log(0);
@@ -175,7 +183,8 @@ TEST_F(LauncherProcess, ASpentBudgetFailsTheJobEverywhereWithTheCulprit) {
   }
 }
 
-// Ranks of real Python with the runtime's own sitecustomize: rank 2 raises and takes its time to end; the others lose it, and end at once.
+// Ranks of real Python with the runtime's own sitecustomize: rank 2 raises and takes its time to
+// end; the others lose it, and end at once.
 TEST_F(LauncherProcess, TheCulpritIsTheRankThatRaisedFirstAndNotTheSurvivorThatEndedFirst) {
   const std::string program = R"(
 import atexit, os, pathlib, subprocess, sys, time
@@ -191,8 +200,8 @@ while not (folder / 'lost').exists():
 raise RuntimeError('Connection closed by peer')
 )";
   std::ofstream(dir / "train.py") << program;
-  const std::map<std::string, std::string> more{{"PACELINE_RUNTIME_DIR", PACELINE_SOURCE_DIR "/accel"},
-                                                {"PACELINE_MAX_RESTARTS", "0"}};
+  const std::map<std::string, std::string> more{
+      {"PACELINE_RUNTIME_DIR", PACELINE_SOURCE_DIR "/accel"}, {"PACELINE_MAX_RESTARTS", "0"}};
   for (int node = 0; node < 2; ++node) launch(node, "exec python3 $DIR/train.py", more);
   for (int node = 0; node < 2; ++node) {
     EXPECT_EQ(wait(node), contract::kExitJobFailed) << log(node);
@@ -201,7 +210,8 @@ raise RuntimeError('Connection closed by peer')
     EXPECT_EQ(culprit["exitCode"], 1);
     EXPECT_EQ(culprit["lastLines"].back(), "ValueError: the reason");
   }
-  EXPECT_NE(log(0).find("rank 2 on job-worker-1 exited with code 1; all 0 restarts"), std::string::npos)
+  EXPECT_NE(log(0).find("rank 2 on job-worker-1 exited with code 1; all 0 restarts"),
+            std::string::npos)
       << log(0) << log(1);
 }
 
@@ -209,14 +219,17 @@ struct Culprit {
   std::string name;
   std::string script;  // of every rank
   std::string
-      program;  // train.py: `fail` is rank 2's alone, and called when all ranks are there; the others go on without a word
+      // train.py: `fail` is rank 2's alone, and called when all ranks are there; the others go on
+      // without a word
+      program;
   std::string key;  // how rank 2 ended
   int value;
 };
 
 struct CulpritTest : LauncherProcess, ::testing::WithParamInterface<Culprit> {};
 
-// What has gone wrong beside the training program, or was mended, names nobody; nor does what another rank has raised before one is killed.
+// What has gone wrong beside the training program, or was mended, names nobody; nor does what
+// another rank has raised before one is killed.
 TEST_P(CulpritTest, IsTheRankWhoseProgramEndedTheJob) {
   const std::string begin = R"(
 import atexit, os, pathlib, signal, subprocess, sys, time
@@ -235,8 +248,8 @@ time.sleep(60)
 )";
   std::ofstream(dir / "train.py") << begin << GetParam().program << end;
   std::ofstream(dir / "helper.py") << begin << "all_here('up', rank)\nraise SystemError\n";
-  const std::map<std::string, std::string> more{{"PACELINE_RUNTIME_DIR", PACELINE_SOURCE_DIR "/accel"},
-                                                {"PACELINE_MAX_RESTARTS", "0"}};
+  const std::map<std::string, std::string> more{
+      {"PACELINE_RUNTIME_DIR", PACELINE_SOURCE_DIR "/accel"}, {"PACELINE_MAX_RESTARTS", "0"}};
   for (int node = 0; node < 2; ++node) launch(node, GetParam().script, more);
   for (int node = 0; node < 2; ++node) {
     EXPECT_EQ(wait(node), contract::kExitJobFailed) << log(node);
@@ -264,27 +277,35 @@ INSTANTIATE_TEST_SUITE_P(
     LauncherProcess, CulpritTest,
     ::testing::Values(
         Culprit{"AfterAProgramThatRaisedAndWasGotOver",
-                "python3 -c 'raise SystemError' || true; exec python3 $DIR/train.py", kRaises, "exitCode", 1},
+                "python3 -c 'raise SystemError' || true; exec python3 $DIR/train.py", kRaises,
+                "exitCode", 1},
         Culprit{"KilledAfterAProgramThatRaisedAndWasGotOver",
-                "python3 -c 'raise SystemError' || true; exec python3 $DIR/train.py", kIsKilled, "signal", SIGKILL},
-        Culprit{"BesideAHelperThatRaised",
-                "if [ $RANK != 2 ]; then (python3 $DIR/helper.py; touch $DIR/helped-$RANK) & fi; exec python3 "
-                "$DIR/train.py",
-                "def fail():\n    all_here('helped', '013')\n    raise ValueError('the reason')\n", "exitCode", 1},
-        Culprit{"BesideErrorsThatWereReportedAndMended", "exec python3 $DIR/train.py",
-                "try: raise SystemError\nexcept SystemError: sys.excepthook(*sys.exc_info())\n" + kRaises, "exitCode",
-                1},
-        Culprit{"KilledWhileItEndedByAnException", "exec python3 $DIR/train.py",
-                kAnotherRaisedBefore + "kill = fail\ndef fail():\n    atexit.register(kill)\n    all_here('raised', "
-                                       "'3')\n    raise ValueError\n",
+                "python3 -c 'raise SystemError' || true; exec python3 $DIR/train.py", kIsKilled,
                 "signal", SIGKILL},
-        Culprit{"KilledBelowAShellThatSaysSo", "python3 $DIR/train.py; exit $?", kAnotherRaisedBefore, "exitCode",
-                128 + SIGKILL}),
+        Culprit{"BesideAHelperThatRaised",
+                "if [ $RANK != 2 ]; then (python3 $DIR/helper.py; touch $DIR/helped-$RANK) & fi; "
+                "exec python3 "
+                "$DIR/train.py",
+                "def fail():\n    all_here('helped', '013')\n    raise ValueError('the reason')\n",
+                "exitCode", 1},
+        Culprit{"BesideErrorsThatWereReportedAndMended", "exec python3 $DIR/train.py",
+                "try: raise SystemError\nexcept SystemError: sys.excepthook(*sys.exc_info())\n" +
+                    kRaises,
+                "exitCode", 1},
+        Culprit{"KilledWhileItEndedByAnException", "exec python3 $DIR/train.py",
+                kAnotherRaisedBefore +
+                    "kill = fail\ndef fail():\n    atexit.register(kill)\n    all_here('raised', "
+                    "'3')\n    raise ValueError\n",
+                "signal", SIGKILL},
+        Culprit{"KilledBelowAShellThatSaysSo", "python3 $DIR/train.py; exit $?",
+                kAnotherRaisedBefore, "exitCode", 128 + SIGKILL}),
     [](const auto& info) { return info.param.name; });
 
 TEST_F(LauncherProcess, SigtermReachesTheRanksAndIsNoFailure) {
   nodes = 1;
-  launch(0, "trap 'echo saved > $DIR/saved-$RANK; exit 0' TERM; touch $DIR/up-$RANK; while :; do sleep 0.05; done");
+  launch(0,
+         "trap 'echo saved > $DIR/saved-$RANK; exit 0' TERM; touch $DIR/up-$RANK; while :; do "
+         "sleep 0.05; done");
   ASSERT_TRUE(eventually([&] { return count("up-") == 2; }));
   ::kill(running[0], SIGTERM);
   EXPECT_EQ(wait(0), contract::kExitTerminated) << log(0);
@@ -298,7 +319,8 @@ TEST_F(LauncherProcess, ADrainedReplicaLetsTheWholeGangSaveAtAStepBoundaryAndSpe
   const std::string script =
       "if [ $PACELINE_ATTEMPT = 1 ]; then [ -s $DIR/saved-$RANK ] && exit 0; exit 9; fi; "
       "asked=; trap 'asked=yes; echo $(date +%s%N) > $DIR/asked-$RANK' TERM; touch $DIR/up-$RANK; "
-      "while :; do sleep 0.1; if [ $asked ]; then sleep 2; echo step > $DIR/saved-$RANK; exit 0; fi; done";
+      "while :; do sleep 0.1; if [ $asked ]; then sleep 2; echo step > $DIR/saved-$RANK; exit 0; "
+      "fi; done";
   const std::map<std::string, std::string> patient{{"PACELINE_GRACE_PERIOD", "20s"}};
   launch(0, script, patient);
   launch(1, script, patient);
@@ -314,7 +336,8 @@ TEST_F(LauncherProcess, ADrainedReplicaLetsTheWholeGangSaveAtAStepBoundaryAndSpe
     first = std::min(first, asked);
     last = std::max(last, asked);
   }
-  EXPECT_LT(last - first, 1'500'000'000) << "the others are asked at once, not when the drained replica has ended";
+  EXPECT_LT(last - first, 1'500'000'000)
+      << "the others are asked at once, not when the drained replica has ended";
   launch(1, script, {{"PACELINE_INCARNATION", "1"}});
   EXPECT_EQ(wait(0), contract::kExitOk) << log(0);
   EXPECT_EQ(wait(1), contract::kExitOk) << log(1);
@@ -326,11 +349,14 @@ TEST_F(LauncherProcess, WhatIgnoresSigtermIsKilledAfterTheGrace) {
   nodes = 1;
   // The grandchild leaves its process group and ignores everything that can be ignored.
   launch(0,
-         "trap '' TERM; setsid sh -c \"trap '' TERM; echo \\$\\$ > $DIR/orphan-$RANK; while :; do sleep 0.05; done\" & "
+         "trap '' TERM; setsid sh -c \"trap '' TERM; echo \\$\\$ > $DIR/orphan-$RANK; while :; do "
+         "sleep 0.05; done\" & "
          "touch $DIR/up-$RANK; while :; do sleep 0.05; done",
          {{"PACELINE_GRACE_PERIOD", "300ms"}});
-  ASSERT_TRUE(eventually(
-      [&] { return count("orphan-") == 2 && !slurp(dir / "orphan-0").empty() && !slurp(dir / "orphan-1").empty(); }));
+  ASSERT_TRUE(eventually([&] {
+    return count("orphan-") == 2 && !slurp(dir / "orphan-0").empty() &&
+           !slurp(dir / "orphan-1").empty();
+  }));
   const int orphan = std::stoi(slurp(dir / "orphan-0"));
   ::kill(running[0], SIGTERM);
   EXPECT_EQ(wait(0), contract::kExitTerminated) << log(0);
@@ -339,7 +365,8 @@ TEST_F(LauncherProcess, WhatIgnoresSigtermIsKilledAfterTheGrace) {
 
 TEST_F(LauncherProcess, RanksDieWithAKilledLauncherAndTheOthersWaitForTheNext) {
   const std::string script =
-      "echo $$ > $DIR/pid-$PACELINE_ATTEMPT-$RANK; [ $PACELINE_ATTEMPT = 0 ] && exec sleep 60; exit 0";
+      "echo $$ > $DIR/pid-$PACELINE_ATTEMPT-$RANK; [ $PACELINE_ATTEMPT = 0 ] && exec sleep 60; "
+      "exit 0";
   launch(0, script);
   launch(1, script);
   ASSERT_TRUE(eventually([&] { return count("pid-0-") == 4 && !slurp(dir / "pid-0-3").empty(); }));
@@ -347,7 +374,8 @@ TEST_F(LauncherProcess, RanksDieWithAKilledLauncherAndTheOthersWaitForTheNext) {
   ::kill(running[1], SIGKILL);
   EXPECT_EQ(wait(1), 1000 + SIGKILL);
   EXPECT_TRUE(eventually([&] { return !alive(rank); })) << "a rank outlived its launcher";
-  EXPECT_TRUE(eventually([&] { return log(0).find("waits for it") != std::string::npos; })) << log(0);
+  EXPECT_TRUE(eventually([&] { return log(0).find("waits for it") != std::string::npos; }))
+      << log(0);
   launch(1, script, {{"PACELINE_INCARNATION", "1"}});
   EXPECT_EQ(wait(0), contract::kExitOk) << log(0);
   EXPECT_EQ(wait(1), contract::kExitOk) << log(1);
@@ -357,7 +385,8 @@ TEST_F(LauncherProcess, RanksDieWithAKilledLauncherAndTheOthersWaitForTheNext) {
 
 TEST_F(LauncherProcess, LosingRankZerosLauncherIsSurvivedToo) {
   const std::string script =
-      "echo $$ > $DIR/pid-$PACELINE_ATTEMPT-$RANK; [ $PACELINE_ATTEMPT = 0 ] && exec sleep 60; exit 0";
+      "echo $$ > $DIR/pid-$PACELINE_ATTEMPT-$RANK; [ $PACELINE_ATTEMPT = 0 ] && exec sleep 60; "
+      "exit 0";
   launch(0, script);
   launch(1, script);
   ASSERT_TRUE(eventually([&] { return count("pid-0-") == 4; }));
@@ -394,7 +423,8 @@ TEST_F(LauncherProcess, HostileBytesOnTheRendezvousPortDisturbNobody) {
     peer.sin_family = AF_INET;
     peer.sin_port = htons(port);
     peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_TRUE(eventually([&] { return ::connect(fd, reinterpret_cast<const sockaddr*>(&peer), sizeof peer) == 0; }));
+    EXPECT_TRUE(eventually(
+        [&] { return ::connect(fd, reinterpret_cast<const sockaddr*>(&peer), sizeof peer) == 0; }));
     [[maybe_unused]] const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     timeval limit{8, 0};
     ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -426,13 +456,15 @@ TEST_F(LauncherProcess, WhatCannotBeStartedIsSaidAndNotTriedAgain) {
   EXPECT_EQ(wait(0), contract::kExitJobFailed) << log(0);
   EXPECT_EQ(message(0)["culprit"]["class"], "NotExecutable");
   EXPECT_EQ(message(0)["restarts"], 0);
-  EXPECT_NE(message(0)["message"].get<std::string>().find("cannot start \"sh\""), std::string::npos);
+  EXPECT_NE(message(0)["message"].get<std::string>().find("cannot start \"sh\""),
+            std::string::npos);
 }
 
 TEST_F(LauncherProcess, ABadEnvironmentIsSaidInTheTerminationMessage) {
   launch(0, "exit 0", {{"PACELINE_NODE_COUNT", "many"}});
   EXPECT_EQ(wait(0), contract::kExitBadContract);
-  EXPECT_NE(message(0)["message"].get<std::string>().find("PACELINE_NODE_COUNT=many"), std::string::npos);
+  EXPECT_NE(message(0)["message"].get<std::string>().find("PACELINE_NODE_COUNT=many"),
+            std::string::npos);
 }
 
 TEST_F(LauncherProcess, AContradictingShellScriptIsRefused) {
@@ -459,9 +491,11 @@ TEST(LauncherProgram, NeedsNothingOfTheImageItStartsIn) {
   ASSERT_TRUE(file.good());
   for (int i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr segment{};
-    file.seekg(static_cast<std::streamoff>(header.e_phoff + static_cast<std::size_t>(i) * sizeof segment));
+    file.seekg(
+        static_cast<std::streamoff>(header.e_phoff + static_cast<std::size_t>(i) * sizeof segment));
     file.read(reinterpret_cast<char*>(&segment), sizeof segment);
-    EXPECT_NE(segment.p_type, static_cast<Elf64_Word>(PT_INTERP)) << "it would need a dynamic loader";
+    EXPECT_NE(segment.p_type, static_cast<Elf64_Word>(PT_INTERP))
+        << "it would need a dynamic loader";
     EXPECT_NE(segment.p_type, static_cast<Elf64_Word>(PT_DYNAMIC));
   }
 }

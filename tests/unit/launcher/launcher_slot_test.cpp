@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real launcher in a pod with a slot: while the node's agent has its ranks, their metrics are the agent's to serve, and not before nor after.
+// A real launcher in a pod with a slot: while the node's agent has its ranks, their metrics are the
+// agent's to serve, and not before nor after.
 #include "common/base/log.hpp"
 
 #include <arpa/inet.h>
@@ -32,7 +33,8 @@ std::string metrics_at(std::uint16_t port) {
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return {};
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return {};
   const std::string request = "GET /metrics HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n";
   if (::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) return {};
   std::string text;
@@ -74,12 +76,13 @@ struct LauncherSlot : ::testing::Test {
                                      "PACELINE_STATE_DIR=" + (dir / "state").string(),
                                      "PACELINE_SLOT_DIR=" + (dir / "slot").string(),
                                      "PACELINE_HTTP_LISTEN=127.0.0.1:" + std::to_string(port)};
-    std::vector<std::string> words{PACELINE_BINARY_DIR "/bin/paceline-launcher",
-                                   "run",
-                                   "--",
-                                   "sh",
-                                   "-c",
-                                   "until [ -e '" + (dir / "go").string() + "' ]; do sleep 0.1; done"};
+    std::vector<std::string> words{
+        PACELINE_BINARY_DIR "/bin/paceline-launcher",
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "until [ -e '" + (dir / "go").string() + "' ]; do sleep 0.1; done"};
     const auto pointers = [](std::vector<std::string>& texts) {
       std::vector<char*> all;
       for (auto& text : texts) all.push_back(text.data());
@@ -105,7 +108,8 @@ struct LauncherSlot : ::testing::Test {
     telemetry::TextSink sink;
     agent->export_metrics(sink);
     return sink.text().contains(
-        "paceline_profiler_state{namespace=\"team\",job=\"job\",role=\"worker\",rank=\"0\",node=\"node-a\"");
+        "paceline_profiler_state{namespace=\"team\",job=\"job\",role=\"worker\",rank=\"0\",node="
+        "\"node-a\"");
   }
 
   const fs::path dir = fs::temp_directory_path() / ("pls-" + std::to_string(::getpid()));
@@ -122,7 +126,8 @@ TEST_F(LauncherSlot, WhatTheAgentServesTheLauncherDoesNot) {
     start_agent();
     ASSERT_TRUE(eventually([&] { return agent_serves(); })) << test::slurp(dir / "log");
     ASSERT_TRUE(eventually([&] { return !launcher_serves(); })) << metrics_at(port);
-    EXPECT_TRUE(metrics_at(port).contains("paceline_job_replicas_gathered{")) << "of the job it speaks as ever";
+    EXPECT_TRUE(metrics_at(port).contains("paceline_job_replicas_gathered{"))
+        << "of the job it speaks as ever";
     agent.reset();
     ASSERT_TRUE(eventually([&] { return launcher_serves(); })) << "its agent has gone";
   }

@@ -42,7 +42,8 @@ struct MemberTest : ::testing::Test {
   static const T* said(const MemberActions& actions) {
     for (const auto& action : actions) {
       const auto* send = std::get_if<SendMessage>(&action);
-      if (send != nullptr && std::holds_alternative<T>(send->message)) return &std::get<T>(send->message);
+      if (send != nullptr && std::holds_alternative<T>(send->message))
+        return &std::get<T>(send->message);
     }
     return nullptr;
   }
@@ -55,7 +56,8 @@ TEST_F(MemberTest, SaysHelloAndStartsWhenTold) {
   EXPECT_NE(said<Hello>(member.on_connected(now)), nullptr);
   EXPECT_NE(find<StartRanks>(member.on_message(start(), now)), nullptr);
   EXPECT_TRUE(member.running());
-  EXPECT_EQ(find<StartRanks>(member.on_message(start(), now)), nullptr) << "a second start is not obeyed";
+  EXPECT_EQ(find<StartRanks>(member.on_message(start(), now)), nullptr)
+      << "a second start is not obeyed";
 }
 
 TEST_F(MemberTest, AStartThatDoesNotFitIsNotObeyed) {
@@ -115,7 +117,8 @@ TEST_F(MemberTest, ReportsEveryFailureAndWaitsForTheServer) {
   ASSERT_NE(said<Failed>(actions), nullptr);
   EXPECT_EQ(said<Failed>(actions)->attempt, 4);
   EXPECT_EQ(find<StopRanks>(actions), nullptr);
-  EXPECT_NE(said<Failed>(member.on_rank_exit(0, Failure{})), nullptr) << "the first may have lost this one";
+  EXPECT_NE(said<Failed>(member.on_rank_exit(0, Failure{})), nullptr)
+      << "the first may have lost this one";
   EXPECT_NE(find<StopRanks>(member.on_message(Stop{4}, now)), nullptr);
   EXPECT_NE(said<Stopped>(member.on_all_stopped(now)), nullptr);
   EXPECT_NE(find<StartRanks>(member.on_message(start(5), now)), nullptr);
@@ -155,7 +158,8 @@ TEST_F(MemberTest, WhatTheServerCountedIsItsSeedForTheNextServer) {
   member.on_all_stopped(now);
   const auto actions = member.on_connected(now);
   ASSERT_NE(said<Hello>(actions), nullptr);
-  EXPECT_EQ(said<Hello>(actions)->attempt, 8) << "7 has run: a server that knows less must not use it again";
+  EXPECT_EQ(said<Hello>(actions)->attempt, 8)
+      << "7 has run: a server that knows less must not use it again";
   EXPECT_EQ(said<Hello>(actions)->restarts, 3);
 }
 

@@ -18,7 +18,8 @@ T round_trip(const T& value) {
 }
 
 Node node(int rank) {
-  return {rank, "worker", rank, 2, "j-worker-" + std::to_string(rank), "10.0.0.1", "node-a", 4, 4 * rank};
+  return {rank,       "worker", rank, 2,       "j-worker-" + std::to_string(rank),
+          "10.0.0.1", "node-a", 4,    4 * rank};
 }
 
 TEST(Message, EveryKindSurvivesTheTrip) {
@@ -49,7 +50,8 @@ TEST(Message, EveryKindSurvivesTheTrip) {
     EXPECT_EQ(round_trip(Failed{7, failure}).failure.ago, failure.ago);
   }
 
-  const auto finish = round_trip(Finish{Verdict::kFailed, 7, 3, "why", Culprit{5, 1, "pod", 7, failure}});
+  const auto finish =
+      round_trip(Finish{Verdict::kFailed, 7, 3, "why", Culprit{5, 1, "pod", 7, failure}});
   EXPECT_EQ(finish.verdict, Verdict::kFailed);
   EXPECT_EQ(finish.culprit->rank, 5);
   EXPECT_EQ(finish.culprit->failure.reason, "OOMKilled");
@@ -91,18 +93,22 @@ TEST(Message, NamesTheFieldThatIsWrong) {
   EXPECT_NE(error(R"({"type":5})").find("type"), std::string::npos);
   EXPECT_NE(error(R"({"type":"stop"})").find("attempt"), std::string::npos);
   EXPECT_NE(error(R"({"type":"stop","attempt":-1})").find("attempt"), std::string::npos);
-  EXPECT_NE(error(R"({"type":"stop","attempt":99999999999999999999})").find("attempt"), std::string::npos);
+  EXPECT_NE(error(R"({"type":"stop","attempt":99999999999999999999})").find("attempt"),
+            std::string::npos);
   EXPECT_NE(error(R"({"type":"stop","attempt":"1"})").find("attempt"), std::string::npos);
   const auto failed = [](const std::string& more) {
-    return R"({"type":"failed","attempt":0,"localRank":1,"oom":false,"class":"Exit","lastLines":[],)" + more + "}";
+    return R"({"type":"failed","attempt":0,"localRank":1,"oom":false,"class":"Exit","lastLines":[],)" +
+           more + "}";
   };
   EXPECT_NE(error(failed(R"("cause":"Elsewhere")")).find("cause is none of"), std::string::npos);
   EXPECT_NE(error(failed(R"("agoNs":-1)")).find("agoNs"), std::string::npos);
   EXPECT_NE(error(R"({"type":"start","restarts":0})").find("table"), std::string::npos);
   EXPECT_NE(error(R"({"type":"beat","ranks":[1]})").find("not an object"), std::string::npos);
-  EXPECT_NE(error(R"({"type":"finish","verdict":"Maybe","attempt":0,"restarts":0,"message":""})").find("verdict"),
+  EXPECT_NE(error(R"({"type":"finish","verdict":"Maybe","attempt":0,"restarts":0,"message":""})")
+                .find("verdict"),
             std::string::npos);
-  EXPECT_NE(error(R"({"type":"hello","protocol":1,"token":")" + std::string(5000, 'x') + R"("})").find("token"),
+  EXPECT_NE(error(R"({"type":"hello","protocol":1,"token":")" + std::string(5000, 'x') + R"("})")
+                .find("token"),
             std::string::npos);
   EXPECT_NE(error(std::string(200'000, '[')).find("not JSON"), std::string::npos);
 }

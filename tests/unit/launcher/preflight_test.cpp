@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launcher makes of paceline-probe: of its answer, of another's, of silence and of its absence.
+// What the launcher makes of paceline-probe: of its answer, of another's, of silence and of its
+// absence.
 #include "launcher/preflight.hpp"
 
 #include <gtest/gtest.h>
@@ -23,12 +24,13 @@ TEST(Preflight, TakesTheProbesAnswer) {
   const auto ready = ask_probe(script("echo '{\"version\":1,\"ready\":true}'"), {});
   EXPECT_EQ(ready, (PodReadiness{true, "", "", "", {}}));
   const auto not_ready = ask_probe(
-      script(
-          "echo '{\"version\":1,\"ready\":false,\"check\":\"memlock\",\"evidence\":\"64 KiB\",\"remedy\":\"raise\"}'"),
+      script("echo '{\"version\":1,\"ready\":false,\"check\":\"memlock\",\"evidence\":\"64 "
+             "KiB\",\"remedy\":\"raise\"}'"),
       {});
   EXPECT_EQ(not_ready, (PodReadiness{false, "memlock", "64 KiB", "raise", {}}));
   EXPECT_EQ(describe(not_ready), "memlock fails: 64 KiB; remedy: raise");
-  const auto open = read_readiness(R"({"version":1,"ready":null,"check":"dmabuf","evidence":"no CUDA"})");
+  const auto open =
+      read_readiness(R"({"version":1,"ready":null,"check":"dmabuf","evidence":"no CUDA"})");
   EXPECT_EQ(open, (PodReadiness{std::nullopt, "dmabuf", "no CUDA", "", {}}));
   EXPECT_EQ(describe(open), "dmabuf cannot be told: no CUDA");
 }
@@ -46,23 +48,27 @@ TEST(Preflight, KeepsWhatTheNodesTableWants) {
 }
 
 TEST(Preflight, AnotherProgramsAnswerIsNoProof) {
-  for (const char* answer : {"", "yes", "[]", "{}", "{\"ready\":true}", "{\"version\":2,\"ready\":true}",
-                             "{\"version\":1}", "{\"version\":\"1\",\"ready\":true}"}) {
+  for (const char* answer :
+       {"", "yes", "[]", "{}", "{\"ready\":true}", "{\"version\":2,\"ready\":true}",
+        "{\"version\":1}", "{\"version\":\"1\",\"ready\":true}"}) {
     const auto readiness = read_readiness(answer);
     EXPECT_FALSE(readiness.ready.has_value()) << answer;
     EXPECT_TRUE(says(readiness, "no answer that is understood")) << answer;
   }
   EXPECT_FALSE(read_readiness("{\"version\":1,\"ready\":\"true\"}").ready.has_value());
   // Of endless output no more is kept than a bound, and the end is waited for all the same.
-  EXPECT_TRUE(says(ask_probe(script("head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero"), {}),
-                   "no answer that is understood"));
+  EXPECT_TRUE(
+      says(ask_probe(script("head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero"), {}),
+           "no answer that is understood"));
   EXPECT_TRUE(says(ask_probe(script("kill -9 $$"), {}), "no answer that is understood"));
 }
 
 TEST(Preflight, OneThatCannotStartIsNoProof) {
-  const auto absent = ask_probe({{"/nowhere/paceline-probe", "--pod-verdict"}, {}, std::chrono::seconds(60)}, {});
+  const auto absent =
+      ask_probe({{"/nowhere/paceline-probe", "--pod-verdict"}, {}, std::chrono::seconds(60)}, {});
   EXPECT_FALSE(absent.ready.has_value());
-  EXPECT_TRUE(says(absent, "cannot start \"/nowhere/paceline-probe\": No such file")) << absent.evidence;
+  EXPECT_TRUE(says(absent, "cannot start \"/nowhere/paceline-probe\": No such file"))
+      << absent.evidence;
   EXPECT_TRUE(says(absent, "glibc 2.28 or later")) << absent.evidence;
   EXPECT_FALSE(says(absent, "check `command`")) << absent.evidence;
 }
@@ -77,8 +83,9 @@ TEST(Preflight, OneThatHangsIsEndedAtTheLimit) {
 
 TEST(Preflight, AStopEndsItToo) {
   std::promise<PodReadiness> answer;
-  std::jthread thread(
-      [&](const std::stop_token& stop) { answer.set_value(ask_probe(script("exec sleep 1000"), stop)); });
+  std::jthread thread([&](const std::stop_token& stop) {
+    answer.set_value(ask_probe(script("exec sleep 1000"), stop));
+  });
   thread.request_stop();
   EXPECT_TRUE(says(answer.get_future().get(), "was stopped"));
 }

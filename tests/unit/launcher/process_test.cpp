@@ -81,9 +81,10 @@ TEST_F(RootTest, ReadsWhatARanksPythonSaysOfItsException) {
 TEST_F(RootTest, OfWhatElseAProgramPutsThereNothingIsRead) {
   const SteadyTime now{std::chrono::seconds(100)};
   int number = 0;
-  for (const char* text : {"", "own 7\n", "-5 own 7\n", "5 own 7", "5 mine 7\n", "5  own 7\n", "5 own 7\n6 peer 7\n",
-                           "99999999999999999999 own 7\n", "5 own\n", "5 own \n", "5 own -7\n", "5 own 0\n",
-                           "5 own 99999999999\n", "5 own 7 8\n"}) {
+  for (const char* text :
+       {"", "own 7\n", "-5 own 7\n", "5 own 7", "5 mine 7\n", "5  own 7\n", "5 own 7\n6 peer 7\n",
+        "99999999999999999999 own 7\n", "5 own\n", "5 own \n", "5 own -7\n", "5 own 0\n",
+        "5 own 99999999999\n", "5 own 7 8\n"}) {
     const std::string name = std::to_string(number++);
     put(name, text);
     EXPECT_FALSE(read_raised(root / name, now).has_value()) << text;
@@ -114,28 +115,33 @@ TEST_F(RootTest, KnowsWhetherAProcessRunsInARank) {
 
 TEST_F(RootTest, ReadsOomKillsOfCgroupV2) {
   put("proc/self/cgroup", "0::/kubepods/pod1/c1\n");
-  put("sys/fs/cgroup/kubepods/pod1/c1/memory.events", "low 0\nhigh 3\nmax 12\noom 2\noom_kill 2\noom_group_kill 0\n");
+  put("sys/fs/cgroup/kubepods/pod1/c1/memory.events",
+      "low 0\nhigh 3\nmax 12\noom 2\noom_kill 2\noom_group_kill 0\n");
   put("sys/fs/cgroup/memory.events", "oom_kill 99\n");
   EXPECT_EQ(oom_kills(root), 2U);
 }
 
 TEST_F(RootTest, ReadsOomKillsOfCgroupV1) {
   put("proc/self/cgroup", "11:cpu,cpuacct:/x\n7:memory:/docker/abc\n1:name=systemd:/\n");
-  put("sys/fs/cgroup/memory/docker/abc/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
+  put("sys/fs/cgroup/memory/docker/abc/memory.oom_control",
+      "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
   EXPECT_EQ(oom_kills(root), 5U);
 }
 
 TEST_F(RootTest, ARankWhoseShellSaysThatItsProgramWasKilledMayHaveRunOutOfMemory) {
-  for (const auto& [code, oom] : std::map<std::string, bool>{{"137", true}, {"139", false}, {"1", false}}) {
+  for (const auto& [code, oom] :
+       std::map<std::string, bool>{{"137", true}, {"139", false}, {"1", false}}) {
     put("sys/fs/cgroup/memory.events", "oom_kill 1\n");
     LogPump pump;
     const SystemClock clock;
     std::optional<rendezvous::Failure> failure;
-    RankSet ranks(pump, clock, std::chrono::seconds(1), root,
-                  {[&](int, const std::optional<rendezvous::Failure>& how) { failure = how; }, [] {}});
+    RankSet ranks(
+        pump, clock, std::chrono::seconds(1), root,
+        {[&](int, const std::optional<rendezvous::Failure>& how) { failure = how; }, [] {}});
     RankSpec spec;
-    spec.request.argv = {"sh", "-c",
-                         "while [ ! -e " + (root / "full").string() + " ]; do sleep 0.01; done; exit " + code};
+    spec.request.argv = {
+        "sh", "-c",
+        "while [ ! -e " + (root / "full").string() + " ]; do sleep 0.01; done; exit " + code};
     spec.request.environment = {"PATH=/usr/bin:/bin"};
     ranks.start({spec});
     put("sys/fs/cgroup/memory.events", "oom_kill 2\n");
@@ -146,7 +152,8 @@ TEST_F(RootTest, ARankWhoseShellSaysThatItsProgramWasKilledMayHaveRunOutOfMemory
     })) << code;
     EXPECT_EQ(failure->oom, oom) << code;
     EXPECT_EQ(failure->exit_code, std::stoi(code));
-    EXPECT_EQ(failure->cause, code == "1" ? rendezvous::Cause::kOwn : rendezvous::Cause::kKilled) << code;
+    EXPECT_EQ(failure->cause, code == "1" ? rendezvous::Cause::kOwn : rendezvous::Cause::kKilled)
+        << code;
     fs::remove(root / "full");
   }
 }

@@ -40,9 +40,11 @@ inline bool eventually(const std::function<bool()>& condition,
 }
 
 /// Exit code of a child, or 1000 + signal; nothing when it has not ended within the limit.
-inline std::optional<int> ending(pid_t pid, std::chrono::milliseconds limit = std::chrono::seconds(40)) {
+inline std::optional<int> ending(pid_t pid,
+                                 std::chrono::milliseconds limit = std::chrono::seconds(40)) {
   int status = 0;
-  if (!eventually([&] { return ::waitpid(pid, &status, WNOHANG) == pid; }, limit)) return std::nullopt;
+  if (!eventually([&] { return ::waitpid(pid, &status, WNOHANG) == pid; }, limit))
+    return std::nullopt;
   return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 

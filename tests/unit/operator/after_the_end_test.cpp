@@ -7,8 +7,10 @@
 namespace paceline::plan {
 namespace {
 
-/// A pod as the kubelet reports it in between: containers have ended, or one still runs, and the phase still says Running.
-std::shared_ptr<const observe::PodView> pod(const std::string& name, const std::string& sidecar_state) {
+/// A pod as the kubelet reports it in between: containers have ended, or one still runs, and the
+/// phase still says Running.
+std::shared_ptr<const observe::PodView> pod(const std::string& name,
+                                            const std::string& sidecar_state) {
   const std::string json = R"({"metadata":{"name":")" + name + R"(","uid":"u-)" + name + R"(",
       "labels":{"paceline.dev/job-uid":"job","paceline.dev/node-rank":"0","paceline.dev/incarnation":"0"},
       "ownerReferences":[{"kind":"TrainingJob","name":"j","uid":"job","controller":true}]},
@@ -27,17 +29,22 @@ std::vector<std::string> deleted_under(api::CleanPodPolicy policy) {
   job.job.spec.clean_pod_policy = policy;
   status::set_condition(job.status, status::kSucceeded, true, "Completed", "", {});
   const Memory memory;
-  const Observed observed{
-      job, {pod("over", "terminated"), pod("side-runs", "running")}, [](const auto&) { return nullptr; }, {}, memory};
+  const Observed observed{job,
+                          {pod("over", "terminated"), pod("side-runs", "running")},
+                          [](const auto&) { return nullptr; },
+                          {},
+                          memory};
   std::vector<std::string> names;
   for (const DeletePod& deletion : plan_job(observed).deletes) names.push_back(deletion.name);
   return names;
 }
 
 TEST(AfterTheEnd, APodWhoseContainersHaveEndedStaysForItsLogs) {
-  // The kubelet writes the containers' end first and the phase later: deleting in between would take the logs.
+  // The kubelet writes the containers' end first and the phase later: deleting in between would
+  // take the logs.
   EXPECT_EQ(deleted_under(api::CleanPodPolicy::kRunning), std::vector<std::string>{"side-runs"});
-  EXPECT_EQ(deleted_under(api::CleanPodPolicy::kAll), (std::vector<std::string>{"over", "side-runs"}));
+  EXPECT_EQ(deleted_under(api::CleanPodPolicy::kAll),
+            (std::vector<std::string>{"over", "side-runs"}));
   EXPECT_EQ(deleted_under(api::CleanPodPolicy::kNone), std::vector<std::string>{});
 }
 

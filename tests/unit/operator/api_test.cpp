@@ -46,10 +46,14 @@ TEST(Parse, FillsInDefaults) {
 TEST(Parse, ReadsEveryField) {
   auto document = minimal();
   auto& spec = document["spec"];
-  spec["framework"] = {{"type", "Custom"}, {"processesPerReplica", "Auto"}, {"launcher", "Passthrough"}};
-  spec["scheduling"] = {
-      {"queue", "q"}, {"priorityClassName", "high"}, {"gangTimeout", "90s"}, {"exclusiveNodes", true}};
-  spec["failurePolicy"] = {{"maxRestarts", 0}, {"backoff", "5s"}, {"gracePeriod", "1m"}, {"forceDeleteAfter", "2m"}};
+  spec["framework"] = {
+      {"type", "Custom"}, {"processesPerReplica", "Auto"}, {"launcher", "Passthrough"}};
+  spec["scheduling"] = {{"queue", "q"},
+                        {"priorityClassName", "high"},
+                        {"gangTimeout", "90s"},
+                        {"exclusiveNodes", true}};
+  spec["failurePolicy"] = {
+      {"maxRestarts", 0}, {"backoff", "5s"}, {"gracePeriod", "1m"}, {"forceDeleteAfter", "2m"}};
   spec["acceleration"] = {{"profileRef", "quick"},
                           {"mode", "Manual"},
                           {"numerics", "Bitwise"},
@@ -95,30 +99,38 @@ TEST(Parse, NamesFieldValueAndRemedy) {
     const char* expected;
   };
   const Case cases[] = {
-      {"/spec/roles/0/replicas", 0, "spec.roles[0].replicas: 0 is out of range; write a whole number from 1 to 10000"},
+      {"/spec/roles/0/replicas", 0,
+       "spec.roles[0].replicas: 0 is out of range; write a whole number from 1 to 10000"},
       {"/spec/roles/0/replicas", "2",
        "spec.roles[0].replicas: \"2\" is not a whole number; write a whole number from 1 to 10000"},
       {"/spec/roles/0/replicas", 18446744073709551615ULL, "is out of range"},
       {"/spec/roles/0/name", "Worker", "spec.roles[0].name: \"Worker\" cannot name a role"},
       {"/spec/roles/0/replica", 2,
-       "spec.roles[0].replica: is an unknown field; remove it, or write one of name, replicas, template"},
+       "spec.roles[0].replica: is an unknown field; remove it, or write one of name, replicas, "
+       "template"},
       {"/spec/roles/0/template/spec/containers/0/command", "python3",
        "spec.roles[0].template.spec.containers[0].command: \"python3\" is not a list"},
-      {"/spec/roles/0/template/metadata", {{"name", "x"}}, "spec.roles[0].template.metadata.name: is an unknown field"},
+      {"/spec/roles/0/template/metadata",
+       {{"name", "x"}},
+       "spec.roles[0].template.metadata.name: is an unknown field"},
       {"/spec/framework/type", "Pytorch",
        "spec.framework.type: \"Pytorch\" is not known; write one of PyTorch, Custom"},
-      {"/spec/framework/processesPerReplica", 65, "is out of range; write a whole number from 1 to 64"},
+      {"/spec/framework/processesPerReplica", 65,
+       "is out of range; write a whole number from 1 to 64"},
       {"/spec/framework/processesPerReplica", "auto", "write a whole number from 1 to 64, or Auto"},
       {"/spec/activeDeadline", "1 day",
        "spec.activeDeadline: \"1 day\" is not a duration; write a duration such as 30s"},
       {"/spec/suspend", "true", "spec.suspend: \"true\" is not a boolean"},
-      {"/spec/acceleration", {{"mode", false}}, "spec.acceleration.mode: false is not known; write one of"},
+      {"/spec/acceleration",
+       {{"mode", false}},
+       "spec.acceleration.mode: false is not known; write one of"},
       {"/spec/acceleration",
        {{"mode", "Off"}},
        "spec.acceleration.mode: \"Off\" is not known; write one of Auto, Manual, Disabled"},
       {"/spec/acceleration",
        {{"mode", "Disabled"}, {"loader", "Auto"}},
-       "spec.acceleration.loader: \"Auto\" contradicts mode: Disabled; remove it, or write mode: Manual"},
+       "spec.acceleration.loader: \"Auto\" contradicts mode: Disabled; remove it, or write mode: "
+       "Manual"},
       {"/spec/network",
        {{"gpuDirect", "Off"}},
        "spec.network.gpuDirect: \"Off\" is not known; write one of Required, Preferred, Disabled"},
@@ -130,14 +142,16 @@ TEST(Parse, NamesFieldValueAndRemedy) {
   for (const Case& test : cases) {
     auto document = minimal();
     document[nlohmann::json::json_pointer(test.pointer)] = test.value;
-    EXPECT_NE(error_of(document).find(test.expected), std::string::npos) << test.pointer << ": " << error_of(document);
+    EXPECT_NE(error_of(document).find(test.expected), std::string::npos)
+        << test.pointer << ": " << error_of(document);
   }
 }
 
 TEST(Parse, TwoRolesOfOneName) {
   auto document = minimal();
   document["spec"]["roles"].push_back(document["spec"]["roles"][0]);
-  EXPECT_NE(error_of(document).find("spec.roles[1].name: \"worker\" is used by two roles"), std::string::npos);
+  EXPECT_NE(error_of(document).find("spec.roles[1].name: \"worker\" is used by two roles"),
+            std::string::npos);
 }
 
 TEST(Parse, ReportsAllProblemsAtOnce) {
@@ -150,9 +164,11 @@ TEST(Parse, ReportsAllProblemsAtOnce) {
 }
 
 TEST(Parse, SurvivesAnyShape) {
-  // Every node of the document replaced by every kind of value: errors, never a crash or an exception.
+  // Every node of the document replaced by every kind of value: errors, never a crash or an
+  // exception.
   const nlohmann::json flat = minimal().flatten();
-  const nlohmann::json kinds[] = {nullptr, true, 7, -1, 1.5, "text", nlohmann::json::array(), nlohmann::json::object()};
+  const nlohmann::json kinds[] = {
+      nullptr, true, 7, -1, 1.5, "text", nlohmann::json::array(), nlohmann::json::object()};
   for (const auto& [pointer, unused] : flat.items()) {
     for (std::string path = pointer; !path.empty(); path.resize(path.rfind('/'))) {
       for (const auto& kind : kinds) {
@@ -174,8 +190,9 @@ TEST(Quantity, Forms) {
   EXPECT_EQ(api::parse_quantity_milli("1Gi"), 1073741824000);
   EXPECT_EQ(api::parse_quantity_milli("128M"), 128000000000);
   EXPECT_EQ(api::parse_quantity_milli("1e3"), 1000000);
-  EXPECT_EQ(api::parse_quantity_milli("1E"),
-            9'200'000'000'000'000'000 < INT64_MAX ? std::optional<std::int64_t>(INT64_MAX) : std::nullopt);
+  EXPECT_EQ(api::parse_quantity_milli("1E"), 9'200'000'000'000'000'000 < INT64_MAX
+                                                 ? std::optional<std::int64_t>(INT64_MAX)
+                                                 : std::nullopt);
   EXPECT_FALSE(api::parse_quantity_milli("lots").has_value());
   EXPECT_FALSE(api::parse_quantity_milli("1GiB").has_value());
 }
@@ -198,7 +215,8 @@ TEST(Validate, WhatPlacementDoesNotModelIsRefusedByName) {
       {"resourceClaims", {{{"name", "c"}}}},
       {"topologySpreadConstraints", {{{"maxSkew", 1}, {"whenUnsatisfiable", "DoNotSchedule"}}}},
       {"affinity",
-       {{"podAntiAffinity", {{"requiredDuringSchedulingIgnoredDuringExecution", nlohmann::json::array({1})}}}}},
+       {{"podAntiAffinity",
+         {{"requiredDuringSchedulingIgnoredDuringExecution", nlohmann::json::array({1})}}}}},
       {"volumes", {{{"name", "v"}, {"ephemeral", nlohmann::json::object()}}}},
   };
   for (const auto& [field, value] : cases) {
@@ -260,8 +278,8 @@ TEST(Environment, EveryReplica) {
   EXPECT_EQ(environment.at("PACELINE_GRACE_PERIOD"), "30s");
   EXPECT_EQ(environment.count("PACELINE_TOKEN"), 0U);
   for (const auto& [name, value] : environment) {
-    const bool known =
-        std::any_of(env::kAll.begin(), env::kAll.end(), [&](const env::Variable& v) { return v.name == name; });
+    const bool known = std::any_of(env::kAll.begin(), env::kAll.end(),
+                                   [&](const env::Variable& v) { return v.name == name; });
     EXPECT_TRUE(known) << name;
   }
 }
@@ -277,19 +295,26 @@ TEST(Environment, WhatIsAcceleratedIsTheJobsAndThenTheTemplatesToSay) {
       {nullptr, none, {}},
       {nlohmann::json::object(),
        none,
-       {{"NUMERICS", "Reordered"}, {"LOADER", "Auto"}, {"OPTIMIZER", "Auto"}, {"COMMUNICATION", "Auto"}}},
+       {{"NUMERICS", "Reordered"},
+        {"LOADER", "Auto"},
+        {"OPTIMIZER", "Auto"},
+        {"COMMUNICATION", "Auto"}}},
       {{{"optimizer", "Disabled"}, {"communication", "Disabled"}, {"numerics", "Bitwise"}},
        none,
        {{"NUMERICS", "Bitwise"}, {"LOADER", "Auto"}}},
       {{{"mode", "Manual"}}, none, {}},
-      {{{"mode", "Manual"}, {"optimizer", "Auto"}}, none, {{"NUMERICS", "Reordered"}, {"OPTIMIZER", "Auto"}}},
+      {{{"mode", "Manual"}, {"optimizer", "Auto"}},
+       none,
+       {{"NUMERICS", "Reordered"}, {"OPTIMIZER", "Auto"}}},
       {{{"mode", "Disabled"}}, none, {}},
       {nlohmann::json::object(),
        {{{"name", "PACELINE_LOADER"}, {"value", "Disabled"}}, {{"value", "unnamed"}}},
        {{"NUMERICS", "Reordered"}, {"OPTIMIZER", "Auto"}, {"COMMUNICATION", "Auto"}}},
       {{{"mode", "Manual"}, {"numerics", "Lossy"}, {"compression", "TopK:ratio=0.02"}},
        none,
-       {{"NUMERICS", "Lossy"}, {"COMMUNICATION", "Auto"}, {"COMMUNICATION_COMPRESSION", "TopK:ratio=0.02"}}},
+       {{"NUMERICS", "Lossy"},
+        {"COMMUNICATION", "Auto"},
+        {"COMMUNICATION_COMPRESSION", "TopK:ratio=0.02"}}},
       {{{"mode", "Manual"}, {"numerics", "Lossy"}, {"compression", "Int8"}},
        {{{"name", "PACELINE_COMMUNICATION_COMPRESSION"}, {"value", "Disabled"}}},
        {{"NUMERICS", "Lossy"}, {"COMMUNICATION", "Auto"}}},
@@ -309,7 +334,8 @@ TEST(Environment, WhatIsAcceleratedIsTheJobsAndThenTheTemplatesToSay) {
     std::map<std::string, std::string> switches;
     render::Endpoints endpoints;
     endpoints.acceleration = api::resolve(job->spec, nullptr);
-    for (const auto& [name, value] : render::replica_environment(*job, api::replicas_of(job->spec)[0], endpoints)) {
+    for (const auto& [name, value] :
+         render::replica_environment(*job, api::replicas_of(job->spec)[0], endpoints)) {
       if (env::is_users(name)) switches[name.substr(std::string("PACELINE_").size())] = value;
     }
     EXPECT_EQ(switches, test.expected) << test.acceleration << test.env;
@@ -345,13 +371,17 @@ TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
       {{{"mode", "Disabled"}}, empty, "nothing"},
       {{{"mode", "Disabled"}}, {{"loader", "Auto"}}, "p Reordered loader"},
       {{{"mode", "Disabled"}}, {{"mode", "Auto"}}, "p Reordered loader optimizer communication"},
-      {{{"numerics", "Bitwise"}, {"optimizer", "Disabled"}}, nullptr, "p Bitwise loader communication"},
+      {{{"numerics", "Bitwise"}, {"optimizer", "Disabled"}},
+       nullptr,
+       "p Bitwise loader communication"},
       {{{"numerics", "Bitwise"}, {"optimizer", "Disabled"}},
        {{"numerics", "Reordered"}},
        "p Reordered loader communication"},
       {{{"loader", "Auto"}, {"optimizer", "Auto"}}, {{"mode", "Disabled"}}, "nothing"},
       {{{"mode", "Manual"}, {"loader", "Auto"}}, {{"loader", "Disabled"}}, "nothing"},
-      {{{"mode", "Manual"}, {"loader", "Auto"}}, {{"optimizer", "Auto"}}, "p Reordered loader optimizer"},
+      {{{"mode", "Manual"}, {"loader", "Auto"}},
+       {{"optimizer", "Auto"}},
+       "p Reordered loader optimizer"},
       // Compression: never unless it is named, in its class alone, and with what carries it.
       {nullptr, {{"numerics", "Lossy"}}, " Lossy loader optimizer communication"},
       {nullptr, lossy, " Lossy communication Int8"},
@@ -372,7 +402,9 @@ TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
       {precise, {{"numerics", "Bitwise"}}, "nothing"},
       // Graphs: on unless they are turned off.
       {nullptr, {{"mode", "Manual"}, {"cudaGraph", "Disabled"}}, " Reordered no graphs"},
-      {{{"cudaGraph", "Disabled"}}, {{"numerics", "Bitwise"}, {"mode", "Manual"}}, "p Bitwise no graphs"},
+      {{{"cudaGraph", "Disabled"}},
+       {{"numerics", "Bitwise"}, {"mode", "Manual"}},
+       "p Bitwise no graphs"},
       {{{"cudaGraph", "Disabled"}, {"mode", "Manual"}}, {{"cudaGraph", "Auto"}}, "nothing"},
       {{{"cudaGraph", "Disabled"}}, {{"mode", "Disabled"}}, "nothing"},
   };
@@ -383,17 +415,20 @@ TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
     ASSERT_TRUE(job.has_value()) << error_of(document);
     std::expected<api::RuntimeProfile, api::FieldErrors> profile;
     if (!test.profile.is_null())
-      profile = api::parse_runtime_profile({{"metadata", {{"name", "p"}}}, {"spec", {{"acceleration", test.profile}}}});
+      profile = api::parse_runtime_profile(
+          {{"metadata", {{"name", "p"}}}, {"spec", {{"acceleration", test.profile}}}});
     ASSERT_TRUE(profile.has_value()) << test.profile;
-    EXPECT_EQ(shown(api::resolve(job->spec, test.profile.is_null() ? nullptr : &*profile)), test.expected)
+    EXPECT_EQ(shown(api::resolve(job->spec, test.profile.is_null() ? nullptr : &*profile)),
+              test.expected)
         << test.profile << test.job;
   }
 }
 
 TEST(Compression, HasOneSpelling) {
-  for (const char* text : {"FP16", "BF16:start=2", "Int8:start=100", "TopK", "TopK:ratio=0.01", "TopK:ratio=0.000001",
-                           "TopK:start=7", "TopK:ratio=0.5,start=10", "PowerSGD", "PowerSGD:rank=4",
-                           "PowerSGD:start=1000", "PowerSGD:rank=1,start=999999999"})
+  for (const char* text :
+       {"FP16", "BF16:start=2", "Int8:start=100", "TopK", "TopK:ratio=0.01", "TopK:ratio=0.000001",
+        "TopK:start=7", "TopK:ratio=0.5,start=10", "PowerSGD", "PowerSGD:rank=4",
+        "PowerSGD:start=1000", "PowerSGD:rank=1,start=999999999"})
     EXPECT_TRUE(api::is_compression(text)) << text;
   for (const char* text : {"",
                            "Disabled",
@@ -434,15 +469,18 @@ TEST(Compression, RefusedWhereItContradicts) {
     document["spec"]["acceleration"] = acceleration;
     return error_of(document);
   };
-  EXPECT_THAT(wrong({{"compression", "Int8"}}),
-              testing::HasSubstr("spec.acceleration.compression: \"Int8\" loses precision, which only numerics: Lossy "
-                                 "allows; write numerics: Lossy beside it"));
+  EXPECT_THAT(
+      wrong({{"compression", "Int8"}}),
+      testing::HasSubstr(
+          "spec.acceleration.compression: \"Int8\" loses precision, which only numerics: Lossy "
+          "allows; write numerics: Lossy beside it"));
   EXPECT_THAT(wrong({{"compression", "zip"}, {"numerics", "Lossy"}}),
               testing::HasSubstr("\"zip\" is no way to compress; write Disabled, FP16"));
   EXPECT_THAT(wrong({{"compression", "FP16"}, {"numerics", "Lossy"}, {"mode", "Disabled"}}),
               testing::HasSubstr("contradicts mode: Disabled"));
-  EXPECT_THAT(wrong({{"compression", "FP16"}, {"numerics", "Lossy"}, {"communication", "Disabled"}}),
-              testing::HasSubstr("contradicts communication: Disabled"));
+  EXPECT_THAT(
+      wrong({{"compression", "FP16"}, {"numerics", "Lossy"}, {"communication", "Disabled"}}),
+      testing::HasSubstr("contradicts communication: Disabled"));
   EXPECT_THAT(wrong({{"compression", 8}}), testing::HasSubstr("compression: 8 is not a string"));
   EXPECT_EQ(wrong({{"compression", "Disabled"}, {"mode", "Disabled"}}), "");
 }
@@ -454,16 +492,23 @@ TEST(Precision, RefusedWhereItContradicts) {
     return error_of(document);
   };
   EXPECT_THAT(wrong({{"precision", "O1"}}),
-              testing::HasSubstr("spec.acceleration.precision: \"O1\" loses precision, which only numerics: Lossy "
-                                 "allows; write numerics: Lossy beside it"));
-  EXPECT_THAT(wrong({{"precision", "TF32"}, {"numerics", "Reordered"}}), testing::HasSubstr("loses precision"));
+              testing::HasSubstr(
+                  "spec.acceleration.precision: \"O1\" loses precision, which only numerics: Lossy "
+                  "allows; write numerics: Lossy beside it"));
+  EXPECT_THAT(wrong({{"precision", "TF32"}, {"numerics", "Reordered"}}),
+              testing::HasSubstr("loses precision"));
   EXPECT_THAT(wrong({{"precision", "O2"}, {"numerics", "Lossy"}, {"mode", "Disabled"}}),
               testing::HasSubstr("contradicts mode: Disabled"));
-  EXPECT_THAT(wrong({{"precision", "O3"}, {"numerics", "Lossy"}}), testing::HasSubstr("Disabled, TF32, O1, O2"));
-  EXPECT_THAT(wrong({{"precision", true}}), testing::HasSubstr("spec.acceleration.precision: true"));
-  EXPECT_THAT(wrong({{"cudaGraph", "Auto"}, {"mode", "Disabled"}}), testing::HasSubstr("contradicts mode: Disabled"));
-  EXPECT_THAT(wrong({{"cudaGraph", "On"}}), testing::HasSubstr("spec.acceleration.cudaGraph: \"On\""));
-  EXPECT_EQ(wrong({{"precision", "Disabled"}, {"cudaGraph", "Disabled"}, {"mode", "Disabled"}}), "");
+  EXPECT_THAT(wrong({{"precision", "O3"}, {"numerics", "Lossy"}}),
+              testing::HasSubstr("Disabled, TF32, O1, O2"));
+  EXPECT_THAT(wrong({{"precision", true}}),
+              testing::HasSubstr("spec.acceleration.precision: true"));
+  EXPECT_THAT(wrong({{"cudaGraph", "Auto"}, {"mode", "Disabled"}}),
+              testing::HasSubstr("contradicts mode: Disabled"));
+  EXPECT_THAT(wrong({{"cudaGraph", "On"}}),
+              testing::HasSubstr("spec.acceleration.cudaGraph: \"On\""));
+  EXPECT_EQ(wrong({{"precision", "Disabled"}, {"cudaGraph", "Disabled"}, {"mode", "Disabled"}}),
+            "");
 }
 
 TEST(RuntimeProfile, BadOneNamesTheField) {
@@ -473,23 +518,28 @@ TEST(RuntimeProfile, BadOneNamesTheField) {
   };
   const nlohmann::json named = {{"name", "p"}};
   EXPECT_THAT(wrong({{"metadata", named}, {"spec", {{"acceleration", {{"loader", "On"}}}}}}),
-              testing::HasSubstr("spec.acceleration.loader: \"On\" is not known; write one of Auto, Disabled"));
+              testing::HasSubstr(
+                  "spec.acceleration.loader: \"On\" is not known; write one of Auto, Disabled"));
   EXPECT_THAT(wrong({{"metadata", named}, {"spec", {{"acceleration", {{"profileRef", "q"}}}}}}),
               testing::HasSubstr("spec.acceleration.profileRef"));
-  EXPECT_THAT(wrong({{"metadata", named}, {"spec", {{"numerics", "Bitwise"}}}}), testing::HasSubstr("spec.numerics"));
+  EXPECT_THAT(wrong({{"metadata", named}, {"spec", {{"numerics", "Bitwise"}}}}),
+              testing::HasSubstr("spec.numerics"));
   EXPECT_THAT(wrong({{"metadata", {{"name", 7}}}}), testing::HasSubstr("metadata.name"));
   EXPECT_THAT(wrong("text"), testing::HasSubstr("object"));
 }
 
 TEST(Environment, GpuDirectIsToldToThoseWhoHaveAccelerators) {
-  const auto told = [](const char* choice, bool accelerators, const char* name = "nvidia.com/gpu") -> std::string {
+  const auto told = [](const char* choice, bool accelerators,
+                       const char* name = "nvidia.com/gpu") -> std::string {
     auto document = minimal();
     document["spec"]["network"] = {{"gpuDirect", choice}};
     if (accelerators)
-      document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"] = {{"limits", {{name, 1}}}};
+      document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"] = {
+          {"limits", {{name, 1}}}};
     const auto job = api::parse_training_job(document);
     if (!job) return error_of(document);
-    for (const auto& [name, value] : render::replica_environment(*job, api::replicas_of(job->spec)[0], {})) {
+    for (const auto& [name, value] :
+         render::replica_environment(*job, api::replicas_of(job->spec)[0], {})) {
       if (name == env::kGpuDirect.name) return value;
     }
     return "";
@@ -509,8 +559,11 @@ TEST(Environment, GpuDirectIsToldToThoseWhoHaveAccelerators) {
 TEST(Validate, RequiredGpuDirectWantsAnAccelerator) {
   auto document = minimal();
   document["spec"]["network"] = {{"gpuDirect", "Required"}};
-  const auto errors = [&] { return api::to_error(api::validate_program(*api::parse_training_job(document))).message; };
-  EXPECT_NE(errors().find("spec.network.gpuDirect: Required asks for what no role can have"), std::string::npos)
+  const auto errors = [&] {
+    return api::to_error(api::validate_program(*api::parse_training_job(document))).message;
+  };
+  EXPECT_NE(errors().find("spec.network.gpuDirect: Required asks for what no role can have"),
+            std::string::npos)
       << errors();
   EXPECT_NE(errors().find("nvidia.com/gpu"), std::string::npos) << errors();
   document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"] = {

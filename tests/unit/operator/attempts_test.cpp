@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One loss is one attempt, though two see it: rank 0's launcher (its member is gone) and the operator (the pod is gone).
+// One loss is one attempt, though two see it: rank 0's launcher (its member is gone) and the
+// operator (the pod is gone).
 #include <gtest/gtest.h>
 
 #include "launcher/rendezvous/gang.hpp"
@@ -73,11 +74,13 @@ TEST(Attempt, IsNotCountedWhileTheReplacementWaits) {
 }
 
 TEST(Attempt, ASecondLossBeforeTheGangHasGatheredIsTheSameAttempt) {
-  JobBench bench(nlohmann::json{
-      {"roles", nlohmann::json::array({[] {
-         JobBench small;
-         return nlohmann::json{{"name", "w"}, {"replicas", 3}, {"template", small.job.job.spec.roles[0].pod_template}};
-       }()})}});
+  JobBench bench(nlohmann::json{{"roles", nlohmann::json::array({[] {
+                                   JobBench small;
+                                   return nlohmann::json{
+                                       {"name", "w"},
+                                       {"replicas", 3},
+                                       {"template", small.job.job.spec.roles[0].pod_template}};
+                                 }()})}});
   bench.run();
   bench.pods.erase("j-w-1-0");
   bench.memory.summary = summary("Restarting", 1);
@@ -90,7 +93,8 @@ TEST(Attempt, ASecondLossBeforeTheGangHasGatheredIsTheSameAttempt) {
   EXPECT_EQ(bench.pod(2).incarnation, 1);
 }
 
-/// The launchers' own state machine beside the operator's plan: both come to the same number, however the loss reaches them.
+/// The launchers' own state machine beside the operator's plan: both come to the same number,
+/// however the loss reaches them.
 struct BothSides {
   explicit BothSides(int restarts_in_place) {
     bench.run();
@@ -98,7 +102,9 @@ struct BothSides {
     join(0, 0);
     join(1, 0);
     for (int i = 0; i < restarts_in_place; ++i) {
-      gang->on_message(connection(1), rendezvous::Failed{gang->attempt(), {0, 1, std::nullopt, false, "Exit", {}}}, {});
+      gang->on_message(connection(1),
+                       rendezvous::Failed{gang->attempt(), {0, 1, std::nullopt, false, "Exit", {}}},
+                       {});
       for (const int rank : {0, 1})
         gang->on_message(connection(rank), rendezvous::Stopped{gang->attempt() - 1}, SteadyTime{});
     }
@@ -114,7 +120,9 @@ struct BothSides {
     config.master_port = [](int) { return std::uint16_t{29500}; };
     return config;
   }
-  rendezvous::ConnectionId connection(int rank) const { return connections[static_cast<std::size_t>(rank)]; }
+  rendezvous::ConnectionId connection(int rank) const {
+    return connections[static_cast<std::size_t>(rank)];
+  }
   void join(int rank, int attempt) {
     rendezvous::Hello hello;
     hello.token = "t";
@@ -125,7 +133,8 @@ struct BothSides {
     gang->on_message(connections[static_cast<std::size_t>(rank)] = ++last, hello, SteadyTime{});
   }
   void look() {
-    bench.memory.summary = summary(std::string(to_string(gang->phase())).c_str(), gang->attempt(), gang->restarts());
+    bench.memory.summary =
+        summary(std::string(to_string(gang->phase())).c_str(), gang->attempt(), gang->restarts());
   }
 
   JobBench bench;
@@ -147,7 +156,8 @@ TEST(Attempt, LaunchersAndOperatorAgreeAfterAMemberIsLost) {
       world.gang->on_message(world.connection(0), rendezvous::Stopped{in_place}, SteadyTime{});
       world.join(1, world.bench.status().attempt);
       EXPECT_EQ(world.gang->phase(), rendezvous::GangPhase::kRunning);
-      EXPECT_EQ(world.gang->attempt(), in_place + 1) << (noticed_first ? "launcher" : "operator") << " saw it first";
+      EXPECT_EQ(world.gang->attempt(), in_place + 1)
+          << (noticed_first ? "launcher" : "operator") << " saw it first";
       EXPECT_EQ(world.gang->restarts(), in_place);
     }
   }

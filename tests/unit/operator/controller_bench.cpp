@@ -19,7 +19,8 @@ struct ControllerBench::Operator {
                     [this](const std::string& key) { queue.add(key); },
                     [] { return std::string("token"); },
                     [&bench](const std::string&, const std::string&) -> Result<std::string> {
-                      if (bench.summary.empty()) return fail(Code::kUnavailable, Origin::kHttp, "nobody answers", true);
+                      if (bench.summary.empty())
+                        return fail(Code::kUnavailable, Origin::kHttp, "nobody answers", true);
                       return bench.summary;
                     },
                     {}},
@@ -41,7 +42,8 @@ struct ControllerBench::Operator {
   std::vector<kube::FakeFeed> feeds;
 };
 
-ControllerBench::ControllerBench(MarkSettings marks) : cluster_(clock_), api_(kube::make_fake_api(cluster_)) {
+ControllerBench::ControllerBench(MarkSettings marks)
+    : cluster_(clock_), api_(kube::make_fake_api(cluster_)) {
   settings_.marks = marks;
   restart_operator();
 }
@@ -52,7 +54,8 @@ void ControllerBench::restart_operator() {
   operator_ = std::make_unique<Operator>(*this);
 }
 
-void ControllerBench::create(const kube::Resource& resource, const std::string& ns, const json& object) {
+void ControllerBench::create(const kube::Resource& resource, const std::string& ns,
+                             const json& object) {
   json document = object;
   document["apiVersion"] = resource.api_version();
   document["kind"] = resource.kind;
@@ -109,21 +112,27 @@ void ControllerBench::system() {
       continue;
     }
     if (phase != "Succeeded" && phase != "Failed") ++used[ns];
-    if (!pod["spec"].value("schedulingGates", json::array()).empty() || phase != "Pending") continue;
+    if (!pod["spec"].value("schedulingGates", json::array()).empty() || phase != "Pending")
+      continue;
     const json node = pod["spec"].at(
         "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0"_json_pointer);
-    const json running = json::array({{{"name", "trainer"}, {"state", {{"running", json::object()}}}}});
-    cluster_.poke(kube::kPods, ns, name,
-                  json{{"spec", {{"nodeName", node}}},
-                       {"status", {{"phase", "Running"}, {"podIP", "10.0.0.1"}, {"containerStatuses", running}}}}
-                      .dump());
+    const json running =
+        json::array({{{"name", "trainer"}, {"state", {{"running", json::object()}}}}});
+    cluster_.poke(
+        kube::kPods, ns, name,
+        json{{"spec", {{"nodeName", node}}},
+             {"status",
+              {{"phase", "Running"}, {"podIP", "10.0.0.1"}, {"containerStatuses", running}}}}
+            .dump());
   }
   for (const std::string& text : cluster_.objects(kube::kResourceQuotas)) {
     const json quota = json::parse(text);
     const std::string ns = quota["metadata"]["namespace"];
     cluster_.poke(
         kube::kResourceQuotas, ns, quota["metadata"]["name"].get<std::string>(),
-        json{{"status", {{"hard", quota["spec"]["hard"]}, {"used", {{"pods", std::to_string(used[ns])}}}}}}.dump());
+        json{{"status",
+              {{"hard", quota["spec"]["hard"]}, {"used", {{"pods", std::to_string(used[ns])}}}}}}
+            .dump());
   }
 }
 
@@ -151,7 +160,8 @@ void ControllerBench::finish(const std::string& name) {
     cluster_.poke(
         kube::kPods, "default", pod["metadata"]["name"].get<std::string>(),
         json{{"status",
-              {{"phase", "Succeeded"}, {"containerStatuses", json::array({{{"name", "trainer"}, {"state", ended}}})}}}}
+              {{"phase", "Succeeded"},
+               {"containerStatuses", json::array({{{"name", "trainer"}, {"state", ended}}})}}}}
             .dump());
   }
   settle();

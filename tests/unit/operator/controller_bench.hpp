@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ControllerBench: the operator's controller on an API server in memory, with a scheduler, kubelets and a quota controller that do their work at once.
-// Nothing goes wrong here; what may go wrong is tests/sim's. Single-threaded; the clock moves when told.
+// ControllerBench: the operator's controller on an API server in memory, with a scheduler, kubelets
+// and a quota controller that do their work at once. Nothing goes wrong here; what may go wrong is
+// tests/sim's. Single-threaded; the clock moves when told.
 #pragma once
 
 #include <memory>
@@ -20,7 +21,8 @@ class ControllerBench {
   explicit ControllerBench(MarkSettings marks = {});
   ~ControllerBench();
 
-  void add_node(const std::string& name, int cpu, const nlohmann::json& labels = nlohmann::json::object());
+  void add_node(const std::string& name, int cpu,
+                const nlohmann::json& labels = nlohmann::json::object());
   /// `spec` is merged into that of a job of one role `w` with two pods of one CPU.
   void add_job(const std::string& name, const nlohmann::json& spec = nlohmann::json::object());
   void create(const kube::Resource& resource, const std::string& ns, const nlohmann::json& object);

@@ -22,7 +22,8 @@ TEST(Controller, ASuspendedJobGivesItsQuotaAndItsPlaceToTheNext) {
   bench.add_job("second");
   bench.settle();
   ASSERT_EQ(bench.job("first")["status"]["phase"], "Running");
-  ASSERT_EQ(bench.job("second")["status"]["reason"], "QuotaExceeded") << bench.job("second")["status"].dump(1);
+  ASSERT_EQ(bench.job("second")["status"]["reason"], "QuotaExceeded")
+      << bench.job("second")["status"].dump(1);
   EXPECT_EQ(bench.condition("first", "QuotaReserved")["status"], "True");
 
   bench.patch_job("first", {{"spec", {{"suspend", true}}}});
@@ -30,14 +31,16 @@ TEST(Controller, ASuspendedJobGivesItsQuotaAndItsPlaceToTheNext) {
   EXPECT_EQ(bench.job("first")["status"]["phase"], "Suspended");
   EXPECT_EQ(bench.condition("first", "QuotaReserved")["status"], "False");
   EXPECT_TRUE(bench.pods("first").empty());
-  EXPECT_EQ(bench.job("second")["status"]["phase"], "Running") << bench.job("second")["status"].dump(1);
+  EXPECT_EQ(bench.job("second")["status"]["phase"], "Running")
+      << bench.job("second")["status"].dump(1);
 
   bench.patch_job("first", {{"spec", {{"suspend", false}}}});
   bench.settle();
   EXPECT_EQ(bench.job("first")["status"]["phase"], "Queued");
   bench.finish("second");
   bench.settle();
-  EXPECT_EQ(bench.job("first")["status"]["phase"], "Running") << bench.job("first")["status"].dump(1);
+  EXPECT_EQ(bench.job("first")["status"]["phase"], "Running")
+      << bench.job("first")["status"].dump(1);
   EXPECT_EQ(bench.job("first")["status"]["attempt"], 1);
 }
 
@@ -80,7 +83,8 @@ TEST(Controller, ALostPodIsOneAttemptThoughTheLauncherCountsItToo) {
     }
     return "";
   };
-  for (const char* seen_before : {"nothing", "the count", "the count, by an operator that is no more"}) {
+  for (const char* seen_before :
+       {"nothing", "the count", "the count, by an operator that is no more"}) {
     ControllerBench bench;
     bench.add_node("n0", 2);
     bench.add_job("j");
@@ -116,18 +120,21 @@ TEST(Controller, AJobThatRequiresGpuDirectWaitsForANodeThatHasIt) {
     return json{{"status", {{"conditions", json::array({condition})}}}};
   };
   for (const char* name : {"n0", "n1"})
-    bench.cluster().poke(kube::kNodes, "", name, R"({"status":{"allocatable":{"nvidia.com/gpu":"4"}}})");
+    bench.cluster().poke(kube::kNodes, "", name,
+                         R"({"status":{"allocatable":{"nvidia.com/gpu":"4"}}})");
   json role = {{"name", "w"},
                {"replicas", 2},
                {"template",
                 {{"spec",
-                  {{"containers", json::array({{{"name", "trainer"},
-                                                {"image", "i"},
-                                                {"command", {"train"}},
-                                                {"resources", {{"limits", {{"nvidia.com/gpu", 1}}}}}}})}}}}}};
+                  {{"containers",
+                    json::array({{{"name", "trainer"},
+                                  {"image", "i"},
+                                  {"command", {"train"}},
+                                  {"resources", {{"limits", {{"nvidia.com/gpu", 1}}}}}}})}}}}}};
   bench.add_job("j", {{"roles", json::array({role})}, {"network", {{"gpuDirect", "Required"}}}});
   bench.settle();
-  EXPECT_EQ(bench.job("j")["status"]["reason"], "GpuDirectNotReady") << bench.job("j")["status"].dump(1);
+  EXPECT_EQ(bench.job("j")["status"]["reason"], "GpuDirectNotReady")
+      << bench.job("j")["status"].dump(1);
   EXPECT_TRUE(bench.pods("j").empty());
 
   json fabric = says("Unknown", "NotProved");
@@ -138,14 +145,16 @@ TEST(Controller, AJobThatRequiresGpuDirectWaitsForANodeThatHasIt) {
   EXPECT_NE(told.find("2 without a living agent's word"), std::string::npos) << told;
 
   const auto renew = [&] {
-    return json{{"metadata", {{"name", "paceline-agent-n1"}}},
-                {"spec", {{"leaseDurationSeconds", 40}, {"renewTime", format_micro_time(bench.now())}}}};
+    return json{
+        {"metadata", {{"name", "paceline-agent-n1"}}},
+        {"spec", {{"leaseDurationSeconds", 40}, {"renewTime", format_micro_time(bench.now())}}}};
   };
   bench.create(kube::kLeases, "paceline-agents", renew());
   bench.advance(std::chrono::seconds(15));
   bench.settle();
   const std::string heard = bench.condition("j", "Placed")["message"];
-  EXPECT_NE(heard.find("1 not GpuDirectReady (NotProved), 1 without a living agent's word"), std::string::npos)
+  EXPECT_NE(heard.find("1 not GpuDirectReady (NotProved), 1 without a living agent's word"),
+            std::string::npos)
       << heard;
 
   // Two durations of the Lease later its agent counts as silent, whatever the fabric says by then.
@@ -166,10 +175,12 @@ TEST(Controller, AGangSaysWhereItsRuntimeComesFromAndStaysWithThat) {
   ControllerBench bench;
   for (const char* name : {"n0", "n1"}) {
     bench.add_node(name, 8);
-    bench.cluster().poke(kube::kNodes, "", name, R"({"status":{"allocatable":{"paceline.dev/runtime":"1"}}})");
+    bench.cluster().poke(kube::kNodes, "", name,
+                         R"({"status":{"allocatable":{"paceline.dev/runtime":"1"}}})");
   }
   const auto shows = [&](const std::string& job, const char* runtime, bool slot) {
-    EXPECT_EQ(bench.job(job)["status"]["placement"]["runtime"], runtime) << bench.job(job)["status"].dump(1);
+    EXPECT_EQ(bench.job(job)["status"]["placement"]["runtime"], runtime)
+        << bench.job(job)["status"].dump(1);
     EXPECT_EQ(bench.pods(job).size(), 2U);
     for (const json& pod : bench.pods(job)) {
       EXPECT_EQ(pod.dump().find("paceline.dev/runtime") != std::string::npos, slot) << pod.dump(1);
@@ -185,14 +196,16 @@ TEST(Controller, AGangSaysWhereItsRuntimeComesFromAndStaysWithThat) {
 
   // A replacement is as the rest of its gang, and so is one that another operator makes.
   bench.restart_operator();
-  bench.cluster().erase(kube::kPods, "default", bench.pods("first")[1]["metadata"]["name"].get<std::string>());
+  bench.cluster().erase(kube::kPods, "default",
+                        bench.pods("first")[1]["metadata"]["name"].get<std::string>());
   bench.settle();
   bench.advance(std::chrono::seconds(20));
   shows("first", "Slot", true);
 
   // The next attempt chooses anew: by then the agents are gone.
   for (const char* name : {"n0", "n1"})
-    bench.cluster().poke(kube::kNodes, "", name, R"({"status":{"allocatable":{"paceline.dev/runtime":"0"}}})");
+    bench.cluster().poke(kube::kNodes, "", name,
+                         R"({"status":{"allocatable":{"paceline.dev/runtime":"0"}}})");
   bench.add_job("third");
   bench.settle();
   shows("third", "Copy", false);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a job ends and what is left of it: success policy, deadline, which pods stay, when the job itself goes.
+// How a job ends and what is left of it: success policy, deadline, which pods stay, when the job
+// itself goes.
 #include <gtest/gtest.h>
 
 #include "tests/unit/operator/job_bench.hpp"
@@ -11,14 +12,19 @@ using nlohmann::json;
 using std::chrono::minutes;
 using std::chrono::seconds;
 
-json verdict(const char* word) { return {{"version", 1}, {"verdict", word}, {"attempt", 0}, {"restarts", 0}}; }
+json verdict(const char* word) {
+  return {{"version", 1}, {"verdict", word}, {"attempt", 0}, {"restarts", 0}};
+}
 
 json roles_of(int replicas) {
   const json container = {{"name", "trainer"}, {"image", "i"}, {"command", {"train"}}};
-  return {{"name", "w"}, {"replicas", replicas}, {"template", {{"spec", {{"containers", json::array({container})}}}}}};
+  return {{"name", "w"},
+          {"replicas", replicas},
+          {"template", {{"spec", {{"containers", json::array({container})}}}}}};
 }
 
-/// The ways a job of two pods ends; in each of them pod 0 or pod 1 still has a process at that moment.
+/// The ways a job of two pods ends; in each of them pod 0 or pod 1 still has a process at that
+/// moment.
 void succeed(JobBench& bench) {
   bench.pod(1).sidecar = true;
   bench.end_all(0, verdict("Succeeded"));
@@ -44,7 +50,8 @@ TEST(CleanPodPolicy, EveryPolicyAtEveryEnd) {
   const Case cases[] = {
       {"success beside a sidecar", succeed, "Succeeded", "Completed", first, none, both},
       {"the gang's own verdict", fail_by_verdict, "Failed", "RanksFailed", second, none, both},
-      {"a contract that pod 0 does not know of", break_contract, "Failed", "BadContract", second, none, second},
+      {"a contract that pod 0 does not know of", break_contract, "Failed", "BadContract", second,
+       none, second},
       {"deadline", run_too_long, "Failed", "DeadlineExceeded", none, none, none},
       {"budget spent", lose_the_last_restart, "Failed", "RestartsExhausted", second, none, second},
   };
@@ -52,8 +59,9 @@ TEST(CleanPodPolicy, EveryPolicyAtEveryEnd) {
     const std::pair<const char*, const Names*> policies[] = {
         {"Running", &test.running}, {"All", &test.all}, {"None", &test.keep}};
     for (const auto& [policy, stays] : policies) {
-      JobBench bench(nlohmann::json{
-          {"cleanPodPolicy", policy}, {"activeDeadline", "10m"}, {"failurePolicy", {{"maxRestarts", 0}}}});
+      JobBench bench(nlohmann::json{{"cleanPodPolicy", policy},
+                                    {"activeDeadline", "10m"},
+                                    {"failurePolicy", {{"maxRestarts", 0}}}});
       bench.run();
       test.end(bench);
       bench.settle();
@@ -72,7 +80,8 @@ TEST(TtlAfterFinished, DeletesWhenDueWhoeverLooksThen) {
   EXPECT_EQ(bench.settle().requeue_after, std::chrono::hours(1));
   bench.advance(minutes(59) + seconds(59));
   bench.restart_operator();
-  EXPECT_EQ(bench.step().requeue_after, seconds(1)) << "another process goes by what is in the status";
+  EXPECT_EQ(bench.step().requeue_after, seconds(1))
+      << "another process goes by what is in the status";
   EXPECT_FALSE(bench.job_deleted);
   bench.advance(seconds(1));
   bench.step();
@@ -153,7 +162,8 @@ TEST(SuccessPolicy, RankZeroDecidesOrAllDo) {
     bench.run();
     for (const int rank : test.ended) bench.end(rank, 0, verdict("Succeeded"));
     bench.settle();
-    EXPECT_EQ(bench.status().phase, test.succeeded ? "Succeeded" : "Running") << test.policy << ", " << test.how;
+    EXPECT_EQ(bench.status().phase, test.succeeded ? "Succeeded" : "Running")
+        << test.policy << ", " << test.how;
     EXPECT_EQ(bench.status().restarts, 0);
   }
 }
@@ -175,22 +185,26 @@ TEST(SuccessPolicy, AReplacementThatCameTooLateIsNotWaitedFor) {
   const std::pair<const char*, Names> cases[] = {
       {"Running", {"j-w-0-0", "j-w-2-0"}}, {"None", {"j-w-0-0", "j-w-2-0"}}, {"All", {}}};
   for (const auto& [policy, kept] : cases) {
-    JobBench bench(nlohmann::json{{"cleanPodPolicy", policy}, {"roles", json::array({roles_of(3)})}});
+    JobBench bench(
+        nlohmann::json{{"cleanPodPolicy", policy}, {"roles", json::array({roles_of(3)})}});
     bench.run();
     bench.pods.erase("j-w-1-0");
     bench.settle();
     bench.pod(1).phase = observe::PodPhase::kRunning;
-    bench.pod(1).trainer = observe::TrainerState::kRunning;  // alone at the rendezvous, until its startup timeout
+    // alone at the rendezvous, until its startup timeout
+    bench.pod(1).trainer = observe::TrainerState::kRunning;
     bench.end(2, 0, verdict("Succeeded"));
     bench.end(0, 0, verdict("Succeeded"));
     const auto wake = bench.settle().requeue_after;
     EXPECT_EQ(bench.status().phase, "Succeeded") << policy;
-    EXPECT_EQ(bench.status().roles[0].succeeded, 3) << policy << ": the verdict is about every rank";
+    EXPECT_EQ(bench.status().roles[0].succeeded, 3)
+        << policy << ": the verdict is about every rank";
     if (policy == std::string("All")) {
       EXPECT_EQ(bench.pod_names(), kept);
       continue;
     }
-    EXPECT_EQ(bench.pod_names(), (Names{"j-w-0-0", "j-w-1-1", "j-w-2-0"})) << policy << ": it may be about to end";
+    EXPECT_EQ(bench.pod_names(), (Names{"j-w-0-0", "j-w-1-1", "j-w-2-0"}))
+        << policy << ": it may be about to end";
     ASSERT_EQ(wake, seconds(40)) << policy << ": gracePeriod and ten seconds";
     bench.advance(*wake);
     bench.settle();

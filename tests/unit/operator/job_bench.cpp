@@ -70,7 +70,8 @@ Plan JobBench::step() {
   Plan plan = plan_job({job, views(), [](const std::string&) { return kNode; }, now, memory});
   document_["status"] = api::write_status(plan.status);
   job.status = api::read_status(document_);
-  if (job.status != plan.status) throw std::runtime_error("a status that JSON does not keep: " + document_.dump());
+  if (job.status != plan.status)
+    throw std::runtime_error("a status that JSON does not keep: " + document_.dump());
   carry_out(plan);
   return plan;
 }
@@ -78,7 +79,8 @@ Plan JobBench::step() {
 void JobBench::carry_out(const Plan& plan) {
   for (const DeletePod& deletion : plan.deletes) {
     BenchPod& pod = pods.at(deletion.name);
-    if (pod.uid != deletion.uid) throw std::runtime_error("deletes another life of " + deletion.name);
+    if (pod.uid != deletion.uid)
+      throw std::runtime_error("deletes another life of " + deletion.name);
     if (pod.lingers && !deletion.force) {
       pod.deleting = true;
     } else {
@@ -87,8 +89,8 @@ void JobBench::carry_out(const Plan& plan) {
   }
   const std::vector<api::Replica> replicas = api::replicas_of(job.job.spec);
   for (const CreatePod& create : plan.creates) {
-    const std::string name =
-        render::pod_name(job.job, replicas[static_cast<std::size_t>(create.node_rank)], create.incarnation);
+    const std::string name = render::pod_name(
+        job.job, replicas[static_cast<std::size_t>(create.node_rank)], create.incarnation);
     BenchPod pod;
     pod.uid = "u" + std::to_string(++created);
     pod.node = create.node;
@@ -96,7 +98,8 @@ void JobBench::carry_out(const Plan& plan) {
     pod.incarnation = create.incarnation;
     pod.gated = create.gated;
     pod.created = now;
-    if (!pods.emplace(name, std::move(pod)).second) throw std::runtime_error("creates " + name + " twice");
+    if (!pods.emplace(name, std::move(pod)).second)
+      throw std::runtime_error("creates " + name + " twice");
   }
   for (const PodRef& ref : plan.ungates) pods.at(ref.name).gated = false;
   for (const std::string& name : plan.check_gone) {
@@ -117,7 +120,8 @@ Plan JobBench::settle() {
 
 void JobBench::run() {
   memory.admission.emplace();
-  for (int i = 0; i < api::replica_count(job.job.spec); ++i) memory.admission->push_back("n" + std::to_string(i));
+  for (int i = 0; i < api::replica_count(job.job.spec); ++i)
+    memory.admission->push_back("n" + std::to_string(i));
   memory.retry_at = {};
   step();  // takes its place
   memory.admission.reset();
@@ -133,7 +137,8 @@ void JobBench::end(int rank, int exit_code, const json& message) {
   BenchPod& ended = pod(rank);
   ended.trainer = observe::TrainerState::kTerminated;
   ended.exit_code = exit_code;
-  if (!ended.sidecar) ended.phase = exit_code == 0 ? observe::PodPhase::kSucceeded : observe::PodPhase::kFailed;
+  if (!ended.sidecar)
+    ended.phase = exit_code == 0 ? observe::PodPhase::kSucceeded : observe::PodPhase::kFailed;
   ended.message = message.is_null() ? "" : message.dump();
 }
 
@@ -144,7 +149,8 @@ void JobBench::end_all(int exit_code, const json& message) {
 BenchPod& JobBench::pod(int rank) {
   BenchPod* newest = nullptr;
   for (auto& [name, pod] : pods) {
-    if (pod.rank == rank && (newest == nullptr || pod.incarnation > newest->incarnation)) newest = &pod;
+    if (pod.rank == rank && (newest == nullptr || pod.incarnation > newest->incarnation))
+      newest = &pod;
   }
   if (newest == nullptr) throw std::runtime_error("rank " + std::to_string(rank) + " has no pod");
   return *newest;

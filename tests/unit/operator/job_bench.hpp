@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobBench: one job under plan_job, with a make-believe cluster that does what the plan says at once: pods appear, lose their gate, are bound, stop.
-// Every status goes through its JSON, as through the API server. Single-threaded; the clock moves when told.
+// JobBench: one job under plan_job, with a make-believe cluster that does what the plan says at
+// once: pods appear, lose their gate, are bound, stop. Every status goes through its JSON, as
+// through the API server. Single-threaded; the clock moves when told.
 #pragma once
 
 #include <functional>

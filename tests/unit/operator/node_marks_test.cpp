@@ -23,19 +23,24 @@ observe::FabricView fabric_with(Verdict gpus, Verdict links, Verdict gpu_direct)
   return fabric;
 }
 
-const json kForeign = {
-    {"key", "maintenance"}, {"effect", "NoExecute"}, {"value", "now"}, {"timeAdded", "2026-01-01T00:00:00Z"}};
+const json kForeign = {{"key", "maintenance"},
+                       {"effect", "NoExecute"},
+                       {"value", "now"},
+                       {"timeAdded", "2026-01-01T00:00:00Z"}};
 const json kOurs = {{"key", "paceline.dev/unhealthy"}, {"effect", "NoSchedule"}};
 
 TEST(NodeMarks, LabelsSayWhatIsKnownAndNothingElse) {
   const auto fabric = fabric_with(Verdict::kTrue, Verdict::kFalse, Verdict::kUnknown);
   const MarkSettings labels{.labels = true};
-  const json stale = node_with({{"paceline.dev/gpu-direct-ready", "true"}, {"zone", "a"}}, json::array());
+  const json stale =
+      node_with({{"paceline.dev/gpu-direct-ready", "true"}, {"zone", "a"}}, json::array());
   const json changes = {{"paceline.dev/gpu-healthy", "true"},
                         {"paceline.dev/fabric-healthy", "false"},
                         {"paceline.dev/gpu-direct-ready", nullptr}};
-  EXPECT_EQ(marked(stale, fabric, labels), (json{{"metadata", {{"labels", changes}, {"resourceVersion", "7"}}}}));
-  const json right = node_with({{"paceline.dev/gpu-healthy", "true"}, {"paceline.dev/fabric-healthy", "false"}}, {});
+  EXPECT_EQ(marked(stale, fabric, labels),
+            (json{{"metadata", {{"labels", changes}, {"resourceVersion", "7"}}}}));
+  const json right = node_with(
+      {{"paceline.dev/gpu-healthy", "true"}, {"paceline.dev/fabric-healthy", "false"}}, {});
   EXPECT_TRUE(marked(right, fabric, labels).is_null()) << "nothing to write";
   EXPECT_TRUE(marked(stale, fabric, MarkSettings{}).is_null()) << "off unless asked for";
 }
@@ -46,11 +51,14 @@ TEST(NodeMarks, ATaintComesWithAFaultAndGoesWithIt) {
   const auto sound = fabric_with(Verdict::kTrue, Verdict::kTrue, Verdict::kFalse);
   const json free = node_with({}, json::array({kForeign}));
   const json held = node_with({}, json::array({kForeign, kOurs}));
-  EXPECT_EQ(marked(free, faulty, taint)["spec"]["taints"], json::array({kForeign, kOurs})) << "others' taints stay";
+  EXPECT_EQ(marked(free, faulty, taint)["spec"]["taints"], json::array({kForeign, kOurs}))
+      << "others' taints stay";
   EXPECT_EQ(marked(held, sound, taint)["spec"]["taints"], json::array({kForeign}));
   EXPECT_TRUE(marked(held, faulty, taint).is_null());
   EXPECT_TRUE(marked(free, sound, taint).is_null());
-  EXPECT_TRUE(marked(free, fabric_with(Verdict::kUnknown, Verdict::kUnknown, Verdict::kUnknown), taint).is_null())
+  EXPECT_TRUE(
+      marked(free, fabric_with(Verdict::kUnknown, Verdict::kUnknown, Verdict::kUnknown), taint)
+          .is_null())
       << "what is not known is no fault";
 }
 

@@ -24,7 +24,13 @@ struct Fleet {
   }
   void queue(const std::string& name, int pods, int cpu, int priority = 0, int age_seconds = 0,
              const std::string& ns = "default") {
-    QueuedGang gang{name, name, ns, ns, priority, WallTime(std::chrono::seconds(1000 - age_seconds)), {need(pods, cpu)},
+    QueuedGang gang{name,
+                    name,
+                    ns,
+                    ns,
+                    priority,
+                    WallTime(std::chrono::seconds(1000 - age_seconds)),
+                    {need(pods, cpu)},
                     false};
     input.now = WallTime(std::chrono::seconds(1000));
     input.queued.push_back(std::move(gang));
@@ -90,13 +96,15 @@ TEST(Scheduler, WholeGangOrNothing) {
   output = schedule(fleet.input);
   EXPECT_TRUE(output.placements.empty());
   EXPECT_EQ(output.waiting.at("fits").reason, "WaitingForRoom");
-  EXPECT_EQ(output.waiting.at("fits").message, "worker: 1 of 2 pods fit on 2 nodes; 1 not enough cpu");
+  EXPECT_EQ(output.waiting.at("fits").message,
+            "worker: 1 of 2 pods fit on 2 nodes; 1 not enough cpu");
 }
 
 TEST(Scheduler, NeighboursInRankShareNodes) {
   Fleet fleet({node("a", 4), node("b", 8), node("c", 2)});
   fleet.queue("gang", 6, 2);
-  EXPECT_EQ(schedule(fleet.input).placements.at("gang"), (std::vector<std::string>{"b", "b", "b", "b", "a", "a"}));
+  EXPECT_EQ(schedule(fleet.input).placements.at("gang"),
+            (std::vector<std::string>{"b", "b", "b", "b", "a", "a"}));
 }
 
 TEST(Scheduler, PriorityThenShareThenAge) {
@@ -141,12 +149,15 @@ TEST(Scheduler, NodesWithFaultyGpusAreTakenLast) {
   faulty.gpu_healthy = observe::Verdict::kFalse;
   fleet.input.rooms[0].fabric = &faulty;
   fleet.queue("trains", 4, 2);
-  EXPECT_EQ(schedule(fleet.input).placements.at("trains"), (std::vector<std::string>{"a", "a", "a", "a"}))
+  EXPECT_EQ(schedule(fleet.input).placements.at("trains"),
+            (std::vector<std::string>{"a", "a", "a", "a"}))
       << "nothing of GPUs matters to it";
   fleet.input.queued[0].needs[0].accelerators = true;
-  EXPECT_EQ(schedule(fleet.input).placements.at("trains"), (std::vector<std::string>{"b", "b", "c", "c"}));
+  EXPECT_EQ(schedule(fleet.input).placements.at("trains"),
+            (std::vector<std::string>{"b", "b", "c", "c"}));
   fleet.input.queued[0].needs[0].count = 5;
-  EXPECT_EQ(schedule(fleet.input).placements.at("trains"), (std::vector<std::string>{"b", "b", "c", "c", "a"}));
+  EXPECT_EQ(schedule(fleet.input).placements.at("trains"),
+            (std::vector<std::string>{"b", "b", "c", "c", "a"}));
 }
 
 TEST(Scheduler, AGangThatSpansNodesTakesThoseWithBadLinksLast) {
@@ -162,15 +173,19 @@ TEST(Scheduler, AGangThatSpansNodesTakesThoseWithBadLinksLast) {
   fleet.input.rooms[0].fabric = &slow;
   fleet.input.rooms[1].fabric = &good;
   fleet.queue("wide", 5, 4);
-  EXPECT_EQ(schedule(fleet.input).placements.at("wide"), (std::vector<std::string>{"e", "e", "a", "b", "c"}))
+  EXPECT_EQ(schedule(fleet.input).placements.at("wide"),
+            (std::vector<std::string>{"e", "e", "a", "b", "c"}))
       << "one other is no measure";
   fleet.input.rooms[2].fabric = &good;
-  EXPECT_EQ(schedule(fleet.input).placements.at("wide"), (std::vector<std::string>{"e", "e", "b", "c", "d"}))
+  EXPECT_EQ(schedule(fleet.input).placements.at("wide"),
+            (std::vector<std::string>{"e", "e", "b", "c", "d"}))
       << "room goes first, and what nobody measured is not bad";
   fleet.input.queued[0].needs[0].count = 6;
-  EXPECT_EQ(schedule(fleet.input).placements.at("wide"), (std::vector<std::string>{"e", "e", "b", "c", "d", "a"}));
+  EXPECT_EQ(schedule(fleet.input).placements.at("wide"),
+            (std::vector<std::string>{"e", "e", "b", "c", "d", "a"}));
   fleet.input.queued[0].needs[0].count = 1;
-  EXPECT_EQ(schedule(fleet.input).placements.at("wide"), (std::vector<std::string>{"a"})) << "spans nothing";
+  EXPECT_EQ(schedule(fleet.input).placements.at("wide"), (std::vector<std::string>{"a"}))
+      << "spans nothing";
 
   Fleet boasting({node("a", 4), node("b", 4), node("c", 4)});
   boasting.input.rooms[0].fabric = &good;
@@ -188,7 +203,8 @@ TEST(Projections, OfMeasuredLinksTheMedianCounts) {
   EXPECT_EQ(mbps("[]"), 0);
   EXPECT_EQ(mbps("7"), 0);
   EXPECT_EQ(
-      mbps(R"([{"peer":"a","bandwidthMbps":900},{"peer":"b","bandwidthMbps":10},{"peer":"c","bandwidthMbps":800}])"),
+      mbps(
+          R"([{"peer":"a","bandwidthMbps":900},{"peer":"b","bandwidthMbps":10},{"peer":"c","bandwidthMbps":800}])"),
       800);
 }
 
@@ -211,14 +227,16 @@ TEST(Scheduler, RequiredGpuDirectTakesOnlyNodesThatAreReady) {
   auto output = schedule(fleet.input);
   EXPECT_TRUE(output.placements.empty());
   EXPECT_EQ(output.waiting.at("picky").reason, "GpuDirectNotReady");
-  EXPECT_EQ(
-      output.waiting.at("picky").message,
-      "spec.network.gpuDirect is Required: worker: 0 of 1 pods fit on 4 nodes; 1 not GpuDirectReady (NotProved), 1 "
-      "not GpuDirectReady (acs), 2 without a living agent's word on GPUDirect; `kubectl get nodefabrics -o wide` tells "
-      "why");
+  EXPECT_EQ(output.waiting.at("picky").message,
+            "spec.network.gpuDirect is Required: worker: 0 of 1 pods fit on 4 nodes; 1 not "
+            "GpuDirectReady (NotProved), 1 "
+            "not GpuDirectReady (acs), 2 without a living agent's word on GPUDirect; `kubectl get "
+            "nodefabrics -o wide` tells "
+            "why");
   // It holds nothing back for others.
   fleet.queue("easy", 4, 8);
-  EXPECT_EQ(schedule(fleet.input).placements.at("easy"), (std::vector<std::string>{"a", "b", "c", "d"}));
+  EXPECT_EQ(schedule(fleet.input).placements.at("easy"),
+            (std::vector<std::string>{"a", "b", "c", "d"}));
   fleet.input.queued.pop_back();
   fleet.input.rooms[2].fabric = &ready;
   EXPECT_EQ(schedule(fleet.input).placements.at("picky"), std::vector<std::string>{"c"});
@@ -230,7 +248,8 @@ TEST(Scheduler, RequiredGpuDirectTakesOnlyNodesThatAreReady) {
   fleet.input.queued[0].needs[0].constraints.excluded = {"c"};
   const Waiting kept_off = schedule(fleet.input).waiting.at("picky");
   EXPECT_EQ(kept_off.reason, "GpuDirectNotReady");
-  EXPECT_NE(kept_off.message.find("1 where this job's preflight failed"), std::string::npos) << kept_off.message;
+  EXPECT_NE(kept_off.message.find("1 where this job's preflight failed"), std::string::npos)
+      << kept_off.message;
   fleet.input.queued[0].needs[0].constraints.excluded.clear();
   // Where the node that is ready is full, it waits for that one and says so.
   fleet.run("other", "c", 7);
@@ -258,7 +277,9 @@ TEST(Scheduler, QuotaKeepsBackTheGangAndItsNamespace) {
 TEST(Constraints, TaintsSelectorsAndAffinity) {
   auto view = node("a", 4);
   view.labels = {{"gpu", "h200"}, {"zone", "z1"}};
-  const auto why = [&](const char* spec) { return refusal(read_constraints(nlohmann::json::parse(spec)), view); };
+  const auto why = [&](const char* spec) {
+    return refusal(read_constraints(nlohmann::json::parse(spec)), view);
+  };
   EXPECT_EQ(why(R"({"nodeSelector":{"gpu":"h200"}})"), "");
   EXPECT_EQ(why(R"({"nodeSelector":{"gpu":"a100"}})"), "node selector");
   const char* affinity =
@@ -296,7 +317,8 @@ TEST(Judgement, LauncherFirstThenExitCode) {
   EXPECT_EQ(judge(&pod).outcome, Outcome::kLost);
   pod = ended(65, "Error", R"({"version":1,"verdict":"BadContract","message":"remove --nnodes"})");
   EXPECT_EQ(judge(&pod).outcome, Outcome::kBadContract);
-  pod = ended(67, "Error", R"({"version":1,"verdict":"PreflightFailed","message":"memlock fails"})");
+  pod =
+      ended(67, "Error", R"({"version":1,"verdict":"PreflightFailed","message":"memlock fails"})");
   EXPECT_EQ(judge(&pod).outcome, Outcome::kUnfit);
   EXPECT_EQ(judge(&pod).kind, "PreflightFailed");
   EXPECT_EQ(judge(&pod).message, "memlock fails");

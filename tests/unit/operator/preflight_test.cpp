@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pod that lacks what the job requires of it, before the first step: the gang moves, and a job that cannot move ends.
+// A pod that lacks what the job requires of it, before the first step: the gang moves, and a job
+// that cannot move ends.
 #include <gtest/gtest.h>
 
 #include "tests/unit/operator/job_bench.hpp"
@@ -11,19 +12,21 @@ using nlohmann::json;
 using std::chrono::minutes;
 using Names = std::vector<std::string>;
 
-const json kLacking = {{"version", 1},
-                       {"verdict", "PreflightFailed"},
-                       {"attempt", 0},
-                       {"restarts", 0},
-                       {"message", "pod j-w-1-0: memlock fails: locked memory is limited to 64 KiB"}};
+const json kLacking = {
+    {"version", 1},
+    {"verdict", "PreflightFailed"},
+    {"attempt", 0},
+    {"restarts", 0},
+    {"message", "pod j-w-1-0: memlock fails: locked memory is limited to 64 KiB"}};
 
 json requires_gpu_direct() {
   const json trainer = {{"name", "trainer"},
                         {"image", "i"},
                         {"command", {"train"}},
                         {"resources", {{"limits", {{"nvidia.com/gpu", 1}}}}}};
-  const json role = {
-      {"name", "w"}, {"replicas", 2}, {"template", {{"spec", {{"containers", json::array({trainer})}}}}}};
+  const json role = {{"name", "w"},
+                     {"replicas", 2},
+                     {"template", {{"spec", {{"containers", json::array({trainer})}}}}}};
   return {{"roles", json::array({role})}, {"network", {{"gpuDirect", "Required"}}}};
 }
 
@@ -66,7 +69,8 @@ TEST(Preflight, AnExclusionEndsByItselfAndBySuspension) {
   bench.settle();
   bench.advance(minutes(59));
   EXPECT_EQ(excluded_nodes(bench.status(), bench.now), Names{"n1"});
-  EXPECT_TRUE(excluded_nodes(bench.status(), bench.now - std::chrono::hours(24)).empty()) << "the clock was set back";
+  EXPECT_TRUE(excluded_nodes(bench.status(), bench.now - std::chrono::hours(24)).empty())
+      << "the clock was set back";
   bench.advance(minutes(1));
   EXPECT_TRUE(excluded_nodes(bench.status(), bench.now).empty());
 
@@ -92,15 +96,17 @@ TEST(Preflight, WhatEveryNodeLacksEndsTheJob) {
     bench.settle();
     ASSERT_EQ(bench.status().phase, "Queued") << i;
     bench.advance(minutes(1));
-    bench.job.status.excluded_nodes.back().name = "m" + std::to_string(i);  // as if each time on another node
+    // as if each time on another node
+    bench.job.status.excluded_nodes.back().name = "m" + std::to_string(i);
   }
   bench.run();
   bench.end(1, 67, kLacking);
   bench.settle();
   EXPECT_EQ(bench.status().phase, "Failed");
   EXPECT_EQ(bench.status().reason, "PreflightFailed");
-  EXPECT_NE(bench.status().message.find("placed 5 times, and the preflight failed on m0, m1, m2, m3, n1"),
-            std::string::npos)
+  EXPECT_NE(
+      bench.status().message.find("placed 5 times, and the preflight failed on m0, m1, m2, m3, n1"),
+      std::string::npos)
       << bench.status().message;
   EXPECT_EQ(bench.status().culprit["class"], "PreflightFailed");
 }
@@ -108,7 +114,8 @@ TEST(Preflight, WhatEveryNodeLacksEndsTheJob) {
 TEST(Preflight, PassesWhenRanksRun) {
   JobBench bench(requires_gpu_direct());
   bench.run();
-  EXPECT_EQ(bench.status().find("PreflightPassed"), nullptr) << "pods that run have proved nothing yet";
+  EXPECT_EQ(bench.status().find("PreflightPassed"), nullptr)
+      << "pods that run have proved nothing yet";
   bench.memory.summary.emplace();
   bench.memory.summary->phase = "Running";
   bench.settle();

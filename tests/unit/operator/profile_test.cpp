@@ -65,21 +65,24 @@ TEST(RuntimeProfiles, DefaultServesWhoNamesNoneAndAGangKeepsWhatItHas) {
   EXPECT_EQ(optimizers(bench, "j"), (std::multiset<std::string>{"Auto", "Auto"}));
   EXPECT_EQ(optimizers(bench, "off"), (std::multiset<std::string>{"", ""}));
 
-  bench.cluster().poke(kube::kRuntimeProfiles, "", "default", R"({"spec":{"acceleration":{"optimizer":"Disabled"}}})");
+  bench.cluster().poke(kube::kRuntimeProfiles, "", "default",
+                       R"({"spec":{"acceleration":{"optimizer":"Disabled"}}})");
   bench.settle();
   bench.restart_operator();
   const std::string lost = bench.pods("j")[0]["metadata"]["name"];
   ASSERT_TRUE(bench.cluster().erase(kube::kPods, "default", lost));
   bench.settle();
   EXPECT_EQ(bench.pods("j").size(), 2U);
-  EXPECT_EQ(optimizers(bench, "j"), (std::multiset<std::string>{"Auto", "Auto"})) << "the replacement, too";
+  EXPECT_EQ(optimizers(bench, "j"), (std::multiset<std::string>{"Auto", "Auto"}))
+      << "the replacement, too";
 
   bench.patch_job("j", {{"spec", {{"suspend", true}}}});
   bench.settle();
   EXPECT_FALSE(bench.job("j")["status"].contains("acceleration"));
   bench.patch_job("j", {{"spec", {{"suspend", false}}}});
   bench.settle();
-  EXPECT_EQ(optimizers(bench, "j"), (std::multiset<std::string>{"", ""})) << "another placement, another look";
+  EXPECT_EQ(optimizers(bench, "j"), (std::multiset<std::string>{"", ""}))
+      << "another placement, another look";
 }
 
 TEST(RuntimeProfiles, ABrokenDefaultKeepsNobodyBack) {

@@ -9,7 +9,8 @@ namespace paceline::plan {
 namespace {
 
 TEST(Recovery, APlacementThatIsNotOfThisSpecIsTakenBack) {
-  // Whoever may write the status can write this; the operator must neither end nor create pods from it.
+  // Whoever may write the status can write this; the operator must neither end nor create pods from
+  // it.
   for (const bool roles : {true, false}) {
     JobBench bench;
     bench.run();
@@ -32,7 +33,8 @@ TEST(Recovery, OneSuccessIsTheGangsWhenRankZeroIsLostOnItsWayOut) {
   bench.end(1, 0, {{"version", 1}, {"verdict", "Succeeded"}, {"attempt", 0}, {"restarts", 0}});
   bench.end(0, 137);
   bench.settle();
-  EXPECT_TRUE(bench.status().is_true(status::kSucceeded)) << api::write_status(bench.status()).dump(1);
+  EXPECT_TRUE(bench.status().is_true(status::kSucceeded))
+      << api::write_status(bench.status()).dump(1);
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ json pod_of(int index, const std::string& rendezvous_ip, bool gated = true) {
 
 std::map<std::string, json> environment_of(const json& pod) {
   std::map<std::string, json> variables;
-  for (const json& variable : pod["spec"]["containers"][0]["env"]) variables[variable["name"]] = variable;
+  for (const json& variable : pod["spec"]["containers"][0]["env"])
+    variables[variable["name"]] = variable;
   return variables;
 }
 
@@ -47,11 +48,13 @@ TEST(Render, NothingThatAPodIsToldNeedsANameServer) {
     for (const auto& [name, variable] : environment_of(pod)) {
       if (!name.starts_with("PACELINE_") || !variable.contains("value")) continue;
       const std::string value = variable["value"];
-      EXPECT_EQ(value.find(rendezvous_service_name(*job)), std::string::npos) << name << "=" << value;
+      EXPECT_EQ(value.find(rendezvous_service_name(*job)), std::string::npos)
+          << name << "=" << value;
       EXPECT_EQ(value.find(".svc"), std::string::npos) << name << "=" << value;
     }
     EXPECT_EQ(environment_of(pod).at("PACELINE_RENDEZVOUS_ADDRESS")["value"], "10.96.0.17:29400");
-    EXPECT_EQ(environment_of(pod).at("PACELINE_POD_IP")["valueFrom"]["fieldRef"]["fieldPath"], "status.podIP")
+    EXPECT_EQ(environment_of(pod).at("PACELINE_POD_IP")["valueFrom"]["fieldRef"]["fieldPath"],
+              "status.podIP")
         << "what the rank table, and with it MASTER_ADDR, is made of";
     EXPECT_EQ(pod["spec"]["dnsPolicy"], "None");
     EXPECT_EQ(pod["spec"]["dnsConfig"]["nameservers"][0], "192.0.2.1");
@@ -59,7 +62,8 @@ TEST(Render, NothingThatAPodIsToldNeedsANameServer) {
 }
 
 TEST(Render, AnIPv6ServiceAddressIsBracketed) {
-  EXPECT_EQ(environment_of(pod_of(0, "fd00::1")).at("PACELINE_RENDEZVOUS_ADDRESS")["value"], "[fd00::1]:29400");
+  EXPECT_EQ(environment_of(pod_of(0, "fd00::1")).at("PACELINE_RENDEZVOUS_ADDRESS")["value"],
+            "[fd00::1]:29400");
 }
 
 TEST(Render, RendezvousIsAServiceOfRankZeroThatIsThereBeforeThePodIsReady) {
@@ -68,18 +72,20 @@ TEST(Render, RendezvousIsAServiceOfRankZeroThatIsThereBeforeThePodIsReady) {
   EXPECT_EQ(service["spec"]["publishNotReadyAddresses"], true);
   const json pod = pod_of(0, "10.0.0.1");
   const json& labels = pod["metadata"]["labels"];
-  for (const auto& [key, value] : service["spec"]["selector"].items()) EXPECT_EQ(labels[key], value) << key;
+  for (const auto& [key, value] : service["spec"]["selector"].items())
+    EXPECT_EQ(labels[key], value) << key;
   EXPECT_NE(pod_of(1, "10.0.0.1")["metadata"]["labels"]["paceline.dev/node-rank"],
             service["spec"]["selector"]["paceline.dev/node-rank"]);
 }
 
 TEST(Render, EveryAlternativeOfTheAffinityIsPinned) {
   const json pod = pod_of(2, "10.0.0.1");
-  const json& terms =
-      pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+  const json& terms = pod["spec"]["affinity"]["nodeAffinity"]
+                         ["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
   ASSERT_EQ(terms.size(), 2U);
   for (const json& term : terms) {
-    EXPECT_EQ(term["matchFields"], json::parse(R"([{"key":"metadata.name","operator":"In","values":["n7"]}])"));
+    EXPECT_EQ(term["matchFields"],
+              json::parse(R"([{"key":"metadata.name","operator":"In","values":["n7"]}])"));
     EXPECT_EQ(term["matchExpressions"].size(), 1U);
   }
   EXPECT_EQ(pod["spec"]["schedulingGates"], json::parse(R"([{"name":"paceline.dev/gang"}])"));
@@ -103,7 +109,8 @@ TEST(Render, APodWithASlotHasNothingToCopy) {
   json slotted = render_pod(*job, replica, inputs);
   json& trainer = slotted["spec"]["containers"][0];
   EXPECT_EQ(trainer["resources"]["limits"], (json{{"paceline.dev/runtime", "1"}}));
-  EXPECT_EQ(slotted.dump().find("paceline-runtime"), std::string::npos) << "no init container, no volume, no mount";
+  EXPECT_EQ(slotted.dump().find("paceline-runtime"), std::string::npos)
+      << "no init container, no volume, no mount";
   // All else is as it was: the same command, the same variables, the same directory.
   EXPECT_EQ(trainer["command"], copies["spec"]["containers"][0]["command"]);
   EXPECT_EQ(trainer["env"], copies["spec"]["containers"][0]["env"]);
@@ -115,8 +122,9 @@ TEST(Render, APodWithASlotHasNothingToCopy) {
 }
 
 TEST(Render, ASlotIsAskedForBesideWhatTheTemplateAsksFor) {
-  for (const json& resources : {json{{"limits", {{"nvidia.com/gpu", 1}}}, {"requests", {{"cpu", "2"}}}}, json("text"),
-                                json{{"limits", 7}}, json(nullptr)}) {
+  for (const json& resources :
+       {json{{"limits", {{"nvidia.com/gpu", 1}}}, {"requests", {{"cpu", "2"}}}}, json("text"),
+        json{{"limits", 7}}, json(nullptr)}) {
     json with = document();
     with["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"] = resources;
     const auto job = api::parse_training_job(with);

@@ -15,7 +15,8 @@ TEST(Suspend, GivesThePlaceBackAndWaitsForThePods) {
   EXPECT_FALSE(bench.status().placed());
   EXPECT_TRUE(bench.status().is("QuotaReserved", "Suspended"));
   EXPECT_FALSE(bench.status().is_true("QuotaReserved"));
-  EXPECT_EQ(bench.pod_names(), std::vector<std::string>{"j-w-0-0"}) << "asked to stop, not gone yet";
+  EXPECT_EQ(bench.pod_names(), std::vector<std::string>{"j-w-0-0"})
+      << "asked to stop, not gone yet";
   EXPECT_TRUE(bench.status().is("Suspended", "Stopping"));
   EXPECT_FALSE(bench.status().is_true("Suspended")) << "a process may still run";
   bench.pods.clear();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gangs that mount PersistentVolumeClaims: what cannot be placed is refused by name, what is bound chooses the nodes.
+// Gangs that mount PersistentVolumeClaims: what cannot be placed is refused by name, what is bound
+// chooses the nodes.
 #include "operator/plan/policies/volumes.hpp"
 
 #include <gtest/gtest.h>
@@ -13,27 +14,32 @@ using nlohmann::json;
 using std::chrono::minutes;
 
 json claim(const char* phase, const char* storage_class, const char* volume = "") {
-  json object = {{"metadata", {{"name", "data"}}}, {"spec", json::object()}, {"status", {{"phase", phase}}}};
+  json object = {
+      {"metadata", {{"name", "data"}}}, {"spec", json::object()}, {"status", {{"phase", phase}}}};
   if (*storage_class != '\0') object["spec"]["storageClassName"] = storage_class;
   if (*volume != '\0') object["spec"]["volumeName"] = volume;
   return object;
 }
 
-json storage_class(const char* mode) { return {{"metadata", {{"name", "local"}}}, {"volumeBindingMode", mode}}; }
+json storage_class(const char* mode) {
+  return {{"metadata", {{"name", "local"}}}, {"volumeBindingMode", mode}};
+}
 
 json mounting(const std::string& name) {
-  return {
-      {"roles",
-       json::array({{{"name", "w"},
-                     {"replicas", 2},
-                     {"template",
-                      {{"spec",
-                        {{"volumes", json::array({{{"name", "scratch"}, {"emptyDir", json::object()}},
-                                                  {{"name", "d"}, {"persistentVolumeClaim", {{"claimName", name}}}}})},
-                         {"containers", json::array({{{"name", "trainer"},
-                                                      {"image", "i"},
-                                                      {"command", {"train"}},
-                                                      {"resources", {{"requests", {{"cpu", 1}}}}}}})}}}}}}})}};
+  return {{"roles",
+           json::array(
+               {{{"name", "w"},
+                 {"replicas", 2},
+                 {"template",
+                  {{"spec",
+                    {{"volumes", json::array({{{"name", "scratch"}, {"emptyDir", json::object()}},
+                                              {{"name", "d"},
+                                               {"persistentVolumeClaim", {{"claimName", name}}}}})},
+                     {"containers",
+                      json::array({{{"name", "trainer"},
+                                    {"image", "i"},
+                                    {"command", {"train"}},
+                                    {"resources", {{"requests", {{"cpu", 1}}}}}}})}}}}}}})}};
 }
 
 TEST(Volumes, EveryStateOfAClaim) {
@@ -48,7 +54,8 @@ TEST(Volumes, EveryStateOfAClaim) {
       {claim("Bound", "local", "pv"), nullptr, "", ""},
       {nullptr, nullptr, "VolumeClaimNotFound", "does not exist in namespace research; create it"},
       {going, nullptr, "VolumeClaimNotFound", "is being deleted"},
-      {claim("Lost", "local", "pv"), nullptr, "VolumeClaimLost", "has lost its PersistentVolume pv"},
+      {claim("Lost", "local", "pv"), nullptr, "VolumeClaimLost",
+       "has lost its PersistentVolume pv"},
       {claim("Pending", ""), nullptr, "VolumeClaimUnbound", "names no StorageClass"},
       {claim("Pending", "local"), storage_class("WaitForFirstConsumer"), "VolumeWaitsForConsumer",
        "StorageClass \"local\" binds it only when a pod is scheduled (WaitForFirstConsumer)"},
@@ -58,10 +65,12 @@ TEST(Volumes, EveryStateOfAClaim) {
       {json::array(), nullptr, "VolumeClaimUnbound", ""},
   };
   for (const Case& test : cases) {
-    const auto refused = plan::claim_refusal({"spec.here", "data"}, "research", test.claim, test.storage_class);
+    const auto refused =
+        plan::claim_refusal({"spec.here", "data"}, "research", test.claim, test.storage_class);
     EXPECT_EQ(refused ? refused->reason : "", test.reason) << test.claim.dump();
     if (!refused) continue;
-    EXPECT_TRUE(refused->message.starts_with("spec.here: PersistentVolumeClaim \"data\" ")) << refused->message;
+    EXPECT_TRUE(refused->message.starts_with("spec.here: PersistentVolumeClaim \"data\" "))
+        << refused->message;
     EXPECT_NE(refused->message.find(test.says), std::string::npos) << refused->message;
   }
 }
@@ -74,7 +83,8 @@ TEST(Volumes, AMissingClaimIsNamedAndItsArrivalStartsTheJob) {
   EXPECT_EQ(bench.job("j")["status"]["phase"], "Queued");
   EXPECT_EQ(bench.job("j")["status"]["reason"], "VolumeClaimNotFound");
   EXPECT_EQ(bench.job("j")["status"]["message"],
-            "spec.roles[0].template.spec.volumes[1].persistentVolumeClaim.claimName: PersistentVolumeClaim \"data\" "
+            "spec.roles[0].template.spec.volumes[1].persistentVolumeClaim.claimName: "
+            "PersistentVolumeClaim \"data\" "
             "does not exist in namespace default; create it, or name one that exists");
   EXPECT_TRUE(bench.pods("j").empty());
   const std::uint64_t writes = bench.writes();
@@ -98,9 +108,11 @@ TEST(Volumes, WaitForFirstConsumerIsRefusedUntilBoundAndThenChoosesTheNode) {
 
   const json on_n1 = json::parse(R"({"nodeSelectorTerms": [{"matchExpressions": [
       {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}]}]})");
-  bench.create(kube::kPersistentVolumes, "",
-               {{"metadata", {{"name", "pv"}}}, {"spec", {{"nodeAffinity", {{"required", on_n1}}}}}});
-  bench.cluster().poke(kube::kPersistentVolumeClaims, "default", "data", claim("Bound", "local", "pv").dump());
+  bench.create(
+      kube::kPersistentVolumes, "",
+      {{"metadata", {{"name", "pv"}}}, {"spec", {{"nodeAffinity", {{"required", on_n1}}}}}});
+  bench.cluster().poke(kube::kPersistentVolumeClaims, "default", "data",
+                       claim("Bound", "local", "pv").dump());
   bench.advance(minutes(1));
   ASSERT_EQ(bench.pods("j").size(), 2U) << bench.job("j")["status"].dump(1);
   for (const json& pod : bench.pods("j")) EXPECT_EQ(pod["spec"]["nodeName"], "n1");
@@ -112,7 +124,8 @@ TEST(Volumes, WaitForFirstConsumerIsRefusedUntilBoundAndThenChoosesTheNode) {
   bench.cluster().poke(kube::kNodes, "", "n1", R"({"spec":{"unschedulable":true}})");
   bench.settle();
   EXPECT_EQ(bench.pods("j").size(), 1U);
-  EXPECT_EQ(bench.job("j")["status"]["reason"], "WaitingForNode") << bench.job("j")["status"].dump(1);
+  EXPECT_EQ(bench.job("j")["status"]["reason"], "WaitingForNode")
+      << bench.job("j")["status"].dump(1);
   bench.cluster().poke(kube::kNodes, "", "n1", R"({"spec":{"unschedulable":null}})");
   bench.settle();
   ASSERT_EQ(bench.pods("j").size(), 2U) << bench.job("j")["status"].dump(1);
@@ -127,10 +140,12 @@ TEST(Volumes, AClaimThatGoesWhileTheJobWaitsStopsItBeforeAnyPod) {
   bench.settle();
   bench.add_job("j", mounting("data"));
   bench.settle();
-  ASSERT_EQ(bench.job("j")["status"]["reason"], "WaitingForRoom") << bench.job("j")["status"].dump(1);
+  ASSERT_EQ(bench.job("j")["status"]["reason"], "WaitingForRoom")
+      << bench.job("j")["status"].dump(1);
   bench.cluster().erase(kube::kPersistentVolumeClaims, "default", "data");
   bench.finish("first");
-  EXPECT_EQ(bench.job("j")["status"]["reason"], "VolumeClaimNotFound") << bench.job("j")["status"].dump(1);
+  EXPECT_EQ(bench.job("j")["status"]["reason"], "VolumeClaimNotFound")
+      << bench.job("j")["status"].dump(1);
   EXPECT_TRUE(bench.pods("j").empty());
 }
 
@@ -140,15 +155,17 @@ TEST(Volumes, AGangThatFitsOnlyOutOfReachWaitsAndSaysSo) {
   bench.add_node("n1", 1, {{"zone", "b"}});
   const json in_b = json::parse(
       R"({"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]})");
-  bench.create(kube::kPersistentVolumes, "",
-               {{"metadata", {{"name", "pv"}}}, {"spec", {{"nodeAffinity", {{"required", in_b}}}}}});
+  bench.create(
+      kube::kPersistentVolumes, "",
+      {{"metadata", {{"name", "pv"}}}, {"spec", {{"nodeAffinity", {{"required", in_b}}}}}});
   bench.create(kube::kPersistentVolumeClaims, "default", claim("Bound", "local", "pv"));
   bench.add_job("j", mounting("data"));
   bench.settle();
   EXPECT_TRUE(bench.pods("j").empty());
   EXPECT_EQ(bench.job("j")["status"]["reason"], "TooLarge");
-  EXPECT_NE(bench.job("j")["status"]["message"].get<std::string>().find("1 out of reach of a volume"),
-            std::string::npos)
+  EXPECT_NE(
+      bench.job("j")["status"]["message"].get<std::string>().find("1 out of reach of a volume"),
+      std::string::npos)
       << bench.job("j")["status"]["message"];
 }
 

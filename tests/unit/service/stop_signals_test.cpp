@@ -12,7 +12,8 @@
 namespace paceline {
 namespace {
 
-/// In a process of its own, since the mask is for good: what arrives is what `wait` says, whichever thread was running.
+/// In a process of its own, since the mask is for good: what arrives is what `wait` says, whichever
+/// thread was running.
 [[noreturn]] void wait_for(int signal) {
   const StopSignals signals;
   std::thread([signal] { ::kill(::getpid(), signal); }).join();

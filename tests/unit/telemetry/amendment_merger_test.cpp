@@ -15,7 +15,9 @@ using test::step;
 struct Fixture : ::testing::Test {
   ManualClock clock;
   std::vector<paceline_step_record> taken;
-  AmendmentMerger::Take take = [this](const paceline_step_record& record) { taken.push_back(record); };
+  AmendmentMerger::Take take = [this](const paceline_step_record& record) {
+    taken.push_back(record);
+  };
 
   static paceline_step_record amendment(std::uint64_t number) {
     auto record = step(number);
@@ -65,7 +67,8 @@ TEST_F(Merger, ExportsOnceAndCountsWhatCameTooLate) {
 
 TEST_F(Merger, WaitsForAtMost64Steps) {
   AmendmentMerger merger(true);
-  for (std::uint64_t number = 1; number <= 100; ++number) merger.add(step(number), clock.steady(), take);
+  for (std::uint64_t number = 1; number <= 100; ++number)
+    merger.add(step(number), clock.steady(), take);
   ASSERT_EQ(taken.size(), 36U);
   EXPECT_EQ(taken.front().step, 1U);
 }

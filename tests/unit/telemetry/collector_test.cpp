@@ -87,11 +87,15 @@ TEST_F(CollectorTest, ExportsEveryFamilyWithTrustedLabels) {
   collector.poll();
   TextSink sink;
   collector.export_metrics(sink);
-  const std::string labels = "{namespace=\"ns\",job=\"job\",role=\"worker\",rank=\"3\",node=\"node-a\",gpu=\"\"";
-  EXPECT_NE(sink.text().find("paceline_steps_total" + labels + "} 1\n"), std::string::npos) << sink.text();
-  EXPECT_NE(sink.text().find("paceline_step_phase_seconds_total" + labels + ",phase=\"forward\",clock=\"host\"} 0.006"),
+  const std::string labels =
+      "{namespace=\"ns\",job=\"job\",role=\"worker\",rank=\"3\",node=\"node-a\",gpu=\"\"";
+  EXPECT_NE(sink.text().find("paceline_steps_total" + labels + "} 1\n"), std::string::npos)
+      << sink.text();
+  EXPECT_NE(sink.text().find("paceline_step_phase_seconds_total" + labels +
+                             ",phase=\"forward\",clock=\"host\"} 0.006"),
             std::string::npos);
-  EXPECT_NE(sink.text().find("paceline_dropped_records_total" + labels + "} 1\n"), std::string::npos);
+  EXPECT_NE(sink.text().find("paceline_dropped_records_total" + labels + "} 1\n"),
+            std::string::npos);
   EXPECT_EQ(sink.text().find("clock=\"device\""), std::string::npos) << "absent is not zero";
   EXPECT_EQ(sink.text().find("rank=\"99\""), std::string::npos);
 }
@@ -115,12 +119,13 @@ struct RingServerTest : CollectorTest {
 
   static std::size_t open_files() {
     std::size_t count = 0;
-    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+      ++count;
     return count;
   }
 
-  const std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("paceline-ring-" + std::to_string(::getpid()) + ".sock");
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("paceline-ring-" + std::to_string(::getpid()) + ".sock");
   RingServer server{collector};
 };
 

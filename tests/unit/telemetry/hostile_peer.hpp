@@ -12,8 +12,8 @@
 namespace paceline::telemetry::test {
 
 /// At most 16 descriptors. Whether all of it went.
-inline bool send_with_descriptors(int socket, const void* data, std::size_t size, const std::vector<int>& fds,
-                                  int flags = 0) {
+inline bool send_with_descriptors(int socket, const void* data, std::size_t size,
+                                  const std::vector<int>& fds, int flags = 0) {
   iovec part{const_cast<void*>(data), size};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 16)] = {};
   msghdr message{};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every metric of a rank moves with what it stands for, and with nothing else; the text passes promtool.
+// Every metric of a rank moves with what it stands for, and with nothing else; the text passes
+// promtool.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -32,7 +33,9 @@ struct MetricsTest : ::testing::Test {
     live(PACELINE_PHASE_FORWARD, 1);
   }
 
-  std::uint64_t now() const { return static_cast<std::uint64_t>(clock.steady().time_since_epoch().count()); }
+  std::uint64_t now() const {
+    return static_cast<std::uint64_t>(clock.steady().time_since_epoch().count());
+  }
 
   void live(std::uint32_t phase, std::uint64_t number) {
     ring.header().live.phase = phase;
@@ -57,7 +60,8 @@ struct MetricsTest : ::testing::Test {
   std::map<std::string, double> series() {
     std::map<std::string, double> found;
     std::stringstream lines(text());
-    const std::string common = "namespace=\"ns\",job=\"job\",role=\"worker\",rank=\"0\",node=\"node-a\",gpu=\"\"";
+    const std::string common =
+        "namespace=\"ns\",job=\"job\",role=\"worker\",rank=\"0\",node=\"node-a\",gpu=\"\"";
     for (std::string line; std::getline(lines, line);) {
       if (line.starts_with('#')) continue;
       const std::size_t space = line.rfind(' ');
@@ -66,12 +70,14 @@ struct MetricsTest : ::testing::Test {
       EXPECT_NE(at, std::string::npos) << line;
       if (at == std::string::npos) continue;
       name.erase(at, common.size() + (name[at + common.size()] == ',' ? 1 : 0));
-      EXPECT_TRUE(found.emplace(name, std::stod(line.substr(space + 1))).second) << line << " stands there twice";
+      EXPECT_TRUE(found.emplace(name, std::stod(line.substr(space + 1))).second)
+          << line << " stands there twice";
     }
     return found;
   }
 
-  /// The series that differ after `act`, with the difference; a new one counts from 0, a gone one is 0.
+  /// The series that differ after `act`, with the difference; a new one counts from 0, a gone one
+  /// is 0.
   std::map<std::string, double> moved(const std::function<void()>& act) {
     auto before = series();
     act();
@@ -126,7 +132,8 @@ TEST_F(MetricsTest, EachPhaseMovesItsOwnSeriesOnEachClock) {
     EXPECT_NEAR(differences.at(name + "\"host\"}"), 0.005, 1e-9);
     EXPECT_NEAR(differences.at(name + "\"device\"}"), 0.003, 1e-9);
     std::size_t moved_phases = 0;
-    for (const auto& entry : differences) moved_phases += entry.first.starts_with("paceline_step_phase") ? 1 : 0;
+    for (const auto& entry : differences)
+      moved_phases += entry.first.starts_with("paceline_step_phase") ? 1 : 0;
     EXPECT_EQ(moved_phases, 2U) << phase_name(phase);
   }
 }
@@ -189,7 +196,9 @@ TEST_F(MetricsTest, TheProfilerStateSaysWhatMeasuresAndWhyNot) {
   offer();
   EXPECT_EQ(host("measuring"), 1);
   for (const std::string source : {"event", "nccl", "cupti"})
-    EXPECT_EQ(series().at("paceline_profiler_state{source=\"" + source + "\",reason=\"not_offered\"}"), 0);
+    EXPECT_EQ(
+        series().at("paceline_profiler_state{source=\"" + source + "\",reason=\"not_offered\"}"),
+        0);
   clock.advance(seconds(6));
   EXPECT_EQ(host("silent"), 0);
   ring.header().heartbeat_ns = now();
@@ -214,7 +223,8 @@ TEST_F(MetricsTest, EverySourceThatIsOfferedIsOn) {
   ring.header().capabilities = 0xf;
   offer();
   for (const std::string source : {"host", "event", "nccl", "cupti"})
-    EXPECT_EQ(series().at("paceline_profiler_state{source=\"" + source + "\",reason=\"measuring\"}"), 1);
+    EXPECT_EQ(
+        series().at("paceline_profiler_state{source=\"" + source + "\",reason=\"measuring\"}"), 1);
 }
 
 TEST_F(MetricsTest, TheNewestRingOfARankSpeaks) {
@@ -231,7 +241,8 @@ TEST_F(MetricsTest, TheNewestRingOfARankSpeaks) {
 TEST_F(MetricsTest, PromtoolAcceptsEveryFamily) {
   offer();
   auto record = step(1);
-  record.valid |= PACELINE_VALID_DEVICE_NS | PACELINE_VALID_COMM_TOTAL_NS | PACELINE_VALID_COMM_EXPOSED_NS;
+  record.valid |=
+      PACELINE_VALID_DEVICE_NS | PACELINE_VALID_COMM_TOTAL_NS | PACELINE_VALID_COMM_EXPOSED_NS;
   ring.publish(record);
   const std::string exposition = text();
   std::set<std::string> families;
@@ -241,11 +252,13 @@ TEST_F(MetricsTest, PromtoolAcceptsEveryFamily) {
   }
   EXPECT_EQ(families,
             (std::set<std::string>{"paceline_step_seconds", "paceline_step_phase_seconds_total",
-                                   "paceline_comm_seconds_total", "paceline_steps_total", "paceline_samples_total",
-                                   "paceline_scaler_skipped_steps_total", "paceline_dropped_records_total",
-                                   "paceline_profiler_state", "paceline_live_phase_seconds", "paceline_live_step"}))
+                                   "paceline_comm_seconds_total", "paceline_steps_total",
+                                   "paceline_samples_total", "paceline_scaler_skipped_steps_total",
+                                   "paceline_dropped_records_total", "paceline_profiler_state",
+                                   "paceline_live_phase_seconds", "paceline_live_step"}))
       << "a new metric wants a test here that it moves, and a row in docs/designs/metrics.md";
-  const auto file = std::filesystem::temp_directory_path() / ("paceline-metrics-" + std::to_string(::getpid()));
+  const auto file =
+      std::filesystem::temp_directory_path() / ("paceline-metrics-" + std::to_string(::getpid()));
   std::ofstream(file) << exposition;
   EXPECT_EQ(std::system(("promtool check metrics < " + file.string()).c_str()), 0) << exposition;
   std::filesystem::remove(file);

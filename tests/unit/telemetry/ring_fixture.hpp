@@ -26,11 +26,14 @@ inline paceline_ring_offer ring_offer(int rank, std::uint32_t attempt = 0) {
 
 class TestRing {
  public:
-  explicit TestRing(std::uint32_t capacity = 8, int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-      : capacity_(capacity), bytes_(PACELINE_HEADER_BYTES + std::size_t{PACELINE_RECORD_BYTES} * capacity) {
+  explicit TestRing(std::uint32_t capacity = 8,
+                    int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+      : capacity_(capacity),
+        bytes_(PACELINE_HEADER_BYTES + std::size_t{PACELINE_RECORD_BYTES} * capacity) {
     fd_.reset(::memfd_create("ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     [[maybe_unused]] const int sized = ::ftruncate(fd_.get(), static_cast<off_t>(bytes_));
-    base_ = static_cast<std::byte*>(::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));
+    base_ = static_cast<std::byte*>(
+        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));
     header().abi_major = PACELINE_ABI_MAJOR;
     header().header_bytes = PACELINE_HEADER_BYTES;
     header().record_bytes = PACELINE_RECORD_BYTES;
@@ -62,7 +65,8 @@ class TestRing {
   std::byte* base_ = nullptr;
 };
 
-inline paceline_step_record step(std::uint64_t number, std::uint64_t forward_ms = 6, std::uint64_t comm_ms = 4) {
+inline paceline_step_record step(std::uint64_t number, std::uint64_t forward_ms = 6,
+                                 std::uint64_t comm_ms = 4) {
   paceline_step_record record{};
   record.version = PACELINE_RECORD_VERSION;
   record.bytes = PACELINE_RECORD_BYTES;

@@ -105,7 +105,8 @@ TEST(RingReader, RefusesAbsurdRecordsAndAWriterThatGoesBack) {
   unknown_kind.kind = 77;
   auto year = step(5);
   year.wall_ns = ~std::uint64_t{0};
-  for (const auto& record : {longer_than_wall, overflowing, unknown_version, unknown_kind, year}) ring.publish(record);
+  for (const auto& record : {longer_than_wall, overflowing, unknown_version, unknown_kind, year})
+    ring.publish(record);
   ring.publish(step(6));
   EXPECT_EQ(read_steps(reader), std::vector<std::uint64_t>{6});
   EXPECT_EQ(reader.invalid(), 5U);

@@ -14,7 +14,8 @@ using test::step;
 
 TEST(RankStats, AddsUpAndKeepsTotalsOverAttempts) {
   RankStats stats;
-  for (std::uint64_t number = 1; number <= 100; ++number) stats.add(step(number, number == 100 ? 96 : 6, 4));
+  for (std::uint64_t number = 1; number <= 100; ++number)
+    stats.add(step(number, number == 100 ? 96 : 6, 4));
   auto summary = stats.summary(3, 1);
   EXPECT_EQ(summary.rank, 3);
   EXPECT_EQ(summary.step, 100U);

@@ -15,7 +15,8 @@ TEST(TextSink, WritesTheExpositionFormat) {
   sink.family("b", MetricType::kGauge, "B.");
   sink.value({}, 0.25);
   EXPECT_EQ(sink.text(),
-            "# HELP a_total Help with \\\\ and\\nnewline.\n# TYPE a_total counter\na_total{job=\"x\\\"y\\\\z\\n\"} 3\n"
+            "# HELP a_total Help with \\\\ and\\nnewline.\n# TYPE a_total "
+            "counter\na_total{job=\"x\\\"y\\\\z\\n\"} 3\n"
             "# HELP b B.\n# TYPE b gauge\nb 0.25\n");
 }
 
@@ -26,7 +27,8 @@ TEST(TextSink, HistogramBucketsAreCumulative) {
   const std::array<std::uint64_t, 2> counts{2, 3};
   sink.histogram({{"rank", "0"}}, bounds, counts, 7, 12.5);
   EXPECT_EQ(sink.text(),
-            "# HELP h H.\n# TYPE h histogram\nh_bucket{rank=\"0\",le=\"0.1\"} 2\nh_bucket{rank=\"0\",le=\"1\"} 5\n"
+            "# HELP h H.\n# TYPE h histogram\nh_bucket{rank=\"0\",le=\"0.1\"} "
+            "2\nh_bucket{rank=\"0\",le=\"1\"} 5\n"
             "h_bucket{rank=\"0\",le=\"+Inf\"} 7\nh_sum{rank=\"0\"} 12.5\nh_count{rank=\"0\"} 7\n");
 }
 

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives between the ranks of a job, on CPU tensors, and the gradients of DistributedDataParallel over them.
+"""Collectives between the ranks of a job, on CPU tensors, and the gradients of
+DistributedDataParallel over them.
 
     communicator = paceline.comm.Communicator()        # all ranks of the process group
     communicator.allreduce(tensor)                     # in place, the same bits on all ranks
     communicator.alltoall(output, input)               # and others, also from one rank to another
-    paceline.comm.ddp_hook(model)                      # the model's gradients go this way from now on
-    paceline.comm.ddp_hook(model, compression="Int8")  # the same in fewer bytes between hosts (class Lossy)
+    paceline.comm.ddp_hook(model)                      # the model's gradients go this way from now
+    on
+    paceline.comm.ddp_hook(model, compression="Int8")  # the same in fewer bytes between hosts
+    (class Lossy)
     paceline.comm.Gradients(model)                     # or without DistributedDataParallel
 
-Gradients on a GPU in a group of NCCL go by way of hosts over PyTorch's own process groups (FP16 and BF16 between hosts), without a communicator.
+Gradients on a GPU in a group of NCCL go by way of hosts over PyTorch's own process groups (FP16 and
+BF16 between hosts), without a communicator.
 
-Ranks of one host pass data through shared memory, hosts through RDMA where both ends can, else through TCP. A rank that dies or stops ends every wait of every other with a
-CommError that names it. Numerics class: Reordered, for sums have another order than gloo's; bfloat16 and float16 are added in float32.
+Ranks of one host pass data through shared memory, hosts through RDMA where both ends can, else
+through TCP. A rank that dies or stops ends every wait of every other with a CommError that names
+it. Numerics class: Reordered, for sums have another order than gloo's; bfloat16 and float16 are
+added in float32.
 
 Programs without PyTorch have paceline.arrays.
 """

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One shard's sum between hosts, over the process group of the ranks that own it (a lane): whole, or in fewer bytes with error feedback.
+"""One shard's sum between hosts, over the process group of the ranks that own it (a lane): whole,
+or in fewer bytes with error feedback.
 
-FP16, BF16, Int8    each rank has a part of the shard: it gets the others' codes of it, adds them to its own values in float32, codes the sum, and all get that. 2(N-1)/N of
-                    the coded size cross a link, as in a ring, and each value is rounded once by each rank that says it
+FP16, BF16, Int8    each rank has a part of the shard: it gets the others' codes of it, adds them to
+its own values in float32, codes the sum, and all get that. 2(N-1)/N of
+                    the coded size cross a link, as in a ring, and each value is rounded once by
+                    each rank that says it
 OneBit              everyone's code to everyone, added up in the order of hosts
 TopK, DGC           the same, of the largest values with their indices
 
-Whatever the way, all ranks decode the same bytes in the same order, and so have the same bits. What a rank's codes have lost stays with it. Everything goes onto the
-current stream, and the host waits for nothing."""
+Whatever the way, all ranks decode the same bytes in the same order, and so have the same bits. What
+a rank's codes have lost stays with it. Everything goes onto the current stream, and the host waits
+for nothing.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +43,9 @@ class Lane:
         dist.all_reduce(shard, group=self._group)
 
     def add_coded(self, shard: Tensor, rest: Tensor, codec: int, keep: int) -> None:
-        """A float32 shard whose size is a multiple of `grain_of(hosts)`; `rest` as `allreduce_coded_start` has it."""
+        """A float32 shard whose size is a multiple of `grain_of(hosts)`; `rest` as
+        `allreduce_coded_start` has it.
+        """
         if FP16 <= codec <= INT8:
             self._in_parts(shard, rest, codec)
         elif codec == ONE_BIT:
@@ -54,11 +61,15 @@ class Lane:
         others = [slice(*ends) for ends in ((0, mine), (mine + 1, hosts)) if ends[0] < ends[1]]
         for some in others:
             arrays = some.stop - some.start
-            self.codes.encode(codec, values[some].view(-1), rests[some].view(-1), sent[some].view(-1), arrays)
+            self.codes.encode(
+                codec, values[some].view(-1), rests[some].view(-1), sent[some].view(-1), arrays
+            )
         got = torch.empty_like(sent)
         dist.all_to_all_single(got, sent, group=self._group)
         for some in others:
-            self.codes.decode(codec, got[some].view(-1), values[mine], sources=some.stop - some.start, onto=True)
+            self.codes.decode(
+                codec, got[some].view(-1), values[mine], sources=some.stop - some.start, onto=True
+            )
         self.codes.encode(codec, values[mine], rests[mine], sent[mine])
         self._gather(got.view(-1), sent[mine], group=self._group)
         self.codes.decode(codec, got.view(-1), shard, arrays=hosts)

@@ -15,16 +15,18 @@ MOST_ADDRESSES = 16  # that a card holds
 
 
 def own_address() -> str:
-    """Where peers reach this rank: the devices that PACELINE_SOCKET_IFNAME names, else those that gloo or NCCL are told to use, whichever
-    are more, else the pod's address, else the library's choice. Several addresses are separated by commas."""
+    """Where peers reach this rank: the devices that PACELINE_SOCKET_IFNAME names, else those that
+    gloo or NCCL are told to use, whichever are more, else the pod's address, else the library's
+    choice. Several addresses are separated by commas.
+    """
     ours = os.environ.get("PACELINE_SOCKET_IFNAME", "")
     if ours:
         found = addresses_of(ours)
         if not found:
             there = ", ".join(name for name, _, _ in _devices()) or "none"
             raise ValueError(
-                f"PACELINE_SOCKET_IFNAME: '{ours}' names no network device that is up and has an IPv4 address; "
-                f"there are: {there}"
+                f"PACELINE_SOCKET_IFNAME: '{ours}' names no network device that is up and has an"
+                f" IPv4 address; there are: {there}"
             )
         return ",".join(found)
     gloo, nccl = os.environ.get("GLOO_SOCKET_IFNAME", ""), os.environ.get("NCCL_SOCKET_IFNAME", "")
@@ -48,8 +50,9 @@ def why_no_address() -> str:
 
 
 def addresses_of(names: str) -> list[str]:
-    """Of the devices that NCCL_SOCKET_IFNAME would mean: "eth" all that begin so, "=eth0,eth1" these, "^lo,docker" all but these and
-    loopback. In the order of the words."""
+    """Of the devices that NCCL_SOCKET_IFNAME would mean: "eth" all that begin so, "=eth0,eth1"
+    these, "^lo,docker" all but these and loopback. In the order of the words.
+    """
     but, rest = names.startswith("^"), names[names.startswith("^") :]
     whole, words = rest.startswith("="), [word for word in rest.lstrip("=").split(",") if word]
 
@@ -63,11 +66,17 @@ def addresses_of(names: str) -> list[str]:
             for device, address, loopback in devices
             if not loopback and not any(named(device, word) for word in words)
         ]
-    return list(dict.fromkeys(address for word in words for device, address, _ in devices if named(device, word)))
+    return list(
+        dict.fromkeys(
+            address for word in words for device, address, _ in devices if named(device, word)
+        )
+    )
 
 
 def _devices() -> list[tuple[str, str, bool]]:
-    """Of this host: name, IPv4 address, and whether it is loopback, of those that are up and have one."""
+    """Of this host: name, IPv4 address, and whether it is loopback, of those that are up and have
+    one.
+    """
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, device in socket.if_nameindex():

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which size of buckets is quickest, for the engine: each of a few in turn for some passes, then the best of them for good.
+"""Which size of buckets is quickest, for the engine: each of a few in turn for some passes, then
+the best of them for good.
 
-What counts is the time from a pass's first gradient to its last sum, by the lower quartile of the passes of a size, the mean of all ranks: so all
-choose the same.
+What counts is the time from a pass's first gradient to its last sum, by the lower quartile of the
+passes of a size, the mean of all ranks: so all choose the same.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which way allreduces go, measured once for each fabric: kept in this process, and in a file of the first rank's machine."""
+"""Which way allreduces go, measured once for each fabric: kept in this process, and in a file of
+the first rank's machine.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def tune(communicator: Communicator) -> str:
 
 
 def _file(shape: str) -> Path:
-    """Of these hosts' numbers of ranks and the way between them, seen from this machine: another node, or another processor, is another fabric."""
+    """Of these hosts' numbers of ranks and the way between them, seen from this machine: another
+    node, or another processor, is another fabric.
+    """
     node = os.environ.get("PACELINE_NODE_NAME") or socket.gethostname()
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes that need no neighbours (FP16, BF16, Int8, OneBit) of tensors where they lie: by the library's kernels (paceline/coding_device.h) on a GPU that there
-is a module for, else by PyTorch's operators. Both write and read the same format, so ranks may differ in that; a sum of codes has the same bits by both.
-Everything goes onto the current stream, and the host waits for nothing."""
+"""Codes that need no neighbours (FP16, BF16, Int8, OneBit) of tensors where they lie: by the
+library's kernels (paceline/coding_device.h) on a GPU that there is a module for, else by PyTorch's
+operators. Both write and read the same format, so ranks may differ in that; a sum of codes has the
+same bits by both. Everything goes onto the current stream, and the host waits for nothing.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,19 @@ def bytes_of(codec: int, count: int) -> int:
 
 
 class Codes:
-    """Of one device. `values` and `rest` are float32, `codes` bytes, all contiguous and of one dimension; several arrays lie one after another."""
+    """Of one device. `values` and `rest` are float32, `codes` bytes, all contiguous and of one
+    dimension; several arrays lie one after another.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._index = device.index or 0
-        self.why_not_kernels = _why_unavailable(self._index) if device.type == KIND else "not on a GPU"
+        self.why_not_kernels = (
+            _why_unavailable(self._index) if device.type == KIND else "not on a GPU"
+        )
 
-    def encode(self, codec: int, values: Tensor, rest: Tensor, codes: Tensor, arrays: int = 1) -> None:
+    def encode(
+        self, codec: int, values: Tensor, rest: Tensor, codes: Tensor, arrays: int = 1
+    ) -> None:
         """codes = values + rest; rest = what that has lost."""
         if not self.why_not_kernels:
             self._launch(_functions().encode, codec, values, codes, arrays, rest=rest.data_ptr())
@@ -52,12 +60,22 @@ class Codes:
             _in_blocks(_encode_int8 if codec == INT8 else _encode_signs, codec, *rows)
 
     def decode(
-        self, codec: int, codes: Tensor, values: Tensor, arrays: int = 1, sources: int = 1, onto: bool = False
+        self,
+        codec: int,
+        codes: Tensor,
+        values: Tensor,
+        arrays: int = 1,
+        sources: int = 1,
+        onto: bool = False,
     ) -> None:
-        """values = the sum of what `sources` codes say of each array, in their order; with what was there before it if `onto`."""
+        """values = the sum of what `sources` codes say of each array, in their order; with what was
+        there before it if `onto`.
+        """
         if not self.why_not_kernels:
             flags = ONTO if onto else 0
-            self._launch(_functions().decode, codec, values, codes, arrays, sources=sources, flags=flags)
+            self._launch(
+                _functions().decode, codec, values, codes, arrays, sources=sources, flags=flags
+            )
             return
         rows = values.view(arrays, -1)
         said = codes.view(arrays, sources, -1)
@@ -66,7 +84,9 @@ class Codes:
             if codec in HALVES:
                 one.copy_(said[:, source].view(HALVES[codec]))
             else:
-                _in_blocks(_decode_int8 if codec == INT8 else _decode_signs, codec, one, said[:, source])
+                _in_blocks(
+                    _decode_int8 if codec == INT8 else _decode_signs, codec, one, said[:, source]
+                )
             if source > 0 or onto:
                 rows.add_(one)
             else:
@@ -90,7 +110,8 @@ class Codes:
         status = function(ctypes.byref(call))  # type: ignore[operator]
         if status != 0:
             raise RuntimeError(
-                f"paceline.comm: a kernel of codec {codec} for {arrays} arrays of {count}: code {status}"
+                f"paceline.comm: a kernel of codec {codec} for {arrays} arrays of {count}: code"
+                f" {status}"
             )
 
 
@@ -98,7 +119,8 @@ def stream_of(device: torch.device) -> int:
     return int(torch.cuda.current_stream(device).cuda_stream)
 
 
-# -- kernels -----------------------------------------------------------------------------------------------------------
+# -- kernels
+# ------------------------------------------------------------
 
 
 class Call(ctypes.Structure):
@@ -124,7 +146,9 @@ class _Functions:
     def __init__(self) -> None:
         function = functools.partial(_library.typed, _library.opened())
         text = ctypes.c_char_p
-        self.open = function("paceline_coding_device_open", ctypes.c_int32, text, text, ctypes.c_uint64)
+        self.open = function(
+            "paceline_coding_device_open", ctypes.c_int32, text, text, ctypes.c_uint64
+        )
         self.encode = function("paceline_coding_device_encode", ctypes.POINTER(Call))
         self.decode = function("paceline_coding_device_decode", ctypes.POINTER(Call))
 
@@ -145,7 +169,8 @@ def _why_unavailable(index: int) -> str:
     return "" if status == 0 else why.value.decode(errors="replace") or f"code {status}"
 
 
-# -- PyTorch's operators: a row for each array ---------------------------------------------------------------------------
+# -- PyTorch's operators: a row for each array
+# ------------------------------------------------------------
 
 
 def _encode_halves(dtype: torch.dtype, values: Tensor, rest: Tensor, codes: Tensor) -> None:
@@ -158,7 +183,9 @@ def _encode_halves(dtype: torch.dtype, values: Tensor, rest: Tensor, codes: Tens
 
 
 def _in_blocks(function: object, codec: int, *rows: Tensor) -> None:
-    """Calls function(blocks of each tensor), of the whole blocks and of what is left over: tensors of (arrays, blocks, values), codes last."""
+    """Calls function(blocks of each tensor), of the whole blocks and of what is left over: tensors
+    of (arrays, blocks, values), codes last.
+    """
     *floats, codes = rows
     width = INT8_BLOCK if codec == INT8 else SIGN_BLOCK
     count = floats[0].shape[1]
@@ -169,7 +196,8 @@ def _in_blocks(function: object, codec: int, *rows: Tensor) -> None:
             at = bytes_of(codec, begin)
             coded = codes[:, at : at + blocks * bytes_of(codec, wide)]
             function(
-                *(one[:, begin:end].unflatten(1, (blocks, wide)) for one in floats), coded.unflatten(1, (blocks, -1))
+                *(one[:, begin:end].unflatten(1, (blocks, wide)) for one in floats),
+                coded.unflatten(1, (blocks, -1)),
             )  # type: ignore[operator]
 
 
@@ -196,7 +224,9 @@ def _encode_signs(values: Tensor, rest: Tensor, codes: Tensor) -> None:
     scale = torch.where(mean.isfinite(), mean, torch.nan)
     negative = wanted.signbit()
     codes[..., :SCALE_BYTES] = scale.view(torch.uint8)
-    bits = torch.nn.functional.pad(negative.to(torch.uint8), (0, -negative.shape[-1] % 8)).unflatten(-1, (-1, 8))
+    bits = torch.nn.functional.pad(
+        negative.to(torch.uint8), (0, -negative.shape[-1] % 8)
+    ).unflatten(-1, (-1, 8))
     torch.sum(bits << _places(codes), -1, dtype=torch.uint8, out=codes[..., SCALE_BYTES:])
     rest.copy_(torch.where(mean.isfinite(), wanted - torch.where(negative, -scale, scale), 0))
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A communicator of libpaceline.so for torch tensors on the CPU and, where it is made for one, on a GPU."""
+"""A communicator of libpaceline.so for torch tensors on the CPU and, where it is made for one, on a
+GPU.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,17 @@ CPU = torch.device("cpu")
 
 
 def refuse_to_meet(group: Any, why: str) -> None:
-    """For a rank that cannot make the Communicator of this group that the others make next, without a name: they raise CommError at once, with this
-    rank and the reason."""
+    """For a rank that cannot make the Communicator of this group that the others make next, without
+    a name: they raise CommError at once, with this rank and the reason.
+    """
     members = Members(group)
     refuse(TorchStore(members.store), members.next_name("comm"), members.rank, why)
 
 
 class Started:
-    """A call that goes on by itself. Its communicator holds the tensors alive until the wait for it, or until its own end."""
+    """A call that goes on by itself. Its communicator holds the tensors alive until the wait for
+    it, or until its own end.
+    """
 
     def __init__(self, communicator: Communicator, tensor: Tensor, ticket: int) -> None:
         self._communicator = communicator
@@ -46,7 +51,9 @@ class Started:
 
     def wait(self) -> Tensor:
         """The tensor, when it is the result."""
-        self._communicator._check(_native.functions().wait(self._communicator._open(), self._ticket))
+        self._communicator._check(
+            _native.functions().wait(self._communicator._open(), self._ticket)
+        )
         self._communicator._let_go(self._ticket)
         return self.tensor
 
@@ -55,11 +62,15 @@ class StartedOnDevice(Started):
     """The same of a tensor on a GPU."""
 
     def wait(self) -> Tensor:
-        """The tensor: what the current stream gets from here on finds the result in it. The host waits for the other ranks and for most of the
-        moving, not for the end of it. Again, in another stream too: to the same effect."""
+        """The tensor: what the current stream gets from here on finds the result in it. The host
+        waits for the other ranks and for most of the moving, not for the end of it. Again, in
+        another stream too: to the same effect.
+        """
         stream = _device.stream_of(self.tensor.device)
         if self._ticket:
-            self._communicator._check(_device.functions().wait(self._communicator._open(), self._ticket, stream))
+            self._communicator._check(
+                _device.functions().wait(self._communicator._open(), self._ticket, stream)
+            )
             self._communicator._let_go(self._ticket)
             self._ticket = 0
         else:
@@ -68,15 +79,20 @@ class StartedOnDevice(Started):
 
 
 class Communicator(Handle):
-    """All ranks of `group` (None: of all) make one, in the same order. `plan` pins what `plan()` printed; `timeout` is for each
-    collective to end where all ranks live, `silence` for a rank to be taken for lost that says nothing.
+    """All ranks of `group` (None: of all) make one, in the same order. `plan` pins what `plan()`
+    printed; `timeout` is for each collective to end where all ranks live, `silence` for a rank to
+    be taken for lost that says nothing.
 
-    `device`: this rank's GPU, for collectives of tensors on it, without NCCL: ranks of a host read each other's memory by CUDA IPC.
-    `device_bytes` of it are the communicator's own. RuntimeError, on all ranks alike, where one of them cannot.
+    `device`: this rank's GPU, for collectives of tensors on it, without NCCL: ranks of a host read
+    each other's memory by CUDA IPC. `device_bytes` of it are the communicator's own. RuntimeError,
+    on all ranks alike, where one of them cannot.
 
-    Calls are made by all ranks, the same, in the same order: one that refuses its arguments ends the communicator, on all ranks, but for what is
-    started and what goes from one rank to another. Tensors are contiguous and on the CPU, or all of a call on `device`: what the current stream gets
-    after the call finds the result. Sparse rows, and what goes from one rank to another, are of the CPU alone."""
+    Calls are made by all ranks, the same, in the same order: one that refuses its arguments ends
+    the communicator, on all ranks, but for what is started and what goes from one rank to another.
+    Tensors are contiguous and on the CPU, or all of a call on `device`: what the current stream
+    gets after the call finds the result. Sparse rows, and what goes from one rank to another, are
+    of the CPU alone.
+    """
 
     def __init__(
         self,
@@ -127,16 +143,24 @@ class Communicator(Handle):
         return tensor
 
     def allreduce_start(self, tensor: Tensor) -> Started:
-        """The same, while the caller goes on: the tensor is the sum when `wait` of what it returns has returned."""
+        """The same, while the caller goes on: the tensor is the sum when `wait` of what it returns
+        has returned.
+        """
         if tensor.device == self.device:
             dtype = _dtype(tensor, "tensor", tensor.device)
-            started = self._start_on_device("allreduce", (tensor,), tensor.data_ptr(), tensor.numel(), dtype)
+            started = self._start_on_device(
+                "allreduce", (tensor,), tensor.data_ptr(), tensor.numel(), dtype
+            )
             mark_written([tensor])
             return started
         handle, dtype = self._open(), _dtype(tensor, "tensor")
         ticket = ctypes.c_uint64()
         library = _native.functions()
-        self._check(library.allreduce_start(handle, tensor.data_ptr(), tensor.numel(), dtype, ctypes.byref(ticket)))
+        self._check(
+            library.allreduce_start(
+                handle, tensor.data_ptr(), tensor.numel(), dtype, ctypes.byref(ticket)
+            )
+        )
         self._held[ticket.value] = (tensor,)
         mark_written([tensor])
         return Started(self, tensor, ticket.value)
@@ -147,15 +171,27 @@ class Communicator(Handle):
         self._check(_native.functions().rest_count(self._open(), count, ctypes.byref(found)))
         return found.value
 
-    def allreduce_coded_start(self, tensor: Tensor, rest: Tensor, codec: int, keep: int = 0) -> Started:
-        """`allreduce_start` of float32 in fewer bytes between hosts, by one of CODECS; `keep`: of a million values, with TopK. What is
-        lost is added to the next: in `rest`, zeros at first, and in use as `tensor` is."""
+    def allreduce_coded_start(
+        self, tensor: Tensor, rest: Tensor, codec: int, keep: int = 0
+    ) -> Started:
+        """`allreduce_start` of float32 in fewer bytes between hosts, by one of CODECS; `keep`: of a
+        million values, with TopK. What is lost is added to the next: in `rest`, zeros at first, and
+        in use as `tensor` is.
+        """
         handle = self._open()
         if _dtype(tensor, "tensor") or _dtype(rest, "rest"):
             raise ValueError(f"paceline.comm: tensor and rest must be of {torch.float32}")
         ticket = ctypes.c_uint64()
         started = _native.functions().allreduce_coded_start
-        data = (handle, tensor.data_ptr(), tensor.numel(), codec, keep, rest.data_ptr(), rest.numel())
+        data = (
+            handle,
+            tensor.data_ptr(),
+            tensor.numel(),
+            codec,
+            keep,
+            rest.data_ptr(),
+            rest.numel(),
+        )
         self._check(started(*data, ctypes.byref(ticket)))
         self._held[ticket.value] = (tensor, rest)
         mark_written([tensor])
@@ -163,7 +199,7 @@ class Communicator(Handle):
 
     @of_all_ranks
     def reduce_scatter(self, output: Tensor, input: Tensor) -> Tensor:
-        """`input` has a piece of the size of `output` for each rank: the sum of this rank's pieces."""
+        """Sums this rank's pieces of `input`, which has one of `output`'s size for each rank."""
         dtype = self._pieces("input", input, "output", output)
         data = (input.data_ptr(), output.data_ptr(), output.numel(), dtype)
         self._call("reduce_scatter", (output, input), *data)
@@ -174,7 +210,9 @@ class Communicator(Handle):
     def allgather(self, output: Tensor, input: Tensor) -> Tensor:
         """The `input` of all ranks, one behind the other."""
         dtype = self._pieces("output", output, "input", input)
-        self._call("allgather", (output, input), input.data_ptr(), output.data_ptr(), input.numel(), dtype)
+        self._call(
+            "allgather", (output, input), input.data_ptr(), output.data_ptr(), input.numel(), dtype
+        )
         mark_written([output])
         return output
 
@@ -189,7 +227,9 @@ class Communicator(Handle):
 
     @of_all_ranks
     def reduce(self, tensor: Tensor, root: int = 0) -> Tensor:
-        """The sum over all ranks, in place at rank `root` of this communicator; the tensors of others stay as they are."""
+        """The sum over all ranks, in place at rank `root` of this communicator; the tensors of
+        others stay as they are.
+        """
         root = self._root(root)
         dtype = _dtype(tensor, "tensor", self._place(tensor))
         self._call("reduce", (tensor,), tensor.data_ptr(), tensor.numel(), dtype, root)
@@ -205,19 +245,23 @@ class Communicator(Handle):
         output_counts: Sequence[int] | None = None,
         input_counts: Sequence[int] | None = None,
     ) -> Tensor:
-        """Piece r of `input` goes to rank r, piece r of `output` comes from it: as many equal ones as there are ranks, or `counts` elements
-        each. They share no memory."""
+        """Piece r of `input` goes to rank r, piece r of `output` comes from it: as many equal ones
+        as there are ranks, or `counts` elements each. They share no memory.
+        """
         place = self._place(output)
         dtype = _dtype(output, "output", place)
         if _dtype(input, "input", place) != dtype:
-            raise ValueError(f"paceline.comm: input is of {input.dtype} and output of {output.dtype}")
+            raise ValueError(
+                f"paceline.comm: input is of {input.dtype} and output of {output.dtype}"
+            )
         data = (input.data_ptr(), output.data_ptr())
         if output_counts is None and input_counts is None:
             count, more = divmod(input.numel(), self.ranks)
             if more or output.numel() != input.numel():
                 raise ValueError(
-                    f"paceline.comm: input has {input.numel()} elements and output {output.numel()}: they must have as many, a "
-                    f"multiple of {self.ranks}; or pass output_counts and input_counts"
+                    f"paceline.comm: input has {input.numel()} elements and output"
+                    f" {output.numel()}: they must have as many, a multiple of {self.ranks}; or"
+                    " pass output_counts and input_counts"
                 )
             self._call("alltoall", (output, input), *data, count, dtype)
         else:
@@ -225,21 +269,30 @@ class Communicator(Handle):
             received = self._counts("output", output, output_counts)
             if sent[self.rank] != received[self.rank]:
                 raise ValueError(
-                    f"paceline.comm: rank {self.rank} sends itself {sent[self.rank]} elements and expects {received[self.rank]}"
+                    f"paceline.comm: rank {self.rank} sends itself {sent[self.rank]} elements and"
+                    f" expects {received[self.rank]}"
                 )
             self._call("alltoallv", (output, input), data[0], sent, data[1], received, dtype)
         mark_written([output])
         return output
 
     def send(self, tensor: Tensor, to: int) -> None:
-        """To one rank, which calls `receive`, or `exchange`, with a tensor of as many elements and of this dtype."""
+        """To one rank, which calls `receive`, or `exchange`, with a tensor of as many elements and
+        of this dtype.
+        """
         handle, dtype = self._open(), _dtype(tensor, "tensor")
-        self._check(_native.functions().send(handle, tensor.data_ptr(), tensor.numel(), dtype, self._peer("to", to)))
+        self._check(
+            _native.functions().send(
+                handle, tensor.data_ptr(), tensor.numel(), dtype, self._peer("to", to)
+            )
+        )
 
     def receive(self, tensor: Tensor, source: int) -> Tensor:
         """What rank `source` sends."""
         handle, dtype, peer = self._open(), _dtype(tensor, "tensor"), self._peer("source", source)
-        self._check(_native.functions().receive(handle, tensor.data_ptr(), tensor.numel(), dtype, peer))
+        self._check(
+            _native.functions().receive(handle, tensor.data_ptr(), tensor.numel(), dtype, peer)
+        )
         mark_written([tensor])
         return tensor
 
@@ -247,7 +300,9 @@ class Communicator(Handle):
         """`input` to one rank and `output` from one, the same or another, at once."""
         handle, dtype = self._open(), _dtype(output, "output")
         if _dtype(input, "input") != dtype:
-            raise ValueError(f"paceline.comm: input is of {input.dtype} and output of {output.dtype}")
+            raise ValueError(
+                f"paceline.comm: input is of {input.dtype} and output of {output.dtype}"
+            )
         if to == source == self.rank and output.numel() == input.numel():
             output.copy_(input)
             return output
@@ -259,15 +314,18 @@ class Communicator(Handle):
 
     @of_all_ranks
     def allreduce_sparse(self, indices: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The sum of arrays of which each rank has some rows: `indices` (int64) says which, in any order, `values` has a row for each.
-        Returns the rows that any rank has, by ascending index, the same bits on all ranks."""
+        """The sum of arrays of which each rank has some rows: `indices` (int64) says which, in any
+        order, `values` has a row for each. Returns the rows that any rank has, by ascending index,
+        the same bits on all ranks.
+        """
         handle, dtype = self._open(), _dtype(values, "values")
         if _dtype(indices, "indices") != DTYPES[torch.int64] or indices.dim() != 1:
             raise ValueError(f"paceline.comm: indices must be of one dimension and {torch.int64}")
         count, shape = indices.numel(), values.shape[1:]
         if values.dim() == 0 or values.shape[0] != count or shape.numel() == 0:
             raise ValueError(
-                f"paceline.comm: values is of {tuple(values.shape)}: it must have a row for each of {count} indices"
+                f"paceline.comm: values is of {tuple(values.shape)}: it must have a row for each of"
+                f" {count} indices"
             )
         found = ctypes.c_uint64()
         library = _native.functions()
@@ -275,14 +333,17 @@ class Communicator(Handle):
         self._check(library.allreduce_sparse(handle, *data, ctypes.byref(found)))
         all_indices = torch.empty(found.value, dtype=torch.int64, device="cpu")
         sums = torch.empty((found.value, *shape), dtype=values.dtype, device="cpu")
-        self._check(library.sparse_result(handle, all_indices.data_ptr(), sums.data_ptr(), found.value))
+        self._check(
+            library.sparse_result(handle, all_indices.data_ptr(), sums.data_ptr(), found.value)
+        )
         return all_indices, sums
 
     def close(self) -> None:
         super().close()
         self._held.clear()  # nothing writes into them any more
 
-    # -- within --------------------------------------------------------------------------------------------------------
+    # -- within
+    # ------------------------------------------------------------
 
     def _let_go(self, ticket: int) -> None:
         self._held.pop(ticket, None)
@@ -292,7 +353,9 @@ class Communicator(Handle):
         return tensor.device if tensor.device == self.device else CPU
 
     def _call(self, name: str, tensors: tuple[Tensor, ...], *arguments: Any) -> None:
-        """The library's function of this name for where the tensors are: the same arguments, and the stream."""
+        """The library's function of this name for where the tensors are: the same arguments, and
+        the stream.
+        """
         if tensors[0].device == self.device:
             self._start_on_device(name, tensors, *arguments).wait()
         else:
@@ -309,20 +372,22 @@ class Communicator(Handle):
             _device.use_in(self._stream, tensor)
         return StartedOnDevice(self, tensors[0], ticket.value)
 
-    def _counts(self, name: str, tensor: Tensor, counts: Sequence[int] | None) -> ctypes.Array[ctypes.c_uint64]:
+    def _counts(
+        self, name: str, tensor: Tensor, counts: Sequence[int] | None
+    ) -> ctypes.Array[ctypes.c_uint64]:
         given = list(counts or ())
         if len(given) != self.ranks or min(given) < 0 or sum(given) != tensor.numel():
             raise ValueError(
-                f"paceline.comm: {name}_counts is {given}: it must say for each of {self.ranks} ranks how many of the "
-                f"{tensor.numel()} elements of {name} are its"
+                f"paceline.comm: {name}_counts is {given}: it must say for each of {self.ranks}"
+                f" ranks how many of the {tensor.numel()} elements of {name} are its"
             )
         return (ctypes.c_uint64 * self.ranks)(*given)
 
     def _pieces(self, name: str, whole: Tensor, part_name: str, part: Tensor) -> int:
         if whole.numel() != part.numel() * self.ranks or whole.dtype is not part.dtype:
             raise ValueError(
-                f"paceline.comm: {name} has {whole.numel()} elements of {whole.dtype}: it must have {self.ranks} times the "
-                f"{part.numel()} of {part_name}, of {part.dtype}"
+                f"paceline.comm: {name} has {whole.numel()} elements of {whole.dtype}: it must have"
+                f" {self.ranks} times the {part.numel()} of {part_name}, of {part.dtype}"
             )
         place = self._place(whole)
         _dtype(whole, name, place)
@@ -332,12 +397,16 @@ class Communicator(Handle):
 def _dtype(tensor: Tensor, name: str, device: torch.device = CPU) -> int:
     if tensor.device != device:
         raise ValueError(
-            f"paceline.comm: {name} is on {tensor.device}: it must be on {device}; allreduce, reduce_scatter, allgather, broadcast, "
-            "reduce and alltoall take tensors that are all on the GPU which the communicator was made with (device=)"
+            f"paceline.comm: {name} is on {tensor.device}: it must be on {device}; allreduce,"
+            " reduce_scatter, allgather, broadcast, reduce and alltoall take tensors that are all"
+            " on the GPU which the communicator was made with (device=)"
         )
     if tensor.layout is not torch.strided or not tensor.is_contiguous():
         raise ValueError(f"paceline.comm: {name} must be contiguous: pass {name}.contiguous()")
     found = DTYPES.get(tensor.dtype)
     if found is None:
-        raise ValueError(f"paceline.comm: {name} is of {tensor.dtype}: it must be one of {', '.join(map(str, DTYPES))}")
+        raise ValueError(
+            f"paceline.comm: {name} is of {tensor.dtype}: it must be one of"
+            f" {', '.join(map(str, DTYPES))}"
+        )
     return found

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients in fewer bytes between hosts, with error feedback: what one step loses comes with a later one. Numerics class Lossy.
+"""Gradients in fewer bytes between hosts, with error feedback: what one step loses comes with a
+later one. Numerics class Lossy.
 
     FP16, BF16, Int8        every value, in 16 or 8 bits
     TopK:ratio=0.01         the largest values alone, one in a hundred
     PowerSGD:rank=1         matrices as products of two thin ones
-    DGC(optimizer)          the largest values of what momentum has gathered, for SGD, whose momentum it takes over; by the program alone
-    OneBit(optimizer)       signs; asked for by the program alone, of SGD's gradients or of OneBitAdam's momentum: under Adam's moments they mean something else
+    DGC(optimizer)          the largest values of what momentum has gathered, for SGD, whose
+    momentum it takes over; by the program alone
+    OneBit(optimizer)       signs; asked for by the program alone, of SGD's gradients or of
+    OneBitAdam's momentum: under Adam's moments they mean something else
 
-A bucket is compressed once `start` passes have gone as they are, at least two: DistributedDataParallel rebuilds its buckets after the
-first. Buckets of less than 4096 values go as they are, and so does what is neither float32 nor in 16 bits. Of float16 and bfloat16 the sums and rests are float32;
-FP16 and BF16 leave them as they are.
+A bucket is compressed once `start` passes have gone as they are, at least two:
+DistributedDataParallel rebuilds its buckets after the first. Buckets of less than 4096 values go as
+they are, and so does what is neither float32 nor in 16 bits. Of float16 and bfloat16 the sums and
+rests are float32; FP16 and BF16 leave them as they are.
 """
 
 from __future__ import annotations
@@ -75,14 +79,16 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def OneBit(optimizer: Any, start: int = FIRST_START) -> Codec | FrozenAdam:
-    """Signs, and their size: for SGD, whose steps are as large as its gradients, and for OneBitAdam once its variance is frozen. Others divide
-    by what they have seen."""
+    """Signs, and their size: for SGD, whose steps are as large as its gradients, and for OneBitAdam
+    once its variance is frozen. Others divide by what they have seen.
+    """
     if isinstance(optimizer, OneBitAdam):
         return FrozenAdam.of(optimizer, _at_least("start", start, FIRST_START))
     inner = [kind.__name__ for kind in type(optimizer).__mro__]
     if "SGD" not in inner:
         raise ValueError(
-            f"paceline.comm.OneBit: optimizer is {type(optimizer).__qualname__}: signs alone are sound for SGD and OneBitAdam; use one of them, or Int8"
+            f"paceline.comm.OneBit: optimizer is {type(optimizer).__qualname__}: signs alone are"
+            " sound for SGD and OneBitAdam; use one of them, or Int8"
         )
     return Codec("OneBit", start=_at_least("start", start, FIRST_START))
 
@@ -94,19 +100,25 @@ def parse(text: str) -> Compression | None:
     name, _, rest = text.partition(":")
     if name in ("DGC", "OneBit"):
         raise ValueError(
-            f"compression is {text!r}: {name} needs to know the optimizer: pass paceline.comm.{name}(optimizer) to ddp_hook"
+            f"compression is {text!r}: {name} needs to know the optimizer: pass"
+            f" paceline.comm.{name}(optimizer) to ddp_hook"
         )
     if name not in _SETTINGS:
-        raise ValueError(f"compression is {text!r}: it must be Disabled or one of {', '.join(_SETTINGS)}")
+        raise ValueError(
+            f"compression is {text!r}: it must be Disabled or one of {', '.join(_SETTINGS)}"
+        )
     kinds: dict[str, Any] = {**_SETTINGS[name], "start": int}
     found: dict[str, Any] = {}
     for one in rest.split(",") if rest else []:
         key, equals, value = one.partition("=")
         if key not in kinds or not equals:
             raise ValueError(
-                f"compression is {text!r}: {name} takes {', '.join(f'{known}=' for known in kinds)} not {one!r}"
+                f"compression is {text!r}: {name} takes {', '.join(f'{known}=' for known in kinds)}"
+                f" not {one!r}"
             )
-        if not re.fullmatch(r"[0-9]+" if kinds[key] is int else r"[0-9]*\.?[0-9]+(e-[0-9]+)?", value):
+        if not re.fullmatch(
+            r"[0-9]+" if kinds[key] is int else r"[0-9]*\.?[0-9]+(e-[0-9]+)?", value
+        ):
             raise ValueError(f"compression is {text!r}: {key}= takes a number, not {value!r}")
         found[key] = kinds[key](value)
     start = found.get("start")
@@ -168,10 +180,14 @@ class Compressor:
         """What else is to be done to a bucket that goes as it is."""
         if isinstance(self.how, FrozenAdam) and self.how.is_frozen():
             return self.how.after(wait, bucket)
-        return wait if self._momentum is None else self._momentum.after(wait, bucket.index(), buffer)
+        return (
+            wait if self._momentum is None else self._momentum.after(wait, bucket.index(), buffer)
+        )
 
     def start(self, bucket: Any, buffer: Tensor) -> tuple[Wait | None, Wait]:
-        """Begins the sum of a bucket that has been scaled: what to do when all buckets have begun, and how to wait."""
+        """Begins the sum of a bucket that has been scaled: what to do when all buckets have begun,
+        and how to wait.
+        """
         index = bucket.index()
         shapes = tuple(parameter.shape for parameter in bucket.parameters())
         known = self._buckets.get(index)
@@ -198,10 +214,16 @@ class Compressor:
     def _make(self, index: int, shapes: tuple[torch.Size, ...], buffer: Tensor) -> Rest | Power:
         made: Rest | Power
         if isinstance(self.how, PowerSGD):
-            made = Power(shapes, self.how.rank, self.how.seed + index, self.communicator.ranks, buffer.device)
+            made = Power(
+                shapes, self.how.rank, self.how.seed + index, self.communicator.ranks, buffer.device
+            )
         else:
             kept = 2 if isinstance(self.how, Deep) else 1
-            how = Codec("OneBit", start=self.how.start) if isinstance(self.how, FrozenAdam) else self.how
+            how = (
+                Codec("OneBit", start=self.how.start)
+                if isinstance(self.how, FrozenAdam)
+                else self.how
+            )
             count = self.communicator.rest_count(buffer.numel()) * kept
             made = Rest(how, buffer.new_zeros(count, dtype=torch.float32))
         loaded = self._loaded.pop(index, None)
@@ -216,7 +238,8 @@ class Compressor:
         self.dropped += 1
         say(f"what compression has lost of bucket {index} so far is dropped: {why}")
 
-    # -- checkpoints ---------------------------------------------------------------------------------------------------
+    # -- checkpoints
+    # ------------------------------------------------------------
 
     def _place(self) -> dict[str, Any]:
         """What a rest depends on."""
@@ -235,15 +258,22 @@ class Compressor:
             index: {"shapes": [list(shape) for shape in shapes], **state.state_dict()}
             for index, (shapes, state) in self._buckets.items()
         }
-        state = {**self._place(), "passes": self._before + passes, "buckets": {**self._loaded, **buckets}}
-        return state if self._momentum is None else {**state, "momentum": self._momentum.state_dict()}
+        state = {
+            **self._place(),
+            "passes": self._before + passes,
+            "buckets": {**self._loaded, **buckets},
+        }
+        return (
+            state if self._momentum is None else {**state, "momentum": self._momentum.state_dict()}
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for key, mine in self._place().items():
             if state.get(key) != mine:
                 raise ValueError(
-                    f"paceline.comm.load_state_dict: {key} is {state.get(key)!r}, here it is {mine!r}: what compression has lost "
-                    "belongs to the ranks and the plan that lost it; start without it"
+                    f"paceline.comm.load_state_dict: {key} is {state.get(key)!r}, here it is"
+                    f" {mine!r}: what compression has lost belongs to the ranks and the plan that"
+                    " lost it; start without it"
                 )
         self._before = int(state["passes"])
         self._buckets.clear()
@@ -259,7 +289,9 @@ class Rest:
         self._how = how
         self._rest = nothing
 
-    def start(self, communicator: Communicator | Hierarchy, buffer: Tensor, passes: int) -> tuple[Wait | None, Wait]:
+    def start(
+        self, communicator: Communicator | Hierarchy, buffer: Tensor, passes: int
+    ) -> tuple[Wait | None, Wait]:
         if isinstance(self._how, Deep):
             codec, keep = CODECS["DGC"], self._how.keep(passes)
         else:

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedDataParallel's gradients over a communicator, or those on a GPU by way of hosts (_hierarchy): a communication hook of PyTorch's own interface.
+"""DistributedDataParallel's gradients over a communicator, or those on a GPU by way of hosts
+(_hierarchy): a communication hook of PyTorch's own interface.
 
-The hook scales a bucket as the reducer would have, starts its sum on the communicator's thread, and returns at once a future. Who
-completes it is the thread that will wait for it: the hook has the autograd engine call `Gradients.complete` at the end of backward.
-The reducer queues its own wait after the hook of the last bucket has returned, so ours comes first, and no other thread ever touches
-a Python object: in PyTorch 1.13 one that still lets go of a future aborts an interpreter that ends.
+The hook scales a bucket as the reducer would have, starts its sum on the communicator's thread, and
+returns at once a future. Who completes it is the thread that will wait for it: the hook has the
+autograd engine call `Gradients.complete` at the end of backward. The reducer queues its own wait
+after the hook of the last bucket has returned, so ours comes first, and no other thread ever
+touches a Python object: in PyTorch 1.13 one that still lets go of a future aborts an interpreter
+that ends.
 
-Where the reducer waits without such a call (the first backward of a static graph, and the passes of a rank that has run out of inputs,
-within join()) the hook of the last bucket completes all of them itself; nothing is left to compute then.
+Where the reducer waits without such a call (the first backward of a static graph, and the passes of
+a rank that has run out of inputs, within join()) the hook of the last bucket completes all of them
+itself; nothing is left to compute then.
 """
 
 from __future__ import annotations
@@ -46,20 +50,29 @@ def ddp_hook(
     host: str = "",
     transport: str = "",
 ) -> Carrier:
-    """Registers the hook with a DistributedDataParallel model whose parameters are on the CPU in a group of gloo, or on one GPU in a group of NCCL, before its
-    first backward, and returns what its sums go over. All ranks of the model's process group call it, for their models in the same order.
+    """Registers the hook with a DistributedDataParallel model whose parameters are on the CPU in a
+    group of gloo, or on one GPU in a group of NCCL, before its first backward, and returns what its
+    sums go over. All ranks of the model's process group call it, for their models in the same
+    order.
 
-    `compression` is lossy and off by default: "FP16", "BF16", "Int8", "TopK:ratio=0.01", "PowerSGD:rank=1", DGC(optimizer) or OneBit(optimizer);
-    PowerSGD on GPUs of one kind. `host` names the ranks that share memory; by default those of this machine and network namespace, on a GPU also NCCL_HOSTID.
+    `compression` is lossy and off by default: "FP16", "BF16", "Int8", "TopK:ratio=0.01",
+    "PowerSGD:rank=1", DGC(optimizer) or OneBit(optimizer); PowerSGD on GPUs of one kind. `host`
+    names the ranks that share memory; by default those of this machine and network namespace, on a
+    GPU also NCCL_HOSTID.
 
-    On a GPU sums go inside a host, between hosts and inside again, over sub-groups of PyTorch's own that all ranks of the model's group make here: it takes several hosts,
-    one of them with several ranks. `plan` and `silence` are of the CPU's.
+    On a GPU sums go inside a host, between hosts and inside again, over sub-groups of PyTorch's own
+    that all ranks of the model's group make here: it takes several hosts, one of them with several
+    ranks. `plan` and `silence` are of the CPU's.
 
-    `transport="ipc"`: on a GPU over a communicator of its own, without NCCL: ranks of a host read each other's memory by CUDA IPC, hosts as they do on the
-    CPU. Any hosts, one too; `plan` and `silence` count; compression does not. A RuntimeError says on all ranks whose GPU cannot.
+    `transport="ipc"`: on a GPU over a communicator of its own, without NCCL: ranks of a host read
+    each other's memory by CUDA IPC, hosts as they do on the CPU. Any hosts, one too; `plan` and
+    `silence` count; compression does not. A RuntimeError says on all ranks whose GPU cannot.
 
-    A ValueError says why a model, or this rank, cannot have it; where that is this rank's compression, transport, plan, PACELINE_NUMERICS or network
-    device, all others raise ValueError or CommError with its number and reason. A rank that is lost raises CommError out of backward on all others."""
+    A ValueError says why a model, or this rank, cannot have it; where that is this rank's
+    compression, transport, plan, PACELINE_NUMERICS or network device, all others raise ValueError
+    or CommError with its number and reason. A rank that is lost raises CommError out of backward on
+    all others.
+    """
     if why := why_not(model):
         raise ValueError(f"paceline.comm.ddp_hook: {why}")
     how, why = _asked(compression)
@@ -67,7 +80,11 @@ def ddp_hook(
         why = why or f"transport is {transport!r}: it must be {IPC!r}, or nothing"
     if _hierarchy.carries(model):
         by_ipc = transport == IPC
-        sums = _by_ipc(model, plan, silence, how, host, why) if by_ipc else _by_hosts(model, plan, how, host, why)
+        sums = (
+            _by_ipc(model, plan, silence, how, host, why)
+            if by_ipc
+            else _by_hosts(model, plan, how, host, why)
+        )
         register(model, sums, how, model.register_comm_hook)
         return sums
     if transport:
@@ -75,11 +92,14 @@ def ddp_hook(
     if why:
         refuse_to_meet(model.process_group, why)
         raise ValueError(f"paceline.comm.ddp_hook: {why}")
-    communicator = Communicator(model.process_group, plan=plan, timeout=timeout_of(model), silence=silence, host=host)
+    communicator = Communicator(
+        model.process_group, plan=plan, timeout=timeout_of(model), silence=silence, host=host
+    )
     try:
         if not all_say(communicator, f"{how} {plan}"):
             raise ValueError(
-                f"paceline.comm.ddp_hook: compression is {how} and plan {plan!r} here, and other on some rank: say the same on all"
+                f"paceline.comm.ddp_hook: compression is {how} and plan {plan!r} here, and other on"
+                " some rank: say the same on all"
             )
         if not plan:
             tune(communicator)
@@ -110,7 +130,10 @@ def _by_hosts(model: Any, plan: str, how: Compression | None, host: str, why: st
     layout = Layout.of([one.host for one in cards])
     others = next((f"rank {rank}: {one.why}" for rank, one in enumerate(cards) if one.why), "")
     if len({one.compression for one in cards}) > 1:
-        others = others or f"compression is {compression} here and another on some rank: say the same on all"
+        others = (
+            others
+            or f"compression is {compression} here and another on some rank: say the same on all"
+        )
     why = why or others or layout.why_not()
     if why:
         raise ValueError(f"paceline.comm.ddp_hook: {why}")
@@ -119,15 +142,23 @@ def _by_hosts(model: Any, plan: str, how: Compression | None, host: str, why: st
     return hierarchy
 
 
-def _by_ipc(model: Any, plan: str, silence: timedelta, how: Compression | None, host: str, why: str) -> Communicator:
+def _by_ipc(
+    model: Any, plan: str, silence: timedelta, how: Compression | None, host: str, why: str
+) -> Communicator:
     """`why` this rank cannot, if so: the others hear it where they meet."""
     members, timeout = Members(model.process_group), timeout_of(model)
-    why = why or ("" if how is None else f"compression is {how}: with transport {IPC!r} there is none")
+    why = why or (
+        "" if how is None else f"compression is {how}: with transport {IPC!r} there is none"
+    )
     # Where ranks are not of one mind they would meet in different places, and wait there.
-    cards = exchange(members, members.next_name("hosts"), Card(host or own_host(), IPC, True, why), timeout)
+    cards = exchange(
+        members, members.next_name("hosts"), Card(host or own_host(), IPC, True, why), timeout
+    )
     others = next((f"rank {rank}: {one.why}" for rank, one in enumerate(cards) if one.why), "")
     if any(one.compression != IPC for one in cards):
-        others = others or f"transport is {IPC!r} here and another on some rank: say the same on all"
+        others = (
+            others or f"transport is {IPC!r} here and another on some rank: say the same on all"
+        )
     if others:
         raise ValueError(f"paceline.comm.ddp_hook: {others}")
     return Communicator(
@@ -140,7 +171,9 @@ def _by_ipc(model: Any, plan: str, silence: timedelta, how: Compression | None, 
     )
 
 
-def register(model: Any, communicator: Carrier, how: Compression | None, hook: Callable[[Any, Any], Any]) -> Hooked:
+def register(
+    model: Any, communicator: Carrier, how: Compression | None, hook: Callable[[Any, Any], Any]
+) -> Hooked:
     gradients = Hooked(model, communicator, how)
     hook(None, gradients.hook())
     _gradients[model] = gradients
@@ -154,7 +187,9 @@ def all_say(communicator: Communicator, text: str) -> bool:
 
 
 def state_dict(model: Any) -> dict[str, Any]:
-    """Of a model with compressed gradients: what has been lost so far and belongs to later steps. Each rank has its own."""
+    """Of a model with compressed gradients: what has been lost so far and belongs to later steps.
+    Each rank has its own.
+    """
     return _compressor(model).state_dict(_gradients[model].sums.passes)
 
 
@@ -166,7 +201,9 @@ def load_state_dict(model: Any, state: dict[str, Any]) -> None:
 def _compressor(model: Any) -> Compressor:
     gradients = _gradients.get(model)
     if gradients is None or gradients.sums.compressor is None:
-        raise ValueError("paceline.comm: the gradients of this model are not compressed: there is no state")
+        raise ValueError(
+            "paceline.comm: the gradients of this model are not compressed: there is no state"
+        )
     return gradients.sums.compressor
 
 
@@ -174,7 +211,12 @@ def why_not(model: Any) -> str:
     """Empty where the hook can carry this model's gradients; else why not."""
     if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
         return f"a {type(model).__name__}, no DistributedDataParallel"
-    for option in ("mixed_precision", "_use_python_reducer", "skip_all_reduce_unused_params", "batched_grad_copy"):
+    for option in (
+        "mixed_precision",
+        "_use_python_reducer",
+        "skip_all_reduce_unused_params",
+        "batched_grad_copy",
+    ):
         if getattr(model, option, None):
             return f"DistributedDataParallel with {option.strip('_')}"
     if getattr(model, "_delay_all_reduce_params", None):
@@ -182,7 +224,10 @@ def why_not(model: Any) -> str:
     devices = {p.device for p in model.module.parameters() if p.requires_grad}
     kinds = {device.type for device in devices}
     if len(devices) != 1 or not kinds <= set(_hierarchy.BACKENDS):
-        return f"parameters on {', '.join(sorted(map(str, devices))) or 'no device'}, not on the CPU or one GPU alone"
+        return (
+            f"parameters on {', '.join(sorted(map(str, devices))) or 'no device'}, not on the CPU"
+            " or one GPU alone"
+        )
     kind, backend = kinds.pop(), _backends_of(model.process_group)
     wanted = _hierarchy.BACKENDS[kind]
     if backend != wanted and f"{kind}:{wanted}" not in backend:
@@ -224,7 +269,9 @@ class Hooked:
         # Another way for all buckets: the program's own hook.
         self.instead: Callable[[Any], Any] | None = None
         self._under_way: list[tuple[Any, Result]] = []
-        self._before: dict[int, int] = {}  # where a parameter's gradient lay before backward, by the parameter's id
+        self._before: dict[
+            int, int
+        ] = {}  # where a parameter's gradient lay before backward, by the parameter's id
         ranks = communicator.ranks
         if model.gradient_as_bucket_view and ranks & (ranks - 1):
             self._watch_kept_gradients(model)
@@ -247,7 +294,8 @@ class Hooked:
             del self._under_way[0]
             future.set_result(result)
 
-    # -- one bucket ----------------------------------------------------------------------------------------------------
+    # -- one bucket
+    # ------------------------------------------------------------
 
     def _sum(self, bucket: Any) -> Any:
         buffer = bucket.buffer()
@@ -283,7 +331,9 @@ class Hooked:
         return summed
 
     def _complete_at_the_end(self) -> bool:
-        """False outside of backward. For every bucket: a backward within backward has an end of its own."""
+        """False outside of backward. For every bucket: a backward within backward has an end of its
+        own.
+        """
         try:
             Variable._execution_engine.queue_callback(self.complete)
         except RuntimeError:
@@ -294,24 +344,35 @@ class Hooked:
         future: Any = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
         self._under_way.append((future, summed))
         if bucket.is_last():
-            if not in_backward or (self.sums.passes == 0 and getattr(self._model(), "static_graph", False)):
+            if not in_backward or (
+                self.sums.passes == 0 and getattr(self._model(), "static_graph", False)
+            ):
                 self.complete()
             self.sums.end_pass()
         return future
 
-    # -- the reducer's scaling -----------------------------------------------------------------------------------------
+    # -- the reducer's scaling
+    # ------------------------------------------------------------
 
     def _divisor(self, in_backward: bool) -> int:
-        """The number of ranks, or within join(divide_by_initial_world_size=False) of those that still have inputs."""
+        """The number of ranks, or within join(divide_by_initial_world_size=False) of those that
+        still have inputs.
+        """
         model = self._model()
         config = getattr(model, "_join_config", None)
-        if config is None or not config.enable or getattr(model, "_divide_by_initial_world_size", True):
+        if (
+            config is None
+            or not config.enable
+            or getattr(model, "_divide_by_initial_world_size", True)
+        ):
             return self.communicator.ranks
         training = torch.tensor([int(in_backward)], dtype=torch.int32, device="cpu")
         return max(1, int(self.communicator.allreduce(training)))
 
     def _scale(self, bucket: Any, buffer: Tensor, ranks: int) -> None:
-        """The reducer multiplies what it copies into a bucket by 1/ranks, and divides what lies there already: not the same bits."""
+        """The reducer multiplies what it copies into a bucket by 1/ranks, and divides what lies
+        there already: not the same bits.
+        """
         if not self._before:
             buffer.mul_(1.0 / ranks)
             return

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients averaged over ranks without DistributedDataParallel: hooks on the parameters, buckets in the order in which gradients are ready, the
-sum of each on its way as its last gradient is there.
+"""Gradients averaged over ranks without DistributedDataParallel: hooks on the parameters, buckets
+in the order in which gradients are ready, the sum of each on its way as its last gradient is there.
 
-All ranks start the same sums in the same order, whatever the order of their own gradients: a bucket begins when those before it have. The
-first pass has one bucket for each type; then rank 0 tells in which order its gradients came, and all cut their buckets by it.
+All ranks start the same sums in the same order, whatever the order of their own gradients: a bucket
+begins when those before it have. The first pass has one bucket for each type; then rank 0 tells in
+which order its gradients came, and all cut their buckets by it.
 
-A pass ends with backward(), which waits for all sums; with `overlap`, with the step of that optimizer (_overlap).
+A pass ends with backward(), which waits for all sums; with `overlap`, with the step of that
+optimizer (_overlap).
 """
 
 from __future__ import annotations
@@ -37,21 +39,30 @@ Tensor = torch.Tensor
 
 
 class Gradients:
-    """Averages the gradients of a model, or of parameters, on the CPU over the ranks of `group` (None: of all), from the next backward on.
+    """Averages the gradients of a model, or of parameters, on the CPU over the ranks of `group`
+    (None: of all), from the next backward on.
 
-    All ranks make it, for the same parameters in the same order, and begin with the parameters and buffers of rank 0. After
-    backward() each `.grad` is the mean of all ranks', as DistributedDataParallel has it, and lies in the engine's memory: the next
-    backward writes there, so a program that keeps gradients keeps clones. Numerics class Reordered.
+    All ranks make it, for the same parameters in the same order, and begin with the parameters and
+    buffers of rank 0. After backward() each `.grad` is the mean of all ranks', as
+    DistributedDataParallel has it, and lies in the engine's memory: the next backward writes there,
+    so a program that keeps gradients keeps clones. Numerics class Reordered.
 
-    bucket_mb       MiB of gradients in one allreduce, or "auto": the quickest of a few, which are measured in the first passes
+    bucket_mb       MiB of gradients in one allreduce, or "auto": the quickest of a few, which are
+    measured in the first passes
     compression     as ddp_hook's; class Lossy
-    find_unused     some steps have no gradient of some parameters: one small allreduce more in each step. Otherwise that is an error
-    overlap         an optimizer of torch.optim whose step updates each bucket's parameters as its sum comes. Until then whatever reads a
-                    `.grad` through PyTorch waits; an extension in C++ that is given one does not: call synchronize() first
-    communicator    one of the program's, which it closes itself; else one is made, as `plan`, `silence`, `timeout` and `host` say
+    find_unused     some steps have no gradient of some parameters: one small allreduce more in each
+    step. Otherwise that is an error
+    overlap         an optimizer of torch.optim whose step updates each bucket's parameters as its
+    sum comes. Until then whatever reads a
+                    `.grad` through PyTorch waits; an extension in C++ that is given one does not:
+                    call synchronize() first
+    communicator    one of the program's, which it closes itself; else one is made, as `plan`,
+    `silence`, `timeout` and `host` say
 
-    A rank that is lost raises CommError on all others, and so does one whose parameters or options are refused here; over the program's `communicator`, which
-    stays as good as it was, the others raise ValueError then. `close` takes the hooks away."""
+    A rank that is lost raises CommError on all others, and so does one whose parameters or options
+    are refused here; over the program's `communicator`, which stays as good as it was, the others
+    raise ValueError then. `close` takes the hooks away.
+    """
 
     def __init__(
         self,
@@ -74,9 +85,15 @@ class Gradients:
             if bucket_mb != "auto" and not (isinstance(bucket_mb, (int, float)) and bucket_mb > 0):
                 why = f"bucket_mb is {bucket_mb!r}: it must be more than 0, or 'auto'"
             if bucket_mb == "auto" and how is not None:
-                why = "bucket_mb is 'auto' with compression: what is lost belongs to a bucket; say how large they are"
+                why = (
+                    "bucket_mb is 'auto' with compression: what is lost belongs to a bucket; say"
+                    " how large they are"
+                )
             if overlap is not None and find_unused:
-                why = "overlap and find_unused: which gradients there are is known when all sums have come; use one of them"
+                why = (
+                    "overlap and find_unused: which gradients there are is known when all sums have"
+                    " come; use one of them"
+                )
             named = _named(model)
             if why := why or _why_not([parameter for _, parameter in named], model):
                 raise ValueError(f"paceline.comm.Gradients: {why}")
@@ -89,7 +106,9 @@ class Gradients:
         self._find_unused = find_unused
         self._sparse = _made_sparse(model, self._parameters)
         self._own = communicator is None
-        self.communicator = communicator or Communicator(group, plan=plan, silence=silence, timeout=timeout, host=host)
+        self.communicator = communicator or Communicator(
+            group, plan=plan, silence=silence, timeout=timeout, host=host
+        )
         shapes = [(name, tuple(parameter.shape), parameter.dtype) for name, parameter in named]
         options = f"{shapes} {how} {bucket_mb} {find_unused} {overlap is None} {self._own} {plan}"
         try:
@@ -102,7 +121,9 @@ class Gradients:
         self.under_way: deque[tuple[Bucket, Result]] = deque()
         self._syncing = True
         self._left = False  # sums of an earlier backward are under way
-        self._came: dict[int, int] = {}  # gradients of this pass, in their order: the version of their parameter then
+        self._came: dict[
+            int, int
+        ] = {}  # gradients of this pass, in their order: the version of their parameter then
         self._used: set[int] = set()  # also those since the last sum that was none
         self._any_used: Tensor | None = None  # on how many ranks, by find_unused
         self._awaited: dict[Tensor, Awaited] = {}
@@ -116,13 +137,18 @@ class Gradients:
         if self._stepwise is not None:
             self._stepwise.install()
         if isinstance(model, nn.Module):
-            _report.outcome_of(model).take(self.communicator, self._sums, "" if how is None else str(how))
+            _report.outcome_of(model).take(
+                self.communicator, self._sums, "" if how is None else str(how)
+            )
 
-    # -- what a program calls ------------------------------------------------------------------------------------------
+    # -- what a program calls
+    # ------------------------------------------------------------
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes within add up each rank's own gradients; the next one outside is summed with what they have left."""
+        """Backward passes within add up each rank's own gradients; the next one outside is summed
+        with what they have left.
+        """
         before, self._syncing = self._syncing, False
         try:
             yield
@@ -131,7 +157,9 @@ class Gradients:
 
     @untraced
     def synchronize(self) -> None:
-        """Waits for all sums under way. Needed with `overlap` alone, before something reads gradients behind PyTorch's back."""
+        """Waits for all sums under way. Needed with `overlap` alone, before something reads
+        gradients behind PyTorch's back.
+        """
         while self.under_way:
             self.next_bucket()
         self._left = False
@@ -142,7 +170,9 @@ class Gradients:
         return self._most / (1 << 20)
 
     def state_dict(self) -> dict[str, Any]:
-        """With compression: what has been lost so far and belongs to later steps. Each rank has its own."""
+        """With compression: what has been lost so far and belongs to later steps. Each rank has its
+        own.
+        """
         return self._compressor().state_dict(self._sums.passes)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -150,8 +180,10 @@ class Gradients:
         self._compressor().load_state_dict(state)
 
     def close(self) -> None:
-        """By all ranks: waits for what is under way. Gradients are each rank's own from then on. Where a rank is lost meanwhile the hooks are
-        gone too when this raises CommError, and gradients whose sums did not come are None."""
+        """By all ranks: waits for what is under way. Gradients are each rank's own from then on.
+        Where a rank is lost meanwhile the hooks are gone too when this raises CommError, and
+        gradients whose sums did not come are None.
+        """
         try:
             self.synchronize()
             if self._own:
@@ -184,10 +216,13 @@ class Gradients:
 
     def _compressor(self) -> Compressor:
         if self._sums.compressor is None:
-            raise ValueError("paceline.comm.Gradients: the gradients are not compressed: there is no state")
+            raise ValueError(
+                "paceline.comm.Gradients: the gradients are not compressed: there is no state"
+            )
         return self._sums.compressor
 
-    # -- a pass --------------------------------------------------------------------------------------------------------
+    # -- a pass
+    # ------------------------------------------------------------
 
     def _set_buckets(self, buckets: list[Bucket]) -> None:
         self._buckets = buckets
@@ -195,7 +230,15 @@ class Gradients:
         self._begun = 0
 
     def _cut_again(self) -> None:
-        self._set_buckets(cut(self._parameters, self._order, self._sparse, min(FIRST_BYTES, self._most), self._most))
+        self._set_buckets(
+            cut(
+                self._parameters,
+                self._order,
+                self._sparse,
+                min(FIRST_BYTES, self._most),
+                self._most,
+            )
+        )
 
     def _begin_pass(self) -> None:
         if self._trial is None or not self._order:
@@ -235,11 +278,14 @@ class Gradients:
             return
         if number in self._came:
             self._refuse(
-                f"the gradient of {self._names[number]} came again before those of {self._absent()}: pass find_unused=True "
-                "where a step does not use all parameters"
+                f"the gradient of {self._names[number]} came again before those of"
+                f" {self._absent()}: pass find_unused=True where a step does not use all parameters"
             )
         if number not in self._sparse and self._parameters[number].grad.layout is not torch.strided:
-            self._refuse(f"the gradient of {self._names[number]} is sparse: pass the module instead of its parameters")
+            self._refuse(
+                f"the gradient of {self._names[number]} is sparse: pass the module instead of its"
+                " parameters"
+            )
         if not self._came:
             self._begin_pass()
             if self._find_unused:
@@ -257,13 +303,20 @@ class Gradients:
         for number in bucket.numbers:
             if number not in self._came:
                 continue
-            why = "the gradient of {} was taken away before its sum" if self._parameters[number].grad is None else ""
+            why = (
+                "the gradient of {} was taken away before its sum"
+                if self._parameters[number].grad is None
+                else ""
+            )
             # By the step of an optimizer, each rank's by its own gradient.
             if self._parameters[number]._version != self._came[number]:
                 why = why or "{} has changed since its gradient came and before its sum"
             if why:
                 name = self._names[number]
-                self._refuse(f"{why.format(name)}: pass find_unused=True where a step does not use all parameters")
+                self._refuse(
+                    f"{why.format(name)}: pass find_unused=True where a step does not use all"
+                    " parameters"
+                )
         with torch.no_grad():
             buffer = bucket.gather(self.communicator.ranks)
             self.under_way.append((bucket, self._sums.start(bucket, buffer)))
@@ -276,7 +329,9 @@ class Gradients:
         self._sums.turn()
         if self._find_unused and self._came:
             used = torch.tensor(
-                [int(number in self._used) for number in range(len(self._names))], dtype=torch.int32, device="cpu"
+                [int(number in self._used) for number in range(len(self._names))],
+                dtype=torch.int32,
+                device="cpu",
             )
             self._any_used = self.communicator.allreduce(used)
         if self._stepwise is None or self._sparse or self._sums.passes == 0:
@@ -305,10 +360,14 @@ class Gradients:
             return
         stepping = {id(parameter) for parameter in parameters}
         for number in self._came:
-            if id(self._parameters[number]) in stepping and self._bucket_of[number].index() >= self._begun:
+            if (
+                id(self._parameters[number]) in stepping
+                and self._bucket_of[number].index() >= self._begun
+            ):
                 self._refuse(
-                    f"{self._names[number]} would step before the sum of its gradient, which waits for those of {self._absent()}: use no overlap, "
-                    "and pass find_unused=True, where a step does not use all parameters"
+                    f"{self._names[number]} would step before the sum of its gradient, which waits"
+                    f" for those of {self._absent()}: use no overlap, and pass find_unused=True,"
+                    " where a step does not use all parameters"
                 )
 
     def is_replaced(self, parameter: Tensor) -> bool:
@@ -321,14 +380,21 @@ class Gradients:
         bucket, summed = self.under_way[0]
         result = summed()
         self.under_way.popleft()
-        for number, parameter, view in zip(bucket.numbers, bucket.parameters(), bucket.views or [result]):
+        for number, parameter, view in zip(
+            bucket.numbers, bucket.parameters(), bucket.views or [result]
+        ):
             replaced = self.is_replaced(parameter)
             self._awaited.pop(parameter, None)
             if replaced:
                 continue
             if self._any_used is None or self._any_used[number] > 0:
                 parameter.grad = view
-        if self._trial is not None and self._order and not self.under_way and self._begun in (0, len(self._buckets)):
+        if (
+            self._trial is not None
+            and self._order
+            and not self.under_way
+            and self._begun in (0, len(self._buckets))
+        ):
             self._trial.end()
         return bucket
 
@@ -351,14 +417,18 @@ class Gradients:
         return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
     def _refuse(self, why: str) -> None:
-        """Ends the calls of all ranks: others are, or will be, in sums that this one does not begin."""
+        """Ends the calls of all ranks: others are, or will be, in sums that this one does not
+        begin.
+        """
         self.communicator.abort(why)
         raise RuntimeError(f"paceline.comm.Gradients: {why}")
 
 
 @contextlib.contextmanager
 def _refusing(group: Any, communicator: Communicator | None) -> Iterator[None]:
-    """Where this rank raises within, the others, which would wait for it, hear why where they meet next."""
+    """Where this rank raises within, the others, which would wait for it, hear why where they meet
+    next.
+    """
     try:
         yield
     except Exception as error:
@@ -372,37 +442,59 @@ def _refusing(group: Any, communicator: Communicator | None) -> Iterator[None]:
 
 
 def _why_not_alike(communicator: Communicator, options: str, refusal: str = "") -> str:
-    """Empty where all ranks say the same options. `refusal`: why this rank has none, which all others hear instead."""
+    """Empty where all ranks say the same options. `refusal`: why this rank has none, which all
+    others hear instead.
+    """
     said = refusal.removeprefix("paceline.comm.Gradients: ").encode()
     mine = torch.tensor([-len(said) if said else zlib.crc32(options.encode())], device="cpu")
     told = communicator.allgather(mine.new_empty(communicator.ranks), mine).tolist()
     first = next((rank for rank, number in enumerate(told) if number < 0), None)
     if first is None:
-        differ = "parameters or options differ between ranks: pass the same on all, in the same order"
+        differ = (
+            "parameters or options differ between ranks: pass the same on all, in the same order"
+        )
         return "" if len(set(told)) == 1 else differ
-    text = torch.tensor([*said] if first == communicator.rank else [0] * -told[first], dtype=torch.int32, device="cpu")
+    text = torch.tensor(
+        [*said] if first == communicator.rank else [0] * -told[first],
+        dtype=torch.int32,
+        device="cpu",
+    )
     return f"rank {first} refuses: {bytes(communicator.broadcast(text, first).tolist()).decode()}"
 
 
 def _named(model: nn.Module | Iterable[Tensor]) -> list[tuple[str, Tensor]]:
     if isinstance(model, nn.Module):
-        return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    return [(f"parameter {number}", tensor) for number, tensor in enumerate(model) if tensor.requires_grad]
+        return [
+            (name, parameter)
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad
+        ]
+    return [
+        (f"parameter {number}", tensor)
+        for number, tensor in enumerate(model)
+        if tensor.requires_grad
+    ]
 
 
 def _why_not(parameters: list[Tensor], model: Any) -> str:
     if isinstance(model, nn.parallel.DistributedDataParallel):
-        return "a DistributedDataParallel sums its gradients itself: use paceline.comm.ddp_hook(model), or pass model.module"
+        return (
+            "a DistributedDataParallel sums its gradients itself: use"
+            " paceline.comm.ddp_hook(model), or pass model.module"
+        )
     if not parameters:
         return "no parameter that requires a gradient"
     for parameter in parameters:
         if parameter.device.type != "cpu":
             return (
-                f"a parameter on {parameter.device}: it must be on the CPU; on GPUs use DistributedDataParallel and "
-                "paceline.comm.ddp_hook(model)"
+                f"a parameter on {parameter.device}: it must be on the CPU; on GPUs use"
+                " DistributedDataParallel and paceline.comm.ddp_hook(model)"
             )
         if parameter.dtype not in DTYPES and not parameter.is_complex():
-            return f"a parameter of {parameter.dtype}: it must be of one of {', '.join(map(str, DTYPES))}"
+            return (
+                f"a parameter of {parameter.dtype}: it must be of one of"
+                f" {', '.join(map(str, DTYPES))}"
+            )
         if not parameter.is_leaf:
             return "a tensor that is no leaf: gradients are of parameters"
     return ""
@@ -411,7 +503,11 @@ def _why_not(parameters: list[Tensor], model: Any) -> str:
 def _made_sparse(model: Any, parameters: list[Tensor]) -> set[int]:
     """Parameters whose gradients are sparse, as DistributedDataParallel looks for them."""
     modules = model.modules() if isinstance(model, nn.Module) else ()
-    tables = {id(one.weight) for one in modules if isinstance(one, (nn.Embedding, nn.EmbeddingBag)) and one.sparse}
+    tables = {
+        id(one.weight)
+        for one in modules
+        if isinstance(one, (nn.Embedding, nn.EmbeddingBag)) and one.sparse
+    }
     return {number for number, parameter in enumerate(parameters) if id(parameter) in tables}
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A communicator of libpaceline.so, whatever framework the arrays are of: made, described, ended. Subclasses make the calls."""
+"""A communicator of libpaceline.so, whatever framework the arrays are of: made, described, ended.
+Subclasses make the calls.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ SILENCE = timedelta(seconds=10)
 # Of the library's codes that come without a text.
 _REFUSALS = {_native.ESYSTEM: "the system refused memory or a thread"}
 
-# A card's first line, and all that one needs which says that its rank does not come (accel/src/comm/card.cpp). Written here: a rank may have no library.
+# A card's first line, and all that one needs which says that its rank does not come
+# (accel/src/comm/card.cpp). Written here: a rank may have no library.
 _CARD = "paceline-comm 2"
 _LONGEST = 4000  # bytes of a reason: a card has 16 KiB
 
@@ -46,7 +49,9 @@ class Store(Protocol):
 
 
 def refuse(store: Store, name: str, rank: int, why: str) -> None:
-    """For a rank that cannot make the communicator that the others make by this name: they raise CommError at once, with this rank and the reason."""
+    """For a rank that cannot make the communicator that the others make by this name: they raise
+    CommError at once, with this rank and the reason.
+    """
     text = " ".join(why.split()).encode()[:_LONGEST].decode(errors="ignore")
     with contextlib.suppress(Exception):  # the store is gone, and so will the others be
         store.set(f"{name}/{rank}", f"{_CARD}\nrefusal={text}\n".encode())
@@ -59,13 +64,20 @@ def refusing(store: Store, name: str, rank: int) -> Iterator[None]:
         yield
     except Exception as error:
         if not getattr(error, "of_peer", False):
-            refuse(store, name, rank, str(error).removeprefix("paceline.comm: ") or type(error).__name__)
+            refuse(
+                store,
+                name,
+                rank,
+                str(error).removeprefix("paceline.comm: ") or type(error).__name__,
+            )
         raise
 
 
 def of_all_ranks(call: Call) -> Call:
-    """For methods of a Handle that all ranks call and that block: where one raises, the other ranks, which would wait for this one, hear at once that
-    it gave up, and why. The first failure is the one that is told."""
+    """For methods of a Handle that all ranks call and that block: where one raises, the other
+    ranks, which would wait for this one, hear at once that it gave up, and why. The first failure
+    is the one that is told.
+    """
 
     @functools.wraps(call)
     def told(self: Handle, *arguments: Any, **options: Any) -> Any:
@@ -119,27 +131,39 @@ class Handle:
         self._check(_native.functions().barrier(self._open()))
 
     def plan(self) -> str:
-        """How allreduces go; given as `plan` to another communicator of these ranks, they go so again, to the bit."""
+        """How allreduces go; given as `plan` to another communicator of these ranks, they go so
+        again, to the bit.
+        """
         text = ctypes.create_string_buffer(16384)
         self._check(_native.functions().plan(self._open(), 0, 0, text, len(text)))
         return text.value.decode()
 
     def shape(self) -> str:
-        """How many ranks each host has, and on how many network devices, where on several: "4,4", "4,4/2"."""
+        """How many ranks each host has, and on how many network devices, where on several: "4,4",
+        "4,4/2".
+        """
         text = ctypes.create_string_buffer(16384)
         self._check(_native.functions().shape(self._open(), text, len(text)))
         return text.value.decode()
 
     @of_all_ranks
     def tune(self, known: str = "", budget: timedelta = timedelta(seconds=1)) -> str:
-        """Measures which way of an allreduce is quickest for which sizes, for about so long, and goes that way from now on; all ranks
-        call it. `known`, of rank 0, is what an earlier call has returned: used instead of measuring if it fits."""
+        """Measures which way of an allreduce is quickest for which sizes, for about so long, and
+        goes that way from now on; all ranks call it. `known`, of rank 0, is what an earlier call
+        has returned: used instead of measuring if it fits.
+        """
         text = ctypes.create_string_buffer(_native.TEXT)
-        self._check(_native.functions().tune(self._open(), known.encode(), _milliseconds(budget), text, len(text)))
+        self._check(
+            _native.functions().tune(
+                self._open(), known.encode(), _milliseconds(budget), text, len(text)
+            )
+        )
         return text.value.decode()
 
     def abort(self, why: str) -> None:
-        """Ends all calls, here and on all ranks, with a CommError that names this rank. From any thread."""
+        """Ends all calls, here and on all ranks, with a CommError that names this rank. From any
+        thread.
+        """
         _native.functions().abort(self._open(), why.encode())
 
     def close(self) -> None:
@@ -153,7 +177,10 @@ class Handle:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -161,11 +188,14 @@ class Handle:
         if getattr(self, "_handle", None) is not None:
             self.close()
 
-    # -- of subclasses -------------------------------------------------------------------------------------------------
+    # -- of subclasses
+    # ------------------------------------------------------------
 
     def _open(self) -> int:
         if self._handle is None:
-            raise CommError("paceline.comm: the communicator is closed, or of the process that forked this one")
+            raise CommError(
+                "paceline.comm: the communicator is closed, or of the process that forked this one"
+            )
         return self._handle
 
     def _check(self, code: int) -> None:
@@ -178,13 +208,18 @@ class Handle:
         _native.functions().error(self._open(), text, _native.TEXT, ctypes.byref(rank))
         why = text.value.decode(errors="replace") or _REFUSALS.get(code, f"code {code}")
         if code == _native.EDEVICE and rank.value == self.rank:
-            why += " (an earlier error of this rank's kernels may show only here: CUDA_LAUNCH_BLOCKING=1 shows where it is)"
+            why += (
+                " (an earlier error of this rank's kernels may show only here:"
+                " CUDA_LAUNCH_BLOCKING=1 shows where it is)"
+            )
         blamed = rank.value if rank.value >= 0 else None
         raise CommError(f"paceline.comm: {why}", blamed, of_peer=blamed not in (None, self.rank))
 
     def _peer(self, name: str, rank: int) -> int:
         if not 0 <= rank < self.ranks or rank == self.rank:
-            raise ValueError(f"paceline.comm: {name} is {rank}: it must be another rank, 0 to {self.ranks - 1}")
+            raise ValueError(
+                f"paceline.comm: {name} is {rank}: it must be another rank, 0 to {self.ranks - 1}"
+            )
         return rank
 
     def _root(self, root: int) -> int:
@@ -214,7 +249,9 @@ def _milliseconds(time: timedelta) -> int:
 
 
 @contextlib.contextmanager
-def _as_the_library_takes_it(store: Store, failures: list[BaseException]) -> Iterator[_native.Store]:
+def _as_the_library_takes_it(
+    store: Store, failures: list[BaseException]
+) -> Iterator[_native.Store]:
     """What the store raises is left in `failures`."""
 
     def put(_context: int, key: bytes, value: Any, size: int) -> int:
@@ -225,7 +262,9 @@ def _as_the_library_takes_it(store: Store, failures: list[BaseException]) -> Ite
             failures.append(error)
             return -1
 
-    def take(_context: int, key: bytes, value: Any, capacity: int, size: Any, timeout_ms: int) -> int:
+    def take(
+        _context: int, key: bytes, value: Any, capacity: int, size: Any, timeout_ms: int
+    ) -> int:
         try:
             data = bytes(store.get(key.decode(), timedelta(milliseconds=timeout_ms)))
             if len(data) > capacity:
@@ -243,8 +282,10 @@ def _as_the_library_takes_it(store: Store, failures: list[BaseException]) -> Ite
 
 
 def _close_all() -> None:
-    """Before the interpreter ends: no thread of the library writes into arrays that go away. In the order in which they were made, which is that of all
-    ranks: one with memory of a GPU waits until the others have closed theirs."""
+    """Before the interpreter ends: no thread of the library writes into arrays that go away. In the
+    order in which they were made, which is that of all ranks: one with memory of a GPU waits until
+    the others have closed theirs.
+    """
     for handle in sorted(_living, key=lambda one: one._number):
         handle.close()
 

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums by way of hosts over PyTorch's own process groups, for gradients on GPUs in groups of NCCL: a reduce-scatter inside each host, a sum of
-each shard between the ranks that own it, one of each host (_across), an allgather inside the host. There are as many shards as the smallest host has ranks; in a larger host its first
-ranks own them, and it has a reduce and a broadcast of each shard instead.
+"""Sums by way of hosts over PyTorch's own process groups, for gradients on GPUs in groups of NCCL:
+a reduce-scatter inside each host, a sum of each shard between the ranks that own it, one of each
+host (_across), an allgather inside the host. There are as many shards as the smallest host has
+ranks; in a larger host its first ranks own them, and it has a reduce and a broadcast of each shard
+instead.
 
-There is no communicator beside PyTorch's: a second one of NCCL in the same process can deadlock with it. The sub-groups are PyTorch's too, made once by
-all ranks of the model's group in the same order, tried before the first backward, and used by all models of that group. On a device everything goes onto one stream in the program's
-order, so our collectives never run beside each other, and the host waits for nothing: who waits for a sum has the current stream wait. On the CPU, where the tests
+There is no communicator beside PyTorch's: a second one of NCCL in the same process can deadlock
+with it. The sub-groups are PyTorch's too, made once by all ranks of the model's group in the same
+order, tried before the first backward, and used by all models of that group. On a device everything
+goes onto one stream in the program's order, so our collectives never run beside each other, and the
+host waits for nothing: who waits for a sum has the current stream wait. On the CPU, where the tests
 are, PyTorch's calls wait themselves.
 
 What a collective fails with is PyTorch's own error, and its own timeout ends it.
@@ -35,11 +39,15 @@ BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 
 def carries(model: Any) -> bool:
     """Whether a model's gradients are this module's: they are on GPUs."""
-    return any(parameter.is_cuda for parameter in model.module.parameters() if parameter.requires_grad)
+    return any(
+        parameter.is_cuda for parameter in model.module.parameters() if parameter.requires_grad
+    )
 
 
 def told(how: Compression | None, device: torch.device) -> str:
-    """What must be the same on all ranks. PowerSGD makes its factors orthonormal by PyTorch's sums, whose order belongs to a kind of GPU."""
+    """What must be the same on all ranks. PowerSGD makes its factors orthonormal by PyTorch's sums,
+    whose order belongs to a kind of GPU.
+    """
     if isinstance(how, PowerSGD) and device.type == "cuda":
         return f"{how} on {torch.cuda.get_device_name(device)}"
     return str(how)
@@ -50,11 +58,14 @@ def why_not_group(members: Members) -> str:
     if _has_all(members):
         return ""
     if "use_local_synchronization" not in inspect.signature(dist.new_group).parameters:
-        return "a process group of some of the job's ranks, whose sub-groups all of them would have to make with this PyTorch"
+        return (
+            "a process group of some of the job's ranks, whose sub-groups all of them would have to"
+            " make with this PyTorch"
+        )
     if getattr(dist.distributed_c10d._get_default_group(), "bound_device_id", None) is not None:
         return (
-            "a process group of some of the job's ranks, whose sub-groups all of them would have to make, for "
-            "init_process_group was given a device_id"
+            "a process group of some of the job's ranks, whose sub-groups all of them would have to"
+            " make, for init_process_group was given a device_id"
         )
     return ""
 
@@ -74,9 +85,12 @@ class Begun:
 
 
 class Hierarchy:
-    """To a model's gradients what a Communicator is. All ranks of `members` make one, in the same order; `prove` comes next, and then sums, the same on all ranks.
+    """To a model's gradients what a Communicator is. All ranks of `members` make one, in the same
+    order; `prove` comes next, and then sums, the same on all ranks.
 
-    Arrays of less than `least` bytes go in `members`' group as they are, and if `measured` larger ones too where that is quicker: the first of each size tell."""
+    Arrays of less than `least` bytes go in `members`' group as they are, and if `measured` larger
+    ones too where that is quicker: the first of each size tell.
+    """
 
     def __init__(
         self,
@@ -106,20 +120,25 @@ class Hierarchy:
         self._gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
     def prove(self, coded: bool) -> None:
-        """A small sum of each kind, and a look at it: NCCL connects by it, which is no work for the middle of a backward. `coded`: sums will be."""
+        """A small sum of each kind, and a look at it: NCCL connects by it, which is no work for the
+        middle of a backward. `coded`: sums will be.
+        """
         self._coded = coded
         for count in (1, 4 * self.ranks + 1):
             ones = torch.ones(count, device=self._device)
             self._look_at(self._begin(ones, self._sum), 0.0)
         if coded:
             rest = torch.zeros(self.rest_count(ones.numel()), device=self._device)
-            self._look_at(self.allreduce_coded_start(torch.ones_like(ones), rest, CODECS["Int8"]), 0.01)
+            self._look_at(
+                self.allreduce_coded_start(torch.ones_like(ones), rest, CODECS["Int8"]), 0.01
+            )
 
     def _look_at(self, begun: Begun, tolerance: float) -> None:
         worst = float((begun.wait() / self.ranks - 1).abs().max())
         if not worst <= tolerance:
             raise RuntimeError(
-                f"a sum of ones over groups of hosts {self._layout} is off by {worst:g} of {self.ranks}, allowed is {tolerance:g}"
+                f"a sum of ones over groups of hosts {self._layout} is off by {worst:g} of"
+                f" {self.ranks}, allowed is {tolerance:g}"
             )
 
     def shape(self) -> str:
@@ -127,16 +146,23 @@ class Hierarchy:
         return str(self._layout)
 
     def plan(self) -> str:
-        how = f"algorithm=hierarchical hosts={self._layout} # over PyTorch's groups of {BACKENDS[self._device.type]}"
+        how = (
+            f"algorithm=hierarchical hosts={self._layout} # over PyTorch's groups of"
+            f" {BACKENDS[self._device.type]}"
+        )
         if self._measured is not None and self._measured.told():
             how += f", measured: {self._measured.told()}"
         if not self._coded or self._lane is None:
             return how
         why = self._lane.codes.why_not_kernels
-        return f"{how}, codes by " + (f"PyTorch's operators ({why})" if why else "the library's kernels")
+        return f"{how}, codes by " + (
+            f"PyTorch's operators ({why})" if why else "the library's kernels"
+        )
 
     def rest_count(self, count: int) -> int:
-        """How many values `allreduce_coded_start` keeps here of what an array of `count` loses: a shard's, of who owns one."""
+        """How many values `allreduce_coded_start` keeps here of what an array of `count` loses: a
+        shard's, of who owns one.
+        """
         return 0 if self._lane is None else self._shard_of(count, grain_of(len(self._layout.hosts)))
 
     def _shard_of(self, count: int, grain: int) -> int:
@@ -154,9 +180,13 @@ class Hierarchy:
             return self._begin(tensor, self._sum_in_group)
         return self._begin(tensor, self._sum if self._measured is None else self._sum_measured)
 
-    def allreduce_coded_start(self, tensor: Tensor, rest: Tensor, codec: int, keep: int = 0) -> Begun:
-        """`allreduce_start` of float32 in fewer bytes between hosts, by one of CODECS; `keep`: of a million values, with TopK and DGC, and DGC's momentum. What is
-        lost is added to the next: in `rest`, zeros at first, `rest_count` values on the tensor's device, of DGC twice as many."""
+    def allreduce_coded_start(
+        self, tensor: Tensor, rest: Tensor, codec: int, keep: int = 0
+    ) -> Begun:
+        """`allreduce_start` of float32 in fewer bytes between hosts, by one of CODECS; `keep`: of a
+        million values, with TopK and DGC, and DGC's momentum. What is lost is added to the next: in
+        `rest`, zeros at first, `rest_count` values on the tensor's device, of DGC twice as many.
+        """
 
         def cross(lane: Lane, shard: Tensor) -> None:
             lane.add_coded(shard, rest, codec, keep)
@@ -164,7 +194,8 @@ class Hierarchy:
         grain = grain_of(len(self._layout.hosts))
         return self._begin(tensor, lambda flat: self._sum(flat, cross, grain))
 
-    # -- on the stream -------------------------------------------------------------------------------------------------
+    # -- on the stream
+    # ------------------------------------------------------------
 
     def _begin(self, tensor: Tensor, work: Callable[[Tensor], None]) -> Begun:
         if self._stream is None:
@@ -185,7 +216,9 @@ class Hierarchy:
     def _sum_in_group(self, flat: Tensor) -> None:
         dist.all_reduce(flat, group=self._group)
 
-    def _sum(self, flat: Tensor, cross: Callable[[Lane, Tensor], None] = Lane.add, grain: int = 1) -> None:
+    def _sum(
+        self, flat: Tensor, cross: Callable[[Lane, Tensor], None] = Lane.add, grain: int = 1
+    ) -> None:
         count = flat.numel()
         if count == 0:
             return
@@ -222,11 +255,14 @@ def _has_all(members: Members) -> bool:
 
 
 def _sub_groups(members: Members, layout: Layout, kind: str, timeout: timedelta) -> tuple[Any, Any]:
-    """This rank's host, and its lane or None; made where no model of this group on such a device has made them yet."""
+    """This rank's host, and its lane or None; made where no model of this group on such a device
+    has made them yet.
+    """
     made = _made.setdefault(dist.distributed_c10d._get_default_group(), {})
     key = (members.numbers, layout, kind)
     if key not in made:
-        # By all ranks of the job, members or not; where the job has others too, who know nothing of it, by its members alone.
+        # By all ranks of the job, members or not; where the job has others too, who know nothing of
+        # it, by its members alone.
         everyone = _has_all(members)
         options = {} if everyone else {"use_local_synchronization": True}
         mine = []
@@ -235,7 +271,9 @@ def _sub_groups(members: Members, layout: Layout, kind: str, timeout: timedelta)
             for ranks in several:
                 if everyone or members.rank in ranks:
                     numbers = [members.numbers[rank] for rank in ranks]
-                    group = dist.new_group(numbers, timeout=timeout, backend=BACKENDS[kind], **options)
+                    group = dist.new_group(
+                        numbers, timeout=timeout, backend=BACKENDS[kind], **options
+                    )
                     own = group if members.rank in ranks else own
             mine.append(own)
         made[key] = (mine[0], mine[1])

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ranks are on one host, told through the store of PyTorch's process groups. Every rank sees what all have said, and so comes to the same end."""
+"""Which ranks are on one host, told through the store of PyTorch's process groups. Every rank sees
+what all have said, and so comes to the same end.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from paceline.comm._meeting import Members
 
 @dataclass(frozen=True)
 class Card:
-    """Of one rank. `asked`: for the way by hosts, by its name or that of a compression; `why`: for what reason it cannot, or nothing."""
+    """Of one rank. `asked`: for the way by hosts, by its name or that of a compression; `why`: for
+    what reason it cannot, or nothing.
+    """
 
     host: str
     compression: str
@@ -62,7 +66,9 @@ class Layout:
 
 
 def own_host() -> str:
-    """What NCCL is told to take for a host, else the running kernel and the network namespace: ranks of different pods are on different hosts."""
+    """What NCCL is told to take for a host, else the running kernel and the network namespace:
+    ranks of different pods are on different hosts.
+    """
     told = os.environ.get("NCCL_HOSTID", "")
     if told:
         return told

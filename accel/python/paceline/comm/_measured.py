@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of two ways of a sum is quicker here, told by the first sums of each size: they go both ways in turn, timed where they run.
+"""Which of two ways of a sum is quicker here, told by the first sums of each size: they go both
+ways in turn, timed where they run.
 
-A rank that comes early waits inside a sum for the others, so a sum's own time is the least of all ranks'. All ranks see the same times and so come to the same end at the same
-sum. The host waits for the device once for each size, to read them. Sums that are captured into a CUDA graph are not timed: they go the second way, if none is chosen yet."""
+A rank that comes early waits inside a sum for the others, so a sum's own time is the least of all
+ranks'. All ranks see the same times and so come to the same end at the same sum. The host waits for
+the device once for each size, to read them. Sums that are captured into a CUDA graph are not timed:
+they go the second way, if none is chosen yet.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,12 @@ class Measured:
         self._times: dict[Size, list[tuple[Any, Any]]] = {}
         self._chosen: dict[Size, tuple[int, list[float]]] = {}  # the way, and the seconds of both
 
-    def sum(self, flat: Tensor, ways: tuple[Callable[[Tensor], None], Callable[[Tensor], None]]) -> None:
-        """By one of the ways, on the current stream. All ranks call it with arrays of the same sizes, in the same order."""
+    def sum(
+        self, flat: Tensor, ways: tuple[Callable[[Tensor], None], Callable[[Tensor], None]]
+    ) -> None:
+        """By one of the ways, on the current stream. All ranks call it with arrays of the same
+        sizes, in the same order.
+        """
         size = (flat.numel(), flat.dtype)
         if size in self._chosen:
             ways[self._chosen[size][0]](flat)
@@ -42,7 +50,12 @@ class Measured:
         else:
             self._time(size, flat, ways)
 
-    def _time(self, size: Size, flat: Tensor, ways: tuple[Callable[[Tensor], None], Callable[[Tensor], None]]) -> None:
+    def _time(
+        self,
+        size: Size,
+        flat: Tensor,
+        ways: tuple[Callable[[Tensor], None], Callable[[Tensor], None]],
+    ) -> None:
         begun = self._begun[size] = self._begun.get(size, 0) + 1
         begin = _mark(flat.device)
         ways[begun % 2](flat)
@@ -55,7 +68,9 @@ class Measured:
         for (count, dtype), (way, seconds) in self._chosen.items():
             size = count * torch.empty(0, dtype=dtype).element_size() >> 10
             other = seconds[1 - way] * 1e3
-            found.append(f"{size} KiB {self._names[way]} ({seconds[way] * 1e3:.2f} ms against {other:.2f})")
+            found.append(
+                f"{size} KiB {self._names[way]} ({seconds[way] * 1e3:.2f} ms against {other:.2f})"
+            )
         return ", ".join(found)
 
     def _choose(self, size: Size, device: torch.device) -> None:

@@ -19,7 +19,8 @@ class Members:
         module = dist.distributed_c10d
         if not dist.is_initialized():
             raise RuntimeError(
-                "paceline.comm: there is no process group: call torch.distributed.init_process_group first"
+                "paceline.comm: there is no process group: call"
+                " torch.distributed.init_process_group first"
             )
         self.group = module._get_default_group() if group is None else group
         self.rank = dist.get_rank(self.group)

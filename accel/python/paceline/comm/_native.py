@@ -11,7 +11,9 @@ from paceline import _library
 OK, EINVAL, ESYSTEM, EDEVICE, EPEER = 0, -3, -4, -8, -20
 TEXT = 1024
 
-SET = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_char), ctypes.c_uint64)
+SET = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_char), ctypes.c_uint64
+)
 GET = ctypes.CFUNCTYPE(
     ctypes.c_int,
     ctypes.c_void_p,
@@ -24,8 +26,10 @@ GET = ctypes.CFUNCTYPE(
 
 
 class CommError(RuntimeError):
-    """A communicator has failed for good, on every rank that is left. `rank` is the one that is to blame, None where there is none; `of_peer`
-    whether that is another rank than the one that raises this."""
+    """A communicator has failed for good, on every rank that is left. `rank` is the one that is to
+    blame, None where there is none; `of_peer` whether that is another rank than the one that raises
+    this.
+    """
 
     def __init__(self, text: str, rank: int | None = None, of_peer: bool = False) -> None:
         super().__init__(text)
@@ -67,14 +71,20 @@ class Functions:
         )
         self.destroy = function("paceline_comm_destroy", pointer, result=None)
         self.allreduce = function("paceline_comm_allreduce", pointer, pointer, size, number)
-        self.reduce_scatter = function("paceline_comm_reduce_scatter", pointer, pointer, pointer, size, number)
-        self.allgather = function("paceline_comm_allgather", pointer, pointer, pointer, size, number)
+        self.reduce_scatter = function(
+            "paceline_comm_reduce_scatter", pointer, pointer, pointer, size, number
+        )
+        self.allgather = function(
+            "paceline_comm_allgather", pointer, pointer, pointer, size, number
+        )
         self.broadcast = function("paceline_comm_broadcast", pointer, pointer, size, number, number)
         self.reduce = function("paceline_comm_reduce", pointer, pointer, size, number, number)
         self.barrier = function("paceline_comm_barrier", pointer)
         counts = ctypes.POINTER(size)
         self.alltoall = function("paceline_comm_alltoall", pointer, pointer, pointer, size, number)
-        self.alltoallv = function("paceline_comm_alltoallv", pointer, pointer, counts, pointer, counts, number)
+        self.alltoallv = function(
+            "paceline_comm_alltoallv", pointer, pointer, counts, pointer, counts, number
+        )
         self.send = function("paceline_comm_send", pointer, pointer, size, number, number)
         self.receive = function("paceline_comm_receive", pointer, pointer, size, number, number)
         self.exchange = function(
@@ -83,7 +93,9 @@ class Functions:
         self.allreduce_sparse = function(
             "paceline_comm_allreduce_sparse", pointer, pointer, pointer, size, size, number, counts
         )
-        self.sparse_result = function("paceline_comm_sparse_result", pointer, pointer, pointer, size)
+        self.sparse_result = function(
+            "paceline_comm_sparse_result", pointer, pointer, pointer, size
+        )
         self.allreduce_start = function(
             "paceline_comm_allreduce_start", pointer, pointer, size, number, ctypes.POINTER(size)
         )
@@ -104,9 +116,13 @@ class Functions:
         self.abort = function("paceline_comm_abort", pointer, ctypes.c_char_p)
         self.forked = function("paceline_comm_forked", pointer)
         self.plan = function("paceline_comm_plan", pointer, size, number, ctypes.c_char_p, size)
-        self.tune = function("paceline_comm_tune", pointer, ctypes.c_char_p, number, ctypes.c_char_p, size)
+        self.tune = function(
+            "paceline_comm_tune", pointer, ctypes.c_char_p, number, ctypes.c_char_p, size
+        )
         self.shape = function("paceline_comm_shape", pointer, ctypes.c_char_p, size)
-        self.error = function("paceline_comm_error", pointer, ctypes.c_char_p, size, ctypes.POINTER(ctypes.c_int32))
+        self.error = function(
+            "paceline_comm_error", pointer, ctypes.c_char_p, size, ctypes.POINTER(ctypes.c_int32)
+        )
 
 
 @functools.cache

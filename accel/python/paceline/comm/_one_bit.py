@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""1-bit Adam (Tang et al., arXiv:2102.02888): Adam at first; then its variance stays as it is, and what ranks send of their momentum is signs, with
-what those lose kept for later.
+"""1-bit Adam (Tang et al., arXiv:2102.02888): Adam at first; then its variance stays as it is, and
+what ranks send of their momentum is signs, with what those lose kept for later.
 
-Under Adam's moments signs of gradients are unsound: the variance would be that of the signs. With a frozen one the update is linear in
-momentum, so what one step loses another brings. Other than in the paper the signs are those of the updates, momentum over the root of the variance,
-which all ranks have alike: these are about as large everywhere, so that a sign and a mean say much of them; of momentum itself they move values of
-little variance by far too much.
+Under Adam's moments signs of gradients are unsound: the variance would be that of the signs. With a
+frozen one the update is linear in momentum, so what one step loses another brings. Other than in
+the paper the signs are those of the updates, momentum over the root of the variance, which all
+ranks have alike: these are about as large everywhere, so that a sign and a mean say much of them;
+of momentum itself they move values of little variance by far too much.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ Tensor = torch.Tensor
 
 
 class OneBitAdam(torch.optim.Optimizer):
-    """AdamW, whose variance stays what it is once `freeze` steps have been made. By itself it compresses nothing:
-    `paceline.comm.OneBit(optimizer)` is the compression, from that step on.
+    """AdamW, whose variance stays what it is once `freeze` steps have been made. By itself it
+    compresses nothing: `paceline.comm.OneBit(optimizer)` is the compression, from that step on.
 
-    State of each parameter as torch.optim.Adam's: step, exp_avg, exp_avg_sq; and variance_steps, how many gradients are in exp_avg_sq. A value without any variance then, for it never had a gradient,
-    does not move any more. Compressed, `.grad` is the update itself from then on, before the learning rate: it is no use to clip it by norm."""
+    State of each parameter as torch.optim.Adam's: step, exp_avg, exp_avg_sq; and variance_steps,
+    how many gradients are in exp_avg_sq. A value without any variance then, for it never had a
+    gradient, does not move any more. Compressed, `.grad` is the update itself from then on, before
+    the learning rate: it is no use to clip it by norm.
+    """
 
     def __init__(
         self,
@@ -39,20 +43,32 @@ class OneBitAdam(torch.optim.Optimizer):
     ) -> None:
         for name, value, good, wanted in (
             ("lr", lr, lr >= 0, "0 or more"),
-            ("betas", betas, all(0 <= beta < 1 for beta in betas), "two numbers from 0 to less than 1"),
+            (
+                "betas",
+                betas,
+                all(0 <= beta < 1 for beta in betas),
+                "two numbers from 0 to less than 1",
+            ),
             ("eps", eps, eps >= 0, "0 or more"),
             ("weight_decay", weight_decay, weight_decay >= 0, "0 or more"),
             ("freeze", freeze, freeze >= 2, "2 or more"),
         ):
             if not good:
-                raise ValueError(f"paceline.comm.OneBitAdam: {name} is {value}: it must be {wanted}")
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "freeze": freeze})
+                raise ValueError(
+                    f"paceline.comm.OneBitAdam: {name} is {value}: it must be {wanted}"
+                )
+        super().__init__(
+            params,
+            {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "freeze": freeze},
+        )
         self.sums_are_updates = False  # what `.grad` has at the next step
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
-            for kept in (self.state[parameter] for parameter in group["params"] if parameter in self.state):
+            for kept in (
+                self.state[parameter] for parameter in group["params"] if parameter in self.state
+            ):
                 # Not in checkpoints of earlier versions: as of a parameter that was in every step.
                 kept.setdefault("variance_steps", int(min(float(kept["step"]), group["freeze"])))
 
@@ -84,7 +100,9 @@ class OneBitAdam(torch.optim.Optimizer):
         state, grad, (beta1, beta2) = self.state[parameter], parameter.grad, group["betas"]
         if not state:
             state.update(
-                step=torch.tensor(0.0, device="cpu"), exp_avg=torch.zeros_like(grad), exp_avg_sq=torch.zeros_like(grad)
+                step=torch.tensor(0.0, device="cpu"),
+                exp_avg=torch.zeros_like(grad),
+                exp_avg_sq=torch.zeros_like(grad),
             )
             state["variance_steps"] = 0
         state["step"] += 1
@@ -123,7 +141,8 @@ class FrozenAdam:
         beta, freeze = groups[0]["betas"][0], groups[0]["freeze"]
         if any(group["betas"][0] != beta or group["freeze"] != freeze for group in groups):
             raise ValueError(
-                "paceline.comm.OneBit: optimizer has groups of several betas or freeze: all must have the same"
+                "paceline.comm.OneBit: optimizer has groups of several betas or freeze: all must"
+                " have the same"
             )
         return FrozenAdam(start, freeze, beta, weakref.ref(optimizer))
 
@@ -132,7 +151,9 @@ class FrozenAdam:
         return optimizer is not None and optimizer.is_frozen()
 
     def gather(self, bucket: Any, share: float) -> None:
-        """Of gradients in a bucket's memory, updates: this rank's `share` of the momentum that all have, and its own gradients' part."""
+        """Of gradients in a bucket's memory, updates: this rank's `share` of the momentum that all
+        have, and its own gradients' part.
+        """
         self._gather(bucket.parameters(), bucket.gradients(), share)
 
     def after(self, wait: Callable[[], Any], bucket: Any) -> Callable[[], Any]:
@@ -147,11 +168,14 @@ class FrozenAdam:
 
     def _gather(self, parameters: list[Tensor], gradients: list[Tensor], share: float) -> None:
         optimizer = self.optimizer()
-        groups = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
+        groups = {
+            parameter: group for group in optimizer.param_groups for parameter in group["params"]
+        }
         for parameter, view in zip(parameters, gradients):
             if parameter not in groups:
                 raise RuntimeError(
-                    "paceline.comm.OneBit: the model has a parameter that is none of the optimizer's: give it all of them"
+                    "paceline.comm.OneBit: the model has a parameter that is none of the"
+                    " optimizer's: give it all of them"
                 )
             state, group = optimizer.state[parameter], groups[parameter]
             if not state:  # never had a gradient

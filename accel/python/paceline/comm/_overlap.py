@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updates while sums are on their way, for the engine: the step of an optimizer goes bucket by bucket, each as its sum comes.
+"""Updates while sums are on their way, for the engine: the step of an optimizer goes bucket by
+bucket, each as its sum comes.
 
-Between backward and that step a gradient is an `Awaited`: a tensor in the place of the sum, which whatever PyTorch does with it waits
-for. So clipping, loss scalers and prints see sums, and the step finds nothing left to wait for then.
+Between backward and that step a gradient is an `Awaited`: a tensor in the place of the sum, which
+whatever PyTorch does with it waits for. So clipping, loss scalers and prints see sums, and the step
+finds nothing left to wait for then.
 """
 
 from __future__ import annotations
@@ -23,11 +25,25 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 
 # Each parameter's step depends on that parameter's gradient and state alone.
-SEPARATE = ("ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
+SEPARATE = (
+    "ASGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "SGD",
+)
 
 
 class Awaited(torch.Tensor):
-    """A gradient whose sum is on its way. What is done with it is done with the plain tensor, after waiting."""
+    """A gradient whose sum is on its way. What is done with it is done with the plain tensor, after
+    waiting.
+    """
 
     wait: Callable[[], None]
     plain: Tensor
@@ -39,7 +55,9 @@ class Awaited(torch.Tensor):
         return made
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return function(*_arrived(args), **_arrived(kwargs or {}))
 
 
@@ -61,8 +79,10 @@ class Stepwise:
         kind = type(optimizer)
         if kind not in [getattr(torch.optim, name, None) for name in SEPARATE]:
             raise ValueError(
-                f"paceline.comm.Gradients: overlap is a {kind.__qualname__} of {kind.__module__.partition('._')[0]}: its step may need all "
-                f"gradients at once; use one of torch.optim's {', '.join(SEPARATE)} (paceline.accelerate has Adam, AdamW and SGD run fused), or no overlap"
+                f"paceline.comm.Gradients: overlap is a {kind.__qualname__} of"
+                f" {kind.__module__.partition('._')[0]}: its step may need all gradients at once;"
+                f" use one of torch.optim's {', '.join(SEPARATE)} (paceline.accelerate has Adam,"
+                " AdamW and SGD run fused), or no overlap"
             )
         self._optimizer = optimizer
         self._gradients = gradients
@@ -72,7 +92,8 @@ class Stepwise:
     def install(self) -> None:
         stepwise = self
 
-        # With the marks of the other: a learning-rate schedule that was made before looks for its own.
+        # With the marks of the other: a learning-rate schedule that was made before looks for its
+        # own.
         @functools.wraps(self._step)
         def step(optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
             return stepwise.step(closure)
@@ -104,12 +125,21 @@ class Stepwise:
         return None
 
     def _refuse_early(self) -> None:
-        self._gradients.refuse_early_step(p for group in self._optimizer.param_groups for p in group["params"])
+        self._gradients.refuse_early_step(
+            p for group in self._optimizer.param_groups for p in group["params"]
+        )
 
     def _bucket_by_bucket(self) -> None:
-        """Whoever has no gradient is left alone by a step: so each bucket has its turn while the others have none."""
+        """Whoever has no gradient is left alone by a step: so each bucket has its turn while the
+        others have none.
+        """
         gradients = self._gradients
-        kept = {p: p.grad for group in self._optimizer.param_groups for p in group["params"] if p.grad is not None}
+        kept = {
+            p: p.grad
+            for group in self._optimizer.param_groups
+            for p in group["params"]
+            if p.grad is not None
+        }
         on_their_way = {p for bucket, _ in gradients.under_way for p in bucket.parameters()}
         # What the program has put in the place of a gradient stays, as without overlap.
         waiting = {p for p in on_their_way if p in kept and not gradients.is_replaced(p)}
@@ -120,7 +150,9 @@ class Stepwise:
             while gradients.under_way:
                 with exposed():
                     bucket = gradients.next_bucket()
-                come = {p: view for p, view in zip(bucket.parameters(), bucket.views) if p in waiting}
+                come = {
+                    p: view for p, view in zip(bucket.parameters(), bucket.views) if p in waiting
+                }
                 kept.update(come)
                 self._update(come)
         finally:
@@ -138,7 +170,12 @@ class Stepwise:
 
 
 def _has_step_hooks(optimizer: Any) -> bool:
-    """Whether the program watches whole steps: of this optimizer, or of all (PyTorch 2; 1.13 has none)."""
+    """Whether the program watches whole steps: of this optimizer, or of all (PyTorch 2; 1.13 has
+    none).
+    """
     own = (getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post"))
-    of_all = (getattr(torch_optimizer, f"_global_optimizer_{when}_hooks", None) for when in ("pre", "post"))
+    of_all = (
+        getattr(torch_optimizer, f"_global_optimizer_{when}_hooks", None)
+        for when in ("pre", "post")
+    )
     return any(own) or any(of_all)

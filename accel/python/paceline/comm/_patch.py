@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own DistributedDataParallel with our hook, in programs that do not know Paceline. Off unless the job asks:
+"""PyTorch's own DistributedDataParallel with our hook, in programs that do not know Paceline. Off
+unless the job asks:
 
-PACELINE_COMMUNICATION=Auto               and PACELINE_NUMERICS not Bitwise: sums have another order than gloo's (class Reordered).
-PACELINE_COMMUNICATION_COMPRESSION=Int8   and PACELINE_NUMERICS=Lossy: in fewer bytes between hosts (_compression).
+PACELINE_COMMUNICATION=Auto               and PACELINE_NUMERICS not Bitwise: sums have another order
+than gloo's (class Reordered).
+PACELINE_COMMUNICATION_COMPRESSION=Int8   and PACELINE_NUMERICS=Lossy: in fewer bytes between hosts
+(_compression).
 
-`__init__` and the two functions that register hooks are replaced in place. A model of float tensors on the CPU in a gloo group
-gets the hook as it is made; a hook that the program registers later takes its place. Ranks agree for each model: all, or none.
-So does a model on a GPU in a group of NCCL where the job asks for compression, or for sums by way of hosts: AIAK_HIERARCHICAL_ALLREDUCE=1.
+`__init__` and the two functions that register hooks are replaced in place. A model of float tensors
+on the CPU in a gloo group gets the hook as it is made; a hook that the program registers later
+takes its place. Ranks agree for each model: all, or none. So does a model on a GPU in a group of
+NCCL where the job asks for compression, or for sums by way of hosts: AIAK_HIERARCHICAL_ALLREDUCE=1.
 """
 
 from __future__ import annotations
@@ -78,7 +82,9 @@ def install() -> None:
     _by_hosts = os.environ.get("AIAK_HIERARCHICAL_ALLREDUCE") == "1"
     _take_aiak()
     _report.switch = why_off(
-        "PACELINE_COMMUNICATION", "gradients of PyTorch's DistributedDataParallel are", "sums over our communicator"
+        "PACELINE_COMMUNICATION",
+        "gradients of PyTorch's DistributedDataParallel are",
+        "sums over our communicator",
     )
     if _report.switch:
         return
@@ -86,7 +92,10 @@ def install() -> None:
     known = set(inspect.signature(kind.__init__).parameters) - {"self"}
     if not dist.is_available() or known not in TESTED:
         _report.switch = "off (a PyTorch that this release was not tested with)"
-        say("DistributedDataParallel is left as it is: its arguments are not those of a tested PyTorch")
+        say(
+            "DistributedDataParallel is left as it is: its arguments are not those of a tested"
+            " PyTorch"
+        )
         return
     _patch(kind)
     _compression = _wanted_compression()
@@ -102,7 +111,10 @@ def _wanted_compression() -> Compression | None:
         return None
     numerics = os.environ.get("PACELINE_NUMERICS", "") or "Reordered"
     if wanted is not None and numerics != "Lossy":
-        say(f"gradients are not compressed: {wanted} is of class Lossy, and PACELINE_NUMERICS is {numerics}")
+        say(
+            f"gradients are not compressed: {wanted} is of class Lossy, and PACELINE_NUMERICS is"
+            f" {numerics}"
+        )
         return None
     return wanted
 
@@ -136,7 +148,11 @@ def uninstall() -> None:
 
 
 def _patch(kind: Any) -> None:
-    make, register, register_builtin = kind.__init__, kind.register_comm_hook, kind._register_builtin_comm_hook
+    make, register, register_builtin = (
+        kind.__init__,
+        kind.register_comm_hook,
+        kind._register_builtin_comm_hook,
+    )
 
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -200,15 +216,19 @@ def _attach(model: Any, hook: Callable[..., None] | None) -> None:
     plan = os.environ.get("PACELINE_COMMUNICATION_PLAN", "")
     how = _compression
     try:
-        communicator = Communicator(model.process_group, name=name, timeout=timeout_of(model), plan=plan)
+        communicator = Communicator(
+            model.process_group, name=name, timeout=timeout_of(model), plan=plan
+        )
         # Plans that mean the same are connected; only one that says nothing is measured, by all.
         if not all_say(communicator, plan):
             raise ValueError(
-                f"PACELINE_COMMUNICATION_PLAN is {plan!r} here and another on some rank: say the same on all"
+                f"PACELINE_COMMUNICATION_PLAN is {plan!r} here and another on some rank: say the"
+                " same on all"
             )
         if not all_say(communicator, str(how)):
             say(
-                f"gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is {how} here and another on some rank"
+                f"gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is {how} here"
+                " and another on some rank"
             )
             how = None
         if not plan:
@@ -241,7 +261,8 @@ def _attach_by_hosts(model: Any, hook: Callable[..., None] | None) -> None:
     if how is not None and len({one.compression for one in cards}) > 1:
         how = None
         say(
-            f"gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is {card.compression} here and another on some rank"
+            "gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is"
+            f" {card.compression} here and another on some rank"
         )
     layout = Layout.of([one.host for one in cards])
     if not all(one.asked for one in cards):
@@ -256,7 +277,9 @@ def _attach_by_hosts(model: Any, hook: Callable[..., None] | None) -> None:
         try:
             if hierarchy is None:
                 timeout = timeout_of(model)
-                hierarchy = Hierarchy(members, layout, device_of(model), timeout, LEAST_BYTES, measured=how is None)
+                hierarchy = Hierarchy(
+                    members, layout, device_of(model), timeout, LEAST_BYTES, measured=how is None
+                )
             else:
                 hierarchy.prove(how is not None)
         except Exception as error:

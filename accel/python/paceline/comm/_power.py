@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PowerSGD for one bucket: each matrix M as P Qᵀ, of a few columns each, by one step of power iteration from the last Q.
+"""PowerSGD for one bucket: each matrix M as P Qᵀ, of a few columns each, by one step of power
+iteration from the last Q.
 
-Both factors are linear in M, so the ranks' own factors are summed, and no rank needs a whole sum: P = Σ M_r Q, made orthonormal, then
-Q = Σ M_rᵀ P. Only these go over a wire, and inside a host. What P Qᵀ lacks of the sum stays with the ranks, a rank-th of it each.
+Both factors are linear in M, so the ranks' own factors are summed, and no rank needs a whole sum: P
+= Σ M_r Q, made orthonormal, then Q = Σ M_rᵀ P. Only these go over a wire, and inside a host. What P
+Qᵀ lacks of the sum stays with the ranks, a rank-th of it each.
 
-All ranks compute the same bits of P Qᵀ, whatever processors they have: only additions and products of single elements in a fixed order. On GPUs the order of
-the sums that make columns orthonormal is PyTorch's, the same on GPUs of one kind.
+All ranks compute the same bits of P Qᵀ, whatever processors they have: only additions and products
+of single elements in a fixed order. On GPUs the order of the sums that make columns orthonormal is
+PyTorch's, the same on GPUs of one kind.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ WORTH = 2  # times fewer values, or a tensor goes as it is
 
 
 class Power:
-    def __init__(self, shapes: tuple[torch.Size, ...], rank: int, seed: int, ranks: int, device: torch.device) -> None:
+    def __init__(
+        self, shapes: tuple[torch.Size, ...], rank: int, seed: int, ranks: int, device: torch.device
+    ) -> None:
         self._ranks = ranks
         self._matrices: list[tuple[int, int, int]] = []  # where it begins, rows, columns
         self._whole: list[tuple[int, int]] = []  # of the others: where they begin and end
@@ -44,7 +49,9 @@ class Power:
             else:
                 self._whole.append((at, at + size))
             at += size
-        self._rest = torch.zeros(sum(rows * columns for _, rows, columns in self._matrices), device=device)
+        self._rest = torch.zeros(
+            sum(rows * columns for _, rows, columns in self._matrices), device=device
+        )
         generator = torch.Generator().manual_seed(seed)
         sizes = zip(self._matrices, self._rank)
         self._guess = [
@@ -54,10 +61,18 @@ class Power:
         # Written in place: a captured graph reads them where they lie.
         self._q = [guess.clone() for guess in self._guess]
 
-    def start(self, communicator: Communicator | Hierarchy, buffer: Tensor, _passes: int) -> tuple[Wait | None, Wait]:
+    def start(
+        self, communicator: Communicator | Hierarchy, buffer: Tensor, _passes: int
+    ) -> tuple[Wait | None, Wait]:
         flat = buffer.view(-1)
-        matrices = [flat[at : at + rows * columns].view(rows, columns) for at, rows, columns in self._matrices]
-        rests = [part.view_as(m) for part, m in zip(self._rest.split([m.numel() for m in matrices]), matrices)]
+        matrices = [
+            flat[at : at + rows * columns].view(rows, columns)
+            for at, rows, columns in self._matrices
+        ]
+        rests = [
+            part.view_as(m)
+            for part, m in zip(self._rest.split([m.numel() for m in matrices]), matrices)
+        ]
         for matrix, rest in zip(matrices, rests):
             matrix.add_(rest)
         as_they_are = [flat[begin:end] for begin, end in self._whole]
@@ -88,7 +103,9 @@ class Power:
                 rest.sub_(matrix, alpha=1 / self._ranks)
                 self._q[i].copy_(orthonormal(right))
             # The factors are the same on all ranks, and so is what follows from them.
-            spoilt = ~torch.isfinite(torch.cat([second[0].tensor, *(left.flatten() for left in p)])).all()
+            spoilt = ~torch.isfinite(
+                torch.cat([second[0].tensor, *(left.flatten() for left in p)])
+            ).all()
             # On a GPU the host does not wait to see it.
             if spoilt.is_cuda or bool(spoilt):
                 self._rest.masked_fill_(spoilt, 0)

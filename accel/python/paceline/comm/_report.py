@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each model's gradients are communicated in this process, for paceline.explain(). Holds no model alive."""
+"""How each model's gradients are communicated in this process, for paceline.explain(). Holds no
+model alive.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,30 @@ class Outcome:
     def told(self) -> dict[str, Any]:
         communicator = self.communicator() if self.communicator is not None else None
         if communicator is None:
-            return {"name": self.name, "state": "off", "reason": self.why, "text": f"by PyTorch ({self.why})"}
+            return {
+                "name": self.name,
+                "state": "off",
+                "reason": self.why,
+                "text": f"by PyTorch ({self.why})",
+            }
         try:
             plan = communicator.plan()
         except RuntimeError as error:
             plan = str(error)
-        numerics = f"class Lossy, compression {self.compression}" if self.compression else "class Reordered"
+        numerics = (
+            f"class Lossy, compression {self.compression}"
+            if self.compression
+            else "class Reordered"
+        )
         waits = self._waits()
         median = statistics.median(waits) if waits else None
         waited = (
             ""
             if median is None
-            else f"; gradients were waited for {median * 1e3:.2f} ms, the median of {len(waits)} passes"
+            else (
+                f"; gradients were waited for {median * 1e3:.2f} ms, the median of {len(waits)}"
+                " passes"
+            )
         )
         text = f"{communicator.ranks} ranks, {numerics}, {plan}{waited}"
         answer = {
@@ -64,14 +78,18 @@ class Outcome:
 
 _outcomes: weakref.WeakKeyDictionary[Any, Outcome] = weakref.WeakKeyDictionary()
 numerics = "Reordered"  # Lossy where the job asks for compression
-switch = "off (PACELINE_COMMUNICATION is not set)"  # of the patch of PyTorch's own DistributedDataParallel
+switch = (  # of the patch of PyTorch's own DistributedDataParallel
+    "off (PACELINE_COMMUNICATION is not set)"
+)
 
 
 def outcome_of(model: Any) -> Outcome:
     outcome = _outcomes.get(model)
     if outcome is None:
         name, inner = type(model).__qualname__, getattr(model, "module", None)
-        outcome = _outcomes[model] = Outcome(name if inner is None else f"{name} of {type(inner).__qualname__}")
+        outcome = _outcomes[model] = Outcome(
+            name if inner is None else f"{name} of {type(inner).__qualname__}"
+        )
     return outcome
 
 

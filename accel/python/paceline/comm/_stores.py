@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places where ranks find each other, for programs whose framework has none: a folder that all see, or a port of one of them."""
+"""Places where ranks find each other, for programs whose framework has none: a folder that all see,
+or a port of one of them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ STEP = 0.05  # seconds between two looks
 
 
 class FileStore:
-    """A folder that all ranks see: a new one for each run. It is made where it is missing, and left where it is."""
+    """A folder that all ranks see: a new one for each run. It is made where it is missing, and left
+    where it is.
+    """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
@@ -49,15 +53,20 @@ class FileStore:
 
 
 class TcpStore:
-    """`address` is HOST:PORT of the rank that makes it with `serve`; others may be there before it. It serves until `close`, or the
-    end of its process. Whoever reaches that port may read and write what is in it, as with PyTorch's."""
+    """`address` is HOST:PORT of the rank that makes it with `serve`; others may be there before it.
+    It serves until `close`, or the end of its process. Whoever reaches that port may read and write
+    what is in it, as with PyTorch's.
+    """
 
     def __init__(self, address: str, *, serve: bool = False) -> None:
         host, colon, port = address.rpartition(":")
         if not colon or not host or not port.isdecimal() or not 0 <= int(port) < 65536:
             raise ValueError(f"paceline.arrays: address is '{address}': it must be HOST:PORT")
         self._server = _Server(host.strip("[]"), int(port)) if serve else None
-        self._host, self._port = host.strip("[]"), self._server.server_address[1] if self._server else int(port)
+        self._host, self._port = (
+            host.strip("[]"),
+            (self._server.server_address[1] if self._server else int(port)),
+        )
 
     @property
     def address(self) -> str:
@@ -92,7 +101,9 @@ class TcpStore:
                     return _take(peer, MOST) if _exactly(peer, 1) == FOUND else None
             except OSError as error:
                 if time.monotonic() >= until:
-                    raise TimeoutError(f"paceline.arrays: {self.address} cannot be reached: {error}") from error
+                    raise TimeoutError(
+                        f"paceline.arrays: {self.address} cannot be reached: {error}"
+                    ) from error
                 time.sleep(STEP)
 
 
@@ -142,7 +153,9 @@ os.register_at_fork(after_in_child=_leave_in_child)
 
 def _framed(data: bytes) -> bytes:
     if len(data) > MOST:
-        raise ValueError(f"paceline.arrays: {len(data)} bytes are more than the {MOST} that a store takes")
+        raise ValueError(
+            f"paceline.arrays: {len(data)} bytes are more than the {MOST} that a store takes"
+        )
     return LENGTH.pack(len(data)) + data
 
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sums of one model's buckets over a communicator: how each begins, as it is, compressed or sparse, and what begins when all of a pass have.
+"""The sums of one model's buckets over a communicator: how each begins, as it is, compressed or
+sparse, and what begins when all of a pass have.
 
-Who cuts the buckets, DistributedDataParallel (_ddp) or the engine (_engine), has scaled them before.
+Who cuts the buckets, DistributedDataParallel (_ddp) or the engine (_engine), has scaled them
+before.
 """
 
 from __future__ import annotations
@@ -39,13 +41,19 @@ class Sums:
         """Else the process group's allreduce knows how."""
         if buffer.layout is torch.strided:
             return buffer.dtype in DTYPES or buffer.is_complex()
-        if buffer.layout is not torch.sparse_coo or buffer.is_cuda or not isinstance(self.carrier, Communicator):
+        if (
+            buffer.layout is not torch.sparse_coo
+            or buffer.is_cuda
+            or not isinstance(self.carrier, Communicator)
+        ):
             return False
         of_rows = buffer.sparse_dim() == 1 or buffer._nnz() == 0
         return of_rows and buffer.dtype in DTYPES and buffer.shape[1:].numel() > 0
 
     def start(self, bucket: Any, buffer: Tensor) -> Result:
-        """Of a buffer that has been scaled. `bucket` has the methods of torch's GradBucket that compression asks."""
+        """Of a buffer that has been scaled. `bucket` has the methods of torch's GradBucket that
+        compression asks.
+        """
         if buffer.layout is not torch.strided:
             return self._start_sparse(buffer)
         if self.compressor is not None and self.compressor.takes(buffer, self.passes):
@@ -85,7 +93,9 @@ class Sums:
 
         def turn() -> None:
             assert isinstance(self.carrier, Communicator)
-            indices, rows = self.carrier.allreduce_sparse(own.indices()[0].contiguous(), own.values().contiguous())
+            indices, rows = self.carrier.allreduce_sparse(
+                own.indices()[0].contiguous(), own.values().contiguous()
+            )
             sums.append(of_rows(indices, rows, own.shape)._coalesced_(True))
 
         self._turns.append(turn)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loaders whose workers write batches straight into shared slabs. Samples, their order and random state are those of
-torch.utils.data.DataLoader, bit for bit (numerics class Bitwise).
+"""Loaders whose workers write batches straight into shared slabs. Samples, their order and random
+state are those of torch.utils.data.DataLoader, bit for bit (numerics class Bitwise).
 
     loader = paceline.loader.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=8)
     paceline.loader.accelerate(loader)  # one that is there already
@@ -21,22 +21,37 @@ from paceline.loader._sampler import ShardSampler
 from paceline.loader._shards import TarShards
 from paceline.loader._token_batches import TokenBatches
 
-__all__ = ["DataLoader", "ImageShards", "RecordShards", "ShardSampler", "TarShards", "TokenBatches", "accelerate"]
+__all__ = [
+    "DataLoader",
+    "ImageShards",
+    "RecordShards",
+    "ShardSampler",
+    "TarShards",
+    "TokenBatches",
+    "accelerate",
+]
 
 Sample = TypeVar("Sample", covariant=True)
 
 
 class DataLoader(torch.utils.data.DataLoader[Sample]):
-    """torch.utils.data.DataLoader with torch's arguments, and `ahead`: whether persistent workers begin the next epoch while this one
-    ends. By default where it is proven to change nothing; True says that a sample depends on its index and on the generators of
-    torch, random and NumPy alone, and that making it changes nothing else that another one depends on.
+    """torch.utils.data.DataLoader with torch's arguments, and `ahead`: whether persistent workers
+    begin the next epoch while this one ends. By default where it is proven to change nothing; True
+    says that a sample depends on its index and on the generators of torch, random and NumPy alone,
+    and that making it changes nothing else that another one depends on.
 
-    `device_copies=True`, with pin_memory, begins to copy the next batch to the GPU where the program has been seen to do so itself, and
-    hands that copy to its `.to(device)` or `.cuda()`. It says that the program writes to a batch in no way that PyTorch cannot see
-    (through `.numpy()` or a pointer) before it copies it. None: as PACELINE_LOADER_DEVICE_COPIES says, by default not."""
+    `device_copies=True`, with pin_memory, begins to copy the next batch to the GPU where the
+    program has been seen to do so itself, and hands that copy to its `.to(device)` or `.cuda()`. It
+    says that the program writes to a batch in no way that PyTorch cannot see (through `.numpy()` or
+    a pointer) before it copies it. None: as PACELINE_LOADER_DEVICE_COPIES says, by default not.
+    """
 
     def __init__(
-        self, *args: Any, ahead: bool | None = None, device_copies: bool | None = None, **options: Any
+        self,
+        *args: Any,
+        ahead: bool | None = None,
+        device_copies: bool | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self._paceline_ahead = ahead
@@ -48,10 +63,17 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
 
 
 def accelerate(loader: Any, ahead: bool | None = None, device_copies: bool | None = None) -> Any:
-    """The same loader, accelerated from its next iteration on. One whose class makes iterators of its own is left as it is. `ahead` and
-    `device_copies` are those of DataLoader; None leaves them as they are."""
-    if type(loader)._get_iterator not in (torch.utils.data.DataLoader._get_iterator, DataLoader._get_iterator):
-        _report.account_of(loader).left(loader, f"{type(loader).__qualname__} makes its own iterators")
+    """The same loader, accelerated from its next iteration on. One whose class makes iterators of
+    its own is left as it is. `ahead` and `device_copies` are those of DataLoader; None leaves them
+    as they are.
+    """
+    if type(loader)._get_iterator not in (
+        torch.utils.data.DataLoader._get_iterator,
+        DataLoader._get_iterator,
+    ):
+        _report.account_of(loader).left(
+            loader, f"{type(loader).__qualname__} makes its own iterators"
+        )
     else:
         _patch.patch()
         loader._paceline_loader = True

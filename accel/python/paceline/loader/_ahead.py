@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The next epoch before it is asked for: which loaders may have it, what its order will be, and a worker's way back.
+"""The next epoch before it is asked for: which loaders may have it, what its order will be, and a
+worker's way back.
 
-The order is guessed from copies of the sampler and of the generators, so nothing of the program's is touched, and a guess may be
-wrong: the exchange holds it against what PyTorch really asks for. Samples made for nothing must have changed nothing: that is
-proven of PyTorch's own datasets over memory that nobody shares, else said by the program (`ahead=True`).
+The order is guessed from copies of the sampler and of the generators, so nothing of the program's
+is touched, and a guess may be wrong: the exchange holds it against what PyTorch really asks for.
+Samples made for nothing must have changed nothing: that is proven of PyTorch's own datasets over
+memory that nobody shares, else said by the program (`ahead=True`).
 
 Not for several threads at once. What cannot be foreseen or proven is a reason, never an exception.
 """
@@ -59,16 +61,28 @@ def why_not(loader: Any) -> str:
     generator = getattr(sampler, "generator", None)
     if generator is not None and generator.device.type != "cpu":
         return f"a generator on {generator.device.type}"
-    drawn = 0 if type(sampler) is ShardSampler else len(sampler._lengths if type(sampler) is TokenBatches else sampler)
+    drawn = (
+        0
+        if type(sampler) is ShardSampler
+        else len(sampler._lengths if type(sampler) is TokenBatches else sampler)
+    )
     if drawn > LONGEST:
         return f"an order of {drawn} samples takes too long to be drawn twice"
     if said:
         return ""
     if loader.worker_init_fn is not None:
-        return "worker_init_fn may do anything; pass ahead=True if samples depend on their index alone"
-    defaults = (torch_loader._utils.collate.default_collate, torch_loader._utils.collate.default_convert)
+        return (
+            "worker_init_fn may do anything; pass ahead=True if samples depend on their index alone"
+        )
+    defaults = (
+        torch_loader._utils.collate.default_collate,
+        torch_loader._utils.collate.default_convert,
+    )
     if loader.collate_fn not in defaults:
-        return "collate_fn is the program's own; pass ahead=True if samples depend on their index alone"
+        return (
+            "collate_fn is the program's own; pass ahead=True if samples depend on their index"
+            " alone"
+        )
     return _why_not_frozen(loader.dataset)
 
 
@@ -78,7 +92,9 @@ def _sampler_of(loader: Any) -> Any:
 
 
 def _why_not_frozen(dataset: Any, depth: int = 4) -> str:
-    """Empty where samples are sure to stay as they are while the workers live, and making them changes nothing."""
+    """Empty where samples are sure to stay as they are while the workers live, and making them
+    changes nothing.
+    """
     kind = type(dataset)
     if kind is torch.Tensor:
         return _why_not_private(dataset)
@@ -92,7 +108,10 @@ def _why_not_frozen(dataset: Any, depth: int = 4) -> str:
     elif kind is ConcatDataset:
         parts = dataset.datasets
     if parts is None or depth == 0:
-        return f"{kind.__qualname__} may do anything; pass ahead=True if its samples depend on their index alone"
+        return (
+            f"{kind.__qualname__} may do anything; pass ahead=True if its samples depend on their"
+            " index alone"
+        )
     return next(filter(None, (_why_not_frozen(part, depth - 1) for part in parts)), "")
 
 
@@ -107,12 +126,18 @@ def _why_not_private(tensor: torch.Tensor) -> str:
         where, rights, _, _, file, *_ = line.split()
         begin, end = (int(text, 16) for text in where.split("-"))
         if begin <= address < end:
-            return "" if rights[3] == "p" and file == "0" else "a tensor of the dataset lies in a mapped file"
+            return (
+                ""
+                if rights[3] == "p" and file == "0"
+                else "a tensor of the dataset lies in a mapped file"
+            )
     return "a tensor of the dataset lies in unknown memory"
 
 
 class Order:
-    """Foresees which batches the next pass of a loader begins with. Holds the sampler, not the loader."""
+    """Foresees which batches the next pass of a loader begins with. Holds the sampler, not the
+    loader.
+    """
 
     def __init__(self, loader: Any) -> None:
         self._outer = loader._index_sampler
@@ -135,7 +160,9 @@ class Order:
             twin.generator.set_state(torch.get_rng_state() if given is None else given.get_state())
             if given is None and type(twin) is RandomSampler:
                 # It takes a seed from the default generator, and numbers from one of its own.
-                twin.generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_(generator=twin.generator)))
+                twin.generator.manual_seed(
+                    int(torch.empty((), dtype=torch.int64).random_(generator=twin.generator))
+                )
         if type(twin) in TOLD:
             # A program that has never told the epoch will not begin now.
             forgotten = len(self._epochs) == 2 and self._epochs[0] == self._epochs[1]
@@ -155,7 +182,11 @@ class Order:
 def random_state() -> tuple[Any, ...]:
     """Of the generators that samples may draw from."""
     numpy = sys.modules.get("numpy")
-    return torch.get_rng_state(), random.getstate(), numpy.random.get_state() if numpy is not None else None
+    return (
+        torch.get_rng_state(),
+        random.getstate(),
+        numpy.random.get_state() if numpy is not None else None,
+    )
 
 
 def restore(state: tuple[Any, ...]) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches between processes: pickled, but for dense CPU tensors, whose bytes lie in a slot of the shared slabs or, where they are
-few, in the message. Everything else (views of larger storages, shared, sparse or quantized tensors, subclasses) goes as
-PyTorch sends it."""
+"""Batches between processes: pickled, but for dense CPU tensors, whose bytes lie in a slot of the
+shared slabs or, where they are few, in the message. Everything else (views of larger storages,
+shared, sparse or quantized tensors, subclasses) goes as PyTorch sends it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ import torch.multiprocessing  # registers how PyTorch sends what is not ours
 
 from paceline.loader._native import NO_SLOT, Region
 
-# Below it, bytes travel in the message: a label kept by the program must not keep a whole batch, and a page costs more.
+# Below it, bytes travel in the message: a label kept by the program must not keep a whole batch,
+# and a page costs more.
 SMALL = 16 * 1024
 ALIGNMENT = 64
 _NEW = hasattr(torch.Tensor, "untyped_storage")
@@ -44,8 +46,9 @@ def _fits_shared_memory(size: int) -> bool:
 
 
 class Slab:
-    """In a worker: the slot that the batch being made is written to, taken when the first tensor needs it. Slots whose
-    tensors the worker itself still has (a cache) are left alone."""
+    """In a worker: the slot that the batch being made is written to, taken when the first tensor
+    needs it. Slots whose tensors the worker itself still has (a cache) are left alone.
+    """
 
     def __init__(self, region: Region, worker: int) -> None:
         self._region, self._worker = region, worker
@@ -80,7 +83,9 @@ class Slab:
         begin = self.allocate(size)
         if begin < 0:
             return None
-        return storage_of(torch.frombuffer(self._buffer, dtype=torch.uint8, count=size, offset=begin))
+        return storage_of(
+            torch.frombuffer(self._buffer, dtype=torch.uint8, count=size, offset=begin)
+        )
 
     def offset_of(self, address: int) -> int:
         """Of memory that `storage` gave for this batch; -1: not of it."""
@@ -104,7 +109,9 @@ class Slab:
 
 
 class _Piece:
-    """The bytes of one storage, in the slot or in the message. One object for each storage, so that views of one stay so."""
+    """The bytes of one storage, in the slot or in the message. One object for each storage, so that
+    views of one stay so.
+    """
 
     def __init__(self, offset: int, size: int, data: bytes | None) -> None:
         self._how = (offset, size) if data is None else (data,)
@@ -117,7 +124,9 @@ class _Pickler(ForkingPickler):
     def __init__(self, file: io.BytesIO, slab: Slab | None) -> None:
         super().__init__(file)
         self._slab = slab
-        self._pieces: dict[int, _Piece] = {}  # by storage: two may share an address, as views of one NumPy array do
+        self._pieces: dict[
+            int, _Piece
+        ] = {}  # by storage: two may share an address, as views of one NumPy array do
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is torch.Tensor:
@@ -136,7 +145,10 @@ class _Pickler(ForkingPickler):
             return NotImplemented
         storage = storage_of(tensor)
         size = storage.nbytes()
-        if not 0 < size <= 2 * tensor.numel() * tensor.element_size() + SMALL or storage.is_shared():
+        if (
+            not 0 < size <= 2 * tensor.numel() * tensor.element_size() + SMALL
+            or storage.is_shared()
+        ):
             return NotImplemented
         piece = self._pieces.get(storage._cdata)
         if piece is None:
@@ -144,7 +156,13 @@ class _Pickler(ForkingPickler):
             if piece is None:
                 return NotImplemented
             self._pieces[storage._cdata] = piece
-        return _tensor, (piece, tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+        return _tensor, (
+            piece,
+            tensor.dtype,
+            tensor.storage_offset(),
+            tuple(tensor.shape),
+            tensor.stride(),
+        )
 
     def _piece(self, address: int, size: int) -> _Piece | None:
         slab = self._slab
@@ -180,14 +198,18 @@ _arriving = threading.local()
 
 
 def _in_slot(offset: int, size: int) -> Any:
-    return storage_of(torch.frombuffer(_arriving.slot, dtype=torch.uint8, count=size, offset=offset))
+    return storage_of(
+        torch.frombuffer(_arriving.slot, dtype=torch.uint8, count=size, offset=offset)
+    )
 
 
 def _in_message(data: bytes) -> Any:
     return storage_of(torch.frombuffer(bytearray(data), dtype=torch.uint8))
 
 
-def _tensor(storage: Any, dtype: torch.dtype, offset: int, shape: tuple[int, ...], stride: tuple[int, ...]) -> Any:
+def _tensor(
+    storage: Any, dtype: torch.dtype, offset: int, shape: tuple[int, ...], stride: tuple[int, ...]
+) -> Any:
     return torch.empty((0,), dtype=dtype, device="cpu").set_(storage, offset, shape, stride)
 
 
@@ -198,10 +220,16 @@ def collate_into(slab: Slab) -> None:
 
     def _new_shared(cls: Any, size: int, *, device: Any = "cpu") -> Any:
         # Threads of a dataset take PyTorch's memory: a slot is that of the batch being made.
-        if torch.device(device).type == "cpu" and size > 0 and threading.get_ident() == worker_thread:
+        if (
+            torch.device(device).type == "cpu"
+            and size > 0
+            and threading.get_ident() == worker_thread
+        ):
             storage = torch.UntypedStorage(size) if size < SMALL else slab.storage(size)
             if storage is None and not _fits_shared_memory(size):
-                storage = torch.UntypedStorage(size)  # writing past the end of /dev/shm would be a bus error
+                storage = torch.UntypedStorage(
+                    size
+                )  # writing past the end of /dev/shm would be a bus error
             if storage is not None:
                 # PyTorch's memory is all zeros at first; its own collate writes all of it.
                 if sys._getframe(2).f_globals.get("__name__") != "torch.utils.data._utils.collate":

@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The next batch's copy on the device, begun before the program asks for it (`device_copies=True`, or of a job
-PACELINE_LOADER_DEVICE_COPIES=Auto: who writes it says of its programs what `device_copies=True` says).
+"""The next batch's copy on the device, begun before the program asks for it (`device_copies=True`,
+or of a job PACELINE_LOADER_DEVICE_COPIES=Auto: who writes it says of its programs what
+`device_copies=True` says).
 
-A program copies its batches itself: `pixels.to(device)`, `labels.cuda(non_blocking=True)`. Where it has done so with two batches in the
-same way, tensor by tensor, the next batch's tensors are copied on a stream of their own while the device works on the present one,
-and the program's own call is given that copy. Anything else is PyTorch's call, and the copy made for nothing is dropped.
+A program copies its batches itself: `pixels.to(device)`, `labels.cuda(non_blocking=True)`. Where it
+has done so with two batches in the same way, tensor by tensor, the next batch's tensors are copied
+on a stream of their own while the device works on the present one, and the program's own call is
+given that copy. Anything else is PyTorch's call, and the copy made for nothing is dropped.
 
-- The copy's memory is allocated by PyTorch for the stream that the program copies on, so it is used again in that stream's order:
-  the device holds one batch more than it would. The copying begins when that stream has done what it was given so far, and the stream
-  waits for it before the program has the copy. A call that would have waited on the host waits for the copy.
-- The very tensor that was delivered, at the same place, written to by nobody that PyTorch knows of (`_version`). What writes through
-  `.numpy()` or a pointer is not known: that is why the program has to say that it does no such thing before it copies.
-- Not under function or dispatch modes, inference mode that began later, tracing, compiling, or a stream that is being captured.
+- The copy's memory is allocated by PyTorch for the stream that the program copies on, so it is used
+  again in that stream's order:
+  the device holds one batch more than it would. The copying begins when that stream has done what
+  it was given so far, and the stream
+  waits for it before the program has the copy. A call that would have waited on the host waits for
+  the copy.
+- The very tensor that was delivered, at the same place, written to by nobody that PyTorch knows of
+  (`_version`). What writes through
+  `.numpy()` or a pointer is not known: that is why the program has to say that it does no such
+  thing before it copies.
+- Not under function or dispatch modes, inference mode that began later, tracing, compiling, or a
+  stream that is being captured.
 
 Locked by the interpreter lock: each tensor's copy is taken by one operation on a dictionary.
 """
@@ -69,12 +77,17 @@ class Cuda:
         with torch.cuda.stream(way.stream):
             if torch.cuda.is_current_stream_capturing():
                 return [], None
-            copies = [torch.empty_strided(s.shape, s.stride(), dtype=s.dtype, device=way.device) for s in sources]
+            copies = [
+                torch.empty_strided(s.shape, s.stride(), dtype=s.dtype, device=way.device)
+                for s in sources
+            ]
             side.wait_stream(way.stream)  # on which the memory was used before
         with torch.cuda.stream(side):
             try:
                 for copy, source in zip(copies, sources):
-                    copy.data.copy_(source, non_blocking=True)  # .data: nobody has written to the copy itself
+                    copy.data.copy_(
+                        source, non_blocking=True
+                    )  # .data: nobody has written to the copy itself
                 return copies, side.record_event()
             except BaseException:
                 for copy in copies:  # the first may be on their way
@@ -104,7 +117,9 @@ class Leaf:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = weakref.ref(tensor, functools.partial(_died, id(tensor)))
-        self.way: Way | None = None  # of the program's first call; None: there was none, or one that is not known here
+        self.way: Way | None = (
+            None  # of the program's first call; None: there was none, or one that is not known here
+        )
         self.calls = 0
         self.begun = self.hit = False
         self._before = _state(tensor)
@@ -126,7 +141,11 @@ class Leaf:
         copy, there, wanted = found
         try:
             same = way == wanted and _state(tensor) == self._before and _ordinary()
-            if same and copy.is_inference() == torch.is_inference_mode_enabled() and cuda.hand_over(there, wanted):
+            if (
+                same
+                and copy.is_inference() == torch.is_inference_mode_enabled()
+                and cuda.hand_over(there, wanted)
+            ):
                 self.hit = True
                 return copy
         finally:
@@ -163,7 +182,14 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def _state(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor._version, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad
+    return (
+        tensor._version,
+        tensor.data_ptr(),
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        tensor.requires_grad,
+    )
 
 
 def _ordinary() -> bool:
@@ -180,7 +206,12 @@ def tensors_of(batch: Any) -> Iterator[torch.Tensor]:
     """Those that may be copied ahead, in an order that batches of one structure share."""
     if type(batch) is torch.Tensor:
         # A copy of one that requires a gradient belongs to its graph.
-        if batch.is_pinned() and dense(batch) and not batch.is_inference() and not batch.requires_grad:
+        if (
+            batch.is_pinned()
+            and dense(batch)
+            and not batch.is_inference()
+            and not batch.requires_grad
+        ):
             yield batch
     elif isinstance(batch, (list, tuple)):
         for part in batch:
@@ -191,7 +222,9 @@ def tensors_of(batch: Any) -> Iterator[torch.Tensor]:
 
 
 class Copies:
-    """Of one iterator: what the program does with its batches, and what is therefore begun with the next."""
+    """Of one iterator: what the program does with its batches, and what is therefore begun with the
+    next.
+    """
 
     def __init__(self) -> None:
         patch()
@@ -203,17 +236,25 @@ class Copies:
         self._in_a_row = 0
 
     def delivered(self, batch: Any, upcoming: Any) -> None:
-        """`batch` is about to be handed out; `upcoming` is the one after it, or None where it is not there yet."""
+        """`batch` is about to be handed out; `upcoming` is the one after it, or None where it is
+        not there yet.
+        """
         if self.why:
             return
         try:
             ways = self._learn()
             self._present = [_leaf_of(tensor) for tensor in tensors_of(batch)]
             steady, self._ways = any(ways) and ways == self._ways, ways
-            following = list(tensors_of(upcoming)) if steady and not self.why and _ordinary() else []
+            following = (
+                list(tensors_of(upcoming)) if steady and not self.why and _ordinary() else []
+            )
             if len(following) == len(ways):
-                self._begin([(_leaf_of(tensor), tensor, way) for tensor, way in zip(following, ways) if way])
-        except Exception as error:  # of the device's memory, for instance: the program's own copies may still fit
+                self._begin(
+                    [(_leaf_of(tensor), tensor, way) for tensor, way in zip(following, ways) if way]
+                )
+        except (
+            Exception
+        ) as error:  # of the device's memory, for instance: the program's own copies may still fit
             self.why = f"{type(error).__name__}: {error}"
 
     def _learn(self) -> list[Way | None]:
@@ -245,7 +286,9 @@ def _leaf_of(tensor: torch.Tensor) -> Leaf:
 
 
 def asked(loader: Any) -> bool:
-    """Whether copies are to be begun ahead: as the program says for this loader, else as the job does for all."""
+    """Whether copies are to be begun ahead: as the program says for this loader, else as the job
+    does for all.
+    """
     told = getattr(loader, "_paceline_device_copies", None)
     if told is not None:
         return bool(told)
@@ -255,7 +298,10 @@ def asked(loader: Any) -> bool:
 @functools.cache
 def _asked_of_all() -> bool:
     """What the job says. Asked once, so that a wrong value is told once."""
-    return not why_off("PACELINE_LOADER_DEVICE_COPIES", "batches are copied to the device where the program says, and")
+    return not why_off(
+        "PACELINE_LOADER_DEVICE_COPIES",
+        "batches are copied to the device where the program says, and",
+    )
 
 
 def why_not() -> str:
@@ -265,7 +311,8 @@ def why_not() -> str:
     return ""
 
 
-# -- the program's own calls -------------------------------------------------------------------------------------------
+# -- the program's own calls
+# ------------------------------------------------------------
 
 _undo: list[Callable[[], None]] = []
 
@@ -284,7 +331,9 @@ def _way_to(device: Any, **options: Any) -> Way:
 
 
 def patch() -> None:
-    """`Tensor.to` and `Tensor.cuda` look for a copy first: of tensors that a loader with device_copies has handed out."""
+    """`Tensor.to` and `Tensor.cuda` look for a copy first: of tensors that a loader with
+    device_copies has handed out.
+    """
     if _undo:
         return
     for name, way_of in (("to", _way_to), ("cuda", _way)):
@@ -299,7 +348,9 @@ def unpatch() -> None:
 
 
 class _Looking:
-    """A method of Tensor that looks for a copy first. Equal to PyTorch's own: tensor subclasses have that in sets of functions."""
+    """A method of Tensor that looks for a copy first. Equal to PyTorch's own: tensor subclasses
+    have that in sets of functions.
+    """
 
     def __init__(self, original: Callable[..., Any], way_of: Callable[..., Way]) -> None:
         self._original, self._way_of = original, way_of

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What takes the place of the queues between PyTorch's own multi-process iterator and its own worker loop. Order, seeds, sampling,
-exceptions and shutdown stay PyTorch's; only how messages and batches pass is ours.
+"""What takes the place of the queues between PyTorch's own multi-process iterator and its own
+worker loop. Order, seeds, sampling, exceptions and shutdown stay PyTorch's; only how messages and
+batches pass is ours.
 
-Every message belongs to a generation, which a resumed iteration begins. What arrives of an earlier one (a loop that was
-left early) is dropped, so nobody waits for it.
+Every message belongs to a generation, which a resumed iteration begins. What arrives of an earlier
+one (a loop that was left early) is dropped, so nobody waits for it.
 
-The next generation's first tasks may be sent before PyTorch asks for them, as they are foreseen (_ahead.py). When it does, each is
-held against its foreseen one: as long as they are equal there is nothing to send; at the first that is not, that generation is
-dropped, workers get back the random state that they had before it, and all is sent anew.
+The next generation's first tasks may be sent before PyTorch asks for them, as they are foreseen
+(_ahead.py). When it does, each is held against its foreseen one: as long as they are equal there is
+nothing to send; at the first that is not, that generation is dropped, workers get back the random
+state that they had before it, and all is sent anew.
 
-Where batches are to be pinned, all that have arrived are begun upon whenever one is asked for (_pinned.py).
+Where batches are to be pinned, all that have arrived are begun upon whenever one is asked for
+(_pinned.py).
 """
 
 from __future__ import annotations
@@ -32,8 +35,14 @@ from paceline.loader._native import MAX_SLOTS, Region
 from paceline.loader._pinned import Landing, Pinning
 
 _HEAD = struct.Struct("<II")  # to a worker: generation, one of the following
-PLAIN, KEEP, GO_BACK = 0, 1, 2  # KEEP: note the random state; GO_BACK: take up again that of the generation before this
-_ANSWER = struct.Struct("<IiQQ")  # to the maker: generation, slot, where in it a large pickle lies and its size
+PLAIN, KEEP, GO_BACK = (
+    0,
+    1,
+    2,
+)  # KEEP: note the random state; GO_BACK: take up again that of the generation before this
+_ANSWER = struct.Struct(
+    "<IiQQ"
+)  # to the maker: generation, slot, where in it a large pickle lies and its size
 DONE = 4  # the argument of PyTorch's worker loop that tells it to end (an event)
 LARGE = 32 * 1024  # a pickle that does not go through the ring
 SLOT_BYTES = 1 << 30  # of address space; what no batch was written to takes no memory
@@ -43,7 +52,9 @@ class Exchange:
     """The maker's side, one per iterator."""
 
     def __init__(self, workers: int, prefetch: int, pinning: Pinning | None = None) -> None:
-        slots = min(MAX_SLOTS, prefetch + 2)  # those being filled or waiting, one in use, one not yet given up
+        slots = min(
+            MAX_SLOTS, prefetch + 2
+        )  # those being filled or waiting, one in use, one not yet given up
         self.region = Region(workers, slots, SLOT_BYTES)
         self.slots = Slots(self.region)
         self.workers = workers
@@ -51,14 +62,19 @@ class Exchange:
         self.local: collections.deque[Any] = collections.deque()
         self.in_slabs = 0
         self.in_messages = 0
-        # Of the next generation: what is foreseen, how many of these have been sent, and how many were then asked for.
+        # Of the next generation: what is foreseen, how many of these have been sent, and how many
+        # were then asked for.
         self.foreseen: list[tuple[int, bytes]] = []  # by worker
         self.sent = 0
         self.matched = 0
         self.filling = False  # the present pass goes on
         self.comparing = False  # PyTorch asks for the first tasks of the next
-        self.early: collections.deque[tuple[int, bytes]] = collections.deque()  # of the next generation
-        self.ready: collections.deque[tuple[int, bytes]] = collections.deque()  # of this one, that came early
+        self.early: collections.deque[tuple[int, bytes]] = (
+            collections.deque()
+        )  # of the next generation
+        self.ready: collections.deque[tuple[int, bytes]] = (
+            collections.deque()
+        )  # of this one, that came early
         self.pinned = 0
         self.copies: Copies | None = None  # of batches on the device
         self.pinning = pinning
@@ -74,7 +90,8 @@ class Exchange:
     def put(self, worker: int, value: Any) -> None:
         """What PyTorch puts into a worker's queue."""
         if isinstance(value, torch_worker._ResumeIteration):
-            # PyTorch waits for the workers to say that they have seen it, to drop what comes before. The generation does that.
+            # PyTorch waits for the workers to say that they have seen it, to drop what comes
+            # before. The generation does that.
             self.local.append((value, None))
             if worker == 0:
                 self.generation += 1
@@ -110,7 +127,9 @@ class Exchange:
             self.sent += 1
 
     def compared(self) -> None:
-        """No further task of this pass was foreseen. If one was that is not asked for, none of them count."""
+        """No further task of this pass was foreseen. If one was that is not asked for, none of them
+        count.
+        """
         if not self.comparing:
             return
         self.comparing = False
@@ -141,7 +160,8 @@ class Exchange:
             if self.ready:
                 return self._open(*self.ready.popleft())[0]
             left = end - time.monotonic()
-            # Nothing after a signal too: its handlers have run, and may have raised that a worker died.
+            # Nothing after a signal too: its handlers have run, and may have raised that a worker
+            # died.
             if not self._collect(left) and left <= 0:
                 raise queue.Empty
 
@@ -174,8 +194,12 @@ class Exchange:
             self._drop(*self.ready.popleft())
 
     def landed(self, number: int, of_next: bool = False) -> Any:
-        """The batch of this number, of this pass or the next, where it waits here, pinned; else None."""
-        looks = (landing.look(number) for landing in (self.early_landing if of_next else self.landing))
+        """The batch of this number, of this pass or the next, where it waits here, pinned; else
+        None.
+        """
+        looks = (
+            landing.look(number) for landing in (self.early_landing if of_next else self.landing)
+        )
         return next((batch for batch in looks if batch is not None), None)
 
     def _drop(self, worker: int, message: bytes) -> None:
@@ -191,7 +215,11 @@ class Exchange:
             return _batches.loads(memoryview(message)[_ANSWER.size :]), None
         self.in_slabs += 1
         buffer = self.slots.hold(worker, slot)
-        data = memoryview(buffer)[begin : begin + size] if size else memoryview(message)[_ANSWER.size :]
+        data = (
+            memoryview(buffer)[begin : begin + size]
+            if size
+            else memoryview(message)[_ANSWER.size :]
+        )
         return _batches.loads(data, buffer), buffer
 
 
@@ -303,7 +331,9 @@ class ResultQueue:
 
 
 class Context:
-    """The multiprocessing context that PyTorch's iterator is given: its queues are ours, all else is of the real one."""
+    """The multiprocessing context that PyTorch's iterator is given: its queues are ours, all else
+    is of the real one.
+    """
 
     def __init__(self, exchange: Exchange, real: Any) -> None:
         self._exchange, self._real = exchange, real

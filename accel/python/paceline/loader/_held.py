@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots whose batches the training process still has. A slot goes back to its worker when the last tensor in it has died, here and
-in every process that was forked meanwhile: a forked child sees the same memory, and must not see the next batch in it.
+"""Slots whose batches the training process still has. A slot goes back to its worker when the last
+tensor in it has died, here and in every process that was forked meanwhile: a forked child sees the
+same memory, and must not see the next batch in it.
 
-A pipe tells when the children of a fork have gone: they inherit its writing end, and nobody here has it any more."""
+A pipe tells when the children of a fork have gone: they inherit its writing end, and nobody here
+has it any more.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ from paceline.loader._native import Region
 
 
 class _Fork:
-    """One fork of this process while slots were held. `reader` is None where no pipe could be made: never over."""
+    """One fork of this process while slots were held. `reader` is None where no pipe could be made:
+    never over.
+    """
 
     def __init__(self, reader: int | None) -> None:
         self.reader = reader
@@ -40,7 +45,9 @@ class _Fork:
 
 
 class Slots:
-    """Of one region, in its owner's process. Locked by the interpreter lock: each change is one operation on a dictionary."""
+    """Of one region, in its owner's process. Locked by the interpreter lock: each change is one
+    operation on a dictionary.
+    """
 
     def __init__(self, region: Region) -> None:
         self.region = region
@@ -51,7 +58,9 @@ class Slots:
 
     def hold(self, worker: int, slot: int) -> Any:
         """The slot as a buffer; the slot is held until it dies."""
-        buffer = _buffer_type(self.region.slot_bytes).from_address(self.region.address(worker, slot))
+        buffer = _buffer_type(self.region.slot_bytes).from_address(
+            self.region.address(worker, slot)
+        )
         self._held[worker, slot] = None
         buffer.held = (self, worker, slot)
         if self._waiting:
@@ -96,7 +105,8 @@ def _buffer_type(size: int) -> Any:
     return type("Slot", (ctypes.c_ubyte * size,), {"__del__": freed})
 
 
-# -- forks -------------------------------------------------------------------------------------------------------------
+# -- forks
+# ------------------------------------------------------------
 
 _pipe: list[tuple[int, int]] = []  # of the fork that is being made
 

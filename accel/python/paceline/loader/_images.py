@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of pictures straight out of tar shards: decoded, cropped, resized, mirrored and normalised by threads of the library, with the
-pixels that Pillow makes."""
+"""Batches of pictures straight out of tar shards: decoded, cropped, resized, mirrored and
+normalised by threads of the library, with the pixels that Pillow makes.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ from paceline.loader._shards import TarShards
 
 
 class _Memory:
-    """Of batches: what dies is used again, since the kernel clears fresh pages first. Private to the process: a forked child
-    has its own copy."""
+    """Of batches: what dies is used again, since the kernel clears fresh pages first. Private to
+    the process: a forked child has its own copy.
+    """
 
     def __init__(self, most: int) -> None:
         self._free: list[mmap.mmap] = []
@@ -80,9 +82,10 @@ def _processors() -> int:
 
 
 class ImageShards(IterableDataset[Any]):
-    """Batches of the pictures in tar shards of JPEG files, in the order of ShardSampler: a tensor (batch, 3, height, width), or with
-    `target` a pair of it and of the samples' whole numbers. Bytes (torch.uint8), or with `mean` and `std` float32, normalised as
-    `(value / 255 - mean) / std`. What each picture shows follows from seed, epoch and sample, whoever makes it.
+    """Batches of the pictures in tar shards of JPEG files, in the order of ShardSampler: a tensor
+    (batch, 3, height, width), or with `target` a pair of it and of the samples' whole numbers.
+    Bytes (torch.uint8), or with `mean` and `std` float32, normalised as `(value / 255 - mean) /
+    std`. What each picture shows follows from seed, epoch and sample, whoever makes it.
 
         images = paceline.loader.ImageShards(
             paths, batch_size=64, size=224, target="cls", seed=1,
@@ -92,14 +95,17 @@ class ImageShards(IterableDataset[Any]):
             images.set_epoch(epoch)
             for pictures, labels in images: ...
 
-    crop: "random" (a region of `scale` of the picture's area and of a width over height within `ratio`, mirrored with probability `flip`, which
-    is 0.5 if not given), "center" (the shorter side becomes `resize`, by default size * 256 / 224, then the middle), or "none" (the whole
-    picture). `size` is a number or (height, width). Pixels are those of Pillow's `Image.crop` and `Image.resize` with `filter` (box,
-    bilinear, hamming, bicubic or lanczos), after `convert("RGB")`; with `exif`, after `ImageOps.exif_transpose`.
-    `scaled_decode` lets the decoder divide large pictures' sides by 2, 4 or 8 first, as `Image.draft` does.
+    crop: "random" (a region of `scale` of the picture's area and of a width over height within
+    `ratio`, mirrored with probability `flip`, which is 0.5 if not given), "center" (the shorter
+    side becomes `resize`, by default size * 256 / 224, then the middle), or "none" (the whole
+    picture). `size` is a number or (height, width). Pixels are those of Pillow's `Image.crop` and
+    `Image.resize` with `filter` (box, bilinear, hamming, bicubic or lanczos), after
+    `convert("RGB")`; with `exif`, after `ImageOps.exif_transpose`. `scaled_decode` lets the decoder
+    divide large pictures' sides by 2, 4 or 8 first, as `Image.draft` does.
 
-    Threads decode, `prefetch` batches ahead; no worker process is needed. In the workers of a DataLoader (with batch_size=None), each
-    makes every n-th batch, so that the order stays. A picture that cannot be made is an OSError that names shard, sample and reason.
+    Threads decode, `prefetch` batches ahead; no worker process is needed. In the workers of a
+    DataLoader (with batch_size=None), each makes every n-th batch, so that the order stays. A
+    picture that cannot be made is an OSError that names shard, sample and reason.
     """
 
     def __init__(
@@ -138,8 +144,13 @@ class ImageShards(IterableDataset[Any]):
         ):
             if not 1 <= value <= 1 << 20:
                 raise ValueError(f"{name} is {value}: it must be at least 1")
-        if (mean is None) != (std is None) or any(each is not None and len(each) != 3 for each in (mean, std)):
-            raise ValueError(f"mean is {mean!r} and std {std!r}: they must be three numbers each, or neither be given")
+        if (mean is None) != (std is None) or any(
+            each is not None and len(each) != 3 for each in (mean, std)
+        ):
+            raise ValueError(
+                f"mean is {mean!r} and std {std!r}: they must be three numbers each, or neither be"
+                " given"
+            )
         if isinstance(images, str) or not images:
             raise ValueError(f"images is {images!r}: it must be a list of extensions")
         sides = (size, size) if isinstance(size, int) else tuple(size)
@@ -147,12 +158,23 @@ class ImageShards(IterableDataset[Any]):
             raise ValueError(f"size is {size!r}: it must be a number, or height and width")
         height, width = sides
         self._sampler = ShardSampler(
-            self._shards, shuffle=shuffle, seed=seed, rank=rank, ranks=ranks, window=window, drop_last=drop_last
+            self._shards,
+            shuffle=shuffle,
+            seed=seed,
+            rank=rank,
+            ranks=ranks,
+            window=window,
+            drop_last=drop_last,
         )
         style = native.Style(ctypes.sizeof(native.Style))
-        style.flags = (native.FLOATS if mean is not None else 0) | (native.SCALED if scaled_decode else 0)
+        style.flags = (native.FLOATS if mean is not None else 0) | (
+            native.SCALED if scaled_decode else 0
+        )
         style.flags |= native.TURNED if exif else 0
-        style.crop, style.filter = _one_of("crop", crop, native.CROPS), _one_of("filter", filter, native.FILTERS)
+        style.crop, style.filter = (
+            _one_of("crop", crop, native.CROPS),
+            _one_of("filter", filter, native.FILTERS),
+        )
         for name, value in (("height", height), ("width", width), ("resize", resize or 0)):
             if not 0 <= value <= 8192:
                 raise ValueError(f"{name} is {value}: it must be at least 1 and at most 8192")
@@ -167,7 +189,9 @@ class ImageShards(IterableDataset[Any]):
         self._threads, self._prefetch, self._pin = threads, prefetch, pin_memory
         self._delivered = 0
         self._start(1).close()  # what is wrong with the arguments, or missing, is said here
-        self._account = _report.ImageAccount(f"pictures of {len(self._shards)} samples", f"{width}x{height}")
+        self._account = _report.ImageAccount(
+            f"pictures of {len(self._shards)} samples", f"{width}x{height}"
+        )
 
     def _start(self, threads: int) -> native.Pictures:
         self._style.threads = threads
@@ -185,8 +209,10 @@ class ImageShards(IterableDataset[Any]):
             self._delivered = 0
 
     def view(self, sample: int) -> dict[str, int]:
-        """What the picture of a sample shows in this epoch: the region x, y, width, height, resized to full_width, full_height, the
-        window that begins there at left, top, and whether it is mirrored."""
+        """What the picture of a sample shows in this epoch: the region x, y, width, height, resized
+        to full_width, full_height, the window that begins there at left, top, and whether it is
+        mirrored.
+        """
         pictures = self._start(1)
         try:
             return pictures.view(int(self._sampler._order.epoch), sample)
@@ -194,12 +220,15 @@ class ImageShards(IterableDataset[Any]):
             pictures.close()
 
     def state_dict(self, delivered: int | None = None) -> dict[str, Any]:
-        """Of this epoch, after what the pass that runs has yielded; or after `delivered` samples of it, which the program must say if the
-        workers of a DataLoader iterate."""
+        """Of this epoch, after what the pass that runs has yielded; or after `delivered` samples of
+        it, which the program must say if the workers of a DataLoader iterate.
+        """
         return self._sampler.state_dict(self._delivered if delivered is None else delivered)
 
     def load_state_dict(self, state: States) -> None:
-        """The next pass begins where the state was taken, by as many ranks or by others: see ShardSampler."""
+        """The next pass begins where the state was taken, by as many ranks or by others: see
+        ShardSampler.
+        """
         self._sampler.load_state_dict(state)
         self._delivered = 0
 
@@ -222,7 +251,13 @@ class ImageShards(IterableDataset[Any]):
         dtype = torch.float32 if self._style.flags & native.FLOATS else torch.uint8
         if self._pin:
             return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=True)
-        size = count * 3 * self._style.height * self._style.width * (4 if dtype == torch.float32 else 1)
+        size = (
+            count
+            * 3
+            * self._style.height
+            * self._style.width
+            * (4 if dtype == torch.float32 else 1)
+        )
         return torch.frombuffer(memory.take(size), dtype=dtype).view(shape)
 
     def __iter__(self) -> Iterator[Any]:
@@ -230,20 +265,33 @@ class ImageShards(IterableDataset[Any]):
         epoch, batches = int(self._sampler._order.epoch), self._batches()
         memory = _Memory(self._prefetch + 2)
         pictures = self._start(threads)
-        ahead: collections.deque[tuple[int, int, torch.Tensor, torch.Tensor | None]] = collections.deque()
+        ahead: collections.deque[tuple[int, int, torch.Tensor, torch.Tensor | None]] = (
+            collections.deque()
+        )
         self._delivered = 0
         self._account.began(threads)
         try:
             while True:
-                while len(ahead) <= self._prefetch and (following := next(batches, None)) is not None:
+                while (
+                    len(ahead) <= self._prefetch and (following := next(batches, None)) is not None
+                ):
                     end, samples = following
                     images = self._room(memory, len(samples))
                     numbers = (
-                        None if self._target is None else torch.empty(len(samples), dtype=torch.int64, device="cpu")
+                        None
+                        if self._target is None
+                        else torch.empty(len(samples), dtype=torch.int64, device="cpu")
                     )
                     size = images.numel() * images.element_size()
                     where = None if numbers is None else numbers.data_ptr()
-                    ahead.append((pictures.begin(epoch, samples, images.data_ptr(), size, where), end, images, numbers))
+                    ahead.append(
+                        (
+                            pictures.begin(epoch, samples, images.data_ptr(), size, where),
+                            end,
+                            images,
+                            numbers,
+                        )
+                    )
                 if not ahead:
                     return
                 number, end, images, numbers = ahead[0]

@@ -19,8 +19,8 @@ Base = dataloader._MultiProcessingDataLoaderIter
 
 # Parameters of what this file builds on, in 1.13 and 2.14.
 _LOOP = (
-    "dataset_kind dataset index_queue data_queue done_event auto_collation collate_fn drop_last base_seed init_fn "
-    "worker_id num_workers persistent_workers shared_seed"
+    "dataset_kind dataset index_queue data_queue done_event auto_collation collate_fn drop_last"
+    " base_seed init_fn worker_id num_workers persistent_workers shared_seed"
 )
 TESTED: list[tuple[Any, list[tuple[str, ...]]]] = [
     (Base.__init__, [("self", "loader")]),
@@ -44,13 +44,16 @@ def why_untested() -> str:
         code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
         if code is None or code.co_varnames[: code.co_argcount] not in known:
             return (
-                f"{getattr(function, '__qualname__', function)} is not that of a PyTorch this release was tested with"
+                f"{getattr(function, '__qualname__', function)} is not that of a PyTorch this"
+                " release was tested with"
             )
     return ""
 
 
 def why_not(loader: Any) -> str:
-    """Empty where batches of this loader may pass through our slabs; else why they go PyTorch's way."""
+    """Empty where batches of this loader may pass through our slabs; else why they go PyTorch's
+    way.
+    """
     if disabled():
         return "PACELINE_DISABLE=1"
     if loader.num_workers == 0:
@@ -61,7 +64,11 @@ def why_not(loader: Any) -> str:
     if isinstance(loader.dataset, (dataloader.IterDataPipe, dataloader.MapDataPipe)):
         return "its dataset is a DataPipe"
     context = loader.multiprocessing_context
-    method = context.get_start_method() if context is not None else torch.multiprocessing.get_start_method()
+    method = (
+        context.get_start_method()
+        if context is not None
+        else torch.multiprocessing.get_start_method()
+    )
     if method != "fork":
         return f"its workers start by {method}, not by fork"
     if not getattr(loader, "in_order", True):
@@ -74,7 +81,9 @@ def why_not(loader: Any) -> str:
 
 
 class _Seen:
-    """A loader as PyTorch's iterator sees it: with our context, and with nothing to pin where the exchange does it."""
+    """A loader as PyTorch's iterator sees it: with our context, and with nothing to pin where the
+    exchange does it.
+    """
 
     def __init__(self, loader: Any, context: Context, exchange: Exchange) -> None:
         self._loader = loader
@@ -91,7 +100,11 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
     _profile_name: str
 
     def __init__(
-        self, loader: Any, exchange: Exchange, account: _report.Account, order: _ahead.Order | None = None
+        self,
+        loader: Any,
+        exchange: Exchange,
+        account: _report.Account,
+        order: _ahead.Order | None = None,
     ) -> None:
         self._exchange = exchange
         self._account = account
@@ -123,7 +136,9 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
             if exchange.misses_in_a_row < _ahead.MISSES_IN_A_ROW:
                 exchange.fill(self._order.foreseen)
                 return
-            self._account.ahead = f"the order was foreseen wrongly {_ahead.MISSES_IN_A_ROW} times in a row"
+            self._account.ahead = (
+                f"the order was foreseen wrongly {_ahead.MISSES_IN_A_ROW} times in a row"
+            )
         except Exception as error:
             self._account.ahead = f"{type(error).__name__}: {error}"
         self._order = None
@@ -141,7 +156,9 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
         return batch
 
     def _upcoming(self) -> Any:
-        """The batch that PyTorch hands out next, if it has come; after the last one of a pass the one that is foreseen. Else None."""
+        """The batch that PyTorch hands out next, if it has come; after the last one of a pass the
+        one that is foreseen. Else None.
+        """
         if self._rcvd_idx == self._send_idx:
             return self._exchange.landed(0, of_next=True)
         kept = self._task_info.get(self._rcvd_idx, ())
@@ -155,7 +172,11 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
 
 def _why_no_copies(loader: Any) -> str:
     """Empty where batches may be copied to the device before the program asks for it."""
-    return _device.why_not() if _pinned.wanted(loader) else "pin_memory is not set, or there is no accelerator"
+    return (
+        _device.why_not()
+        if _pinned.wanted(loader)
+        else "pin_memory is not set, or there is no accelerator"
+    )
 
 
 def iterator(loader: Any) -> Any:
@@ -171,7 +192,9 @@ def iterator(loader: Any) -> Any:
             if _device.asked(loader):
                 account.copies = _why_no_copies(loader)
                 exchange.copies = None if account.copies else _device.Copies()
-    except Exception as error:  # a loader of the program's own make may have anything in these places
+    except (
+        Exception
+    ) as error:  # a loader of the program's own make may have anything in these places
         why = f"{type(error).__name__}: {error}"
     if why:
         account.left(loader, why)

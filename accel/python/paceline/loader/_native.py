@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loader's shared memory (paceline/loader.h) for Python: slabs and messages. Waiting gives up the interpreter lock; what takes
-nanoseconds does not."""
+"""The loader's shared memory (paceline/loader.h) for Python: slabs and messages. Waiting gives up
+the interpreter lock; what takes nanoseconds does not.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ class Functions:
         data, length = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_uint64)
         collect = (handle, ctypes.c_int32, ctypes.POINTER(number), data, length)
         hear = (handle, number, ctypes.c_int32, data, length)
-        self.create = waiting("paceline_loader_create", number, number, size, ctypes.POINTER(handle))
+        self.create = waiting(
+            "paceline_loader_create", number, number, size, ctypes.POINTER(handle)
+        )
         self.destroy = waiting("paceline_loader_destroy", handle, result=None)
         self.slot = quick("paceline_loader_slot", handle, number, number, result=ctypes.c_void_p)
         self.claim = quick("paceline_loader_claim", handle, number, size, result=number)
@@ -35,7 +38,13 @@ class Functions:
         self.tell = quick("paceline_loader_tell", handle, number, ctypes.c_char_p, size)
         self.hear = waiting("paceline_loader_hear", *hear)
         self.answer = waiting(
-            "paceline_loader_answer", handle, number, ctypes.c_char_p, size, ctypes.c_int32, ctypes.POINTER(size)
+            "paceline_loader_answer",
+            handle,
+            number,
+            ctypes.c_char_p,
+            size,
+            ctypes.c_int32,
+            ctypes.POINTER(size),
         )
         self.collect = waiting("paceline_loader_collect", *collect)
         self.collect_now = quick("paceline_loader_collect", *collect)
@@ -53,13 +62,16 @@ def why_unavailable() -> str:
     return _library.why_unavailable(functions)
 
 
-# Garbage collection finalizes what belongs to one cycle in any order: a region must not go before its iterator has.
+# Garbage collection finalizes what belongs to one cycle in any order: a region must not go before
+# its iterator has.
 _in_use: set[Region] = set()
 
 
 class Region:
-    """The memory of one loader, made here and inherited by forked workers. Slots are released by any of its users; the
-    mapping ends with the last reference to this object in a process, not before `retire`."""
+    """The memory of one loader, made here and inherited by forked workers. Slots are released by
+    any of its users; the mapping ends with the last reference to this object in a process, not
+    before `retire`.
+    """
 
     def __init__(self, workers: int, slots: int, slot_bytes: int) -> None:
         self.workers, self.slots, self.slot_bytes = workers, slots, slot_bytes
@@ -69,7 +81,8 @@ class Region:
         code = self._functions.create(workers, slots, slot_bytes, ctypes.byref(self._handle))
         if code != 0:
             raise OSError(
-                f"no shared memory for {workers} workers of {slots} slots of {slot_bytes} bytes (code {code})"
+                f"no shared memory for {workers} workers of {slots} slots of {slot_bytes} bytes"
+                f" (code {code})"
             )
         _in_use.add(self)
         self._worker = ctypes.c_uint32()
@@ -114,7 +127,9 @@ class Region:
 
     def answer(self, worker: int, message: bytes, timeout_ms: int, sent: ctypes.c_uint64) -> bool:
         """Whether all of it has gone; `sent` remembers how much has."""
-        code = self._functions.answer(self._handle, worker, message, len(message), timeout_ms, ctypes.byref(sent))
+        code = self._functions.answer(
+            self._handle, worker, message, len(message), timeout_ms, ctypes.byref(sent)
+        )
         if code < 0:
             raise RuntimeError(f"paceline.loader: a message could not be sent (code {code})")
         return bool(code == 0)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of samples that are numbered file by file: what readers of one format or another share, and the order of an epoch's samples
-(paceline/shards.h)."""
+"""Files of samples that are numbered file by file: what readers of one format or another share, and
+the order of an epoch's samples (paceline/shards.h).
+"""
 
 from __future__ import annotations
 
@@ -29,23 +30,33 @@ class Order(ctypes.Structure):
 
 
 class Ordered(Dataset[Any]):
-    """Subclasses say by `_open` how their files are opened, and by `_sample` what one of them is. The files stay open as long as the
-    object lives; a forked child may read them too."""
+    """Subclasses say by `_open` how their files are opened, and by `_sample` what one of them is.
+    The files stay open as long as the object lives; a forked child may read them too.
+    """
 
     _functions: Any
     _decode: Callable[[Any], Any] | None
 
     def _open(self, paths: Sequence[str | os.PathLike[str]], functions: Any, option: int) -> None:
         if isinstance(paths, (str, bytes, os.PathLike)):
-            raise TypeError(f"paths is {paths!r}: it must be a list of paths, in the order that all ranks have")
+            raise TypeError(
+                f"paths is {paths!r}: it must be a list of paths, in the order that all ranks have"
+            )
         self._paths = [os.fspath(each) for each in paths]
         if not self._paths:
-            raise ValueError("paths is empty: pass one file at least; a pattern may have matched none")
+            raise ValueError(
+                "paths is empty: pass one file at least; a pattern may have matched none"
+            )
         self._functions, self._handle = functions, ctypes.c_void_p()
         names = (ctypes.c_char_p * len(self._paths))(*(os.fsencode(each) for each in self._paths))
         why = ctypes.create_string_buffer(WHY)
-        if functions.open(names, len(self._paths), option, ctypes.byref(self._handle), why, WHY) != 0:
-            raise OSError(why.value.decode(errors="replace") or f"{len(self._paths)} files cannot be opened")
+        if (
+            functions.open(names, len(self._paths), option, ctypes.byref(self._handle), why, WHY)
+            != 0
+        ):
+            raise OSError(
+                why.value.decode(errors="replace") or f"{len(self._paths)} files cannot be opened"
+            )
         self._length = int(functions.samples(self._handle))
 
     def __del__(self) -> None:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own DataLoader with our iterator, in programs that do not know Paceline. Off unless the job asks:
+"""PyTorch's own DataLoader with our iterator, in programs that do not know Paceline. Off unless the
+job asks:
 
-PACELINE_LOADER=Auto   samples, order and random state are PyTorch's bit for bit (class Bitwise), so any PACELINE_NUMERICS allows it.
+PACELINE_LOADER=Auto   samples, order and random state are PyTorch's bit for bit (class Bitwise), so
+any PACELINE_NUMERICS allows it.
 
-`_get_iterator` of the class is replaced in place; loaders, their types and subclasses stay PyTorch's. What cannot be promised
-to be equal gets PyTorch's own iterator.
+`_get_iterator` of the class is replaced in place; loaders, their types and subclasses stay
+PyTorch's. What cannot be promised to be equal gets PyTorch's own iterator.
 """
 
 from __future__ import annotations

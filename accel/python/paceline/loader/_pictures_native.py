@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of pictures out of tar shards (paceline/pictures.h) for Python. Waiting gives up the interpreter lock."""
+"""Batches of pictures out of tar shards (paceline/pictures.h) for Python. Waiting gives up the
+interpreter lock.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,17 @@ class Style(ctypes.Structure):
 class View(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_int32)
-        for name in ("x", "y", "width", "height", "full_width", "full_height", "left", "top", "flip")
+        for name in (
+            "x",
+            "y",
+            "width",
+            "height",
+            "full_width",
+            "full_height",
+            "left",
+            "top",
+            "flip",
+        )
     ]
 
 
@@ -54,11 +66,17 @@ class Functions:
         text, why = ctypes.POINTER(ctypes.c_char_p), (ctypes.c_char_p, size)
         numbers, batch = ctypes.c_void_p, ctypes.POINTER(size)
         style, opened = ctypes.POINTER(Style), ctypes.POINTER(handle)
-        self.open = waiting("paceline_pictures_open", handle, style, text, ctypes.c_char_p, opened, *why)
+        self.open = waiting(
+            "paceline_pictures_open", handle, style, text, ctypes.c_char_p, opened, *why
+        )
         self.close = waiting("paceline_pictures_close", handle, result=None)
-        self.begin = quick("paceline_pictures_begin", handle, size, batch, number, handle, size, numbers, batch)
+        self.begin = quick(
+            "paceline_pictures_begin", handle, size, batch, number, handle, size, numbers, batch
+        )
         self.wait = waiting("paceline_pictures_wait", handle, size, number, *why)
-        self.view = waiting("paceline_pictures_view", handle, size, size, ctypes.POINTER(View), *why)
+        self.view = waiting(
+            "paceline_pictures_view", handle, size, size, ctypes.POINTER(View), *why
+        )
         self.decoding = quick("paceline_pictures_decoding", handle, result=size)
 
 
@@ -68,17 +86,25 @@ def functions() -> Functions:
 
 
 class Pictures:
-    """Threads that make batches. Whoever ends this waits for them, and only then may the memory of batches go."""
+    """Threads that make batches. Whoever ends this waits for them, and only then may the memory of
+    batches go.
+    """
 
-    def __init__(self, shards: Any, style: Style, extensions: tuple[str, ...], target: str | None) -> None:
+    def __init__(
+        self, shards: Any, style: Style, extensions: tuple[str, ...], target: str | None
+    ) -> None:
         self._shards = shards  # its handle must outlive ours
         self._functions = functions()
         self._handle = ctypes.c_void_p()
-        names = (ctypes.c_char_p * (len(extensions) + 1))(*(name.encode() for name in extensions), None)
+        names = (ctypes.c_char_p * (len(extensions) + 1))(
+            *(name.encode() for name in extensions), None
+        )
         label = None if target is None else target.encode()
         why = ctypes.create_string_buffer(WHY)
         opened = ctypes.byref(self._handle)
-        code = self._functions.open(shards._handle, ctypes.byref(style), names, label, opened, why, WHY)
+        code = self._functions.open(
+            shards._handle, ctypes.byref(style), names, label, opened, why, WHY
+        )
         if code != 0:
             said = why.value.decode(errors="replace") or "wrong arguments"
             raise ValueError(said) if code == _EINVAL else OSError(said)
@@ -92,14 +118,20 @@ class Pictures:
         if getattr(self, "_handle", None):
             self.close()
 
-    def begin(self, epoch: int, samples: list[int], memory: int, size: int, numbers: int | None) -> int:
+    def begin(
+        self, epoch: int, samples: list[int], memory: int, size: int, numbers: int | None
+    ) -> int:
         batch = ctypes.c_uint64()
         own = (ctypes.c_uint64 * len(samples))(*samples)
         if (
-            self._functions.begin(self._handle, epoch, own, len(samples), memory, size, numbers, ctypes.byref(batch))
+            self._functions.begin(
+                self._handle, epoch, own, len(samples), memory, size, numbers, ctypes.byref(batch)
+            )
             != 0
         ):
-            raise MemoryError("a batch of pictures cannot be begun: no memory for it, or this process was forked")
+            raise MemoryError(
+                "a batch of pictures cannot be begun: no memory for it, or this process was forked"
+            )
         return batch.value
 
     def wait(self, batch: int) -> None:

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pin_memory=True` without PyTorch's thread: batches that have arrived are copied out of their slots into PyTorch's own pinned memory
-by a thread of the library (paceline/copier.h), which needs no interpreter lock, while the training computes.
+"""`pin_memory=True` without PyTorch's thread: batches that have arrived are copied out of their
+slots into PyTorch's own pinned memory by a thread of the library (paceline/copier.h), which needs
+no interpreter lock, while the training computes.
 
-What is pinned, and what containers become, is decided by PyTorch's own function: it is run over the batch, and only the
-copies of tensors that lie in the slot are made elsewhere, later. The memory is PyTorch's, so its allocator knows, as ever, which streams
-read it, whoever copies from it and however.
+What is pinned, and what containers become, is decided by PyTorch's own function: it is run over the
+batch, and only the copies of tensors that lie in the slot are made elsewhere, later. The memory is
+PyTorch's, so its allocator knows, as ever, which streams read it, whoever copies from it and
+however.
 
-One batch is begun or waited for at a time. What fails in PyTorch's thread fails with the same words, when the batch is asked for.
+One batch is begun or waited for at a time. What fails in PyTorch's thread fails with the same
+words, when the batch is asked for.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ def _functions() -> Any:
         handle, number = ctypes.c_void_p, ctypes.c_uint64
         create = waiting("paceline_copier_create", ctypes.POINTER(handle))
         destroy = waiting("paceline_copier_destroy", handle, result=None)
-        begin = quick("paceline_copier_begin", handle, handle, handle, number, ctypes.POINTER(number))
+        begin = quick(
+            "paceline_copier_begin", handle, handle, handle, number, ctypes.POINTER(number)
+        )
         wait = waiting("paceline_copier_wait", handle, number, ctypes.c_int32)
 
     return Functions
@@ -61,7 +66,9 @@ def wanted(loader: Any) -> bool:
 
 
 def why_not(loader: Any) -> str:
-    """Empty where this loader's batches may be pinned here, or need not be; else why PyTorch does it."""
+    """Empty where this loader's batches may be pinned here, or need not be; else why PyTorch does
+    it.
+    """
     if not wanted(loader):
         return ""
     if loader.pin_memory_device:
@@ -72,7 +79,7 @@ def why_not(loader: Any) -> str:
 
 
 class Landing:
-    """A batch on its way. Its slot, and the memory that it is copied to, stay until it has arrived."""
+    """A batch in flight. Its slot and its target memory are kept until it has arrived."""
 
     def __init__(self, pinning: Pinning, value: Any, memory: Any, copy: int) -> None:
         self._pinning, self._value, self._memory, self._copy = pinning, value, memory, copy
@@ -110,7 +117,9 @@ class Pinning:
             _functions().destroy(handle)
 
     def begin(self, value: tuple[Any, Any], slot: Any) -> Landing:
-        """`value` is what a worker sent: number and batch; its tensors may lie in `slot`, a ctypes array or None."""
+        """`value` is what a worker sent: number and batch; its tensors may lie in `slot`, a ctypes
+        array or None.
+        """
         number, batch = value
         targets: list[torch.Tensor] = []  # also of a batch that fails in the middle
         if not isinstance(batch, ExceptionWrapper):
@@ -118,14 +127,20 @@ class Pinning:
                 with _Copies(self, slot, targets, not _plain(batch)):
                     batch = torch_pin.pin_memory(batch)
             except Exception:
-                batch = ExceptionWrapper(where=f"in pin memory thread for device {torch.cuda.current_device()}")
+                batch = ExceptionWrapper(
+                    where=f"in pin memory thread for device {torch.cuda.current_device()}"
+                )
         return Landing(self, (number, batch), (slot, targets), self._last.value)
 
     def copy(self, source: torch.Tensor) -> torch.Tensor:
         """A pinned tensor that will have the same bytes. Dense tensors only."""
-        target = torch.empty_strided(source.shape, source.stride(), dtype=source.dtype, device="cpu", pin_memory=True)
+        target = torch.empty_strided(
+            source.shape, source.stride(), dtype=source.dtype, device="cpu", pin_memory=True
+        )
         size = source.numel() * source.element_size()
-        code = _functions().begin(self._handle, target.data_ptr(), source.data_ptr(), size, ctypes.byref(self._last))
+        code = _functions().begin(
+            self._handle, target.data_ptr(), source.data_ptr(), size, ctypes.byref(self._last)
+        )
         if code != 0:
             raise RuntimeError(f"paceline.loader: a batch cannot be copied (code {code})")
         return target
@@ -136,7 +151,8 @@ class Pinning:
     def wait(self, copy: int | None = None) -> None:
         """For this copy and all before it; for all without one."""
         copy = self._last.value if copy is None else copy
-        # A copier that has ended has made all its copies; a forked child has none, and its memory is its own affair.
+        # A copier that has ended has made all its copies; a forked child has none, and its memory
+        # is its own affair.
         while self._handle and os.getpid() == self._owner:
             code = _functions().wait(self._handle, copy, _LONG_MS)
             if code == 0:
@@ -146,15 +162,21 @@ class Pinning:
 
 
 class _Copies(TorchFunctionMode):
-    """In its thread, tensors of the slot are pinned by the copier; `at_once`: and are there when they are handed out."""
+    """In its thread, tensors of the slot are pinned by the copier; `at_once`: and are there when
+    they are handed out.
+    """
 
-    def __init__(self, pinning: Pinning, slot: Any, targets: list[torch.Tensor], at_once: bool) -> None:
+    def __init__(
+        self, pinning: Pinning, slot: Any, targets: list[torch.Tensor], at_once: bool
+    ) -> None:
         super().__init__()
         self._pinning, self._targets, self._at_once = pinning, targets, at_once
         self._begin = ctypes.addressof(slot) if slot is not None else 0
         self._end = self._begin + (ctypes.sizeof(slot) if slot is not None else 0)
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if function is torch.Tensor.pin_memory and self._is_ours(args[0]):
             pinned = self._pinning.copy(args[0])
             self._targets.append(pinned)
@@ -164,11 +186,17 @@ class _Copies(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
     def _is_ours(self, tensor: Any) -> bool:
-        return type(tensor) is torch.Tensor and self._begin <= tensor.data_ptr() < self._end and dense(tensor)
+        return (
+            type(tensor) is torch.Tensor
+            and self._begin <= tensor.data_ptr() < self._end
+            and dense(tensor)
+        )
 
 
 def _plain(batch: Any) -> bool:
-    """Whether no code of the program's runs while it is pinned, which could look at what has not arrived yet."""
+    """Whether no code of the program's runs while it is pinned, which could look at what has not
+    arrived yet.
+    """
     kind = type(batch)
     if kind in (list, tuple):
         return all(map(_plain, batch))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples that are rows of NumPy's files, or records of one size, read natively (paceline/records.h)."""
+"""Samples that are rows of NumPy's files, or records of one size, read natively
+(paceline/records.h).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,11 @@ class _Functions:
         waiting = functools.partial(_library.typed, _library.opened())  # reads wait for the disk
         quick = functools.partial(_library.typed, _library.opened(ctypes.PyDLL))
         handle, number, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
-        text, order, sizes = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(Order), ctypes.POINTER(size)
+        text, order, sizes = (
+            ctypes.POINTER(ctypes.c_char_p),
+            ctypes.POINTER(Order),
+            ctypes.POINTER(size),
+        )
         handles, why = ctypes.POINTER(handle), (ctypes.c_char_p, size)
         shape, numbers = ctypes.POINTER(sizes), ctypes.POINTER(number)
         self.open = waiting("paceline_records_open", text, number, size, handles, *why)
@@ -46,8 +52,12 @@ class _Functions:
         self.samples = quick("paceline_records_samples", handle, result=size)
         self.identity = quick("paceline_records_identity", handle, result=size)
         self.columns = quick("paceline_records_columns", handle, result=number)
-        self.column = quick("paceline_records_column", handle, number, text, text, shape, numbers, sizes)
-        self.read = waiting("paceline_records_read", handle, size, number, ctypes.c_void_p, size, *why)
+        self.column = quick(
+            "paceline_records_column", handle, number, text, text, shape, numbers, sizes
+        )
+        self.read = waiting(
+            "paceline_records_read", handle, size, number, ctypes.c_void_p, size, *why
+        )
         self.order = waiting("paceline_records_order", handle, order, size, size, sizes)
 
 
@@ -57,12 +67,15 @@ def _functions() -> _Functions:
 
 
 class RecordShards(Ordered):
-    """The rows of .npy and .npz files (as numpy.save and numpy.savez write them), by number over all files: a tensor, or of an .npz a dict of
-    a tensor for each of its arrays; or what `decode` makes of it. With `dtype` and `shape` the files are such records one after the other,
-    without a header. A row is one read; no file is loaded or mapped. ShardSampler orders them: a file is a shard.
+    """The rows of .npy and .npz files (as numpy.save and numpy.savez write them), by number over
+    all files: a tensor, or of an .npz a dict of a tensor for each of its arrays; or what `decode`
+    makes of it. With `dtype` and `shape` the files are such records one after the other, without a
+    header. A row is one read; no file is loaded or mapped. ShardSampler orders them: a file is a
+    shard.
 
         rows = paceline.loader.RecordShards(sorted(glob("tokens-*.npy")))
-        loader = paceline.loader.DataLoader(rows, batch_size=64, sampler=paceline.loader.ShardSampler(rows, seed=1))
+        loader = paceline.loader.DataLoader(rows, batch_size=64,
+        sampler=paceline.loader.ShardSampler(rows, seed=1))
 
     What cannot be read, or is compressed, is an OSError that names the file and the remedy.
     """
@@ -76,13 +89,17 @@ class RecordShards(Ordered):
         shape: Sequence[int] = (),
     ) -> None:
         if dtype is None and len(shape) > 0:
-            raise ValueError(f"shape is {tuple(shape)}, without a dtype: NumPy's files have their own")
+            raise ValueError(
+                f"shape is {tuple(shape)}, without a dtype: NumPy's files have their own"
+            )
         if any(side < 1 for side in shape):
             raise ValueError(f"shape is {tuple(shape)}: each side must be at least 1")
         self._decode, self._raw = decode, None if dtype is None else (dtype, tuple(shape))
         size = 0 if dtype is None else math.prod(shape) * torch.empty(0, dtype=dtype).element_size()
         self._open(paths, _functions(), size)
-        self._columns = [self._column(number) for number in range(self._functions.columns(self._handle))]
+        self._columns = [
+            self._column(number) for number in range(self._functions.columns(self._handle))
+        ]
 
     def _column(self, number: int) -> tuple[str, torch.dtype, tuple[int, ...], int]:
         name, text = ctypes.c_char_p(), ctypes.c_char_p()
@@ -94,12 +111,22 @@ class RecordShards(Ordered):
         own = (text.value or b"").decode()
         dtype = getattr(torch, _DTYPES[own], None)
         if dtype is None:
-            raise TypeError(f"{self._paths[0]}: this PyTorch has no {_DTYPES[own]}: store another dtype")
-        return (name.value or b"").decode(errors="surrogateescape"), dtype, tuple(shape[: sides.value]), size.value
+            raise TypeError(
+                f"{self._paths[0]}: this PyTorch has no {_DTYPES[own]}: store another dtype"
+            )
+        return (
+            (name.value or b"").decode(errors="surrogateescape"),
+            dtype,
+            tuple(shape[: sides.value]),
+            size.value,
+        )
 
     def __reduce__(self) -> Any:  # workers that are not forked open the files themselves
         dtype, shape = self._raw or (None, ())
-        return functools.partial(RecordShards, dtype=dtype, shape=shape), (self._paths, self._decode)
+        return functools.partial(RecordShards, dtype=dtype, shape=shape), (
+            self._paths,
+            self._decode,
+        )
 
     def _sample(self, at: int) -> Any:
         sample = {}

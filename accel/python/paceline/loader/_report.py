@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of each loader in this process, for paceline.explain(), and the lines that are said once. Holds no loader alive, but tells of
-those that have gone too."""
+"""What became of each loader in this process, for paceline.explain(), and the lines that are said
+once. Holds no loader alive, but tells of those that have gone too.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ class Account:
         self.misses = 0
         self.batches = 0
         self.waits: collections.deque[float] = collections.deque(maxlen=WAITS)  # seconds
-        self._open: weakref.WeakSet[Any] = weakref.WeakSet()  # exchanges of iterators that have not ended
+        self._open: weakref.WeakSet[Any] = (
+            weakref.WeakSet()
+        )  # exchanges of iterators that have not ended
 
     def began(self, exchange: Any) -> None:
         self.why = ""
@@ -59,7 +62,9 @@ class Account:
             exchange.copies.hits = exchange.copies.misses = 0
         self.hits += exchange.hits
         self.misses += exchange.misses
-        exchange.in_slabs = exchange.in_messages = exchange.pinned = exchange.hits = exchange.misses = 0
+        exchange.in_slabs = exchange.in_messages = exchange.pinned = exchange.hits = (
+            exchange.misses
+        ) = 0
 
     def waited(self, seconds: float) -> None:
         """The program has asked for a batch, and had it after so long."""
@@ -115,14 +120,18 @@ def _text(told: dict[str, Any]) -> str:
     pinned = f", {told['pinned']} copied into pinned memory" if told["pinned"] else ""
     copies = ""
     if told["copied"] or told["copied_in_vain"]:
-        copies = f"; {told['copied']} tensors were copied to the device early, {told['copied_in_vain']} more in vain"
+        copies = (
+            f"; {told['copied']} tensors were copied to the device early, {told['copied_in_vain']}"
+            " more in vain"
+        )
     if told["copies_reason"]:
         copies += f"; no early copies to the device: {told['copies_reason']}"
     waits = ""
     if told["batches"]:
         median, p95 = told["median_wait_seconds"] * 1e3, told["p95_wait_seconds"] * 1e3
         waits = (
-            f"; the program waited for {told['batches']} batches, median {median:.2f} ms, 95th percentile {p95:.2f} ms"
+            f"; the program waited for {told['batches']} batches, median {median:.2f} ms, 95th"
+            f" percentile {p95:.2f} ms"
         )
     return (
         f"{told['iterators']} iterators brought {told['in_slabs']} batches in slabs, "
@@ -153,7 +162,11 @@ class ImageAccount:
 
     def told(self) -> dict[str, Any]:
         decoding = self.decoding + self._running
-        each = f", {decoding / self.pictures * 1e3:.2f} ms each in the JPEG decoder" if self.pictures else ""
+        each = (
+            f", {decoding / self.pictures * 1e3:.2f} ms each in the JPEG decoder"
+            if self.pictures
+            else ""
+        )
         return {
             "name": self.name,
             "state": "on",
@@ -162,7 +175,10 @@ class ImageAccount:
             "pictures": self.pictures,
             "threads": self.threads,
             "decoding_seconds": decoding,
-            "text": f"{self.pictures} of {self.size} in {self.batches} batches by {self.threads} threads{each}",
+            "text": (
+                f"{self.pictures} of {self.size} in {self.batches} batches by {self.threads}"
+                f" threads{each}"
+            ),
         }
 
 
@@ -177,7 +193,9 @@ def account_of(loader: Any) -> Account:
         account = _accounts.get(loader)
         if account is None:
             dataset = type(loader.dataset)
-            account = _accounts[loader] = Account(f"loader of {dataset.__module__}.{dataset.__qualname__}")
+            account = _accounts[loader] = Account(
+                f"loader of {dataset.__module__}.{dataset.__qualname__}"
+            )
             _all.append(account)
         return account
     except Exception:  # a class that cannot be hashed, for instance
@@ -185,12 +203,19 @@ def account_of(loader: Any) -> Account:
 
 
 def seen() -> list[dict[str, Any]]:
-    """Loaders of one dataset class that fared alike are told of as one: programs make a loader for every epoch."""
+    """Loaders of one dataset class that fared alike are told of as one: programs make a loader for
+    every epoch.
+    """
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     alike: dict[tuple[str, ...], list[Account]] = {}
     for account in _all:
         told = account.told()
-        key: tuple[str, ...] = (told["name"], told["reason"], told["ahead_reason"], told["copies_reason"])
+        key: tuple[str, ...] = (
+            told["name"],
+            told["reason"],
+            told["ahead_reason"],
+            told["copies_reason"],
+        )
         alike.setdefault(key, []).append(account)
         first = found.setdefault(key, told)
         if first is not told:
@@ -216,11 +241,14 @@ def _advice() -> str:
     try:
         found = os.statvfs("/dev/shm")
     except OSError:
-        return "; there is no /dev/shm, which its workers need: mount an emptyDir with medium: Memory there"
+        return (
+            "; there is no /dev/shm, which its workers need: mount an emptyDir with medium: Memory"
+            " there"
+        )
     size = found.f_blocks * found.f_frsize
     if size >= 256 << 20:
         return ""
     return (
-        f"; /dev/shm has {size >> 20} MiB, which its workers' batches may not fit into (they die of a bus error): "
-        "mount an emptyDir with medium: Memory at /dev/shm"
+        f"; /dev/shm has {size >> 20} MiB, which its workers' batches may not fit into (they die of"
+        " a bus error): mount an emptyDir with medium: Memory at /dev/shm"
     )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order in which each rank sees the samples of shards, and how an epoch is gone on from, by as many ranks or by others."""
+"""The order in which each rank sees the samples of shards, and how an epoch is gone on from, by as
+many ranks or by others.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,20 @@ _CHUNK = 4096  # samples of the order asked for at once
 
 
 class ShardSampler(Sampler[int]):
-    """One rank's samples of an epoch. Shuffled, the shards are permuted, and then the samples within each `window` of shards that are
-    neighbours now; ranks divide the sequence into blocks, so each reads its own shards. All of it follows from `seed`, the epoch and the
-    shards' sizes, and from no random state.
+    """One rank's samples of an epoch. Shuffled, the shards are permuted, and then the samples
+    within each `window` of shards that are neighbours now; ranks divide the sequence into blocks,
+    so each reads its own shards. All of it follows from `seed`, the epoch and the shards' sizes,
+    and from no random state.
 
-    An epoch is gone on from at any sample: what a loader has delivered, not what it has fetched ahead, is the program's to say.
+    An epoch is gone on from at any sample: what a loader has delivered, not what it has fetched
+    ahead, is the program's to say.
 
         state = sampler.state_dict(delivered=(step + 1) * batch_size)
         sampler.load_state_dict(state)  # the next pass begins there
 
-    By other ranks too, as many as there are now: they divide what was not delivered, no sample of it twice. Ranks that train in step have all
-    had as much, so any one's state will do; else give the list of all ranks' states.
+    By other ranks too, as many as there are now: they divide what was not delivered, no sample of
+    it twice. Ranks that train in step have all had as much, so any one's state will do; else give
+    the list of all ranks' states.
     """
 
     def __init__(
@@ -98,27 +103,35 @@ class ShardSampler(Sampler[int]):
         return {**of_order, "shards": self._shards.identity}
 
     def state_dict(self, delivered: int) -> dict[str, Any]:
-        """Of this epoch, when the program has had `delivered` samples of the pass that runs, or has ended."""
+        """Of this epoch, when the program has had `delivered` samples of the pass that runs, or has
+        ended.
+        """
         order = self._order
         place = (order.epoch, order.rank, order.ranks)
-        state = _resume.state(self._identity(), place, self._first, delivered, (len(self), "samples"))
+        state = _resume.state(
+            self._identity(), place, self._first, delivered, (len(self), "samples")
+        )
         return {**state, "left": [list(each) for each in self._left]}
 
     def load_state_dict(self, state: _resume.States) -> None:
-        """The next pass begins where the state was taken. Of another number of ranks, it is one state, where all had as much, or the list of
-        all ranks' states."""
+        """The next pass begins where the state was taken. Of another number of ranks, it is one
+        state, where all had as much, or the list of all ranks' states.
+        """
         saved = _resume.read(state, self._identity(), ["left"])
         left = _resume.ranges_of(saved.state.get("left"), len(self._shards))
         length, total = self._block(left, len(saved.firsts))
         for rank, first in enumerate(saved.firsts):
             if first > length:
                 raise ValueError(
-                    f"the state's first is {first}: rank {rank} of {len(saved.firsts)} had {length} samples"
+                    f"the state's first is {first}: rank {rank} of {len(saved.firsts)} had {length}"
+                    " samples"
                 )
         if len(saved.firsts) == self._order.ranks:
             self._left, self._first = left, saved.of(self._order.rank)
         else:
-            had = ((rank * length, rank * length + first) for rank, first in enumerate(saved.firsts))
+            had = (
+                (rank * length, rank * length + first) for rank, first in enumerate(saved.firsts)
+            )
             taken = [(min(begin, total), min(end, total)) for begin, end in had]
             self._left, self._first = _resume.without(left, taken), 0
         self._order.epoch = saved.epoch

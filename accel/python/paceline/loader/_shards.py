@@ -27,14 +27,22 @@ class _Functions:
         self.samples = quick("paceline_shards_samples", handle, result=size)
         self.identity = quick("paceline_shards_identity", handle, result=size)
         self.sample = quick("paceline_shards_sample", handle, size, text, ctypes.POINTER(number))
-        self.member = quick("paceline_shards_member", handle, size, number, text, ctypes.POINTER(size))
-        self.read = waiting("paceline_shards_read", handle, size, number, ctypes.c_void_p, size, *why)
-        self.order = waiting("paceline_shards_order", handle, order, size, size, ctypes.POINTER(size))
+        self.member = quick(
+            "paceline_shards_member", handle, size, number, text, ctypes.POINTER(size)
+        )
+        self.read = waiting(
+            "paceline_shards_read", handle, size, number, ctypes.c_void_p, size, *why
+        )
+        self.order = waiting(
+            "paceline_shards_order", handle, order, size, size, ctypes.POINTER(size)
+        )
         python = ctypes.pythonapi
         self.new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
             ("PyBytes_FromStringAndSize", python)
         )
-        self.address_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", python))
+        self.address_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(
+            ("PyBytes_AsString", python)
+        )
 
 
 @functools.cache
@@ -43,9 +51,10 @@ def _functions() -> _Functions:
 
 
 class TarShards(Ordered):
-    """The samples of tar files in webdataset's convention, by number: {"__key__": key, extension: bytes, …}, or what `decode`
-    makes of it. Opening reads every header of every shard, `threads` shards at a time. A shard that cannot be read, is
-    compressed or was cut off is an OSError that names it.
+    """The samples of tar files in webdataset's convention, by number: {"__key__": key, extension:
+    bytes, …}, or what `decode` makes of it. Opening reads every header of every shard, `threads`
+    shards at a time. A shard that cannot be read, is compressed or was cut off is an OSError that
+    names it.
 
         shards = paceline.loader.TarShards(sorted(glob("train-*.tar")), decode)
         sampler = paceline.loader.ShardSampler(shards, seed=1)
@@ -70,7 +79,9 @@ class TarShards(Ordered):
         sample: dict[str, Any] = {"__key__": (key.value or b"").decode(errors="surrogateescape")}
         for member in range(members.value):
             extension, size = ctypes.c_char_p(), ctypes.c_uint64()
-            self._functions.member(self._handle, at, member, ctypes.byref(extension), ctypes.byref(size))
+            self._functions.member(
+                self._handle, at, member, ctypes.byref(extension), ctypes.byref(size)
+            )
             data = self._functions.new_bytes(None, size.value)  # nobody else has them yet
             self._read(at, member, self._functions.address_of(data), size.value)
             sample[(extension.value or b"").decode(errors="surrogateescape")] = data

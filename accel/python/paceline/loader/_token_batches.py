@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of samples of different lengths that take the ranks of a step equally long (paceline/batches.h)."""
+"""Batches of samples of different lengths that take the ranks of a step equally long
+(paceline/batches.h).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class _Functions:
         order, number = ctypes.POINTER(Order), ctypes.POINTER(size)
         self.sequence = waiting("paceline_batches_sequence", number, size, order, memory)
         batching = ctypes.POINTER(_Batching)
-        self.plan = waiting("paceline_batches_plan", batching, memory, size, memory, size, memory, memory, number)
+        self.plan = waiting(
+            "paceline_batches_plan", batching, memory, size, memory, size, memory, memory, number
+        )
 
 
 @functools.cache
@@ -69,8 +73,9 @@ class _Plan:
 
 
 class TokenBatches(Sampler[Any]):
-    """One rank's batches of samples of different lengths, as the `batch_sampler` of a loader: sorted into buckets of like length, and so that
-    the ranks of each step have as many tokens to work on. `lengths` has a number for each sample.
+    """One rank's batches of samples of different lengths, as the `batch_sampler` of a loader:
+    sorted into buckets of like length, and so that the ranks of each step have as many tokens to
+    work on. `lengths` has a number for each sample.
 
         batches = paceline.loader.TokenBatches(lengths, max_tokens=16384, seed=1)
         loader = torch.utils.data.DataLoader(dataset, batch_sampler=batches, collate_fn=pad)
@@ -78,15 +83,20 @@ class TokenBatches(Sampler[Any]):
             batches.set_epoch(epoch)
             for batch in loader: ...
 
-    No batch costs more than `max_tokens`: with `padded` its longest sample times its samples, else (for samples that are packed one behind the
-    other) their sum; nor has it more than `max_samples`. Every rank has the same number of batches. The samples that a last step cannot share
-    out, fewer than `ranks`, are joined by others once more, or with `drop_last` left out. `pool` steps' worth of samples are sorted together:
-    more make steps more alike, fewer leave the order more to chance. With `shards` (TarShards, RecordShards) a pool is of shards that are
-    neighbours in the order of ShardSampler with this `window`, so that each rank reads few at a time.
+    No batch costs more than `max_tokens`: with `padded` its longest sample times its samples, else
+    (for samples that are packed one behind the other) their sum; nor has it more than
+    `max_samples`. Every rank has the same number of batches. The samples that a last step cannot
+    share out, fewer than `ranks`, are joined by others once more, or with `drop_last` left out.
+    `pool` steps' worth of samples are sorted together: more make steps more alike, fewer leave the
+    order more to chance. With `shards` (TarShards, RecordShards) a pool is of shards that are
+    neighbours in the order of ShardSampler with this `window`, so that each rank reads few at a
+    time.
 
-    All of it follows from the arguments and the epoch, on every machine, and from no random state. An epoch is gone on from at any batch, by as
-    many ranks or by others: `state_dict(delivered)` says how many batches the program has had; load_state_dict takes it as ShardSampler does.
-    `balance()` says how alike the ranks' work is. An epoch takes 16 bytes of memory for each sample.
+    All of it follows from the arguments and the epoch, on every machine, and from no random state.
+    An epoch is gone on from at any batch, by as many ranks or by others: `state_dict(delivered)`
+    says how many batches the program has had; load_state_dict takes it as ShardSampler does.
+    `balance()` says how alike the ranks' work is. An epoch takes 16 bytes of memory for each
+    sample.
     """
 
     def __init__(
@@ -117,20 +127,33 @@ class TokenBatches(Sampler[Any]):
         self._lengths = _checked(lengths, max_tokens)
         if shards is not None and len(shards) != len(self._lengths):
             raise ValueError(
-                f"lengths has {len(self._lengths)} numbers, and the shards {len(shards)} samples: give one for each"
+                f"lengths has {len(self._lengths)} numbers, and the shards {len(shards)} samples:"
+                " give one for each"
             )
         self._shards = shards
-        self._order = Order(ctypes.sizeof(Order), SHUFFLE_ORDER if shuffle else 0, seed, 0, 0, 1, window, 0)
-        flags = (SHUFFLE if shuffle else 0) | (DROP_LAST if drop_last else 0) | (PADDED if padded else 0)
+        self._order = Order(
+            ctypes.sizeof(Order), SHUFFLE_ORDER if shuffle else 0, seed, 0, 0, 1, window, 0
+        )
+        flags = (
+            (SHUFFLE if shuffle else 0)
+            | (DROP_LAST if drop_last else 0)
+            | (PADDED if padded else 0)
+        )
         most = NO_LIMIT if max_samples is None else max_samples
-        self._batching = _Batching(ctypes.sizeof(_Batching), flags, seed, 0, max_tokens, most, 0, 0, 0)
+        self._batching = _Batching(
+            ctypes.sizeof(_Batching), flags, seed, 0, max_tokens, most, 0, 0, 0
+        )
         self._pool = pool
         self._sum = int(self._lengths.sum())
         bytes_of = ctypes.c_char * (8 * len(self._lengths))
-        self._crc = zlib.crc32(bytes_of.from_address(self._lengths.data_ptr()) if len(self._lengths) else b"")
+        self._crc = zlib.crc32(
+            bytes_of.from_address(self._lengths.data_ptr()) if len(self._lengths) else b""
+        )
         self._functions = _functions()
         self._first = 0
-        self._past: list[list[int]] = []  # what ranks before these had of the epoch: batches, by rank
+        self._past: list[
+            list[int]
+        ] = []  # what ranks before these had of the epoch: batches, by rank
         self._made: _Plan | None = None
         self._twin: TokenBatches | None = None  # of an epoch that was foreseen
 
@@ -139,9 +162,14 @@ class TokenBatches(Sampler[Any]):
         return int(self._batching.epoch)
 
     def _in_epoch(self, epoch: int) -> TokenBatches:
-        """Another one, whose next pass is what this one's would be after set_epoch. Its plan is kept for this one."""
+        """Another one, whose next pass is what this one's would be after set_epoch. Its plan is
+        kept for this one.
+        """
         twin = copy.copy(self)
-        twin._order, twin._batching = Order.from_buffer_copy(self._order), _Batching.from_buffer_copy(self._batching)
+        twin._order, twin._batching = (
+            Order.from_buffer_copy(self._order),
+            _Batching.from_buffer_copy(self._batching),
+        )
         twin._twin = None
         twin.set_epoch(epoch)
         self._twin = twin
@@ -162,7 +190,10 @@ class TokenBatches(Sampler[Any]):
         sequence = torch.empty(count, dtype=torch.int64, device="cpu")
         if self._shards is not None:
             self._shards._places(
-                self._order, 0, count, ctypes.cast(sequence.data_ptr(), ctypes.POINTER(ctypes.c_uint64))
+                self._order,
+                0,
+                count,
+                ctypes.cast(sequence.data_ptr(), ctypes.POINTER(ctypes.c_uint64)),
             )
         else:
             one = (ctypes.c_uint64 * 1)(count)
@@ -172,10 +203,15 @@ class TokenBatches(Sampler[Any]):
     def _planned(self, sequence: torch.Tensor, ranks: int) -> _Plan:
         batching = _Batching.from_buffer_copy(self._batching)
         batching.ranks = ranks
-        # Of samples of average length; not from the tokens alone, or max_samples would make pools of more steps.
-        in_batch = min(batching.max_tokens * len(self._lengths) // max(self._sum, 1), batching.max_samples)
+        # Of samples of average length; not from the tokens alone, or max_samples would make pools
+        # of more steps.
+        in_batch = min(
+            batching.max_tokens * len(self._lengths) // max(self._sum, 1), batching.max_samples
+        )
         batching.pool = max(1, min(self._pool * ranks * in_batch, 1 << 62))
-        samples, ends = (torch.empty(len(sequence) + ranks, dtype=torch.int64, device="cpu") for _ in range(2))
+        samples, ends = (
+            torch.empty(len(sequence) + ranks, dtype=torch.int64, device="cpu") for _ in range(2)
+        )
         batches, lengths = ctypes.c_uint64(), self._lengths
         given = (lengths.data_ptr(), len(lengths), sequence.data_ptr(), len(sequence))
         made = (samples.data_ptr(), ends.data_ptr(), ctypes.byref(batches))
@@ -185,7 +221,11 @@ class TokenBatches(Sampler[Any]):
 
     def _plan(self) -> _Plan:
         twin, self._twin = self._twin, None
-        if self._made is None and twin is not None and (twin.epoch, twin._past) == (self.epoch, self._past):
+        if (
+            self._made is None
+            and twin is not None
+            and (twin.epoch, twin._past) == (self.epoch, self._past)
+        ):
             self._made = twin._made
         if self._made is None:
             sequence = self._sequence()
@@ -195,7 +235,8 @@ class TokenBatches(Sampler[Any]):
                 for rank, first in enumerate(firsts):
                     if first > before.steps:
                         raise ValueError(
-                            f"the state's first is {first}: rank {rank} of {len(firsts)} had {before.steps} batches"
+                            f"the state's first is {first}: rank {rank} of {len(firsts)} had"
+                            f" {before.steps} batches"
                         )
                     for step in range(first):
                         had[before.batch(step, rank)] = True
@@ -212,8 +253,10 @@ class TokenBatches(Sampler[Any]):
         return (plan.batch(step, rank) for step in range(first, plan.steps))
 
     def balance(self) -> dict[str, float]:
-        """Of this epoch. A step takes as long as its dearest batch: `waiting` is the share of all ranks' time in which they wait for it, 0 where all
-        batches of a step cost the same. `padding` is the share of the tokens that only fill up, where batches are padded."""
+        """Of this epoch. A step takes as long as its dearest batch: `waiting` is the share of all
+        ranks' time in which they wait for it, 0 where all batches of a step cost the same.
+        `padding` is the share of the tokens that only fill up, where batches are padded.
+        """
         plan = self._plan()
         if plan.steps == 0:
             return {"waiting": 0.0, "padding": 0.0}
@@ -225,33 +268,50 @@ class TokenBatches(Sampler[Any]):
         if self._batching.flags & PADDED:
             costs = lengths[begins] * (plan.ends - begins)  # the longest is the first of its batch
         dearest = costs.view(plan.steps, plan.ranks).amax(1).sum() * plan.ranks
-        return {"waiting": float(1 - costs.sum() / dearest), "padding": float(1 - tokens.sum() / costs.sum())}
+        return {
+            "waiting": float(1 - costs.sum() / dearest),
+            "padding": float(1 - tokens.sum() / costs.sum()),
+        }
 
     def _identity(self) -> dict[str, Any]:
         """What a state fits."""
-        own = {name: int(getattr(self._batching, name)) for name in ("flags", "seed", "max_tokens", "max_samples")}
+        own = {
+            name: int(getattr(self._batching, name))
+            for name in ("flags", "seed", "max_tokens", "max_samples")
+        }
         shards = None if self._shards is None else self._shards.identity
         window = None if shards is None else int(self._order.window)
         return {**own, "pool": self._pool, "window": window, "shards": shards, "lengths": self._crc}
 
     def state_dict(self, delivered: int) -> dict[str, Any]:
-        """Of this epoch, when the program has had `delivered` batches of the pass that runs, or has ended."""
+        """Of this epoch, when the program has had `delivered` batches of the pass that runs, or has
+        ended.
+        """
         place = (self._batching.epoch, self._rank, self._ranks)
-        state = _resume.state(self._identity(), place, self._first, delivered, (len(self), "batches"))
+        state = _resume.state(
+            self._identity(), place, self._first, delivered, (len(self), "batches")
+        )
         return {**state, "past": [list(each) for each in self._past]}
 
     def load_state_dict(self, state: _resume.States) -> None:
-        """The next pass begins where the state was taken. Of another number of ranks, it is one state, where all had as much, or the list of
-        all ranks' states."""
+        """The next pass begins where the state was taken. Of another number of ranks, it is one
+        state, where all had as much, or the list of all ranks' states.
+        """
         saved = _resume.read(state, self._identity(), ["past"])
         past = _past_of(saved.state.get("past"))
         before = (int(self._batching.epoch), self._past, self._first)
         again = len(saved.firsts) == self._ranks
-        self._begin(saved.epoch, past if again else [*past, saved.firsts], saved.of(self._rank) if again else 0)
+        self._begin(
+            saved.epoch,
+            past if again else [*past, saved.firsts],
+            saved.of(self._rank) if again else 0,
+        )
         try:
             steps = self._plan().steps
             if self._first > steps:
-                raise ValueError(f"the state's first is {self._first}: this rank has {steps} batches")
+                raise ValueError(
+                    f"the state's first is {self._first}: this rank has {steps} batches"
+                )
         except ValueError:
             self._begin(*before)
             raise
@@ -259,8 +319,12 @@ class TokenBatches(Sampler[Any]):
 
 def _past_of(value: Any) -> list[list[int]]:
     """Of a state: believed in nothing."""
-    good = isinstance(value, (list, tuple)) and all(isinstance(each, (list, tuple)) and each for each in value)
-    if not good or not all(isinstance(first, int) and first >= 0 for each in value for first in each):
+    good = isinstance(value, (list, tuple)) and all(
+        isinstance(each, (list, tuple)) and each for each in value
+    )
+    if not good or not all(
+        isinstance(first, int) and first >= 0 for each in value for first in each
+    ):
         raise ValueError(f"the state's past is {value!r}: it must be lists of numbers of batches")
     return [list(each) for each in value]
 
@@ -269,19 +333,27 @@ def _checked(lengths: Any, max_tokens: int) -> torch.Tensor:
     if isinstance(lengths, array.array):
         lengths = lengths.tolist()
     try:
-        found = lengths if isinstance(lengths, torch.Tensor) else torch.as_tensor(lengths, device="cpu")
+        found = (
+            lengths if isinstance(lengths, torch.Tensor) else torch.as_tensor(lengths, device="cpu")
+        )
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"lengths is {type(lengths).__qualname__}: it must be a list of whole numbers") from error
+        raise TypeError(
+            f"lengths is {type(lengths).__qualname__}: it must be a list of whole numbers"
+        ) from error
     if len(found.shape) == 1 and found.numel() == 0:
         found = found.to(torch.int64)
     if found.dtype not in _WHOLE or len(found.shape) != 1:
         raise TypeError(
-            f"lengths has shape {tuple(found.shape)} of {found.dtype}: it must be a list of whole numbers, one for each sample"
+            f"lengths has shape {tuple(found.shape)} of {found.dtype}: it must be a list of whole"
+            " numbers, one for each sample"
         )
     found = found.detach().to(device="cpu", dtype=torch.int64).clone()
     for wrong, why in (
         (found < 1, "it must be at least 1: leave out empty samples"),
-        (found > max_tokens, f"max_tokens is {max_tokens}: raise it, or cut or leave out that sample"),
+        (
+            found > max_tokens,
+            f"max_tokens is {max_tokens}: raise it, or cut or leave out that sample",
+        ),
     ):
         if bool(wrong.any()):
             first, count = int(wrong.nonzero()[0]), int(wrong.sum())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions asked of many tensors in one call, since calls are what a step of many small tensors costs its host. Where there is no reader each tensor is
-asked by itself."""
+"""Questions asked of many tensors in one call, since calls are what a step of many small tensors
+costs its host. Where there is no reader each tensor is asked by itself.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ Tensor = torch.Tensor
 
 
 class Places:
-    """Room for the addresses of so many tensors: of the elements of each in memory, 0 where it has none."""
+    """Room for the addresses of so many tensors: of the elements of each in memory, 0 where it has
+    none.
+    """
 
     def __init__(self, count: int) -> None:
         self.now = array.array("Q", bytes(8 * count))
@@ -60,8 +63,10 @@ class _Rows:
 
 
 class Seen:
-    """What tensors were: of these types, at addresses, of dtypes, devices, sizes and strides; the same objects too, unless others that lie so will do.
-    Does not hold them, so that an object may have taken another one's address. RuntimeError where PyTorch refuses one."""
+    """What tensors were: of these types, at addresses, of dtypes, devices, sizes and strides; the
+    same objects too, unless others that lie so will do. Does not hold them, so that an object may
+    have taken another one's address. RuntimeError where PyTorch refuses one.
+    """
 
     def __init__(self, tensors: Held, themselves: bool = True) -> None:
         reader = _reader.reader()
@@ -86,11 +91,15 @@ class Seen:
             return False
 
     def _by_one(self, tensors: Held) -> list[tuple[object, ...]]:
-        return [(id(one) if self._themselves else 0, type(one), *layout_of(one)) for one in tensors.all]
+        return [
+            (id(one) if self._themselves else 0, type(one), *layout_of(one)) for one in tensors.all
+        ]
 
 
 class SeenState:
-    """The same of an optimizer's state, of which it is asked too under which names it has its values. ValueError where that cannot be."""
+    """The same of an optimizer's state, of which it is asked too under which names it has its
+    values. ValueError where that cannot be.
+    """
 
     def __init__(self, state: Mapping[Any, Any]) -> None:
         reader = _reader.reader()
@@ -104,14 +113,20 @@ class SeenState:
 
     def same(self, state: Mapping[Any, Any]) -> bool:
         reader = _reader.reader()
-        return reader is not None and reader.state_is_as_seen(state, self._rows.address, self._rows.count)
+        return reader is not None and reader.state_is_as_seen(
+            state, self._rows.address, self._rows.count
+        )
 
 
 def gradients(tensors: Held, seen: Seen, places: Places) -> bool:
-    """Sets where the gradients of these tensors lie. False where one is not there or has another layout than was seen, or cannot be known by one call."""
+    """Sets where the gradients of these tensors lie. False where one is not there or has another
+    layout than was seen, or cannot be known by one call.
+    """
     reader = _reader.reader()
     return (
-        reader is not None and reader.knows_gradients and reader.gradients(tensors, seen.rows.address, places.address)
+        reader is not None
+        and reader.knows_gradients
+        and reader.gradients(tensors, seen.rows.address, places.address)
     )
 
 
@@ -132,7 +147,11 @@ class Versions:
 
     def same(self) -> bool:
         """Whether none was written since they were read."""
-        return self._by.versions_are(self._tensors, self._address) if self._by else self._now() == self._counts
+        return (
+            self._by.versions_are(self._tensors, self._address)
+            if self._by
+            else self._now() == self._counts
+        )
 
     def _now(self) -> Any:
         return array.array("q", [tensor._version for tensor in self._tensors.all])

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers of libpaceline.so on GPUs (paceline/optim_device.h): a `Plan` is made once of an optimizer's parameters and state, and
-serves every step until one of them is another tensor. A step reads the addresses of gradients and launches on the current stream;
-nothing waits, and nothing is copied between host and device."""
+"""The optimizers of libpaceline.so on GPUs (paceline/optim_device.h): a `Plan` is made once of an
+optimizer's parameters and state, and serves every step until one of them is another tensor. A step
+reads the addresses of gradients and launches on the current stream; nothing waits, and nothing is
+copied between host and device.
+"""
 
 from __future__ import annotations
 
@@ -52,12 +54,23 @@ class Functions:
     def __init__(self) -> None:
         function = functools.partial(_library.typed, _library.opened())
         pointer, size, sizes = ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)
-        self.open = function("paceline_optim_device_open", ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p, size)
+        self.open = function(
+            "paceline_optim_device_open", ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p, size
+        )
         self.table = function(
-            "paceline_optim_device_table", pointer, ctypes.c_uint32, pointer, size, pointer, sizes, sizes
+            "paceline_optim_device_table",
+            pointer,
+            ctypes.c_uint32,
+            pointer,
+            size,
+            pointer,
+            sizes,
+            sizes,
         )
         self.step = function("paceline_optim_device_step", ctypes.POINTER(Call))
-        self.everywhere = function("paceline_optim_device_everywhere", ctypes.c_char_p, ctypes.c_char_p, size)
+        self.everywhere = function(
+            "paceline_optim_device_everywhere", ctypes.c_char_p, ctypes.c_char_p, size
+        )
         self.counts_are = function("paceline_optim_counts_are", pointer, pointer, size)
         self.count = function("paceline_optim_count", pointer, pointer, pointer, size)
 
@@ -88,7 +101,7 @@ def why_unavailable(index: int) -> str:
 
 @functools.cache
 def why_not_everywhere() -> str:
-    """Empty where every device that the driver has can; else why one cannot. No device is touched."""
+    """Empty if every device of the driver can; else why one cannot. No device is touched."""
     return _why(lambda *arguments: functions().everywhere(*arguments))
 
 
@@ -111,45 +124,63 @@ def why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor, device: to
     if group.get("differentiable"):
         return "differentiable=True"
     if group.get("dampening"):
-        # Whether a buffer holds something is known on the device alone, and torch's state has no place for it.
+        # Whether a buffer holds something is known on the device alone, and torch's state has no
+        # place for it.
         return "dampening on a GPU"
     why = optimizer._why_not(parameter, parameter.grad, device.type)
     if why:
         return why
-    return "" if _native.is_dense(_sharded.local(parameter.detach())) else "a parameter with gaps in its memory"
+    return (
+        ""
+        if _native.is_dense(_sharded.local(parameter.detach()))
+        else "a parameter with gaps in its memory"
+    )
 
 
 @dataclass
 class Asked:
-    """What a step is asked for beside the update. All but the limit are scalars of any device, or None."""
+    """What a step is asked for beside the update. All but the limit are scalars of any device, or
+    None.
+    """
 
     max_grad_norm: float | None = None
     grad_scale: Tensor | None = None  # gradients are divided by it
     found_inf: Tensor | None = None  # not 0: nothing changes
-    found_inf_out: Tensor | None = None  # on the device: 1 if a gradient is not finite, and nothing changes then
+    found_inf_out: Tensor | None = (
+        None  # on the device: 1 if a gradient is not finite, and nothing changes then
+    )
 
 
 class Plan(Kept):
-    """The table of one optimizer on one device. It begins as a list of rows, as for the CPU; seal() brings it to the device."""
+    """The table of one optimizer on one device. It begins as a list of rows, as for the CPU; seal()
+    brings it to the device.
+    """
 
     def __init__(self, device: torch.device, add_group: AddGroup) -> None:
         super().__init__(Settings(device, add_group))
         self.device = device
         self.index = index_of(device)
         self.grad_norm: Tensor | None = None  # of the last step with max_grad_norm: on the device
-        # Each of the gradients asked for last was there, and like the one that the table was made for.
+        # Each of the gradients asked for last was there, and like the one that the table was made
+        # for.
         self.all_given = False
-        self.beside: list[Tensor] = []  # what kernels write on the device that is neither the optimizer's nor the table
+        self.beside: list[
+            Tensor
+        ] = []  # what kernels write on the device that is neither the optimizer's nor the table
 
     def begin(self, optimizer: Any, group: dict[str, Any]) -> None:
-        """The group of all rows added from now on. All of an optimizer's, so that a group's number is its place."""
+        """The group of all rows added from now on. All of an optimizer's, so that a group's number
+        is its place.
+        """
         self._settings.add(optimizer, self, group)
 
     def seal(self, optimizer: Any) -> None:
         self.settle(optimizer)
         self._all = Versions(self._tensors)
         # An empty gradient has no address, and is one all the same.
-        self._empty = [index for index, part in enumerate(self._parts(self.written)) if part.numel() == 0]
+        self._empty = [
+            index for index, part in enumerate(self._parts(self.written)) if part.numel() == 0
+        ]
         image_bytes, table_bytes = ctypes.c_uint64(), ctypes.c_uint64()
         groups = (Group * len(self._groups))(*self._groups)
         rows = self._address()
@@ -160,8 +191,11 @@ class Plan(Kept):
 
         fill(0)
         on_device = self.device.type == "cuda"
-        # Kept as long as the table: the copy may be captured, and a graph reads it again at each replay.
-        self._image = torch.empty(image_bytes.value, dtype=torch.uint8, device="cpu", pin_memory=on_device)
+        # Kept as long as the table: the copy may be captured, and a graph reads it again at each
+        # replay.
+        self._image = torch.empty(
+            image_bytes.value, dtype=torch.uint8, device="cpu", pin_memory=on_device
+        )
         fill(self._image.data_ptr())
         # With room for an aligned beginning, whoever allocates.
         self._table = torch.empty(table_bytes.value + 256, dtype=torch.uint8, device=self.device)
@@ -176,7 +210,9 @@ class Plan(Kept):
         self._asked: tuple[float | None, tuple[int, ...]] | None = None
 
     def take_gradients(self) -> bool:
-        """Those that the parameters have now, for the next step. False where one of them is no longer what the table was made for."""
+        """Those that the parameters have now, for the next step. False where one of them is no
+        longer what the table was made for.
+        """
         self._copies: list[Tensor | None] = []
         self.stepping = self.written
         self.all_given = not self.sharded and self._gradients.find(self._tensors, self._pointers)
@@ -199,7 +235,9 @@ class Plan(Kept):
         if grads is None:
             return False
         self._copies = grads
-        self.stepping = [parameter for parameter, grad in zip(self.written, grads) if grad is not None]
+        self.stepping = [
+            parameter for parameter, grad in zip(self.written, grads) if grad is not None
+        ]
         self._pointers.set([0 if grad is None else grad.data_ptr() for grad in grads])
         return True
 
@@ -216,10 +254,21 @@ class Plan(Kept):
                 one.record_stream(torch.cuda.current_stream(self.device))
         scale, found_inf = self._scalar(asked.grad_scale), self._scalar(asked.found_inf)
         limit = asked.max_grad_norm
-        pointers = (*self._settings.where, stream, *map(_place_of, (scale, found_inf, asked.found_inf_out)))
+        pointers = (
+            *self._settings.where,
+            stream,
+            *map(_place_of, (scale, found_inf, asked.found_inf_out)),
+        )
         if (limit, pointers) != self._asked:  # else it stands in the call
             self._asked = limit, pointers
-            call.groups, call.group_lr, call.stream, call.grad_scale, call.found_inf, call.found_inf_out = pointers
+            (
+                call.groups,
+                call.group_lr,
+                call.stream,
+                call.grad_scale,
+                call.found_inf,
+                call.found_inf_out,
+            ) = pointers
             call.flags = SKIP_NOT_FINITE if call.found_inf_out else 0
             call.max_grad_norm = limit or 0.0
             call.norm_out = None if limit is None else self._norm_out.data_ptr()
@@ -246,7 +295,8 @@ def _check(status: int) -> None:
     if status in (_REFUSED, _PARTIAL):
         updated = "some" if status == _PARTIAL else "no"
         raise RuntimeError(
-            f"paceline.optim: the driver refused to launch an optimizer's kernel; {updated} tensors were updated"
+            f"paceline.optim: the driver refused to launch an optimizer's kernel; {updated} tensors"
+            " were updated"
         )
     _native.check(status)
 
@@ -265,23 +315,32 @@ def fill(plan: Plan, optimizer: Any, add: Callable[[Table, dict[str, Any], Tenso
 def _make(optimizer: Any, device: torch.device) -> Plan | None:
     outcome = _report.outcome_of(optimizer)
     why = why_unavailable(index_of(device))
-    given = [(group, p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    why = why or next(filter(None, (why_not(optimizer, group, p, device) for group, p in given)), "")
+    given = [
+        (group, p)
+        for group in optimizer.param_groups
+        for p in group["params"]
+        if p.grad is not None
+    ]
+    why = why or next(
+        filter(None, (why_not(optimizer, group, p, device) for group, p in given)), ""
+    )
     if why:
         outcome.device = f"not on the GPU ({why})"
         return None
     if is_capturing():
         raise RuntimeError(
-            "paceline.optim: the first step, and one after parameters, state or gradients' types have changed, cannot be captured: "
-            "make one step before the capture"
+            "paceline.optim: the first step, and one after parameters, state or gradients' types"
+            " have changed, cannot be captured: make one step before the capture"
         )
     outcome.device = ""
     return fill(Plan(device, type(optimizer)._add_group), optimizer, optimizer._add)
 
 
 def _over_ranks(asked: Asked, grads: list[Any]) -> tuple[Asked, Tensor | None]:
-    """What the kernels are asked for where each rank has a part of the gradients: their norm is of all ranks, so PyTorch makes it, and
-    clipping is part of what gradients are divided by. Answers the norm too, if there is to be one; nothing waits."""
+    """What the kernels are asked for where each rank has a part of the gradients: their norm is of
+    all ranks, so PyTorch makes it, and clipping is part of what gradients are divided by. Answers
+    the norm too, if there is to be one; nothing waits.
+    """
     if asked.max_grad_norm is None and asked.found_inf_out is None:
         return asked, None
     norm = _sharded.squares(grads).sqrt()
@@ -293,7 +352,10 @@ def _over_ranks(asked: Asked, grads: list[Any]) -> tuple[Asked, Tensor | None]:
         found_inf = asked.found_inf_out if found_inf is None else found_inf + asked.found_inf_out
     if asked.max_grad_norm is None:
         return Asked(None, asked.grad_scale, found_inf), None
-    return Asked(None, divisor / (asked.max_grad_norm / (norm + 1e-6)).clamp(max=1.0), found_inf), norm
+    return (
+        Asked(None, divisor / (asked.max_grad_norm / (norm + 1e-6)).clamp(max=1.0), found_inf),
+        norm,
+    )
 
 
 def _asked_of(optimizer: Any) -> Asked:
@@ -304,12 +366,20 @@ def _asked_of(optimizer: Any) -> Asked:
 
 
 def step(optimizer: Any) -> bool:
-    """Whether the step was made here: all parameters with a gradient are on one GPU, and the library's to update. Where every tensor is what it was in
-    the last step, with as few calls as that can be known by."""
-    asked, norm = _asked_of(optimizer), None  # first: from here to the launch nobody exchanges a gradient
+    """Whether the step was made here: all parameters with a gradient are on one GPU, and the
+    library's to update. Where every tensor is what it was in the last step, with as few calls as
+    that can be known by.
+    """
+    asked, norm = (
+        _asked_of(optimizer),
+        None,
+    )  # first: from here to the launch nobody exchanges a gradient
     plan = optimizer._plan
     if plan is None or not plan.fits(optimizer) or not plan.take_gradients():
-        first = next((p for group in optimizer.param_groups for p in group["params"] if p.grad is not None), None)
+        first = next(
+            (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None),
+            None,
+        )
         if first is None or first.device.type != KIND:
             return False
         with torch.no_grad():

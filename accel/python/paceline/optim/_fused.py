@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the optimizers of paceline.optim share: dividing the parameters between the library and torch, loss scaling and
-clipping folded into the update, master weights, and a state_dict that goes both ways between torch's class and ours."""
+"""What the optimizers of paceline.optim share: dividing the parameters between the library and
+torch, loss scaling and clipping folded into the update, master weights, and a state_dict that goes
+both ways between torch's class and ours.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +18,27 @@ from paceline.optim import _device, _host, _native, _observers, _report, _sharde
 from paceline.optim._native import HALVES, Table, Tensor
 
 MASTER = "master_param"
-# Since 2.0 a scaler leaves its numbers as attributes of the optimizer; before, it passed itself to step.
+# Since 2.0 a scaler leaves its numbers as attributes of the optimizer; before, it passed itself to
+# step.
 _SCALER_LEAVES_ATTRIBUTES = int(torch.__version__.split(".")[0]) >= 2
 
 
 class Fused:
-    """A mixin in front of a torch.optim.Optimizer subclass, which says in `_add` how its parameters enter the table and
-    updates in its own `step` what the library does not."""
+    """A mixin in front of a torch.optim.Optimizer subclass, which says in `_add` how its parameters
+    enter the table and updates in its own `step` what the library does not.
+    """
 
     param_groups: list[dict[str, Any]]
     state: dict[Tensor, dict[str, Any]]
     max_grad_norm: float | None = None
     master_weights: bool = True
     _of_elements = True  # no element's update depends on others
-    # Of the last step with max_grad_norm, before clipping and after unscaling. On a GPU it is a tensor there, and reading it waits.
+    # Of the last step with max_grad_norm, before clipping and after unscaling. On a GPU it is a
+    # tensor there, and reading it waits.
     grad_norm: float | Tensor | None = None
     _step_supports_amp_scaling = _SCALER_LEAVES_ATTRIBUTES
-    # Where a GPU's step says whether a gradient was not finite; it changes nothing then. Of paceline.amp.LossScaler.
+    # Where a GPU's step says whether a gradient was not finite; it changes nothing then. Of
+    # paceline.amp.LossScaler.
     found_inf_out: Tensor | None = None
     _scaler: Any = None
     _plan: _device.Plan | None = None
@@ -42,7 +48,9 @@ class Fused:
 
     def _set_up(self, max_grad_norm: float | None, master_weights: bool) -> None:
         if max_grad_norm is not None and not max_grad_norm > 0:
-            raise ValueError(f"max_grad_norm is {max_grad_norm}: it must be above 0, or None for no clipping")
+            raise ValueError(
+                f"max_grad_norm is {max_grad_norm}: it must be above 0, or None for no clipping"
+            )
         self.max_grad_norm = max_grad_norm
         self.master_weights = master_weights
 
@@ -54,12 +62,14 @@ class Fused:
         _observers.leave_out(type(self))
         super()._patch_step_function()  # type: ignore[misc]
 
-    # -- the step ------------------------------------------------------------------------------------------------------
+    # -- the step
+    # ------------------------------------------------------------
 
     @untraced
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update. Returns what the closure does. A gradient scaler (torch.amp.GradScaler) may call it: unscaling is
-        folded into the update, so gradients stay as they are, scaled."""
+        """One update. Returns what the closure does. A gradient scaler (torch.amp.GradScaler) may
+        call it: unscaling is folded into the update, so gradients stay as they are, scaled.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -73,13 +83,25 @@ class Fused:
 
     @untraced
     def scaled_step(self, scaler: Any) -> Any:
-        """`scaler.step(self)` in fewer passes: the norm that clipping needs also tells whether a gradient is not finite,
-        so the scaler's own pass over the gradients is left out. scaler.update() follows as usual."""
+        """`scaler.step(self)` in fewer passes: the norm that clipping needs also tells whether a
+        gradient is not finite, so the scaler's own pass over the gradients is left out.
+        scaler.update() follows as usual.
+        """
         states: Any = getattr(scaler, "_per_optimizer_states", None)
-        ready = states is not None and scaler.is_enabled() and getattr(scaler, "_scale", None) is not None
-        # On a GPU the scaler's own pass stays: what it finds there is of the device, and the host does not wait for it.
+        ready = (
+            states is not None
+            and scaler.is_enabled()
+            and getattr(scaler, "_scale", None) is not None
+        )
+        # On a GPU the scaler's own pass stays: what it finds there is of the device, and the host
+        # does not wait for it.
         on_device = any(p.device.type == _device.KIND for p in self._with_grad())
-        if not ready or states[id(self)]["stage"].name != "READY" or on_device or self._left_to_torch():
+        if (
+            not ready
+            or states[id(self)]["stage"].name != "READY"
+            or on_device
+            or self._left_to_torch()
+        ):
             return scaler.step(self)
         self._scaler = scaler
         try:
@@ -94,21 +116,26 @@ class Fused:
         """Every parameter with a gradient, and why it is torch's to update (empty: it is ours)."""
         missing = _native.why_unavailable()
         for index, group in enumerate(self.param_groups):
-            option = next((name for name in ("capturable", "differentiable") if group.get(name)), "")
+            option = next(
+                (name for name in ("capturable", "differentiable") if group.get(name)), ""
+            )
             for position, parameter in enumerate(group["params"]):
                 grad = parameter.grad
                 if grad is None:
                     continue
                 if grad.layout is not torch.strided:
                     raise RuntimeError(
-                        f"paceline.optim.{type(self).__name__}: parameter {position} of group {index} has a gradient of layout "
-                        f"{grad.layout}. Give it a dense one (sparse=False in nn.Embedding), or its own torch.optim.SparseAdam"
+                        f"paceline.optim.{type(self).__name__}: parameter {position} of group"
+                        f" {index} has a gradient of layout {grad.layout}. Give it a dense one"
+                        " (sparse=False in nn.Embedding), or its own torch.optim.SparseAdam"
                     )
                 why = missing or (f"{option}=True" if option else self._why_not(parameter, grad))
                 if why and self.master_weights and parameter.dtype in HALVES:
                     raise RuntimeError(
-                        f"paceline.optim.{type(self).__name__}: parameter {position} of group {index} is {parameter.dtype}, and "
-                        f"its float32 master is not kept here ({_report.outcome_of(self).device or why}). Pass master_weights=False to train without one"
+                        f"paceline.optim.{type(self).__name__}: parameter {position} of group"
+                        f" {index} is {parameter.dtype}, and its float32 master is not kept here"
+                        f" ({_report.outcome_of(self).device or why}). Pass master_weights=False to"
+                        " train without one"
                     )
                 yield group, parameter, why
 
@@ -122,9 +149,9 @@ class Fused:
             p.grad is not None for group in self.param_groups for p in group["params"]
         ):
             raise RuntimeError(
-                f"paceline.amp.LossScaler: the library does not update these parameters on the GPU "
-                f"({_report.outcome_of(self).device or 'they are on several devices'}), and PyTorch's step would have the host wait: "
-                "use torch.amp.GradScaler"
+                "paceline.amp.LossScaler: the library does not update these parameters on the GPU"
+                f" ({_report.outcome_of(self).device or 'they are on several devices'}), and"
+                " PyTorch's step would have the host wait: use torch.amp.GradScaler"
             )
         found_inf = getattr(self, "found_inf", None)
         if found_inf is not None and float(found_inf) != 0:
@@ -134,7 +161,8 @@ class Fused:
         outcome = _report.outcome_of(self)
         outcome.elsewhere = {}
         others: list[dict[str, Any]] = []
-        # Taken out while it serves: another thread's step makes its own, and so does the next one should this fail.
+        # Taken out while it serves: another thread's step makes its own, and so does the next one
+        # should this fail.
         table: _host.HostTable | None = self.__dict__.pop("_host_table", None)
         grads = None if table is None else table.gradients(self)
         served = grads is not None
@@ -193,17 +221,22 @@ class Fused:
         return table, others
 
     def _to_keep(self, table: _host.HostTable) -> _host.HostTable | None:
-        """A table that was made for this step, if it is to serve others. Where none has served again, trying to keep one grows rare."""
+        """A table that was made for this step, if it is to serve others. Where none has served
+        again, trying to keep one grows rare.
+        """
         return table.keep(self) if (self._tables + 1) & self._tables == 0 else None
 
     def _take_scale(self, table: Table) -> float:
-        """In scaled_step: tells the scaler whether a gradient was not finite, and answers what the gradients are multiplied
-        by, 0 where the step is to be skipped."""
+        """In scaled_step: tells the scaler whether a gradient was not finite, and answers what the
+        gradients are multiplied by, 0 where the step is to be skipped.
+        """
         state = self._scaler._per_optimizer_states[id(self)]
         norm = table.norm() if len(table) else 0.0
         finite = math.isfinite(norm)
         scale = self._scaler._scale
-        state["found_inf_per_device"] = {scale.device: torch.full_like(scale, 0.0 if finite else 1.0)}
+        state["found_inf_per_device"] = {
+            scale.device: torch.full_like(scale, 0.0 if finite else 1.0)
+        }
         state["stage"] = type(state["stage"]).STEPPED
         if not finite:
             return 0.0
@@ -220,7 +253,9 @@ class Fused:
         return any(map(_sharded.is_one, self._with_grad()))
 
     def _clip_shards(self, multiplier: float, in_place: bool) -> float:
-        """All ranks ask for the norm here, whoever updates their shards. Answers what is left to multiply by."""
+        """All ranks ask for the norm here, whoever updates their shards. Answers what is left to
+        multiply by.
+        """
         assert self.max_grad_norm is not None
         grads = [p.grad for p in self._with_grad()]
         self.grad_norm = _sharded.norm(grads) * multiplier
@@ -232,7 +267,7 @@ class Fused:
         return 1.0
 
     def _scale_in_place(self, multiplier: float) -> None:
-        """Where torch updates some of the parameters, it needs the gradients unscaled and clipped."""
+        """For parameters that torch updates: their gradients must be unscaled and clipped."""
         with_grad = self._with_grad()
         if multiplier != 1:
             for parameter in with_grad:
@@ -243,7 +278,11 @@ class Fused:
     def _by_torch(self, groups: list[dict[str, Any]]) -> None:
         """Lets torch's own class update these."""
         kept = self.param_groups
-        attributes = {name: self.__dict__.pop(name) for name in ("grad_scale", "found_inf") if name in self.__dict__}
+        attributes = {
+            name: self.__dict__.pop(name)
+            for name in ("grad_scale", "found_inf")
+            if name in self.__dict__
+        }
         self.param_groups = groups
         try:
             self._torch_step()
@@ -265,7 +304,8 @@ class Fused:
     def _add(self, table: Table, group: dict[str, Any], parameter: Tensor) -> None:
         raise NotImplementedError
 
-    # -- state ---------------------------------------------------------------------------------------------------------
+    # -- state
+    # ------------------------------------------------------------
 
     def _versions(self) -> dict[int, int]:
         if "_written" not in self.__dict__:
@@ -274,7 +314,9 @@ class Fused:
 
     @staticmethod
     def _kept(state: dict[str, Any], key: str, parameter: Tensor, base: Tensor) -> Tensor:
-        """A float32 state tensor that lies as the parameter does: as it is, converted, or new. Of a shard it is one too."""
+        """A float32 state tensor that lies as the parameter does: as it is, converted, or new. Of a
+        shard it is one too.
+        """
         found = state.get(key)
         own = None if found is None else _sharded.local(found.detach())
         if own is None:
@@ -288,15 +330,21 @@ class Fused:
     @staticmethod
     def _count(state: dict[str, Any], base: Tensor) -> Tensor:
         step = state.get("step")
-        if not isinstance(step, Tensor) or step.dtype is not torch.float32 or step.device != base.device:
+        if (
+            not isinstance(step, Tensor)
+            or step.dtype is not torch.float32
+            or step.device != base.device
+        ):
             state["step"] = step = torch.tensor(
                 float(0 if step is None else step), dtype=torch.float32, device=base.device
             )
         return step
 
     def _master(self, parameter: Tensor, base: Tensor, state: dict[str, Any]) -> Tensor | None:
-        """The fp32 value behind a 16-bit parameter. What the program has written into the parameter itself since our last
-        step (a loaded checkpoint, an average) counts: there the master is the parameter again."""
+        """The fp32 value behind a 16-bit parameter. What the program has written into the parameter
+        itself since our last step (a loaded checkpoint, an average) counts: there the master is the
+        parameter again.
+        """
         if base.dtype not in HALVES or not self.master_weights:
             state.pop(MASTER, None)
             return None
@@ -315,7 +363,9 @@ class Fused:
         return master
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's, from torch's optimizer or ours; float32 moments of 16-bit parameters stay float32."""
+        """As torch's, from torch's optimizer or ours; float32 moments of 16-bit parameters stay
+        float32.
+        """
         super().load_state_dict(state_dict)  # type: ignore[misc]
         self._versions().clear()
         for group, saved_group in zip(self.param_groups, state_dict["param_groups"]):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On the CPU the table of one step serves the next one too where every tensor is still what it was: making it anew, row by row, is most of what a step of
-many small tensors costs. Where gradients cannot be asked for in one call (_reader.py) it is made anew."""
+"""On the CPU the table of one step serves the next one too where every tensor is still what it was:
+making it anew, row by row, is most of what a step of many small tensors costs. Where gradients
+cannot be asked for in one call (_reader.py) it is made anew.
+"""
 
 from __future__ import annotations
 
@@ -54,12 +56,15 @@ class HostTable(Kept):
         self.read_versions()
 
     def gradients(self, optimizer: Any) -> list[Tensor] | None:
-        """Points the table to the present gradients, which the caller holds until the step is over, and to the groups as they are now; None where it does
-        not serve this step."""
+        """Points the table to the present gradients, which the caller holds until the step is over,
+        and to the groups as they are now; None where it does not serve this step.
+        """
         if _reader.is_in_a_mode():
             return None
         grads = [*map(grad_of, self.written)]
-        if not PLAIN.issuperset(map(type, grads)) or not self._gradients.find(self._tensors, self._pointers):
+        if not PLAIN.issuperset(map(type, grads)) or not self._gradients.find(
+            self._tensors, self._pointers
+        ):
             return None
         # Asked for again: had another thread exchanged one meanwhile, it would not be held.
         if not self.fits(optimizer) or not self._are_still(grads):
@@ -75,5 +80,7 @@ class HostTable(Kept):
         return (
             super().fits(optimizer)
             and self._masters == optimizer.master_weights
-            and not any(group.get(name) for group in optimizer.param_groups for name in _LEFT_TO_TORCH)
+            and not any(
+                group.get(name) for group in optimizer.param_groups for name in _LEFT_TO_TORCH
+            )
         )

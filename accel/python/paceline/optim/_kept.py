@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table that serves more than one step: of what an optimizer has it remembers enough to tell, in few calls, whether every tensor is still the one
-that the table points to."""
+"""A table that serves more than one step: of what an optimizer has it remembers enough to tell, in
+few calls, whether every tensor is still the one that the table points to.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ grad_of = operator.attrgetter("grad")
 
 
 class Kept(Table):
-    """Keeps parameters alive from settle() on, not the state. As in PyTorch's own steps no thread may exchange memory while one is under way."""
+    """Keeps parameters alive from settle() on, not the state. As in PyTorch's own steps no thread
+    may exchange memory while one is under way.
+    """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -36,8 +39,11 @@ class Kept(Table):
         parts = self._parts(self.written)
         self._tensors = Held(self.written)
         self._lay = Seen(Held(parts), themselves=not self.sharded)
-        # Of 16-bit parameters: what the program writes into one counts, and its master is made anew.
-        self._halves = Versions(Held(parameter for parameter in self.written if parameter.dtype in _native.HALVES))
+        # Of 16-bit parameters: what the program writes into one counts, and its master is made
+        # anew.
+        self._halves = Versions(
+            Held(parameter for parameter in self.written if parameter.dtype in _native.HALVES)
+        )
         self._halves.read()
         self._others = self._without_gradient(optimizer)
         self._gradients = Gradients(self._keep[::2], parts)
@@ -49,10 +55,15 @@ class Kept(Table):
         self._halves.read()
 
     def fits(self, optimizer: Any) -> bool:
-        """Whether every tensor is still the one that the table points to. Reads what the groups ask of the next step."""
+        """Whether every tensor is still the one that the table points to. Reads what the groups ask
+        of the next step.
+        """
         return (
             len(self._parameters) == len(optimizer.param_groups)
-            and all(known.same(group["params"]) for known, group in zip(self._parameters, optimizer.param_groups))
+            and all(
+                known.same(group["params"])
+                for known, group in zip(self._parameters, optimizer.param_groups)
+            )
             and self._values.same(optimizer.state)
             and self._ask_for_the_same(optimizer)
             and self._lay.same(Held(self._parts(self.written)) if self.sharded else self._tensors)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LAMB and LARS: each tensor's update is scaled by its norm (You et al., arXiv:1904.00962 and arXiv:1708.03888). torch has
-neither, so what the library does not update is computed here by the same formulas in torch's operations."""
+"""LAMB and LARS: each tensor's update is scaled by its norm (You et al., arXiv:1904.00962 and
+arXiv:1708.03888). torch has neither, so what the library does not update is computed here by the
+same formulas in torch's operations.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class _Layerwise(Fused, torch.optim.Optimizer):
                 grad = -parameter.grad if group["maximize"] else parameter.grad
                 self._by_formula(group, parameter, grad, self.state[parameter])
 
-    def _by_formula(self, group: dict[str, Any], parameter: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
+    def _by_formula(
+        self, group: dict[str, Any], parameter: Tensor, grad: Tensor, state: dict[str, Any]
+    ) -> None:
         raise NotImplementedError
 
 
@@ -39,11 +43,13 @@ def _ratio(above: Tensor, below: Tensor, norm: Tensor, other: Tensor, adapt: boo
 
 
 class LAMB(_Layerwise):
-    """Adam's update (bias corrected, with decoupled weight decay) times the tensor's norm over the update's. A group with
-    `adapt=False`, as is usual for biases and norms together with weight_decay=0, is updated as AdamW does.
+    """Adam's update (bias corrected, with decoupled weight decay) times the tensor's norm over the
+    update's. A group with `adapt=False`, as is usual for biases and norms together with
+    weight_decay=0, is updated as AdamW does.
 
-    `max_grad_norm` clips by the norm of all gradients within the step; `master_weights` keeps float32 values behind 16-bit
-    parameters."""
+    `max_grad_norm` clips by the norm of all gradients within the step; `master_weights` keeps
+    float32 values behind 16-bit parameters.
+    """
 
     def __init__(
         self,
@@ -75,7 +81,9 @@ class LAMB(_Layerwise):
         super().__init__(params, defaults)
 
     def _add_group(self, table: Table, group: dict[str, Any]) -> None:
-        flags = (_native.ADAPT if group["adapt"] else 0) | (_native.MAXIMIZE if group["maximize"] else 0)
+        flags = (_native.ADAPT if group["adapt"] else 0) | (
+            _native.MAXIMIZE if group["maximize"] else 0
+        )
         beta1, beta2 = group["betas"]
         table.add_group(
             _native.LAMB,
@@ -90,12 +98,23 @@ class LAMB(_Layerwise):
     def _add(self, table: Table, group: dict[str, Any], parameter: Tensor) -> None:
         state = self.state[parameter]
         base = table.base_of(parameter)
-        states = (self._kept(state, "exp_avg", parameter, base), self._kept(state, "exp_avg_sq", parameter, base), None)
+        states = (
+            self._kept(state, "exp_avg", parameter, base),
+            self._kept(state, "exp_avg_sq", parameter, base),
+            None,
+        )
         table.add(
-            parameter, base, parameter.grad, states, self._master(parameter, base, state), self._count(state, base)
+            parameter,
+            base,
+            parameter.grad,
+            states,
+            self._master(parameter, base, state),
+            self._count(state, base),
         )
 
-    def _by_formula(self, group: dict[str, Any], parameter: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
+    def _by_formula(
+        self, group: dict[str, Any], parameter: Tensor, grad: Tensor, state: dict[str, Any]
+    ) -> None:
         if "step" not in state:
             state["step"] = torch.tensor(0.0, device="cpu")
             state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
@@ -106,18 +125,23 @@ class LAMB(_Layerwise):
         first = state["exp_avg"].mul_(beta1).add_(grad, alpha=1 - beta1)
         second = state["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad.conj(), value=1 - beta2)
         denominator = (second / (1 - beta2**count)).sqrt_().add_(group["eps"])
-        update = (first / (1 - beta1**count)).div_(denominator).add_(parameter, alpha=group["weight_decay"])
+        update = (
+            (first / (1 - beta1**count))
+            .div_(denominator)
+            .add_(parameter, alpha=group["weight_decay"])
+        )
         own, other = parameter.norm(), update.norm()
         parameter.sub_(update * (group["lr"] * _ratio(own, other, own, other, group["adapt"])))
 
 
 class LARS(_Layerwise):
-    """SGD with momentum whose gradient, weight decay included, is scaled by trust_coefficient times the tensor's norm over
-    the gradient's and the decay's. A group with `adapt=False`, as is usual for biases and norms together with
-    weight_decay=0, is updated as SGD does.
+    """SGD with momentum whose gradient, weight decay included, is scaled by trust_coefficient times
+    the tensor's norm over the gradient's and the decay's. A group with `adapt=False`, as is usual
+    for biases and norms together with weight_decay=0, is updated as SGD does.
 
-    `max_grad_norm` clips by the norm of all gradients within the step; `master_weights` keeps float32 values behind 16-bit
-    parameters."""
+    `max_grad_norm` clips by the norm of all gradients within the step; `master_weights` keeps
+    float32 values behind 16-bit parameters.
+    """
 
     def __init__(
         self,
@@ -173,17 +197,23 @@ class LARS(_Layerwise):
         state = self.state[parameter]
         base = table.base_of(parameter)
         first = group["momentum"] and state.get("momentum_buffer") is None
-        buffer = self._kept(state, "momentum_buffer", parameter, base) if group["momentum"] else None
+        buffer = (
+            self._kept(state, "momentum_buffer", parameter, base) if group["momentum"] else None
+        )
         master = self._master(parameter, base, state)
         flags = _native.FIRST if first else 0
         table.add(parameter, base, parameter.grad, (buffer, None, None), master, flags=flags)
 
-    def _by_formula(self, group: dict[str, Any], parameter: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
+    def _by_formula(
+        self, group: dict[str, Any], parameter: Tensor, grad: Tensor, state: dict[str, Any]
+    ) -> None:
         decay, momentum = group["weight_decay"], group["momentum"]
         own, other = parameter.norm(), grad.norm()
         above = group["trust_coefficient"] * own
         update = grad.add(parameter, alpha=decay)
-        update = update * _ratio(above, other + decay * own + group["eps"], own, other, group["adapt"])
+        update = update * _ratio(
+            above, other + decay * own + group["eps"], own, other, group["adapt"]
+        )
         if momentum:
             buffer = state.get("momentum_buffer")
             if buffer is None:

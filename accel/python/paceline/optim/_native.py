@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers of libpaceline.so (paceline/optim.h) for lists of torch tensors: a `Table` is filled row by row, then
-handed over in one call that gives up the interpreter lock."""
+"""The optimizers of libpaceline.so (paceline/optim.h) for lists of torch tensors: a `Table` is
+filled row by row, then handed over in one call that gives up the interpreter lock.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +51,12 @@ class Functions:
     def __init__(self) -> None:
         function = functools.partial(_library.typed, _library.opened())
         number, count, pointer = ctypes.c_int32, ctypes.c_uint64, ctypes.c_void_p
-        self.step = function("paceline_optim_step", ctypes.POINTER(Group), ctypes.c_uint32, pointer, count, number)
-        self.norm = function("paceline_optim_norm", pointer, count, number, ctypes.POINTER(ctypes.c_double))
+        self.step = function(
+            "paceline_optim_step", ctypes.POINTER(Group), ctypes.c_uint32, pointer, count, number
+        )
+        self.norm = function(
+            "paceline_optim_norm", pointer, count, number, ctypes.POINTER(ctypes.c_double)
+        )
         self.simd: str = function("paceline_optim_simd", result=ctypes.c_char_p)().decode()
 
 
@@ -62,16 +67,21 @@ def functions() -> Functions:
 
 @functools.cache
 def why_unavailable() -> str:
-    """Empty where the library can be used; else the reason. Asked once: a library that appears later would make some of a
-    job's steps differ from others."""
+    """Empty where the library can be used; else the reason. Asked once: a library that appears
+    later would make some of a job's steps differ from others.
+    """
     return _library.why_unavailable(functions)
 
 
 def why_not(parameter: Tensor, grad: Tensor, device_type: str = "cpu") -> str:
-    """Empty where the library can update this tensor, or the part of it that is here, on a device of this type; else why torch has to."""
+    """Empty where the library can update this tensor, or the part of it that is here, on a device
+    of this type; else why torch has to.
+    """
     if _sharded.is_one(parameter):
         why = _sharded.why_apart(parameter, grad)
-        return why or why_not(_sharded.local(parameter.detach()), _sharded.local(grad.detach()), device_type)
+        return why or why_not(
+            _sharded.local(parameter.detach()), _sharded.local(grad.detach()), device_type
+        )
     kind = type(parameter)
     if kind is not torch.nn.Parameter and kind is not Tensor:
         return f"a parameter of type {kind.__name__}"
@@ -81,14 +91,21 @@ def why_not(parameter: Tensor, grad: Tensor, device_type: str = "cpu") -> str:
         return f"{str(grad.dtype)[6:]} gradients of {str(parameter.dtype)[6:]} parameters"
     if type(grad) is not Tensor and type(grad) is not torch.nn.Parameter:
         return f"a gradient of type {type(grad).__name__}"
-    if parameter.layout is not torch.strided or grad.layout is not torch.strided or grad.device != parameter.device:
+    if (
+        parameter.layout is not torch.strided
+        or grad.layout is not torch.strided
+        or grad.device != parameter.device
+    ):
         return f"a gradient of layout {grad.layout} on {grad.device}"
     if has_no_memory(grad):
         return "a gradient that has no memory"
     if parameter.is_neg():
         return "a parameter that PyTorch negates lazily"
     if parameter.shape != grad.shape:
-        return f"a gradient of sizes {tuple(grad.shape)} of a parameter of sizes {tuple(parameter.shape)}"
+        return (
+            f"a gradient of sizes {tuple(grad.shape)} of a parameter of sizes"
+            f" {tuple(parameter.shape)}"
+        )
     return ""
 
 
@@ -112,7 +129,9 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 def alike(base: Tensor, other: Tensor) -> bool:
-    """Whether element i of one lies where element i of the other does, relative to their beginnings."""
+    """Whether element i of one lies where element i of the other does, relative to their
+    beginnings.
+    """
     if base.shape != other.shape:
         return False
     return base.stride() == other.stride() or (base.is_contiguous() and other.is_contiguous())
@@ -143,7 +162,9 @@ class Table:
 
     def add_group(self, kind: int, flags: int, **values: float) -> None:
         """The group of all rows added from now on."""
-        self._groups.append(Group(size=ctypes.sizeof(Group), kind=kind, flags=flags, grad_multiplier=1.0, **values))
+        self._groups.append(
+            Group(size=ctypes.sizeof(Group), kind=kind, flags=flags, grad_multiplier=1.0, **values)
+        )
 
     def base_of(self, parameter: Tensor) -> Tensor:
         """The parameter, or a dense copy that is written back after the step."""
@@ -163,13 +184,20 @@ class Table:
         step: Tensor | None = None,
         flags: int = 0,
     ) -> None:
-        """`states`, `master` and `step` are float32 and laid out as `base`; the gradient may not be."""
+        """`states`, `master` and `step` are float32 and laid out as `base`; the gradient may not
+        be.
+        """
         grad = laid_out_as(base, _sharded.local(grad))
         self._keep.append(grad)
         self._keep.append(base)
         self.written.append(parameter)
         first, second, third = states
-        kinds = DTYPES[base.dtype] | DTYPES[grad.dtype] << 8 | flags << 16 | (len(self._groups) - 1) << 32
+        kinds = (
+            DTYPES[base.dtype]
+            | DTYPES[grad.dtype] << 8
+            | flags << 16
+            | (len(self._groups) - 1) << 32
+        )
         self._words += (
             base.data_ptr(),
             grad.data_ptr(),
@@ -194,7 +222,9 @@ class Table:
     def norm(self) -> float:
         """Of all gradients together; not finite exactly where one of them is not."""
         result = ctypes.c_double()
-        status = functions().norm(self._address(), len(self), torch.get_num_threads(), ctypes.byref(result))
+        status = functions().norm(
+            self._address(), len(self), torch.get_num_threads(), ctypes.byref(result)
+        )
         check(status)
         return result.value
 
@@ -202,7 +232,11 @@ class Table:
         groups = (Group * len(self._groups))(*self._groups)
         for group in groups:
             group.grad_multiplier = grad_multiplier
-        check(functions().step(groups, len(groups), self._address(), len(self), torch.get_num_threads()))
+        check(
+            functions().step(
+                groups, len(groups), self._address(), len(self), torch.get_num_threads()
+            )
+        )
         self.done = True
         for own, base in self._write_back:
             own.copy_(base)
@@ -213,7 +247,10 @@ def check(status: int) -> None:
     if status == -4:
         raise MemoryError("paceline.optim: no memory for the list of tensors")
     if status != 0:
-        raise RuntimeError(f"paceline.optim: the library refused its arguments (code {status}); nothing was updated")
+        raise RuntimeError(
+            f"paceline.optim: the library refused its arguments (code {status}); nothing was"
+            " updated"
+        )
 
 
 def clip_factor(norm: float, limit: float) -> float:

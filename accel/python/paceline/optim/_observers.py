@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch puts a range for its profiler and calls of hooks around every optimizer's step: 10 us of the host, 35 behind a backward. They are left out of a
-step that nobody observes."""
+"""PyTorch puts a range for its profiler and calls of hooks around every optimizer's step: 10 us of
+the host, 35 behind a backward. They are left out of a step that nobody observes.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +16,42 @@ from paceline.optim import _reader
 
 
 def _known() -> Callable[[Any], bool] | None:
-    """Whether this optimizer's step has hooks, or anyone profiles. None where PyTorch does not tell."""
+    """Whether this optimizer's step has hooks, or anyone profiles. None where PyTorch does not
+    tell.
+    """
     try:
         from torch.optim.optimizer import _global_optimizer_post_hooks as last
         from torch.optim.optimizer import _global_optimizer_pre_hooks as first
 
         # Of any profiler or other observer of PyTorch's operators, on this thread or on all.
-        has_callbacks = ctypes.PYFUNCTYPE(ctypes.c_bool)(_reader.inner("libtorch_cpu.so", "_ZN2at12hasCallbacksEv"))
+        has_callbacks = ctypes.PYFUNCTYPE(ctypes.c_bool)(
+            _reader.inner("libtorch_cpu.so", "_ZN2at12hasCallbacksEv")
+        )
     except (AttributeError, ImportError, OSError, ValueError):
         return None
 
     def is_observed(optimizer: Any) -> bool:
-        hooks = first or last or optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+        hooks = (
+            first
+            or last
+            or optimizer._optimizer_step_pre_hooks
+            or optimizer._optimizer_step_post_hooks
+        )
         return bool(hooks) or has_callbacks()
 
     return is_observed
 
 
 _is_observed = _known()
-_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", None) or (lambda: False)
+_compiling: Callable[[], bool] = getattr(
+    getattr(torch, "compiler", None), "is_compiling", None
+) or (lambda: False)
 
 
 def leave_out(kind: Any) -> None:
-    """Of the steps of this class of optimizers, as PyTorch is about to put them around; it sees that this is done."""
+    """Of the steps of this class of optimizers, as PyTorch is about to put them around; it sees
+    that this is done.
+    """
     step = kind.step
     if _is_observed is None or getattr(step, "hooked", False):
         return

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers whose state lies in the host's memory: the GPU holds parameters and gradients alone. What ZeRO-Offload does for one process
-(https://arxiv.org/abs/2101.06840), without its delayed update: results are those of the same optimizer on the CPU, to the bit."""
+"""Optimizers whose state lies in the host's memory: the GPU holds parameters and gradients alone.
+What ZeRO-Offload does for one process (https://arxiv.org/abs/2101.06840), without its delayed
+update: results are those of the same optimizer on the CPU, to the bit.
+"""
 
 from __future__ import annotations
 
@@ -17,28 +19,37 @@ Tensor = torch.Tensor
 
 
 class Offload(torch.optim.Optimizer):
-    """`kind`, one of paceline.optim's classes, over the parameters, with its arguments, made on the CPU:
+    """`kind`, one of paceline.optim's classes, over the parameters, with its arguments, made on the
+    CPU:
 
-        optimizer = paceline.optim.Offload(paceline.optim.AdamW, model.parameters(), lr=1e-4, max_grad_norm=1.0)
+        optimizer = paceline.optim.Offload(paceline.optim.AdamW, model.parameters(), lr=1e-4,
+        max_grad_norm=1.0)
 
-    A step copies gradients into pinned memory (2 bytes a value in bfloat16), updates there, and writes the parameters back in their own dtype (2
-    bytes); 16-bit parameters have float32 masters there. The host's memory: the optimizer's state, a copy of the parameters and one of the
-    gradients. What the program writes into a parameter between steps counts where PyTorch sees it; after writing through `.data` or a pointer, call
-    refresh(). Checkpoints are those of `kind`. The step waits for the gradients,
-    so it cannot be captured in a CUDA graph. Numerics class: Reordered.
+    A step copies gradients into pinned memory (2 bytes a value in bfloat16), updates there, and
+    writes the parameters back in their own dtype (2 bytes); 16-bit parameters have float32 masters
+    there. The host's memory: the optimizer's state, a copy of the parameters and one of the
+    gradients. What the program writes into a parameter between steps counts where PyTorch sees it;
+    after writing through `.data` or a pointer, call refresh(). Checkpoints are those of `kind`. The
+    step waits for the gradients, so it cannot be captured in a CUDA graph. Numerics class:
+    Reordered.
 
-    ValueError: `kind` is another class. TypeError: DTensors, and pickling (save state_dict()). RuntimeError: sparse gradients."""
+    ValueError: `kind` is another class. TypeError: DTensors, and pickling (save state_dict()).
+    RuntimeError: sparse gradients.
+    """
 
     def __init__(self, kind: type, params: Iterable[Any], **options: Any) -> None:
         if not (isinstance(kind, type) and issubclass(kind, Fused)):
             raise ValueError(
-                f"paceline.optim.Offload: kind is {kind!r}: it must be a class of paceline.optim (AdamW, Adam, SGD, LAMB or LARS)"
+                f"paceline.optim.Offload: kind is {kind!r}: it must be a class of paceline.optim"
+                " (AdamW, Adam, SGD, LAMB or LARS)"
             )
         # torch's own reading of what may be given: tensors, groups, names.
         groups = [{**group} for group in torch.optim.Optimizer(params, {}).param_groups]
         self._copies: dict[Tensor, Tensor] = {}
         self._grads: dict[Tensor, Tensor] = {}
-        self._seen: dict[Tensor, tuple[int, int]] = {}  # version and place of what the copy was made of
+        self._seen: dict[
+            Tensor, tuple[int, int]
+        ] = {}  # version and place of what the copy was made of
         self._written_back: list[Any] = []  # events behind the last step's copies
         make: Callable[..., Any] = kind
         self._inner = make([self._on_host(group) for group in groups], **options)
@@ -70,7 +81,10 @@ class Offload(torch.optim.Optimizer):
         with torch.no_grad():
             self._take_options()
             self._fetch()
-            for name in ("grad_scale", "found_inf"):  # a gradient scaler leaves them here while it calls
+            for name in (
+                "grad_scale",
+                "found_inf",
+            ):  # a gradient scaler leaves them here while it calls
                 if hasattr(self, name):
                     setattr(self._inner, name, getattr(self, name))
             try:
@@ -95,7 +109,9 @@ class Offload(torch.optim.Optimizer):
             group.update({name: value for name, value in inner.items() if name != "params"})
 
     def __getstate__(self) -> dict[str, Any]:
-        raise TypeError("paceline.optim.Offload is bound to its parameters: save state_dict() instead")
+        raise TypeError(
+            "paceline.optim.Offload is bound to its parameters: save state_dict() instead"
+        )
 
     def _on_host(self, group: dict[str, Any]) -> dict[str, Any]:
         given = group["params"]
@@ -103,9 +119,12 @@ class Offload(torch.optim.Optimizer):
         for parameter in [given] if isinstance(given, Tensor) else list(given):
             if _sharded.is_one(parameter):
                 raise TypeError(
-                    "paceline.optim.Offload: a parameter is a DTensor: offload it by FSDP's own CPUOffloadPolicy"
+                    "paceline.optim.Offload: a parameter is a DTensor: offload it by FSDP's own"
+                    " CPUOffloadPolicy"
                 )
-            self._copies[parameter] = copy = torch.empty_like(parameter, **_like_memory(parameter)).requires_grad_()
+            self._copies[parameter] = copy = torch.empty_like(
+                parameter, **_like_memory(parameter)
+            ).requires_grad_()
             with torch.no_grad():
                 copy.copy_(parameter)
             self._seen[parameter] = _state_of(parameter)
@@ -117,8 +136,9 @@ class Offload(torch.optim.Optimizer):
             for position, parameter in enumerate(group["params"]):
                 if parameter.grad is not None and parameter.grad.layout is not torch.strided:
                     raise RuntimeError(
-                        f"paceline.optim.Offload: parameter {position} of group {index} has a gradient of layout {parameter.grad.layout}. "
-                        "Give it a dense one (sparse=False in nn.Embedding), or its own torch.optim.SparseAdam"
+                        f"paceline.optim.Offload: parameter {position} of group {index} has a"
+                        f" gradient of layout {parameter.grad.layout}. Give it a dense one"
+                        " (sparse=False in nn.Embedding), or its own torch.optim.SparseAdam"
                     )
 
     def _take_options(self) -> None:
@@ -143,7 +163,9 @@ class Offload(torch.optim.Optimizer):
                 continue
             held = self._grads.get(parameter)
             if held is None or held.dtype is not grad.dtype:
-                self._grads[parameter] = held = torch.empty_like(copy, dtype=grad.dtype, **_like_memory(parameter))
+                self._grads[parameter] = held = torch.empty_like(
+                    copy, dtype=grad.dtype, **_like_memory(parameter)
+                )
             held.copy_(grad, non_blocking=True)
             copy.grad = held
             devices.add(parameter.device)
@@ -177,7 +199,8 @@ def _recorded(devices: set[torch.device]) -> list[Any]:
             stream = torch.cuda.current_stream(device)
             if torch.cuda.is_current_stream_capturing():
                 raise RuntimeError(
-                    "paceline.optim.Offload: the step waits for gradients in the host's memory, which no CUDA graph can: step outside of it"
+                    "paceline.optim.Offload: the step waits for gradients in the host's memory,"
+                    " which no CUDA graph can: step outside of it"
                 )
             events.append(stream.record_event())
     return events

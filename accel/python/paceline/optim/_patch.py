@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own Adam, AdamW and SGD updated by the library, in programs that do not know Paceline. Off unless the job asks:
+"""PyTorch's own Adam, AdamW and SGD updated by the library, in programs that do not know Paceline.
+Off unless the job asks:
 
-PACELINE_OPTIMIZER=Auto   and PACELINE_NUMERICS not Bitwise: results differ from PyTorch's by rounding (class Reordered).
+PACELINE_OPTIMIZER=Auto   and PACELINE_NUMERICS not Bitwise: results differ from PyTorch's by
+rounding (class Reordered).
 
 An optimizer given to `paceline.accelerate` is updated so in any case.
 
-`step` of the classes is replaced in place: instances, their types, state and checkpoints stay PyTorch's. A step is ours if all of
-the optimizer's parameters are float32 tensors, or shards of such, on the CPU or on one GPU that there are kernels for, and no option asks for
-something else; otherwise the original runs. Only for classes whose arguments are those of a tested PyTorch.
+`step` of the classes is replaced in place: instances, their types, state and checkpoints stay
+PyTorch's. A step is ours if all of the optimizer's parameters are float32 tensors, or shards of
+such, on the CPU or on one GPU that there are kernels for, and no option asks for something else;
+otherwise the original runs. Only for classes whose arguments are those of a tested PyTorch.
 
 Ranks that train together use it all, or none (_ranks.py).
 """
@@ -25,12 +28,40 @@ import torch
 from paceline import _torch_marks
 from paceline._inject import after_import, say
 from paceline._switch import why_off
-from paceline.optim import _device, _native, _observers, _patch_device, _ranks, _report, _torch_state
+from paceline.optim import (
+    _device,
+    _native,
+    _observers,
+    _patch_device,
+    _ranks,
+    _report,
+    _torch_state,
+)
 from paceline.optim._fused import Fused
 from paceline.optim._native import Table, Tensor
 
-_ADAM = {"params", "lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "foreach", "capturable"}
-_SGD = {"params", "lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "foreach", "differentiable"}
+_ADAM = {
+    "params",
+    "lr",
+    "betas",
+    "eps",
+    "weight_decay",
+    "amsgrad",
+    "maximize",
+    "foreach",
+    "capturable",
+}
+_SGD = {
+    "params",
+    "lr",
+    "momentum",
+    "dampening",
+    "weight_decay",
+    "nesterov",
+    "maximize",
+    "foreach",
+    "differentiable",
+}
 # Arguments of __init__ in 1.13 and 2.14: an unknown one may mean anything.
 TESTED: dict[str, list[set[str]]] = {
     "Adam": [
@@ -59,7 +90,9 @@ def install() -> None:
     patched = _patch_all()
     _everywhere = bool(patched)
     _report.switch = (
-        f"on for {', '.join(patched)}" if patched else "off (a PyTorch that this release was not tested with)"
+        f"on for {', '.join(patched)}"
+        if patched
+        else "off (a PyTorch that this release was not tested with)"
     )
 
 
@@ -71,18 +104,24 @@ def _patch_all() -> list[str]:
             _plain.clear()
             _torch_marks.optimizer_made.append(_made)
             _undo.append(functools.partial(_torch_marks.optimizer_made.remove, _made))
-            after_import("torch.distributed.distributed_c10d", lambda module: _undo.extend(_ranks.watch(module)))
+            after_import(
+                "torch.distributed.distributed_c10d",
+                lambda module: _undo.extend(_ranks.watch(module)),
+            )
     return _patched
 
 
 def accelerate(optimizer: Any) -> str:
-    """Has this one updated by the library where it can. Answers why not, empty where it will be. Where ranks train together, all
-    call it."""
+    """Has this one updated by the library where it can. Answers why not, empty where it will be.
+    Where ranks train together, all call it.
+    """
     outcome = _report.outcome_of(optimizer)
     if isinstance(optimizer, Fused):
         return ""  # it is already
     why = _why_never(optimizer) or _native.why_unavailable()
-    if not why and not any(isinstance(optimizer, getattr(torch.optim, name)) for name in _patch_all()):
+    if not why and not any(
+        isinstance(optimizer, getattr(torch.optim, name)) for name in _patch_all()
+    ):
         why = "a PyTorch that this release was not tested with"
     if not why and not _leads_to_ours(optimizer.step):
         why = "its class or the program has replaced its step"
@@ -107,18 +146,23 @@ def uninstall() -> None:
     _report.switch = "off (uninstalled)"
 
 
-# -- the step ----------------------------------------------------------------------------------------------------------
+# -- the step
+# ------------------------------------------------------------
 
 
 def _patch(kind: Any) -> bool:
     known = set(inspect.signature(kind.__init__).parameters) - {"self"}
     if known not in TESTED[kind.__name__]:
-        say(f"torch.optim.{kind.__name__} is left as it is: its arguments are not those of a tested PyTorch")
+        say(
+            f"torch.optim.{kind.__name__} is left as it is: its arguments are not those of a tested"
+            " PyTorch"
+        )
         return False
     if "step" not in kind.__dict__:
         return True  # inherits a step that is replaced where it is
-    # Once the class has had an instance, PyTorch's profiling is around the step, and our marks around that: ours goes inside, so
-    # that whoever has got hold of the outer one (a learning-rate schedule) reaches it as well.
+    # Once the class has had an instance, PyTorch's profiling is around the step, and our marks
+    # around that: ours goes inside, so that whoever has got hold of the outer one (a learning-rate
+    # schedule) reaches it as well.
     holder, original = None, kind.step
     while getattr(original, "hooked", False):
         holder, original = original, original.__wrapped__
@@ -155,7 +199,10 @@ def _patch(kind: Any) -> bool:
 
 def _cell_of(holder: Any, held: Any) -> Any:
     """Where a wrapper keeps the function that it calls."""
-    return next((cell for cell in getattr(holder, "__closure__", None) or () if cell.cell_contents is held), None)
+    return next(
+        (cell for cell in getattr(holder, "__closure__", None) or () if cell.cell_contents is held),
+        None,
+    )
 
 
 def _given(optimizer: Any) -> bool:
@@ -170,7 +217,9 @@ def _made(optimizer: Any) -> None:
     """Notes an optimizer, so that explain() does not leave it out though its step is never ours."""
     if _everywhere and not isinstance(optimizer, Fused):
         outcome = _report.outcome_of(optimizer)
-        outcome.never = _why_never(optimizer) or ("" if _is_ours(optimizer) else "its class has a step of its own")
+        outcome.never = _why_never(optimizer) or (
+            "" if _is_ours(optimizer) else "its class has a step of its own"
+        )
 
 
 def _why_never(optimizer: Any) -> str:
@@ -188,11 +237,15 @@ _plain: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
 
 def _is_ours(optimizer: Any) -> bool:
-    """Whether the optimizer's own step is one of ours. A subclass that overrides it may count on what torch's does."""
+    """Whether the optimizer's own step is one of ours. A subclass that overrides it may count on
+    what torch's does.
+    """
     kind: Any = type(optimizer)
     plain = _plain.get(kind)
     if plain is None:
-        plain = _plain[kind] = _leads_to_ours(kind.step)  # the profiler's hook and our marks are wrapped around
+        plain = _plain[kind] = _leads_to_ours(
+            kind.step
+        )  # the profiler's hook and our marks are wrapped around
     return plain
 
 
@@ -224,7 +277,9 @@ def _update(optimizer: Any) -> bool:
 
 
 def _by_us(table: Table, optimizer: Any) -> tuple[int, str, str]:
-    """How many tensors have a gradient, where they are, and why the step is torch's; empty where it was made."""
+    """How many tensors have a gradient, where they are, and why the step is torch's; empty where it
+    was made.
+    """
     why = _native.why_unavailable()
     if not why and not _ranks.why_refused(True):
         count = _patch_device.step_again(table, optimizer)
@@ -240,12 +295,19 @@ def _by_us(table: Table, optimizer: Any) -> tuple[int, str, str]:
 
 
 def _with_gradient(optimizer: Any) -> list[tuple[dict[str, Any], Tensor]]:
-    return [(group, p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    return [
+        (group, p)
+        for group in optimizer.param_groups
+        for p in group["params"]
+        if p.grad is not None
+    ]
 
 
 def _on_cpu(table: Table, optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:
     """Why the step is torch's; empty where it was made."""
-    why = next(filter(None, (_torch_state.why_not(optimizer, group, p, "cpu") for group, p in found)), "")
+    why = next(
+        filter(None, (_torch_state.why_not(optimizer, group, p, "cpu") for group, p in found)), ""
+    )
     if why:
         return why
     previous = None

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own optimizers on a GPU, in programs that do not know Paceline: the table of _device.py over the state that torch's step would have made. That
-keeps Adam's step counts in the host's memory; the kernels count in the device's, and both go on together."""
+"""PyTorch's own optimizers on a GPU, in programs that do not know Paceline: the table of _device.py
+over the state that torch's step would have made. That keeps Adam's step counts in the host's
+memory; the kernels count in the device's, and both go on together.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,27 @@ from paceline.optim._native import Table, Tensor
 class _Counting(Plan):
     """A plan whose steps are counted in the host's memory too."""
 
-    def __init__(self, optimizer: Any, device: torch.device, found: list[tuple[dict[str, Any], Tensor]]) -> None:
+    def __init__(
+        self, optimizer: Any, device: torch.device, found: list[tuple[dict[str, Any], Tensor]]
+    ) -> None:
         super().__init__(device, _torch_state.add_group)
-        counts = [float(optimizer.state[p].get("step", 0)) for _, p in found] if _torch_state.is_adam(optimizer) else []
+        counts = (
+            [float(optimizer.state[p].get("step", 0)) for _, p in found]
+            if _torch_state.is_adam(optimizer)
+            else []
+        )
         self._counts = (ctypes.c_float * len(counts))(*counts)
         self._counts_there = torch.tensor(counts, dtype=torch.float32, device=device)
         self.beside.append(self._counts_there)
         self._counters = iter(self._counts_there.unbind())
 
-    def add_row(self, optimizer: Any, table: Table, group: dict[str, Any], parameter: Tensor) -> None:
+    def add_row(
+        self, optimizer: Any, table: Table, group: dict[str, Any], parameter: Tensor
+    ) -> None:
         made: list[_torch_state.Made] = []
         _torch_state.add(optimizer, table, group, parameter, made, next(self._counters, None))
-        # Before the table is sealed, which is of the state. Should the launch be refused: without dampening a buffer of zeros is as good as none.
+        # Before the table is sealed, which is of the state. Should the launch be refused: without
+        # dampening a buffer of zeros is as good as none.
         _torch_state.keep(optimizer, made)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -40,21 +51,29 @@ class _Counting(Plan):
     def seal(self, optimizer: Any) -> None:
         super().seal(optimizer)
         counted = self.written if len(self._counts) else []
-        self._steps = array.array("Q", [optimizer.state[parameter]["step"].data_ptr() for parameter in counted])
+        self._steps = array.array(
+            "Q", [optimizer.state[parameter]["step"].data_ptr() for parameter in counted]
+        )
 
     def fits(self, optimizer: Any) -> bool:
         if not super().fits(optimizer):
             return False
-        return functions().counts_are(self._steps.buffer_info()[0], self._counts, len(self._steps)) == 1
+        return (
+            functions().counts_are(self._steps.buffer_info()[0], self._counts, len(self._steps))
+            == 1
+        )
 
     def count(self) -> None:
         """After a step: what had a gradient has one more."""
-        functions().count(self._steps.buffer_info()[0], self._counts, self.call.grads, len(self._steps))
+        functions().count(
+            self._steps.buffer_info()[0], self._counts, self.call.grads, len(self._steps)
+        )
 
 
 def step_again(table: Table, optimizer: Any) -> int:
-    """The step, where every tensor is what it was in the last one: how many there are. 0 where nothing was done, since that needs a closer look. Raises as
-    step does."""
+    """The step, where every tensor is what it was in the last one: how many there are. 0 where
+    nothing was done, since that needs a closer look. Raises as step does.
+    """
     plan: _Counting | None = getattr(optimizer, "_paceline_plan", None)
     if plan is None or _device.is_capturing() or any(map(_why_not_group, optimizer.param_groups)):
         return 0
@@ -65,14 +84,16 @@ def step_again(table: Table, optimizer: Any) -> int:
 
 
 def step(table: Table, optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:
-    """Why the step is torch's; empty where it was made. `found`: parameters that have a gradient, and their groups. `table.done`, should it raise:
-    something was updated."""
+    """Why the step is torch's; empty where it was made. `found`: parameters that have a gradient,
+    and their groups. `table.done`, should it raise: something was updated.
+    """
     if _device.is_capturing():
         return "a CUDA graph is being captured"
     why = next(filter(None, map(_why_not_group, optimizer.param_groups)), "")
     if why:
         return why
-    # Kept by the optimizer itself: a table of all would keep alive what parameters' hooks hold, which may be the optimizer.
+    # Kept by the optimizer itself: a table of all would keep alive what parameters' hooks hold,
+    # which may be the optimizer.
     plan: _Counting | None = getattr(optimizer, "_paceline_plan", None)
     if plan is not None and plan.fits(optimizer) and plan.take_gradients():
         _launch(table, plan, optimizer)
@@ -82,7 +103,9 @@ def step(table: Table, optimizer: Any, found: list[tuple[dict[str, Any], Tensor]
     why = _device.why_unavailable(_device.index_of(device))
     if why and _ranks.Agreement.devices:
         _ranks.alone(why)
-    why = why or next(filter(None, (_why_not(optimizer, group, p, device) for group, p in found)), "")
+    why = why or next(
+        filter(None, (_why_not(optimizer, group, p, device) for group, p in found)), ""
+    )
     if why:
         return why
     plan = _Counting(optimizer, device, found)
@@ -105,7 +128,9 @@ def _launch(table: Table, plan: _Counting, optimizer: Any) -> None:
 
 
 def _why_not_group(group: dict[str, Any]) -> str:
-    return _torch_state.why_not_group(group) or ("dampening on a GPU" if group.get("dampening") else "")
+    return _torch_state.why_not_group(group) or (
+        "dampening on a GPU" if group.get("dampening") else ""
+    )
 
 
 def _why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor, device: torch.device) -> str:

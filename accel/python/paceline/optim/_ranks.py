@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the ranks that train together may all use the library: replicas whose ranks rounded differently would drift apart. They agree
-when their process group begins, or where the program asks for it, through the group's store: all, or none. One that cannot be
-heard of within a minute counts as one that cannot."""
+"""Whether the ranks that train together may all use the library: replicas whose ranks rounded
+differently would drift apart. They agree when their process group begins, or where the program asks
+for it, through the group's store: all, or none. One that cannot be heard of within a minute counts
+as one that cannot.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ def watch(module: Any) -> list[Callable[[], None]]:
             _agree(module)
         except Exception as error:
             Agreement.verdict = False
-            say(f"PyTorch's optimizers are left as they are: ranks could not agree: {type(error).__name__}: {error}")
+            say(
+                "PyTorch's optimizers are left as they are: ranks could not agree:"
+                f" {type(error).__name__}: {error}"
+            )
         return result
 
     package: Any = sys.modules.get("torch.distributed")
@@ -48,7 +53,9 @@ def watch(module: Any) -> list[Callable[[], None]]:
 
 
 def agree_once() -> None:
-    """For a program that asks in a process group which began without an agreement: all its ranks call this at the same place."""
+    """For a program that asks in a process group which began without an agreement: all its ranks
+    call this at the same place.
+    """
     module = sys.modules.get("torch.distributed.distributed_c10d")
     if module is not None and module.is_initialized() and Agreement.verdict is None:
         try:
@@ -59,7 +66,9 @@ def agree_once() -> None:
 
 
 def _agree(module: Any) -> None:
-    """All ranks come here at the same time, out of the same call. The last one to arrive writes what all then read."""
+    """All ranks come here at the same time, out of the same call. The last one to arrive writes
+    what all then read.
+    """
     Agreement.verdict, Agreement.devices = None, False
     ranks = module.get_world_size()
     if ranks < 2:
@@ -85,7 +94,9 @@ def _agree(module: Any) -> None:
 
 
 def _why_not_on_gpus(module: Any) -> str:
-    """Empty where each of this host's GPUs has kernels. Not asked of a process that has nothing to do with GPUs: the driver would be woken."""
+    """Empty where each of this host's GPUs has kernels. Not asked of a process that has nothing to
+    do with GPUs: the driver would be woken.
+    """
     backend = getattr(module, "get_backend_config", module.get_backend)()
     if "nccl" not in str(backend) and not torch.cuda.is_initialized():
         return f"a process group of {backend}, before the first use of a GPU"
@@ -94,15 +105,19 @@ def _why_not_on_gpus(module: Any) -> str:
 
 @functools.cache
 def alone(why: str) -> None:
-    """Says, once, that this rank's GPU is updated by PyTorch though the ranks have agreed on the library: they were asked for the driver and files alone."""
+    """Says, once, that this rank's GPU is updated by PyTorch though the ranks have agreed on the
+    library: they were asked for the driver and files alone.
+    """
     say(
-        f"PyTorch's own step runs on this rank, and the library's on others, so their parameters drift apart by rounding: {why}. "
-        "Mend it, or set PACELINE_OPTIMIZER=Disabled on all ranks"
+        "PyTorch's own step runs on this rank, and the library's on others, so their parameters"
+        f" drift apart by rounding: {why}. Mend it, or set PACELINE_OPTIMIZER=Disabled on all ranks"
     )
 
 
 def why_refused(on_device: bool) -> str:
-    """Empty where this process may use the library, or its kernels on a GPU, without leaving other ranks behind."""
+    """Empty where this process may use the library, or its kernels on a GPU, without leaving other
+    ranks behind.
+    """
     distributed = sys.modules.get("torch.distributed")
     ranks = 1
     if distributed is not None and distributed.is_available() and distributed.is_initialized():

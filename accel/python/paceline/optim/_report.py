@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of each optimizer's parameters in this process, for paceline.explain(). Holds no optimizer alive, but tells of those
-that have gone too."""
+"""What became of each optimizer's parameters in this process, for paceline.explain(). Holds no
+optimizer alive, but tells of those that have gone too.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +34,15 @@ class Outcome:
 
     def _measured(self) -> str:
         host = " of the host" if self.where == "the GPU" else ""
-        return f"{self.steps} steps by the library, median {statistics.median(self._times) * 1e3:.3f} ms{host}"
+        return (
+            f"{self.steps} steps by the library, median {statistics.median(self._times) * 1e3:.3f}"
+            f" ms{host}"
+        )
 
     def told(self) -> dict[str, Any]:
-        parts = [f"{self.fused} tensors fused on {self.where}, class Reordered"] if self.fused else []
+        parts = (
+            [f"{self.fused} tensors fused on {self.where}, class Reordered"] if self.fused else []
+        )
         parts += [f"{count} by PyTorch ({why})" for why, count in sorted(self.elsewhere.items())]
         if self.device and self.elsewhere:
             parts.append(self.device)
@@ -67,7 +73,9 @@ def outcome_of(optimizer: Any) -> Outcome:
     outcome = _outcomes.get(optimizer)
     if outcome is None:
         kind = type(optimizer)
-        outcome = _outcomes[optimizer] = Outcome(f"{kind.__module__.split('._')[0]}.{kind.__qualname__}")
+        outcome = _outcomes[optimizer] = Outcome(
+            f"{kind.__module__.split('._')[0]}.{kind.__qualname__}"
+        )
         _all.append(outcome)
     return outcome
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an optimizer's groups ask of a step, as the library reads it. It is made anew where the program has changed a group since: beside parameters and
-learning rates they hold numbers and their like, so that another value is another object. Learning rates are read before every step, as schedules change
-them."""
+"""What an optimizer's groups ask of a step, as the library reads it. It is made anew where the
+program has changed a group since: beside parameters and learning rates they hold numbers and their
+like, so that another value is another object. Learning rates are read before every step, as
+schedules change them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class _Known:
     def __init__(self, group: dict[str, Any]) -> None:
         names = [name for name in group if name != "lr"]
         self._size = len(group)
-        self._values_of = operator.itemgetter("params", *names)  # at least two names, so that it answers a tuple
+        self._values_of = operator.itemgetter(
+            "params", *names
+        )  # at least two names, so that it answers a tuple
         self._values = self._values_of(group)  # held, so that they are not others' later
         fixed = all(_is_fixed(group[name]) for name in names if name != "params")
         self._is_fixed = fixed and type(group["lr"]) is float
@@ -47,7 +51,9 @@ class _Known:
 
 
 class Settings:
-    """The groups of one optimizer whose parameters are on this device, from which kernels read learning rates that are there; None: all are numbers."""
+    """The groups of one optimizer whose parameters are on this device, from which kernels read
+    learning rates that are there; None: all are numbers.
+    """
 
     def __init__(self, device: torch.device | None, add_group: AddGroup) -> None:
         self._device = device
@@ -56,13 +62,17 @@ class Settings:
         self._rows: Any = ()
         self._on_device: list[Tensor] = []  # learning rates that the kernels read there
         self._rates = array.array("Q")
-        # As they were when they were read. Of each group what decides which state its parameters have:
+        # As they were when they were read. Of each group what decides which state its parameters
+        # have:
         self.states: list[tuple[int, bool, bool]] = []
-        # And where the groups are (paceline_optim_group), and the addresses of their learning rates on the device, 0 if none is there.
+        # And where the groups are (paceline_optim_group), and the addresses of their learning rates
+        # on the device, 0 if none is there.
         self.where = (0, 0)
 
     def add(self, optimizer: Any, table: Table, group: dict[str, Any]) -> None:
-        self._add_group_of(optimizer, table, {**group, "lr": 0.0} if self._is_here(group["lr"]) else group)
+        self._add_group_of(
+            optimizer, table, {**group, "lr": 0.0} if self._is_here(group["lr"]) else group
+        )
 
     def _is_here(self, rate: Any) -> bool:
         return isinstance(rate, Tensor) and rate.device == self._device
@@ -97,5 +107,10 @@ class Settings:
             self.add(optimizer, table, group)
         self._rows = (Group * len(table._groups))(*table._groups)
         self._known = [*map(_Known, optimizer.param_groups)]
-        self.states = [(row.kind, row.momentum != 0, bool(row.flags & AMSGRAD)) for row in self._rows]
-        self.where = ctypes.addressof(self._rows), self._rates.buffer_info()[0] if self._on_device else 0
+        self.states = [
+            (row.kind, row.momentum != 0, bool(row.flags & AMSGRAD)) for row in self._rows
+        ]
+        self.where = (
+            ctypes.addressof(self._rows),
+            (self._rates.buffer_info()[0] if self._on_device else 0),
+        )

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of which each rank has a part (DTensor: FSDP2's fully_shard, tensor parallelism). An update of single elements is made on the part
-that is here; state is kept as DTensors too, placed as its parameter, so that checkpoints are torch's. What is of a whole tensor, or of all of them,
-needs the other ranks: the norm for clipping is one allreduce of a number for each mesh, LAMB and LARS are torch's operations.
+"""Parameters of which each rank has a part (DTensor: FSDP2's fully_shard, tensor parallelism). An
+update of single elements is made on the part that is here; state is kept as DTensors too, placed as
+its parameter, so that checkpoints are torch's. What is of a whole tensor, or of all of them, needs
+the other ranks: the norm for clipping is one allreduce of a number for each mesh, LAMB and LARS are
+torch's operations.
 
-Every rank of a mesh calls `squares` or `norm` at the same place, whether its library can update its part or not."""
+Every rank of a mesh calls `squares` or `norm` at the same place, whether its library can update its
+part or not.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,9 @@ Tensor = torch.Tensor
 
 def _kind() -> Any:
     """torch's class, where a program has imported it: without that there is none of it."""
-    module = sys.modules.get("torch.distributed.tensor") or sys.modules.get("torch.distributed._tensor")
+    module = sys.modules.get("torch.distributed.tensor") or sys.modules.get(
+        "torch.distributed._tensor"
+    )
     return getattr(module, "DTensor", None)
 
 
@@ -34,7 +40,9 @@ def local(tensor: Any) -> Tensor:
 
 
 def like(parameter: Any, part: Tensor) -> Any:
-    """This part as one of a tensor that is placed as the parameter; itself where that is no DTensor."""
+    """This part as one of a tensor that is placed as the parameter; itself where that is no
+    DTensor.
+    """
     if not is_one(parameter):
         return part
     return _kind().from_local(
@@ -52,7 +60,10 @@ def why_apart(parameter: Any, grad: Any) -> str:
     if not is_one(grad):
         return f"a gradient of type {type(grad).__name__} of a DTensor"
     if grad.device_mesh != parameter.device_mesh or grad.placements != parameter.placements:
-        return f"a gradient placed as {grad.placements} of a parameter placed as {parameter.placements}"
+        return (
+            f"a gradient placed as {grad.placements} of a parameter placed as"
+            f" {parameter.placements}"
+        )
     if any(placement.is_partial() for placement in parameter.placements):
         return "a parameter whose value is a sum over ranks"
     return ""
@@ -64,14 +75,17 @@ def whole(value: Any) -> Any:
 
 
 def squares(grads: list[Any]) -> Tensor:
-    """Their sum, of all gradients of all ranks together, where they are. What several ranks hold whole counts once."""
+    """Their sum, of all gradients of all ranks together, where they are. What several ranks hold
+    whole counts once.
+    """
     sums: dict[Any, Tensor] = {}
     for grad in grads:
         key: Any = None
         if is_one(grad):
             if any(placement.is_partial() for placement in grad.placements):
                 raise RuntimeError(
-                    f"paceline.optim: max_grad_norm needs whole gradients, and one is placed as {grad.placements}: redistribute it before the step"
+                    "paceline.optim: max_grad_norm needs whole gradients, and one is placed as"
+                    f" {grad.placements}: redistribute it before the step"
                 )
             key = (grad.device_mesh, tuple(grad.placements))
         part = torch.linalg.vector_norm(local(grad.detach()), dtype=torch.float64).square()
@@ -80,7 +94,8 @@ def squares(grads: list[Any]) -> Tensor:
         if key is not None:
             mesh, placements = key
             for dimension, placement in enumerate(placements):
-                # FSDP2 places what tensor parallelism has sharded as strided shards, which are no `is_shard()`.
+                # FSDP2 places what tensor parallelism has sharded as strided shards, which are no
+                # `is_shard()`.
                 if not placement.is_replicate():
                     torch.distributed.all_reduce(value, group=mesh.get_group(dimension))
     return torch.stack(list(sums.values())).sum()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.optim's Adam, AdamW and SGD with the update in libpaceline.so. Subclasses of torch's: the same arguments, state keys
-and checks, and torch's own step for what the library does not update."""
+"""torch.optim's Adam, AdamW and SGD with the update in libpaceline.so. Subclasses of torch's: the
+same arguments, state keys and checks, and torch's own step for what the library does not update.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +17,16 @@ from paceline.optim._native import Table, Tensor
 
 
 def options_of(kind: Any, **options: Any) -> dict[str, Any]:
-    """The options that this version of torch knows; one that it does not know must be at its default, None or False."""
+    """The options that this version of torch knows; one that it does not know must be at its
+    default, None or False.
+    """
     known = inspect.signature(kind.__init__).parameters
     unknown = [name for name, value in options.items() if name not in known and value]
     if unknown:
-        raise TypeError(f"{', '.join(unknown)}: PyTorch {torch.__version__} has no such option of {kind.__name__}")
+        raise TypeError(
+            f"{', '.join(unknown)}: PyTorch {torch.__version__} has no such option of"
+            f" {kind.__name__}"
+        )
     return {name: value for name, value in options.items() if name in known and value is not None}
 
 
@@ -43,7 +49,9 @@ def adam_group(table: Table, group: dict[str, Any], decoupled: bool) -> None:
 
 
 def sgd_group(table: Table, group: dict[str, Any]) -> None:
-    flags = (_native.NESTEROV if group["nesterov"] else 0) | (_native.MAXIMIZE if group["maximize"] else 0)
+    flags = (_native.NESTEROV if group["nesterov"] else 0) | (
+        _native.MAXIMIZE if group["maximize"] else 0
+    )
     table.add_group(
         _native.SGD,
         flags,
@@ -56,7 +64,9 @@ def sgd_group(table: Table, group: dict[str, Any]) -> None:
 
 class _AdamLike(Fused):
     def _add_group(self, table: Table, group: dict[str, Any]) -> None:
-        adam_group(table, group, group.get("decoupled_weight_decay", isinstance(self, torch.optim.AdamW)))
+        adam_group(
+            table, group, group.get("decoupled_weight_decay", isinstance(self, torch.optim.AdamW))
+        )
 
     def _add(self, table: Table, group: dict[str, Any], parameter: Tensor) -> None:
         state = self.state[parameter]
@@ -68,13 +78,20 @@ class _AdamLike(Fused):
             third,
         )
         table.add(
-            parameter, base, parameter.grad, states, self._master(parameter, base, state), self._count(state, base)
+            parameter,
+            base,
+            parameter.grad,
+            states,
+            self._master(parameter, base, state),
+            self._count(state, base),
         )
 
 
 class Adam(_AdamLike, torch.optim.Adam):
-    """torch.optim.Adam. `max_grad_norm` clips by the norm of all gradients within the step; `master_weights` keeps float32
-    values behind 16-bit parameters. `foreach` and `fused` speak of torch's own code only."""
+    """torch.optim.Adam. `max_grad_norm` clips by the norm of all gradients within the step;
+    `master_weights` keeps float32 values behind 16-bit parameters. `foreach` and `fused` speak of
+    torch's own code only.
+    """
 
     def __init__(
         self,
@@ -107,8 +124,10 @@ class Adam(_AdamLike, torch.optim.Adam):
 
 
 class AdamW(_AdamLike, torch.optim.AdamW):
-    """torch.optim.AdamW. `max_grad_norm` clips by the norm of all gradients within the step; `master_weights` keeps float32
-    values behind 16-bit parameters. `foreach` and `fused` speak of torch's own code only."""
+    """torch.optim.AdamW. `max_grad_norm` clips by the norm of all gradients within the step;
+    `master_weights` keeps float32 values behind 16-bit parameters. `foreach` and `fused` speak of
+    torch's own code only.
+    """
 
     def __init__(
         self,
@@ -139,8 +158,10 @@ class AdamW(_AdamLike, torch.optim.AdamW):
 
 
 class SGD(Fused, torch.optim.SGD):
-    """torch.optim.SGD. `max_grad_norm` clips by the norm of all gradients within the step; `master_weights` keeps float32
-    values behind 16-bit parameters. `foreach` and `fused` speak of torch's own code only."""
+    """torch.optim.SGD. `max_grad_norm` clips by the norm of all gradients within the step;
+    `master_weights` keeps float32 values behind 16-bit parameters. `foreach` and `fused` speak of
+    torch's own code only.
+    """
 
     def __init__(
         self,
@@ -159,7 +180,9 @@ class SGD(Fused, torch.optim.SGD):
         master_weights: bool = True,
     ) -> None:
         self._set_up(max_grad_norm, master_weights)
-        options = options_of(torch.optim.SGD, maximize=maximize, foreach=foreach, differentiable=differentiable)
+        options = options_of(
+            torch.optim.SGD, maximize=maximize, foreach=foreach, differentiable=differentiable
+        )
         super().__init__(params, lr, momentum, dampening, weight_decay, nesterov, **options)
 
     def _add_group(self, table: Table, group: dict[str, Any]) -> None:
@@ -169,7 +192,9 @@ class SGD(Fused, torch.optim.SGD):
         state = self.state[parameter]
         base = table.base_of(parameter)
         first = group["momentum"] and state.get("momentum_buffer") is None
-        buffer = self._kept(state, "momentum_buffer", parameter, base) if group["momentum"] else None
+        buffer = (
+            self._kept(state, "momentum_buffer", parameter, base) if group["momentum"] else None
+        )
         master = self._master(parameter, base, state)
         flags = _native.FIRST if first else 0
         table.add(parameter, base, parameter.grad, (buffer, None, None), master, flags=flags)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own Adam, AdamW and SGD as the library sees them: which of their parameters it can update, and the state that their step would have made,
-under its keys, so that checkpoints and whoever takes over stay PyTorch's."""
+"""PyTorch's own Adam, AdamW and SGD as the library sees them: which of their parameters it can
+update, and the state that their step would have made, under its keys, so that checkpoints and
+whoever takes over stay PyTorch's.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,13 @@ from paceline.optim import _native, _sharded
 from paceline.optim._native import Table, Tensor
 from paceline.optim._torch_like import adam_group, sgd_group
 
-_KEEPS_AN_EMPTY_BUFFER = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 4)  # SGD without momentum
+_KEEPS_AN_EMPTY_BUFFER = tuple(map(int, torch.__version__.split(".")[:2])) < (
+    2,
+    4,
+)  # SGD without momentum
 
-# A parameter and its first momentum buffer, for keep(). On the CPU not before the step was made: a buffer that exists is no first one any more,
-# also for torch's step.
+# A parameter and its first momentum buffer, for keep(). On the CPU not before the step was made: a
+# buffer that exists is no first one any more, also for torch's step.
 Made = tuple[Tensor, Tensor]
 
 
@@ -36,7 +41,9 @@ def why_not_group(group: dict[str, Any]) -> str:
 
 
 def why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor, device_type: str) -> str:
-    """Empty where the library can update this parameter on a device of this type; else why torch has to."""
+    """Empty where the library can update this parameter on a device of this type; else why torch
+    has to.
+    """
     grad = parameter.grad
     why = why_not_group(group)
     if why:
@@ -52,21 +59,39 @@ def why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor, device_typ
         return "a parameter with gaps in its memory"
     state = optimizer.state.get(parameter)
     if not state:
-        return "" if torch.get_default_dtype() is torch.float32 else "torch's default dtype is not float32"
+        return (
+            ""
+            if torch.get_default_dtype() is torch.float32
+            else "torch's default dtype is not float32"
+        )
     return _why_not_state(optimizer, group, parameter, state)
 
 
-def _why_not_state(optimizer: Any, group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) -> str:
+def _why_not_state(
+    optimizer: Any, group: dict[str, Any], parameter: Tensor, state: dict[str, Any]
+) -> str:
     if is_adam(optimizer):
         step = state.get("step")
-        if not isinstance(step, Tensor) or step.dtype is not torch.float32 or step.device.type != "cpu":
+        if (
+            not isinstance(step, Tensor)
+            or step.dtype is not torch.float32
+            or step.device.type != "cpu"
+        ):
             return "a step count that is no float32 tensor on the CPU"
         names = ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if group["amsgrad"] else [])
     else:
-        names = ["momentum_buffer"] if group["momentum"] and state.get("momentum_buffer") is not None else []
+        names = (
+            ["momentum_buffer"]
+            if group["momentum"] and state.get("momentum_buffer") is not None
+            else []
+        )
     for name in names:
         value = state.get(name)
-        if not isinstance(value, Tensor) or value.dtype is not torch.float32 or not _lies_as(parameter, value):
+        if (
+            not isinstance(value, Tensor)
+            or value.dtype is not torch.float32
+            or not _lies_as(parameter, value)
+        ):
             return f"{name} is not laid out as its parameter"
     return ""
 
@@ -80,7 +105,11 @@ def _lies_as(parameter: Tensor, value: Tensor) -> bool:
 
 def add_group(optimizer: Any, table: Table, group: dict[str, Any]) -> None:
     if is_adam(optimizer):
-        adam_group(table, group, group.get("decoupled_weight_decay", isinstance(optimizer, torch.optim.AdamW)))
+        adam_group(
+            table,
+            group,
+            group.get("decoupled_weight_decay", isinstance(optimizer, torch.optim.AdamW)),
+        )
     else:
         sgd_group(table, group)
 
@@ -90,21 +119,34 @@ def _zeros(parameter: Tensor) -> Tensor:
 
 
 def add(
-    optimizer: Any, table: Table, group: dict[str, Any], parameter: Tensor, made: list[Made], step: Tensor | None = None
+    optimizer: Any,
+    table: Table,
+    group: dict[str, Any],
+    parameter: Tensor,
+    made: list[Made],
+    step: Tensor | None = None,
 ) -> None:
-    """A row of the table, with the state that torch's step would make. `step`: counts in the place of Adam's own."""
+    """A row of the table, with the state that torch's step would make. `step`: counts in the place
+    of Adam's own.
+    """
     base = table.base_of(parameter)
     flags = 0
     values: list[Any] = [None, None, None]
     if is_adam(optimizer):
         state = optimizer.state[parameter]
         if not state:
-            state["step"] = torch.tensor(0.0, device="cpu")  # whatever the default device is, as torch's
+            state["step"] = torch.tensor(
+                0.0, device="cpu"
+            )  # whatever the default device is, as torch's
             state["exp_avg"] = _zeros(parameter)
             state["exp_avg_sq"] = _zeros(parameter)
             if group["amsgrad"]:
                 state["max_exp_avg_sq"] = _zeros(parameter)
-        values = [state["exp_avg"], state["exp_avg_sq"], state["max_exp_avg_sq"] if group["amsgrad"] else None]
+        values = [
+            state["exp_avg"],
+            state["exp_avg_sq"],
+            state["max_exp_avg_sq"] if group["amsgrad"] else None,
+        ]
         step = state["step"] if step is None else step
     elif group["momentum"]:
         buffer = optimizer.state[parameter].get("momentum_buffer")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether tensors are still those that a table was made of, asked before every step. Of a model of many small tensors this is most of what a
-step costs its host, so each question is asked of all tensors in one call. In doubt the answer is no, which costs a slower look."""
+"""Whether tensors are still those that a table was made of, asked before every step. Of a model of
+many small tensors this is most of what a step costs its host, so each question is asked of all
+tensors in one call. In doubt the answer is no, which costs a slower look.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ def _dicts_of(state: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
 
 def _layout_or_id(value: Any) -> object:
     try:
-        return (id(value), *layout_of(_sharded.local(value))) if isinstance(value, Tensor) else id(value)
+        return (
+            (id(value), *layout_of(_sharded.local(value)))
+            if isinstance(value, Tensor)
+            else id(value)
+        )
     except RuntimeError:  # a tensor that has no place
         return id(value)
 
@@ -40,9 +46,11 @@ def _are_strided(tensors: Iterable[Tensor]) -> bool:
 
 
 class Values:
-    """The values of an optimizer's state: which they are, under which names, and where those lie that are tensors, whose memory a program may exchange
-    under them. Holds neither them nor the dicts that they are in: where a program takes its state elsewhere, the memory is free at once. Of what has no
-    place (a sparse tensor that a program keeps there), which it is."""
+    """The values of an optimizer's state: which they are, under which names, and where those lie
+    that are tensors, whose memory a program may exchange under them. Holds neither them nor the
+    dicts that they are in: where a program takes its state elsewhere, the memory is free at once.
+    Of what has no place (a sparse tensor that a program keeps there), which it is.
+    """
 
     def __init__(self, state: Mapping[Any, Any]) -> None:
         values = itertools.chain.from_iterable(held.values() for held in _dicts_of(state))
@@ -56,18 +64,26 @@ class Values:
         self._each = None if self._seen else self._by_one(state)
 
     def same(self, state: Mapping[Any, Any]) -> bool:
-        """Whether the state has the same values for the same keys, which the caller keeps alive. What has taken the id of one that died is as good
-        where it is a tensor that lies in the same place."""
+        """Whether the state has the same values for the same keys, which the caller keeps alive.
+        What has taken the id of one that died is as good where it is a tensor that lies in the same
+        place.
+        """
         return self._seen.same(state) if self._seen else self._by_one(state) == self._each
 
     @staticmethod
     def _by_one(state: Mapping[Any, Any]) -> object:
         dicts = [*_dicts_of(state)]
-        return [*map(id, state)], [[*held] for held in dicts], [[*map(_layout_or_id, held.values())] for held in dicts]
+        return (
+            [*map(id, state)],
+            [[*held] for held in dicts],
+            [[*map(_layout_or_id, held.values())] for held in dicts],
+        )
 
 
 class Gradients:
-    """What gradients were like: they are other tensors in every step. Their parameters lie as they did, which the caller has asked."""
+    """What gradients were like: they are other tensors in every step. Their parameters lie as they
+    did, which the caller has asked.
+    """
 
     def __init__(self, grads: list[Tensor], parameters: list[Tensor]) -> None:
         self._dtypes, self._devices = [*map(_dtype_of, grads)], [*map(_device_of, grads)]
@@ -77,15 +93,23 @@ class Gradients:
         self._seen = Seen(Held(grads)) if alike else None
 
     def find(self, parameters: Held, places: Places) -> bool:
-        """Sets where each begins, where that can be had in one call: they are there, and lie as their parameters do."""
+        """Sets where each begins, where that can be had in one call: they are there, and lie as
+        their parameters do.
+        """
         return self._seen is not None and _bulk.gradients(parameters, self._seen, places)
 
     def laid_out(self, grads: list[Any], parameters: list[Tensor]) -> list[Tensor | None] | None:
-        """Copies of those that lie otherwise, None staying None; None for all where one is of another kind than it was."""
+        """Copies of those that lie otherwise, None staying None; None for all where one is of
+        another kind than it was.
+        """
         found: list[Tensor | None] = []
         for parameter, grad, dtype in zip(parameters, grads, self._dtypes):
             if grad is not None:
-                if type(grad) not in PLAIN or grad.dtype is not dtype or grad.layout is not torch.strided:
+                if (
+                    type(grad) not in PLAIN
+                    or grad.dtype is not dtype
+                    or grad.layout is not torch.strided
+                ):
                     return None
                 if _native.has_no_memory(grad):
                     return None

@@ -28,7 +28,8 @@ int paceline_coding_device_open(int32_t device, const char* folder, char* why, u
   try {
     const std::string problem = coding_device::open(device, folder);
     if (why != nullptr && why_bytes > 0) {
-      const std::size_t length = std::min<std::size_t>(problem.size(), static_cast<std::size_t>(why_bytes) - 1);
+      const std::size_t length =
+          std::min<std::size_t>(problem.size(), static_cast<std::size_t>(why_bytes) - 1);
       std::memcpy(why, problem.data(), length);
       why[length] = '\0';
     }

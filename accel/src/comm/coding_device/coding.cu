@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codes of coding.hpp whose blocks know nothing of each other (16 bits, int8, 1-bit) on a GPU: device code alone, for nvcc and NVRTC, launched through
-// the driver's API (device_coding.cpp). Encoding reads value and rest once and writes code and rest once; decoding reads codes and writes the sum. Every value goes
-// through coding_formulas.hpp: the bytes and rests are those of encode() and decode() on processors.
+// The codes of coding.hpp whose blocks know nothing of each other (16 bits, int8, 1-bit) on a GPU:
+// device code alone, for nvcc and NVRTC, launched through the driver's API (device_coding.cpp).
+// Encoding reads value and rest once and writes code and rest once; decoding reads codes and writes
+// the sum. Every value goes through coding_formulas.hpp: the bytes and rests are those of encode()
+// and decode() on processors.
 //
-// A warp has a piece of its own, lane l its values l, l + 32, …: 32 of them lie beside each other at each load. Nothing passes between warps, and no block waits.
+// A warp has a piece of its own, lane l its values l, l + 32, …: 32 of them lie beside each other
+// at each load. Nothing passes between warps, and no block waits.
 #include "table.hpp"
 
 namespace paceline::comm::coding_device {
@@ -65,7 +68,8 @@ PACELINE_INLINE Lane<kValues> wanted_of(const Launch& launch, const Piece& piece
 
 // Scales lie at any byte.
 PACELINE_INLINE void store_scale(unsigned char* code, float scale) {
-  if (lane() < kScaleBytes) code[lane()] = static_cast<unsigned char>(as_bits(scale) >> (8 * lane()));
+  if (lane() < kScaleBytes)
+    code[lane()] = static_cast<unsigned char>(as_bits(scale) >> (8 * lane()));
 }
 PACELINE_INLINE float load_scale(const unsigned char* code) {
   Bits32 bits = 0;
@@ -78,7 +82,8 @@ PACELINE_INLINE float widened(Bits16 half, bool brain) {
   return brain ? optim::bf16_to_float(half) : optim::half_to_float(half);
 }
 
-// -- codes, as they are read --------------------------------------------------------------------------------------------------------------
+// -- codes, as they are read
+// ------------------------------------------------------------
 
 // Of one source: where this piece's code begins, and its values by their place.
 struct Halves {
@@ -99,8 +104,11 @@ struct Int8 {
   float scale;
 
   PACELINE_INLINE Int8(const Launch&, const unsigned char* codes, const Piece& piece)
-      : code(codes + piece.number * (kScaleBytes + kInt8Block)), scale(piece.count > 0 ? load_scale(code) : 0.0F) {}
-  PACELINE_INLINE float at(int i) const { return int8_value(static_cast<signed char>(code[kScaleBytes + i]), scale); }
+      : code(codes + piece.number * (kScaleBytes + kInt8Block)),
+        scale(piece.count > 0 ? load_scale(code) : 0.0F) {}
+  PACELINE_INLINE float at(int i) const {
+    return int8_value(static_cast<signed char>(code[kScaleBytes + i]), scale);
+  }
 };
 
 struct Signs {
@@ -114,7 +122,9 @@ struct Signs {
     signs = block + kScaleBytes + piece.begin % kSignBlock / 8;
     scale = piece.count > 0 ? load_scale(block) : 0.0F;
   }
-  PACELINE_INLINE float at(int i) const { return sign_value((signs[i / 8] >> (i % 8) & 1) != 0, scale); }
+  PACELINE_INLINE float at(int i) const {
+    return sign_value((signs[i / 8] >> (i % 8) & 1) != 0, scale);
+  }
 };
 
 template <typename Code>
@@ -150,7 +160,8 @@ PACELINE_INLINE void decode(const Launch& launch) {
 
 }  // namespace
 
-// -- kernels -----------------------------------------------------------------------------------------------------------------------------
+// -- kernels
+// ------------------------------------------------------------
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     paceline_coding_encode_halves(const __grid_constant__ Launch launch) {
@@ -158,7 +169,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const Lane<kPieceValues> wanted = wanted_of<kPieceValues>(launch, piece);
   const bool brain = launch.brain != 0;
   const float most = brain ? kMostBf16 : kMostF16;
-  auto* code = reinterpret_cast<Bits16*>(launch.codes + piece.array * launch.array_bytes) + piece.begin;
+  auto* code =
+      reinterpret_cast<Bits16*>(launch.codes + piece.array * launch.array_bytes) + piece.begin;
   float* rest = launch.rest + piece.array * launch.count + piece.begin;
 #pragma unroll
   for (int k = 0; k < Lane<kPieceValues>::kEach; ++k) {
@@ -182,7 +194,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     most = size > most ? size : most;
   }
   const Int8Scale by = int8_scale(__reduce_max_sync(kAll, most));
-  unsigned char* code = launch.codes + piece.array * launch.array_bytes + piece.number * (kScaleBytes + kInt8Block);
+  unsigned char* code =
+      launch.codes + piece.array * launch.array_bytes + piece.number * (kScaleBytes + kInt8Block);
   float* rest = launch.rest + piece.array * launch.count + piece.begin;
   if (piece.count > 0) store_scale(code, by.scale);
 #pragma unroll
@@ -204,7 +217,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   double own = 0;
 #pragma unroll
-  for (int k = 0; k < Lane<kSignGroup>::kEach; ++k) own += static_cast<double>(as_float(size_bits(wanted.value[k])));
+  for (int k = 0; k < Lane<kSignGroup>::kEach; ++k)
+    own += static_cast<double>(as_float(size_bits(wanted.value[k])));
 #pragma unroll
   for (int half = kWarp / 2; half > 0; half /= 2) own += __shfl_xor_sync(kAll, own, half);
   if (lane() == 0) sums[warp] = own;
@@ -215,7 +229,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const Int64 number = piece.number / kWarps;
   const Int64 left = launch.count - number * kSignBlock;
   const float scale = sign_scale(sum, left < kSignBlock ? static_cast<int>(left) : kSignBlock);
-  unsigned char* code = launch.codes + piece.array * launch.array_bytes + number * (kScaleBytes + kSignBlock / 8);
+  unsigned char* code =
+      launch.codes + piece.array * launch.array_bytes + number * (kScaleBytes + kSignBlock / 8);
   if (warp == 0) store_scale(code, scale);
   float* rest = launch.rest + piece.array * launch.count + piece.begin;
   // The signs of the 32 values of step k are lane k's to write.

@@ -12,16 +12,18 @@ namespace {
 
 // Encoding, then decoding: 16 bits, int8, 1-bit.
 cuda::KernelSet& coding_kernels() {
-  static cuda::KernelSet set(
-      "coding", {"paceline_coding_encode_halves", "paceline_coding_encode_int8", "paceline_coding_encode_signs",
-                 "paceline_coding_decode_halves", "paceline_coding_decode_int8", "paceline_coding_decode_signs"});
+  static cuda::KernelSet set("coding",
+                             {"paceline_coding_encode_halves", "paceline_coding_encode_int8",
+                              "paceline_coding_encode_signs", "paceline_coding_decode_halves",
+                              "paceline_coding_decode_int8", "paceline_coding_decode_signs"});
   return set;
 }
 constexpr std::size_t kKinds = 3;
 
 constexpr std::uint64_t kMostBlocks = 0x7fffffff;  // of a grid
-constexpr std::uint64_t kMostValues = std::uint64_t{1}
-                                      << 48;  // an address has no more, and sums of sizes stay far from their end
+constexpr std::uint64_t kMostValues =
+    std::uint64_t{1}  // an address has no more, and sums of sizes stay far from their end
+    << 48;
 
 // The place among the kinds above; kKinds for what is no code of a GPU.
 std::size_t kind_of(Codec codec) {
@@ -40,7 +42,9 @@ bool aligned_to(const void* pointer, std::uintptr_t bytes) {
 
 }  // namespace
 
-std::string open(int device, const std::string& folder) { return coding_kernels().open(device, folder); }
+std::string open(int device, const std::string& folder) {
+  return coding_kernels().open(device, folder);
+}
 
 int launch(Direction direction, const paceline_coding_device_call& call) {
   const bool encodes = direction == Direction::kEncode;
@@ -48,10 +52,12 @@ int launch(Direction direction, const paceline_coding_device_call& call) {
   const auto codec = static_cast<Codec>(call.codec);
   const std::size_t kind = kind_of(codec);
   if (kind == kKinds || call.count > kMostValues) return PACELINE_EINVAL;
-  if (encodes ? call.flags != 0 || call.sources != 0 : (call.flags & ~PACELINE_CODING_ONTO) != 0 || call.sources == 0)
+  if (encodes ? call.flags != 0 || call.sources != 0
+              : (call.flags & ~PACELINE_CODING_ONTO) != 0 || call.sources == 0)
     return PACELINE_EINVAL;
   if (call.count == 0 || call.arrays == 0) return PACELINE_OK;
-  if (!aligned_to(call.values, sizeof(float)) || (encodes && !aligned_to(call.rest, sizeof(float))) ||
+  if (!aligned_to(call.values, sizeof(float)) ||
+      (encodes && !aligned_to(call.rest, sizeof(float))) ||
       !aligned_to(call.codes, kind == 0 ? sizeof(std::uint16_t) : 1))
     return PACELINE_EINVAL;
   // A block encodes one piece for each warp, of 1-bit a block of values; it decodes alike.
@@ -73,8 +79,9 @@ int launch(Direction direction, const paceline_coding_device_call& call) {
                    .onto = (call.flags & PACELINE_CODING_ONTO) != 0 ? 1U : 0U};
   const std::size_t function = encodes ? kind : kKinds + kind;
   const auto blocks = static_cast<unsigned>(tiles * call.arrays);
-  return kernels->launch(function, blocks, kThreads, call.stream, &parameter) == cuda::kSuccess ? PACELINE_OK
-                                                                                                : PACELINE_EDEVICE;
+  return kernels->launch(function, blocks, kThreads, call.stream, &parameter) == cuda::kSuccess
+             ? PACELINE_OK
+             : PACELINE_EDEVICE;
 }
 
 }  // namespace paceline::comm::coding_device

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's side of the codes on a GPU (coding_device.h): which kernel, and over how many blocks. Owns nothing but the devices' kernels, loaded once; any
-// thread. Failure is a negative PACELINE_E*.
+// The host's side of the codes on a GPU (coding_device.h): which kernel, and over how many blocks.
+// Owns nothing but the devices' kernels, loaded once; any thread. Failure is a negative
+// PACELINE_E*.
 #pragma once
 
 #include <string>

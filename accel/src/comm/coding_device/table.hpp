@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host and the kernels of coding.cu share. Compiled by C++ compilers, nvcc and NVRTC alike, so it includes nothing of the standard library; plain
-// data, laid out the same by all of them. The memory is the caller's.
+// What the host and the kernels of coding.cu share. Compiled by C++ compilers, nvcc and NVRTC
+// alike, so it includes nothing of the standard library; plain data, laid out the same by all of
+// them. The memory is the caller's.
 #pragma once
 
 #include "../coding_formulas.hpp"
@@ -17,7 +18,8 @@ inline constexpr int kPieceValues = kInt8Block;
 static_assert(kSignLanes == kWarp && kSignGroup * kWarps == kSignBlock,
               "a lane of a sum is a lane of a warp, and a group's is a warp's");
 
-// The parameter of all kernels. Arrays lie one after another, and so do their codes; `tiles` blocks have the pieces of one array.
+// The parameter of all kernels. Arrays lie one after another, and so do their codes; `tiles` blocks
+// have the pieces of one array.
 struct Launch {
   const float* values;  // to be encoded
   float* rest;

@@ -31,8 +31,8 @@ Pool::Size DeviceStage::size_for(const Topology& topology, std::size_t chunk_byt
           .staging = Moves::staging_bytes(topology, chunk_bytes)};
 }
 
-DeviceStage::DeviceStage(const Topology& topology, Region& region, Watch& watch, std::unique_ptr<Pool> pool,
-                         std::unique_ptr<Lane> lane)
+DeviceStage::DeviceStage(const Topology& topology, Region& region, Watch& watch,
+                         std::unique_ptr<Pool> pool, std::unique_ptr<Lane> lane)
     : Pace(topology, region, watch, Side::kDevice),
       pool_(std::move(pool)),
       lane_(std::move(lane)),
@@ -63,8 +63,11 @@ bool DeviceStage::is_done(Clock::time_point deadline) {
   for (std::size_t way = 0; way < Pool::kWays; ++way) {
     Landing::Mark& last = marks_[std::size_t{kKinds} * kDepth + way];
     last.kind = kLast;
-    if (landing_->expect(pool_->driver(), pool_->stream(static_cast<Pool::Way>(way)), last) == cuda::kSuccess) continue;
-    // A device that calls nothing of the host may go on copying into what is the caller's again when this ends.
+    if (landing_->expect(pool_->driver(), pool_->stream(static_cast<Pool::Way>(way)), last) ==
+        cuda::kSuccess)
+      continue;
+    // A device that calls nothing of the host may go on copying into what is the caller's again
+    // when this ends.
     return pool_->is_idle(deadline) && landing_->settle(deadline);
   }
   return landing_->settle(deadline);
@@ -75,11 +78,13 @@ bool DeviceStage::all_let_go(Clock::time_point deadline) {
   for (std::uint32_t local = 0; local < ranks_; ++local) {
     for (;;) {
       const std::uint32_t seen = mine().bell.count.load(std::memory_order_acquire);
-      // Before looking: what it has said before it went lies there. A process that is gone maps nothing.
+      // Before looking: what it has said before it went lies there. A process that is gone maps
+      // nothing.
       const bool gone = watch_.gone(topology_.mates()[local]);
       const Hold hold = cell(local).hold.load(std::memory_order_acquire);
       if (hold == Hold::kLetGo || (gone && hold == Hold::kMapped)) break;
-      const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now());
+      const auto left =
+          std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now());
       if (hold == Hold::kKept || left.count() <= 0) return false;
       mine().bell.wait(seen, std::min<std::chrono::nanoseconds>(left, kLookForTheGone).count());
     }
@@ -101,7 +106,8 @@ bool DeviceStage::good(int status, const char* call) {
 void DeviceStage::give_up(const std::string& why) { watch_.give_up(why); }
 
 bool DeviceStage::answers() {
-  // An error of the device is the answer to every call; this one may be made while a stream is being captured, unlike cuStreamQuery.
+  // An error of the device is the answer to every call; this one may be made while a stream is
+  // being captured, unlike cuStreamQuery.
   const cuda::Current current = pool_->current();
   return good(pool_->ask(), "cuEventRecord");
 }
@@ -145,7 +151,8 @@ int DeviceStage::join(std::uint64_t ticket, cuda::Stream stream, bool waits) {
   tickets_.erase(found);
   free_.push_back(event);
   const cuda::Current current = pool_->current();
-  if (waits && !good(pool_->driver().stream_wait(stream, event, 0), "cuStreamWaitEvent")) return PACELINE_EDEVICE;
+  if (waits && !good(pool_->driver().stream_wait(stream, event, 0), "cuStreamWaitEvent"))
+    return PACELINE_EDEVICE;
   return PACELINE_OK;
 }
 
@@ -157,7 +164,8 @@ Part DeviceStage::chunk_of(const Work& work, std::uint32_t number) const {
 Shard DeviceStage::shard_of(const Work& work, std::uint32_t number, std::uint32_t lane) const {
   const Part part = part_of(chunk_of(work, number).count, topology_.lanes, lane);
   const std::uint64_t begin = part.begin * size_of(work.type);
-  return {.begin = begin, .count = part.count, .result = pool_->result(lane, base_ + number, begin)};
+  return {
+      .begin = begin, .count = part.count, .result = pool_->result(lane, base_ + number, begin)};
 }
 
 void DeviceStage::expect(Kind kind, std::uint32_t number, Pool::Way way) {
@@ -175,7 +183,8 @@ void DeviceStage::landed(const Landing::Mark& mark) {
   if (mark.kind == kGiven) cell.given.store(mark.count, std::memory_order_release);
   if (mark.kind == kTaken) cell.taken.store(mark.count, std::memory_order_release);
   if (mark.kind == kMoved) {
-    // Slots and results are free alike, for an allreduce that comes next too: its lanes are those who read slots, all ranks of a single host.
+    // Slots and results are free alike, for an allreduce that comes next too: its lanes are those
+    // who read slots, all ranks of a single host.
     for (auto* const counter : {&cell.taken, &cell.added, &cell.finished})
       counter->store(mark.count, std::memory_order_release);
   }
@@ -183,7 +192,8 @@ void DeviceStage::landed(const Landing::Mark& mark) {
     cell.added.store(mark.count, std::memory_order_release);
     if (lane_ != nullptr) lane_->open(mark.number + 1);
   }
-  if (mark.kind == kAdded && lane_ == nullptr) cell.finished.store(mark.count, std::memory_order_release);
+  if (mark.kind == kAdded && lane_ == nullptr)
+    cell.finished.store(mark.count, std::memory_order_release);
   if (mark.kind == kRaised) lane_->landed(mark.number);
   ring_all();
 }
@@ -199,8 +209,8 @@ bool DeviceStage::give(Work& work) {
   if (!all_reached(&Cell::added, base_ + work.given + 1 - kDepth, topology_.lanes)) return false;
   const Part part = chunk_of(work, work.given);
   const std::size_t size = size_of(work.type);
-  if (!good(pool_->copy(pool_->slot(topology_.local, base_ + work.given), work.data + part.begin * size,
-                        part.count * size, Pool::kGiving),
+  if (!good(pool_->copy(pool_->slot(topology_.local, base_ + work.given),
+                        work.data + part.begin * size, part.count * size, Pool::kGiving),
             "cuMemcpyAsync"))
     return false;
   expect(kGiven, work.given, Pool::kGiving);
@@ -219,7 +229,9 @@ bool DeviceStage::add(Work& work) {
   const std::span<cuda::Address> sources(places.data(), ranks_);
   for (std::uint32_t local = 0; local < ranks_; ++local)
     sources[local] = pool_->slot(local, base_ + work.added) + shard.begin;
-  if (!good(pool_->sum(work.type, shard.result, sources, shard.count, Pool::kAdding), "cuLaunchKernel")) return false;
+  if (!good(pool_->sum(work.type, shard.result, sources, shard.count, Pool::kAdding),
+            "cuLaunchKernel"))
+    return false;
   if (lane_ != nullptr && !lane_->lower(work.added)) return false;
   expect(kAdded, work.added, Pool::kAdding);
   ++work.added;
@@ -233,7 +245,8 @@ bool DeviceStage::take(Work& work) {
   const cuda::Address chunk = work.data + chunk_of(work, work.taken).begin * size;
   for (std::uint32_t lane = 0; work.takes && lane < topology_.lanes; ++lane) {
     const Shard shard = shard_of(work, work.taken, lane);
-    if (!good(pool_->copy(chunk + shard.begin, shard.result, shard.count * size, Pool::kTaking), "cuMemcpyAsync"))
+    if (!good(pool_->copy(chunk + shard.begin, shard.result, shard.count * size, Pool::kTaking),
+              "cuMemcpyAsync"))
       return false;
   }
   expect(kTaken, work.taken, Pool::kTaking);
@@ -250,8 +263,8 @@ bool DeviceStage::turn(Work& work) {
   return some;
 }
 
-bool DeviceStage::allreduce(const Call& call, Type type, cuda::Address data, std::uint64_t count, cuda::Event event,
-                            bool takes) {
+bool DeviceStage::allreduce(const Call& call, Type type, cuda::Address data, std::uint64_t count,
+                            cuda::Event event, bool takes) {
   const cuda::Current current = pool_->current();
   const std::uint64_t chunk = pool_->chunk() / size_of(type);
   Work work{.type = type,
@@ -260,18 +273,21 @@ bool DeviceStage::allreduce(const Call& call, Type type, cuda::Address data, std
             .count = count,
             .chunk = chunk,
             .chunks = static_cast<std::uint32_t>((count + chunk - 1) / chunk)};
-  if (!good(pool_->driver().stream_wait(pool_->stream(Pool::kGiving), event, 0), "cuStreamWaitEvent")) return false;
+  if (!good(pool_->driver().stream_wait(pool_->stream(Pool::kGiving), event, 0),
+            "cuStreamWaitEvent"))
+    return false;
   {
     // However this ends: until then the lane's thread has the address of `work`.
     const std::unique_ptr<Lane, EndOfLane> under_way(lane_.get());
     try {
       if (lane_ != nullptr)
-        lane_->start(
-            *this, {.call = call,
-                    .type = type,
-                    .base = base_,
-                    .chunks = work.chunks,
-                    .shard = [this, &work](std::uint32_t number) { return shard_of(work, number, topology_.local); }});
+        lane_->start(*this, {.call = call,
+                             .type = type,
+                             .base = base_,
+                             .chunks = work.chunks,
+                             .shard = [this, &work](std::uint32_t number) {
+                               return shard_of(work, number, topology_.local);
+                             }});
       run(call, {.give = [&] { return give(work); },
                  .turn = [&] { return turn(work); },
                  .ended = [&] { return work.taken == work.chunks; },
@@ -286,19 +302,23 @@ bool DeviceStage::allreduce(const Call& call, Type type, cuda::Address data, std
   }
   next(work.chunks);
   // What is taken out has been given by all ranks, this one too: nothing else is left to wait for.
-  return !watch_.failed() && good(pool_->driver().event_record(event, pool_->stream(Pool::kTaking)), "cuEventRecord");
+  return !watch_.failed() &&
+         good(pool_->driver().event_record(event, pool_->stream(Pool::kTaking)), "cuEventRecord");
 }
 
 bool DeviceStage::copy_all(const std::vector<Copy>& copies, Pool::Way way) {
-  return std::ranges::all_of(
-      copies, [&](const Copy& one) { return good(pool_->copy(one.to, one.from, one.bytes, way), "cuMemcpyAsync"); });
+  return std::ranges::all_of(copies, [&](const Copy& one) {
+    return good(pool_->copy(one.to, one.from, one.bytes, way), "cuMemcpyAsync");
+  });
 }
 
 bool DeviceStage::give(const Move& move, std::uint32_t number) {
-  // The slot, and the result of the same number, are free when all have taken what was there before.
+  // The slot, and the result of the same number, are free when all have taken what was there
+  // before.
   if (!all_reached(&Cell::taken, base_ + number + 1 - kDepth, ranks_)) return false;
   if (!copy_all(move.give(number, base_ + number), Pool::kGiving)) return false;
-  // Also where there is nothing to give: outputs are free when the caller's stream has come to the call.
+  // Also where there is nothing to give: outputs are free when the caller's stream has come to the
+  // call.
   expect(kGiven, number, Pool::kGiving);
   return true;
 }
@@ -307,9 +327,9 @@ bool DeviceStage::take(const Move& move, std::uint32_t number) {
   if (!all_reached(&Cell::given, base_ + number + 1, ranks_)) return false;
   if (move.meet && !move.meet(number, base_ + number)) return false;
   const Taking taking = move.take(number, base_ + number);
-  if (taking.sum &&
-      !good(pool_->sum(taking.sum->type, taking.sum->target, taking.sum->sources, taking.sum->count, Pool::kTaking),
-            "cuLaunchKernel"))
+  if (taking.sum && !good(pool_->sum(taking.sum->type, taking.sum->target, taking.sum->sources,
+                                     taking.sum->count, Pool::kTaking),
+                          "cuLaunchKernel"))
     return false;
   if (!copy_all(taking.copies, Pool::kTaking)) return false;
   expect(kMoved, number, Pool::kTaking);
@@ -318,7 +338,9 @@ bool DeviceStage::take(const Move& move, std::uint32_t number) {
 
 bool DeviceStage::move(const Call& call, const Move& move, cuda::Event event) {
   const cuda::Current current = pool_->current();
-  if (!good(pool_->driver().stream_wait(pool_->stream(Pool::kGiving), event, 0), "cuStreamWaitEvent")) return false;
+  if (!good(pool_->driver().stream_wait(pool_->stream(Pool::kGiving), event, 0),
+            "cuStreamWaitEvent"))
+    return false;
   std::uint32_t given = 0;
   std::uint32_t taken = 0;
   const auto give_some = [&] {
@@ -342,7 +364,8 @@ bool DeviceStage::move(const Call& call, const Move& move, cuda::Event event) {
   next(move.chunks);
   const cuda::Driver& cuda = pool_->driver();
   // A sum that comes next tells of its chunks in another stream, and with the same counters.
-  return !watch_.failed() && good(cuda.event_record(event, pool_->stream(Pool::kTaking)), "cuEventRecord") &&
+  return !watch_.failed() &&
+         good(cuda.event_record(event, pool_->stream(Pool::kTaking)), "cuEventRecord") &&
          good(cuda.stream_wait(pool_->stream(Pool::kAdding), event, 0), "cuStreamWaitEvent");
 }
 

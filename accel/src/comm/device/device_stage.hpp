@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of memory of GPUs: the moves of moves.hpp, and a hierarchical allreduce. For that every rank copies its chunks into slots of its own GPU,
-// each lane adds up its shard of them out of all ranks' memory and, where there are several hosts, sums it over them (lane.hpp); every rank copies the
-// results out of the lanes'.
+// Collectives of memory of GPUs: the moves of moves.hpp, and a hierarchical allreduce. For that
+// every rank copies its chunks into slots of its own GPU, each lane adds up its shard of them out
+// of all ranks' memory and, where there are several hosts, sums it over them (lane.hpp); every rank
+// copies the results out of the lanes'.
 //
-// The host paces it: what needs another rank's work is begun after that rank has told, through memory that the host shares, that its device is done.
-// So neither a kernel nor a stream ever waits for another process, which could die or be held up by a kernel of NCCL that waits for this one.
+// The host paces it: what needs another rank's work is begun after that rank has told, through
+// memory that the host shares, that its device is done. So neither a kernel nor a stream ever waits
+// for another process, which could die or be held up by a kernel of NCCL that waits for this one.
 //
-// Ownership: of the pool and the lane; region and watch outlive it, and the watch's thread ends before it. Threads: allreduces one at a time; record and
-// join any. Failure: where the driver refuses, this rank gives up by its name, so that the watch, and all ranks, know why.
+// Ownership: of the pool and the lane; region and watch outlive it, and the watch's thread ends
+// before it. Threads: allreduces one at a time; record and join any. Failure: where the driver
+// refuses, this rank gives up by its name, so that the watch, and all ranks, know why.
 #pragma once
 
 #include <cstdint>
@@ -35,24 +38,28 @@ class DeviceStage final : private Pace, private Lane::Stage {
   // `lane` is null with one host, or where this rank has no lane. The pool is mapped.
   DeviceStage(const Topology& topology, Region& region, Watch& watch, std::unique_ptr<Pool> pool,
               std::unique_ptr<Lane> lane);
-  // When the device is done, and the others have let go of this rank's memory, both waited for as long as a silent peer would be. What is in use
-  // then stays until the process ends.
+  // When the device is done, and the others have let go of this rank's memory, both waited for as
+  // long as a silent peer would be. What is in use then stays until the process ends.
   ~DeviceStage();
 
-  // PACELINE_OK where `stream` can be used, PACELINE_EINVAL where it is being captured into a graph, PACELINE_EDEVICE where the driver refuses.
+  // PACELINE_OK where `stream` can be used, PACELINE_EINVAL where it is being captured into a
+  // graph, PACELINE_EDEVICE where the driver refuses.
   int check(cuda::Stream stream);
-  // An event behind what `stream` has been given so far, and whose it is. None where the driver refuses.
+  // An event behind what `stream` has been given so far, and whose it is. None where the driver
+  // refuses.
   std::optional<cuda::Event> record(cuda::Stream stream);
   void remember(std::uint64_t ticket, cuda::Event event);
-  // Begins when `event` has happened, and has it recorded anew behind the result. Returns when all has been given to the device.
-  // `takes`: whether this rank is to have the result.
-  bool allreduce(const Call& call, Type type, cuda::Address data, std::uint64_t count, cuda::Event event, bool takes);
+  // Begins when `event` has happened, and has it recorded anew behind the result. Returns when all
+  // has been given to the device. `takes`: whether this rank is to have the result.
+  bool allreduce(const Call& call, Type type, cuda::Address data, std::uint64_t count,
+                 cuda::Event event, bool takes);
   // The same of what a move says.
   bool move(const Call& call, const Move& move, cuda::Event event);
   // In the caller's own stream.
   bool copy(const Copy& copy, cuda::Stream stream);
-  // Has `stream` wait for the ticket's event, which is free for another ticket then; it only becomes that where `waits` is false. PACELINE_EINVAL where
-  // the ticket has no event, PACELINE_EDEVICE where the driver refuses.
+  // Has `stream` wait for the ticket's event, which is free for another ticket then; it only
+  // becomes that where `waits` is false. PACELINE_EINVAL where the ticket has no event,
+  // PACELINE_EDEVICE where the driver refuses.
   int join(std::uint64_t ticket, cuda::Stream stream, bool waits);
 
   [[nodiscard]] const Pool& pool() const { return *pool_; }
@@ -86,13 +93,16 @@ class DeviceStage final : private Pace, private Lane::Stage {
   Shard shard_of(const Work& work, std::uint32_t number, std::uint32_t lane) const;
   // Tells of a chunk when its stream has come to here.
   void expect(Kind kind, std::uint32_t number, Pool::Way way);
-  // Whether the device has done all that it was given: also copies that no mark follows, since the driver refused it.
+  // Whether the device has done all that it was given: also copies that no mark follows, since the
+  // driver refused it.
   bool is_done(Clock::time_point deadline);
   // What this rank says of the others' memory, at its end.
   void tell(Hold hold) const;
-  // Says that it has let go of it, and waits until they have of its. False where one has not, or keeps it.
+  // Says that it has let go of it, and waits until they have of its. False where one has not, or
+  // keeps it.
   bool all_let_go(Clock::time_point deadline);
-  // Asks the device, when it has told nothing for a while: after an error of it, streams call nothing of the host any more.
+  // Asks the device, when it has told nothing for a while: after an error of it, streams call
+  // nothing of the host any more.
   bool answers();
   bool good(int status, const char* call) override;
   void give_up(const std::string& why);

@@ -22,12 +22,14 @@ constexpr std::chrono::milliseconds kLookForThoseWhoLeft{500};
 }  // namespace
 
 std::expected<std::unique_ptr<DirectLane>, std::string> DirectLane::make(Pool& pool, Terms terms) {
-  if (const std::string& why = terms.rdma.settings().no_gpudirect; !why.empty()) return std::unexpected(why);
+  if (const std::string& why = terms.rdma.settings().no_gpudirect; !why.empty())
+    return std::unexpected(why);
   if (terms.ranks.size() > kMostDirectHosts)
-    return std::unexpected("there are " + std::to_string(terms.ranks.size()) + " hosts: GPUDirect goes between " +
-                           std::to_string(kMostDirectHosts));
+    return std::unexpected("there are " + std::to_string(terms.ranks.size()) +
+                           " hosts: GPUDirect goes between " + std::to_string(kMostDirectHosts));
   const cuda::Current current = pool.current();
-  auto writes = RdmaWrites::of(pool.driver(), pool.device(), terms.alone ? cuda::kToOwner : cuda::kToAllDevices);
+  auto writes = RdmaWrites::of(pool.driver(), pool.device(),
+                               terms.alone ? cuda::kToOwner : cuda::kToAllDevices);
   if (!writes) return std::unexpected(writes.error());
   std::unique_ptr<DirectLane> made(new DirectLane(pool, std::move(terms), *writes));
   if (const std::string why = made->prepare(); !why.empty()) return std::unexpected(why);
@@ -35,18 +37,22 @@ std::expected<std::unique_ptr<DirectLane>, std::string> DirectLane::make(Pool& p
 }
 
 std::string DirectLane::prepare() {
-  for (std::uint32_t i = 1; i < hosts(); ++i) peers_.push_back({.host = (terms_.position + i) % hosts()});
+  for (std::uint32_t i = 1; i < hosts(); ++i)
+    peers_.push_back({.host = (terms_.position + i) % hosts()});
   wake_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!wake_) return std::string("eventfd: ") + std::strerror(errno);
   std::vector<std::string> names;
-  for (std::size_t rail = 0; rail < terms_.rdma.rails(); ++rail) names.push_back(terms_.rdma.name(rail));
-  auto nearest = nearest_rails(
-      "/", pool_.pci(), names,
-      {.most = kMostDirectRails, .most_distant = terms_.rdma.settings().most_distant, .first = terms_.lane});
+  for (std::size_t rail = 0; rail < terms_.rdma.rails(); ++rail)
+    names.push_back(terms_.rdma.name(rail));
+  auto nearest = nearest_rails("/", pool_.pci(), names,
+                               {.most = kMostDirectRails,
+                                .most_distant = terms_.rdma.settings().most_distant,
+                                .first = terms_.lane});
   if (!nearest) return nearest.error();
   rail_numbers_ = std::move(*nearest);
   slot_bytes_ = Pool::room_of(pool_.shard() / hosts() + kWidest);
-  const std::size_t inbox_bytes = Pool::allocated(kDepth * peers_.size() * slot_bytes_ + Pool::kAlignment);
+  const std::size_t inbox_bytes =
+      Pool::allocated(kDepth * peers_.size() * slot_bytes_ + Pool::kAlignment);
   const auto inbox = pool_.allocate_more(inbox_bytes);
   if (!inbox) return inbox.error();
   inbox_ = *inbox;
@@ -67,7 +73,8 @@ PeerAddresses DirectLane::addresses(std::uint32_t host) const {
   const std::size_t peer = (host + hosts() - terms_.position - 1) % hosts();
   PeerAddresses all{};
   for (std::size_t rail = 0; rail < rails_.size(); ++rail)
-    for (const Phase phase : {kParts, kSums}) all[rail][phase] = rails_[rail]->address(pair_of(peer, phase));
+    for (const Phase phase : {kParts, kSums})
+      all[rail][phase] = rails_[rail]->address(pair_of(peer, phase));
   return all;
 }
 
@@ -80,7 +87,8 @@ std::string DirectLane::connect(std::size_t rails, std::span<const PeerAddresses
                                              {.address = inbox(peer, chunk), .bytes = slot_bytes_});
     for (std::size_t rail = 0; rail < rails_.size(); ++rail)
       for (const Phase phase : {kParts, kSums})
-        if (std::string why = rails_[rail]->connect(pair_of(peer, phase), peers[peers_[peer].host][rail][phase]);
+        if (std::string why =
+                rails_[rail]->connect(pair_of(peer, phase), peers[peers_[peer].host][rail][phase]);
             !why.empty())
           return why;
   }
@@ -91,7 +99,8 @@ std::string DirectLane::connect(std::size_t rails, std::span<const PeerAddresses
 
 std::string DirectLane::names() const {
   std::string text;
-  for (const std::size_t rail : rail_numbers_) text += (text.empty() ? "" : "+") + terms_.rdma.name(rail);
+  for (const std::size_t rail : rail_numbers_)
+    text += (text.empty() ? "" : "+") + terms_.rdma.name(rail);
   return text;
 }
 
@@ -143,11 +152,13 @@ std::string DirectLane::attempt(Stage& stage, Work work, Clock::time_point until
 void DirectLane::start(Stage& stage, Work work) {
   begin(stage, std::move(work));
   until_ = terms_.watch.deadline();
-  // Where calls differ, two ranks at least find that the one before them calls another, and send no part: nobody gets all, so nobody adds any up.
-  terms_.ring.start(work_.call, work_.type, {Step{}}, {.sent = {}, .received = [this](std::uint64_t /*steps*/) {
-                                                         compared_.store(true, std::memory_order_release);
-                                                         wake();
-                                                       }});
+  // Where calls differ, two ranks at least find that the one before them calls another, and send no
+  // part: nobody gets all, so nobody adds any up.
+  terms_.ring.start(work_.call, work_.type, {Step{}},
+                    {.sent = {}, .received = [this](std::uint64_t /*steps*/) {
+                       compared_.store(true, std::memory_order_release);
+                       wake();
+                     }});
   worker_.start([this] {
     try {
       run();
@@ -204,11 +215,13 @@ bool DirectLane::look() {
 DirectLane::Piece DirectLane::piece_of(const Shard& shard, std::uint32_t host) const {
   const Part part = part_of(shard.count, hosts(), host);
   const std::size_t size = size_of(work_.type);
-  return {.address = shard.result + part.begin * size, .bytes = part.count * size, .count = part.count};
+  return {
+      .address = shard.result + part.begin * size, .bytes = part.count * size, .count = part.count};
 }
 
 bool DirectLane::have_all(std::uint32_t number, Phase phase) const {
-  return std::ranges::all_of(peers_, [&](const Peer& peer) { return peer.arrived[phase] > first_ + number; });
+  return std::ranges::all_of(
+      peers_, [&](const Peer& peer) { return peer.arrived[phase] > first_ + number; });
 }
 
 bool DirectLane::has_fault() const {
@@ -221,14 +234,17 @@ bool DirectLane::send_parts() {
   const std::uint64_t opened = first_ + opened_.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
-    // There is a place for it: this shard's memory was free when the sums of kDepth chunks before had come, and their senders posted it before them.
+    // There is a place for it: this shard's memory was free when the sums of kDepth chunks before
+    // had come, and their senders posted it before them.
     for (; peer.offered < opened; ++peer.offered) {
-      const Piece piece = piece_of(work_.shard(static_cast<std::uint32_t>(peer.offered - first_)), peer.host);
+      const Piece piece =
+          piece_of(work_.shard(static_cast<std::uint32_t>(peer.offered - first_)), peer.host);
       Messages& rail = *rails_[peer.offered % rails_.size()];
       rail.receive(pair_of(i, kSums), piece.memory());
       // What is sent says that its answer has a place.
       if (rail.fault()) return false;
-      // Behind as many bytes that the kernel finds the elements in the inbox as far from an aligned address as they are here.
+      // Behind as many bytes that the kernel finds the elements in the inbox as far from an aligned
+      // address as they are here.
       const std::size_t off = piece.count == 0 ? 0 : piece.address % Pool::kAlignment;
       rail.send(pair_of(i, kParts), {.address = padding(), .bytes = off}, piece.memory());
       some = true;
@@ -248,7 +264,8 @@ bool DirectLane::add() {
     std::vector<cuda::Address> sources{own.address};
     for (std::size_t end = std::min(peer + most, peers_.size()); peer < end; ++peer)
       sources.push_back(inbox(peer, first_ + added_) + own.address % Pool::kAlignment);
-    stopped_ = !stage_->good(pool_.sum(work_.type, own.address, sources, own.count, Pool::kRaising), "cuLaunchKernel");
+    stopped_ = !stage_->good(pool_.sum(work_.type, own.address, sources, own.count, Pool::kRaising),
+                             "cuLaunchKernel");
   }
   if (!stopped_) stage_->expect_raised(added_);
   ++added_;
@@ -283,19 +300,23 @@ bool DirectLane::is_done() const {
   if (finished_ != work_.chunks) return false;
   // Who has left has got all that it waited for.
   return std::ranges::all_of(peers_, [&](const Peer& peer) {
-    return std::ranges::min(peer.delivered) == first_ + work_.chunks || terms_.watch.left(terms_.ranks[peer.host]);
+    return std::ranges::min(peer.delivered) == first_ + work_.chunks ||
+           terms_.watch.left(terms_.ranks[peer.host]);
   });
 }
 
 const DirectLane::Peer* DirectLane::behind() const {
   // Who is furthest behind: others may lack something because they wait for it.
   const auto last = [&](Phase phase) {
-    return &*std::ranges::min_element(peers_, {}, [&](const Peer& peer) { return peer.arrived[phase]; });
+    return &*std::ranges::min_element(peers_, {},
+                                      [&](const Peer& peer) { return peer.arrived[phase]; });
   };
-  if (added_ < opened_.load(std::memory_order_acquire) && !have_all(added_, kParts)) return last(kParts);
+  if (added_ < opened_.load(std::memory_order_acquire) && !have_all(added_, kParts))
+    return last(kParts);
   if (finished_ < returned_ && !have_all(finished_, kSums)) return last(kSums);
   if (finished_ < work_.chunks) return nullptr;
-  return &*std::ranges::min_element(peers_, {}, [](const Peer& peer) { return std::ranges::min(peer.delivered); });
+  return &*std::ranges::min_element(
+      peers_, {}, [](const Peer& peer) { return std::ranges::min(peer.delivered); });
 }
 
 std::optional<std::uint32_t> DirectLane::awaited() const {
@@ -339,7 +360,8 @@ bool DirectLane::is_lost() {
   stopped_ = true;
   const Peer* const peer = behind();
   if (!attempting_) {
-    // What this rank has not come to may be for others to give: the watch knows whom the stage waits for.
+    // What this rank has not come to may be for others to give: the watch knows whom the stage
+    // waits for.
     terms_.watch.late(terms_.ranks[peer == nullptr ? terms_.position : peer->host]);
   } else if (peer == nullptr) {
     trouble_ = "its own GPU did not come to it in time";
@@ -360,10 +382,12 @@ void DirectLane::wait() {
   behind_.store(behind(), std::memory_order_release);
   std::vector<pollfd> files{{.fd = wake_.get(), .events = POLLIN, .revents = 0},
                             {.fd = terms_.watch.abort_fd(), .events = POLLIN, .revents = 0}};
-  for (const auto& rail : rails_) files.push_back({.fd = rail->file(), .events = POLLIN, .revents = 0});
+  for (const auto& rail : rails_)
+    files.push_back({.fd = rail->file(), .events = POLLIN, .revents = 0});
   auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until_ - begin);
   if (finished_ == work_.chunks) left = std::min(left, kLookForThoseWhoLeft);
-  ::poll(files.data(), files.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000)) + 1);
+  ::poll(files.data(), files.size(),
+         static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000)) + 1);
   std::uint64_t rings = 0;
   if (files[0].revents != 0) {
     [[maybe_unused]] const ssize_t drained = ::read(wake_.get(), &rings, sizeof rings);

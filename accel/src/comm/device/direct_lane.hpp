@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lane by GPUDirect RDMA: the RDMA device reads and writes the GPU's memory, and nothing passes the host's. As lane.hpp.
+// A lane by GPUDirect RDMA: the RDMA device reads and writes the GPU's memory, and nothing passes
+// the host's. As lane.hpp.
 //
-// A ring would take a kernel and a turn of the host for each of its 2(N-1) hops. Here a shard goes in two: each of the N hosts sends the j-th part of it
-// to host j, which adds up what it gets in the ring's order, host after host from j on, and sends the sum to all others. So as many bytes as by the
-// ring, half as much memory again, and the latency of two hops; the bits are the ring's, since halves are rounded after each host's here too.
+// A ring would take a kernel and a turn of the host for each of its 2(N-1) hops. Here a shard goes
+// in two: each of the N hosts sends the j-th part of it to host j, which adds up what it gets in
+// the ring's order, host after host from j on, and sends the sum to all others. So as many bytes as
+// by the ring, half as much memory again, and the latency of two hops; the bits are the ring's,
+// since halves are rounded after each host's here too.
 //
-// A part comes into a slot of an inbox, a sum straight into the shard's place. The messages need no credits: who sends a part has posted the receive of
-// its sum before, and who sends a sum has posted that of the part which may follow it, so each message says that the answer to it has a place. They are
-// two queue pairs for each peer, since parts and sums overtake each other. Chunk k goes by rail k mod rails.
+// A part comes into a slot of an inbox, a sum straight into the shard's place. The messages need no
+// credits: who sends a part has posted the receive of its sum before, and who sends a sum has
+// posted that of the part which may follow it, so each message says that the answer to it has a
+// place. They are two queue pairs for each peer, since parts and sums overtake each other. Chunk k
+// goes by rail k mod rails.
 //
-// What the RDMA device has written is flushed to the GPU before a kernel or another process reads it, unless the GPU orders such writes by itself.
+// What the RDMA device has written is flushed to the GPU before a kernel or another process reads
+// it, unless the GPU orders such writes by itself.
 //
-// Ownership: of inbox, registrations and queue pairs; pool, ring and watch outlive it. Threads: as lane.hpp, and one of its own for each call.
-// Failure: of making and connecting a text; of a call the watch knows.
+// Ownership: of inbox, registrations and queue pairs; pool, ring and watch outlive it. Threads: as
+// lane.hpp, and one of its own for each call. Failure: of making and connecting a text; of a call
+// the watch knows.
 #pragma once
 
 #include <array>
@@ -31,7 +38,8 @@
 
 namespace paceline::comm::device {
 
-inline constexpr std::uint32_t kMostDirectHosts = 64;    // beyond, parts are too small for messages of their own
+// beyond, parts are too small for messages of their own
+inline constexpr std::uint32_t kMostDirectHosts = 64;
 inline constexpr std::size_t kMostDirectRails = kDepth;  // a chunk goes by one
 
 enum Phase : std::size_t { kParts, kSums, kPhases };
@@ -60,7 +68,8 @@ class DirectLane final : public Lane {
   [[nodiscard]] std::size_t rails() const { return rails_.size(); }
   // Of the queue pairs to host `host`.
   [[nodiscard]] PeerAddresses addresses(std::uint32_t host) const;
-  // Over so many rails, to each host's queue pairs with this one; `peers` by host. Empty, or why not.
+  // Over so many rails, to each host's queue pairs with this one; `peers` by host. Empty, or why
+  // not.
   std::string connect(std::size_t rails, std::span<const PeerAddresses> peers);
   // "mlx5_0+mlx5_1"
   [[nodiscard]] std::string names() const;
@@ -69,7 +78,9 @@ class DirectLane final : public Lane {
   std::string attempt(Stage& stage, Work work, Clock::time_point until);
 
   void start(Stage& stage, Work work) override;
-  bool ready(std::uint32_t number) const override { return number < sent_.load(std::memory_order_acquire) + kDepth; }
+  bool ready(std::uint32_t number) const override {
+    return number < sent_.load(std::memory_order_acquire) + kDepth;
+  }
   bool lower(std::uint32_t /*number*/) override { return true; }
   void open(std::uint32_t chunks) override;
   void landed(std::uint32_t number) override;
@@ -111,14 +122,18 @@ class DirectLane final : public Lane {
   // Who has not done its part; null: this rank's own GPU, or its host.
   [[nodiscard]] const Peer* behind() const;
 
-  [[nodiscard]] std::uint32_t hosts() const { return static_cast<std::uint32_t>(terms_.ranks.size()); }
+  [[nodiscard]] std::uint32_t hosts() const {
+    return static_cast<std::uint32_t>(terms_.ranks.size());
+  }
   // The places of queue pairs: two for each peer, in the order of hosts from the next one on.
   static std::size_t pair_of(std::size_t peer, Phase phase) { return peer * kPhases + phase; }
   [[nodiscard]] cuda::Address inbox(std::size_t peer, std::uint64_t chunk) const {
     return inbox_ + (chunk % kDepth * peers_.size() + peer) * slot_bytes_;
   }
   // Memory that nobody writes to, behind the inbox.
-  [[nodiscard]] cuda::Address padding() const { return inbox(0, 0) + kDepth * peers_.size() * slot_bytes_; }
+  [[nodiscard]] cuda::Address padding() const {
+    return inbox(0, 0) + kDepth * peers_.size() * slot_bytes_;
+  }
   // Of a shard, where host `host`'s part lies.
   struct Piece {
     cuda::Address address;

@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::size_t kMostBytes = 1UL << 20;  // of a shard
 
-// Chunks and elements of an attempt. What is small goes another way in some RDMA devices' libraries.
+// Chunks and elements of an attempt. What is small goes another way in some RDMA devices'
+// libraries.
 struct Round {
   std::uint32_t first;  // chunk's number, for its content
   std::uint64_t count;
@@ -25,7 +26,8 @@ std::uint32_t number_of(std::uint32_t salt, std::uint32_t chunk, std::uint64_t i
 
 class Trial final : public Lane::Stage {
  public:
-  Trial(DirectLane& lane, Pool& pool, std::uint32_t local) : lane_(lane), pool_(pool), local_(local) {}
+  Trial(DirectLane& lane, Pool& pool, std::uint32_t local)
+      : lane_(lane), pool_(pool), local_(local) {}
   std::string run(const Round& round, std::span<const std::uint32_t> salts, std::uint32_t position,
                   Clock::time_point until);
   // Whether no stream comes to here any more; where one may, this object stays, and tells nobody.
@@ -36,7 +38,8 @@ class Trial final : public Lane::Stage {
   }
 
   bool good(int status, const char* call) override {
-    if (status != cuda::kSuccess && why_.empty()) why_ = std::string(call) + ": " + pool_.driver().error_name(status);
+    if (status != cuda::kSuccess && why_.empty())
+      why_ = std::string(call) + ": " + pool_.driver().error_name(status);
     return status == cuda::kSuccess;
   }
   void expect_raised(std::uint32_t number) override { expect(kRaised, number, Pool::kRaising); }
@@ -71,12 +74,13 @@ class Trial final : public Lane::Stage {
   Landing landing_{[this](const Landing::Mark& mark) { landed(mark); }};
 };
 
-std::string Trial::run(const Round& round, std::span<const std::uint32_t> salts, std::uint32_t position,
-                       Clock::time_point until) {
+std::string Trial::run(const Round& round, std::span<const std::uint32_t> salts,
+                       std::uint32_t position, Clock::time_point until) {
   const auto [first, count] = round;
   const cuda::Current current = pool_.current();
   for (std::uint32_t number = 0; number < kDepth; ++number) {
-    for (std::uint64_t i = 0; i < count; ++i) host(number)[i] = number_of(salts[position], first + number, i);
+    for (std::uint64_t i = 0; i < count; ++i)
+      host(number)[i] = number_of(salts[position], first + number, i);
     copy(result(number), reinterpret_cast<cuda::Address>(host(number)), count, Pool::kAdding);
     expect(kGiven, number, Pool::kAdding);
   }
@@ -84,8 +88,8 @@ std::string Trial::run(const Round& round, std::span<const std::uint32_t> salts,
   const auto shard = [this, count = count](std::uint32_t number) {
     return Shard{.begin = 0, .count = count, .result = result(number)};
   };
-  const std::string lost =
-      lane_.attempt(*this, {.call = {}, .type = Type::kI32, .base = 0, .chunks = kDepth, .shard = shard}, until);
+  const std::string lost = lane_.attempt(
+      *this, {.call = {}, .type = Type::kI32, .base = 0, .chunks = kDepth, .shard = shard}, until);
   if (why_.empty()) why_ = lost;
   if (!why_.empty()) return why_;
   for (std::uint32_t number = 0; number < kDepth; ++number)
@@ -106,15 +110,17 @@ std::string Trial::run(const Round& round, std::span<const std::uint32_t> salts,
 
 }  // namespace
 
-std::string try_lane(DirectLane& lane, Pool& pool, std::span<const std::uint32_t> salts, std::uint32_t position,
-                     std::uint32_t local, Clock::time_point until) {
-  const std::uint64_t most =
-      std::min((pool.shard() - Pool::kAlignment) / sizeof(std::uint32_t), kMostBytes / sizeof(std::uint32_t));
+std::string try_lane(DirectLane& lane, Pool& pool, std::span<const std::uint32_t> salts,
+                     std::uint32_t position, std::uint32_t local, Clock::time_point until) {
+  const std::uint64_t most = std::min((pool.shard() - Pool::kAlignment) / sizeof(std::uint32_t),
+                                      kMostBytes / sizeof(std::uint32_t));
   auto trial = std::make_unique<Trial>(lane, pool, local);
   std::string why = trial->run({.first = 0, .count = most}, salts, position, until);
   // An element of each host's.
-  if (why.empty()) why = trial->run({.first = kDepth, .count = salts.size()}, salts, position, until);
-  // A stream cannot be taken back: what it uses must stay, and no call may use it before. A driver that refuses to wait refuses the calls too.
+  if (why.empty())
+    why = trial->run({.first = kDepth, .count = salts.size()}, salts, position, until);
+  // A stream cannot be taken back: what it uses must stay, and no call may use it before. A driver
+  // that refuses to wait refuses the calls too.
   if (!trial->is_settled(until)) {
     const cuda::Current current = pool.current();
     static_cast<void>(pool.join_ways());

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a device's streams tell that they have come to a place: a function of the host that the driver calls there (cuLaunchHostFunc), which counts it.
-// So nobody asks a device or waits for it, and what has not landed can be waited for with a limit, as a stream cannot.
+// Where a device's streams tell that they have come to a place: a function of the host that the
+// driver calls there (cuLaunchHostFunc), which counts it. So nobody asks a device or waits for it,
+// and what has not landed can be waited for with a limit, as a stream cannot.
 //
-// Ownership: the object may have to outlive its owner, who then leaves it to the end of the process. Threads: any. Failure: the driver's status.
+// Ownership: the object may have to outlive its owner, who then leaves it to the end of the
+// process. Threads: any. Failure: the driver's status.
 #pragma once
 
 #include <atomic>
@@ -44,10 +46,12 @@ class Landing {
     for (;;) {
       const std::uint32_t seen = bell_.count.load(std::memory_order_acquire);
       if (under_way_.load(std::memory_order_acquire) == 0) {
-        const std::lock_guard lock(mutex_);  // held by the last one until it no longer uses this object
+        // held by the last one until it no longer uses this object
+        const std::lock_guard lock(mutex_);
         return true;
       }
-      const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now()).count();
+      const auto left =
+          std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now()).count();
       if (left <= 0) return false;
       bell_.wait(seen, left);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kind of lane sums what lies in memory of GPUs over hosts: by GPUDirect RDMA where every rank can and has seen it work, else through the host's
-// memory. All ranks agree over the processors' memory, step by step, so all take the same, for the same reason.
+// Which kind of lane sums what lies in memory of GPUs over hosts: by GPUDirect RDMA where every
+// rank can and has seen it work, else through the host's memory. All ranks agree over the
+// processors' memory, step by step, so all take the same, for the same reason.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -73,7 +74,9 @@ class LaneWords {
   }
 
  private:
-  static std::size_t address_at(std::uint32_t host) { return sizeof(LaneWord) + host * sizeof(device::PeerAddresses); }
+  static std::size_t address_at(std::uint32_t host) {
+    return sizeof(LaneWord) + host * sizeof(device::PeerAddresses);
+  }
   template <typename Value>
   Value get(std::uint32_t rank, std::size_t at) const {
     Value value;
@@ -89,8 +92,8 @@ class LaneWords {
 
 }  // namespace
 
-std::expected<std::unique_ptr<device::DirectLane>, Error> Communicator::make_direct_lane(device::Pool& pool,
-                                                                                         std::string& refusal) {
+std::expected<std::unique_ptr<device::DirectLane>, Error> Communicator::make_direct_lane(
+    device::Pool& pool, std::string& refusal) {
   const std::uint32_t hosts = topology_.hosts();
   LaneWords words(ranks(), hosts <= device::kMostDirectHosts ? hosts : 0,
                   [&](const std::byte* own, std::byte* all, std::size_t count) {
@@ -136,13 +139,15 @@ std::expected<std::unique_ptr<device::DirectLane>, Error> Communicator::make_dir
   if (!refusal.empty()) return nullptr;
 
   if (direct != nullptr)
-    refusal = device::try_lane(*direct, pool, salts, topology_.group, topology_.local, Clock::now() + kLaneTrial);
+    refusal = device::try_lane(*direct, pool, salts, topology_.group, topology_.local,
+                               Clock::now() + kLaneTrial);
   if (!words.agree(refusal)) return std::unexpected(error());
   if (!refusal.empty()) return nullptr;
   return direct;
 }
 
-std::expected<std::unique_ptr<device::Lane>, Error> Communicator::make_device_lane(device::Pool& pool) {
+std::expected<std::unique_ptr<device::Lane>, Error> Communicator::make_device_lane(
+    device::Pool& pool) {
   if (topology_.hosts() == 1) return nullptr;
   std::string refusal;
   // What the plan says is said to all ranks, and needs no reason.

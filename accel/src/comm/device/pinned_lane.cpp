@@ -7,7 +7,9 @@
 namespace paceline::comm::device {
 namespace {
 
-cuda::Address address_of(const std::byte* memory) { return reinterpret_cast<cuda::Address>(memory); }
+cuda::Address address_of(const std::byte* memory) {
+  return reinterpret_cast<cuda::Address>(memory);
+}
 
 }  // namespace
 
@@ -20,8 +22,8 @@ void PinnedLane::start(Stage& stage, Work work) {
   const std::uint64_t each = 2 * (std::uint64_t{hosts_} - 1);  // steps of a chunk
   std::vector<Step> steps;
   for (std::uint32_t number = 0; number < work_.chunks; ++number)
-    add_allreduce(steps, pool_.host_result(work_.base + number), work_.shard(number).count, size_of(work_.type), hosts_,
-                  position_, number + 1);
+    add_allreduce(steps, pool_.host_result(work_.base + number), work_.shard(number).count,
+                  size_of(work_.type), hosts_, position_, number + 1);
   ring_.start(work_.call, work_.type, std::move(steps),
               {.sent =
                    [this, each](std::uint64_t done) {
@@ -43,7 +45,8 @@ void PinnedLane::open(std::uint32_t chunks) {
 }
 
 std::optional<std::uint32_t> PinnedLane::awaited() const {
-  if (received_.load(std::memory_order_acquire) >= opened_.load(std::memory_order_acquire)) return std::nullopt;
+  if (received_.load(std::memory_order_acquire) >= opened_.load(std::memory_order_acquire))
+    return std::nullopt;
   return ring_.previous();
 }
 

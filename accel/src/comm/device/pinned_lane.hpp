@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lane through the host's memory: shards are copied there, go around the communicator's ring of this lane (TCP or RDMA), and come back. As lane.hpp.
+// A lane through the host's memory: shards are copied there, go around the communicator's ring of
+// this lane (TCP or RDMA), and come back. As lane.hpp.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,9 @@ class PinnedLane final : public Lane {
       : pool_(pool), ring_(ring), hosts_(hosts), position_(position) {}
 
   void start(Stage& stage, Work work) override;
-  bool ready(std::uint32_t number) const override { return number < sent_.load(std::memory_order_acquire) + kDepth; }
+  bool ready(std::uint32_t number) const override {
+    return number < sent_.load(std::memory_order_acquire) + kDepth;
+  }
   bool lower(std::uint32_t number) override;
   void open(std::uint32_t chunks) override;
   void landed(std::uint32_t number) override { stage_->finished(work_.base + number + 1); }

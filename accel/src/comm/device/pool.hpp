@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank has of its GPU for allreduces: memory of a fixed size that the other ranks of its host map by CUDA IPC, theirs mapped here, pinned
-// memory that the lane across hosts sends from and receives into, and four streams. Everything is begun here and ends in its stream.
+// What a rank has of its GPU for allreduces: memory of a fixed size that the other ranks of its
+// host map by CUDA IPC, theirs mapped here, pinned memory that the lane across hosts sends from and
+// receives into, and four streams. Everything is begun here and ends in its stream.
 //
-// Ownership: of all of it, freed with the object, but the stream that results are written in: the next pool of the device has it, and it lives as long
-// as the process, as kernels and context do. Threads: each stream by one at a time.
-// Failure: the driver's status, or a text. Nothing waits for the device but is_idle, and the end of it all: a driver frees memory when everything that
-// the process has given the device is done, kernels of NCCL's among it, which may wait for a rank that is gone. So a pool ends by end_by.
+// Ownership: of all of it, freed with the object, but the stream that results are written in: the
+// next pool of the device has it, and it lives as long as the process, as kernels and context do.
+// Threads: each stream by one at a time. Failure: the driver's status, or a text. Nothing waits for
+// the device but is_idle, and the end of it all: a driver frees memory when everything that the
+// process has given the device is done, kernels of NCCL's among it, which may wait for a rank that
+// is gone. So a pool ends by end_by.
 #pragma once
 
 #include <array>
@@ -33,25 +36,30 @@ struct PoolCard {
 
 class Pool {
  public:
-  // Chunks go into slots by `giving` and out of them by `taking`, sums and what follows go by `adding`, what came from other hosts by `raising`.
+  // Chunks go into slots by `giving` and out of them by `taking`, sums and what follows go by
+  // `adding`, what came from other hosts by `raising`.
   enum Way : std::size_t { kGiving, kAdding, kRaising, kTaking, kWays };
 
   struct Size {
-    std::size_t chunk;    // bytes of a slot
-    std::size_t shard;    // bytes of a slot for results, which has room for those that begin at any address
-    bool across_hosts;    // this rank's results go over the host's memory
-    std::size_t staging;  // bytes of a slot of the host's memory, for what goes by it both ways; 0: none
+    std::size_t chunk;  // bytes of a slot
+    // bytes of a slot for results, which has room for those that begin at any address
+    std::size_t shard;
+    bool across_hosts;  // this rank's results go over the host's memory
+    // bytes of a slot of the host's memory, for what goes by it both ways; 0: none
+    std::size_t staging;
   };
 
   // Of device `device` of this process; `folder` has the kernels' modules.
-  static std::expected<std::unique_ptr<Pool>, std::string> make(int device, const std::string& folder,
+  static std::expected<std::unique_ptr<Pool>, std::string> make(int device,
+                                                                const std::string& folder,
                                                                 const Size& size);
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
   [[nodiscard]] PoolCard card() const;
-  // Maps the memory of the ranks of this host, in their order; `local` is this one. A text that says which cannot be read, and why.
+  // Maps the memory of the ranks of this host, in their order; `local` is this one. A text that
+  // says which cannot be read, and why.
   std::expected<void, std::string> map(std::span<const PoolCard> cards, std::uint32_t local);
   void unmap();
   // Another process may still read this memory: it stays until this one ends.
@@ -75,26 +83,35 @@ class Pool {
   [[nodiscard]] cuda::Address slot(std::uint32_t local, std::uint32_t number) const {
     return mapped_[local] + number % kDepth * size_.chunk;
   }
-  // Where a lane's shard of the result lies that begins so many bytes into its chunk: as far from a good address as it does.
-  [[nodiscard]] cuda::Address result(std::uint32_t lane, std::uint32_t number, std::uint64_t begin) const {
-    return mapped_[lane] + kDepth * size_.chunk + number % kDepth * size_.shard + begin % kAlignment;
+  // Where a lane's shard of the result lies that begins so many bytes into its chunk: as far from a
+  // good address as it does.
+  [[nodiscard]] cuda::Address result(std::uint32_t lane, std::uint32_t number,
+                                     std::uint64_t begin) const {
+    return mapped_[lane] + kDepth * size_.chunk + number % kDepth * size_.shard +
+           begin % kAlignment;
   }
   // The same in pinned memory of the host, as far as it is there.
-  [[nodiscard]] std::byte* host_result(std::uint32_t number) const { return host_ + number % kDepth * size_.shard; }
+  [[nodiscard]] std::byte* host_result(std::uint32_t number) const {
+    return host_ + number % kDepth * size_.shard;
+  }
 
   // Pinned memory of this rank alone.
-  [[nodiscard]] std::byte* staging(std::uint32_t number) const { return staging_ + number % kDepth * size_.staging; }
+  [[nodiscard]] std::byte* staging(std::uint32_t number) const {
+    return staging_ + number % kDepth * size_.staging;
+  }
   [[nodiscard]] std::size_t staging_bytes() const { return size_.staging; }
 
   // What the device says when it is given something that is nothing.
   [[nodiscard]] int ask() const { return driver().event_record(question_, streams_[kTaking]); }
-  // Whether it has done all that it was given here, at the latest at `deadline`; not where it refuses to say.
+  // Whether it has done all that it was given here, at the latest at `deadline`; not where it
+  // refuses to say.
   [[nodiscard]] bool is_idle(Clock::time_point deadline) const;
-  // What is given from here on, whichever way, is done after all that was given before. The driver's status.
+  // What is given from here on, whichever way, is done after all that was given before. The
+  // driver's status.
   [[nodiscard]] int join_ways() const;
   [[nodiscard]] int copy(cuda::Address to, cuda::Address from, std::size_t bytes, Way way) const;
-  [[nodiscard]] int sum(Type type, cuda::Address target, std::span<const cuda::Address> sources, std::uint64_t count,
-                        Way way) const;
+  [[nodiscard]] int sum(Type type, cuda::Address target, std::span<const cuda::Address> sources,
+                        std::uint64_t count, Way way) const;
 
   static constexpr std::size_t kAlignment = 16;
   // Room for a shard of so many bytes that begins at any address.

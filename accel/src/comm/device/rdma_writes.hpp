@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an RDMA device writes into a GPU's memory, and when it is there: a completion that the host sees does not say that a kernel launched next sees
-// what came. Some GPUs order such writes by themselves, others when they are asked to (cuFlushGPUDirectRDMAWrites).
+// What an RDMA device writes into a GPU's memory, and when it is there: a completion that the host
+// sees does not say that a kernel launched next sees what came. Some GPUs order such writes by
+// themselves, others when they are asked to (cuFlushGPUDirectRDMAWrites).
 //
-// Ownership: none. Threads: any, with the GPU's context current. Failure: why it cannot be, or the driver's status.
+// Ownership: none. Threads: any, with the GPU's context current. Failure: why it cannot be, or the
+// driver's status.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +19,16 @@ namespace paceline::comm::device {
 
 class RdmaWrites {
  public:
-  // Refused where the writes could not be made visible to `scope` (cuda::kToOwner, cuda::kToAllDevices).
-  static std::expected<RdmaWrites, std::string> of(const cuda::Driver& driver, int device, int scope);
+  // Refused where the writes could not be made visible to `scope` (cuda::kToOwner,
+  // cuda::kToAllDevices).
+  static std::expected<RdmaWrites, std::string> of(const cuda::Driver& driver, int device,
+                                                   int scope);
 
   // Until what has come is visible to `scope`. The driver's status.
   [[nodiscard]] int flush(int scope) const;
 
-  // Memory of the GPU as RDMA devices take it, with its dma-buf in `file`, which may be closed when it is registered.
+  // Memory of the GPU as RDMA devices take it, with its dma-buf in `file`, which may be closed when
+  // it is registered.
   [[nodiscard]] DeviceRange range_of(cuda::Address address, std::size_t bytes, Fd& file) const;
 
  private:

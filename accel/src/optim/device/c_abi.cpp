@@ -14,7 +14,8 @@ namespace {
 
 int told(const std::string& problem, char* why, uint64_t why_bytes) {
   if (why != nullptr && why_bytes > 0) {
-    const std::size_t length = std::min<std::size_t>(problem.size(), static_cast<std::size_t>(why_bytes) - 1);
+    const std::size_t length =
+        std::min<std::size_t>(problem.size(), static_cast<std::size_t>(why_bytes) - 1);
     std::memcpy(why, problem.data(), length);
     why[length] = '\0';
   }
@@ -43,24 +44,28 @@ int paceline_optim_device_everywhere(const char* folder, char* why, uint64_t why
   }
 }
 
-int paceline_optim_counts_are(const float* const* steps, const float* counts, uint64_t tensor_count) {
+int paceline_optim_counts_are(const float* const* steps, const float* counts,
+                              uint64_t tensor_count) {
   if (tensor_count > 0 && (steps == nullptr || counts == nullptr)) return PACELINE_EINVAL;
   for (uint64_t i = 0; i < tensor_count; ++i)
     if (*steps[i] != counts[i]) return 0;
   return 1;
 }
 
-int paceline_optim_count(float* const* steps, float* counts, const void* const* grads, uint64_t tensor_count) {
-  if (tensor_count > 0 && (steps == nullptr || counts == nullptr || grads == nullptr)) return PACELINE_EINVAL;
+int paceline_optim_count(float* const* steps, float* counts, const void* const* grads,
+                         uint64_t tensor_count) {
+  if (tensor_count > 0 && (steps == nullptr || counts == nullptr || grads == nullptr))
+    return PACELINE_EINVAL;
   for (uint64_t i = 0; i < tensor_count; ++i)
     if (grads[i] != nullptr) *steps[i] = counts[i] += 1.0F;
   return PACELINE_OK;
 }
 
 int paceline_optim_device_table(const struct paceline_optim_group* groups, uint32_t group_count,
-                                const struct paceline_optim_tensor* tensors, uint64_t tensor_count, void* image,
-                                uint64_t* image_bytes, uint64_t* table_bytes) {
-  if ((groups == nullptr && group_count > 0) || (tensors == nullptr && tensor_count > 0)) return PACELINE_EINVAL;
+                                const struct paceline_optim_tensor* tensors, uint64_t tensor_count,
+                                void* image, uint64_t* image_bytes, uint64_t* table_bytes) {
+  if ((groups == nullptr && group_count > 0) || (tensors == nullptr && tensor_count > 0))
+    return PACELINE_EINVAL;
   if (image_bytes == nullptr || table_bytes == nullptr) return PACELINE_EINVAL;
   const std::span<const optim::Tensor> rows{tensors, static_cast<std::size_t>(tensor_count)};
   for (const optim::Tensor& row : rows)

@@ -15,19 +15,26 @@ enum Function : std::size_t { kNorm, kLayers, kUpdate };
 constexpr std::uint64_t kAlignment = 256;
 
 cuda::KernelSet& kernel_set() {
-  static cuda::KernelSet set("optim", {"paceline_optim_norm", "paceline_optim_layers", "paceline_optim_update"});
+  static cuda::KernelSet set(
+      "optim", {"paceline_optim_norm", "paceline_optim_layers", "paceline_optim_update"});
   return set;
 }
 
-std::uint64_t aligned_up(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::uint64_t aligned_up(std::uint64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
-Int64 chunks_of(const Tensor& tensor) { return tensor.count / kChunk + (tensor.count % kChunk != 0 ? 1 : 0); }
+Int64 chunks_of(const Tensor& tensor) {
+  return tensor.count / kChunk + (tensor.count % kChunk != 0 ? 1 : 0);
+}
 
 // Whether every array of the tensor but the gradient can be read four elements at a time.
 bool aligned(const Tensor& tensor) {
   const auto at = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); };
-  const std::uintptr_t floats = at(tensor.state1) | at(tensor.state2) | at(tensor.state3) | at(tensor.master);
-  return floats % 16 == 0 && at(tensor.param) % (tensor.param_dtype == PACELINE_OPTIM_F32 ? 16 : 8) == 0;
+  const std::uintptr_t floats =
+      at(tensor.state1) | at(tensor.state2) | at(tensor.state3) | at(tensor.master);
+  return floats % 16 == 0 &&
+         at(tensor.param) % (tensor.param_dtype == PACELINE_OPTIM_F32 ? 16 : 8) == 0;
 }
 
 DeviceGroup device_group(const Group& group, const float* device_lr) {
@@ -45,7 +52,8 @@ DeviceGroup device_group(const Group& group, const float* device_lr) {
           device_lr};
 }
 
-// A stretch of tensors that one launch takes: no more than its parameters hold, and groups of one window.
+// A stretch of tensors that one launch takes: no more than its parameters hold, and groups of one
+// window.
 struct Stretch {
   std::size_t first_tensor = 0;
   std::size_t tensor_count = 0;
@@ -78,18 +86,24 @@ std::vector<Stretch> stretches_of(std::span<const Group> groups, std::span<const
 
 int check_call(const paceline_optim_device_call& call) {
   if (call.size != sizeof call || !cuda::KernelSet::is_device(call.device)) return PACELINE_EINVAL;
-  if ((call.group_count > 0 && call.groups == nullptr) || (call.tensor_count > 0 && call.tensors == nullptr))
+  if ((call.group_count > 0 && call.groups == nullptr) ||
+      (call.tensor_count > 0 && call.tensors == nullptr))
     return PACELINE_EINVAL;
-  if (call.tensor_count > 0 && (call.grads == nullptr || call.table == nullptr)) return PACELINE_EINVAL;
+  if (call.tensor_count > 0 && (call.grads == nullptr || call.table == nullptr))
+    return PACELINE_EINVAL;
   if (reinterpret_cast<std::uintptr_t>(call.table) % kAlignment != 0) return PACELINE_EINVAL;
   return call.max_grad_norm >= 0 ? PACELINE_OK : PACELINE_EINVAL;
 }
 
 class Step {
  public:
-  Step(const paceline_optim_device_call& call, const cuda::Kernels& kernels, std::span<const Group> groups,
-       std::span<const Tensor> tensors, const Layout& layout)
-      : call_(call), kernels_(kernels), groups_(groups), tensors_(tensors), stretches_(stretches_of(groups, tensors)) {
+  Step(const paceline_optim_device_call& call, const cuda::Kernels& kernels,
+       std::span<const Group> groups, std::span<const Tensor> tensors, const Layout& layout)
+      : call_(call),
+        kernels_(kernels),
+        groups_(groups),
+        tensors_(tensors),
+        stretches_(stretches_of(groups, tensors)) {
     auto* table = static_cast<std::byte*>(call.table);
     launch_.control = reinterpret_cast<DeviceControl*>(table);
     launch_.states = reinterpret_cast<DeviceState*>(table + layout.states);
@@ -103,7 +117,8 @@ class Step {
     launch_.max_norm = call.max_grad_norm;
     launch_.all_chunks = layout.chunk_count;
     launch_.flags = (call.flags & PACELINE_OPTIM_SKIP_NOT_FINITE) != 0 ? kSkipNotFinite : 0;
-    const bool asked = call.norm_out != nullptr || call.found_inf_out != nullptr || launch_.flags != 0;
+    const bool asked =
+        call.norm_out != nullptr || call.found_inf_out != nullptr || launch_.flags != 0;
     launch_.has_norm = call.max_grad_norm > 0 || asked ? 1 : 0;
   }
 
@@ -131,10 +146,12 @@ class Step {
     launch_.first_tensor = static_cast<Bits32>(stretch.first_tensor);
     launch_.tensor_count = static_cast<Bits32>(stretch.tensor_count);
     launch_.first_group = static_cast<Bits32>(stretch.first_group);
-    const std::size_t groups = std::min<std::size_t>(kGroupsPerLaunch, groups_.size() - stretch.first_group);
+    const std::size_t groups =
+        std::min<std::size_t>(kGroupsPerLaunch, groups_.size() - stretch.first_group);
     for (std::size_t i = 0; i < groups; ++i) {
       const std::size_t group = stretch.first_group + i;
-      launch_.groups[i] = device_group(groups_[group], call_.group_lr != nullptr ? call_.group_lr[group] : nullptr);
+      launch_.groups[i] =
+          device_group(groups_[group], call_.group_lr != nullptr ? call_.group_lr[group] : nullptr);
     }
     std::copy_n(call_.grads + stretch.first_tensor, stretch.tensor_count, launch_.grads);
     const auto blocks = static_cast<unsigned>(std::max<Int64>(1, stretch.chunk_count));
@@ -165,11 +182,16 @@ Layout::Layout(std::span<const Tensor> tensors_of_table) {
   end = sums + chunk_number * 2 * sizeof(double);
 }
 
-std::string open(int device, const std::string& folder) { return kernel_set().open(device, folder); }
+std::string open(int device, const std::string& folder) {
+  return kernel_set().open(device, folder);
+}
 
-std::string why_not_everywhere(const std::string& folder) { return kernel_set().why_not_everywhere(folder); }
+std::string why_not_everywhere(const std::string& folder) {
+  return kernel_set().why_not_everywhere(folder);
+}
 
-int make_image(std::span<const Group> groups, std::span<const Tensor> tensors, const Layout& layout, void* image) {
+int make_image(std::span<const Group> groups, std::span<const Tensor> tensors, const Layout& layout,
+               void* image) {
   if (const int wrong = check(groups, tensors, false); wrong != PACELINE_OK) return wrong;
   if (tensors.size() > 0xffffffffU) return PACELINE_EINVAL;
   if (image == nullptr) return PACELINE_OK;

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fused optimizers on a GPU: device code alone, for nvcc and NVRTC, launched through the driver's API (device_step.cpp says which
-// kernels, and in which order). Each block takes one chunk of one tensor. Every element goes through formulas.hpp, and every sum is
-// made in its order: the bits are those of paceline_optim_step, whatever the number of multiprocessors and the order of blocks.
+// Fused optimizers on a GPU: device code alone, for nvcc and NVRTC, launched through the driver's
+// API (device_step.cpp says which kernels, and in which order). Each block takes one chunk of one
+// tensor. Every element goes through formulas.hpp, and every sum is made in its order: the bits are
+// those of paceline_optim_step, whatever the number of multiprocessors and the order of blocks.
 //
-// No block waits for another. Where one needs what all have done (the norm, a layer's factor, the counting of a step), the last one to
-// arrive does it, so nothing depends on blocks running at the same time, and a kernel of another library beside it changes nothing.
-// All three kernels may be captured into a graph: whatever changes from step to step is read from the device's memory.
+// No block waits for another. Where one needs what all have done (the norm, a layer's factor, the
+// counting of a step), the last one to arrive does it, so nothing depends on blocks running at the
+// same time, and a kernel of another library beside it changes nothing. All three kernels may be
+// captured into a graph: whatever changes from step to step is read from the device's memory.
 #include "table.hpp"
 
 namespace paceline::optim::device {
 namespace {
 
-// -- memory -----------------------------------------------------------------------------------------------------------------------------
+// -- memory
+// ------------------------------------------------------------
 
-// `kWide` elements as they lie in memory: fp32 in a word each; 16-bit ones in halves of words, or the only one in the first.
+// `kWide` elements as they lie in memory: fp32 in a word each; 16-bit ones in halves of words, or
+// the only one in the first.
 template <int kWide>
 struct Raw {
   Bits32 word[kWide];
@@ -35,7 +39,8 @@ PACELINE_INLINE Raw<kWide> load(const void* data, Bits32 dtype, Int64 at) {
       raw.word[1] = words.y;
     }
   } else {
-    raw.word[0] = dtype == kF32 ? static_cast<const Bits32*>(data)[at] : static_cast<const Bits16*>(data)[at];
+    raw.word[0] =
+        dtype == kF32 ? static_cast<const Bits32*>(data)[at] : static_cast<const Bits16*>(data)[at];
   }
   return raw;
 }
@@ -69,7 +74,8 @@ template <int kWide>
 PACELINE_INLINE void store_floats(float* data, Int64 at, const Values<kWide>& values) {
   if constexpr (kWide == 4) {
     *reinterpret_cast<uint4*>(data + at) =
-        uint4{as_bits(values.value[0]), as_bits(values.value[1]), as_bits(values.value[2]), as_bits(values.value[3])};
+        uint4{as_bits(values.value[0]), as_bits(values.value[1]), as_bits(values.value[2]),
+              as_bits(values.value[3])};
   } else {
     data[at] = values.value[0];
   }
@@ -92,9 +98,12 @@ PACELINE_INLINE void store_halves(void* data, Bits32 dtype, Int64 at, const Valu
 }
 
 // What is written by other blocks of the same launch: past this multiprocessor's own cache.
-PACELINE_INLINE double fresh(const double* value) { return *const_cast<const volatile double*>(value); }
+PACELINE_INLINE double fresh(const double* value) {
+  return *const_cast<const volatile double*>(value);
+}
 
-// -- a block ----------------------------------------------------------------------------------------------------------------------------
+// -- a block
+// ------------------------------------------------------------
 
 // What a block's threads share. Thread 0 fills it in.
 struct Block {
@@ -112,11 +121,16 @@ struct Block {
   SgdConstants sgd;
 };
 
-PACELINE_INLINE bool by_layer(const DeviceGroup& group) { return group.kind == kLamb || group.kind == kLars; }
-PACELINE_INLINE bool has_moments(const DeviceGroup& group) { return group.kind == kAdam || group.kind == kLamb; }
+PACELINE_INLINE bool by_layer(const DeviceGroup& group) {
+  return group.kind == kLamb || group.kind == kLars;
+}
+PACELINE_INLINE bool has_moments(const DeviceGroup& group) {
+  return group.kind == kAdam || group.kind == kLamb;
+}
 
 PACELINE_INLINE bool skipped(const Launch& launch) {
-  return (launch.found_inf != nullptr && *launch.found_inf != 0) || (launch.has_norm != 0 && launch.control->skip != 0);
+  return (launch.found_inf != nullptr && *launch.found_inf != 0) ||
+         (launch.has_norm != 0 && launch.control->skip != 0);
 }
 
 PACELINE_INLINE void find_chunk(const Launch& launch, Block& block) {
@@ -136,10 +150,13 @@ PACELINE_INLINE void find_chunk(const Launch& launch, Block& block) {
 PACELINE_INLINE void set_constants(const Launch& launch, Block& block) {
   const DeviceGroup& group = block.group;
   block.lr = group.device_lr != nullptr ? static_cast<double>(*group.device_lr) : group.lr;
-  const double unscale = launch.grad_scale != nullptr ? 1 / static_cast<double>(*launch.grad_scale) : 1.0;
-  const double multiplier = group.grad_multiplier * (launch.has_norm != 0 ? launch.control->multiplier : unscale);
+  const double unscale =
+      launch.grad_scale != nullptr ? 1 / static_cast<double>(*launch.grad_scale) : 1.0;
+  const double multiplier =
+      group.grad_multiplier * (launch.has_norm != 0 ? launch.control->multiplier : unscale);
   if (has_moments(group)) {
-    block.adam = adam_constants(group, block.lr, multiplier, static_cast<double>(*block.tensor.step) + 1);
+    block.adam =
+        adam_constants(group, block.lr, multiplier, static_cast<double>(*block.tensor.step) + 1);
   } else {
     const Bits32 tensor = launch.chunks[block.chunk].tensor;
     block.sgd = sgd_constants(group, block.lr, multiplier, launch.states[tensor].started == 0);
@@ -152,16 +169,19 @@ PACELINE_INLINE bool aligned(const Block& block) {
   return block.tensor.aligned != 0 && grad % (block.tensor.grad_dtype == kF32 ? 16 : 8) == 0;
 }
 
-// Calls work<4>(at) for every four elements where that can be, and work<1>(at) for each other one. `at` is in the tensor.
+// Calls work<4>(at) for every four elements where that can be, and work<1>(at) for each other one.
+// `at` is in the tensor.
 template <typename Work>
 PACELINE_INLINE void each_element(const Block& block, const Work& work) {
   const int wide = aligned(block) ? block.count / 4 * 4 : 0;
-  for (int i = static_cast<int>(threadIdx.x) * 4; i < wide; i += kThreads * 4) work.template run<4>(block.begin + i);
+  for (int i = static_cast<int>(threadIdx.x) * 4; i < wide; i += kThreads * 4)
+    work.template run<4>(block.begin + i);
   for (int i = wide + static_cast<int>(threadIdx.x); i < block.count; i += kThreads)
     work.template run<1>(block.begin + i);
 }
 
-// The number of the last block to come is the number of all of them, less one. It leaves the count at 0 for the next launch.
+// The number of the last block to come is the number of all of them, less one. It leaves the count
+// at 0 for the next launch.
 PACELINE_INLINE bool arrive(Bits32* count, Int64 all) {
   __threadfence();
   const bool last = atomicAdd(count, 1U) + 1 == all;
@@ -170,9 +190,11 @@ PACELINE_INLINE bool arrive(Bits32* count, Int64 all) {
   return last;
 }
 
-// -- sums -------------------------------------------------------------------------------------------------------------------------------
+// -- sums
+// ------------------------------------------------------------
 
-// The sum over a chunk of each thread's lane of its span; all threads call it, and thread 0 gets the answer.
+// The sum over a chunk of each thread's lane of its span; all threads call it, and thread 0 gets
+// the answer.
 PACELINE_INLINE double lane_sum(double own, double* space) {
   const int thread = static_cast<int>(threadIdx.x);
   space[thread] = own;
@@ -190,7 +212,8 @@ PACELINE_INLINE double lane_sum(double own, double* space) {
   return total;
 }
 
-// The sum of chunks' sums, every second number from `sums` on; all threads call it and get the answer.
+// The sum of chunks' sums, every second number from `sums` on; all threads call it and get the
+// answer.
 PACELINE_INLINE double column_sum(const double* sums, Int64 count, double* space) {
   const int thread = static_cast<int>(threadIdx.x);
   double column = 0;
@@ -216,7 +239,8 @@ PACELINE_INLINE void each_of_lane(const Block& block, const Value& value) {
   for (int i = begin + thread % kLanes; i < end; i += kLanes) value(block.begin + i);
 }
 
-// -- updates ----------------------------------------------------------------------------------------------------------------------------
+// -- updates
+// ------------------------------------------------------------
 
 // The parameter, in fp32: its master, or its own value.
 PACELINE_INLINE const void* source_of(const DeviceTensor& tensor) {
@@ -227,7 +251,8 @@ PACELINE_INLINE Bits32 source_dtype(const DeviceTensor& tensor) {
 }
 
 template <int kWide>
-PACELINE_INLINE void store_param(const DeviceTensor& tensor, Int64 at, const Values<kWide>& values) {
+PACELINE_INLINE void store_param(const DeviceTensor& tensor, Int64 at,
+                                 const Values<kWide>& values) {
   if (tensor.master != nullptr) store_floats(tensor.master, at, values);
   if (tensor.param_dtype == kF32)
     store_floats(static_cast<float*>(tensor.param), at, values);
@@ -253,8 +278,9 @@ struct Adam {
 #pragma unroll
     for (int i = 0; i < kWide; ++i) {
       updated.value[i] = element(params, i, source_dtype(tensor));
-      adam_element<kWithMaximum, kDecayInGradient>(updated.value[i], element(grads, i, tensor.grad_dtype),
-                                                   moments.value[i], variances.value[i], most.value[i], block.adam);
+      adam_element<kWithMaximum, kDecayInGradient>(
+          updated.value[i], element(grads, i, tensor.grad_dtype), moments.value[i],
+          variances.value[i], most.value[i], block.adam);
     }
     store_floats(tensor.state1, at, moments);
     store_floats(tensor.state2, at, variances);
@@ -278,8 +304,8 @@ struct Sgd {
 #pragma unroll
     for (int i = 0; i < kWide; ++i) {
       updated.value[i] = element(params, i, source_dtype(tensor));
-      sgd_element<kMomentum, kWithNesterov>(updated.value[i], element(grads, i, tensor.grad_dtype), held.value[i],
-                                            block.sgd);
+      sgd_element<kMomentum, kWithNesterov>(updated.value[i], element(grads, i, tensor.grad_dtype),
+                                            held.value[i], block.sgd);
     }
     if constexpr (kMomentum != Momentum::kNone) store_floats(tensor.state1, at, held);
     store_param(tensor, at, updated);
@@ -299,7 +325,8 @@ struct LambApply {
 #pragma unroll
     for (int i = 0; i < kWide; ++i) {
       const float param = element(params, i, source_dtype(tensor));
-      updated.value[i] = param - block.adam.rate * lamb_update(param, moments.value[i], variances.value[i], block.adam);
+      updated.value[i] = param - block.adam.rate * lamb_update(param, moments.value[i],
+                                                               variances.value[i], block.adam);
     }
     store_param(tensor, at, updated);
   }
@@ -337,10 +364,13 @@ PACELINE_INLINE void update(const Block& block) {
 
 }  // namespace
 
-// -- kernels -----------------------------------------------------------------------------------------------------------------------------
+// -- kernels
+// ------------------------------------------------------------
 
-// The norm over all gradients of the table, what it says of clipping, and whether the step is to be skipped.
-extern "C" __global__ void __launch_bounds__(kThreads) paceline_optim_norm(const __grid_constant__ Launch launch) {
+// The norm over all gradients of the table, what it says of clipping, and whether the step is to be
+// skipped.
+extern "C" __global__ void __launch_bounds__(kThreads)
+    paceline_optim_norm(const __grid_constant__ Launch launch) {
   __shared__ Block block;
   __shared__ double space[kThreads];
   if (threadIdx.x == 0) find_chunk(launch, block);
@@ -348,7 +378,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) paceline_optim_norm(const
   double own = 0;
   if (!block.idle)
     each_of_lane(block, [&](Int64 at) {
-      own += squared(element(load<1>(block.grad, block.tensor.grad_dtype, at), 0, block.tensor.grad_dtype), 1.0F);
+      own += squared(
+          element(load<1>(block.grad, block.tensor.grad_dtype, at), 0, block.tensor.grad_dtype),
+          1.0F);
     });
   const double total = lane_sum(own, space);
   if (threadIdx.x == 0) {
@@ -362,18 +394,21 @@ extern "C" __global__ void __launch_bounds__(kThreads) paceline_optim_norm(const
   if (!block.last) return;
   const double squares = column_sum(launch.sums, launch.all_chunks, space);
   if (threadIdx.x != 0) return;
-  const double unscale = launch.grad_scale != nullptr ? 1 / static_cast<double>(*launch.grad_scale) : 1.0;
+  const double unscale =
+      launch.grad_scale != nullptr ? 1 / static_cast<double>(*launch.grad_scale) : 1.0;
   const double norm = root(squares) * unscale;
   const bool finite = norm - norm == 0;
   const bool skips = (launch.flags & kSkipNotFinite) != 0 && !finite;
-  launch.control->multiplier = unscale * (launch.max_norm > 0 ? clip_factor(norm, launch.max_norm) : 1.0);
+  launch.control->multiplier =
+      unscale * (launch.max_norm > 0 ? clip_factor(norm, launch.max_norm) : 1.0);
   launch.control->skip = skips ? 1 : 0;
   if (launch.norm_out != nullptr) *launch.norm_out = norm;
   if (launch.found_inf_out != nullptr) *launch.found_inf_out = finite ? 0.0F : 1.0F;
 }
 
 // LAMB: the moments, and the layer's rate. LARS: the layer's trust.
-extern "C" __global__ void __launch_bounds__(kThreads) paceline_optim_layers(const __grid_constant__ Launch launch) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    paceline_optim_layers(const __grid_constant__ Launch launch) {
   __shared__ Block block;
   __shared__ double space[kThreads];
   if (threadIdx.x == 0) {
@@ -423,7 +458,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) paceline_optim_layers(con
 }
 
 // New parameters; and, by the last block that has read its step, the counting of the step.
-extern "C" __global__ void __launch_bounds__(kThreads, 4) paceline_optim_update(const __grid_constant__ Launch launch) {
+extern "C" __global__ void __launch_bounds__(kThreads, 4)
+    paceline_optim_update(const __grid_constant__ Launch launch) {
   __shared__ Block block;
   if (threadIdx.x == 0) {
     find_chunk(launch, block);

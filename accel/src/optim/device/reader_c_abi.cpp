@@ -14,7 +14,9 @@ using Seen = paceline_optim_seen;
 
 uint64_t address_of(const void* object) { return reinterpret_cast<std::uintptr_t>(object); }
 
-void* tensor_of(const Reader& reader, void* object) { return static_cast<std::byte*>(object) + reader.handle; }
+void* tensor_of(const Reader& reader, void* object) {
+  return static_cast<std::byte*>(object) + reader.handle;
+}
 
 uint64_t type_of(const Reader& reader, const void* object) {
   uint64_t type = 0;
@@ -37,7 +39,9 @@ const void* implementation_of(const void* tensor) {
 bool find(const Reader& reader, void* tensor, uint64_t& place) {
   int32_t kind = 0;
   void* data = nullptr;
-  if (reader.get_layout != nullptr && (reader.get_layout(tensor, &kind) != 0 || kind != reader.strided)) return false;
+  if (reader.get_layout != nullptr &&
+      (reader.get_layout(tensor, &kind) != 0 || kind != reader.strided))
+    return false;
   if (reader.get_data_ptr(tensor, &data) != 0) return false;
   place = address_of(data);
   return true;
@@ -49,12 +53,14 @@ bool hash_layout(const Reader& reader, void* tensor, uint64_t& hash) {
   int64_t* sizes = nullptr;
   int64_t* strides = nullptr;
   if (reader.get_dtype(tensor, &type) != 0 || reader.get_device_type(tensor, &device_type) != 0 ||
-      reader.get_device_index(tensor, &device_index) != 0 || reader.get_dim(tensor, &dimensions) != 0 ||
-      reader.get_sizes(tensor, &sizes) != 0 || reader.get_strides(tensor, &strides) != 0)
+      reader.get_device_index(tensor, &device_index) != 0 ||
+      reader.get_dim(tensor, &dimensions) != 0 || reader.get_sizes(tensor, &sizes) != 0 ||
+      reader.get_strides(tensor, &strides) != 0)
     return false;
   const bool is_negative = reader.is_neg != nullptr && reader.is_neg(tensor);
   uint64_t state = 0;
-  const auto mix = [&state](int64_t word) {  // no step of it is lossy: of two words each leads to another state
+  // no step of it is lossy: of two words each leads to another state
+  const auto mix = [&state](int64_t word) {
     state = (state ^ static_cast<uint64_t>(word)) * 0x9E3779B97F4A7C15U;
     state ^= state >> 32;
   };
@@ -78,12 +84,15 @@ bool look(const Reader& reader, void* object, Seen& seen) {
 
 bool is_as_seen(const Reader& reader, void* object, const Seen& seen) {
   // What is no tensor may be there now, which has no such thing as a handle.
-  if ((seen.object != 0 && address_of(object) != seen.object) || type_of(reader, object) != seen.type) return false;
+  if ((seen.object != 0 && address_of(object) != seen.object) ||
+      type_of(reader, object) != seen.type)
+    return false;
   Seen now;
   return look(reader, object, now) && now.place == seen.place && now.layout == seen.layout;
 }
 
-// Calls visit(object, is_value) for each key of the state, and each name and value of its dict, until it answers no; whether it never did.
+// Calls visit(object, is_value) for each key of the state, and each name and value of its dict,
+// until it answers no; whether it never did.
 template <typename Visit>
 bool walk(const Reader& reader, void* state, Visit visit) {
   std::intptr_t at = 0;
@@ -111,7 +120,8 @@ int why_not(const Reader* reader, const void* objects, uint64_t count, const voi
 
 extern "C" {
 
-int paceline_optim_places(const Reader* reader, void* const* objects, uint64_t count, uint64_t* places) {
+int paceline_optim_places(const Reader* reader, void* const* objects, uint64_t count,
+                          uint64_t* places) {
   if (const int code = why_not(reader, objects, count, places); code != PACELINE_OK) return code;
   for (uint64_t i = 0; i < count; ++i)
     if (!find(*reader, tensor_of(*reader, objects[i]), places[i])) return PACELINE_ESYSTEM;
@@ -125,7 +135,8 @@ int paceline_optim_see(const Reader* reader, void* const* objects, uint64_t coun
   return PACELINE_OK;
 }
 
-int paceline_optim_is_as_seen(const Reader* reader, void* const* objects, uint64_t count, const Seen* seen) {
+int paceline_optim_is_as_seen(const Reader* reader, void* const* objects, uint64_t count,
+                              const Seen* seen) {
   if (const int code = why_not(reader, objects, count, seen); code != PACELINE_OK) return code;
   for (uint64_t i = 0; i < count; ++i)
     if (!is_as_seen(*reader, objects[i], seen[i])) return 0;
@@ -143,8 +154,10 @@ int paceline_optim_list_is(const Reader* reader, void* list, void* const* object
   return 1;
 }
 
-int paceline_optim_see_state(const Reader* reader, void* state, Seen* seen, uint64_t capacity, uint64_t* count) {
-  if (!is_known(reader) || state == nullptr || count == nullptr || (seen == nullptr && capacity > 0))
+int paceline_optim_see_state(const Reader* reader, void* state, Seen* seen, uint64_t capacity,
+                             uint64_t* count) {
+  if (!is_known(reader) || state == nullptr || count == nullptr ||
+      (seen == nullptr && capacity > 0))
     return PACELINE_EINVAL;
   uint64_t used = 0;
   const bool all = walk(*reader, state, [&](void* object, bool is_value) {
@@ -157,8 +170,10 @@ int paceline_optim_see_state(const Reader* reader, void* state, Seen* seen, uint
   return all ? PACELINE_OK : PACELINE_ESYSTEM;
 }
 
-int paceline_optim_state_is_as_seen(const Reader* reader, void* state, const Seen* seen, uint64_t count) {
-  if (!is_known(reader) || state == nullptr || (seen == nullptr && count > 0)) return PACELINE_EINVAL;
+int paceline_optim_state_is_as_seen(const Reader* reader, void* state, const Seen* seen,
+                                    uint64_t count) {
+  if (!is_known(reader) || state == nullptr || (seen == nullptr && count > 0))
+    return PACELINE_EINVAL;
   uint64_t used = 0;
   const bool all = walk(*reader, state, [&](void* object, bool) {
     if (used == count) return false;
@@ -168,8 +183,8 @@ int paceline_optim_state_is_as_seen(const Reader* reader, void* state, const See
   return all && used == count ? 1 : 0;
 }
 
-int paceline_optim_gradients(const Reader* reader, void* const* objects, uint64_t count, const Seen* seen,
-                             uint64_t* places) {
+int paceline_optim_gradients(const Reader* reader, void* const* objects, uint64_t count,
+                             const Seen* seen, uint64_t* places) {
   if (const int code = why_not(reader, objects, count, places); code != PACELINE_OK) return code;
   if (seen == nullptr && count > 0) return PACELINE_EINVAL;
   if (reader->grad == nullptr) return PACELINE_ESYSTEM;
@@ -179,12 +194,14 @@ int paceline_optim_gradients(const Reader* reader, void* const* objects, uint64_
     if (implementation_of(grad) == reader->undefined || !find(*reader, grad, places[i]) ||
         !hash_layout(*reader, grad, layout) || layout != seen[i].layout)
       return 0;
-    if ((places[i] == 0) != (seen[i].place == 0)) return 0;  // one that wraps others may have no memory of its own
+    // one that wraps others may have no memory of its own
+    if ((places[i] == 0) != (seen[i].place == 0)) return 0;
   }
   return 1;
 }
 
-int paceline_optim_versions(const Reader* reader, void* const* objects, uint64_t count, int64_t* versions) {
+int paceline_optim_versions(const Reader* reader, void* const* objects, uint64_t count,
+                            int64_t* versions) {
   if (const int code = why_not(reader, objects, count, versions); code != PACELINE_OK) return code;
   if (reader->version == nullptr) return PACELINE_ESYSTEM;
   for (uint64_t i = 0; i < count; ++i) {
@@ -195,7 +212,8 @@ int paceline_optim_versions(const Reader* reader, void* const* objects, uint64_t
   return PACELINE_OK;
 }
 
-int paceline_optim_versions_are(const Reader* reader, void* const* objects, uint64_t count, const int64_t* versions) {
+int paceline_optim_versions_are(const Reader* reader, void* const* objects, uint64_t count,
+                                const int64_t* versions) {
   if (const int code = why_not(reader, objects, count, versions); code != PACELINE_OK) return code;
   if (reader->version == nullptr) return PACELINE_ESYSTEM;
   for (uint64_t i = 0; i < count; ++i) {

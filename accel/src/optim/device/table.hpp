@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host and the kernels of optim.cu share: the table that stays in the device's memory from step to step, and the parameters of
-// a launch. Compiled by C++ compilers, nvcc and NVRTC alike, so it includes nothing of the standard library; plain data, laid out the
-// same by all of them. The memory is the caller's.
+// What the host and the kernels of optim.cu share: the table that stays in the device's memory from
+// step to step, and the parameters of a launch. Compiled by C++ compilers, nvcc and NVRTC alike, so
+// it includes nothing of the standard library; plain data, laid out the same by all of them. The
+// memory is the caller's.
 #pragma once
 
 #include "../formulas.hpp"
@@ -47,9 +48,10 @@ struct DeviceChunk {
 };
 
 struct DeviceControl {
-  double multiplier;      // of gradients, clipping included
-  Bits32 skip;            // a gradient was not finite
-  Bits32 norm_arrived;    // blocks of this step's norm that have written their sums; 0 between steps
+  double multiplier;  // of gradients, clipping included
+  Bits32 skip;        // a gradient was not finite
+  // blocks of this step's norm that have written their sums; 0 between steps
+  Bits32 norm_arrived;
   Bits32 update_arrived;  // blocks of this launch that have read their step; 0 between launches
   Bits32 reserved[11];    // so that what follows is aligned for any access
 };
@@ -69,9 +71,11 @@ struct DeviceGroup {
   const float* device_lr;  // read instead of lr where it is not null
 };
 
-inline constexpr Bits32 kSkipNotFinite = 1;  // with a norm: a step whose norm is not finite changes nothing
+// with a norm: a step whose norm is not finite changes nothing
+inline constexpr Bits32 kSkipNotFinite = 1;
 
-// The parameter of all kernels: a stretch of the table's tensors and their chunks, one block for each chunk.
+// The parameter of all kernels: a stretch of the table's tensors and their chunks, one block for
+// each chunk.
 struct Launch {
   DeviceControl* control;
   DeviceState* states;
