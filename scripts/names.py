@@ -70,7 +70,7 @@ PROGRAMS = {
     "tests/cluster/cluster": (
         "tests/cluster/*",
         "tests/cluster/cluster",
-        r'^ +(?:.*add_parser)?\("([\w-]+)",',
+        r'^ +(?:.*add_parser\(\s*|\()"([\w-]+)",',
     ),
 }
 SOURCE = r"\.(?:cpp|hpp|h|cu|py|md|yaml|json|svg|txt)$"
@@ -316,10 +316,10 @@ def metrics(tree: Tree) -> Iterator[str]:
     """What is exported is documented, and what dashboards ask for is exported."""
     source = "".join(map(tree.text, tree.code("agent/", "common/", "launcher/", "operator/")))
     exported = set(re.findall(r'"(paceline_[a-z0-9_]+)"', source))
-    design = tree.text("docs/designs/metrics.md")
+    design = tree.text("docs/operate/metrics.md")
     for metric in sorted(exported):
         if f"`{metric}`" not in design:
-            yield f"docs/designs/metrics.md: {metric} is exported and not documented"
+            yield f"docs/operate/metrics.md: {metric} is exported and not documented"
     for name in fnmatch.filter(tree.code("dashboards/"), "*.json"):
         for asked in sorted(set(re.findall(r"\bpaceline_[a-z0-9_]+", tree.text(name)))):
             if series(asked) not in exported:
@@ -383,9 +383,9 @@ def written_fields(node: Any, above: list[str]) -> Iterator[list[str]]:
 
 def fields(tree: Tree) -> Iterator[str]:
     """The API's fields that documents name are in crds/ or, at the top of a spec, of
-    docs/designs/api.md's target; that page has all of crds/.
+    docs/reference/api.md's target; that page has all of crds/.
     """
-    today, _, target = tree.text("docs/designs/api.md").partition("## The target")
+    today, _, target = tree.text("docs/reference/api.md").partition("## The target")
     documents = {name: yaml.safe_load(tree.text(name)) for name in tree.code("crds/")}
     schemas = {
         name: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -397,7 +397,7 @@ def fields(tree: Tree) -> Iterator[str]:
             root["properties"][part] for part in ("spec", "status") if part in root["properties"]
         ]
         for field in sorted({field for part in below for field in schema_fields(part)} - words):
-            yield f"docs/designs/api.md: {field} of {name} is not among what acts today"
+            yield f"docs/reference/api.md: {field} of {name} is not among what acts today"
 
     def check(steps: list[str], planned: bool = False) -> Iterator[str]:
         if not planned and not any(has(root, steps) for root in schemas.values()):
@@ -419,7 +419,7 @@ def fields(tree: Tree) -> Iterator[str]:
             yield from map(piece.wrong, check(steps, planned))
     for block in re.findall(r"^```yaml\n(spec:\n.*?)^(?:status:|```)", today, re.S | re.M):
         for steps in written_fields(yaml.safe_load(block), []):
-            yield from (f"docs/designs/api.md: {wrong}" for wrong in check(steps))
+            yield from (f"docs/reference/api.md: {wrong}" for wrong in check(steps))
 
 
 def values(tree: Tree) -> Iterator[str]:

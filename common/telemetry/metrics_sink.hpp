@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // MetricsSink: where metrics go, whatever serves them; in the static launcher a small text writer
-// (docs/designs/metrics.md says why).
+// (docs/operate/metrics.md says why).
 //
 // The caller emits a whole scrape: every family once, all its series right after it. Series of one
 // family have the same label names. Not thread-safe.

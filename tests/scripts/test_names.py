@@ -21,7 +21,7 @@ SCHEMA = """spec:
 """
 README = """# Parts
 
-`make lint` runs `scripts/lint format`, and so does `scripts/test unit`; `launcher/main.cpp` of `launcher/` has `start_ranks`, see [there](docs/designs/api.md#today).
+`make lint` runs `scripts/lint format`, and so does `scripts/test unit`; `launcher/main.cpp` of `launcher/` has `start_ranks`, see [there](docs/reference/api.md#today).
 
     paceline run --map a=b -- python3 train.py --anything
 
@@ -31,11 +31,11 @@ README = """# Parts
 GOOD = {
     "Makefile": ".PHONY: lint\n\nlint: ## checks\n\tscripts/lint\n",
     "README.md": README,
-    "docs/designs/api.md": (
+    "docs/reference/api.md": (
         "# API\n\n## Today\n\n```yaml\nspec:\n  suspend: false\n  acceleration: {loader:"
         " Auto}\nstatus:\n  phase\n```\n\n## The target\n\n  checkpoint: {}\n"
     ),
-    "docs/designs/metrics.md": "# Metrics\n\n`paceline_step_seconds`\n",
+    "docs/operate/metrics.md": "# Metrics\n\n`paceline_step_seconds`\n",
     "dashboards/job.json": '{"expr": "rate(paceline_step_seconds_bucket[1m])"}\n',
     "crds/trainingjobs.yaml": SCHEMA,
     "helm/paceline/values.yaml": "agent: {enabled: true}\n",
@@ -44,7 +44,7 @@ GOOD = {
         " kDisable};\n"
     ),
     "launcher/main.cpp": (
-        '// As docs/designs/api.md says.\nvoid start_ranks() { name("paceline_step_seconds"); }\n'
+        '// As docs/reference/api.md says.\nvoid start_ranks() { name("paceline_step_seconds"); }\n'
     ),
     "accel/src/main.cpp": "// library\n",
     "docs/variables.md": "`PACELINE_X`\n",
@@ -105,7 +105,7 @@ def test_a_tree_whose_names_all_exist_is_well(tmp_path: Path) -> None:
         ("README.md", "`launcher/`", "`starter/`", "README.md:3: there is no starter"),
         (
             "launcher/main.cpp",
-            "designs/api.md",
+            "reference/api.md",
             "api.md",
             "launcher/main.cpp: there is no docs/api.md",
         ),
@@ -113,13 +113,13 @@ def test_a_tree_whose_names_all_exist_is_well(tmp_path: Path) -> None:
             "README.md",
             "api.md#today",
             "gone.md",
-            "README.md: the link docs/designs/gone.md leads nowhere",
+            "README.md: the link docs/reference/gone.md leads nowhere",
         ),
         (
             "README.md",
             "#today",
             "#tomorrow",
-            "README.md: the link docs/designs/api.md#tomorrow leads nowhere",
+            "README.md: the link docs/reference/api.md#tomorrow leads nowhere",
         ),
         (
             "README.md",
@@ -144,7 +144,7 @@ def test_a_tree_whose_names_all_exist_is_well(tmp_path: Path) -> None:
             "nothing in the code is called paceline_gone_total",
         ),
         (
-            "docs/designs/metrics.md",
+            "docs/operate/metrics.md",
             "paceline_step_seconds",
             "it",
             "metrics.md: paceline_step_seconds is exported and",
@@ -187,16 +187,16 @@ def test_a_tree_whose_names_all_exist_is_well(tmp_path: Path) -> None:
             "README.md:7: no CRD has spec.acceleration.reader",
         ),
         (
-            "docs/designs/api.md",
+            "docs/reference/api.md",
             "suspend: false",
             "paused: false",
-            "docs/designs/api.md: no CRD has spec.paused",
+            "docs/reference/api.md: no CRD has spec.paused",
         ),
         (
             "crds/trainingjobs.yaml",
             "phase",
             "stage",
-            "docs/designs/api.md: stage of crds/trainingjobs.yaml is not among",
+            "docs/reference/api.md: stage of crds/trainingjobs.yaml is not among",
         ),
         (
             "README.md",

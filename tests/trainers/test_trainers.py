@@ -2,7 +2,7 @@
 """Trainers that know nothing of Paceline, as they come from PyPI, and loops as people write them:
 each runs as it is, then with everything on in class Bitwise, where nothing may differ, and in class
 Reordered, where rounding may. What was accelerated, and why the rest was not, is told by
-paceline.explain(), and docs/acceleration.md shows the same table.
+paceline.explain(), and docs/train/acceleration.md shows the same table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from programs import finish
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
-DOCUMENT = ROOT / "docs" / "acceleration.md"
+DOCUMENT = ROOT / "docs" / "train" / "acceleration.md"
 
 MODES = {
     "off": {},
@@ -132,7 +132,7 @@ def test_equal_to_what_it_is_without(
         assert different(results["Reordered"], results["off"]) == []
     rows[name] = row(TITLES[name], told["Reordered"])
     assert rows[name] in DOCUMENT.read_text(), (
-        f"docs/acceleration.md has another line than this:\n{rows[name]}"
+        f"docs/train/acceleration.md has another line than this:\n{rows[name]}"
     )
 
 

@@ -188,7 +188,7 @@ TEST(Fabric, ItsPrintedColumnsShowConditionsThatItHas) {
 }
 
 TEST(AgentMetrics, AreAllInTheirDesign) {
-  std::ifstream file(std::string(PACELINE_SOURCE_DIR) + "/docs/designs/metrics.md");
+  std::ifstream file(std::string(PACELINE_SOURCE_DIR) + "/docs/operate/metrics.md");
   const std::string design{std::istreambuf_iterator<char>(file), {}};
   Metrics metrics("n1", "0");
   metrics.probed(machine(), 1s);
