@@ -5,14 +5,13 @@ last lines.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
-from junit import LINE, cause, read_results, shown_failures
-
-ROOT = Path(__file__).resolve().parents[2]
+from pytest import raises
+from testing.processes import Failure, lane
+from testing.results import LINE, cause, read_results, shown_failures
+from testing.suites import pytest
 
 CTEST = """<testsuite>
 <testcase name="Queue.Drops" classname="Queue.Drops" status="fail"><failure message="Failed"/><system-out>[ RUN ] Queue.Drops
@@ -37,8 +36,8 @@ def test_ctest_says_why_from_its_output(tmp_path: Path) -> None:
     assert (
         "queue_test.cpp:12: Failure Expected equality of these values: dropped Which is: 0" in line
     )
-    shown = shown_failures(tmp_path)
-    assert len(shown) == 16
+    shown = shown_failures(tmp_path / "ctest.xml")
+    assert len(shown) == 32
     assert shown[-1] == "[  FAILED  ] Queue.Drops"
 
 
@@ -73,33 +72,33 @@ def test_a_long_failure_is_whole_in_a_file_and_short_on_the_terminal(tmp_path: P
         " range(300)))\ndef test_good():\n    pass\n"
     )
     results = tmp_path / "results"
-    run = subprocess.run(
-        [
-            sys.executable,
-            str(ROOT / "scripts" / "pytest_suite.py"),
-            str(results),
-            "long",
-            "test_long.py",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "CI": "true"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 1, run.stdout + run.stderr
-    lines = run.stdout.splitlines()
+    results.mkdir()
+    lane.output = tmp_path / "terminal"
+    try:
+        pytest(results, sys.executable, "long", str(tmp_path / "test_long.py"))
+        lines = lane.output.read_text().splitlines()
+    finally:
+        lane.output = None
     assert len(lines) < 90
-    assert any("AssertionError: the pods did not start" in line for line in lines[-60:])
+    assert any("AssertionError: the pods did not start" in line for line in lines)
     assert "captured 499" in lines
-    assert "captured 3" not in lines
-    (log,) = (results / "long-failures").iterdir()
-    assert str(log) in run.stdout
-    whole = log.read_text()
-    assert "captured 3\n" in whole
-    assert "state 150" in whole
+    assert "captured 30" not in lines
+    assert "long: 1 failed, 1 passed" in lines[-1]
+    junit = results / "long.xml"
+    assert str(junit) in lines[0]
+    for whole in (junit.read_text(), (results / "long.log").read_text()):
+        assert "captured 30\n" in whole
+        assert "state 150" in whole
     counts = read_results(results)
     assert (counts.passed, counts.failed) == (1, 1)
-    assert counts.failures[0].startswith(
-        "test_long.test_long: AssertionError: the pods did not start state 0"
-    )
+    assert ".test_long: AssertionError: the pods did not start state 0" in counts.failures[0]
+
+
+def test_a_runner_that_ends_otherwise_is_a_failure_of_the_suite(tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text("")
+    lane.output = tmp_path / "terminal"
+    try:
+        with raises(Failure, match="ended with 5"):
+            pytest(tmp_path, sys.executable, "empty", str(tmp_path / "empty.py"))
+    finally:
+        lane.output = None

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suites of scripts/test: what each needs prepared, and the function that runs it.
+
+A suite writes JUnit files and logs into its results folder. Failed tests are told by those files;
+a suite that cannot run raises Failure.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from testing.processes import ROOT, Failure, last_line, must, say, side_by_side, start
+from testing.results import cause, shown_failures
+from testing.steps import tool_path
+
+BUILD = ROOT / "build" / "release"
+DEBIAN_PYTHON = "/usr/bin/python3"
+PINNED_PYTHON = "scripts/pytorch-venv"
+CLUSTER = str(ROOT / "tests" / "cluster" / "cluster")
+CONFORMANCE_TESTS = r"^Api/"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A named set of tests.
+
+    Suites of two lanes run side by side: those of the cluster, which mostly wait for it, and all
+    others, which mostly compute.
+    """
+
+    about: str
+    needs: tuple[str, ...]
+    run: Callable[[Path], None]
+    usual: bool = True  # run when no suite is named
+    lane: str = "local"
+
+
+def pytest(
+    results: Path, python: str, name: str, *paths: str, env: dict[str, str] | None = None
+) -> None:
+    """Runs pytest with one interpreter, or with that of an environment that a script makes.
+
+    The whole output goes to NAME.log; failures are shown in short.
+    """
+    for path in paths:
+        if not (ROOT / path).exists():
+            raise Failure(f"{path} is missing")
+    interpreter = last_line([python]) if python.startswith("scripts/") else python
+    log, junit = results / f"{name}.log", results / f"{name}.xml"
+    command = [interpreter, "-m", "pytest", "-q", "-rfE", "--tb=short", "--durations=5"]
+    command += ["-o", "junit_logging=all", f"--junitxml={junit}", *paths]
+    code = start(command, log, env={"PACELINE_BUILD_DIR": str(BUILD), **(env or {})})
+    lines = log.read_text(errors="replace").splitlines()
+    say(*shown_failures(junit), f"{name}: {lines[-1] if lines else 'no output'}")
+    if code not in (0, 1):  # 1: a test failed
+        say(*lines[-40:])
+        raise Failure(f"pytest of {' '.join(paths)} with {interpreter} ended with {code}")
+
+
+def ctest(results: Path, build: Path, *choice: str, env: dict[str, str] | None = None) -> None:
+    """Runs a build's tests. The whole output goes to ctest.log; failures are shown in short."""
+    results.mkdir(exist_ok=True)
+    log, junit = results / "ctest.log", results / "ctest.xml"
+    command = ["ctest", "--test-dir", str(build), "-j", str(os.cpu_count() or 1), *choice]
+    command += ["--no-tests=error", "--output-on-failure", "--output-junit", str(junit)]
+    code = start(command, log, env)
+    text = log.read_text(errors="replace")
+    say(*(line for line in text.splitlines() if "tests passed" in line), *shown_failures(junit))
+    if code not in (0, 8):  # 8: a test failed
+        raise Failure(f"ctest ended with {code}: {cause(text)}")
+
+
+def with_tools() -> dict[str, str]:
+    return {"PATH": f"{tool_path()}:{os.environ['PATH']}"}
+
+
+def run_unit(results: Path) -> None:
+    # The conformance suite runs those that are left out here, where the real API server is up.
+    ctest(results, BUILD, "--exclude-regex", CONFORMANCE_TESTS)
+
+
+def run_asan(results: Path) -> None:
+    sanitizers = {
+        "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    }
+    build = ROOT / "build" / "asan"
+    ctest(results / "ours", build, "-L", "unit", "--exclude-regex", "pprest", env=sanitizers)
+    # Debian's libcpprest keeps its threads, and OpenSSL's state of each, until the process ends.
+    # So leaks are looked for in all other tests only.
+    sanitizers["ASAN_OPTIONS"] = "detect_leaks=0:strict_string_checks=1"
+    ctest(results / "cpprest", build, "-L", "unit", "--tests-regex", "pprest", env=sanitizers)
+
+
+def run_tsan(results: Path) -> None:
+    options = f"halt_on_error=1:second_deadlock_stack=1:suppressions={ROOT / 'cmake' / 'tsan.supp'}"
+    # ThreadSanitizer sees only what it compiled, so it misjudges Debian's libcpprest and OpenSSL.
+    # Beast runs the same tests.
+    build, env = ROOT / "build" / "tsan", {"TSAN_OPTIONS": options}
+    ctest(results, build, "-L", "unit", "--exclude-regex", "pprest", env=env)
+
+
+def run_runtime(results: Path) -> None:
+    """Runs both PyTorch versions side by side: most of a test's time is one processor's import."""
+
+    def debian() -> None:
+        pytest(results, DEBIAN_PYTHON, "debian", "accel/tests")
+        pytest(results, DEBIAN_PYTHON, "launch-debian", "tests/launch")
+        pytest(results, PINNED_PYTHON, "launch-pinned", "tests/launch/test_passthrough.py")
+
+    side_by_side(results, lambda: pytest(results, PINNED_PYTHON, "pinned", "accel/tests"), debian)
+
+
+def run_breakdown(results: Path) -> None:
+    pytest(results, DEBIAN_PYTHON, "debian", "tests/breakdown")
+    pytest(results, PINNED_PYTHON, "pinned", "tests/breakdown")
+
+
+def run_conformance(results: Path) -> None:
+    program = BUILD / "bin" / "api_conformance_test"
+    if not os.access(program, os.X_OK):
+        raise Failure(f"{program.relative_to(ROOT)} is missing")
+    must([CLUSTER, "up", "--apiserver-only"])
+    try:
+        server = {"PACELINE_TEST_KUBECONFIG": last_line([CLUSTER, "kubeconfig"])}
+        junit = f"--gtest_output=xml:{results / 'conformance.xml'}"
+        code = start([str(program), junit, "--gtest_brief=1"], env=server)
+        tools = {**server, **with_tools()}
+        pytest(results, DEBIAN_PYTHON, "policies", "tests/conformance", env=tools)
+    finally:
+        must([CLUSTER, "down"])
+    if code not in (0, 1):
+        raise Failure(f"api_conformance_test ended with {code}")
+
+
+def _python(name: str, path: str, python: str = DEBIAN_PYTHON) -> Callable[[Path], None]:
+    """A suite of one folder and one interpreter."""
+    return lambda results: pytest(results, python, name, path)
+
+
+def _with_tools(name: str, path: str) -> Callable[[Path], None]:
+    """The same, with the programs of the test cluster on PATH."""
+    return lambda results: pytest(results, DEBIAN_PYTHON, name, path, env=with_tools())
+
+
+SUITES: dict[str, Suite] = {
+    "scripts": Suite(
+        "what scripts/ is made of: image archives, results, the cache",
+        (),
+        _python("scripts", "tests/scripts"),
+    ),
+    "unit": Suite("C++ tests and the simulation, by ctest", ("build",), run_unit),
+    "rdma": Suite(
+        "a real RDMA device, in a virtual machine with soft RoCE",
+        ("build", "guest"),
+        _python("rdma", "tests/rdma"),
+        usual=False,
+    ),
+    "asan": Suite(
+        "unit tests under AddressSanitizer and UndefinedBehaviorSanitizer",
+        ("asan",),
+        run_asan,
+        usual=False,
+    ),
+    "tsan": Suite("unit tests under ThreadSanitizer", ("tsan",), run_tsan, usual=False),
+    "runtime": Suite(
+        "launcher and runtime on both supported PyTorch versions, on an old glibc and on musl",
+        ("build", "pytorch", "portable"),
+        run_runtime,
+    ),
+    "kernels": Suite(
+        "the GPU kernels for every architecture, by both CUDA majors; needs no GPU",
+        (),
+        _python("kernels", "tests/gpu"),
+    ),
+    "trainers": Suite(
+        "unmodified trainers (Transformers, Lightning, Accelerate, …): accelerated against plain",
+        ("build", "trainers"),
+        _python("pinned", "tests/trainers", "scripts/trainers-venv"),
+    ),
+    "breakdown": Suite(
+        "injected truth against the measured breakdown", ("build", "pytorch"), run_breakdown
+    ),
+    "conformance": Suite(
+        "the Kubernetes client on the fake and the real API server, and the chart's admission"
+        " policies on the real one",
+        ("build", "tools"),
+        run_conformance,
+        lane="cluster",
+    ),
+    "dashboard": Suite(
+        "every query of the dashboard on a real Prometheus and a real run",
+        ("build",),
+        _python("dashboard", "tests/dashboard"),
+    ),
+    "chart": Suite(
+        "the Helm chart: schema, security contexts, privileges",
+        ("tools",),
+        _with_tools("chart", "tests/chart"),
+    ),
+    "e2e": Suite(
+        "jobs and failures on the real two-node cluster",
+        ("build", "tools"),
+        _with_tools("e2e", "tests/e2e"),
+        lane="cluster",
+    ),
+}
