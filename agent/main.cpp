@@ -28,9 +28,9 @@
 #include "common/http/beast/transport.hpp"
 #include "common/http/server/server.hpp"
 #include "common/http/server/tls.hpp"
-#include "common/kube/client.hpp"
+#include "common/kube/connect/connect.hpp"
 #include "common/service/stop_signals.hpp"
-#include "common/telemetry/text_sink.hpp"
+#include "common/telemetry/metrics/text_sink.hpp"
 
 namespace {
 

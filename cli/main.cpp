@@ -14,7 +14,7 @@
 #include "cli/node/measure.hpp"
 #include "cli/run/command.hpp"
 #include "common/http/beast/transport.hpp"
-#include "common/kube/client.hpp"
+#include "common/kube/connect/connect.hpp"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/endpoint.hpp"
 
-#include "common/telemetry/text_sink.hpp"
+#include "common/telemetry/metrics/text_sink.hpp"
 
 namespace paceline::launcher {
 namespace {

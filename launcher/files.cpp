@@ -7,13 +7,12 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "common/telemetry/unique_fd.hpp"
+#include "common/base/unique_fd.hpp"
 
 namespace paceline::launcher {
 
 Status write_in_place(const std::filesystem::path& path, std::string_view content) {
-  const telemetry::UniqueFd file(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!file.valid()) return fail_errno("write " + path.string(), errno);
   while (!content.empty()) {
     const ssize_t written = ::write(file.get(), content.data(), content.size());

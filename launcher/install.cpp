@@ -8,8 +8,8 @@
 #include <string>
 #include <system_error>
 
+#include "common/base/unique_fd.hpp"
 #include "common/contract/injection.hpp"
-#include "common/telemetry/unique_fd.hpp"
 
 namespace paceline::launcher {
 namespace {
@@ -85,8 +85,7 @@ Status install(const fs::path& source, const fs::path& target) {
     if (auto copied = copy_tree(source / part, target / part); !copied) return copied;
   }
   const fs::path partial = target / ".complete.partial";
-  telemetry::UniqueFd marker(
-      ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  UniqueFd marker(::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!marker.valid()) return fail_errno("install " + partial.string(), errno);
   const std::string text = PACELINE_VERSION "\n";
   if (::write(marker.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))

@@ -23,7 +23,7 @@
 #include "common/contract/labels.hpp"
 #include "common/telemetry/collector.hpp"
 #include "common/telemetry/ring_server.hpp"
-#include "common/telemetry/slot_client.hpp"
+#include "common/telemetry/slot/slot_client.hpp"
 #include "launcher/endpoint.hpp"
 #include "launcher/files.hpp"
 #include "launcher/frameworks/command.hpp"
@@ -153,7 +153,7 @@ class Launcher::Impl {
   boost::asio::signal_set signals_;
   boost::asio::steady_timer timer_;
   process::LogPump pump_;
-  telemetry::UniqueFd log_pipe_;
+  UniqueFd log_pipe_;
   telemetry::Collector collector_;
   telemetry::SlotClient agent_;
   telemetry::RingServer rings_;
@@ -228,7 +228,7 @@ int Launcher::Impl::run() {
 
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) == 0) {
-    pump_.add(telemetry::UniqueFd(ends[0]), "", STDERR_FILENO);
+    pump_.add(UniqueFd(ends[0]), "", STDERR_FILENO);
     log_pipe_.reset(ends[1]);
     ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
     log_.use(ends[1]);

@@ -33,16 +33,16 @@ SocketAddress numeric(const std::string& address, std::uint16_t port) {
   return result;
 }
 
-void allow_reuse(const telemetry::UniqueFd& socket) {
+void allow_reuse(const UniqueFd& socket) {
   const int yes = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
 }
 
 enum class Bind { kAlone, kAsServersDo };
 
-telemetry::UniqueFd bound(const std::string& address, std::uint16_t port, Bind how) {
+UniqueFd bound(const std::string& address, std::uint16_t port, Bind how) {
   const SocketAddress wanted = numeric(address, port);
-  telemetry::UniqueFd socket(::socket(wanted.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  UniqueFd socket(::socket(wanted.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return {};
   if (how == Bind::kAsServersDo) allow_reuse(socket);
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&wanted.storage), wanted.size) != 0)
@@ -51,7 +51,7 @@ telemetry::UniqueFd bound(const std::string& address, std::uint16_t port, Bind h
 }
 
 /// A socket at a port of its own that nobody has, listening or not.
-telemetry::UniqueFd draw(const std::string& address) {
+UniqueFd draw(const std::string& address) {
   // The one who asked listens only seconds later (rank 0 imports its framework first). So not a
   // port as the system gives it, which may be the next connection's by then: one below the range of
   // outgoing connections (ip_local_port_range, from 32768 on most machines) and of Kubernetes' node
@@ -68,7 +68,7 @@ telemetry::UniqueFd draw(const std::string& address) {
   return bound(address, 0, Bind::kAlone);
 }
 
-std::uint16_t port_of(const telemetry::UniqueFd& socket) {
+std::uint16_t port_of(const UniqueFd& socket) {
   SocketAddress own;
   own.size = sizeof own.storage;
   if (!socket.valid() ||

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/telemetry/unique_fd.hpp"
+#include "common/base/unique_fd.hpp"
 
 namespace paceline::launcher {
 
@@ -26,7 +26,7 @@ class HeldPort {
   std::uint16_t port() const { return port_; }
 
  private:
-  telemetry::UniqueFd socket_;
+  UniqueFd socket_;
   std::uint16_t port_ = 0;
 };
 

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/telemetry/slot_finding.hpp"
+#include "common/telemetry/slot/slot_finding.hpp"
 
 namespace paceline::launcher {
 

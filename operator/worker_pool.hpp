@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "common/kube/reflector.hpp"
-#include "common/kube/work_queue.hpp"
+#include "common/kube/control/work_queue.hpp"
+#include "common/kube/watch/reflector.hpp"
 #include "operator/apply/controller.hpp"
 
 namespace paceline {

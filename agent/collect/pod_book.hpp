@@ -22,7 +22,7 @@
 #include "agent/inject/kubelet.hpp"
 #include "agent/probe/hardware.hpp"
 #include "common/telemetry/collector.hpp"
-#include "common/telemetry/slot_link.hpp"
+#include "common/telemetry/slot/slot_link.hpp"
 
 namespace paceline::agent {
 

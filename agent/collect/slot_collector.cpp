@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "common/contract/names.hpp"
-#include "common/telemetry/slot_finding.hpp"
+#include "common/telemetry/slot/slot_finding.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -126,7 +126,7 @@ void SlotCollector::take(Client& client, const SlotOwner& owner) {
 void SlotCollector::accept_all(SteadyTime now) {
   for (auto& [id, slot] : slots_) {
     while (slot.ready(now)) {
-      telemetry::UniqueFd fd = slot.accept(now);
+      UniqueFd fd = slot.accept(now);
       if (!fd.valid()) break;
       const auto here = std::ranges::count_if(
           clients_, [&id = id](const Client& client) { return client.slot == id; });
@@ -170,7 +170,7 @@ void SlotCollector::receive(Client& client, SteadyTime now) {
 
 SlotCollector::Refusal SlotCollector::hear(Client& client, const SlotFrame& frame,
                                            std::string_view text,
-                                           const std::vector<telemetry::UniqueFd>& descriptors) {
+                                           const std::vector<UniqueFd>& descriptors) {
   const auto kind = static_cast<SlotKind>(frame.kind);
   const bool brings_ring = kind == SlotKind::kRing || kind == SlotKind::kPast;
   if (descriptors.size() != (brings_ring ? 1U : 0U)) return Refusal::kFrame;

@@ -26,8 +26,8 @@
 #include "agent/collect/pod_book.hpp"
 #include "agent/collect/slot_listener.hpp"
 #include "agent/inject/slot_sockets.hpp"
-#include "common/telemetry/descriptor_message.hpp"
-#include "common/telemetry/metrics_sink.hpp"
+#include "common/telemetry/metrics/metrics_sink.hpp"
+#include "common/telemetry/slot/descriptor_message.hpp"
 
 namespace paceline::agent {
 
@@ -68,7 +68,7 @@ class SlotCollector final : public SlotSockets {
     std::uint64_t read = 0;  // as it was told
   };
   struct Client {
-    telemetry::UniqueFd fd;
+    UniqueFd fd;
     std::string slot;
     SteadyTime since;
     telemetry::SlotFrame begin;  // size 0: it has said nothing yet
@@ -83,7 +83,7 @@ class SlotCollector final : public SlotSockets {
   void accept_all(SteadyTime now);
   void receive(Client& client, SteadyTime now);
   Refusal hear(Client& client, const telemetry::SlotFrame& frame, std::string_view text,
-               const std::vector<telemetry::UniqueFd>& descriptors);
+               const std::vector<UniqueFd>& descriptors);
   static Refusal hear_finding(Client& client, std::string_view text);
   Refusal hear_ring(Client& client, const telemetry::SlotFrame& frame, int ring);
   void take(Client& client, const SlotOwner& owner);

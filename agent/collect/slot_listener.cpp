@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "common/telemetry/slot_link.hpp"
+#include "common/telemetry/slot/slot_link.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -43,7 +43,7 @@ Status SlotListener::open(const std::filesystem::path& folder) {
                     "runtimes and slots");
   }
   partial.copy(address.sun_path, sizeof address.sun_path - 1);
-  telemetry::UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fail_errno("a slot's socket", errno);
   if (::unlink(partial.c_str()) != 0 && errno != ENOENT)
     return fail_errno("remove " + partial, errno);
@@ -58,8 +58,8 @@ Status SlotListener::open(const std::filesystem::path& folder) {
   return {};
 }
 
-telemetry::UniqueFd SlotListener::accept(SteadyTime now) {
-  telemetry::UniqueFd peer(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+UniqueFd SlotListener::accept(SteadyTime now) {
+  UniqueFd peer(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (peer.valid()) connections_.take(now);
   return peer;
 }

@@ -13,7 +13,7 @@
 #include "agent/collect/limits.hpp"
 #include "agent/collect/token_bucket.hpp"
 #include "common/base/error.hpp"
-#include "common/telemetry/unique_fd.hpp"
+#include "common/base/unique_fd.hpp"
 
 namespace paceline::agent {
 
@@ -30,12 +30,12 @@ class SlotListener {
   /// and cost nothing.
   bool ready(SteadyTime now) { return fd_.valid() && connections_.level(now) >= 1; }
   /// Invalid where nobody waits.
-  telemetry::UniqueFd accept(SteadyTime now);
+  UniqueFd accept(SteadyTime now);
   /// Of all that comes over this slot.
   bool may_send(SteadyTime now) { return frames_.take(now); }
 
  private:
-  telemetry::UniqueFd fd_;
+  UniqueFd fd_;
   std::string identity_;
   TokenBucket connections_;
   TokenBucket frames_;

@@ -73,7 +73,7 @@ bool Injector::lead() {
   std::error_code error;
   std::filesystem::create_directories(options_.folder, error);
   const std::string path = (options_.folder / "leader").string();
-  telemetry::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd.valid()) {
     failed("NotStaged", fail_errno("open " + path, errno).error());
     return false;

@@ -80,7 +80,7 @@ class Injector final : public DevicePlugin {
   const InjectorOptions options_;
   RuntimeStore store_;
   const Slots slots_;
-  telemetry::UniqueFd leader_;
+  UniqueFd leader_;
   std::string enrolled_;  // the kubelet's incarnation that knows of us
   SteadyTime enrolled_at_{};
   bool heard_ = false;  // it has watched since

@@ -22,7 +22,6 @@ namespace paceline::agent {
 namespace {
 
 namespace fs = std::filesystem;
-using telemetry::UniqueFd;
 
 // Names of versions never begin with a dot.
 constexpr std::string_view kStaging = ".staging-";

@@ -21,7 +21,7 @@
 
 #include "agent/inject/tree.hpp"
 #include "common/base/error.hpp"
-#include "common/telemetry/unique_fd.hpp"
+#include "common/base/unique_fd.hpp"
 
 namespace paceline::agent {
 
@@ -57,7 +57,7 @@ class RuntimeStore {
 
   const std::filesystem::path folder_;
   const BeforeChange step_;
-  telemetry::UniqueFd held_;
+  UniqueFd held_;
   std::string current_;
 };
 

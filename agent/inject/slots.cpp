@@ -11,7 +11,7 @@
 
 #include "agent/inject/tree.hpp"
 #include "agent/probe/root.hpp"
-#include "common/telemetry/unique_fd.hpp"
+#include "common/base/unique_fd.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -60,7 +60,7 @@ Status Slots::assign(const std::string& id, const std::string& version) const {
   const auto path = folder_ / "assignments" / id;
   if (read_bytes(path, kMostRecord) == version) return {};
   const std::string partial = path.string() + ".partial";
-  const telemetry::UniqueFd fd(
+  const UniqueFd fd(
       ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!fd.valid()) return slot_trouble("create", partial, errno);
   const ssize_t wrote = ::write(fd.get(), version.data(), version.size());

@@ -12,13 +12,12 @@
 #include <system_error>
 #include <utility>
 
-#include "common/telemetry/unique_fd.hpp"
+#include "common/base/unique_fd.hpp"
 
 namespace paceline::agent {
 namespace {
 
 namespace fs = std::filesystem;
-using telemetry::UniqueFd;
 
 constexpr std::size_t kMostEntries = 65536;
 constexpr std::size_t kBlock = 256UL * 1024;

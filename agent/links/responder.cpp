@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kSlice{100};
 
 /// A connection that has not shown its ticket yet.
 struct Guest {
-  telemetry::UniqueFd fd;
+  UniqueFd fd;
   TicketBytes shown{};
   std::size_t got = 0;
 };
@@ -44,7 +44,7 @@ bool decided(Guest& guest) {
 }
 
 /// Whoever shows the ticket first; invalid when nobody does.
-telemetry::UniqueFd welcome(int listener, const TicketBytes& ticket, const Until& until) {
+UniqueFd welcome(int listener, const TicketBytes& ticket, const Until& until) {
   std::vector<Guest> guests;
   int strangers = 0;
   while (strangers < kMostStrangers && !until.stop.stop_requested()) {
@@ -69,7 +69,7 @@ telemetry::UniqueFd welcome(int listener, const TicketBytes& ticket, const Until
       ++strangers;
     }
     if (entries.back().fd == listener && entries.back().revents != 0) {
-      telemetry::UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (fd.valid()) guests.push_back({.fd = std::move(fd)});
     }
   }
@@ -126,9 +126,9 @@ Result<Ticket> Responder::offer(std::unique_ptr<Turn> turn) {
   return ticket;
 }
 
-void Responder::answer(const telemetry::UniqueFd& listener, const TicketBytes& ticket, Turn& turn,
+void Responder::answer(const UniqueFd& listener, const TicketBytes& ticket, Turn& turn,
                        const std::stop_token& stop) const {
-  const telemetry::UniqueFd peer =
+  const UniqueFd peer =
       welcome(listener.get(), ticket, {clock_, clock_.steady() + options_.ticket_life, stop});
   if (!peer.valid()) return;
   send_at_once(peer.get());

@@ -43,7 +43,7 @@ class Responder {
   Result<Ticket> offer(std::unique_ptr<Turn> turn);
 
  private:
-  void answer(const telemetry::UniqueFd& listener, const TicketBytes& ticket, Turn& turn,
+  void answer(const UniqueFd& listener, const TicketBytes& ticket, Turn& turn,
               const std::stop_token& stop) const;
 
   const Clock& clock_;

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/links/prober.hpp"
-#include "common/kube/resource.hpp"
+#include "common/kube/api/resource.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -21,7 +21,7 @@
 #include "agent/links/responder.hpp"
 #include "agent/links/turns.hpp"
 #include "common/http/transport.hpp"
-#include "common/kube/api.hpp"
+#include "common/kube/api/api.hpp"
 
 namespace paceline::agent {
 

@@ -68,11 +68,11 @@ std::string ticket_text(const TicketBytes& ticket) {
   return text;
 }
 
-Result<telemetry::UniqueFd> listen_on(const std::string& address, std::uint16_t port) {
+Result<UniqueFd> listen_on(const std::string& address, std::uint16_t port) {
   const auto where = numeric(address, port);
   if (!where) return std::unexpected(where.error());
   const addrinfo& info = **where;
-  telemetry::UniqueFd fd(::socket(info.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd fd(::socket(info.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fail_errno("a socket for measurements", errno);
   const int yes = 1;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -96,12 +96,11 @@ void send_at_once(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
-Result<telemetry::UniqueFd> connect_to(const std::string& address, std::uint16_t port,
-                                       const Until& until) {
+Result<UniqueFd> connect_to(const std::string& address, std::uint16_t port, const Until& until) {
   const auto where = numeric(address, port);
   if (!where) return std::unexpected(where.error());
   const addrinfo& info = **where;
-  telemetry::UniqueFd fd(::socket(info.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd fd(::socket(info.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fail_errno("a socket for a measurement", errno);
   send_at_once(fd.get());
   if (::connect(fd.get(), info.ai_addr, info.ai_addrlen) != 0) {

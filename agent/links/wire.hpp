@@ -20,7 +20,7 @@
 
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
-#include "common/telemetry/unique_fd.hpp"
+#include "common/base/unique_fd.hpp"
 
 namespace paceline::agent {
 
@@ -44,10 +44,9 @@ struct Until {
 };
 
 /// Numeric addresses only.
-Result<telemetry::UniqueFd> listen_on(const std::string& address, std::uint16_t port);
+Result<UniqueFd> listen_on(const std::string& address, std::uint16_t port);
 std::uint16_t port_of(int fd);
-Result<telemetry::UniqueFd> connect_to(const std::string& address, std::uint16_t port,
-                                       const Until& until);
+Result<UniqueFd> connect_to(const std::string& address, std::uint16_t port, const Until& until);
 /// Of an accepted socket: no waiting for more to send.
 void send_at_once(int fd);
 

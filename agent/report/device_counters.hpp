@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "agent/probe/counters.hpp"
-#include "common/telemetry/metrics_sink.hpp"
+#include "common/telemetry/metrics/metrics_sink.hpp"
 
 namespace paceline::agent {
 

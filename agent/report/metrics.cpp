@@ -20,7 +20,7 @@
 
 #include "agent/probe/root.hpp"
 #include "agent/report/device_counters.hpp"
-#include "common/telemetry/text_sink.hpp"
+#include "common/telemetry/metrics/text_sink.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -21,7 +21,7 @@
 #include "agent/links/book.hpp"
 #include "agent/probe/hardware.hpp"
 #include "common/base/clock.hpp"
-#include "common/kube/api.hpp"
+#include "common/kube/api/api.hpp"
 
 namespace paceline::agent {
 

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/kube/resource.hpp"
+#include "common/kube/api/resource.hpp"
 
 namespace paceline::agent {
 namespace {

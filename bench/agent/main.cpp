@@ -32,7 +32,7 @@
 #include "bench/agent/played_kubelet.hpp"
 #include "common/kube/fake/cluster.hpp"
 #include "common/kube/fake/server.hpp"
-#include "common/telemetry/slot_client.hpp"
+#include "common/telemetry/slot/slot_client.hpp"
 #include "tests/unit/agent/node_tree.hpp"
 #include "tests/unit/agent/runtime_fixture.hpp"
 #include "tests/unit/telemetry/ring_fixture.hpp"
@@ -92,7 +92,7 @@ double probe_and_verify_seconds(const agent::NodeTree& tree) {
 }
 
 std::string get(int port, const std::string& path) {
-  const telemetry::UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));

@@ -14,8 +14,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/clock.hpp"
-#include "common/kube/client.hpp"
-#include "common/kube/object_sink.hpp"
+#include "common/kube/api/object_meta.hpp"
+#include "common/kube/connect/connect.hpp"
 
 namespace {
 

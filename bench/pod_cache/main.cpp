@@ -13,7 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/kube/store.hpp"
+#include "common/kube/watch/store.hpp"
 #include "operator/observe/views.hpp"
 
 namespace {

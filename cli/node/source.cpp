@@ -11,7 +11,7 @@
 #include "common/base/duration.hpp"
 #include "common/base/timestamp.hpp"
 #include "common/contract/labels.hpp"
-#include "common/kube/client.hpp"
+#include "common/kube/connect/connect.hpp"
 
 namespace paceline::cli {
 namespace {

@@ -17,7 +17,7 @@
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
 #include "common/http/transport.hpp"
-#include "common/kube/api.hpp"
+#include "common/kube/api/api.hpp"
 
 namespace paceline::cli {
 

@@ -22,7 +22,7 @@
 #include "cli/run/merge_metrics.hpp"
 #include "common/base/duration.hpp"
 #include "common/contract/labels.hpp"
-#include "common/telemetry/text_sink.hpp"
+#include "common/telemetry/metrics/text_sink.hpp"
 #include "launcher/process/line_splitter.hpp"
 #include "launcher/process/spawn.hpp"
 #include "launcher/summary/http_server.hpp"

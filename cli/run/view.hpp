@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/telemetry/phases.hpp"
+#include "common/telemetry/stats/phases.hpp"
 
 namespace paceline::cli {
 

@@ -18,11 +18,11 @@
 
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
-#include "common/telemetry/amendment_merger.hpp"
-#include "common/telemetry/rank_metrics.hpp"
-#include "common/telemetry/rank_stats.hpp"
-#include "common/telemetry/ring_reader.hpp"
-#include "common/telemetry/unique_fd.hpp"
+#include "common/base/unique_fd.hpp"
+#include "common/telemetry/metrics/rank_metrics.hpp"
+#include "common/telemetry/ring/amendment_merger.hpp"
+#include "common/telemetry/ring/ring_reader.hpp"
+#include "common/telemetry/stats/rank_stats.hpp"
 
 namespace paceline::telemetry {
 

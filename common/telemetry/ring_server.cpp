@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "common/telemetry/descriptor_message.hpp"
+#include "common/telemetry/slot/descriptor_message.hpp"
 
 namespace paceline::telemetry {
 namespace {

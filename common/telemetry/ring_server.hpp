@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/base/unique_fd.hpp"
 #include "common/telemetry/collector.hpp"
-#include "common/telemetry/slot_client.hpp"
-#include "common/telemetry/unique_fd.hpp"
+#include "common/telemetry/slot/slot_client.hpp"
 
 namespace paceline::telemetry {
 

@@ -41,7 +41,7 @@ void LogPump::wake() {
   [[maybe_unused]] const ssize_t ignored = ::write(wake_.get(), &one, sizeof one);
 }
 
-std::uint64_t LogPump::add(telemetry::UniqueFd read_end, std::string prefix, int out) {
+std::uint64_t LogPump::add(UniqueFd read_end, std::string prefix, int out) {
   ::fcntl(read_end.get(), F_SETFL, ::fcntl(read_end.get(), F_GETFL) | O_NONBLOCK);
   std::uint64_t id = 0;
   {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "common/telemetry/unique_fd.hpp"
+#include "common/base/unique_fd.hpp"
 #include "launcher/process/line_splitter.hpp"
 
 namespace paceline::process {
@@ -28,7 +28,7 @@ class LogPump {
   LogPump();
 
   /// Lines of `read_end` go to descriptor `out`, prefixed. Returns the stream's number.
-  std::uint64_t add(telemetry::UniqueFd read_end, std::string prefix, int out);
+  std::uint64_t add(UniqueFd read_end, std::string prefix, int out);
   /// Waits until the stream has ended or the time is over, and returns its last lines; the stream
   /// is forgotten when it ended.
   std::vector<std::string> last_lines(std::uint64_t stream, std::chrono::milliseconds wait);
@@ -38,7 +38,7 @@ class LogPump {
  private:
   struct Stream {
     std::uint64_t id;
-    telemetry::UniqueFd fd;
+    UniqueFd fd;
     LineSplitter splitter;
     int out;
     bool ended = false;
@@ -52,7 +52,7 @@ class LogPump {
   std::condition_variable ended_;
   std::vector<std::shared_ptr<Stream>> streams_;
   std::uint64_t next_ = 1;
-  telemetry::UniqueFd wake_;
+  UniqueFd wake_;
 };
 
 }  // namespace paceline::process

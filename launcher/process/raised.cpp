@@ -15,14 +15,13 @@
 #include <string>
 #include <string_view>
 
-#include "common/telemetry/unique_fd.hpp"
+#include "common/base/unique_fd.hpp"
 
 namespace paceline::process {
 
 std::optional<Raised> read_raised(const std::filesystem::path& file, SteadyTime now) {
   // Neither a pipe nor a link that the program has put there is waited for, or followed.
-  const telemetry::UniqueFd fd(
-      ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   if (!fd.valid()) return std::nullopt;
   std::array<char, 64> buffer{};
   const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());

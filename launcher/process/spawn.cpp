@@ -14,8 +14,6 @@
 namespace paceline::process {
 namespace {
 
-using telemetry::UniqueFd;
-
 struct Pipe {
   UniqueFd read;
   UniqueFd write;

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "common/telemetry/unique_fd.hpp"
+#include "common/base/unique_fd.hpp"
 
 namespace paceline::process {
 
@@ -28,8 +28,8 @@ struct SpawnRequest {
 
 struct Spawned {
   pid_t pid = -1;
-  telemetry::UniqueFd out;
-  telemetry::UniqueFd err;
+  UniqueFd out;
+  UniqueFd err;
 };
 
 Result<Spawned> spawn(const SpawnRequest& request);

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "common/telemetry/summary.hpp"
+#include "common/telemetry/stats/summary.hpp"
 #include "launcher/rendezvous/rank_table.hpp"
 
 namespace paceline::rendezvous {

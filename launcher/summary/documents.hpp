@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/telemetry/summary.hpp"
+#include "common/telemetry/stats/summary.hpp"
 #include "launcher/rendezvous/message.hpp"
 
 namespace paceline::summary {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <mutex>
 
-#include "common/kube/object_sink.hpp"
+#include "common/base/base64.hpp"
+#include "common/kube/api/object_meta.hpp"
 #include "operator/observe/views.hpp"
-#include "operator/render/base64.hpp"
 #include "operator/render/names.hpp"
 
 namespace paceline::apply {
@@ -117,12 +117,18 @@ std::expected<Surroundings, Done> Actuator::surround(const api::TrainingJob& job
               "Service " + render::rendezvous_service_name(job) + " has no ClusterIP yet", true};
     return std::unexpected(failure);
   }
-  // An earlier operator may have made the Secret: what it holds is what the pods know.
+  // If the Secret existed already, its pods know its token, not the new one.
   const json encoded =
       json::parse(*secret, nullptr, false).value("/data/token"_json_pointer, json());
-  return Surroundings{
-      address.get<std::string>(),
-      encoded.is_string() ? render::decode_base64(encoded.get<std::string>()) : token};
+  if (!encoded.is_string()) return Surroundings{address.get<std::string>(), token};
+  auto stored = decode_base64(encoded.get<std::string>());
+  if (!stored) {
+    Done failure;
+    failure.error = std::move(stored.error());
+    failure.error->message.insert(0, "Secret " + render::secret_name(job) + ", data.token: ");
+    return std::unexpected(failure);
+  }
+  return Surroundings{address.get<std::string>(), std::move(*stored)};
 }
 
 render::PodInputs Actuator::inputs(const plan::Plan& plan, const plan::CreatePod& create,

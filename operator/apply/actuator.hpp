@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "common/kube/api.hpp"
+#include "common/kube/api/api.hpp"
 #include "operator/apply/executor.hpp"
 #include "operator/apply/node_marks.hpp"
 #include "operator/plan/job_plan.hpp"

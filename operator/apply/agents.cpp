@@ -5,7 +5,7 @@
 
 #include "common/base/timestamp.hpp"
 #include "common/contract/labels.hpp"
-#include "common/kube/json_reader.hpp"
+#include "common/kube/api/json_reader.hpp"
 
 namespace paceline::apply {
 namespace {

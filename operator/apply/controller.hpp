@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "common/base/clock.hpp"
-#include "common/kube/api.hpp"
+#include "common/kube/api/api.hpp"
 #include "operator/apply/actuator.hpp"
 #include "operator/apply/stores.hpp"
 #include "operator/plan/scheduler.hpp"

@@ -12,7 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/kube/api.hpp"
+#include "common/kube/api/api.hpp"
 #include "operator/observe/views.hpp"
 
 namespace paceline::apply {

@@ -3,7 +3,7 @@
 // hand); thread-safe as kube::Store is.
 #pragma once
 
-#include "common/kube/store.hpp"
+#include "common/kube/watch/store.hpp"
 #include "operator/observe/views.hpp"
 
 namespace paceline::apply {

@@ -9,7 +9,7 @@
 #include <expected>
 #include <vector>
 
-#include "common/kube/api.hpp"
+#include "common/kube/api/api.hpp"
 #include "operator/apply/actuator.hpp"
 #include "operator/plan/constraints.hpp"
 

@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "common/contract/labels.hpp"
-#include "common/kube/json_reader.hpp"
+#include "common/kube/api/json_reader.hpp"
 #include "operator/api/containers.hpp"
 #include "operator/api/parse.hpp"
 #include "operator/api/validate.hpp"

@@ -15,7 +15,7 @@
 
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
-#include "common/kube/object_meta.hpp"
+#include "common/kube/api/object_meta.hpp"
 #include "operator/api/field_error.hpp"
 #include "operator/api/status.hpp"
 #include "operator/api/training_job.hpp"

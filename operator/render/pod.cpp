@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
+#include "common/base/base64.hpp"
 #include "common/contract/env.hpp"
 #include "common/contract/injection.hpp"
 #include "common/contract/labels.hpp"
 #include "operator/api/containers.hpp"
-#include "operator/render/base64.hpp"
 #include "operator/render/environment.hpp"
 #include "operator/render/names.hpp"
 

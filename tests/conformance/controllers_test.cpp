@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What stands on the client: leader election and events.
-#include "common/kube/event_recorder.hpp"
-#include "common/kube/leader_election.hpp"
+#include "common/kube/control/event_recorder.hpp"
+#include "common/kube/control/leader_election.hpp"
 #include "tests/conformance/target.hpp"
 
 namespace paceline::kube {

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "common/kube/client.hpp"
-#include "common/kube/config.hpp"
+#include "common/kube/connect/config.hpp"
+#include "common/kube/connect/connect.hpp"
 
 namespace paceline::kube {
 

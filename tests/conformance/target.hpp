@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/clock.hpp"
-#include "common/kube/api.hpp"
+#include "common/kube/api/api.hpp"
 #include "common/kube/fake/cluster.hpp"
 #include "common/kube/fake/server.hpp"
 

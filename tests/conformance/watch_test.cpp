@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
-#include "common/kube/json_reader.hpp"
-#include "common/kube/reflector.hpp"
-#include "common/kube/store.hpp"
+#include "common/kube/api/json_reader.hpp"
+#include "common/kube/watch/reflector.hpp"
+#include "common/kube/watch/store.hpp"
 #include "tests/conformance/target.hpp"
 
 namespace paceline::kube {

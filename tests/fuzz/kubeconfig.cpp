@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "common/kube/config.hpp"
+#include "common/kube/connect/config.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "common/telemetry/collector.hpp"
-#include "common/telemetry/text_sink.hpp"
+#include "common/telemetry/metrics/text_sink.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/unit/telemetry/ring_fixture.hpp"
 

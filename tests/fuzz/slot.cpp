@@ -16,8 +16,8 @@
 #include <filesystem>
 
 #include "agent/collect/slot_collector.hpp"
-#include "common/telemetry/slot_client.hpp"
-#include "common/telemetry/text_sink.hpp"
+#include "common/telemetry/metrics/text_sink.hpp"
+#include "common/telemetry/slot/slot_client.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/unit/telemetry/ring_fixture.hpp"
 
@@ -74,8 +74,8 @@ sockaddr_un address_of(const fs::path& folder) {
   return address;
 }
 
-telemetry::UniqueFd new_socket() {
-  return telemetry::UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+UniqueFd new_socket() {
+  return UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 void to_agent(const fs::path& folder, fuzz::Bytes& input) {
@@ -93,7 +93,7 @@ void to_agent(const fs::path& folder, fuzz::Bytes& input) {
   TestRing ring;
   good.add(1, ring_offer(0), ring.fd());
   good.tend();
-  const telemetry::UniqueFd evil = new_socket();
+  const UniqueFd evil = new_socket();
   const sockaddr_un address = address_of(folder / "evil");
   ::connect(evil.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   const agent::SlotPods pods{{"good", agent::PodName{"ns", "good-worker-0-0"}},
@@ -129,7 +129,7 @@ void to_agent(const fs::path& folder, fuzz::Bytes& input) {
 
 void to_launcher(const fs::path& folder, fuzz::Bytes& input) {
   ManualClock clock;
-  const telemetry::UniqueFd listener = new_socket();
+  const UniqueFd listener = new_socket();
   const sockaddr_un address = address_of(folder / "good");
   ::unlink(address.sun_path);
   ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
@@ -138,7 +138,7 @@ void to_launcher(const fs::path& folder, fuzz::Bytes& input) {
   client.begin_attempt(0, 0, 0, 4);
   TestRing first;
   TestRing second;
-  telemetry::UniqueFd agent;
+  UniqueFd agent;
   std::uint32_t attempt = 0;
   for (int i = 0; i < kMostMessages && !input.empty(); ++i) {
     switch (input.byte() % 8) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bytes of a watch, cut into chunks of any size: decoded into events and projected into every
 // store of the operator. The first byte is the chunk size.
-#include "common/kube/frame_decoder.hpp"
+#include "common/kube/client/frame_decoder.hpp"
 #include "operator/apply/stores.hpp"
 #include "tests/fuzz/fuzz.hpp"
 

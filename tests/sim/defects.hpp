@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/kube/resource.hpp"
+#include "common/kube/api/resource.hpp"
 
 namespace paceline::sim {
 

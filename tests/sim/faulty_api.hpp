@@ -11,7 +11,7 @@
 #include <memory>
 #include <random>
 
-#include "common/kube/api.hpp"
+#include "common/kube/api/api.hpp"
 #include "tests/sim/defects.hpp"
 #include "tests/sim/laws.hpp"
 

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "common/base/timestamp.hpp"
-#include "common/kube/work_queue.hpp"
+#include "common/kube/control/work_queue.hpp"
 #include "operator/apply/controller.hpp"
 #include "operator/worker_pool.hpp"
 

@@ -7,9 +7,9 @@
 #include <set>
 #include <utility>
 
-#include "common/kube/client.hpp"
+#include "common/kube/api/object_meta.hpp"
+#include "common/kube/client/client.hpp"
 #include "common/kube/fake/requests.hpp"
-#include "common/kube/object_meta.hpp"
 
 namespace paceline::kube {
 namespace {

@@ -22,8 +22,8 @@
 
 #include "common/base/clock.hpp"
 #include "common/http/transport.hpp"
-#include "common/kube/api.hpp"
-#include "common/kube/object_sink.hpp"
+#include "common/kube/api/api.hpp"
+#include "common/kube/watch/object_sink.hpp"
 
 namespace paceline::kube {
 

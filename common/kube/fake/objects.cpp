@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "common/base/timestamp.hpp"
+#include "common/kube/api/object_meta.hpp"
 #include "common/kube/fake/model.hpp"
-#include "common/kube/object_meta.hpp"
 
 namespace paceline::kube {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "common/kube/object_meta.hpp"
+#include "common/kube/api/object_meta.hpp"
 
 namespace paceline::kube {
 namespace {

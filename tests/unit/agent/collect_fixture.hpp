@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "agent/collect/slot_collector.hpp"
-#include "common/telemetry/slot_client.hpp"
-#include "common/telemetry/text_sink.hpp"
+#include "common/telemetry/metrics/text_sink.hpp"
+#include "common/telemetry/slot/slot_client.hpp"
 #include "tests/unit/agent/runtime_fixture.hpp"
 #include "tests/unit/telemetry/hostile_peer.hpp"
 #include "tests/unit/telemetry/ring_fixture.hpp"
@@ -79,7 +79,7 @@ class Stranger {
   }
 
  private:
-  telemetry::UniqueFd fd_;
+  UniqueFd fd_;
   bool connected_ = false;
 };
 
@@ -117,8 +117,8 @@ class Peer {
   }
 
  private:
-  telemetry::UniqueFd listener_;
-  mutable telemetry::UniqueFd peer_;
+  UniqueFd listener_;
+  mutable UniqueFd peer_;
 };
 
 class CollectTest : public testing::Test {

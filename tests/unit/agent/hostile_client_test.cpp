@@ -13,7 +13,6 @@ namespace paceline::agent {
 namespace {
 
 using namespace std::chrono_literals;
-using telemetry::UniqueFd;
 using telemetry::test::step;
 using telemetry::test::TestRing;
 

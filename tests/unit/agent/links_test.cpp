@@ -152,7 +152,7 @@ TEST(Turns, OneAtATimeAndEachPeerAfterAWhile) {
 /// A connection of a test that plays one end.
 struct End {
   End(const std::string& address, std::uint16_t port) : fd(connect_to(address, port, until())) {}
-  explicit End(telemetry::UniqueFd own) : fd(std::move(own)) {}
+  explicit End(UniqueFd own) : fd(std::move(own)) {}
   Until until() { return {clock, clock.steady() + kLong, {}}; }
   bool send(std::span<const unsigned char> bytes) {
     return send_all(fd->get(), bytes, until()).has_value();
@@ -171,7 +171,7 @@ struct End {
     return false;
   }
   SystemClock clock;
-  Result<telemetry::UniqueFd> fd;
+  Result<UniqueFd> fd;
 };
 
 class Answering : public testing::Test {
@@ -303,8 +303,7 @@ Result<Link> against(std::chrono::milliseconds limit, const std::function<void(E
   const Ticket ticket{{}, port_of(listener->get())};
   const std::jthread peer([&] {
     EXPECT_TRUE(wait_for(listener->get(), POLLIN, {clock, clock.steady() + kLong, {}}));
-    End end(telemetry::UniqueFd(
-        ::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+    End end(UniqueFd(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
     deed(end);
   });
   return measure_link("b", "127.0.0.1", ticket, clock, stop, limit);

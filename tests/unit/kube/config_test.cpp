@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/kube/config.hpp"
+#include "common/kube/connect/config.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/kube/fail_point_api.hpp"
+#include "common/kube/client/fail_point_api.hpp"
 #include "common/kube/fake/cluster.hpp"
 
 namespace paceline::kube {

@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/kube/api/json_reader.hpp"
 #include "common/kube/fake/cluster.hpp"
-#include "common/kube/json_reader.hpp"
-#include "common/kube/store.hpp"
+#include "common/kube/watch/store.hpp"
 
 namespace paceline::kube {
 namespace {

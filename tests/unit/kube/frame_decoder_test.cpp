@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/kube/frame_decoder.hpp"
+#include "common/kube/client/frame_decoder.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/kube/leader_election.hpp"
+#include "common/kube/control/leader_election.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reflector against a fake cluster that misbehaves.
-#include "common/kube/reflector.hpp"
+#include "common/kube/watch/reflector.hpp"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <thread>
 
+#include "common/kube/api/json_reader.hpp"
 #include "common/kube/fake/cluster.hpp"
-#include "common/kube/json_reader.hpp"
-#include "common/kube/store.hpp"
+#include "common/kube/watch/store.hpp"
 
 namespace paceline::kube {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/kube/status_error.hpp"
+#include "common/kube/api/status_error.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/kube/store.hpp"
+#include "common/kube/watch/store.hpp"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "common/kube/json_reader.hpp"
-#include "common/kube/write_gate.hpp"
+#include "common/kube/api/json_reader.hpp"
+#include "common/kube/control/write_gate.hpp"
 
 namespace paceline::kube {
 namespace {

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/kube/client.hpp"
-#include "common/kube/config.hpp"
-#include "common/kube/run_plugin.hpp"
+#include "common/kube/client/client.hpp"
+#include "common/kube/connect/config.hpp"
+#include "common/kube/connect/run_plugin.hpp"
 
 namespace paceline::kube {
 namespace {

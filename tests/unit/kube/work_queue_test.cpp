@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/kube/work_queue.hpp"
+#include "common/kube/control/work_queue.hpp"
 
 #include <gtest/gtest.h>
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "agent/collect/slot_collector.hpp"
-#include "common/telemetry/text_sink.hpp"
+#include "common/telemetry/metrics/text_sink.hpp"
 #include "launcher/network.hpp"
 #include "tests/unit/launcher/program.hpp"
 
@@ -28,7 +28,7 @@ using test::eventually;
 
 /// Empty where nobody answers.
 std::string metrics_at(std::uint16_t port) {
-  const telemetry::UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);

@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "common/telemetry/unique_fd.hpp"
+#include "common/base/unique_fd.hpp"
 
 namespace paceline::launcher {
 namespace {
@@ -17,8 +17,8 @@ namespace {
 enum class Reuse { kNo, kYes };
 
 /// Invalid where it cannot.
-telemetry::UniqueFd listen_at(std::uint16_t port, Reuse reuse = Reuse::kNo) {
-  telemetry::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+UniqueFd listen_at(std::uint16_t port, Reuse reuse = Reuse::kNo) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = reuse == Reuse::kYes ? 1 : 0;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   sockaddr_in address{};
@@ -41,7 +41,7 @@ TEST(FreePort, IsOutsideOfWhatOutgoingConnectionsAreGiven) {
 TEST(FreePort, IsThePreferredOneUnlessSomebodyListensThere) {
   const std::uint16_t preferred = free_port("127.0.0.1", 0);
   EXPECT_EQ(free_port("127.0.0.1", preferred), preferred);
-  const telemetry::UniqueFd listener = listen_at(preferred);
+  const UniqueFd listener = listen_at(preferred);
   ASSERT_TRUE(listener.valid());
   const std::uint16_t other = free_port("127.0.0.1", preferred);
   EXPECT_NE(other, preferred);
@@ -62,7 +62,7 @@ TEST(HeldPort, LetsTheServerListenThatItIsKeptFor) {
   EXPECT_GE(held.port(), 20000);
   EXPECT_LT(held.port(), 25000);
   EXPECT_FALSE(listen_at(held.port()).valid());
-  const telemetry::UniqueFd server = listen_at(held.port(), Reuse::kYes);
+  const UniqueFd server = listen_at(held.port(), Reuse::kYes);
   EXPECT_TRUE(server.valid());
   EXPECT_FALSE(listen_at(held.port(), Reuse::kYes).valid());
 }

@@ -10,8 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/kube/control/work_queue.hpp"
 #include "common/kube/fake/cluster.hpp"
-#include "common/kube/work_queue.hpp"
 #include "operator/apply/controller.hpp"
 
 namespace paceline::apply {

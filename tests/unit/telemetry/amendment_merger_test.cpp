@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/telemetry/amendment_merger.hpp"
+#include "common/telemetry/ring/amendment_merger.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
+#include "common/telemetry/metrics/text_sink.hpp"
 #include "common/telemetry/ring_server.hpp"
-#include "common/telemetry/text_sink.hpp"
 #include "tests/unit/telemetry/hostile_peer.hpp"
 #include "tests/unit/telemetry/ring_fixture.hpp"
 

@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "common/telemetry/collector.hpp"
-#include "common/telemetry/text_sink.hpp"
+#include "common/telemetry/metrics/text_sink.hpp"
 #include "tests/unit/telemetry/ring_fixture.hpp"
 
 namespace paceline::telemetry {

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "common/telemetry/unique_fd.hpp"
+#include "common/base/unique_fd.hpp"
 #include "paceline/step_record.h"
 
 namespace paceline::telemetry::test {

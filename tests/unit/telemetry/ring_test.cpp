@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "common/telemetry/ring_reader.hpp"
+#include "common/telemetry/ring/ring_reader.hpp"
 #include "tests/unit/telemetry/ring_fixture.hpp"
 
 namespace paceline::telemetry {

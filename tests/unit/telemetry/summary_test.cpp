@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/telemetry/summary.hpp"
+#include "common/telemetry/stats/summary.hpp"
 
 #include <gtest/gtest.h>
 
-#include "common/telemetry/bottleneck.hpp"
-#include "common/telemetry/rank_stats.hpp"
+#include "common/telemetry/stats/bottleneck.hpp"
+#include "common/telemetry/stats/rank_stats.hpp"
 #include "tests/unit/telemetry/ring_fixture.hpp"
 
 namespace paceline::telemetry {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/telemetry/text_sink.hpp"
+#include "common/telemetry/metrics/text_sink.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Client: kube::Api over HttpTransport. Unary verbs go through one transport, watches through
+// another, so neither starves the other.
+//
+// Ownership: shares its transports and token source. Thread-safe. Pacing is the server's, and no
+// fixed rate is imposed: a call or watch refused by 429, or a GET by 503 with Retry-After, is
+// repeated after the time that the server names (bounded). See api.hpp for failure.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "common/http/transport.hpp"
+#include "common/kube/api/api.hpp"
+#include "common/kube/client/token_source.hpp"
+
+namespace paceline::kube {
+
+struct ClientOptions {
+  std::string user_agent = "paceline";
+  std::string field_manager = "paceline";
+  std::string prefix{};
+  std::chrono::milliseconds timeout{30000};
+  // repeats of a call that the server told to come back later
+  int throttle_retries = 4;
+  // one watch event; a larger one ends the watch with kExhausted
+  std::size_t max_event_bytes = 8 * 1024 * 1024;
+  std::chrono::milliseconds max_retry_after{30000};
+};
+
+class Client final : public Api {
+ public:
+  Client(std::shared_ptr<http::HttpTransport> unary, std::shared_ptr<http::HttpTransport> streams,
+         std::shared_ptr<TokenSource> tokens, ClientOptions options = {});
+
+  Result<std::string> get(const Resource& resource, const std::string& ns, const std::string& name,
+                          const std::stop_token& stop = {}) override;
+  Result<std::string> list(const Resource& resource, const std::string& ns,
+                           const ListOptions& options, const std::stop_token& stop = {}) override;
+  Result<std::string> create(const Resource& resource, const std::string& ns,
+                             const std::string& body, const WriteOptions& options = {},
+                             const std::stop_token& stop = {}) override;
+  Result<std::string> update(const Resource& resource, const std::string& ns,
+                             const std::string& name, const std::string& body,
+                             const WriteOptions& options = {},
+                             const std::stop_token& stop = {}) override;
+  Result<std::string> patch(const Resource& resource, const std::string& ns,
+                            const std::string& name, const std::string& body,
+                            const PatchOptions& options = {},
+                            const std::stop_token& stop = {}) override;
+  Result<std::string> remove(const Resource& resource, const std::string& ns,
+                             const std::string& name, const DeleteOptions& options = {},
+                             const std::stop_token& stop = {}) override;
+  Status watch(const Resource& resource, const std::string& ns, const WatchOptions& options,
+               const WatchHandler& handler, const std::stop_token& stop = {}) override;
+  Result<std::string> get_raw(const std::string& path, const std::stop_token& stop = {}) override;
+
+ private:
+  Result<std::string> call(http::Request request, const std::stop_token& stop);
+  /// True when the server named a time to come back and it has passed; `repeated` counts the times
+  /// of one call.
+  bool waited_as_told(const http::Request& request, const http::Response& response, int& repeated,
+                      const std::stop_token& stop) const;
+  Result<http::Request> prepare(std::string method, std::string target, std::string body,
+                                std::string_view content_type);
+
+  std::shared_ptr<http::HttpTransport> unary_;
+  std::shared_ptr<http::HttpTransport> streams_;
+  std::shared_ptr<TokenSource> tokens_;
+  const ClientOptions options_;
+};
+
+}  // namespace paceline::kube

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/telemetry/stats/rank_stats.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace paceline::telemetry {
+namespace {
+
+constexpr double kPerSecond = 1e9;
+
+double percentile(std::vector<float>& values, double fraction) {
+  if (values.empty()) return 0;
+  const auto index = std::min(
+      values.size() - 1, static_cast<std::size_t>(fraction * static_cast<double>(values.size())));
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(index);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+}  // namespace
+
+void RankStats::add(const paceline_step_record& record) {
+  const double wall = static_cast<double>(record.wall_ns) / kPerSecond;
+  Step step{static_cast<float>(wall), {}, 0};
+  totals_.wall_seconds += wall;
+  if ((record.valid & PACELINE_VALID_HOST_NS) != 0) {
+    for (std::size_t phase = 0; phase < kPhases; ++phase) {
+      const double seconds = static_cast<double>(record.host_ns[phase]) / kPerSecond;
+      totals_.host[phase] += seconds;
+      step.host[phase] = static_cast<float>(seconds);
+    }
+  } else {
+    // A step without a partition is still wall time, and nobody knows where it went.
+    totals_.host[PACELINE_PHASE_UNATTRIBUTED] += wall;
+    step.host[PACELINE_PHASE_UNATTRIBUTED] = step.wall;
+  }
+  if ((record.valid & PACELINE_VALID_DEVICE_NS) != 0) {
+    totals_.has_device = true;
+    for (std::size_t phase = 0; phase < kPhases; ++phase)
+      totals_.device[phase] += static_cast<double>(record.device_ns[phase]) / kPerSecond;
+  }
+  if ((record.valid & PACELINE_VALID_COMM_EXPOSED_NS) != 0) {
+    totals_.comm_exposed_seconds += static_cast<double>(record.comm_exposed_ns) / kPerSecond;
+  } else if ((record.valid & PACELINE_VALID_HOST_NS) != 0) {
+    totals_.comm_exposed_seconds += step.host[PACELINE_PHASE_COMM_EXPOSED];
+  }
+  if ((record.valid & PACELINE_VALID_COMM_TOTAL_NS) != 0 &&
+      (record.valid & PACELINE_VALID_COMM_EXPOSED_NS) != 0) {
+    totals_.has_comm_hidden = true;
+    if (record.comm_total_ns > record.comm_exposed_ns) {
+      totals_.comm_hidden_seconds +=
+          static_cast<double>(record.comm_total_ns - record.comm_exposed_ns) / kPerSecond;
+    }
+  }
+  if ((record.valid & PACELINE_VALID_LOST_EVENTS) != 0) totals_.dropped += record.lost_events;
+  if ((record.valid & PACELINE_VALID_SAMPLES) != 0) {
+    totals_.samples += record.samples;
+    step.samples = record.samples;
+  }
+  // what came after the last step: time, but no step
+  if ((record.flags & PACELINE_FLAG_FINAL) != 0) return;
+
+  ++totals_.steps;
+  if ((record.flags & PACELINE_FLAG_SCALER_SKIP) != 0) ++totals_.scaler_skips;
+  totals_.step_seconds += wall;
+  for (std::size_t bucket = 0; bucket < kStepBuckets.size(); ++bucket) {
+    if (wall <= kStepBuckets[bucket]) {
+      ++totals_.buckets[bucket];
+      break;
+    }
+  }
+  step_ = record.step;
+  if (most_ == 0) return;
+  window_.push_back(step);
+  if (window_.size() > most_) window_.pop_front();
+}
+
+void RankStats::begin_attempt() {
+  window_.clear();
+  step_ = 0;
+}
+
+RankSummary RankStats::summary(int rank, int node_rank) const {
+  RankSummary summary;
+  summary.rank = rank;
+  summary.node_rank = node_rank;
+  summary.step = step_;
+  summary.steps = totals_.steps;
+  summary.samples = totals_.samples;
+  summary.total = totals_.host;
+  std::vector<float> walls;
+  walls.reserve(window_.size());
+  double wall = 0;
+  std::uint64_t samples = 0;
+  for (const Step& step : window_) {
+    walls.push_back(step.wall);
+    wall += step.wall;
+    samples += step.samples;
+    for (std::size_t phase = 0; phase < kPhases; ++phase) summary.window[phase] += step.host[phase];
+  }
+  summary.p50 = percentile(walls, 0.50);
+  summary.p95 = percentile(walls, 0.95);
+  summary.samples_per_second = wall > 0 ? static_cast<double>(samples) / wall : 0;
+  return summary;
+}
+
+}  // namespace paceline::telemetry

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// RankStats: what one rank's steps add up to. Totals only ever grow (counters of Prometheus), over
+// all rings and attempts that this process saw; the window is the last 512 steps of the current
+// attempt and answers "how is it going now".
+//
+// Ownership: values, bounded memory (about 100 KiB a rank at most). Not thread-safe. Nothing fails.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+#include "common/telemetry/stats/phases.hpp"
+#include "common/telemetry/stats/summary.hpp"
+
+namespace paceline::telemetry {
+
+/// Upper bounds of the step-time histogram, seconds.
+inline constexpr std::array kStepBuckets{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+                                         0.05,   0.1,   0.25,   0.5,   1.0,  2.5,
+                                         5.0,    10.0,  30.0,   60.0,  300.0};
+
+struct RankTotals {
+  std::uint64_t steps = 0;
+  std::uint64_t samples = 0;
+  std::uint64_t scaler_skips = 0;  // steps in which a gradient scaler left an optimizer out
+  std::uint64_t dropped = 0;       // overwritten, torn, absurd, or lost in the rank itself
+  double wall_seconds = 0;         // of everything, what came after the last step too
+  double step_seconds = 0;         // of steps alone: the histogram's sum
+  PhaseSeconds host{};
+  PhaseSeconds device{};
+  bool has_device = false;
+  double comm_exposed_seconds = 0;
+  double comm_hidden_seconds = 0;
+  bool has_comm_hidden = false;
+  std::array<std::uint64_t, kStepBuckets.size()> buckets{};  // not cumulative
+};
+
+class RankStats {
+ public:
+  static constexpr std::size_t kWindow = 512;
+  /// Without a window (0) a rank takes less than 1 KiB, and its summary has no times.
+  explicit RankStats(std::size_t window = kWindow) : most_(window) {}
+
+  void add(const paceline_step_record& record);
+  void add_dropped(std::uint64_t records) { totals_.dropped += records; }
+  /// A new attempt: the window starts empty, and so does what `summary` calls the run of this
+  /// attempt's steps; totals stay.
+  void begin_attempt();
+
+  const RankTotals& totals() const { return totals_; }
+  RankSummary summary(int rank, int node_rank) const;
+
+ private:
+  struct Step {
+    float wall;
+    std::array<float, kPhases> host;
+    std::uint64_t samples;
+  };
+
+  std::size_t most_;
+  RankTotals totals_;
+  std::deque<Step> window_;
+  std::uint64_t step_ = 0;
+};
+
+}  // namespace paceline::telemetry
