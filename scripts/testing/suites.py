@@ -60,13 +60,12 @@ def pytest(
         raise Failure(f"pytest of {' '.join(paths)} with {interpreter} ended with {code}")
 
 
-def ctest(results: Path, build: Path, *choice: str, env: dict[str, str] | None = None) -> None:
-    """Runs a build's tests. The whole output goes to ctest.log; failures are shown in short."""
+def ctest(results: Path, preset: str, *choice: str) -> None:
+    """Runs a test preset. The whole output goes to ctest.log; failures are shown in short."""
     results.mkdir(exist_ok=True)
     log, junit = results / "ctest.log", results / "ctest.xml"
-    command = ["ctest", "--test-dir", str(build), "-j", str(os.cpu_count() or 1), *choice]
-    command += ["--no-tests=error", "--output-on-failure", "--output-junit", str(junit)]
-    code = start(command, log, env)
+    command = ["ctest", "--preset", preset, "-j", str(os.cpu_count() or 1), *choice]
+    code = start([*command, "--output-junit", str(junit)], log)
     text = log.read_text(errors="replace")
     say(*(line for line in text.splitlines() if "tests passed" in line), *shown_failures(junit))
     if code not in (0, 8):  # 8: a test failed
@@ -79,28 +78,16 @@ def with_tools() -> dict[str, str]:
 
 def run_unit(results: Path) -> None:
     # The conformance suite runs those that are left out here, where the real API server is up.
-    ctest(results, BUILD, "--exclude-regex", CONFORMANCE_TESTS)
+    ctest(results, "release", "--exclude-regex", CONFORMANCE_TESTS)
 
 
 def run_asan(results: Path) -> None:
-    sanitizers = {
-        "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1",
-        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-    }
-    build = ROOT / "build" / "asan"
-    ctest(results / "ours", build, "-L", "unit", "--exclude-regex", "pprest", env=sanitizers)
-    # Debian's libcpprest keeps its threads, and OpenSSL's state of each, until the process ends.
-    # So leaks are looked for in all other tests only.
-    sanitizers["ASAN_OPTIONS"] = "detect_leaks=0:strict_string_checks=1"
-    ctest(results / "cpprest", build, "-L", "unit", "--tests-regex", "pprest", env=sanitizers)
+    ctest(results / "ours", "asan")
+    ctest(results / "cpprest", "asan-cpprest")
 
 
 def run_tsan(results: Path) -> None:
-    options = f"halt_on_error=1:second_deadlock_stack=1:suppressions={ROOT / 'cmake' / 'tsan.supp'}"
-    # ThreadSanitizer sees only what it compiled, so it misjudges Debian's libcpprest and OpenSSL.
-    # Beast runs the same tests.
-    build, env = ROOT / "build" / "tsan", {"TSAN_OPTIONS": options}
-    ctest(results, build, "-L", "unit", "--exclude-regex", "pprest", env=env)
+    ctest(results, "tsan")
 
 
 def run_runtime(results: Path) -> None:
