@@ -136,9 +136,9 @@ def run(request: dict[str, Any]) -> None:
     sys.argv = [script]
     sys.path[:1] = [str(Path(script).parent), *os.environ["PYTHONPATH"].split(":")]
     # What PyTorch's entry point, or sitecustomize, would have done.
-    from paceline import _inject
+    from paceline._inject import pytorch
 
-    _inject.on_torch()
+    pytorch.on_torch()
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=script, __builtins__=__builtins__)
     sys.modules["__main__"] = module

@@ -26,8 +26,8 @@ sys.path.insert(
         / "python"
     ),
 )
-from paceline import _amp_scaler, optim  # noqa: E402 - where it lies is known only now
-from paceline.amp import LossScaler  # noqa: E402
+from paceline import optim  # noqa: E402 - where it lies is known only now
+from paceline.amp import LossScaler, _scaler  # noqa: E402
 from paceline.optim import _device  # noqa: E402
 
 torch.set_num_threads(1)
@@ -111,7 +111,7 @@ def test_it_is_gradscaler_to_the_bit(
 ) -> None:
     """`native`: PyTorch's operations on the CPU, else ours, which older releases need."""
     if not native:
-        monkeypatch.setattr(_amp_scaler, "_on_cpu_too", lambda: False)
+        monkeypatch.setattr(_scaler, "_on_cpu_too", lambda: False)
     for by_hand in (False, True):
         for dtype in (torch.float32, torch.bfloat16):
             ours = trained(LossScaler(**FACTORS), kind, by_hand, dtype)

@@ -184,8 +184,8 @@ def test_a_rank_that_was_not_asked_is_named(train: Train) -> None:
     run = train(
         """
         from datetime import timedelta
-        from paceline import _switch
-        _switch.AGREEMENT_TIMEOUT = timedelta(seconds=3)
+        from paceline._core import agreement
+        agreement.AGREEMENT_TIMEOUT = timedelta(seconds=3)
         if os.environ["RANK"] == "1":
             from paceline.comm import _patch
             _patch.uninstall()

@@ -110,8 +110,8 @@ def test_training_is_the_same_to_the_bit(train: Train) -> None:
         DDP
         + """
         traced = run()
-        from paceline import _torch_marks
-        _torch_marks.uninstall()
+        from paceline import _tracing
+        _tracing.uninstall()
         assert torch.equal(traced, run())
         dist.destroy_process_group()
         """,

@@ -30,8 +30,12 @@ sys.path.insert(
     ),
 )
 import paceline  # noqa: E402 - where it lies is known only now
-from paceline import _graph_watch, graph, optim  # noqa: E402
-from paceline.graph import Refused, WholeStep  # noqa: E402
+from paceline import graph, optim  # noqa: E402
+from paceline.graph import (  # noqa: E402
+    Refused,
+    WholeStep,
+    _watch,
+)
 
 torch.set_num_threads(1)
 
@@ -420,7 +424,7 @@ def test_a_capture_that_the_driver_refuses_leaves_nothing_behind(
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: streams[-1])
     monkeypatch.setattr(torch.cuda, "set_stream", streams.append)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
-    device = graph.Cuda()
+    device = Cuda()
     device.type = "cpu"
     with pytest.raises(RuntimeError, match="previous error during capture"):
         device.capture(lambda: None)
@@ -432,7 +436,7 @@ def test_a_capture_that_the_driver_refuses_leaves_nothing_behind(
 def test_an_operation_that_no_python_called_has_a_line() -> None:
     """As in autograd's own threads, which call the mode alone."""
     said: list[str] = []
-    _thread.start_new_thread(said.extend, (itertools.islice(iter(_graph_watch._line, None), 1),))
+    _thread.start_new_thread(said.extend, (itertools.islice(iter(_watch._line, None), 1),))
     end = time.monotonic() + 10
     while not said and time.monotonic() < end:
         time.sleep(0.001)

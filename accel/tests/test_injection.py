@@ -75,7 +75,7 @@ def test_torchruns_agent_leaves_no_ring(train: Train, tmp_path: Path) -> None:
 
 def test_the_kill_switch(train: Train) -> None:
     run = train(
-        LOOP + "        epoch()\n        assert 'paceline._torch_marks' not in sys.modules",
+        LOOP + "        epoch()\n        assert 'paceline._tracing' not in sys.modules",
         PACELINE_DISABLE="1",
     )
     assert (run.code, run.output, run.rings) == (0, "", [])
@@ -99,7 +99,7 @@ def test_an_exception_while_patching_does_not_fail_the_import(
 ) -> None:
     copy = tmp_path / "runtime"
     shutil.copytree(runtime, copy)
-    (copy / "python" / "paceline" / "_torch_marks.py").write_text("raise SystemExit(3)\n")
+    (copy / "python" / "paceline" / "_tracing" / "__init__.py").write_text("raise SystemExit(3)\n")
     paths = f"{copy / 'python'}:{copy / 'python' / 'site'}"
     run = train(LOOP + "        epoch()\n        print('trained')", PYTHONPATH=paths)
     assert run.code == 0 and run.output.splitlines() == [
@@ -135,20 +135,21 @@ def test_python_without_torch_pays_next_to_nothing(runtime: Path) -> None:
         return set(done.stdout.split())
 
     loaded = modules({}) - modules({"PACELINE_DISABLE": "1"})
-    assert "paceline._inject" in loaded
-    assert loaded <= {"__future__", "paceline", "paceline._inject"}
+    assert "paceline._core.imports" in loaded
+    assert loaded <= {"__future__", "paceline", "paceline._core", "paceline._core.imports"}
 
 
 def test_an_unknown_signature_is_left_alone_with_one_line(train_by_fork: Train) -> None:
     run = train_by_fork(
         """
         save = torch.save
-        from paceline import _torch_marks, _inject
-        _torch_marks.uninstall()
+        from paceline import _tracing
+        from paceline._tracing import _patching
+        _tracing.uninstall()
         assert torch.save is not save
         original = torch.autograd.backward
-        _torch_marks.TESTED["torch.autograd.backward"] = [("tensors",)]
-        _torch_marks.install(torch)
+        _patching.TESTED["torch.autograd.backward"] = [("tensors",)]
+        _tracing.install(torch)
         assert torch.autograd.backward is original
         """
         + LOOP
@@ -338,8 +339,8 @@ def test_compiled_programs_compile_as_before(train_by_fork: Train) -> None:
                 step()
             return dict(torch._dynamo.utils.counters["stats"]), dict(torch._dynamo.utils.counters["graph_break"])
         with_marks = count(True)
-        from paceline import _torch_marks
-        _torch_marks.uninstall()
+        from paceline import _tracing
+        _tracing.uninstall()
         assert with_marks == count(False), with_marks
         """)
     assert run.code == 0, run.output

@@ -302,7 +302,7 @@ def test_a_scaler_whose_optimizer_fails_leaves_no_trace(train: Train) -> None:
                 scaler.step(optimizer)
             except RuntimeError:
                 optimizer.fails = False
-        from paceline import _torch_marks
-        assert not _torch_marks._scaled
+        from paceline._tracing import _optimizers
+        assert not _optimizers._scaled
         """).only()
     assert not any(record.flags & SCALER_SKIP for record in ring.steps)

@@ -27,7 +27,8 @@ sys.path.insert(
     ),
 )
 import paceline  # noqa: E402 - where it lies is known only now
-from paceline import _precision, amp, graph, optim  # noqa: E402
+from paceline import amp, graph, optim  # noqa: E402
+from paceline.amp import _patch, _report  # noqa: E402
 from paceline.graph import WholeStep  # noqa: E402
 
 torch.set_num_threads(1)
@@ -170,11 +171,11 @@ def test_a_compiled_model_is_one_graph_as_before(train_by_fork: Train) -> None:
 @pytest.fixture
 def put_back() -> Iterator[None]:
     yield
-    from paceline.optim import _patch
+    from paceline.optim import _patch as _optimizers
 
+    _optimizers.uninstall()
     _patch.uninstall()
-    _precision.uninstall()
-    _precision.switch = "off (PACELINE_PRECISION is not set)"
+    _report.switch = "off (PACELINE_PRECISION is not set)"
 
 
 def model_of() -> nn.Module:
@@ -288,6 +289,6 @@ def test_an_unknown_pytorch_is_left_as_it_is(
     monkeypatch.setattr(nn.Module, "__call__", call)
     for name in ("PACELINE_PRECISION", "PACELINE_NUMERICS"):
         monkeypatch.setenv(name, O1[name])
-    _precision.install()
-    assert nn.Module.__call__ is call and not _precision.everywhere
+    _patch.install()
+    assert nn.Module.__call__ is call and not _patch.everywhere
     assert "not that of a tested PyTorch" in capfd.readouterr().err

@@ -221,7 +221,7 @@ def main() -> None:
         "--queued", type=int, default=1, help="steps that the loop is ahead of the device"
     )
     options = parser.parse_args()
-    marks = sys.modules.get("paceline._torch_marks")
+    marks = sys.modules.get("paceline._tracing")
     if marks is not None:
         marks.uninstall()  # neither contender is traced
     torch.set_num_threads(1)

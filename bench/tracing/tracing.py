@@ -20,8 +20,9 @@ import time
 from typing import Any
 
 import torch
-from paceline import _torch_marks
-from paceline._marks import trace
+from paceline import _tracing
+from paceline._core.trace import trace
+from paceline._tracing._checkpoints import timed_save
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -71,7 +72,7 @@ class Program:
 
 
 def tracing_on(optimizer: Any) -> None:
-    _torch_marks.install(torch)
+    _tracing.install(torch)
     # The class's step is patched when an optimizer is made; this one exists already.
     (
         optimizer._patch_step_function
@@ -83,7 +84,7 @@ def tracing_on(optimizer: Any) -> None:
 
 
 def tracing_off() -> None:
-    _torch_marks.uninstall()
+    _tracing.uninstall()
     if trace.lib is not None:
         trace.lib.set_tracing(0)
 
@@ -91,7 +92,7 @@ def tracing_off() -> None:
 def nanoseconds_per_mark(rounds: int) -> float:
     """A pair of marks around nothing, as the patched functions make them, less the loop itself."""
     assert trace.lib is not None
-    save = _torch_marks._timed_save(lambda: None)
+    save = timed_save(lambda: None)
 
     def bare() -> None:
         return None

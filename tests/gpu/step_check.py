@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 from checks import Check, emit, run
-from paceline import _precision, optim
+from paceline import optim
 from paceline.amp import LossScaler
+from paceline.amp import _patch as _precision
 from paceline.graph import Refused, WholeStep
 from torch import nn
 

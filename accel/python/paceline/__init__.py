@@ -15,9 +15,9 @@ def step(number: int = -1) -> None:
     """Tells a step boundary (where no optimizer of PyTorch marks it) or the program's own number of
     the step just made.
     """
-    from paceline import _marks
+    from paceline._core import trace
 
-    _marks.explicit_step(number)
+    trace.explicit_step(number)
 
 
 def accelerate(
@@ -58,6 +58,6 @@ else:
         """What is on in this process, in which numerics class, and why; what it costs. As a dict:
         by feature.
         """
-        from paceline import _explain
+        from paceline._core import explain as reports
 
-        return _explain.as_dict() if as_dict else _explain.explain()
+        return reports.as_dict() if as_dict else reports.explain()

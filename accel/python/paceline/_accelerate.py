@@ -13,8 +13,13 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from paceline import _explain, _precision
-from paceline._inject import disabled, say
+from paceline import amp
+from paceline._core import explain
+from paceline._core.environment import disabled
+from paceline._core.log import say
+from paceline._core.switches import NUMERICS
+from paceline.amp import _patch as _precision
+from paceline.amp import _report as _precision_report
 from paceline.loader import accelerate as _accelerate_loader
 from paceline.optim import _patch as _optimizers
 from paceline.optim import _report as _optimizer_report
@@ -28,7 +33,6 @@ KEYS: dict[str, tuple[Any, ...]] = {
     "ahead": (None, True, False),
     "precision": (None, "Disabled", "TF32", "O1", "O2"),  # None: as the job says
 }
-STRICTEST_FIRST = ("Bitwise", "Reordered", "Lossy")
 
 
 def read(config: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -51,15 +55,15 @@ def read(config: Mapping[str, Any] | None) -> dict[str, Any]:
                 f"paceline.accelerate: config[{key!r}] is {value!r}: it must be one of {allowed}"
             )
         found[key] = value
-    if found["precision"] in _precision.LEVELS and found["numerics"] != "Lossy":
+    if found["precision"] in _precision_report.LEVELS and found["numerics"] != "Lossy":
         raise ValueError(
             f"paceline.accelerate: config['precision'] is {found['precision']!r}, which loses"
             " precision: write 'numerics': 'Lossy' beside it, or remove it"
         )
     # A job's own class bounds what its program may ask for.
     of_job = os.environ.get("PACELINE_NUMERICS", "")
-    if of_job in STRICTEST_FIRST:
-        found["numerics"] = min(found["numerics"], of_job, key=STRICTEST_FIRST.index)
+    if of_job in NUMERICS:
+        found["numerics"] = min(found["numerics"], of_job, key=NUMERICS.index)
     return found
 
 
@@ -73,7 +77,7 @@ def accelerate(model: Any, optimizer: Any, loader: Any, config: Mapping[str, Any
     _check("loader", loaders, DataLoader, "a torch.utils.data.DataLoader, or a list of them")
     if not disabled():
         if model is not None:
-            _explain.model_given = f"{type(model).__module__}.{type(model).__qualname__}"
+            explain.model_given = f"{type(model).__module__}.{type(model).__qualname__}"
         before, optimizers = optimizers, _with_precision(model, optimizers, wanted)
         if optimizers is not before:  # one, in the place of one
             optimizer = (
@@ -97,27 +101,26 @@ def _with_precision(model: Any, optimizers: list[Any], wanted: dict[str, Any]) -
     level = wanted["precision"]
     if level == "Disabled":
         return optimizers
-    if level is not None and _precision.allowed():
-        say(f"paceline.accelerate: precision {level} is left out: {_precision.allowed()}")
+    why = _precision_report.why_not_allowed()
+    if level is not None and why:
+        say(f"paceline.accelerate: precision {level} is left out: {why}")
         return optimizers
     of_job = level is None
     level = _precision.asked() if of_job else level
     try:
         if level == "TF32":
-            _precision.switch = _precision.use_tf32()
+            _precision_report.switch = _precision.use_tf32()
         elif level and not (_precision.everywhere and level == "O1"):
             return _decorated(model, optimizers, level)
     except (TypeError, ValueError) as error:
         if not of_job:
             raise
-        _precision.switch = f"off (PACELINE_PRECISION is {level}: {error})"
+        _precision_report.switch = f"off (PACELINE_PRECISION is {level}: {error})"
         say(f"models compute as they are written: {error}")
     return optimizers
 
 
 def _decorated(model: Any, optimizers: list[Any], level: str) -> list[Any]:
-    from paceline import amp
-
     if model is None or (level == "O2" and len(optimizers) != 1):
         raise ValueError(
             f"paceline.accelerate: {level} is given"

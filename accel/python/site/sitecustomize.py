@@ -8,7 +8,13 @@ torch), and a hook that tells the launcher of an exception that ends the program
 sitecustomize that this one hides, as if it were not here.
 """
 
+from __future__ import annotations
+
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 def _leave_note(here: str) -> None:
@@ -19,15 +25,21 @@ def _leave_note(here: str) -> None:
     home = os.path.dirname(here)
     if home not in sys.path:
         sys.path.append(home)
-    from paceline import _inject
+    from paceline._core.imports import after_import
 
-    _inject.when_torch_is_imported()
+    after_import("torch", _imported)
     # Taken out, so that no process that this one starts speaks for the rank.
     failure_file = os.environ.pop("PACELINE_FAILURE_FILE", "")
     if failure_file:
-        from paceline import _failure
+        from paceline._inject import failure
 
-        _failure.watch(failure_file)
+        failure.watch(failure_file)
+
+
+def _imported(torch: ModuleType) -> None:
+    from paceline._inject import pytorch
+
+    pytorch.after_older_torch(torch)
 
 
 def _run_hidden(here: str) -> None:

@@ -12,7 +12,7 @@ import functools
 
 import torch
 
-from paceline import _library
+from paceline._core import library
 from paceline.comm._communicator import CODECS
 
 Tensor = torch.Tensor
@@ -144,7 +144,7 @@ class _Functions:
     """Typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        function = functools.partial(_library.typed, _library.opened())
+        function = functools.partial(library.typed, library.opened())
         text = ctypes.c_char_p
         self.open = function(
             "paceline_coding_device_open", ctypes.c_int32, text, text, ctypes.c_uint64
@@ -161,11 +161,11 @@ def _functions() -> _Functions:
 @functools.cache
 def _why_unavailable(index: int) -> str:
     """Empty where the library has kernels for this device; else the reason."""
-    missing = _library.why_unavailable(_functions)
+    missing = library.why_unavailable(_functions)
     if missing:
         return missing
     why = ctypes.create_string_buffer(512)
-    status = _functions().open(index, _library.kernels_folder().encode(), why, len(why))
+    status = _functions().open(index, library.kernels_folder().encode(), why, len(why))
     return "" if status == 0 else why.value.decode(errors="replace") or f"code {status}"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from paceline._memory import mark_written
+from paceline._core.memory import mark_written
 from paceline.comm import _device, _native
 from paceline.comm._handle import SILENCE, TIMEOUT, Handle, of_all_ranks, refuse, refusing
 from paceline.comm._meeting import Members, TorchStore

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Callable, Union
 
 import torch
 
-from paceline._inject import say
+from paceline._core.log import say
 from paceline.comm._communicator import CODECS, Communicator
 from paceline.comm._dgc import Deep, Momentum
 from paceline.comm._one_bit import FrozenAdam, OneBitAdam

@@ -10,7 +10,7 @@ import functools
 
 import torch
 
-from paceline import _library
+from paceline._core import library
 from paceline.comm import _native
 
 KIND = "cuda"  # the type of devices that this module serves
@@ -29,7 +29,7 @@ class Functions:
     """The exported functions, typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        function = functools.partial(_library.typed, _library.opened())
+        function = functools.partial(library.typed, library.opened())
         number, size, pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
         self.open = function(
             "paceline_comm_device_open",
@@ -93,7 +93,7 @@ def opened(handle: int, device: torch.device) -> Used:
     code = functions().open(
         handle,
         device.index or 0,
-        _library.kernels_folder().encode(),
+        library.kernels_folder().encode(),
         ctypes.byref(used),
         why,
         len(why),

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 from torch.autograd import Variable
 
-from paceline._untraced import untraced
+from paceline._core.untraced import untraced
 from paceline.comm import _report
 from paceline.comm._bucket import FIRST_BYTES, Bucket, cut
 from paceline.comm._bucket_size import BucketSize

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from paceline._switch import attempt, numbered
+from paceline._core.agreement import numbered
+from paceline._core.environment import attempt
 
 
 class Members:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import functools
 
-from paceline import _library
+from paceline._core import library
 
 OK, EINVAL, ESYSTEM, EDEVICE, EPEER = 0, -3, -4, -8, -20
 TEXT = 1024
@@ -59,7 +59,7 @@ class Functions:
     """Typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        function = functools.partial(_library.typed, _library.opened())
+        function = functools.partial(library.typed, library.opened())
         number, size, pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
         self.create = function(
             "paceline_comm_create",
@@ -133,4 +133,4 @@ def functions() -> Functions:
 @functools.cache
 def why_unavailable() -> str:
     """Empty where the library can be used; else the reason."""
-    return _library.why_unavailable(functions)
+    return library.why_unavailable(functions)

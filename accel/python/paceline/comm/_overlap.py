@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 from torch.optim import optimizer as torch_optimizer
 
-from paceline._torch_marks import exposed, one_step
-from paceline._untraced import untraced
+from paceline._core.marks import exposed, one_step
+from paceline._core.untraced import untraced
 
 if TYPE_CHECKING:
     from paceline.comm._engine import Gradients

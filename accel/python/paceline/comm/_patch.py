@@ -24,8 +24,10 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
-from paceline._inject import AIAK, say
-from paceline._switch import AGREEMENT_TIMEOUT, agree, why_off
+from paceline._core.agreement import AGREEMENT_TIMEOUT, agree
+from paceline._core.environment import AIAK
+from paceline._core.log import say
+from paceline._core.switches import why_off
 from paceline.comm import _hierarchy, _native, _report
 from paceline.comm._addresses import why_no_address
 from paceline.comm._choice import tune

@@ -9,6 +9,8 @@ import statistics
 import weakref
 from typing import Any
 
+from paceline._core import reports
+
 
 class Outcome:
     """Of one model."""
@@ -95,3 +97,6 @@ def outcome_of(model: Any) -> Outcome:
 
 def seen() -> list[dict[str, Any]]:
     return [outcome.told() for outcome in _outcomes.values()]
+
+
+reports.register(reports.COMMUNICATION, lambda: reports.Status(switch, seen(), numerics))

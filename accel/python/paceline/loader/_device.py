@@ -35,7 +35,7 @@ from typing import Any, Callable
 
 import torch
 
-from paceline._switch import why_off
+from paceline._core.switches import why_off
 from paceline.loader._pinned import dense
 
 MISSES_IN_A_ROW = 2

@@ -11,7 +11,7 @@ import torch.multiprocessing
 from torch.utils.data import dataloader
 from torch.utils.data._utils import worker as torch_worker
 
-from paceline._inject import disabled
+from paceline._core.environment import disabled
 from paceline.loader import _ahead, _device, _native, _pinned, _report
 from paceline.loader._exchange import Context, Exchange
 

@@ -10,7 +10,7 @@ import functools
 import os
 import sys
 
-from paceline import _library
+from paceline._core import library
 
 NOTHING, INTERRUPTED = 1, 2
 NO_SLOT = 64
@@ -22,8 +22,8 @@ class Functions:
     """The exported functions, typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        waiting = functools.partial(_library.typed, _library.opened())
-        quick = functools.partial(_library.typed, _library.opened(ctypes.PyDLL))
+        waiting = functools.partial(library.typed, library.opened())
+        quick = functools.partial(library.typed, library.opened(ctypes.PyDLL))
         handle, number, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
         data, length = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_uint64)
         collect = (handle, ctypes.c_int32, ctypes.POINTER(number), data, length)
@@ -59,7 +59,7 @@ def functions() -> Functions:
 @functools.cache
 def why_unavailable() -> str:
     """Empty where the library can be used; else the reason."""
-    return _library.why_unavailable(functions)
+    return library.why_unavailable(functions)
 
 
 # Garbage collection finalizes what belongs to one cycle in any order: a region must not go before

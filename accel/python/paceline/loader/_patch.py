@@ -16,8 +16,8 @@ from typing import Any, Callable
 
 from torch.utils.data import DataLoader
 
-from paceline._inject import say
-from paceline._switch import why_off
+from paceline._core.log import say
+from paceline._core.switches import why_off
 from paceline.loader import _iterator, _report
 
 ON = "on"

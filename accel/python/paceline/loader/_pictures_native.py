@@ -9,7 +9,7 @@ import ctypes
 import functools
 from typing import Any
 
-from paceline import _library
+from paceline._core import library
 
 FLOATS, SCALED, TURNED = 1, 2, 4
 CROPS = {"none": 0, "random": 1, "center": 2}
@@ -60,8 +60,8 @@ class Functions:
     """The exported functions, typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        waiting = functools.partial(_library.typed, _library.opened())
-        quick = functools.partial(_library.typed, _library.opened(ctypes.PyDLL))
+        waiting = functools.partial(library.typed, library.opened())
+        quick = functools.partial(library.typed, library.opened(ctypes.PyDLL))
         handle, number, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
         text, why = ctypes.POINTER(ctypes.c_char_p), (ctypes.c_char_p, size)
         numbers, batch = ctypes.c_void_p, ctypes.POINTER(size)

@@ -27,7 +27,7 @@ from torch._utils import ExceptionWrapper
 from torch.overrides import TorchFunctionMode
 from torch.utils.data._utils import pin_memory as torch_pin
 
-from paceline import _library
+from paceline._core import library
 
 NOT_YET = 1
 _LONG_MS = 1000
@@ -35,8 +35,8 @@ _LONG_MS = 1000
 
 @functools.cache
 def _functions() -> Any:
-    waiting = functools.partial(_library.typed, _library.opened())
-    quick = functools.partial(_library.typed, _library.opened(ctypes.PyDLL))
+    waiting = functools.partial(library.typed, library.opened())
+    quick = functools.partial(library.typed, library.opened(ctypes.PyDLL))
 
     class Functions:
         handle, number = ctypes.c_void_p, ctypes.c_uint64
@@ -75,7 +75,7 @@ def why_not(loader: Any) -> str:
         return f"pin_memory_device={loader.pin_memory_device!r}"
     if accelerator() != "cuda":
         return f"pin_memory with an accelerator of kind {accelerator()}"
-    return _library.why_unavailable(_functions)
+    return library.why_unavailable(_functions)
 
 
 class Landing:

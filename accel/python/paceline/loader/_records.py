@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from paceline import _library
+from paceline._core import library
 from paceline.loader._ordered import Order, Ordered
 
 _DTYPES = {
@@ -37,8 +37,8 @@ class _Functions:
     """The exported functions, typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        waiting = functools.partial(_library.typed, _library.opened())  # reads wait for the disk
-        quick = functools.partial(_library.typed, _library.opened(ctypes.PyDLL))
+        waiting = functools.partial(library.typed, library.opened())  # reads wait for the disk
+        quick = functools.partial(library.typed, library.opened(ctypes.PyDLL))
         handle, number, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
         text, order, sizes = (
             ctypes.POINTER(ctypes.c_char_p),

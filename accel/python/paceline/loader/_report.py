@@ -11,17 +11,11 @@ import os
 import weakref
 from typing import Any
 
-from paceline._inject import say
+from paceline._core import reports
+from paceline._core.log import say_once
 
 WAITS = 4096  # of a loader's last batches
 switch = "off (PACELINE_LOADER is not set)"
-_said: set[str] = set()
-
-
-def say_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
-        say(text)
 
 
 class Account:
@@ -252,3 +246,6 @@ def _advice() -> str:
         f"; /dev/shm has {size >> 20} MiB, which its workers' batches may not fit into (they die of"
         " a bus error): mount an emptyDir with medium: Memory at /dev/shm"
     )
+
+
+reports.register(reports.LOADERS, lambda: reports.Status(switch, seen()))

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from paceline import _library
+from paceline._core import library
 from paceline.loader import _resume
 from paceline.loader._ordered import SHUFFLE as SHUFFLE_ORDER
 from paceline.loader._ordered import Order, Ordered
@@ -44,7 +44,7 @@ class _Functions:
     """The exported functions, typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        waiting = functools.partial(_library.typed, _library.opened())  # sorting takes its time
+        waiting = functools.partial(library.typed, library.opened())  # sorting takes its time
         memory, size = ctypes.c_void_p, ctypes.c_uint64
         order, number = ctypes.POINTER(Order), ctypes.POINTER(size)
         self.sequence = waiting("paceline_batches_sequence", number, size, order, memory)

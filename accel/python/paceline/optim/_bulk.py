@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from paceline import _memory
+from paceline._core import memory
 from paceline.optim import _reader
 from paceline.optim._reader import SEEN, Held, layout_of
 
@@ -158,4 +158,4 @@ class Versions:
 
     def mark_written(self) -> None:
         if not self._by or not self._by.mark_written(self._tensors):
-            _memory.mark_written([*self._tensors.all])
+            memory.mark_written([*self._tensors.all])

@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 import torch
 
-from paceline import _library
+from paceline._core import library
 from paceline.optim import _native, _report, _sharded
 from paceline.optim._bulk import Versions
 from paceline.optim._kept import Kept, grad_of
@@ -52,7 +52,7 @@ class Functions:
     """The exported functions, typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        function = functools.partial(_library.typed, _library.opened())
+        function = functools.partial(library.typed, library.opened())
         pointer, size, sizes = ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)
         self.open = function(
             "paceline_optim_device_open", ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p, size
@@ -87,7 +87,7 @@ def _why(ask: Callable[..., int], *arguments: Any) -> str:
         return missing
     why = ctypes.create_string_buffer(512)
     try:
-        status = ask(*arguments, _library.kernels_folder().encode(), why, len(why))
+        status = ask(*arguments, library.kernels_folder().encode(), why, len(why))
     except AttributeError as error:
         return str(error)
     return "" if status == 0 else why.value.decode(errors="replace") or f"code {status}"

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 import torch
 
-from paceline._untraced import untraced
+from paceline._core.untraced import untraced
 from paceline.optim import _device, _host, _native, _observers, _report, _sharded
 from paceline.optim._native import HALVES, Table, Tensor
 

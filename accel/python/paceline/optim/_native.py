@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from paceline import _library
-from paceline._memory import mark_written
+from paceline._core import library
+from paceline._core.memory import mark_written
 from paceline.optim import _sharded
 
 Tensor = torch.Tensor
@@ -49,7 +49,7 @@ class Functions:
     """The exported functions, typed. Raises OSError or AttributeError where there are none."""
 
     def __init__(self) -> None:
-        function = functools.partial(_library.typed, _library.opened())
+        function = functools.partial(library.typed, library.opened())
         number, count, pointer = ctypes.c_int32, ctypes.c_uint64, ctypes.c_void_p
         self.step = function(
             "paceline_optim_step", ctypes.POINTER(Group), ctypes.c_uint32, pointer, count, number
@@ -70,7 +70,7 @@ def why_unavailable() -> str:
     """Empty where the library can be used; else the reason. Asked once: a library that appears
     later would make some of a job's steps differ from others.
     """
-    return _library.why_unavailable(functions)
+    return library.why_unavailable(functions)
 
 
 def why_not(parameter: Tensor, grad: Tensor, device_type: str = "cpu") -> str:

@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import torch
 
-from paceline._untraced import untraced
+from paceline._core.untraced import untraced
 from paceline.optim import _sharded
 from paceline.optim._fused import Fused
 

@@ -25,9 +25,10 @@ from typing import Any, Callable
 
 import torch
 
-from paceline import _torch_marks
-from paceline._inject import after_import, say
-from paceline._switch import why_off
+from paceline._core.imports import after_import
+from paceline._core.log import say
+from paceline._core.marks import optimizer_made
+from paceline._core.switches import why_off
 from paceline.optim import (
     _device,
     _native,
@@ -102,8 +103,8 @@ def _patch_all() -> list[str]:
         _patched.extend(name for name in TESTED if _patch(getattr(torch.optim, name)))
         if _patched:
             _plain.clear()
-            _torch_marks.optimizer_made.append(_made)
-            _undo.append(functools.partial(_torch_marks.optimizer_made.remove, _made))
+            optimizer_made.append(_made)
+            _undo.append(functools.partial(optimizer_made.remove, _made))
             after_import(
                 "torch.distributed.distributed_c10d",
                 lambda module: _undo.extend(_ranks.watch(module)),

@@ -14,8 +14,9 @@ from typing import Any, Callable
 
 import torch
 
-from paceline._inject import say
-from paceline._switch import arrive, attempt, await_verdict, numbered
+from paceline._core.agreement import arrive, await_verdict, numbered
+from paceline._core.environment import attempt
+from paceline._core.log import say
 from paceline.optim import _device, _native
 
 

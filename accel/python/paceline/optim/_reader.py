@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from paceline import _library
+from paceline._core import library
 
 Tensor = torch.Tensor
 
@@ -159,7 +159,7 @@ class Reader:
         self.knows_gradients = bool(found)  # and versions
         self._terms = ctypes.byref(terms)
         # No other thread may change a tensor meanwhile, so the interpreter lock is kept.
-        function = functools.partial(_library.typed, _library.opened(ctypes.PyDLL))
+        function = functools.partial(library.typed, library.opened(ctypes.PyDLL))
         pointer, count = ctypes.c_void_p, ctypes.c_uint64
         many = pointer, pointer, count
         self._places = function("paceline_optim_places", *many, pointer)

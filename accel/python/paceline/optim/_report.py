@@ -10,6 +10,8 @@ import statistics
 import weakref
 from typing import Any
 
+from paceline._core import reports
+
 TIMES = 1024  # of an optimizer's last steps
 
 
@@ -86,3 +88,6 @@ def seen() -> list[dict[str, Any]]:
 
 def lines() -> list[str]:
     return [f"  {told['name']}: {told['text']}" for told in seen()]
+
+
+reports.register(reports.OPTIMIZERS, lambda: reports.Status(switch, seen()))

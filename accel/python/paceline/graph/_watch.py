@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 # Folders whose code is not the program's: what a program does is told by its own line.
 _NOT_THE_PROGRAMS = tuple(
     os.path.dirname(os.path.realpath(path)) + os.sep  # noqa: PTH120
-    for path in (torch.__file__, __file__)
+    for path in (torch.__file__, os.path.dirname(__file__))  # noqa: PTH120
 )
 
 _READS = ("_local_scalar_dense", "is_nonzero", "equal")

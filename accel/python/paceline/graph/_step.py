@@ -1,170 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole training step as one CUDA graph: forward, backward and update in a single launch, for
-steps whose time is in launching.
-
-    def train(batch, labels):
-        optimizer.zero_grad()
-        loss = loss_of(model(batch), labels)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    step = paceline.graph.WholeStep(train, model=model, optimizer=optimizer)
-    for batch, labels in loader:
-        loss = step(batch, labels)
-
-Every call makes one step. The first ones (`warmup`) are made as always, and looked at; then the
-step is captured, and each further call copies its tensors into those of the capture and replays it.
-Numerics class Bitwise: the same kernels on the same values.
-
-A capture repeats what it saw. What cannot be repeated so is Refused before anything of that step
-has happened, with what changed and what to do: the host reading a value, a path or a shape that
-changes, a Python number that does, inputs on the CPU, parameters or modes that are others. The
-program may then call its function itself, which makes the step as always:
-
-    try:
-        loss = step(batch, labels)
-    except paceline.graph.Refused as reason:
-        loss = train(batch, labels)
-
-With PACELINE_CUDA_GRAPH=Disabled (spec.acceleration.cudaGraph of a job) every step is made as
-always.
-
-Not for several threads at once. What a step does besides asking the device (counting, logging)
-happens in the first calls and never again.
-"""
+"""Watches a training step, captures it, and replays it."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import inspect
-import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from paceline import _graph_facts as facts
-from paceline import _graph_watch as watch
-from paceline import _marks
-from paceline._inject import say
+from paceline._core.log import say
+from paceline._core.trace import explicit_step, trace
+from paceline.graph import _facts as facts
+from paceline.graph import _watch as watch
+from paceline.graph._cuda import Cuda
+from paceline.graph._report import Refused, captured, why_off
 from paceline.optim._fused import Fused
-
-__all__ = ["Refused", "WholeStep"]
 
 # Before that DistributedDataParallel may rebuild its buckets.
 _WARMUP_OF_DDP = 11
-captured: list[str] = []  # for explain(): what has been captured in this process
-_refusal: list[str] = []  # likewise: why the last one that was refused was
-
-
-def why_none() -> str:
-    off = _why_off()
-    return off or (
-        f"the last step was refused: {_refusal[0]}" if _refusal else "no step has been captured yet"
-    )
-
-
-def _why_off() -> str:
-    """Empty where steps are captured; else why the job has them made as always."""
-    told = os.environ.get("PACELINE_CUDA_GRAPH", "")
-    if told in ("", "Auto"):
-        return ""
-    return f"PACELINE_CUDA_GRAPH is {told}" + (
-        "" if told == "Disabled" else ", neither Auto nor Disabled"
-    )
-
-
-class Refused(RuntimeError):
-    """This step cannot be a captured one, and nothing of it has happened: what is in the way, and
-    what to do.
-    """
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        _refusal[:] = [why]
-
-
-class Cuda:
-    """How a step is run and captured on a GPU."""
-
-    type = "cuda"
-
-    def __init__(self) -> None:
-        self._stream: Any = None
-
-    def missing(self) -> str:
-        return "" if torch.cuda.is_available() else "PyTorch sees no GPU here"
-
-    @contextlib.contextmanager
-    def beside(self) -> Any:
-        """On a stream of its own: what autograd keeps of streams must not be the default one's when
-        the step is captured.
-        """
-        if self._stream is None:
-            self._stream = torch.cuda.Stream()
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            yield
-        torch.cuda.current_stream().wait_stream(self._stream)
-
-    def capture(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        """What replays it, and answers what `run` did."""
-        before, pool = torch.cuda.current_stream(), torch.cuda.graph_pool_handle()
-        try:
-            graph, answer = self._captured(run, pool)
-        except BaseException:
-            # Where the device itself has failed nothing can be mended, and the program's error is
-            # the one to tell.
-            with contextlib.suppress(Exception):
-                torch.cuda.set_stream(
-                    before
-                )  # PyTorch leaves it where the driver refuses the capture
-                self._recover(pool)
-            raise
-
-        def replay() -> Any:
-            graph.replay()
-            return answer
-
-        return replay
-
-    def _captured(self, run: Callable[[], Any], pool: Any) -> tuple[Any, Any]:
-        """The graph, whose memory is of this pool, and what `run` answered."""
-        graph = torch.cuda.CUDAGraph()
-        # Other threads may go on with what they do (pinning, collectives).
-        known = inspect.signature(torch.cuda.graph.__init__).parameters
-        mode = {"capture_error_mode": "thread_local"} if "capture_error_mode" in known else {}
-        with torch.cuda.graph(graph, pool=pool, stream=self._stream, **mode):
-            answer = run()
-        return graph, answer
-
-    def _recover(self, pool: Any) -> None:
-        """From what a capture that the driver has refused leaves in PyTorch: its pool is open
-        still, and in some releases the device's random numbers are an error until a capture has
-        come to its end (https://github.com/pytorch/pytorch/issues/171263).
-        """
-        device, inside = torch.cuda.current_device(), torch._C
-        with contextlib.suppress(AttributeError, TypeError):  # before 2.3 nobody else can close it
-            # Since 2.8; and its older name.
-            end = (
-                getattr(inside, "_cuda_endAllocateToPool", None)
-                or inside._cuda_endAllocateCurrentStreamToPool
-            )
-            try:
-                end(device, pool)
-            except RuntimeError:
-                # it is closed: the capture came to its end, and what failed is the program's
-                # function alone
-                return
-            with contextlib.suppress(
-                RuntimeError
-            ):  # a pool that is kept costs memory, the random numbers matter more
-                inside._cuda_releasePool(device, pool)
-        self._captured(
-            functools.partial(torch.zeros, (), device=self.type), torch.cuda.graph_pool_handle()
-        )
 
 
 class WholeStep:
@@ -216,7 +70,7 @@ class WholeStep:
         self._function, self._model, self._optimizers = function, model, optimizers
         self._warmup, self._examine = warmup, examine
         self._backend = Cuda() if backend is None else backend
-        self._off = _why_off()
+        self._off = why_off()
         if self._off:
             say(f"{what}steps are made as always: {self._off}")
         self.recapture()
@@ -255,8 +109,8 @@ class WholeStep:
                     own.copy_(given, non_blocking=True)
         assert self._replay is not None
         answer = self._replay()
-        if _marks.trace.lib is not None:
-            _marks.explicit_step(-1)  # no optimizer's step is called that could tell it
+        if trace.lib is not None:
+            explicit_step(-1)  # no optimizer's step is called that could tell it
         return answer
 
     def _check(self, inputs: facts.Inputs) -> None:
@@ -351,8 +205,7 @@ class WholeStep:
         self._facts, self._inputs = taken, list(inputs.facts())
         self._quick = facts.Quick(self._model, self._optimizers)
         self._seen = None
-        captured.append(getattr(self._function, "__qualname__", type(self._function).__qualname__))
-        del captured[:-8]
+        captured(getattr(self._function, "__qualname__", type(self._function).__qualname__))
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

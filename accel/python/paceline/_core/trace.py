@@ -12,8 +12,9 @@ import os
 import sys
 import time
 
-from paceline._inject import disabled, say
-from paceline._library import CPU, HOST_MARKS, PYTORCH, Library, Options
+from paceline._core.environment import disabled
+from paceline._core.library import CPU, HOST_MARKS, PYTORCH, Library, Options
+from paceline._core.log import say
 
 
 class Trace:
@@ -29,6 +30,7 @@ class Trace:
         self.host_phases = 0
         self.framework_version = b""
         self.device_kind = CPU
+        self.patches: dict[str, str] = {}  # what of the framework is marked, or why not
 
     def open(self) -> bool:
         """Opens at the first training mark. False: leave everything as it is."""

@@ -50,8 +50,8 @@ def path() -> str:
     told = os.environ.get("PACELINE_LIBRARY")
     if told:
         return told
-    runtime = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-    return os.path.join(runtime, "lib", "libpaceline.so")
+    package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    return os.path.join(os.path.dirname(os.path.dirname(package)), "lib", "libpaceline.so")
 
 
 def kernels_folder() -> str:

@@ -1,24 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixed precision in one line, before a learning-rate schedule is made and before the model is
-wrapped (DDP):
-
-    model, optimizer = paceline.amp.decorate(model, optimizer, level="O2")
-
-O1: parameters and gradients stay float32, the forward pass runs under torch.autocast. O2:
-parameters and gradients are of 16 bits too, but for those of batch norms; the optimizer keeps
-float32 values behind them,
-    which begin as the parameters were. torch's Adam, AdamW and SGD are exchanged for
-    paceline.optim's, with their groups and state.
-
-In either case the model answers in float32, so the loss is computed in it. Numerics class: Lossy.
-bfloat16 needs no loss scaling; float16 does: LossScaler is torch.amp.GradScaler without the host
-waiting for the device in each step. GradScaler works with every optimizer of paceline.optim too;
-either folds the unscaling into the step.
-
-Works on the caller's model in place, in the caller's thread; what it cannot do is an error before
-anything has changed. In a job whose numerics are of a lesser class the model and the optimizer stay
-as they are, and a line says so.
-"""
+"""paceline.amp.decorate: levels O1 and O2 of one model."""
 
 from __future__ import annotations
 
@@ -27,12 +8,11 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from paceline import _precision, optim
-from paceline._amp_scaler import LossScaler
-from paceline._inject import say
+from paceline import optim
+from paceline._core.log import say
+from paceline.amp import _report
+from paceline.amp._cast import cast
 from paceline.optim._fused import MASTER, Fused
-
-__all__ = ["LossScaler", "decorate"]
 
 LEVELS = ("O1", "O2")
 DTYPES = (torch.bfloat16, torch.float16)
@@ -41,8 +21,6 @@ _OURS: dict[type, type] = {
     torch.optim.AdamW: optim.AdamW,
     torch.optim.SGD: optim.SGD,
 }
-decorated: list[str] = []  # for explain(): what has been asked for in this process
-left: list[str] = []  # and what, of the last time, was not done
 
 
 def decorate(
@@ -50,19 +28,19 @@ def decorate(
 ) -> Any:
     """The model, which stays the same object, and the optimizer where one was given."""
     device = _check(model, optimizer, level, dtype)
-    why = _precision.allowed()
+    why = _report.why_not_allowed()
     if why:
         say(f"paceline.amp.decorate: the model is left as it is: {why}")
-        left[:] = [f"paceline.amp.decorate left a model as it is: {why}"]
+        _report.left[:] = [f"paceline.amp.decorate left a model as it is: {why}"]
         return model if optimizer is None else (model, optimizer)
     if level == "O2":
         optimizer = _optimizer_with_masters(optimizer)
         _to_sixteen_bits(model, optimizer, dtype)
     model.forward = _Forward(model, level, device, dtype)
-    decorated.append(
+    _report.decorated.append(
         f"{level} in {str(dtype)[6:]} for {type(model).__module__}.{type(model).__qualname__}"
     )
-    del decorated[:-8]
+    del _report.decorated[:-8]
     return model if optimizer is None else (model, optimizer)
 
 
@@ -158,21 +136,3 @@ class _Forward:
             else:
                 answer = type(self.model).forward(self.model, *args, **options)
         return cast(answer, self.dtype, torch.float32)
-
-
-def cast(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
-    """Casts every tensor of dtype `old` in `value` to `new`; containers keep their type."""
-    if isinstance(value, torch.Tensor):
-        return value.to(new) if value.dtype is old else value
-    if isinstance(value, dict):
-        changed = {key: cast(part, old, new) for key, part in value.items()}
-        if type(value) is dict:
-            return changed
-        for key, part in changed.items():
-            value[key] = part
-        return value
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(cast(part, old, new) for part in value))
-    if type(value) in (list, tuple):
-        return type(value)(cast(part, old, new) for part in value)
-    return value

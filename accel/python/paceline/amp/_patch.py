@@ -18,7 +18,6 @@ bfloat16 needs no loss scaling. Nothing is asked of a GPU before the program's f
 
 from __future__ import annotations
 
-import collections
 import functools
 import inspect
 import os
@@ -28,65 +27,52 @@ from typing import Any, Callable
 import torch
 from torch.utils.data import get_worker_info
 
-from paceline._inject import disabled, say
+from paceline._core.environment import disabled
+from paceline._core.log import say
+from paceline.amp import _report
+from paceline.amp._cast import cast
+from paceline.amp._report import LEVELS
 
-LEVELS = ("TF32", "O1", "O2")
 _ASKS_BY_DEVICE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)
-LIMIT = 64  # classes of models told of
-switch = "off (PACELINE_PRECISION is not set)"
 everywhere = False  # whether O1 is in every module
 _undo: list[Callable[[], None]] = []
-_seen: collections.OrderedDict[str, str] = (
-    collections.OrderedDict()
-)  # class of a model: why it is left as it is, or empty
-
-
-def allowed() -> str:
-    """Empty where the job's class allows what loses precision; else why not. A program that no job
-    runs is its own judge.
-    """
-    numerics = os.environ.get("PACELINE_NUMERICS", "")
-    return (
-        ""
-        if numerics in ("", "Lossy")
-        else f"it is of class Lossy, and PACELINE_NUMERICS is {numerics}"
-    )
 
 
 def asked() -> str:
     """One of LEVELS if the job asks for it, empty if not; then `switch` says why not."""
-    global switch
     told = os.environ.get("PACELINE_PRECISION", "")
     if told in ("", "Disabled"):
-        switch = f"off (PACELINE_PRECISION is {told or 'not set'})"
+        _report.switch = f"off (PACELINE_PRECISION is {told or 'not set'})"
         return ""
     numerics = os.environ.get("PACELINE_NUMERICS", "") or "Reordered"
     if told not in LEVELS:
-        switch = f"off (PACELINE_PRECISION is {told}, none of Disabled, {', '.join(LEVELS)})"
+        _report.switch = (
+            f"off (PACELINE_PRECISION is {told}, none of Disabled, {', '.join(LEVELS)})"
+        )
     elif numerics != "Lossy":
-        switch = (
+        _report.switch = (
             f"off (PACELINE_PRECISION is {told}, which is of class Lossy, and PACELINE_NUMERICS is"
             f" {numerics})"
         )
     else:
         return told
-    say(f"models compute as they are written: {switch[5:-1]}")
+    say(f"models compute as they are written: {_report.switch[5:-1]}")
     return ""
 
 
 def install() -> None:
-    global switch, everywhere
+    global everywhere
     level = asked()
     if level == "TF32":
-        switch = use_tf32()
+        _report.switch = use_tf32()
     elif level == "O2":
-        switch = (
+        _report.switch = (
             "off (O2 exchanges the optimizer, which only the program can: "
             "model, optimizer, loader = paceline.accelerate(model, optimizer, loader))"
         )
-        say(f"models compute as they are written: {switch[5:-1]}")
+        say(f"models compute as they are written: {_report.switch[5:-1]}")
     elif level == "O1" and not _is_tested(torch.nn.Module.__call__):
-        switch = "off (a PyTorch that this release was not tested with)"
+        _report.switch = "off (a PyTorch that this release was not tested with)"
         say(
             "models compute as they are written: torch.nn.Module.__call__ is not that of a tested"
             " PyTorch"
@@ -94,17 +80,17 @@ def install() -> None:
     elif level == "O1":
         _patch(torch.nn.Module)
         everywhere = True
-        switch = "on (PACELINE_PRECISION is O1: models under torch.autocast in bfloat16)"
+        _report.switch = "on (PACELINE_PRECISION is O1: models under torch.autocast in bfloat16)"
 
 
 def uninstall() -> None:
     """Puts the originals back."""
-    global switch, everywhere
+    global everywhere
     while _undo:
         _undo.pop()()
     everywhere = False
-    _seen.clear()
-    switch = "off (uninstalled)"
+    _report.models.clear()
+    _report.switch = "off (uninstalled)"
 
 
 def use_tf32() -> str:
@@ -127,18 +113,6 @@ def use_tf32() -> str:
     return "on (float32 products on a GPU of capability 8.0 or more by TF32)"
 
 
-def seen() -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "state": "off" if why else "on",
-            "reason": why,
-            "text": f"as it is written ({why})" if why else "under torch.autocast in bfloat16",
-        }
-        for name, why in _seen.items()
-    ]
-
-
 # -- O1 in every module
 # ------------------------------------------------------------
 
@@ -155,8 +129,6 @@ def _is_tested(call: Any) -> bool:
 
 
 def _patch(kind: Any) -> None:
-    from paceline.amp import cast
-
     original = kind.__call__
     inside = _Inside()
     compiler = getattr(torch, "compiler", None)
@@ -193,10 +165,7 @@ def _device_of(model: Any) -> str:
         device = first.device.type
         why = _why_not(model, first, device)
         name = f"{type(model).__module__}.{type(model).__qualname__}"
-        if name not in _seen or _seen[name] != why:
-            _seen[name] = why
-            if len(_seen) > LIMIT:
-                _seen.popitem(last=False)
+        _report.met(name, why)
         return "" if why else device
     except Exception:  # a module may have anything in the place of its parameters
         return ""

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What paceline.explain() says, as text and as a dict. It tells what this process has done, and
+promises nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from paceline._core import reports
+from paceline._core.environment import disabled
+from paceline._core.trace import trace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+TRACING = "step tracing"
+_TITLED = (reports.OPTIMIZERS, reports.LOADERS, reports.COMMUNICATION)
+_ALL = (*_TITLED, reports.PRECISION, reports.OPERATORS, reports.GRAPHS)
+
+model_given = ""  # class of the last model given to paceline.accelerate
+
+
+def features() -> dict[str, Any]:
+    """By feature: state ("on" or "off"), reason, numerics class, and `seen`, an entry for each
+    object of the program that the feature has met.
+    """
+    stopped = "off (PACELINE_DISABLE=1)" if disabled() else ""
+    on = trace.lib is not None
+    tracing = _told(stopped or f"{'on' if on else 'off'} ({trace.reason})", "Bitwise", [])
+    tracing["patches"] = dict(trace.patches)
+    tracing["mark_cost_ns"] = trace.mark_cost_ns if on else None
+    found = {TRACING: tracing}
+    for feature in _ALL:
+        status = feature.status()
+        switch = stopped or _unasked(feature) or status.switch
+        if feature is reports.PRECISION:  # what the program asked for itself is never disabled
+            switch = status.switch
+        found[feature.name] = _told(switch, status.numerics or feature.numerics, status.seen)
+    return found
+
+
+def _unasked(feature: reports.Feature) -> str:
+    """The switch of a feature that explain() itself answers for, else an empty text."""
+    if feature is reports.OPERATORS:
+        return (
+            f"off ({model_given or 'every model'} is left as it is: there are none for any model)"
+        )
+    if feature is reports.GRAPHS and not reports.is_registered(feature):
+        told = os.environ.get("PACELINE_CUDA_GRAPH", "")
+        return "" if told in ("", "Auto") else f"off (PACELINE_CUDA_GRAPH is {told})"
+    return ""
+
+
+def _told(switch: str, numerics: str, seen: list[dict[str, Any]]) -> dict[str, Any]:
+    state, _, reason = switch.partition(" ")
+    if reason.startswith("("):
+        reason = reason[1:-1]
+    return {"state": state, "reason": reason, "numerics": numerics, "seen": seen, "_said": switch}
+
+
+def as_dict() -> dict[str, Any]:
+    return {
+        name: {key: value for key, value in feature.items() if key[0] != "_"}
+        for name, feature in features().items()
+    }
+
+
+def explain() -> str:
+    if disabled():
+        return "step tracing: off (PACELINE_DISABLE=1)"
+    found = features()
+    tracing = found[TRACING]
+    lines = [f"step tracing: {tracing['_said']}; numerics class Bitwise: it only reads clocks"]
+    if tracing["mark_cost_ns"] is not None:
+        cost = tracing["mark_cost_ns"]
+        lines.append(
+            f"  cost: about {cost} ns a mark in Python; every record's overhead_ns has the whole"
+            " of it"
+        )
+    lines += [f"  {name}: {what}" for name, what in sorted(tracing["patches"].items())]
+    if not tracing["patches"]:
+        lines.append("  PyTorch: not patched (not imported, or a way in was not on PYTHONPATH)")
+    for feature in _ALL:
+        told = found[feature.name]
+        numerics = "" if feature is reports.OPERATORS else f"; numerics class {told['numerics']}"
+        lines.append(f"{feature.title}: {told['_said']}{numerics}")
+        lines += [f"  {entry['name']}: {entry['text']}" for entry in told["seen"]]
+    return "\n".join(lines)

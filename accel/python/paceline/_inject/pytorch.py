@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Patches PyTorch, and turns on the features that the job asks for.
+
+PyTorch 2.5 and later calls `on_torch` itself, at the end of `import torch`: the dist-info folder on
+PYTHONPATH registers it in the entry point group torch.backends. For older releases sitecustomize
+calls `after_older_torch` when torch has been imported. torch turns an exception of an entry point
+into a failed `import torch`, so none leaves this file.
+
+It runs in every Python process of the container that imports torch, torchrun's agent, loader
+workers and helper tools included. It only replaces a few functions there: the first training mark
+loads the library and opens the ring.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from paceline._core.environment import AIAK, disabled, is_asked
+from paceline._core.log import say
+
+# typing itself is not imported: that takes some milliseconds.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+_done = False
+
+
+def on_torch() -> None:
+    """Patches PyTorch, once. Called while `import torch` is ending."""
+    global _done
+    if _done or disabled():
+        return
+    _done = True
+    _try(_trace, "tracing is off")
+    # A feature is imported only if the job asks for it.
+    if is_asked("PACELINE_OPTIMIZER"):
+        _try(_optimizers, "PyTorch's optimizers are left as they are")
+    if is_asked("PACELINE_LOADER"):
+        _try(_loaders, "PyTorch's loaders are left as they are")
+    if is_asked("PACELINE_PRECISION"):
+        _try(_precision, "models compute as they are written")
+    if _communication_is_asked():
+        _try(_communication, "gradients are communicated by PyTorch")
+
+
+def after_older_torch(torch: ModuleType) -> None:
+    """Does what the entry point does, where torch is too old to have entry points."""
+    if _version(torch) < (2, 5):
+        on_torch()
+
+
+def _version(torch: ModuleType) -> tuple[int, int]:
+    numbers = str(getattr(torch, "__version__", "0.0")).split(".")
+    try:
+        return int(numbers[0]), int(numbers[1])
+    except (IndexError, ValueError):
+        return 0, 0
+
+
+def _try(install: Callable[[], None], otherwise: str) -> None:
+    try:
+        install()
+    except BaseException as error:  # training goes on without this feature
+        say(f"{otherwise}: {type(error).__name__}: {error}")
+
+
+def _communication_is_asked() -> bool:
+    if is_asked("PACELINE_COMMUNICATION"):
+        return True
+    refused = os.environ.get("PACELINE_COMMUNICATION") == "Disabled"
+    return not refused and any(os.environ.get(name) == "1" for name in AIAK)
+
+
+def _trace() -> None:
+    from paceline import _tracing
+
+    _tracing.install(sys.modules["torch"])
+
+
+def _optimizers() -> None:
+    from paceline.optim import _patch
+
+    _patch.install()
+
+
+def _loaders() -> None:
+    from paceline.loader import _patch
+
+    _patch.install()
+
+
+def _precision() -> None:
+    from paceline.amp import _patch
+
+    _patch.install()
+
+
+def _communication() -> None:
+    from paceline.comm import _patch
+
+    _patch.install()

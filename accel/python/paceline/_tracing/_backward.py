@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Marks the backward pass.
+
+comm_exposed: the autograd engine runs its final callbacks when the last gradient has been
+accumulated, in the order in which they were queued, before backward returns. DDP queues the one
+that waits for its buckets when the last bucket is ready; FSDP queues its own in backward too. A
+hook on the loss runs before all of the graph, so the callback it queues comes first: its time is
+the last gradient's accumulation, and what follows until backward returns is the wait for
+communication. Seen to hold in 1.13 and 2.14. The hook is set only while more than one rank trains,
+and removed with the backward.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import ModuleType
+from typing import Any
+
+from paceline._core import library as abi
+from paceline._core.trace import trace
+from paceline._tracing._patching import accept, compiling, replace, say_once
+
+
+def _ranks_communicate() -> bool:
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        return (
+            distributed is not None
+            and distributed.is_available()
+            and distributed.is_initialized()
+            and distributed.get_world_size() > 1
+        )
+    except Exception:
+        return False
+
+
+def patch(torch: ModuleType) -> None:
+    original = torch.autograd.backward
+    if not accept("torch.autograd.backward", original):
+        return
+    is_compiling = compiling(torch)
+    queue_callback = torch.autograd.Variable._execution_engine.queue_callback
+
+    def watch_end(tensors: Any, library: abi.Library) -> Any:
+        def first_of_all(_: Any) -> None:
+            queue_callback(library.gradients_done)
+
+        for tensor in (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors):
+            if (
+                isinstance(tensor, torch.Tensor)
+                and tensor.requires_grad
+                and tensor.grad_fn is not None
+            ):
+                return tensor.register_hook(first_of_all)
+        return None
+
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or (trace.lib is None and not trace.open()):
+            return original(*args, **kwargs)
+        library = trace.lib
+        assert library is not None
+        library.backward_enter()
+        hook = None
+        try:
+            if _ranks_communicate():
+                try:
+                    hook = watch_end(args[0] if args else kwargs.get("tensors"), library)
+                except Exception as error:
+                    say_once("comm_exposed", error)
+            return original(*args, **kwargs)
+        finally:
+            if hook is not None:
+                hook.remove()
+            library.backward_leave()
+
+    replace(torch.autograd, "backward", backward)
+    # TorchScript knows its built-in functions by identity.
+    builtins = sys.modules.get("torch.jit._builtins")
+    if builtins is not None:
+        builtins._builtin_ops.append((backward, "aten::backward"))
+        if builtins._builtin_table is not None:
+            builtins._builtin_table[id(backward)] = "aten::backward"

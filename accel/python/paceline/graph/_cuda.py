@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs and captures a step on a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class Cuda:
+    """How a step is run and captured on a GPU."""
+
+    type = "cuda"
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+
+    def missing(self) -> str:
+        return "" if torch.cuda.is_available() else "PyTorch sees no GPU here"
+
+    @contextlib.contextmanager
+    def beside(self) -> Any:
+        """On a stream of its own: what autograd keeps of streams must not be the default one's when
+        the step is captured.
+        """
+        if self._stream is None:
+            self._stream = torch.cuda.Stream()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            yield
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+    def capture(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        """What replays it, and answers what `run` did."""
+        before, pool = torch.cuda.current_stream(), torch.cuda.graph_pool_handle()
+        try:
+            graph, answer = self._captured(run, pool)
+        except BaseException:
+            # Where the device itself has failed nothing can be mended, and the program's error is
+            # the one to tell.
+            with contextlib.suppress(Exception):
+                torch.cuda.set_stream(
+                    before
+                )  # PyTorch leaves it where the driver refuses the capture
+                self._recover(pool)
+            raise
+
+        def replay() -> Any:
+            graph.replay()
+            return answer
+
+        return replay
+
+    def _captured(self, run: Callable[[], Any], pool: Any) -> tuple[Any, Any]:
+        """The graph, whose memory is of this pool, and what `run` answered."""
+        graph = torch.cuda.CUDAGraph()
+        # Other threads may go on with what they do (pinning, collectives).
+        known = inspect.signature(torch.cuda.graph.__init__).parameters
+        mode = {"capture_error_mode": "thread_local"} if "capture_error_mode" in known else {}
+        with torch.cuda.graph(graph, pool=pool, stream=self._stream, **mode):
+            answer = run()
+        return graph, answer
+
+    def _recover(self, pool: Any) -> None:
+        """From what a capture that the driver has refused leaves in PyTorch: its pool is open
+        still, and in some releases the device's random numbers are an error until a capture has
+        come to its end (https://github.com/pytorch/pytorch/issues/171263).
+        """
+        device, inside = torch.cuda.current_device(), torch._C
+        with contextlib.suppress(AttributeError, TypeError):  # before 2.3 nobody else can close it
+            # Since 2.8; and its older name.
+            end = (
+                getattr(inside, "_cuda_endAllocateToPool", None)
+                or inside._cuda_endAllocateCurrentStreamToPool
+            )
+            try:
+                end(device, pool)
+            except RuntimeError:
+                # it is closed: the capture came to its end, and what failed is the program's
+                # function alone
+                return
+            with contextlib.suppress(
+                RuntimeError
+            ):  # a pool that is kept costs memory, the random numbers matter more
+                inside._cuda_releasePool(device, pool)
+        self._captured(
+            functools.partial(torch.zeros, (), device=self.type), torch.cuda.graph_pool_handle()
+        )
