@@ -36,6 +36,7 @@ from paceline.graph import (  # noqa: E402
     WholeStep,
     _watch,
 )
+from paceline.graph._cuda import Cuda  # noqa: E402
 
 torch.set_num_threads(1)
 

@@ -272,7 +272,7 @@ def test_a_job_can_have_steps_made_as_always(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_step_that_is_refused_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph, "captured", [])
+    monkeypatch.setattr(graph._report, "_captured", [])
     with pytest.raises(graph.Refused):
         WholeStep(lambda: None)()
     told = paceline.explain(as_dict=True)["CUDA graphs"]

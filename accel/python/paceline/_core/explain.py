@@ -35,7 +35,8 @@ def features() -> dict[str, Any]:
     for feature in _ALL:
         status = feature.status()
         switch = stopped or _unasked(feature) or status.switch
-        if feature is reports.PRECISION:  # what the program asked for itself is never disabled
+        # Programs that call paceline.amp get what they ask for, even where all else is off.
+        if feature is reports.PRECISION and reports.is_registered(feature):
             switch = status.switch
         found[feature.name] = _told(switch, status.numerics or feature.numerics, status.seen)
     return found
