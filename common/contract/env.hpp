@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every environment variable of Paceline's own, in one place. Outside a container Paceline sets
-// only these; what frameworks read (PET_*, MASTER_ADDR, PYTHONPATH, NCCL_*) is composed by the
-// launcher inside, where the image's and the user's values are visible.
-//
-// Written by operator/render (in a pod) and by `paceline run` (on one machine), read by launcher/
-// and accel/.
+// Every environment variable of Paceline's own. Frameworks' variables (PET_*, MASTER_ADDR,
+// PYTHONPATH, NCCL_*) are composed by the launcher, which sees the values of the image and of the
+// user. Made by scripts/contract from common/contract/contract.yaml: edit that file.
 #pragma once
 
 #include <array>
@@ -15,152 +12,218 @@ namespace paceline::env {
 struct Variable {
   std::string_view name;
   std::string_view meaning;
+  /// What an absent variable means; empty: nothing in particular.
+  std::string_view fallback{};
+  /// All that may be written, where it is one of a few words; the rest is empty.
+  std::array<std::string_view, 4> values{};
+  // of a whole number
+  int least = 0;
+  int most = 0;
 };
 
 // Identity of the job and of this replica.
 inline constexpr Variable kJobName{"PACELINE_JOB_NAME", "name of the TrainingJob"};
-inline constexpr Variable kJobNamespace{"PACELINE_JOB_NAMESPACE", "its namespace"};
-inline constexpr Variable kJobUid{"PACELINE_JOB_UID", "its UID"};
+inline constexpr Variable kJobNamespace{"PACELINE_JOB_NAMESPACE", "namespace of the TrainingJob"};
+inline constexpr Variable kJobUid{"PACELINE_JOB_UID", "UID of the TrainingJob"};
 inline constexpr Variable kRole{"PACELINE_ROLE", "name of this replica's role"};
-inline constexpr Variable kReplicaIndex{"PACELINE_REPLICA_INDEX",
-                                        "index of this replica in its role, from 0"};
+inline constexpr Variable kReplicaIndex{
+    "PACELINE_REPLICA_INDEX", "index of this replica in its role, from 0", "0", {}, 0, 100000};
 inline constexpr Variable kNodeRank{
     "PACELINE_NODE_RANK",
-    "index of this replica in the gang, over all roles in their order, from 0"};
-inline constexpr Variable kNodeCount{"PACELINE_NODE_COUNT", "replicas in the gang"};
+    "index of this replica in the gang, over all roles in their order, from 0",
+    "0",
+    {},
+    0,
+    99999};
+inline constexpr Variable kNodeCount{
+    "PACELINE_NODE_COUNT", "number of replicas in the gang", "1", {}, 1, 100000};
 inline constexpr Variable kIncarnation{"PACELINE_INCARNATION",
-                                       "how many pods this replica has had before this one"};
+                                       "number of pods that this replica had before this one",
+                                       "0",
+                                       {},
+                                       0,
+                                       2147483647};
 inline constexpr Variable kPodName{"PACELINE_POD_NAME", "name of this pod"};
 inline constexpr Variable kPodIp{"PACELINE_POD_IP",
                                  "address of this pod, as other replicas reach it"};
 inline constexpr Variable kNodeName{"PACELINE_NODE_NAME", "node that this pod runs on"};
 
 // What to start.
-inline constexpr Variable kFramework{"PACELINE_FRAMEWORK", "spec.framework.type"};
+inline constexpr Variable kFramework{
+    "PACELINE_FRAMEWORK", "spec.framework.type", "PyTorch", {"PyTorch", "Custom"}};
 inline constexpr Variable kFrameworkLauncher{"PACELINE_FRAMEWORK_LAUNCHER",
-                                             "spec.framework.launcher: Paceline or Passthrough"};
+                                             "spec.framework.launcher",
+                                             "Paceline",
+                                             {"Paceline", "Passthrough"}};
 inline constexpr Variable kProcessesPerReplica{
     "PACELINE_PROCESSES_PER_REPLICA",
-    "ranks in this replica, resolved (never Auto); what a kept launcher is told"};
+    "number of ranks in this replica; Auto is already resolved",
+    "1",
+    {},
+    1,
+    64};
 inline constexpr Variable kCpuLimit{
     "PACELINE_CPU_LIMIT",
-    "whole CPUs of the trainer container (for OMP_NUM_THREADS), absent if unlimited"};
-
+    "whole CPUs of the trainer container, for OMP_NUM_THREADS; absent: no limit",
+    "",
+    {},
+    1,
+    100000};
 inline constexpr Variable kGpuDirect{"PACELINE_GPU_DIRECT",
-                                     "spec.network.gpuDirect: Required or Preferred, for a replica "
-                                     "with accelerators, or Disabled; absent: as it comes"};
+                                     "spec.network.gpuDirect; Required and Preferred only for a "
+                                     "replica with accelerators; absent: NCCL decides",
+                                     "",
+                                     {"Required", "Preferred", "Disabled"}};
 
 // Rendezvous.
 inline constexpr Variable kRendezvousAddress{"PACELINE_RENDEZVOUS_ADDRESS",
-                                             "ip:port where rank 0's launcher is reached"};
+                                             "ip:port at which rank 0's launcher is reached"};
 inline constexpr Variable kRendezvousListen{"PACELINE_RENDEZVOUS_LISTEN",
-                                            "ip:port where node rank 0's launcher listens"};
+                                            "ip:port on which the launcher of node rank 0 listens"};
 inline constexpr Variable kMasterPort{
     "PACELINE_MASTER_PORT",
-    "port of rank 0's framework; 0: a free one each attempt; absent: 29500 + attempt mod 100"};
+    "port of the framework's rank 0; 0: a free one each attempt; absent: 29500 + attempt mod 100",
+    "",
+    {},
+    0,
+    65535};
 inline constexpr Variable kToken{
-    "PACELINE_TOKEN", "secret of this job: launchers, summary readers and the operator show it"};
+    "PACELINE_TOKEN",
+    "secret of this job, which launchers, readers of the summary and the operator present"};
 inline constexpr Variable kStartupTimeout{"PACELINE_STARTUP_TIMEOUT",
-                                          "how long the gang may take to gather, a duration"};
+                                          "how long the gang may take to gather", "10m"};
 
 // Supervision.
 inline constexpr Variable kAttempt{
-    "PACELINE_ATTEMPT", "attempt that the gang is at, as the operator last knew it, from 0"};
+    "PACELINE_ATTEMPT",
+    "attempt of the gang, from 0: in a pod as the operator last knew it, in a rank the present one",
+    "0",
+    {},
+    0,
+    1073741823};
 inline constexpr Variable kRestarts{
-    "PACELINE_RESTARTS", "restarts already spent of the budget, as the operator last knew it"};
-inline constexpr Variable kMaxRestarts{"PACELINE_MAX_RESTARTS", "spec.failurePolicy.maxRestarts"};
+    "PACELINE_RESTARTS", "restarts already spent, as the operator last knew", "0", {}, 0,
+    1073741823};
+inline constexpr Variable kMaxRestarts{
+    "PACELINE_MAX_RESTARTS", "spec.failurePolicy.maxRestarts", "0", {}, 0, 1073741823};
 inline constexpr Variable kBackoff{
-    "PACELINE_BACKOFF", "spec.failurePolicy.backoff: pause before a restart in place, a duration"};
+    "PACELINE_BACKOFF", "spec.failurePolicy.backoff: pause before a restart in place", "0s"};
 inline constexpr Variable kGracePeriod{
-    "PACELINE_GRACE_PERIOD", "spec.failurePolicy.gracePeriod: SIGTERM to SIGKILL, a duration"};
-inline constexpr Variable kSuccessPolicy{"PACELINE_SUCCESS_POLICY",
-                                         "spec.successPolicy: AllRanks or RankZero"};
+    "PACELINE_GRACE_PERIOD", "spec.failurePolicy.gracePeriod: time from SIGTERM to SIGKILL", "30s"};
+inline constexpr Variable kSuccessPolicy{
+    "PACELINE_SUCCESS_POLICY", "spec.successPolicy", "AllRanks", {"AllRanks", "RankZero"}};
 
 // Places.
-inline constexpr Variable kRuntimeDir{
-    "PACELINE_RUNTIME_DIR", "directory that holds bin/, lib/, python/ and kernels/ of the runtime"};
-inline constexpr Variable kStateDir{
-    "PACELINE_STATE_DIR", "writable directory of this replica: sockets, rank table, report"};
+inline constexpr Variable kRuntimeDir{"PACELINE_RUNTIME_DIR",
+                                      "folder of the runtime: bin/, lib/, python/ and kernels/"};
+inline constexpr Variable kStateDir{"PACELINE_STATE_DIR",
+                                    "writable folder of this replica: sockets, rank table, report"};
 inline constexpr Variable kSlotDir{
-    "PACELINE_SLOT_DIR",
-    "folder of this pod's slot on its node, set by the node's agent; absent: no slot"};
+    "PACELINE_SLOT_DIR", "folder of this pod's slot on its node; absent: the pod has no slot"};
 inline constexpr Variable kTerminationLog{"PACELINE_TERMINATION_LOG",
                                           "file for the termination message, at most 4 KiB"};
 inline constexpr Variable kHttpListen{
     "PACELINE_HTTP_LISTEN", "ip:port of the launcher's /metrics, /v1/summary and /healthz"};
 
-// Seen by the ranks.
-inline constexpr Variable kRankTable{"PACELINE_RANK_TABLE", "path of the rank table, JSON"};
-inline constexpr Variable kTelemetrySocket{"PACELINE_TELEMETRY_SOCKET",
-                                           "unix socket that takes a rank's ring"};
+// In the ranks.
+inline constexpr Variable kRankTable{"PACELINE_RANK_TABLE", "the rank table, a JSON file"};
+inline constexpr Variable kTelemetrySocket{
+    "PACELINE_TELEMETRY_SOCKET", "Unix socket to which a rank offers its ring of step records"};
 inline constexpr Variable kFailureFile{
-    "PACELINE_FAILURE_FILE",
-    "file in which a rank's Python says at once that an exception ends it"};
+    "PACELINE_FAILURE_FILE", "file in which a rank's Python reports an uncaught exception at once"};
 inline constexpr Variable kDisable{
-    "PACELINE_DISABLE", "1: nothing is injected into the training process (kill switch)"};
+    "PACELINE_DISABLE", "1: nothing is changed inside the training process", "", {"1"}};
 inline constexpr Variable kLibrary{"PACELINE_LIBRARY",
-                                   "path of libpaceline.so, instead of the runtime's"};
+                                   "libpaceline.so to load instead of the runtime's"};
 inline constexpr Variable kKernels{
-    "PACELINE_KERNELS", "folder with the modules of GPU kernels, instead of the runtime's"};
-inline constexpr Variable kOptimizer{"PACELINE_OPTIMIZER",
-                                     "Auto: PyTorch's Adam, AdamW and SGD are updated by the "
-                                     "library; Disabled (default): as they are"};
-inline constexpr Variable kLoader{"PACELINE_LOADER",
-                                  "Auto: workers of PyTorch's DataLoader write into shared slabs; "
-                                  "Disabled (default): as they are"};
+    "PACELINE_KERNELS", "folder with the modules of GPU kernels to load instead of the runtime's"};
 inline constexpr Variable kLoaderDeviceCopies{
     "PACELINE_LOADER_DEVICE_COPIES",
-    "Auto: the next batch is copied to the GPU before the program asks, which must write to "
-    "batches in no way that "
-    "PyTorch cannot see; Disabled (default): only where the program says so of a loader"};
-inline constexpr Variable kCommunication{
-    "PACELINE_COMMUNICATION",
-    "Auto: gradients of PyTorch's DistributedDataParallel on the CPU go over the "
-    "library's communicator; Disabled (default): gloo"};
+    "Auto: the next batch is copied to the GPU before the program asks for it. The program must "
+    "not write to batches in a way that PyTorch cannot see. Disabled: only for loaders that the "
+    "program names",
+    "Disabled",
+    {"Auto", "Disabled"}};
 inline constexpr Variable kCommunicationPlan{
     "PACELINE_COMMUNICATION_PLAN",
-    "pins how these gradients are summed: what paceline.explain() prints, e.g. algorithm=flat "
-    "chunk=1048576"};
-inline constexpr Variable kSocketIfname{"PACELINE_SOCKET_IFNAME",
-                                        "network devices that the library's communicator connects "
-                                        "through, all of them, named as NCCL_SOCKET_IFNAME has "
-                                        "them; default: those that gloo and NCCL are told to use"};
-inline constexpr Variable kCommunicationCompression{
-    "PACELINE_COMMUNICATION_COMPRESSION",
-    "FP16, BF16, Int8, TopK:ratio=0.01 or PowerSGD:rank=1,start=1000: "
-    "these gradients go in fewer bytes between hosts, where "
-    "PACELINE_NUMERICS is Lossy; Disabled (default): as they are"};
-inline constexpr Variable kPrecision{"PACELINE_PRECISION",
-                                     "TF32: float32 products on a GPU by TF32; O1: models under "
-                                     "torch.autocast in bfloat16; O2: with 16-bit weights, in "
-                                     "a "
-                                     "program that calls paceline.accelerate; where "
-                                     "PACELINE_NUMERICS is Lossy. Disabled (default): as they are"};
-inline constexpr Variable kCudaGraph{"PACELINE_CUDA_GRAPH",
-                                     "Disabled: steps of paceline.graph.WholeStep are made as "
-                                     "always; Auto (default): captured and replayed"};
-inline constexpr Variable kNumerics{
-    "PACELINE_NUMERICS",
-    "Bitwise, Reordered (default) or Lossy: nothing that is on exceeds this class"};
+    "fixes how gradients are summed: the plan that paceline.explain() prints, for example "
+    "algorithm=flat chunk=1048576"};
+inline constexpr Variable kSocketIfname{
+    "PACELINE_SOCKET_IFNAME",
+    "network devices that the communicator connects through, written as for NCCL_SOCKET_IFNAME; "
+    "absent: those that gloo and NCCL are told to use"};
 inline constexpr Variable kSimd{
     "PACELINE_SIMD",
-    "scalar or avx2: a lesser instruction set than the processor's best; the same results"};
+    "a lesser instruction set than the processor's best, with the same results",
+    "",
+    {"scalar", "avx2"}};
 
-// What a person may set, in a template or around `paceline run`; all others are Paceline's own.
+// Tests of the operator.
+inline constexpr Variable kFailpoint{
+    "PACELINE_FAILPOINT",
+    "ends the process before or after its n-th write to the API server: 3:before or 3:after"};
+inline constexpr Variable kFailpointCountFile{"PACELINE_FAILPOINT_COUNT_FILE",
+                                              "file that receives the number of writes so far"};
+
+// Acceleration.
+inline constexpr Variable kNumerics{
+    "PACELINE_NUMERICS",
+    "The class that no feature exceeds. Bitwise: results are equal to the bit. Reordered: results "
+    "may round differently, as with another number of ranks. Lossy: results may lose precision.",
+    "Reordered",
+    {"Bitwise", "Reordered", "Lossy"}};
+inline constexpr Variable kLoader{
+    "PACELINE_LOADER",
+    "Auto: workers of PyTorch's DataLoader write batches into shared memory.",
+    "Disabled",
+    {"Auto", "Disabled"}};
+inline constexpr Variable kOptimizer{
+    "PACELINE_OPTIMIZER",
+    "Auto: PyTorch's Adam, AdamW and SGD are updated by fused code, on the CPU and on GPUs that "
+    "the runtime has kernels for.",
+    "Disabled",
+    {"Auto", "Disabled"}};
+inline constexpr Variable kCommunication{
+    "PACELINE_COMMUNICATION",
+    "Auto: gradients of PyTorch's DistributedDataParallel on the CPU are summed through shared "
+    "memory inside a host, and by RDMA or TCP between hosts.",
+    "Disabled",
+    {"Auto", "Disabled"}};
+inline constexpr Variable kCommunicationCompression{
+    "PACELINE_COMMUNICATION_COMPRESSION",
+    "Those gradients go between hosts in fewer bytes, with error feedback: FP16, BF16, Int8, "
+    "TopK:ratio=0.01, or PowerSGD:rank=1,start=1000. With start=N the first N steps are not "
+    "compressed.",
+    "Disabled"};
+inline constexpr Variable kPrecision{
+    "PACELINE_PRECISION",
+    "TF32: products of float32 matrices on a GPU are computed in TF32. O1: models run under "
+    "torch.autocast in bfloat16. O2: 16-bit weights with float32 masters, in a program that calls "
+    "paceline.accelerate.",
+    "Disabled",
+    {"Disabled", "TF32", "O1", "O2"}};
+inline constexpr Variable kCudaGraph{
+    "PACELINE_CUDA_GRAPH",
+    "Auto: steps of paceline.graph.WholeStep are captured as a CUDA graph and replayed. Disabled: "
+    "they run as ordinary steps.",
+    "Auto",
+    {"Auto", "Disabled"}};
+
+// What a person may set, in a pod template or around `paceline run`. Paceline sets all others.
 inline constexpr std::array kUsers{kDisable,
                                    kLibrary,
                                    kKernels,
-                                   kOptimizer,
-                                   kLoader,
                                    kLoaderDeviceCopies,
-                                   kCommunication,
                                    kCommunicationPlan,
-                                   kCommunicationCompression,
                                    kSocketIfname,
-                                   kPrecision,
-                                   kCudaGraph,
+                                   kSimd,
                                    kNumerics,
-                                   kSimd};
+                                   kLoader,
+                                   kOptimizer,
+                                   kCommunication,
+                                   kCommunicationCompression,
+                                   kPrecision,
+                                   kCudaGraph};
 
 constexpr bool is_users(std::string_view name) {
   for (const Variable& variable : kUsers)
@@ -168,56 +231,56 @@ constexpr bool is_users(std::string_view name) {
   return false;
 }
 
-inline constexpr std::array kAll{
-    kJobName,
-    kJobNamespace,
-    kJobUid,
-    kRole,
-    kReplicaIndex,
-    kNodeRank,
-    kNodeCount,
-    kIncarnation,
-    kPodName,
-    kPodIp,
-    kNodeName,
-    kFramework,
-    kFrameworkLauncher,
-    kProcessesPerReplica,
-    kCpuLimit,
-    kGpuDirect,
-    kRendezvousAddress,
-    kRendezvousListen,
-    kMasterPort,
-    kToken,
-    kStartupTimeout,
-    kAttempt,
-    kRestarts,
-    kMaxRestarts,
-    kBackoff,
-    kGracePeriod,
-    kSuccessPolicy,
-    kRuntimeDir,
-    kStateDir,
-    kSlotDir,
-    kTerminationLog,
-    kHttpListen,
-    kRankTable,
-    kTelemetrySocket,
-    kFailureFile,
-    kDisable,
-    kLibrary,
-    kKernels,
-    kOptimizer,
-    kLoader,
-    kLoaderDeviceCopies,
-    kCommunication,
-    kCommunicationPlan,
-    kCommunicationCompression,
-    kSocketIfname,
-    kPrecision,
-    kCudaGraph,
-    kNumerics,
-    kSimd,
-};
+inline constexpr std::array kAll{kJobName,
+                                 kJobNamespace,
+                                 kJobUid,
+                                 kRole,
+                                 kReplicaIndex,
+                                 kNodeRank,
+                                 kNodeCount,
+                                 kIncarnation,
+                                 kPodName,
+                                 kPodIp,
+                                 kNodeName,
+                                 kFramework,
+                                 kFrameworkLauncher,
+                                 kProcessesPerReplica,
+                                 kCpuLimit,
+                                 kGpuDirect,
+                                 kRendezvousAddress,
+                                 kRendezvousListen,
+                                 kMasterPort,
+                                 kToken,
+                                 kStartupTimeout,
+                                 kAttempt,
+                                 kRestarts,
+                                 kMaxRestarts,
+                                 kBackoff,
+                                 kGracePeriod,
+                                 kSuccessPolicy,
+                                 kRuntimeDir,
+                                 kStateDir,
+                                 kSlotDir,
+                                 kTerminationLog,
+                                 kHttpListen,
+                                 kRankTable,
+                                 kTelemetrySocket,
+                                 kFailureFile,
+                                 kDisable,
+                                 kLibrary,
+                                 kKernels,
+                                 kLoaderDeviceCopies,
+                                 kCommunicationPlan,
+                                 kSocketIfname,
+                                 kSimd,
+                                 kFailpoint,
+                                 kFailpointCountFile,
+                                 kNumerics,
+                                 kLoader,
+                                 kOptimizer,
+                                 kCommunication,
+                                 kCommunicationCompression,
+                                 kPrecision,
+                                 kCudaGraph};
 
 }  // namespace paceline::env

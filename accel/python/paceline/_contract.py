@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+# Made by scripts/contract from common/contract/contract.yaml: edit that file.
+"""The environment variables that the runtime reads, with their values and defaults."""
+
+from __future__ import annotations
+
+POD_IP = "PACELINE_POD_IP"
+NODE_NAME = "PACELINE_NODE_NAME"
+ATTEMPT = "PACELINE_ATTEMPT"
+FAILURE_FILE = "PACELINE_FAILURE_FILE"
+DISABLE = "PACELINE_DISABLE"
+LIBRARY = "PACELINE_LIBRARY"
+KERNELS = "PACELINE_KERNELS"
+LOADER_DEVICE_COPIES = "PACELINE_LOADER_DEVICE_COPIES"
+COMMUNICATION_PLAN = "PACELINE_COMMUNICATION_PLAN"
+SOCKET_IFNAME = "PACELINE_SOCKET_IFNAME"
+NUMERICS = "PACELINE_NUMERICS"
+LOADER = "PACELINE_LOADER"
+OPTIMIZER = "PACELINE_OPTIMIZER"
+COMMUNICATION = "PACELINE_COMMUNICATION"
+COMMUNICATION_COMPRESSION = "PACELINE_COMMUNICATION_COMPRESSION"
+PRECISION = "PACELINE_PRECISION"
+CUDA_GRAPH = "PACELINE_CUDA_GRAPH"
+
+# What may be written, where it is one of a few words.
+VALUES: dict[str, tuple[str, ...]] = {
+    DISABLE: ("1",),
+    LOADER_DEVICE_COPIES: ("Auto", "Disabled"),
+    NUMERICS: ("Bitwise", "Reordered", "Lossy"),
+    LOADER: ("Auto", "Disabled"),
+    OPTIMIZER: ("Auto", "Disabled"),
+    COMMUNICATION: ("Auto", "Disabled"),
+    PRECISION: ("Disabled", "TF32", "O1", "O2"),
+    CUDA_GRAPH: ("Auto", "Disabled"),
+}
+# What holds where the variable is not set, or empty.
+DEFAULTS: dict[str, str] = {
+    ATTEMPT: "0",
+    LOADER_DEVICE_COPIES: "Disabled",
+    NUMERICS: "Reordered",
+    LOADER: "Disabled",
+    OPTIMIZER: "Disabled",
+    COMMUNICATION: "Disabled",
+    COMMUNICATION_COMPRESSION: "Disabled",
+    PRECISION: "Disabled",
+    CUDA_GRAPH: "Auto",
+}
+# Ways, and of each setting: its type, the least value, the default.
+COMPRESSION: dict[str, dict[str, tuple[type, float, float]]] = {
+    "FP16": {"start": (int, 2, 2)},
+    "BF16": {"start": (int, 2, 2)},
+    "Int8": {"start": (int, 2, 2)},
+    "TopK": {"ratio": (float, 1e-06, 0.01), "start": (int, 2, 2)},
+    "PowerSGD": {"rank": (int, 1, 1), "start": (int, 2, 1000)},
+}
