@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin: each target is one script, which can be run by itself. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint sanitize bench bench-agent bench-comm bench-loader bench-optim test-rdma cluster cluster-down images
+.PHONY: help setup build demo test lint sanitize bench bench-agent bench-comm bench-loader bench-optim test-rdma coverage cluster cluster-down images
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -26,6 +26,9 @@ test-rdma: ## what is said of a real RDMA device: soft RoCE in a virtual machine
 
 sanitize: ## unit tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
 	scripts/sanitize
+
+coverage: ## lines that the tests execute, by folder, in build/coverage/report
+	scripts/coverage
 
 bench: ## every benchmark; each ends with one line of JSON
 	scripts/bench

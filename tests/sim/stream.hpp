@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "common/kube/watch/object_sink.hpp"
 #include "common/kube/fake/cluster.hpp"
+#include "common/kube/watch/object_sink.hpp"
 #include "tests/sim/defects.hpp"
 
 namespace paceline::sim {
