@@ -481,7 +481,7 @@ TEST(CheckTable, NamesEachCheckOnceWithARemedy) {
   EXPECT_EQ(find_check("nonsense"), nullptr);
 }
 
-/// The rows of the table in docs/designs/checks.md, as they must be.
+/// The rows of the table in docs/operate/checks.md, as they must be.
 std::string documented_table() {
   constexpr const char* kConcerns[] = {"", "GpuDirectReady", "FabricHealthy", "GpuHealthy"};
   std::string text;
@@ -499,13 +499,13 @@ std::string documented_table() {
 }
 
 TEST(CheckTable, IsTheOneInItsDesign) {
-  std::ifstream file(std::string(PACELINE_SOURCE_DIR) + "/docs/designs/checks.md");
+  std::ifstream file(std::string(PACELINE_SOURCE_DIR) + "/docs/operate/checks.md");
   const std::string design{std::istreambuf_iterator<char>(file), {}};
   const std::string table = documented_table();
   const auto first = design.find("| [`" + std::string(checks().front().id) + "`]");
-  ASSERT_NE(first, std::string::npos) << "docs/designs/checks.md wants these rows:\n" << table;
+  ASSERT_NE(first, std::string::npos) << "docs/operate/checks.md wants these rows:\n" << table;
   EXPECT_EQ(design.substr(first, design.find("\n\n", first) + 1 - first), table)
-      << "docs/designs/checks.md has other rows than agent/checks/table.cpp";
+      << "docs/operate/checks.md has other rows than agent/checks/table.cpp";
 }
 
 TEST(CheckTable, EveryMachineGetsAnAnswerToEveryCheck) {

@@ -256,7 +256,7 @@ TEST_F(MetricsTest, PromtoolAcceptsEveryFamily) {
                                    "paceline_samples_total", "paceline_scaler_skipped_steps_total",
                                    "paceline_dropped_records_total", "paceline_profiler_state",
                                    "paceline_live_phase_seconds", "paceline_live_step"}))
-      << "a new metric wants a test here that it moves, and a row in docs/operate/metrics.md";
+      << "a new metric wants a test here that it moves, and a row in docs/reference/contract.md";
   const auto file =
       std::filesystem::temp_directory_path() / ("paceline-metrics-" + std::to_string(::getpid()));
   std::ofstream(file) << exposition;
