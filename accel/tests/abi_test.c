@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The headers are C: their assertions hold in a C compiler too, and nothing of C++ has crept in. */
 #include "paceline/batches.h"
-#include "paceline/coding_device.h"
+#include "paceline/comm.h"
 #include "paceline/copier.h"
 #include "paceline/loader.h"
 #include "paceline/optim.h"

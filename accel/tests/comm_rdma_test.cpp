@@ -475,26 +475,3 @@ CASE(comm_rdma_ports_are_reached_by_roce_v2_with_an_ipv4_address) {
   CHECK_EQ(gid_index_of(root, "mlx5_0", 1).value_or(-1), 3);
   std::filesystem::remove_all(root);
 }
-
-CASE(comm_rdma_reaches_no_gpu_where_libmlx5_cannot_be_told) {
-  const Devices devices(false);
-  if (!devices.are_fake()) return;
-  char name[] = "/tmp/paceline-mlx5-XXXXXX";
-  CHECK(::mkdtemp(name) != nullptr);
-  const std::filesystem::path root = name;
-  const auto why_none = [&]() -> std::string {
-    const auto rdma = open_rdma({}, root);
-    if (!rdma) return rdma.error();
-    const auto made = (*rdma)->make_messages(0, {}, 1, 1);
-    return made ? "" : made.error();
-  };
-  const auto driver = root / "sys/class/infiniband/fake0/device/driver";
-  std::filesystem::create_directories(driver.parent_path());
-  std::filesystem::create_directory_symlink("../../../../bus/pci/drivers/bnxt_en", driver);
-  CHECK(why_none().empty());
-  std::filesystem::remove(driver);
-  std::filesystem::create_directory_symlink("../../../../bus/pci/drivers/mlx5_core", driver);
-  CHECK(
-      why_none().starts_with("fake0: libibverbs has loaded no libmlx5.so.1 with mlx5dv_create_qp"));
-  std::filesystem::remove_all(root);
-}

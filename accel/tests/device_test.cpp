@@ -469,6 +469,13 @@ CASE(device_lr_on_the_device_is_read_there) {
   }
 }
 
+CASE(device_modules_load_while_another_thread_captures_a_graph) {
+  FakeCuda cuda;
+  cuda.set("captured elsewhere", 1);
+  CHECK(opens(cuda));
+  CHECK_EQ(cuda.capture_mode(), 0);
+}
+
 CASE(device_calls_go_to_the_callers_stream_and_leave_no_context_behind) {
   FakeCuda cuda(
       {"optim-cuda12-sm_90.cubin", "optim-cuda13-sm_90.cubin", "optim-cuda13-sm_80.cubin"});

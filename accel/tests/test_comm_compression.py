@@ -169,17 +169,14 @@ def test_one_bit_adam_is_adam_and_then_of_momentum(train: Train) -> None:
                 self.a, self.b, self.silent = nn.Linear(4, 256), nn.Linear(256, 64), nn.Parameter(torch.ones(5000))
             def forward(self, x):
                 return self.b(self.a(x).relu()) + 0 * self.silent.sum()
-        def fit(make, hook, number, host="", engine=False):
+        def fit(make, hook, number, host=""):
             model = Wide()
             optimizer = make(model.parameters())
             compression = paceline.comm.OneBit(optimizer) if hook else "Disabled"
             options = {"compression": compression, "host": host}
-            if engine:
-                paceline.comm.Gradients(model, bucket_mb=0.04, **options)
-            else:
-                model = DistributedDataParallel(model, bucket_cap_mb=0.04)
-                if hook:
-                    paceline.comm.ddp_hook(model, **options)
+            model = DistributedDataParallel(model, bucket_cap_mb=0.04)
+            if hook:
+                paceline.comm.ddp_hook(model, **options)
             states = []
             for step in range(number):
                 torch.manual_seed(10 * step + rank)
@@ -196,14 +193,13 @@ def test_one_bit_adam_is_adam_and_then_of_momentum(train: Train) -> None:
         # Frozen: the variance stays, the steps go on.
         assert torch.equal(states[5], states[7]) and not torch.equal(states[4], states[5]) and not torch.equal(adam, ours)
         # On one host momentum is summed as it is; what has no variance stays.
-        for engine in (False, True):
-            same, _ = fit(one_bit(6), True, 12, engine=engine)
-            alone, _ = fit(one_bit(6), False, 12)
-            assert torch.allclose(alone, same, rtol=1e-4, atol=1e-5), (alone - same).abs().max()
-            signs, states = fit(one_bit(6), True, 12, host=f"host-{rank}", engine=engine)
-            way = alone - torch.cat([p.detach().flatten() for p in Wide().parameters()])
-            missed = float((signs - alone).norm() / way.norm())
-            assert 0.001 < missed < 0.5 and torch.equal(states[5], states[11]), missed
+        same, _ = fit(one_bit(6), True, 12)
+        alone, _ = fit(one_bit(6), False, 12)
+        assert torch.allclose(alone, same, rtol=1e-4, atol=1e-5), (alone - same).abs().max()
+        signs, states = fit(one_bit(6), True, 12, host=f"host-{rank}")
+        way = alone - torch.cat([p.detach().flatten() for p in Wide().parameters()])
+        missed = float((signs - alone).norm() / way.norm())
+        assert 0.001 < missed < 0.5 and torch.equal(states[5], states[11]), missed
         for make, said in (
             (lambda: paceline.comm.OneBitAdam(Wide().parameters(), freeze=1), "freeze is 1"),
             (lambda: paceline.comm.OneBitAdam(Wide().parameters(), betas=(1, 0)), "betas is (1, 0)"),

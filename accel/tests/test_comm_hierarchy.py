@@ -303,7 +303,7 @@ def test_a_job_gets_it_where_it_asks(train_by_fork: Train) -> None:
             ours = agreed(steps(ddp))
             assert torch.allclose(ours, plain, rtol=1e-2, atol=1e-3) and not torch.equal(ours, plain)
         ddp, line = told(2, **auto, **{**lossy, "PACELINE_COMMUNICATION_COMPRESSION": "Int8"})
-        assert "compression Int8:start=2, algorithm=hierarchical hosts=3,3" in line and "codes by PyTorch's operators" in line, line
+        assert "compression Int8:start=2, algorithm=hierarchical hosts=3,3" in line, line
         ddp, line = told(2, **auto, **{**lossy, "PACELINE_COMMUNICATION_COMPRESSION": "Int8" if rank else "FP16"})
         assert "by PyTorch (nobody has asked" in line or "class Reordered" in line, line
 """

@@ -16,12 +16,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 KERNELS = {
-    "coding": [
-        f"paceline_coding_{way}_{code}"
-        for way in ("decode", "encode")
-        for code in ("halves", "int8", "signs")
-    ],
-    "comm": ["paceline_comm_sum"],
     "optim": ["paceline_optim_layers", "paceline_optim_norm", "paceline_optim_update"],
 }
 MODULES = [

@@ -5,7 +5,6 @@ gang restarts in place, and ranks find each other again.
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -72,45 +71,3 @@ def test_survivors_name_the_rank_and_the_gang_goes_on_in_place(build: Path, tmp_
     stopped = [line for line in told if line.startswith("attempt 1 step 3")]
     assert all(7 < float(line.split()[7]) < 40 for line in stopped), output
     assert {f"attempt 2 step 5: rank {rank} ends" for rank in range(3)} <= told, output
-
-
-ENGINE = """
-import os
-import torch
-import torch.distributed as dist
-from torch import nn
-import paceline.comm
-
-torch.set_num_threads(1)
-dist.init_process_group("gloo")
-rank, ranks = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(rank)
-model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(6)])
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-gradients = paceline.comm.Gradients(model, bucket_mb=0.03, overlap=optimizer)
-for step in range(6):
-    optimizer.zero_grad()
-    model(torch.randn(4, 64)).pow(2).sum().backward()
-    optimizer.step()
-ends = [torch.zeros(64, 64) for _ in range(ranks)]
-dist.all_gather(ends, model[0].weight.detach())
-print(f"rank {rank} of {ranks}: {len({tuple(end.flatten().tolist()) for end in ends})} weights over {gradients.communicator.shape()}", flush=True)
-dist.destroy_process_group()
-"""
-
-
-def test_the_engine_runs_under_the_launcher(build: Path, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(ENGINE)
-    code, output = run_job(
-        build,
-        tmp_path,
-        [sys.executable, str(tmp_path / "train.py")],
-        {},
-        replicas=2,
-        acceleration={"mode": "Manual"},
-        framework={"type": "PyTorch", "processesPerReplica": 2},
-    )
-    assert code == 0, output
-    assert {f"rank {rank} of 4: 1 weights over " in output for rank in range(4)} == {True}, output
-    # Updates bucket by bucket are one step.
-    assert re.search(r"^ *steps +6$", output, re.MULTILINE), output

@@ -25,8 +25,6 @@ COMMUNICATOR = {
     "alone": "comm_rdma_a_peer_that_left_or_does_not_come_is_named_by_two_alone",
     "leaving": "comm_rdma_what_was_sent_last_arrives_when_its_sender_leaves_at_once",
     "failures": "comm_rdma_killed_and_stopped_ranks_are_named",
-    "gpudirect": "comm_gpudirect_sums_are_those_of_processors",
-    "gpudirect-failure": "comm_gpudirect_a_killed_rank_is_named_and_survivors_let_go",
 }
 
 
@@ -52,8 +50,6 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
         "agent", f"{look}; paceline-agent --print --registrations /tmp/look.json 2> /dev/null"
     )
     guest.add_program(BIN / "accel_test")
-    # GPUs whose memory is the processes' own: the device reads and writes it where there is no GPU.
-    guest.add_library(BUILD / "accel" / "tests" / "fake_cuda" / "libcuda.so.1")
     sent = "cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"
     for name, case in COMMUNICATOR.items():
         guest.add_command(

@@ -4,14 +4,14 @@
  * call create with the same name; a process may be in several at once. Ranks of one host pass data
  * through shared memory that has no name, where their system lets them, ranks of different hosts
  * through RDMA where both have a device (NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_IB_DISABLE=1 and
- * others of NCCL's variables say which and how), else through TCP. Memory of the CPU; comm_device.h
- * has most of them for that of GPUs.
+ * others of NCCL's variables say which and how), else through TCP. All buffers are memory of
+ * the CPU.
  *
  * Ownership: the caller's, who destroys it; buffers are the caller's and in use only during a call.
  * A forked child must not use it. Threads: each communicator has threads of its own, made when
  * first needed: one watches the other ranks, one makes the calls that were started, and for what is
  * sent while something is received there are one around all ranks, two in a lane between hosts
- * (with GPUDirect RDMA one more) and one from rank to rank. One collective at a time; a second
+ * and one from rank to rank. One collective at a time; a second
  * caller waits for the first, and for all that was started before. All ranks call the same
  * collectives, with the same arguments, in the same order; a difference is an error that names it.
  * Blocking: on futex and poll, never spinning; bounded by `silence_ms` where a peer has died,
@@ -78,7 +78,7 @@ struct paceline_comm_options {
    */
   const char* address;
   const char* plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, choice=,
-                       flows=, memory=, transport=, gpudirect=, order=. The same on all ranks */
+                       flows=, memory=, transport=, order=. The same on all ranks */
   int32_t
       silence_ms; /* a peer that says nothing for so long is lost; default 10000, at least 100 */
   int32_t timeout_ms; /* for create, and for each collective to end; default 600000 */

@@ -24,14 +24,6 @@ enum class Kind : std::uint32_t {
   kReduce
 };
 
-// The same of memory of GPUs.
-inline constexpr std::uint32_t kOnDevice = 1U << 8;
-constexpr Kind on_device(Kind kind) { return Kind{static_cast<std::uint32_t>(kind) | kOnDevice}; }
-constexpr bool is_on_device(Kind kind) {
-  return (static_cast<std::uint32_t>(kind) & kOnDevice) != 0;
-}
-constexpr Kind off_device(Kind kind) { return Kind{static_cast<std::uint32_t>(kind) & ~kOnDevice}; }
-
 struct Call {
   std::uint64_t sequence = 0;  // 1 for the first
   Kind kind = Kind::kNone;

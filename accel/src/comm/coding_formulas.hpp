@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the codes of coding.hpp do with a value and with a block of them, written once: compiled by
-// C++ compilers for processors (coding.cpp) and by nvcc and NVRTC for GPUs
-// (coding_device/coding.cu). As optim/formulas.hpp, which has the 16-bit conversions, it uses
-// nothing of the standard library and must be compiled without contraction and with IEEE division;
-// then both make the same bytes and the same rests (a NaN stays one, with whichever payload). Pure
-// functions on values, in an unnamed namespace for the reason that is given there. Nothing fails.
+// What the codes of coding.hpp do with one value and with one block of values. Compiled without
+// contraction, so that all processors make the same bytes and the same rests (a NaN stays a NaN
+// with any payload). paceline/comm/_codes.py writes and reads the same format by PyTorch's
+// operators. Pure functions on values, in an unnamed namespace for the reason that
+// optim/formulas.hpp gives. Nothing fails.
 #pragma once
 
 #include "../optim/formulas.hpp"

@@ -136,7 +136,6 @@ std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(
                                                       std::move(place->note)));
   // Ranks of one host have no use for open devices.
   if (made->topology_.hosts() > 1) made->rdma_ = std::move(rdma);
-  made->no_rdma_ = card.no_rdma;
   if (auto connected = made->connect(*cards, *doors, std::move(place->region), deadline);
       !connected)
     return std::unexpected(connected.error());
@@ -265,11 +264,6 @@ std::uint64_t Communicator::start(Kind kind, std::uint64_t count, Type type, std
       return PACELINE_ESYSTEM;
     }
   });
-}
-
-std::uint64_t Communicator::start_all(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
-                                      const std::function<bool(const Call&)>& work) {
-  return start(kind, count, type, root, work);
 }
 
 std::uint64_t Communicator::start_allreduce(std::byte* data, std::uint64_t count, Type type) {

@@ -13,9 +13,7 @@
 #include <optional>
 #include <string>
 
-#include "../cuda/driver.hpp"
 #include "card.hpp"
-#include "device/device_stage.hpp"
 #include "direct.hpp"
 #include "far_links.hpp"
 #include "host_stage.hpp"
@@ -28,10 +26,6 @@
 #include "watch.hpp"
 
 namespace paceline::comm {
-
-namespace device {
-class DirectLane;
-}
 
 struct Options {
   std::uint32_t rank = 0;
@@ -69,12 +63,6 @@ struct Rows {
   std::uint64_t width;  // elements of a row, 1 or more
 };
 
-// What a communicator has of a GPU; nothing where it has none.
-struct DeviceUse {
-  std::uint64_t pool_bytes = 0;
-  cuda::Stream stream = nullptr;  // that results are written in
-};
-
 class Communicator {
  public:
   static std::expected<std::unique_ptr<Communicator>, Error> create(
@@ -106,19 +94,6 @@ class Communicator {
   std::uint64_t rest_count(std::uint64_t count) const;
   int wait(std::uint64_t ticket);
 
-  // Of all ranks, each with its own device. PACELINE_EDEVICE, with the first refusal of any rank,
-  // leaves the communicator as it was.
-  std::expected<void, Error> open_device(int device, const std::string& folder);
-  // `kind` as of processors' memory; `root` of a broadcast or a reduce. A sum in place has its data
-  // as input and output.
-  std::expected<std::uint64_t, int> start_on_device(Kind kind, const device::Arrays& arrays,
-                                                    std::uint32_t root, cuda::Stream stream);
-  // Pieces as alltoall has them.
-  std::expected<std::uint64_t, int> start_swap_on_device(const device::Swap& swap, bool equal,
-                                                         cuda::Stream stream);
-  int wait_device(std::uint64_t ticket, cuda::Stream stream);
-  DeviceUse device_use() const;
-
   void give_up(const std::string& why);
   void forked();  // in a child: only closes
 
@@ -140,16 +115,9 @@ class Communicator {
   std::expected<void, Error> make_rings(Wires wires, const std::vector<Card>& cards,
                                         Clock::time_point deadline);
   int meet_all();
-  // Null where this rank has no lane.
-  std::expected<std::unique_ptr<device::Lane>, Error> make_device_lane(device::Pool& pool);
-  // Also null where a rank refuses: by its name and why in `refusal`, which is empty before.
-  std::expected<std::unique_ptr<device::DirectLane>, Error> make_direct_lane(device::Pool& pool,
-                                                                             std::string& refusal);
   template <typename Work>
   std::uint64_t start(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
                       const Work& work);
-  std::uint64_t start_all(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
-                          const std::function<bool(const Call&)>& work);
   // One call, after what was started before it.
   template <typename Work>
   int call(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
@@ -158,15 +126,6 @@ class Communicator {
   int call_now(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
   int call_all(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
                const std::function<bool(const Call&)>& work);
-  // `alone`: all that there is to do where there is but one rank.
-  std::expected<std::uint64_t, int> start_in(
-      cuda::Stream stream, Kind kind, std::uint64_t count, Type type, std::uint64_t root,
-      const device::Copy& alone, const std::function<bool(const Call&, cuda::Event)>& work);
-  bool swap_on_device(const Call& call, device::Swap swap, cuda::Event event);
-  // Finds the most elements that any rank has for any other. False where two ranks do not mean the
-  // same.
-  bool tell_counts(const Call& call, device::Swap& swap);
-  bool do_on_device(const Call& call, const device::Arrays& arrays, cuda::Event event);
   bool sum_up(const Call& call, std::byte* data, std::uint64_t count, Type type);
   bool sum_coded(const Call& call, float* data, std::uint64_t count, const Coding& coding,
                  float* rest);
@@ -217,13 +176,11 @@ class Communicator {
   std::unique_ptr<Region> region_;
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<Rdma> rdma_;  // null where there is none
-  std::string no_rdma_;         // why
-  // of the hops between hosts, and what is used of a GPU, for readers of the plan
+  // of the hops between hosts, for readers of the plan
   std::string ways_;
   std::unique_ptr<Ring> ring_;
   std::unique_ptr<Ring> lane_;
   std::unique_ptr<HostStage> stage_;
-  std::unique_ptr<device::DeviceStage> device_;
   std::vector<int> descriptors_;  // of the connections of the rings
   std::unique_ptr<Direct> direct_;
   std::vector<std::byte> said_, heard_;  // of small arrays

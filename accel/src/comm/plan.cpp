@@ -163,16 +163,12 @@ std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32
       plan.transport = value == "tcp"    ? Transport::kTcp
                        : value == "rdma" ? Transport::kRdma
                                          : Transport::kAuto;
-    } else if (key == "gpudirect") {
-      if (value != "auto" && value != "off")
-        return std::unexpected("plan: gpudirect=" + value + ": use auto or off");
-      plan.gpudirect = value == "auto";
     } else if (key == "choice") {
       choices = value;
     } else {
       return std::unexpected(
           "plan: " + word +
-          ": use algorithm=, chunk=, choice=, flows=, memory=, transport=, gpudirect= and order=");
+          ": use algorithm=, chunk=, choice=, flows=, memory=, transport= and order=");
     }
   }
   // Known only now: the largest chunk.
@@ -192,7 +188,6 @@ std::string print_plan(const Plan& plan) {
   if (plan.memory == Memory::kTcp) text += " memory=tcp";
   if (plan.transport != Transport::kAuto)
     text += plan.transport == Transport::kTcp ? " transport=tcp" : " transport=rdma";
-  if (!plan.gpudirect) text += " gpudirect=off";
   if (!plan.order.empty()) text += " order=";
   for (std::size_t i = 0; i < plan.order.size(); ++i)
     text += (i > 0 ? "," : "") + std::to_string(plan.order[i]);

@@ -51,7 +51,6 @@ struct Plan {
   std::uint32_t flows = 0;
   Memory memory = Memory::kAuto;
   Transport transport = Transport::kAuto;
-  bool gpudirect = true;  // where it can be
   // all ranks, or empty for the default: hosts by their first rank, ranks ascending
   std::vector<std::uint32_t> order;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queue_pair.hpp"
 
-#include <infiniband/mlx5dv.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,44 +24,18 @@ bool is_own(ibv_wc_status status) {
          status == IBV_WC_FATAL_ERR;
 }
 
-std::string QueuePair::create(ibv_qp_init_attr wanted, Into into) {
-  if (into == Into::kHost || !port_.mlx5) {
-    pair_ = verbs_.create_qp(port_.domain, &wanted);
-    return pair_ != nullptr ? "" : out_of_memory("ibv_create_qp", errno);
-  }
-  // libmlx5 has small messages come into the completion queue ("scatter to CQE"), from where the
-  // processor copies them to their place as they are polled: at an address of a GPU that ends the
-  // process. See mlx5dv_create_qp(3).
-  if (verbs_.mlx5dv_create_qp == nullptr)
-    return "libibverbs has loaded no libmlx5.so.1 with mlx5dv_create_qp, without which the "
-           "processor copies small "
-           "messages to the GPU; use a newer rdma-core";
-  ibv_qp_init_attr_ex extended{};
-  extended.send_cq = wanted.send_cq;
-  extended.recv_cq = wanted.recv_cq;
-  extended.cap = wanted.cap;
-  extended.qp_type = wanted.qp_type;
-  extended.sq_sig_all = wanted.sq_sig_all;
-  extended.comp_mask = IBV_QP_INIT_ATTR_PD;
-  extended.pd = port_.domain;
-  mlx5dv_qp_init_attr of_mlx5{};
-  of_mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
-  of_mlx5.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
-  pair_ = verbs_.mlx5dv_create_qp(port_.context, &extended, &of_mlx5);
-  return pair_ != nullptr ? "" : out_of_memory("mlx5dv_create_qp", errno);
-}
-
-std::string QueuePair::make(ibv_cq* completions, std::uint32_t depth, Into into) {
+std::string QueuePair::make(ibv_cq* completions, std::uint32_t depth) {
   ibv_qp_init_attr wanted{};
   wanted.send_cq = wanted.recv_cq = completions;
   wanted.cap = {.max_send_wr = depth,
                 .max_recv_wr = depth,
-                .max_send_sge = kMostPieces,
+                .max_send_sge = 1,
                 .max_recv_sge = 1,
                 .max_inline_data = 0};
   wanted.qp_type = IBV_QPT_RC;
   wanted.sq_sig_all = 1;
-  if (std::string why = create(wanted, into); !why.empty()) return why;
+  pair_ = verbs_.create_qp(port_.domain, &wanted);
+  if (pair_ == nullptr) return out_of_memory("ibv_create_qp", errno);
   ::syscall(SYS_getrandom, &sequence_, sizeof sequence_, 0);
   sequence_ &= 0xffffffU;
   ibv_qp_attr attributes{};
@@ -120,15 +93,13 @@ std::string QueuePair::connect(const RailAddress& peer) {
   return error == 0 ? "" : port_.name + ": " + refused("ibv_modify_qp to RTS", error);
 }
 
-std::string QueuePair::send(std::uint64_t id, const std::array<ibv_sge, kMostPieces>& pieces) {
-  std::array<ibv_sge, kMostPieces> list{};
+std::string QueuePair::send(std::uint64_t id, ibv_sge piece) {
   ibv_send_wr request{};
   ibv_send_wr* bad = nullptr;
   request.wr_id = id;
   request.opcode = IBV_WR_SEND;
-  request.sg_list = list.data();
-  for (const ibv_sge& piece : pieces)
-    if (piece.length > 0) list[static_cast<std::size_t>(request.num_sge++)] = piece;
+  request.sg_list = &piece;
+  request.num_sge = piece.length > 0 ? 1 : 0;
   const int error = ::ibv_post_send(pair_, &request, &bad);
   return error == 0 ? "" : refused("ibv_post_send", error);
 }

@@ -6,7 +6,6 @@
 // time. Failure: a text.
 #pragma once
 
-#include <array>
 #include <expected>
 #include <string>
 #include <utility>
@@ -23,7 +22,6 @@ struct RailPort {
   std::uint8_t number = 1;
   int gid_index = -1;   // of Ethernet
   RailAddress address;  // but for the queue pair's own
-  bool mlx5 = false;    // libmlx5 drives it
 };
 
 // Whether what went wrong is of this end's memory or device; the peer hears only that it does not
@@ -32,23 +30,14 @@ bool is_own(ibv_wc_status status);
 
 class QueuePair {
  public:
-  static constexpr std::size_t kMostPieces = 2;  // of a message that is sent
-
   QueuePair(const Verbs& verbs, const RdmaSettings& settings, const RailPort& port)
       : verbs_(verbs), settings_(settings), port_(port) {}
-  QueuePair(QueuePair&& other) noexcept
-      : verbs_(other.verbs_),
-        settings_(other.settings_),
-        port_(other.port_),
-        pair_(std::exchange(other.pair_, nullptr)),
-        sequence_(other.sequence_) {}
-  QueuePair& operator=(QueuePair&&) = delete;
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
   ~QueuePair() { end(); }
 
-  enum class Into { kHost, kGpu };  // whose memory messages come into
-
   // Once: so many messages may be under way each way. Empty, or why not.
-  std::string make(ibv_cq* completions, std::uint32_t depth, Into into);
+  std::string make(ibv_cq* completions, std::uint32_t depth);
   RailAddress address() const;
   // What was posted to receive before is there before the peer hears of it. Empty, or why not.
   std::string connect(const RailAddress& peer);
@@ -56,14 +45,12 @@ class QueuePair {
   void end() {
     if (pair_ != nullptr) verbs_.destroy_qp(std::exchange(pair_, nullptr));
   }
-  // The message of these pieces of registered memory, one behind the other, or into one; those of 0
-  // bytes are none. Empty, or why not.
-  std::string send(std::uint64_t id, const std::array<ibv_sge, kMostPieces>& pieces);
+  // A message out of registered memory, or into it; a piece of 0 bytes is an empty message. Returns
+  // an empty text, or why not.
+  std::string send(std::uint64_t id, ibv_sge piece);
   std::string receive(std::uint64_t id, ibv_sge piece);
 
  private:
-  std::string create(ibv_qp_init_attr wanted, Into into);
-
   const Verbs& verbs_;
   const RdmaSettings& settings_;
   const RailPort& port_;

@@ -43,7 +43,7 @@ std::string VerbsQueue::prepare() {
   completions_ =
       verbs_.create_cq(port_.context, static_cast<int>(2 * kSlots), nullptr, channel_, 0);
   if (completions_ == nullptr) return out_of_memory("ibv_create_cq", errno);
-  return pair_.make(completions_, kSlots, QueuePair::Into::kHost);
+  return pair_.make(completions_, kSlots);
 }
 
 VerbsQueue::~VerbsQueue() {
@@ -73,7 +73,7 @@ ibv_sge VerbsQueue::piece(std::uint64_t number, std::size_t bytes) {
 }
 
 void VerbsQueue::send(std::size_t bytes) {
-  if (const std::string why = pair_.send(kSending, {piece(sent_, bytes)}); !why.empty())
+  if (const std::string why = pair_.send(kSending, piece(sent_, bytes)); !why.empty())
     return fail(End::kHere, why);
   ++sent_;
 }

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "rail_queue.hpp"
-#include "verbs_messages.hpp"
 
 namespace paceline::comm {
 namespace {
@@ -49,12 +48,6 @@ class VerbsRails final : public Rdma {
       std::size_t rail, bool sends, std::size_t slot_bytes) const override {
     return VerbsQueue::make(verbs_, settings_, ports_[rail], sends, slot_bytes);
   }
-  std::expected<std::unique_ptr<Messages>, std::string> make_messages(
-      std::size_t rail, std::span<const DeviceRange> ranges, std::size_t pairs,
-      std::uint32_t depth) const override {
-    return VerbsMessages::make(verbs_, settings_, ports_[rail], ranges, pairs, depth);
-  }
-  const RdmaSettings& settings() const override { return settings_; }
   std::vector<int> files() const override {
     std::vector<int> all;
     for (const OpenDevice& device : devices_)
@@ -65,7 +58,7 @@ class VerbsRails final : public Rdma {
  private:
   void add_device(ibv_device* device, const std::filesystem::path& root);
   // Empty, or why the port carries nothing.
-  std::string add_port(const OpenDevice& device, const std::string& name, int number, bool mlx5,
+  std::string add_port(const OpenDevice& device, const std::string& name, int number,
                        const std::filesystem::path& root);
   void refuse(const std::string& why) { why_ += (why_.empty() ? "" : "; ") + why; }
 
@@ -77,14 +70,13 @@ class VerbsRails final : public Rdma {
 };
 
 std::string VerbsRails::add_port(const OpenDevice& device, const std::string& name, int number,
-                                 bool mlx5, const std::filesystem::path& root) {
+                                 const std::filesystem::path& root) {
   RailPort port{.context = device.context(),
                 .domain = device.domain(),
                 .name = number == 1 ? name : name + ":" + std::to_string(number),
                 .number = static_cast<std::uint8_t>(number),
                 .gid_index = -1,
-                .address = {},
-                .mlx5 = mlx5};
+                .address = {}};
   ibv_port_attr attributes{};
   if (const int error = verbs_.query_port(device.context(), port.number, &attributes); error != 0)
     return port.name + ": " + refused("ibv_query_port", error);
@@ -119,13 +111,10 @@ void VerbsRails::add_device(ibv_device* device, const std::filesystem::path& roo
   ibv_device_attr attributes{};
   if (const int error = verbs_.query_device(open.context(), &attributes); error != 0)
     return refuse(name + ": " + refused("ibv_query_device", error));
-  // By its kernel's driver where libmlx5 is too old to be asked.
-  const bool mlx5 = (verbs_.mlx5dv_is_supported != nullptr && verbs_.mlx5dv_is_supported(device)) ||
-                    driver_of(root, name).starts_with("mlx5_core");
   const std::size_t before = ports_.size();
   for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
     if (!is_wanted(settings_.devices, name, number)) continue;
-    if (const std::string why = add_port(open, name, number, mlx5, root); !why.empty()) refuse(why);
+    if (const std::string why = add_port(open, name, number, root); !why.empty()) refuse(why);
   }
   if (ports_.size() > before) devices_.push_back(std::move(open));
 }
@@ -135,7 +124,6 @@ void VerbsRails::find(const std::filesystem::path& root) {
   verbs_.fork_init();
   int count = 0;
   ibv_device** const list = verbs_.get_device_list(&count);
-  verbs_.find_mlx5();
   // By name: rail i of one host goes to rail i of another.
   std::vector<ibv_device*> devices(list, list + (list == nullptr ? 0 : count));
   std::ranges::sort(devices, {}, [this](ibv_device* device) {

@@ -15,11 +15,9 @@
 #include <expected>
 #include <filesystem>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "messages.hpp"
 #include "rail_address.hpp"
 #include "rdma_choice.hpp"
 #include "watch.hpp"
@@ -73,11 +71,6 @@ class Rdma {
   // `sends`: which way the messages go.
   virtual std::expected<std::unique_ptr<RailQueue>, std::string> make_queue(
       std::size_t rail, bool sends, std::size_t slot_bytes) const = 0;
-  // Between so many pairs of ranks, with at most `depth` messages of each under way each way.
-  virtual std::expected<std::unique_ptr<Messages>, std::string> make_messages(
-      std::size_t rail, std::span<const DeviceRange> ranges, std::size_t pairs,
-      std::uint32_t depth) const = 0;
-  virtual const RdmaSettings& settings() const = 0;
   virtual std::vector<int> files() const = 0;  // for a forked child to close
 };
 

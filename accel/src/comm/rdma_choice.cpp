@@ -2,11 +2,8 @@
 #include "rdma_choice.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <charconv>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -22,67 +19,6 @@ std::string first_line(const std::filesystem::path& file) {
   std::string line;
   std::getline(stream, line);
   return line;
-}
-
-void read_level(const std::string& level, RdmaSettings& settings) {
-  // The numbers are those of old releases of NCCL, as new ones read them.
-  static constexpr std::array<std::pair<std::string_view, PciDistance>, 9> kLevels{
-      {{"PIX", PciDistance::kPix},
-       {"1", PciDistance::kPix},
-       {"PXB", PciDistance::kPxb},
-       {"2", PciDistance::kPxb},
-       {"PHB", PciDistance::kPhb},
-       {"3", PciDistance::kPhb},
-       {"SYS", PciDistance::kSys},
-       {"4", PciDistance::kSys},
-       {"5", PciDistance::kSys}}};
-  if (level.empty()) return;
-  const auto* const found =
-      std::ranges::find(kLevels, level, [](const auto& one) { return one.first; });
-  if (found != kLevels.end()) {
-    settings.most_distant = found->second;
-  } else {
-    settings.no_gpudirect = "NCCL_NET_GDR_LEVEL=" + level;
-    if (level != "LOC" && level != "0") settings.no_gpudirect += ": use LOC, PIX, PXB, PHB or SYS";
-  }
-}
-
-// Where a device is in the tree of PCI bridges: the host bridge, root port and switches above it,
-// and itself. Empty where that is not known.
-std::vector<std::string> bridges_of(const std::filesystem::path& device) {
-  std::vector<std::string> names;
-  for (const auto& part : device)
-    if (!names.empty() || part.string().starts_with("pci")) names.push_back(part.string());
-  return names;
-}
-
-// Less is nearer: the distance, and among equals the negative number of bridges that both are
-// below.
-std::pair<PciDistance, std::ptrdiff_t> distance_of(const std::filesystem::path& gpu,
-                                                   const std::filesystem::path& device) {
-  constexpr std::size_t kOnRootBus = 2;    // host bridge and device
-  constexpr std::size_t kBelowSwitch = 2;  // its port and the device
-  const auto one = bridges_of(gpu);
-  const auto other = bridges_of(device);
-  const std::size_t longest = std::max(one.size(), other.size());
-  if (one.empty() || other.empty() || longest <= kOnRootBus) return {PciDistance::kUnknown, 0};
-  const auto common = std::distance(one.begin(), std::ranges::mismatch(one, other).in1);
-  if (common > 1)
-    return {longest - static_cast<std::size_t>(common) <= kBelowSwitch ? PciDistance::kPix
-                                                                       : PciDistance::kPxb,
-            -common};
-  const bool same_node =
-      common == 1 || first_line(gpu / "numa_node") == first_line(device / "numa_node");
-  return {same_node ? PciDistance::kPhb : PciDistance::kSys, -common};
-}
-
-// Why the nearest rail, at this distance, is too far.
-std::string too_far(const std::string& name, PciDistance distance) {
-  const std::string level = distance == PciDistance::kPxb   ? "PXB"
-                            : distance == PciDistance::kPhb ? "PHB"
-                                                            : "SYS";
-  return "its GPU and " + name + " share no " + (distance == PciDistance::kPxb ? "single " : "") +
-         "PCI switch; NCCL_NET_GDR_LEVEL=" + level + " allows it";
 }
 
 }  // namespace
@@ -118,7 +54,6 @@ std::expected<RdmaSettings, std::string> read_rdma_settings(
   if (!wrong.empty()) return std::unexpected(wrong);
   settings.disabled = disabled == 1;
   settings.devices = text("NCCL_IB_HCA");
-  read_level(text("NCCL_NET_GDR_LEVEL"), settings);
   return settings;
 }
 
@@ -141,35 +76,6 @@ bool is_wanted(const std::string& devices, const std::string& device, int port) 
   return named != others;
 }
 
-std::expected<std::vector<std::size_t>, std::string> nearest_rails(
-    const std::filesystem::path& root, const std::string& pci,
-    const std::vector<std::string>& names, const RailsWanted& wanted) {
-  // The driver writes the address in capitals, the system does not.
-  std::string address = pci;
-  std::ranges::transform(address, address.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const auto real = [](const std::filesystem::path& link) {
-    std::error_code unknown;
-    return std::filesystem::canonical(link, unknown);
-  };
-  const std::filesystem::path gpu = real(root / "sys/bus/pci/devices" / address);
-  std::vector<std::pair<PciDistance, std::ptrdiff_t>> distances;
-  for (const std::string& name : names)
-    distances.push_back(distance_of(
-        gpu, real(root / "sys/class/infiniband" / name.substr(0, name.find(':')) / "device")));
-  std::vector<std::size_t> nearest;
-  for (std::size_t rail = 0; rail < names.size(); ++rail)
-    if (distances[rail] == std::ranges::min(distances)) nearest.push_back(rail);
-  if (nearest.empty()) return nearest;
-  const PciDistance distance = distances[nearest.front()].first;
-  if (distance != PciDistance::kUnknown && distance > wanted.most_distant)
-    return std::unexpected(too_far(names[nearest.front()], distance));
-  std::ranges::rotate(nearest,
-                      nearest.begin() + static_cast<std::ptrdiff_t>(wanted.first % nearest.size()));
-  nearest.resize(std::min(nearest.size(), wanted.most));
-  return nearest;
-}
-
 std::expected<int, std::string> gid_index_of(const std::filesystem::path& root,
                                              const std::string& device, int port) {
   const auto folder = root / "sys/class/infiniband" / device / "ports" / std::to_string(port);
@@ -182,14 +88,6 @@ std::expected<int, std::string> gid_index_of(const std::filesystem::path& root,
   return std::unexpected(device + " port " + std::to_string(port) +
                          " has no RoCE v2 GID with an IPv4 address: give its network device one, "
                          "or set NCCL_IB_GID_INDEX");
-}
-
-std::string driver_of(const std::filesystem::path& root, const std::string& device) {
-  std::error_code unknown;
-  return std::filesystem::read_symlink(root / "sys/class/infiniband" / device / "device/driver",
-                                       unknown)
-      .filename()
-      .string();
 }
 
 }  // namespace paceline::comm

@@ -6,18 +6,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <type_traits>
 
 namespace paceline::comm {
-namespace {
-
-template <typename Function>
-bool find_symbol(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(::dlsym(library, name));
-  return function != nullptr;
-}
-
-}  // namespace
-
 std::string refused(const std::string& what, int error) {
   return what + ": " + std::strerror(error);
 }
@@ -41,7 +32,9 @@ std::expected<Verbs, std::string> Verbs::load() {
   Verbs verbs;
   std::string missing;
   const auto find = [&](auto& function, const char* name) {
-    if (!find_symbol(library, name, function) && missing.empty()) missing = name;
+    function =
+        reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
+    if (function == nullptr && missing.empty()) missing = name;
   };
   find(verbs.get_device_list, "ibv_get_device_list");
   find(verbs.free_device_list, "ibv_free_device_list");
@@ -67,15 +60,7 @@ std::expected<Verbs, std::string> Verbs::load() {
   find(verbs.destroy_qp, "ibv_destroy_qp");
   find(verbs.wc_status_str, "ibv_wc_status_str");
   if (!missing.empty()) return std::unexpected("libibverbs has no " + missing);
-  find(verbs.reg_dmabuf_mr, "ibv_reg_dmabuf_mr");
   return verbs;
-}
-
-void Verbs::find_mlx5() {
-  void* const library = ::dlopen("libmlx5.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-  if (library == nullptr) return;
-  find_symbol(library, "mlx5dv_is_supported", mlx5dv_is_supported);
-  find_symbol(library, "mlx5dv_create_qp", mlx5dv_create_qp);
 }
 
 }  // namespace paceline::comm

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libibverbs by dlopen: the functions that links use. Its header is compiled against (BSD), since
-// posting and polling are inline functions of it; nothing is linked. Of libmlx5, which libibverbs
-// loads for ConnectX and BlueField, what no call of libibverbs says.
+// posting and polling are inline functions of it; nothing is linked.
 //
 // Ownership: the library stays loaded. Threads: any. Failure: a text.
 #pragma once
@@ -13,16 +12,10 @@
 #include <expected>
 #include <string>
 
-struct mlx5dv_qp_init_attr;
-
 namespace paceline::comm {
 
 struct Verbs {
   static std::expected<Verbs, std::string> load();
-  // Once there is a list of devices: libibverbs has loaded what they need by then, and nothing else
-  // is to be found under that name.
-  void find_mlx5();
-
   ibv_device** (*get_device_list)(int* count) = nullptr;
   decltype(&::ibv_free_device_list) free_device_list = nullptr;
   decltype(&::ibv_get_device_name) get_device_name = nullptr;
@@ -35,9 +28,6 @@ struct Verbs {
   decltype(&::ibv_alloc_pd) alloc_pd = nullptr;
   decltype(&::ibv_dealloc_pd) dealloc_pd = nullptr;
   ibv_mr* (*reg_mr)(ibv_pd* domain, void* address, std::size_t length, int access) = nullptr;
-  // Null where the library is older than dma-buf (rdma-core 34).
-  ibv_mr* (*reg_dmabuf_mr)(ibv_pd* domain, std::uint64_t offset, std::size_t length,
-                           std::uint64_t address, int file, int access) = nullptr;
   decltype(&::ibv_dereg_mr) dereg_mr = nullptr;
   decltype(&::ibv_create_comp_channel) create_comp_channel = nullptr;
   decltype(&::ibv_destroy_comp_channel) destroy_comp_channel = nullptr;
@@ -49,10 +39,6 @@ struct Verbs {
   decltype(&::ibv_modify_qp) modify_qp = nullptr;
   decltype(&::ibv_destroy_qp) destroy_qp = nullptr;
   decltype(&::ibv_wc_status_str) wc_status_str = nullptr;
-  // Null where libmlx5 is not loaded, or too old.
-  bool (*mlx5dv_is_supported)(ibv_device* device) = nullptr;
-  ibv_qp* (*mlx5dv_create_qp)(ibv_context* context, ibv_qp_init_attr_ex* wanted,
-                              mlx5dv_qp_init_attr* more) = nullptr;
 };
 
 // "ibv_reg_mr: Cannot allocate memory".

@@ -66,30 +66,8 @@ std::string Driver::load() {
   find(module_load, "cuModuleLoadData");
   find(module_function, "cuModuleGetFunction");
   find(launch, "cuLaunchKernel");
-  find(device_pci, "cuDeviceGetPCIBusId");
-  find(device_by_pci, "cuDeviceGetByPCIBusId");
-  find(can_access_peer, "cuDeviceCanAccessPeer");
-  find(memory_allocate, "cuMemAlloc_v2");
-  find(memory_free, "cuMemFree_v2");
-  find(host_allocate, "cuMemHostAlloc");
-  find(host_free, "cuMemFreeHost");
-  find(ipc_handle, "cuIpcGetMemHandle");
-  find(ipc_open, "cuIpcOpenMemHandle_v2");
-  find(ipc_close, "cuIpcCloseMemHandle");
-  find(copy, "cuMemcpyAsync");
-  find(stream_create, "cuStreamCreate");
-  find(stream_destroy, "cuStreamDestroy_v2");
-  find(stream_wait, "cuStreamWaitEvent");
-  find(stream_capture, "cuStreamIsCapturing");
-  find(host_call, "cuLaunchHostFunc");
-  find(event_create, "cuEventCreate");
-  find(event_record, "cuEventRecord");
-  find(event_query, "cuEventQuery");
-  find(event_destroy, "cuEventDestroy_v2");
   find(capture_mode, "cuThreadExchangeStreamCaptureMode");
   if (!missing.empty()) return "libcuda.so.1 has no " + missing;
-  find(range_handle, "cuMemGetHandleForAddressRange");
-  find(flush_rdma_writes, "cuFlushGPUDirectRDMAWrites");
   if (const int status = init_(0); status != kSuccess) return "cuInit: " + error_name(status);
   if (const int status = version_get_(&version_); status != kSuccess)
     return "cuDriverGetVersion: " + error_name(status);
@@ -189,7 +167,6 @@ std::expected<Kernels, std::string> Kernels::open(int ordinal, std::string_view 
   auto found = find_module(cuda, ordinal, folder, name);
   if (!found) return std::unexpected(found.error());
   kernels.module_name_ = found->module_name;
-  kernels.device_ = found->device;
   if (const int status = cuda.context_retain(&kernels.context_, found->device); status != kSuccess)
     return problem("cuDevicePrimaryCtxRetain", status);
   const Current current = kernels.current();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVIDIA's driver through dlopen: the few functions of libcuda.so.1 that loading a kernel module
-// and launching it take, and those that processes share a device's memory by. Nothing of CUDA is
+// and launching it take. Nothing of CUDA is
 // linked or included, so one library runs with any driver, and without one. Ownership: the driver
 // stays loaded, and the primary context of a device that was opened retained, to the end of the
 // process: the framework's context is the same one, and a module must not go while a captured graph
@@ -21,42 +21,10 @@ using Context = void*;
 using Module = void*;
 using Function = void*;
 using Stream = void*;
-using Event = void*;
-using Address = unsigned long long;  // of a device's memory, or of any that the driver knows
-
-// CUipcMemHandle: names an allocation of another process.
-struct IpcHandle {
-  std::array<char, 64> bytes;
-};
-static_assert(sizeof(IpcHandle) == 64);
 
 inline constexpr int kSuccess = 0;
-inline constexpr int kNotReady = 600;         // CUDA_ERROR_NOT_READY
-inline constexpr int kCaptureImplicit = 906;  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
-inline constexpr int kMostDevices = 64;       // of a process
-// CU_STREAM_NON_BLOCKING: not ordered with the default stream
-inline constexpr unsigned kNonBlocking = 1;
-inline constexpr unsigned kDisableTiming = 2;   // CU_EVENT_DISABLE_TIMING
-inline constexpr unsigned kLazyPeerAccess = 1;  // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
-inline constexpr unsigned kHostPortable = 1;    // CU_MEMHOSTALLOC_PORTABLE
-inline constexpr int kNoCapture = 0;            // CU_STREAM_CAPTURE_STATUS_NONE
-
-// CUdevice_attribute, of what other devices write into a GPU's memory.
-inline constexpr int kRdmaSupported = 116;  // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED
-// CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
-inline constexpr int kRdmaFlushOptions = 117;
-// CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING
-inline constexpr int kRdmaWriteOrdering = 118;
-inline constexpr int kDmaBufSupported = 124;  // CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
-inline constexpr int kFlushByHost = 1;        // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST
-// CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX
-inline constexpr int kFlushCurrent = 0;
-inline constexpr int kDmaBuf = 1;          // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+inline constexpr int kMostDevices = 64;    // of a process
 inline constexpr int kRelaxedCapture = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
-// Who sees them in order: CU_GPU_DIRECT_RDMA_WRITES_ORDERING_…, and
-// CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_….
-inline constexpr int kToOwner = 100;
-inline constexpr int kToAllDevices = 200;
 
 class Driver {
  public:
@@ -77,32 +45,7 @@ class Driver {
                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                 Stream stream, void** parameters, void** extra) = nullptr;
 
-  int (*device_pci)(char* text, int size, int device) = nullptr;
-  int (*device_by_pci)(int* device, const char* text) = nullptr;
-  int (*can_access_peer)(int* can, int device, int peer) = nullptr;
-  int (*memory_allocate)(Address* address, std::size_t bytes) = nullptr;
-  int (*memory_free)(Address address) = nullptr;
-  int (*host_allocate)(void** memory, std::size_t bytes, unsigned flags) = nullptr;
-  int (*host_free)(void* memory) = nullptr;
-  int (*ipc_handle)(IpcHandle* handle, Address address) = nullptr;
-  int (*ipc_open)(Address* address, IpcHandle handle, unsigned flags) = nullptr;
-  int (*ipc_close)(Address address) = nullptr;
-  int (*copy)(Address to, Address from, std::size_t bytes, Stream stream) = nullptr;
-  int (*stream_create)(Stream* stream, unsigned flags) = nullptr;
-  int (*stream_destroy)(Stream stream) = nullptr;
-  int (*stream_wait)(Stream stream, Event event, unsigned flags) = nullptr;
-  int (*stream_capture)(Stream stream, int* status) = nullptr;
-  int (*host_call)(Stream stream, void (*function)(void* data), void* data) = nullptr;
-  int (*event_create)(Event* event, unsigned flags) = nullptr;
-  int (*event_record)(Event event, Stream stream) = nullptr;
-  int (*event_query)(Event event) = nullptr;
-  int (*event_destroy)(Event event) = nullptr;
   int (*capture_mode)(int* mode) = nullptr;  // of this thread, exchanged
-
-  // Null where the driver is older.
-  int (*range_handle)(void* handle, Address address, std::size_t bytes, int type,
-                      unsigned long long flags) = nullptr;
-  int (*flush_rdma_writes)(int target, int scope) = nullptr;
 
  private:
   std::string load();
@@ -156,12 +99,10 @@ class Kernels {
 
   [[nodiscard]] const std::string& module_name() const { return module_name_; }
   [[nodiscard]] const Driver& driver() const { return *driver_; }
-  [[nodiscard]] int device() const { return device_; }
   [[nodiscard]] Current current() const { return {*driver_, context_}; }
 
  private:
   const Driver* driver_ = nullptr;
-  int device_ = 0;
   Context context_ = nullptr;
   std::vector<Function> functions_;
   std::string module_name_;

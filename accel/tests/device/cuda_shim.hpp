@@ -4,8 +4,6 @@
 // on Fibers. Shared memory is static, since one block runs at a time. Not thread-safe.
 #pragma once
 
-#include <algorithm>
-
 #include "fibers.hpp"
 
 struct alignas(16) uint4 {
@@ -31,42 +29,6 @@ void __syncthreads() {
 }
 
 void __threadfence() {}
-
-// Of a warp, all of whose threads call. Here every thread of the block must: they wait for each
-// other.
-constexpr unsigned kWarpThreads = 32;
-
-template <typename T, typename Combine>
-auto across_warp(T value, const Combine& combine) {
-  static T told[1024];
-  told[threadIdx.x] = value;
-  __syncthreads();
-  const auto answer =
-      combine(told + threadIdx.x / kWarpThreads * kWarpThreads, threadIdx.x % kWarpThreads);
-  __syncthreads();
-  return answer;
-}
-
-template <typename T>
-T __shfl_xor_sync(unsigned, T value, int mask) {
-  return across_warp(value, [&](const T* warp, unsigned lane) {
-    return warp[lane ^ static_cast<unsigned>(mask)];
-  });
-}
-
-unsigned __reduce_max_sync(unsigned, unsigned value) {
-  return across_warp(value, [](const unsigned* warp, unsigned) {
-    return *std::max_element(warp, warp + kWarpThreads);
-  });
-}
-
-unsigned __ballot_sync(unsigned, bool value) {
-  return across_warp(value ? 1U : 0U, [](const unsigned* warp, unsigned) {
-    unsigned bits = 0;
-    for (unsigned i = 0; i < kWarpThreads; ++i) bits |= warp[i] << i;
-    return bits;
-  });
-}
 
 unsigned atomicAdd(unsigned* address, unsigned value) {
   const unsigned old = *address;

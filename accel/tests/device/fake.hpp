@@ -51,33 +51,6 @@ class FakeCuda {
   }
   void forget() { function<void()>("fake_cuda_forget")(); }
   std::string log() { return function<const char*()>("fake_cuda_log")(); }
-  // What of the driver's is there still in this process.
-  int counts() { return function<int()>("fake_cuda_counts")(); }
-  void finish(void* stream) { function<void(void*)>("fake_cuda_finish")(stream); }
-  // A stream of the program's own, and what it is given: a write that happens in it, late.
-  void* stream() {
-    void* made = nullptr;
-    const InContext context(*this);
-    if (function<int(void**, unsigned)>("cuStreamCreate")(&made, 0) != 0)
-      throw std::runtime_error("no stream");
-    return made;
-  }
-  // It never comes to what it is given from here on.
-  void hang(void* stream) { function<void(void*)>("fake_cuda_hang")(stream); }
-  void destroy(void* stream) {
-    const InContext context(*this);
-    function<int(void*)>("cuStreamDestroy_v2")(stream);
-  }
-  void write(void* stream, void* to, const std::vector<std::byte>& content) {
-    function<void(void*, void*, const void*, std::size_t)>("fake_cuda_write")(
-        stream, to, content.data(), content.size());
-  }
-  void copy(void* stream, void* to, const void* from, std::size_t bytes) {
-    const InContext context(*this);
-    function<int(unsigned long long, unsigned long long, std::size_t, void*)>("cuMemcpyAsync")(
-        reinterpret_cast<unsigned long long>(to), reinterpret_cast<unsigned long long>(from), bytes,
-        stream);
-  }
   // Of this thread: a CUstreamCaptureMode.
   int capture_mode() {
     int mode = 0;
@@ -90,21 +63,6 @@ class FakeCuda {
   bool uneven() { return function<int()>("fake_cuda_uneven")() != 0; }
 
  private:
-  // As a program is in that uses the device.
-  struct InContext {
-    explicit InContext(FakeCuda& of) : fake(of) {
-      fake.set("initialized", 1);
-      fake.function<int(void*)>("cuCtxPushCurrent_v2")(&fake);
-    }
-    InContext(const InContext&) = delete;
-    InContext& operator=(const InContext&) = delete;
-    ~InContext() {
-      void* context = nullptr;
-      fake.function<int(void**)>("cuCtxPopCurrent_v2")(&context);
-    }
-    FakeCuda& fake;
-  };
-
   template <typename F>
   F* function(const char* name) {
     return reinterpret_cast<F*>(::dlsym(library_, name));

@@ -20,12 +20,10 @@ inline std::string first_device() {
 // The library under whose name it is found from now on, by ranks that are forked.
 class Devices {
  public:
-  // `with_mlx5`: libmlx5 is loaded too.
-  explicit Devices([[maybe_unused]] bool with_mlx5 = true) {
+  Devices() {
 #ifdef PACELINE_FAKE_VERBS
     if (is_real()) return;
     library_ = ::dlopen(PACELINE_FAKE_VERBS, RTLD_NOW | RTLD_GLOBAL);
-    if (with_mlx5) ::dlopen(PACELINE_FAKE_MLX5, RTLD_NOW);
 #endif
   }
   // Whether there is anything to test with: this library may have been built without RDMA.
@@ -44,11 +42,6 @@ class Devices {
   int sent(int device) const {
     if (!are_fake()) return 0;
     return reinterpret_cast<int (*)(int)>(::dlsym(library_, "fake_verbs_sent"))(device);
-  }
-  // Ranges of memory, of this process; 0 where they are real.
-  int registered() const {
-    if (!are_fake()) return 0;
-    return reinterpret_cast<int (*)()>(::dlsym(library_, "fake_verbs_registered"))();
   }
 
  private:

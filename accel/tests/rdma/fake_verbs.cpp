@@ -4,40 +4,28 @@
 // the real one, and then find it under its name. Stricter than a device: a message that finds no
 // receive posted is an error of its sender at once.
 //
-// fake_verbs_set(name, value) changes this process alone: "devices" (1), "down" (1: ports are),
-// "ethernet" (1: ports are); or by the name of a step the errno that it ends with: "open_device",
-// "reg_mr", "reg_dmabuf_mr", "peer memory" (ibv_reg_mr of what is a GPU's by the fake driver of
-// device/fake_cuda.cpp), "create_qp", "rtr", "post_recv gpu" (of a GPU's memory), "post_recv" (of a
-// host's memory, or none), "req_notify_cq gpu"; "poll_cq gpu" 1: it ends with -1. "lose" 1: what is
-// sent goes nowhere. Of a GPU's memory "lose gpu" 1: what is sent out of it goes nowhere; "protect
-// gpu" 1: the device may not read it; "untold gpu" 1: who has sent out of it is not told what
-// became of that; "garble" 1: what goes into it does not come out there. "break" n: all messages
-// after the nth fail. fake_verbs_sent(device) answers how many this process has sent;
-// fake_verbs_dropped() how many messages with data all processes have posted on queue pairs that
-// they ended before they were told what became of them: a device may drop such. "mlx5" 1: libmlx5
-// (fake_mlx5.cpp) drives the devices. Then what is small and comes in on a queue pair that was not
-// made without "scatter to CQE" is copied to its place by the processor, which ends the process
-// where that is a GPU's memory.
-#include <dlfcn.h>
+// fake_verbs_set(name, value) changes this process alone. "devices" (1): how many there are. "down"
+// 1: their ports are. "ethernet" 1: their ports are of Ethernet. The name of a step sets the errno
+// that it ends with: "open_device", "reg_mr", "create_qp", "rtr", "post_recv". "lose" 1: what is
+// sent goes nowhere. "break" n: all messages after the nth fail. fake_verbs_sent(device) returns
+// how many messages this process has sent. fake_verbs_dropped() returns how many messages with data
+// all processes have posted on queue pairs that they ended before they were told what became of
+// them: a device may drop those.
 #include <infiniband/verbs.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <condition_variable>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #undef ibv_get_device_list
@@ -54,7 +42,6 @@ constexpr std::size_t kMessages = 16;
 constexpr std::size_t kMessageBytes = 128UL * 1024;
 constexpr std::size_t kMostDevices = 4;
 constexpr std::uint32_t kFirstNumber = 100;
-constexpr std::uint32_t kMostInCompletion = 64;  // of a completion's 128 bytes; 32 of one's 64
 
 // Of a queue pair: what comes in is written by its peer alone and read by its owner. Without locks,
 // which a stopped rank would hold.
@@ -129,7 +116,6 @@ struct Queue : ibv_cq {
 struct Region {
   std::uint64_t begin;
   std::size_t bytes;
-  bool of_gpu;
 };
 std::mutex regions_mutex;
 std::map<std::uint32_t, Region> regions;  // by key
@@ -153,24 +139,11 @@ const Region* region_of(const ibv_sge& piece) {
   return fits ? &found->second : nullptr;
 }
 
-template <typename Function>
-Function* of_fake_cuda(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
-}
-
-bool is_of_gpu(const void* address) {
-  const auto has = of_fake_cuda<int(unsigned long long)>("fake_cuda_has");
-  return has != nullptr && has(reinterpret_cast<std::uintptr_t>(address)) != 0;
-}
-
 struct Pair : ibv_qp {
   std::size_t end;
   std::deque<ibv_recv_wr> receives;
   std::deque<ibv_sge> places;
-  bool of_gpu = false;       // has sent out of a GPU's memory
-  bool scatters = false;     // to the completion queue
-  std::uint64_t posted = 0;  // messages
-  int untold = 0;            // messages with data of whose end the owner has not been told
+  int untold = 0;  // messages with data of whose end the owner has not been told
 };
 
 void ring(std::size_t end) {
@@ -201,13 +174,6 @@ ibv_wc_status deliver(const Pair& from, const char* data, std::uint32_t size) {
 
 using Pieces = std::vector<ibv_sge>;
 
-bool is_of_gpu(const Pieces& pieces) {
-  return std::ranges::any_of(pieces, [](const ibv_sge& piece) {
-    const Region* const region = region_of(piece);
-    return region != nullptr && region->of_gpu;
-  });
-}
-
 ibv_wc carry(Pair& pair, std::uint64_t id, const Pieces& pieces) {
   ibv_wc done{};
   done.wr_id = id;
@@ -215,15 +181,13 @@ ibv_wc carry(Pair& pair, std::uint64_t id, const Pieces& pieces) {
   done.opcode = IBV_WC_SEND;
   std::string message;
   for (const ibv_sge& piece : pieces) {
-    const Region* const region = region_of(piece);
-    if (region == nullptr || (region->of_gpu && told("protect gpu") != 0))
+    if (region_of(piece) == nullptr)
       done.status = IBV_WC_LOC_PROT_ERR;
     else
       message.append(reinterpret_cast<const char*>(piece.addr), piece.length);
   }
   done.byte_len = static_cast<std::uint32_t>(message.size());
-  if (done.status == IBV_WC_SUCCESS && (told("lose gpu") == 0 || !is_of_gpu(pieces)))
-    done.status = deliver(pair, message.data(), done.byte_len);
+  if (done.status == IBV_WC_SUCCESS) done.status = deliver(pair, message.data(), done.byte_len);
   return done;
 }
 
@@ -233,84 +197,18 @@ void end(const Pair& pair, const ibv_wc& done) {
   queue.done.push_back(done);
 }
 
-// What is sent out of a GPU's memory is read there a little later, as a device does: who writes to
-// it before the message has ended is seen.
-class Reader {
- public:
-  void add(Pair& pair, std::uint64_t id, const Pieces& pieces) {
-    const std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-    waiting_.push_back({&pair, id, pieces});
-    changed_.notify_all();
-  }
-  void forget(const Pair& pair) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(waiting_, [&](const Message& message) { return message.pair == &pair; });
-  }
-
- private:
-  struct Message {
-    Pair* pair;
-    std::uint64_t id;
-    Pieces pieces;
-  };
-
-  void run() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [this] { return !waiting_.empty(); });
-      lock.unlock();
-      usleep(300);
-      lock.lock();
-      if (waiting_.empty()) continue;
-      const Message message = waiting_.front();
-      waiting_.pop_front();
-      const ibv_wc done = carry(*message.pair, message.id, message.pieces);
-      if (told("untold gpu") != 0) continue;
-      end(*message.pair, done);
-      ring(message.pair->end);
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Message> waiting_;
-  std::thread thread_;
-};
-Reader& reader() {
-  // There to the very end of a process, which does not wait for its thread.
-  static auto& one = *new Reader;
-  return one;
-}
-
 int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** /*bad*/) {
   auto& pair = *static_cast<Pair*>(qp);
   const Pieces pieces(request->sg_list, request->sg_list + request->num_sge);
   pair.untold += pieces.empty() ? 0 : 1;
-  pair.of_gpu = pair.of_gpu || is_of_gpu(pieces);
-  // It is read later, but a place for it must be there now.
-  const bool has_place =
-      pair.posted++ < kShared.ends[kShared.ends[pair.end].peer - kFirstNumber].receives;
-  if (pair.of_gpu && !has_place) {
-    ibv_wc done{};
-    done.wr_id = request->wr_id;
-    done.qp_num = pair.qp_num;
-    done.status = IBV_WC_RNR_RETRY_EXC_ERR;
-    end(pair, done);
-    ring(pair.end);
-  } else if (pair.of_gpu) {
-    reader().add(pair, request->wr_id, pieces);
-  } else {
-    end(pair, carry(pair, request->wr_id, pieces));
-    ring(pair.end);
-  }
+  end(pair, carry(pair, request->wr_id, pieces));
+  ring(pair.end);
   return 0;
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** /*bad*/) {
   auto& pair = *static_cast<Pair*>(qp);
-  const bool of_gpu = request->num_sge > 0 && is_of_gpu(Pieces{*request->sg_list});
-  if (!goes(of_gpu ? "post_recv gpu" : "post_recv")) return errno;
+  if (!goes("post_recv")) return errno;
   pair.receives.push_back(*request);
   pair.places.push_back(request->num_sge > 0 ? *request->sg_list : ibv_sge{});
   ++kShared.ends[pair.end].receives;
@@ -333,28 +231,16 @@ void receive(Pair& pair, ibv_wc& wc) {
     wc.status = IBV_WC_LOC_LEN_ERR;
   } else if (size > 0 && region == nullptr) {
     wc.status = IBV_WC_LOC_PROT_ERR;
-  } else if (size > 0 && !region->of_gpu) {
+  } else if (size > 0) {
     std::memcpy(reinterpret_cast<void*>(place.addr), data, size);
-  } else if (size > 0 && size <= kMostInCompletion && pair.scatters) {
-    std::fprintf(stderr, "the processor wrote %u bytes to a GPU's memory\n", size);
-    std::abort();
-  } else if (size > 0 && told("garble") == 0) {
-    of_fake_cuda<void(void*, const void*, std::size_t)>("fake_cuda_rdma_write")(
-        reinterpret_cast<void*>(place.addr), data, size);
   }
   pair.receives.pop_front();
   pair.places.pop_front();
   ++end.taken;
 }
 
-// Whether messages out of a GPU's memory tell of themselves there.
-bool is_of_gpu(const Queue& queue) {
-  return std::ranges::any_of(queue.pairs, [](const Pair* pair) { return pair->of_gpu; });
-}
-
 int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {
   auto& queue = *static_cast<Queue*>(cq);
-  if (told("poll_cq gpu") != 0 && is_of_gpu(queue)) return -1;
   int count = 0;
   const std::lock_guard lock(queue.mutex);
   for (; count < most && !queue.done.empty(); ++count) {
@@ -371,7 +257,6 @@ int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {
 }
 
 int req_notify_cq(ibv_cq* cq, int /*solicited*/) {
-  if (is_of_gpu(*static_cast<Queue*>(cq)) && !goes("req_notify_cq gpu")) return errno;
   kShared.listeners[static_cast<Channel*>(cq->channel)->number].armed = true;
   return 0;
 }
@@ -382,8 +267,6 @@ FAKE void fake_verbs_set(const char* name, int value) {
   const std::lock_guard lock(settings_mutex);
   settings[name] = value;
 }
-
-FAKE int fake_verbs_told(const char* name) { return told(name); }
 
 FAKE int fake_verbs_dropped() { return *kShared.dropped; }
 
@@ -447,31 +330,14 @@ FAKE int ibv_dealloc_pd(ibv_pd* domain) {
   return 0;
 }
 FAKE ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t length, int /*access*/) {
-  const bool of_gpu = is_of_gpu(address);
-  if (!goes(of_gpu ? "peer memory" : "reg_mr")) return nullptr;
-  return add_region(domain, {reinterpret_cast<std::uintptr_t>(address), length, of_gpu});
-}
-FAKE ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t length,
-                               std::uint64_t address, int file, int /*access*/) {
-  if (!goes("reg_dmabuf_mr")) return nullptr;
-  struct stat state{};
-  if (fstat(file, &state) != 0) return nullptr;
-  if (offset + length > static_cast<std::uint64_t>(state.st_size)) {
-    errno = EINVAL;
-    return nullptr;
-  }
-  return add_region(domain, {address, length, true});
+  if (!goes("reg_mr")) return nullptr;
+  return add_region(domain, {reinterpret_cast<std::uintptr_t>(address), length});
 }
 FAKE int ibv_dereg_mr(ibv_mr* region) {
   const std::lock_guard lock(regions_mutex);
   regions.erase(region->lkey);
   delete region;
   return 0;
-}
-// Of this process.
-FAKE int fake_verbs_registered() {
-  const std::lock_guard lock(regions_mutex);
-  return static_cast<int>(regions.size());
 }
 FAKE ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   for (std::size_t i = 0; i < kChannels; ++i) {
@@ -510,8 +376,9 @@ FAKE int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** /*queue*/, void** 
   return read(channel->fd, &rings, sizeof rings) == sizeof rings ? 0 : -1;
 }
 FAKE void ibv_ack_cq_events(ibv_cq* /*queue*/, unsigned /*count*/) {}
-FAKE ibv_qp* fake_verbs_create_qp(ibv_pd* domain, ibv_cq* completions, bool scatters) {
-  auto* const queue = static_cast<Queue*>(completions);
+FAKE ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
+  if (!goes("create_qp")) return nullptr;
+  auto* const queue = static_cast<Queue*>(wanted->send_cq);
   for (std::size_t i = 0; i < kEnds; ++i) {
     End& end = kShared.ends[i];
     if (end.used.exchange(true)) continue;
@@ -522,17 +389,12 @@ FAKE ibv_qp* fake_verbs_create_qp(ibv_pd* domain, ibv_cq* completions, bool scat
     pair->context = domain->context;
     pair->send_cq = pair->recv_cq = queue;
     pair->end = i;
-    pair->scatters = scatters;
     pair->qp_num = kFirstNumber + static_cast<std::uint32_t>(i);
     queue->pairs.push_back(pair);
     return pair;
   }
   errno = ENOSPC;
   return nullptr;
-}
-FAKE ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
-  return goes("create_qp") ? fake_verbs_create_qp(domain, wanted->send_cq, told("mlx5") != 0)
-                           : nullptr;
 }
 FAKE int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/) {
   End& end = kShared.ends[static_cast<Pair*>(qp)->end];
@@ -545,7 +407,6 @@ FAKE int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/) {
 }
 FAKE int ibv_destroy_qp(ibv_qp* qp) {
   auto* const pair = static_cast<Pair*>(qp);
-  reader().forget(*pair);
   kShared.ends[pair->end].ready = false;
   kShared.ends[pair->end].used = false;
   *kShared.dropped += pair->untold;

@@ -1,17 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training marks that more than one part of the package sets: around steps of optimizers and waits
-for communication.
-"""
+"""The optimizers that tracing knows, for the parts of the package that act on each of them."""
 
 from __future__ import annotations
 
-import contextlib
 import weakref
-from collections.abc import Iterator
 from typing import Any, Callable
-
-from paceline._core import library as abi
-from paceline._core.trace import trace
 
 # Tracing calls these with each optimizer that the program makes.
 optimizer_made: list[Callable[[Any], None]] = []
@@ -36,32 +29,3 @@ class _Indices:
 
 
 optimizer_indices = _Indices()
-
-
-@contextlib.contextmanager
-def one_step(optimizer: Any) -> Iterator[None]:
-    """Around several calls of an optimizer's step that are one step of the training."""
-    library = trace.lib
-    if library is None:
-        yield
-        return
-    index = optimizer_indices.of(optimizer)
-    library.optimizer_enter(index)
-    try:
-        yield
-    finally:
-        library.optimizer_leave(index)
-
-
-@contextlib.contextmanager
-def exposed() -> Iterator[None]:
-    """Around a wait for communication within a step."""
-    library = trace.lib
-    if library is None:
-        yield
-        return
-    library.phase_enter(abi.COMM_EXPOSED)
-    try:
-        yield
-    finally:
-        library.phase_leave(abi.COMM_EXPOSED)

@@ -9,7 +9,6 @@ DistributedDataParallel over them.
     on
     paceline.comm.ddp_hook(model, compression="Int8")  # the same in fewer bytes between hosts
     (class Lossy)
-    paceline.comm.Gradients(model)                     # or without DistributedDataParallel
 
 Gradients on a GPU in a group of NCCL go by way of hosts over PyTorch's own process groups (FP16 and
 BF16 between hosts), without a communicator.
@@ -18,8 +17,6 @@ Ranks of one host pass data through shared memory, hosts through RDMA where both
 through TCP. A rank that dies or stops ends every wait of every other with a CommError that names
 it. Numerics class: Reordered, for sums have another order than gloo's; bfloat16 and float16 are
 added in float32.
-
-Programs without PyTorch have paceline.arrays.
 """
 
 from __future__ import annotations
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
     from paceline.comm._compression import OneBit, PowerSGD
     from paceline.comm._ddp import ddp_hook, load_state_dict, state_dict
     from paceline.comm._dgc import DGC
-    from paceline.comm._engine import Gradients
     from paceline.comm._native import CommError
     from paceline.comm._one_bit import OneBitAdam
 
@@ -42,7 +38,6 @@ __all__ = [
     "DGC",
     "CommError",
     "Communicator",
-    "Gradients",
     "OneBit",
     "OneBitAdam",
     "PowerSGD",
@@ -56,7 +51,6 @@ _MODULES = {
     "DGC": "_dgc",
     "CommError": "_native",
     "Communicator": "_communicator",
-    "Gradients": "_engine",
     "OneBit": "_compression",
     "OneBitAdam": "_one_bit",
     "PowerSGD": "_compression",
@@ -68,7 +62,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when first used: paceline.arrays shares this package, and has no PyTorch."""
+    """Imports a name when it is first used: `import paceline.comm` alone loads no PyTorch."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

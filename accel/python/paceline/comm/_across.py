@@ -19,7 +19,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from paceline.comm._codes import FP16, INT8, ONE_BIT, Codes, bytes_of
+from paceline.comm._codes import FP16, INT8, ONE_BIT, bytes_of, decode, encode
 from paceline.comm._communicator import CODECS
 
 Tensor = torch.Tensor
@@ -33,11 +33,10 @@ ALIGNED = 4  # values: so that every part of a shard begins where floats may be 
 class Lane:
     """`group` has one rank of each host, this one's the `place`-th of `hosts`."""
 
-    def __init__(self, group: object, hosts: int, place: int, device: torch.device) -> None:
+    def __init__(self, group: object, hosts: int, place: int) -> None:
         self._group = group
         self._hosts, self._place = hosts, place
         self._gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-        self.codes = Codes(device)
 
     def add(self, shard: Tensor) -> None:
         dist.all_reduce(shard, group=self._group)
@@ -61,25 +60,23 @@ class Lane:
         others = [slice(*ends) for ends in ((0, mine), (mine + 1, hosts)) if ends[0] < ends[1]]
         for some in others:
             arrays = some.stop - some.start
-            self.codes.encode(
-                codec, values[some].view(-1), rests[some].view(-1), sent[some].view(-1), arrays
-            )
+            encode(codec, values[some].view(-1), rests[some].view(-1), sent[some].view(-1), arrays)
         got = torch.empty_like(sent)
         dist.all_to_all_single(got, sent, group=self._group)
         for some in others:
-            self.codes.decode(
+            decode(
                 codec, got[some].view(-1), values[mine], sources=some.stop - some.start, onto=True
             )
-        self.codes.encode(codec, values[mine], rests[mine], sent[mine])
+        encode(codec, values[mine], rests[mine], sent[mine])
         self._gather(got.view(-1), sent[mine], group=self._group)
-        self.codes.decode(codec, got.view(-1), shard, arrays=hosts)
+        decode(codec, got.view(-1), shard, arrays=hosts)
 
     def _signs(self, shard: Tensor, rest: Tensor) -> None:
         sent = torch.empty(bytes_of(ONE_BIT, shard.numel()), dtype=torch.uint8, device=shard.device)
-        self.codes.encode(ONE_BIT, shard, rest, sent)
+        encode(ONE_BIT, shard, rest, sent)
         got = sent.new_empty(self._hosts * sent.numel())
         self._gather(got, sent, group=self._group)
-        self.codes.decode(ONE_BIT, got, shard, sources=self._hosts)
+        decode(ONE_BIT, got, shard, sources=self._hosts)
 
     def _largest(self, shard: Tensor, rest: Tensor, codec: int, keep: int) -> None:
         count = shard.numel()

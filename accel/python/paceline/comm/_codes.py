@@ -1,29 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes that need no neighbours (FP16, BF16, Int8, OneBit) of tensors where they lie: by the
-library's kernels (paceline/coding_device.h) on a GPU that there is a module for, else by PyTorch's
-operators. Both write and read the same format, so ranks may differ in that; a sum of codes has the
-same bits by both. Everything goes onto the current stream, and the host waits for nothing.
+"""The codes FP16, BF16, Int8 and OneBit of tensors by PyTorch's operators, on the CPU and on GPUs.
+The format is that of the library's codecs. _across uses them for gradients on GPUs, whose bytes go
+over PyTorch's own process groups. Everything goes onto the current stream, and the host waits for
+nothing.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-
 import torch
 
-from paceline._core import library
 from paceline.comm._communicator import CODECS
 
 Tensor = torch.Tensor
 
-KIND = "cuda"  # the type of devices that have kernels
 FP16, BF16, INT8, ONE_BIT = (CODECS[name] for name in ("FP16", "BF16", "Int8", "OneBit"))
 HALVES = {FP16: torch.float16, BF16: torch.bfloat16}
 INT8_BLOCK, SIGN_BLOCK, SCALE_BYTES = 256, 1024, 4
 LEAST_SCALED = 1e-30  # below, a scale would lose its own bits: it all stays in the rest
 ROUNDER = 12582912.0  # 1.5 * 2^23: adding and taking it off again rounds to nearest, ties to even
-ONTO = 1
 
 
 def bytes_of(codec: int, count: int) -> int:
@@ -35,141 +29,47 @@ def bytes_of(codec: int, count: int) -> int:
     return -(-count // 8) + -(-count // SIGN_BLOCK) * SCALE_BYTES
 
 
-class Codes:
-    """Of one device. `values` and `rest` are float32, `codes` bytes, all contiguous and of one
-    dimension; several arrays lie one after another.
+# `values` and `rest` are float32, `codes` bytes, all contiguous and of one dimension. Several
+# arrays lie one after another.
+
+
+def encode(codec: int, values: Tensor, rest: Tensor, codes: Tensor, arrays: int = 1) -> None:
+    """codes = values + rest; rest = what that has lost."""
+    rows = (values.view(arrays, -1), rest.view(arrays, -1), codes.view(arrays, -1))
+    if codec in HALVES:
+        _encode_halves(HALVES[codec], *rows)
+    else:
+        _in_blocks(_encode_int8 if codec == INT8 else _encode_signs, codec, *rows)
+
+
+def decode(
+    codec: int,
+    codes: Tensor,
+    values: Tensor,
+    arrays: int = 1,
+    sources: int = 1,
+    onto: bool = False,
+) -> None:
+    """values = the sum of what `sources` codes say of each array, in their order; with what was
+    there before if `onto`.
     """
-
-    def __init__(self, device: torch.device) -> None:
-        self._index = device.index or 0
-        self.why_not_kernels = (
-            _why_unavailable(self._index) if device.type == KIND else "not on a GPU"
-        )
-
-    def encode(
-        self, codec: int, values: Tensor, rest: Tensor, codes: Tensor, arrays: int = 1
-    ) -> None:
-        """codes = values + rest; rest = what that has lost."""
-        if not self.why_not_kernels:
-            self._launch(_functions().encode, codec, values, codes, arrays, rest=rest.data_ptr())
-            return
-        rows = (values.view(arrays, -1), rest.view(arrays, -1), codes.view(arrays, -1))
+    rows = values.view(arrays, -1)
+    said = codes.view(arrays, sources, -1)
+    one = torch.empty_like(rows)
+    for source in range(sources):
         if codec in HALVES:
-            _encode_halves(HALVES[codec], *rows)
+            one.copy_(said[:, source].view(HALVES[codec]))
         else:
-            _in_blocks(_encode_int8 if codec == INT8 else _encode_signs, codec, *rows)
-
-    def decode(
-        self,
-        codec: int,
-        codes: Tensor,
-        values: Tensor,
-        arrays: int = 1,
-        sources: int = 1,
-        onto: bool = False,
-    ) -> None:
-        """values = the sum of what `sources` codes say of each array, in their order; with what was
-        there before it if `onto`.
-        """
-        if not self.why_not_kernels:
-            flags = ONTO if onto else 0
-            self._launch(
-                _functions().decode, codec, values, codes, arrays, sources=sources, flags=flags
+            _in_blocks(
+                _decode_int8 if codec == INT8 else _decode_signs, codec, one, said[:, source]
             )
-            return
-        rows = values.view(arrays, -1)
-        said = codes.view(arrays, sources, -1)
-        one = torch.empty_like(rows)
-        for source in range(sources):
-            if codec in HALVES:
-                one.copy_(said[:, source].view(HALVES[codec]))
-            else:
-                _in_blocks(
-                    _decode_int8 if codec == INT8 else _decode_signs, codec, one, said[:, source]
-                )
-            if source > 0 or onto:
-                rows.add_(one)
-            else:
-                rows.copy_(one)
-
-    def _launch(
-        self,
-        function: object,
-        codec: int,
-        values: Tensor,
-        codes: Tensor,
-        arrays: int,
-        rest: int | None = None,
-        sources: int = 0,
-        flags: int = 0,
-    ) -> None:
-        count = values.numel() // arrays
-        size = ctypes.sizeof(Call)
-        where = (stream_of(values.device), values.data_ptr(), rest, codes.data_ptr())
-        call = Call(size, codec, self._index, flags, *where, count, arrays, sources, 0)
-        status = function(ctypes.byref(call))  # type: ignore[operator]
-        if status != 0:
-            raise RuntimeError(
-                f"paceline.comm: a kernel of codec {codec} for {arrays} arrays of {count}: code"
-                f" {status}"
-            )
+        if source > 0 or onto:
+            rows.add_(one)
+        else:
+            rows.copy_(one)
 
 
-def stream_of(device: torch.device) -> int:
-    return int(torch.cuda.current_stream(device).cuda_stream)
-
-
-# -- kernels
-# ------------------------------------------------------------
-
-
-class Call(ctypes.Structure):
-    _fields_ = [
-        ("size", ctypes.c_uint32),
-        ("codec", ctypes.c_uint32),
-        ("device", ctypes.c_int32),
-        ("flags", ctypes.c_uint32),
-        ("stream", ctypes.c_void_p),
-        ("values", ctypes.c_void_p),
-        ("rest", ctypes.c_void_p),
-        ("codes", ctypes.c_void_p),
-        ("count", ctypes.c_uint64),
-        ("arrays", ctypes.c_uint64),
-        ("sources", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
-    ]
-
-
-class _Functions:
-    """Typed. Raises OSError or AttributeError where there are none."""
-
-    def __init__(self) -> None:
-        function = functools.partial(library.typed, library.opened())
-        text = ctypes.c_char_p
-        self.open = function(
-            "paceline_coding_device_open", ctypes.c_int32, text, text, ctypes.c_uint64
-        )
-        self.encode = function("paceline_coding_device_encode", ctypes.POINTER(Call))
-        self.decode = function("paceline_coding_device_decode", ctypes.POINTER(Call))
-
-
-@functools.cache
-def _functions() -> _Functions:
-    return _Functions()
-
-
-@functools.cache
-def _why_unavailable(index: int) -> str:
-    """Empty where the library has kernels for this device; else the reason."""
-    missing = library.why_unavailable(_functions)
-    if missing:
-        return missing
-    why = ctypes.create_string_buffer(512)
-    status = _functions().open(index, library.kernels_folder().encode(), why, len(why))
-    return "" if status == 0 else why.value.decode(errors="replace") or f"code {status}"
-
-
-# -- PyTorch's operators: a row for each array
+# -- a row for each array
 # ------------------------------------------------------------
 
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A communicator of libpaceline.so for torch tensors on the CPU and, where it is made for one, on a
-GPU.
-"""
+"""A communicator of libpaceline.so for torch tensors on the CPU."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from typing import Any
 import torch
 
 from paceline._core.memory import mark_written
-from paceline.comm import _device, _native
-from paceline.comm._handle import SILENCE, TIMEOUT, Handle, of_all_ranks, refuse, refusing
+from paceline.comm import _native
+from paceline.comm._handle import SILENCE, TIMEOUT, Handle, of_all_ranks, refuse
 from paceline.comm._meeting import Members, TorchStore
 
 Tensor = torch.Tensor
@@ -28,7 +26,6 @@ DTYPES = {
     torch.int64: 5,
 }
 CODECS = {"FP16": 1, "BF16": 2, "Int8": 3, "TopK": 4, "OneBit": 5, "DGC": 6}
-CPU = torch.device("cpu")
 
 
 def refuse_to_meet(group: Any, why: str) -> None:
@@ -58,40 +55,14 @@ class Started:
         return self.tensor
 
 
-class StartedOnDevice(Started):
-    """The same of a tensor on a GPU."""
-
-    def wait(self) -> Tensor:
-        """The tensor: what the current stream gets from here on finds the result in it. The host
-        waits for the other ranks and for most of the moving, not for the end of it. Again, in
-        another stream too: to the same effect.
-        """
-        stream = _device.stream_of(self.tensor.device)
-        if self._ticket:
-            self._communicator._check(
-                _device.functions().wait(self._communicator._open(), self._ticket, stream)
-            )
-            self._communicator._let_go(self._ticket)
-            self._ticket = 0
-        else:
-            _device.wait_for(self._communicator._stream, self.tensor.device)
-        return self.tensor
-
-
 class Communicator(Handle):
     """All ranks of `group` (None: of all) make one, in the same order. `plan` pins what `plan()`
     printed; `timeout` is for each collective to end where all ranks live, `silence` for a rank to
     be taken for lost that says nothing.
 
-    `device`: this rank's GPU, for collectives of tensors on it, without NCCL: ranks of a host read
-    each other's memory by CUDA IPC. `device_bytes` of it are the communicator's own. RuntimeError,
-    on all ranks alike, where one of them cannot.
-
     Calls are made by all ranks, the same, in the same order: one that refuses its arguments ends
     the communicator, on all ranks, but for what is started and what goes from one rank to another.
-    Tensors are contiguous and on the CPU, or all of a call on `device`: what the current stream
-    gets after the call finds the result. Sparse rows, and what goes from one rank to another, are
-    of the CPU alone.
+    Tensors are contiguous and on the CPU.
     """
 
     def __init__(
@@ -104,15 +75,10 @@ class Communicator(Handle):
         silence: timedelta = SILENCE,
         flows: int = 0,
         host: str = "",
-        device: torch.device | int | str | None = None,
     ) -> None:
         members = Members(group)
         name = name or members.next_name("comm")
         store = TorchStore(members.store)
-        with refusing(store, name, members.rank):
-            self.device = None if device is None else _device.of(device)
-        self.device_bytes = 0
-        self._stream = 0
         # Of sums under way, by ticket: nobody else may hold them any more.
         self._held: dict[int, tuple[Tensor, ...]] = {}
         super().__init__(
@@ -126,19 +92,14 @@ class Communicator(Handle):
             flows=flows,
             host=host,
         )
-        if self.device is not None:
-            try:
-                used = _device.opened(self._open(), self.device)
-            except BaseException:
-                self.close()
-                raise
-            self.device_bytes, self._stream = used.pool_bytes, used.stream or 0
 
     @of_all_ranks
     def allreduce(self, tensor: Tensor) -> Tensor:
         """The sum over all ranks, in place."""
-        dtype = _dtype(tensor, "tensor", self._place(tensor))
-        self._call("allreduce", (tensor,), tensor.data_ptr(), tensor.numel(), dtype)
+        dtype = _dtype(tensor, "tensor")
+        self._check(
+            _native.functions().allreduce(self._open(), tensor.data_ptr(), tensor.numel(), dtype)
+        )
         mark_written([tensor])
         return tensor
 
@@ -146,13 +107,6 @@ class Communicator(Handle):
         """The same, while the caller goes on: the tensor is the sum when `wait` of what it returns
         has returned.
         """
-        if tensor.device == self.device:
-            dtype = _dtype(tensor, "tensor", tensor.device)
-            started = self._start_on_device(
-                "allreduce", (tensor,), tensor.data_ptr(), tensor.numel(), dtype
-            )
-            mark_written([tensor])
-            return started
         handle, dtype = self._open(), _dtype(tensor, "tensor")
         ticket = ctypes.c_uint64()
         library = _native.functions()
@@ -202,7 +156,7 @@ class Communicator(Handle):
         """Sums this rank's pieces of `input`, which has one of `output`'s size for each rank."""
         dtype = self._pieces("input", input, "output", output)
         data = (input.data_ptr(), output.data_ptr(), output.numel(), dtype)
-        self._call("reduce_scatter", (output, input), *data)
+        self._check(_native.functions().reduce_scatter(self._open(), *data))
         mark_written([output])
         return output
 
@@ -210,8 +164,10 @@ class Communicator(Handle):
     def allgather(self, output: Tensor, input: Tensor) -> Tensor:
         """The `input` of all ranks, one behind the other."""
         dtype = self._pieces("output", output, "input", input)
-        self._call(
-            "allgather", (output, input), input.data_ptr(), output.data_ptr(), input.numel(), dtype
+        self._check(
+            _native.functions().allgather(
+                self._open(), input.data_ptr(), output.data_ptr(), input.numel(), dtype
+            )
         )
         mark_written([output])
         return output
@@ -220,8 +176,12 @@ class Communicator(Handle):
     def broadcast(self, tensor: Tensor, root: int = 0) -> Tensor:
         """What rank `root` of this communicator has."""
         root = self._root(root)
-        dtype = _dtype(tensor, "tensor", self._place(tensor))
-        self._call("broadcast", (tensor,), tensor.data_ptr(), tensor.numel(), dtype, root)
+        dtype = _dtype(tensor, "tensor")
+        self._check(
+            _native.functions().broadcast(
+                self._open(), tensor.data_ptr(), tensor.numel(), dtype, root
+            )
+        )
         mark_written([tensor])
         return tensor
 
@@ -231,8 +191,10 @@ class Communicator(Handle):
         others stay as they are.
         """
         root = self._root(root)
-        dtype = _dtype(tensor, "tensor", self._place(tensor))
-        self._call("reduce", (tensor,), tensor.data_ptr(), tensor.numel(), dtype, root)
+        dtype = _dtype(tensor, "tensor")
+        self._check(
+            _native.functions().reduce(self._open(), tensor.data_ptr(), tensor.numel(), dtype, root)
+        )
         if self.rank == root:
             mark_written([tensor])
         return tensor
@@ -248,9 +210,8 @@ class Communicator(Handle):
         """Piece r of `input` goes to rank r, piece r of `output` comes from it: as many equal ones
         as there are ranks, or `counts` elements each. They share no memory.
         """
-        place = self._place(output)
-        dtype = _dtype(output, "output", place)
-        if _dtype(input, "input", place) != dtype:
+        dtype = _dtype(output, "output")
+        if _dtype(input, "input") != dtype:
             raise ValueError(
                 f"paceline.comm: input is of {input.dtype} and output of {output.dtype}"
             )
@@ -263,7 +224,7 @@ class Communicator(Handle):
                     f" {output.numel()}: they must have as many, a multiple of {self.ranks}; or"
                     " pass output_counts and input_counts"
                 )
-            self._call("alltoall", (output, input), *data, count, dtype)
+            self._check(_native.functions().alltoall(self._open(), *data, count, dtype))
         else:
             sent = self._counts("input", input, input_counts)
             received = self._counts("output", output, output_counts)
@@ -272,7 +233,9 @@ class Communicator(Handle):
                     f"paceline.comm: rank {self.rank} sends itself {sent[self.rank]} elements and"
                     f" expects {received[self.rank]}"
                 )
-            self._call("alltoallv", (output, input), data[0], sent, data[1], received, dtype)
+            self._check(
+                _native.functions().alltoallv(self._open(), data[0], sent, data[1], received, dtype)
+            )
         mark_written([output])
         return output
 
@@ -348,30 +311,6 @@ class Communicator(Handle):
     def _let_go(self, ticket: int) -> None:
         self._held.pop(ticket, None)
 
-    def _place(self, tensor: Tensor) -> torch.device:
-        """Where all tensors of a call must be that this one is of."""
-        return tensor.device if tensor.device == self.device else CPU
-
-    def _call(self, name: str, tensors: tuple[Tensor, ...], *arguments: Any) -> None:
-        """The library's function of this name for where the tensors are: the same arguments, and
-        the stream.
-        """
-        if tensors[0].device == self.device:
-            self._start_on_device(name, tensors, *arguments).wait()
-        else:
-            self._check(getattr(_native.functions(), name)(self._open(), *arguments))
-
-    def _start_on_device(self, name: str, tensors: tuple[Tensor, ...], *arguments: Any) -> Started:
-        """The first of the tensors is the result."""
-        handle, stream = self._open(), _device.stream_of(tensors[0].device)
-        ticket = ctypes.c_uint64()
-        start = getattr(_device.functions(), f"{name}_start")
-        self._check(start(handle, *arguments, stream, ctypes.byref(ticket)))
-        self._held[ticket.value] = tensors
-        for tensor in tensors:
-            _device.use_in(self._stream, tensor)
-        return StartedOnDevice(self, tensors[0], ticket.value)
-
     def _counts(
         self, name: str, tensor: Tensor, counts: Sequence[int] | None
     ) -> ctypes.Array[ctypes.c_uint64]:
@@ -389,17 +328,15 @@ class Communicator(Handle):
                 f"paceline.comm: {name} has {whole.numel()} elements of {whole.dtype}: it must have"
                 f" {self.ranks} times the {part.numel()} of {part_name}, of {part.dtype}"
             )
-        place = self._place(whole)
-        _dtype(whole, name, place)
-        return _dtype(part, part_name, place)
+        _dtype(whole, name)
+        return _dtype(part, part_name)
 
 
-def _dtype(tensor: Tensor, name: str, device: torch.device = CPU) -> int:
-    if tensor.device != device:
+def _dtype(tensor: Tensor, name: str) -> int:
+    if tensor.device.type != "cpu":
         raise ValueError(
-            f"paceline.comm: {name} is on {tensor.device}: it must be on {device}; allreduce,"
-            " reduce_scatter, allgather, broadcast, reduce and alltoall take tensors that are all"
-            " on the GPU which the communicator was made with (device=)"
+            f"paceline.comm: {name} is on {tensor.device}: it must be on the CPU; on GPUs use"
+            " torch.distributed with NCCL"
         )
     if tensor.layout is not torch.strided or not tensor.is_contiguous():
         raise ValueError(f"paceline.comm: {name} must be contiguous: pass {name}.contiguous()")

@@ -26,17 +26,16 @@ import torch.distributed as dist
 from torch.autograd import Variable
 
 from paceline.comm import _hierarchy, _report
-from paceline.comm._bucket import divided
 from paceline.comm._choice import tune
 from paceline.comm._communicator import SILENCE, TIMEOUT, Communicator, refuse_to_meet
 from paceline.comm._compression import Compression, Compressor, parse, why_not_class
 from paceline.comm._hierarchy import Hierarchy
 from paceline.comm._layout import Card, Layout, exchange, own_host
 from paceline.comm._meeting import Members
+from paceline.comm._rows import divided
 from paceline.comm._sums import Carrier, Result, Sums
 
 Tensor = torch.Tensor
-IPC = "ipc"  # the way of gradients on GPUs that NCCL has no part in
 
 _gradients: weakref.WeakKeyDictionary[Any, Hooked] = weakref.WeakKeyDictionary()
 
@@ -48,7 +47,6 @@ def ddp_hook(
     silence: timedelta = SILENCE,
     compression: Compression | str = "Disabled",
     host: str = "",
-    transport: str = "",
 ) -> Carrier:
     """Registers the hook with a DistributedDataParallel model whose parameters are on the CPU in a
     group of gloo, or on one GPU in a group of NCCL, before its first backward, and returns what its
@@ -64,31 +62,18 @@ def ddp_hook(
     that all ranks of the model's group make here: it takes several hosts, one of them with several
     ranks. `plan` and `silence` are of the CPU's.
 
-    `transport="ipc"`: on a GPU over a communicator of its own, without NCCL: ranks of a host read
-    each other's memory by CUDA IPC, hosts as they do on the CPU. Any hosts, one too; `plan` and
-    `silence` count; compression does not. A RuntimeError says on all ranks whose GPU cannot.
-
     A ValueError says why a model, or this rank, cannot have it; where that is this rank's
-    compression, transport, plan, PACELINE_NUMERICS or network device, all others raise ValueError
+    compression, plan, PACELINE_NUMERICS or network device, all others raise ValueError
     or CommError with its number and reason. A rank that is lost raises CommError out of backward on
     all others.
     """
     if why := why_not(model):
         raise ValueError(f"paceline.comm.ddp_hook: {why}")
     how, why = _asked(compression)
-    if transport not in ("", IPC):
-        why = why or f"transport is {transport!r}: it must be {IPC!r}, or nothing"
     if _hierarchy.carries(model):
-        by_ipc = transport == IPC
-        sums = (
-            _by_ipc(model, plan, silence, how, host, why)
-            if by_ipc
-            else _by_hosts(model, plan, how, host, why)
-        )
+        sums = _by_hosts(model, plan, how, host, why)
         register(model, sums, how, model.register_comm_hook)
         return sums
-    if transport:
-        why = why or f"transport is {transport!r}, and the parameters are on the CPU"
     if why:
         refuse_to_meet(model.process_group, why)
         raise ValueError(f"paceline.comm.ddp_hook: {why}")
@@ -140,35 +125,6 @@ def _by_hosts(model: Any, plan: str, how: Compression | None, host: str, why: st
     hierarchy = Hierarchy(members, layout, device_of(model), timeout)
     hierarchy.prove(how is not None)
     return hierarchy
-
-
-def _by_ipc(
-    model: Any, plan: str, silence: timedelta, how: Compression | None, host: str, why: str
-) -> Communicator:
-    """`why` this rank cannot, if so: the others hear it where they meet."""
-    members, timeout = Members(model.process_group), timeout_of(model)
-    why = why or (
-        "" if how is None else f"compression is {how}: with transport {IPC!r} there is none"
-    )
-    # Where ranks are not of one mind they would meet in different places, and wait there.
-    cards = exchange(
-        members, members.next_name("hosts"), Card(host or own_host(), IPC, True, why), timeout
-    )
-    others = next((f"rank {rank}: {one.why}" for rank, one in enumerate(cards) if one.why), "")
-    if any(one.compression != IPC for one in cards):
-        others = (
-            others or f"transport is {IPC!r} here and another on some rank: say the same on all"
-        )
-    if others:
-        raise ValueError(f"paceline.comm.ddp_hook: {others}")
-    return Communicator(
-        model.process_group,
-        plan=plan or "algorithm=hierarchical",
-        timeout=timeout,
-        silence=silence,
-        host=host,
-        device=device_of(model),
-    )
 
 
 def register(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A communicator of libpaceline.so, whatever framework the arrays are of: made, described, ended.
-Subclasses make the calls.
+"""One communicator of libpaceline.so: how it is created, described and closed. Its subclass makes
+the calls.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import ctypes
 import functools
-import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -33,7 +32,6 @@ _CARD = "paceline-comm 2"
 _LONGEST = 4000  # bytes of a reason: a card has 16 KiB
 
 _living: weakref.WeakSet[Handle] = weakref.WeakSet()
-_numbers = itertools.count()
 Self = TypeVar("Self", bound="Handle")
 Call = TypeVar("Call", bound="Callable[..., Any]")
 
@@ -123,7 +121,6 @@ class Handle:
                 _milliseconds(timeout),
             )
             self._handle = _created(options, store)
-        self._number = next(_numbers)
         _living.add(self)
 
     @of_all_ranks
@@ -207,11 +204,6 @@ class Handle:
         rank = ctypes.c_int32(-1)
         _native.functions().error(self._open(), text, _native.TEXT, ctypes.byref(rank))
         why = text.value.decode(errors="replace") or _REFUSALS.get(code, f"code {code}")
-        if code == _native.EDEVICE and rank.value == self.rank:
-            why += (
-                " (an earlier error of this rank's kernels may show only here:"
-                " CUDA_LAUNCH_BLOCKING=1 shows where it is)"
-            )
         blamed = rank.value if rank.value >= 0 else None
         raise CommError(f"paceline.comm: {why}", blamed, of_peer=blamed not in (None, self.rank))
 
@@ -282,11 +274,10 @@ def _as_the_library_takes_it(
 
 
 def _close_all() -> None:
-    """Before the interpreter ends: no thread of the library writes into arrays that go away. In the
-    order in which they were made, which is that of all ranks: one with memory of a GPU waits until
-    the others have closed theirs.
+    """Closes every communicator before the interpreter ends. Afterwards no thread of the library
+    may write into tensors that are gone.
     """
-    for handle in sorted(_living, key=lambda one: one._number):
+    for handle in list(_living):
         handle.close()
 
 

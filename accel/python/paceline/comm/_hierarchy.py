@@ -111,9 +111,8 @@ class Hierarchy:
         self._even = len(layout.hosts[host]) == len(layout.lanes)
         self._place = layout.hosts[host].index(self.rank)
         self._inside, across = _sub_groups(members, layout, device.type, timeout)
-        self._lane = None if across is None else Lane(across, len(layout.hosts), host, device)
+        self._lane = None if across is None else Lane(across, len(layout.hosts), host)
         self._stream = _stream_of(device)
-        self._coded = False
         self._measured = Measured(("flat", "by hosts"), members.group) if measured else None
         # Newer PyTorch warns of the older names.
         self._scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -123,7 +122,6 @@ class Hierarchy:
         """A small sum of each kind, and a look at it: NCCL connects by it, which is no work for the
         middle of a backward. `coded`: sums will be.
         """
-        self._coded = coded
         for count in (1, 4 * self.ranks + 1):
             ones = torch.ones(count, device=self._device)
             self._look_at(self._begin(ones, self._sum), 0.0)
@@ -152,12 +150,7 @@ class Hierarchy:
         )
         if self._measured is not None and self._measured.told():
             how += f", measured: {self._measured.told()}"
-        if not self._coded or self._lane is None:
-            return how
-        why = self._lane.codes.why_not_kernels
-        return f"{how}, codes by " + (
-            f"PyTorch's operators ({why})" if why else "the library's kernels"
-        )
+        return how
 
     def rest_count(self, count: int) -> int:
         """How many values `allreduce_coded_start` keeps here of what an array of `count` loses: a

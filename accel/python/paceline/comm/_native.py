@@ -8,7 +8,7 @@ import functools
 
 from paceline._core import library
 
-OK, EINVAL, ESYSTEM, EDEVICE, EPEER = 0, -3, -4, -8, -20
+OK, EINVAL, ESYSTEM, EPEER = 0, -3, -4, -20
 TEXT = 1024
 
 SET = ctypes.CFUNCTYPE(

@@ -2,8 +2,7 @@
 """The sums of one model's buckets over a communicator: how each begins, as it is, compressed or
 sparse, and what begins when all of a pass have.
 
-Who cuts the buckets, DistributedDataParallel (_ddp) or the engine (_engine), has scaled them
-before.
+The hook of DistributedDataParallel (_ddp) has scaled the buckets before.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from typing import Any, Callable, Union
 
 import torch
 
-from paceline.comm._bucket import of_rows
 from paceline.comm._communicator import DTYPES, Communicator
 from paceline.comm._compression import Compression, Compressor
 from paceline.comm._hierarchy import Hierarchy
+from paceline.comm._rows import of_rows
 
 Tensor = torch.Tensor
 Carrier = Union[Communicator, Hierarchy]
