@@ -8,7 +8,7 @@ from __future__ import annotations
 # Not typing's own: this is imported into every Python program of the container.
 TYPE_CHECKING = False
 
-__all__ = ["accelerate", "explain", "step"]
+__all__ = ["__version__", "accelerate", "explain", "step"]
 
 
 def step(number: int = -1) -> None:
@@ -43,6 +43,7 @@ def accelerate(
 
 
 if TYPE_CHECKING:
+    __version__: str
     from collections.abc import Mapping
     from typing import Any, Literal, overload
 
@@ -61,3 +62,11 @@ else:
         from paceline._core import explain as reports
 
         return reports.as_dict() if as_dict else reports.explain()
+
+    def __getattr__(name: str) -> str:
+        """`__version__` is read when it is asked for: that takes some milliseconds."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import metadata
+
+        return metadata.version("paceline")

@@ -46,11 +46,16 @@ class Options(ctypes.Structure):
 
 
 def path() -> str:
-    """PACELINE_LIBRARY, else lib/libpaceline.so of the runtime that this package lies in."""
+    """Returns PACELINE_LIBRARY if it is set, else the library within this package (as pip installs
+    it), else the one of the runtime folder that this package lies in.
+    """
     told = os.environ.get("PACELINE_LIBRARY")
     if told:
         return told
     package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    own = os.path.join(package, "lib", "libpaceline.so")
+    if os.path.exists(own):  # noqa: PTH110
+        return own
     return os.path.join(os.path.dirname(os.path.dirname(package)), "lib", "libpaceline.so")
 
 
