@@ -24,7 +24,7 @@ def check_version() -> None:
 def check_step() -> None:
     ours, theirs = (torch.nn.Parameter(torch.arange(1000.0)) for _ in range(2))
     optimizers = optim.AdamW([ours], lr=0.1), torch.optim.AdamW([theirs], lr=0.1)
-    for parameter, optimizer in zip((ours, theirs), optimizers):
+    for parameter, optimizer in zip((ours, theirs), optimizers, strict=True):
         parameter.grad = torch.ones_like(parameter)
         optimizer.step()
     torch.testing.assert_close(ours, theirs)

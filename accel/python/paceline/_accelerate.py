@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from paceline import amp
-from paceline._core import explain
+from paceline._core import contract, explain
 from paceline._core.environment import disabled
 from paceline._core.log import say
 from paceline._core.switches import NUMERICS
@@ -61,7 +61,7 @@ def read(config: Mapping[str, Any] | None) -> dict[str, Any]:
             " precision: write 'numerics': 'Lossy' beside it, or remove it"
         )
     # A job's own class bounds what its program may ask for.
-    of_job = os.environ.get("PACELINE_NUMERICS", "")
+    of_job = os.environ.get(contract.NUMERICS, "")
     if of_job in NUMERICS:
         found["numerics"] = min(found["numerics"], of_job, key=NUMERICS.index)
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from paceline._core import reports
+from paceline._core import contract, reports
 from paceline._core.environment import disabled
 from paceline._core.trace import trace
 
@@ -49,7 +49,7 @@ def _unasked(feature: reports.Feature) -> str:
             f"off ({model_given or 'every model'} is left as it is: there are none for any model)"
         )
     if feature is reports.GRAPHS and not reports.is_registered(feature):
-        told = os.environ.get("PACELINE_CUDA_GRAPH", "")
+        told = os.environ.get(contract.CUDA_GRAPH, "")
         return "" if told in ("", "Auto") else f"off (PACELINE_CUDA_GRAPH is {told})"
     return ""
 

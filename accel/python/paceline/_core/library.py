@@ -11,6 +11,8 @@ import functools
 import os.path
 from typing import Any, Callable
 
+from paceline._core import contract
+
 API_VERSION = 1
 NO_BATCH = -2
 SAMPLES_UNKNOWN = -1
@@ -49,7 +51,7 @@ def path() -> str:
     """Returns PACELINE_LIBRARY if it is set, else the library within this package (as pip installs
     it), else the one of the runtime folder that this package lies in.
     """
-    told = os.environ.get("PACELINE_LIBRARY")
+    told = os.environ.get(contract.LIBRARY)
     if told:
         return told
     package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
@@ -63,7 +65,7 @@ def kernels_folder() -> str:
     """Where the modules of GPU kernels lie: PACELINE_KERNELS, else kernels/ beside the library's
     folder.
     """
-    told = os.environ.get("PACELINE_KERNELS")
+    told = os.environ.get(contract.KERNELS)
     return told or os.path.join(
         os.path.dirname(os.path.dirname(os.path.realpath(path()))), "kernels"
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import os
 
+from paceline._core import contract
 from paceline._core.log import say
 
 # From the strictest class to the loosest.
-NUMERICS = ("Bitwise", "Reordered", "Lossy")
+NUMERICS = contract.VALUES[contract.NUMERICS]
 
 
 def why_off(variable: str, what: str, reordered: str = "") -> str:
@@ -21,7 +22,7 @@ def why_off(variable: str, what: str, reordered: str = "") -> str:
     if told != "Auto":
         say(f"{variable} is {told!r}: it must be Auto or Disabled; {what} left as they are")
         return f"off ({variable} is {told}, neither Auto nor Disabled)"
-    numerics = os.environ.get("PACELINE_NUMERICS", "") or "Reordered"
+    numerics = os.environ.get(contract.NUMERICS, "") or "Reordered"
     if not reordered:
         return ""
     if numerics not in NUMERICS:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import sys
 
+from paceline._core import contract
 from paceline._core.environment import AIAK, disabled, is_asked
 from paceline._core.log import say
 
@@ -36,11 +37,11 @@ def on_torch() -> None:
     _done = True
     _try(_trace, "tracing is off")
     # A feature is imported only if the job asks for it.
-    if is_asked("PACELINE_OPTIMIZER"):
+    if is_asked(contract.OPTIMIZER):
         _try(_optimizers, "PyTorch's optimizers are left as they are")
-    if is_asked("PACELINE_LOADER"):
+    if is_asked(contract.LOADER):
         _try(_loaders, "PyTorch's loaders are left as they are")
-    if is_asked("PACELINE_PRECISION"):
+    if is_asked(contract.PRECISION):
         _try(_precision, "models compute as they are written")
     if _communication_is_asked():
         _try(_communication, "gradients are communicated by PyTorch")
@@ -68,9 +69,9 @@ def _try(install: Callable[[], None], otherwise: str) -> None:
 
 
 def _communication_is_asked() -> bool:
-    if is_asked("PACELINE_COMMUNICATION"):
+    if is_asked(contract.COMMUNICATION):
         return True
-    refused = os.environ.get("PACELINE_COMMUNICATION") == "Disabled"
+    refused = os.environ.get(contract.COMMUNICATION) == "Disabled"
     return not refused and any(os.environ.get(name) == "1" for name in AIAK)
 
 

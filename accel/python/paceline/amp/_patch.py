@@ -27,6 +27,7 @@ from typing import Any, Callable
 import torch
 from torch.utils.data import get_worker_info
 
+from paceline._core import contract
 from paceline._core.environment import disabled
 from paceline._core.log import say
 from paceline.amp import _report
@@ -40,11 +41,11 @@ _undo: list[Callable[[], None]] = []
 
 def asked() -> str:
     """One of LEVELS if the job asks for it, empty if not; then `switch` says why not."""
-    told = os.environ.get("PACELINE_PRECISION", "")
+    told = os.environ.get(contract.PRECISION, "")
     if told in ("", "Disabled"):
         _report.switch = f"off (PACELINE_PRECISION is {told or 'not set'})"
         return ""
-    numerics = os.environ.get("PACELINE_NUMERICS", "") or "Reordered"
+    numerics = os.environ.get(contract.NUMERICS, "") or "Reordered"
     if told not in LEVELS:
         _report.switch = (
             f"off (PACELINE_PRECISION is {told}, none of Disabled, {', '.join(LEVELS)})"

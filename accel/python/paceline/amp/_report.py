@@ -7,7 +7,7 @@ import collections
 import os
 from typing import Any
 
-from paceline._core import reports
+from paceline._core import contract, reports
 from paceline._core.environment import disabled
 
 LEVELS = ("TF32", "O1", "O2")
@@ -24,7 +24,7 @@ def why_not_allowed() -> str:
     """Returns an empty text if the job's numerics class allows a loss of precision, else why not.
     Without a job the program decides for itself.
     """
-    numerics = os.environ.get("PACELINE_NUMERICS", "")
+    numerics = os.environ.get(contract.NUMERICS, "")
     if numerics in ("", "Lossy"):
         return ""
     return f"it is of class Lossy, and PACELINE_NUMERICS is {numerics}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from paceline._core import reports
+from paceline._core import contract, reports
 
 LIMIT = 8  # steps that explain() tells of
 _captured: list[str] = []
@@ -29,7 +29,7 @@ def captured(name: str) -> None:
 
 def why_off() -> str:
     """Returns an empty text if steps are captured, else why the job has them made as always."""
-    told = os.environ.get("PACELINE_CUDA_GRAPH", "")
+    told = os.environ.get(contract.CUDA_GRAPH, "")
     if told in ("", "Auto"):
         return ""
     neither = "" if told == "Disabled" else ", neither Auto nor Disabled"

@@ -35,6 +35,7 @@ from typing import Any, Callable
 
 import torch
 
+from paceline._core import contract
 from paceline._core.switches import why_off
 from paceline.loader._pinned import dense
 
@@ -299,7 +300,7 @@ def asked(loader: Any) -> bool:
 def _asked_of_all() -> bool:
     """What the job says. Asked once, so that a wrong value is told once."""
     return not why_off(
-        "PACELINE_LOADER_DEVICE_COPIES",
+        contract.LOADER_DEVICE_COPIES,
         "batches are copied to the device where the program says, and",
     )
 

@@ -16,6 +16,7 @@ from typing import Any, Callable
 
 from torch.utils.data import DataLoader
 
+from paceline._core import contract
 from paceline._core.log import say
 from paceline._core.switches import why_off
 from paceline.loader import _iterator, _report
@@ -27,7 +28,7 @@ _undo: list[Callable[[], None]] = []
 
 def wanted() -> str:
     """Empty where the job asks for it; else why not."""
-    return why_off("PACELINE_LOADER", "PyTorch's loaders are")
+    return why_off(contract.LOADER, "PyTorch's loaders are")
 
 
 def install() -> None:
