@@ -6,7 +6,6 @@ the caller's alone: an unknown key or value, or something that is no model, opti
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from paceline import amp
 from paceline._core import contract, explain
-from paceline._core.environment import disabled
+from paceline._core.environment import disabled, told
 from paceline._core.log import say
 from paceline._core.switches import NUMERICS
 from paceline.amp import _patch as _precision
@@ -61,7 +60,7 @@ def read(config: Mapping[str, Any] | None) -> dict[str, Any]:
             " precision: write 'numerics': 'Lossy' beside it, or remove it"
         )
     # A job's own class bounds what its program may ask for.
-    of_job = os.environ.get(contract.NUMERICS, "")
+    of_job = told(contract.NUMERICS)
     if of_job in NUMERICS:
         found["numerics"] = min(found["numerics"], of_job, key=NUMERICS.index)
     return found
@@ -115,7 +114,7 @@ def _with_precision(model: Any, optimizers: list[Any], wanted: dict[str, Any]) -
     except (TypeError, ValueError) as error:
         if not of_job:
             raise
-        _precision_report.switch = f"off (PACELINE_PRECISION is {level}: {error})"
+        _precision_report.switch = f"off ({contract.PRECISION} is {level}: {error})"
         say(f"models compute as they are written: {error}")
     return optimizers
 

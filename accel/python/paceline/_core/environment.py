@@ -11,14 +11,24 @@ from paceline._core import contract
 AIAK = ("AIAK_HIERARCHICAL_ALLREDUCE", "AIAK_FP16_COMPRESSION", "AIAK_POWERSGD_COMPRESSION")
 
 
+def told(variable: str) -> str:
+    """What the job says by this variable of paceline._core.contract, empty if nothing."""
+    return os.environ.get(variable, "")
+
+
+def setting(variable: str) -> str:
+    """What the job says by this variable, else its default."""
+    return told(variable) or contract.DEFAULTS[variable]
+
+
 def disabled() -> bool:
     """Whether PACELINE_DISABLE=1 turns everything off."""
-    return os.environ.get(contract.DISABLE) == "1"
+    return told(contract.DISABLE) == "1"
 
 
 def is_asked(variable: str) -> bool:
     """Whether the job asks for the feature that this variable switches."""
-    return os.environ.get(variable, "") not in ("", "Disabled")
+    return told(variable) not in ("", "Disabled")
 
 
 def attempt() -> str:
@@ -26,4 +36,4 @@ def attempt() -> str:
     the launcher, and its agent keeps one store for all of them, so its count is part of the number.
     """
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
-    return (os.environ.get(contract.ATTEMPT) or "0") + (f".{restarts}" if restarts else "")
+    return setting(contract.ATTEMPT) + (f".{restarts}" if restarts else "")

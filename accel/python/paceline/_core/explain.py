@@ -5,10 +5,8 @@ promises nothing.
 
 from __future__ import annotations
 
-import os
-
 from paceline._core import contract, reports
-from paceline._core.environment import disabled
+from paceline._core.environment import disabled, setting
 from paceline._core.trace import trace
 
 TYPE_CHECKING = False
@@ -26,7 +24,7 @@ def features() -> dict[str, Any]:
     """By feature: state ("on" or "off"), reason, numerics class, and `seen`, an entry for each
     object of the program that the feature has met.
     """
-    stopped = "off (PACELINE_DISABLE=1)" if disabled() else ""
+    stopped = f"off ({contract.DISABLE}=1)" if disabled() else ""
     on = trace.lib is not None
     tracing = _told(stopped or f"{'on' if on else 'off'} ({trace.reason})", "Bitwise", [])
     tracing["patches"] = dict(trace.patches)
@@ -49,8 +47,8 @@ def _unasked(feature: reports.Feature) -> str:
             f"off ({model_given or 'every model'} is left as it is: there are none for any model)"
         )
     if feature is reports.GRAPHS and not reports.is_registered(feature):
-        told = os.environ.get(contract.CUDA_GRAPH, "")
-        return "" if told in ("", "Auto") else f"off (PACELINE_CUDA_GRAPH is {told})"
+        said = setting(contract.CUDA_GRAPH)
+        return "" if said == "Auto" else f"off ({contract.CUDA_GRAPH} is {said})"
     return ""
 
 
@@ -70,7 +68,7 @@ def as_dict() -> dict[str, Any]:
 
 def explain() -> str:
     if disabled():
-        return "step tracing: off (PACELINE_DISABLE=1)"
+        return f"step tracing: off ({contract.DISABLE}=1)"
     found = features()
     tracing = found[TRACING]
     lines = [f"step tracing: {tracing['_said']}; numerics class Bitwise: it only reads clocks"]

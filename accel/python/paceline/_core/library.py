@@ -12,6 +12,7 @@ import os.path
 from typing import Any, Callable
 
 from paceline._core import contract
+from paceline._core.environment import told
 
 API_VERSION = 1
 NO_BATCH = -2
@@ -51,9 +52,8 @@ def path() -> str:
     """Returns PACELINE_LIBRARY if it is set, else the library within this package (as pip installs
     it), else the one of the runtime folder that this package lies in.
     """
-    told = os.environ.get(contract.LIBRARY)
-    if told:
-        return told
+    if other := told(contract.LIBRARY):
+        return other
     package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     own = os.path.join(package, "lib", "libpaceline.so")
     if os.path.exists(own):  # noqa: PTH110
@@ -65,8 +65,7 @@ def kernels_folder() -> str:
     """Where the modules of GPU kernels lie: PACELINE_KERNELS, else kernels/ beside the library's
     folder.
     """
-    told = os.environ.get(contract.KERNELS)
-    return told or os.path.join(
+    return told(contract.KERNELS) or os.path.join(
         os.path.dirname(os.path.dirname(os.path.realpath(path()))), "kernels"
     )
 

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import os
-
 from paceline._core import contract
+from paceline._core.environment import setting, told
 from paceline._core.log import say
 
 # From the strictest class to the loosest.
@@ -16,21 +15,19 @@ def why_off(variable: str, what: str, reordered: str = "") -> str:
     """Returns an empty text if the job asks for the feature, else why it is off. `what` names what
     then stays as it is. `reordered` names what is of class Reordered, empty if nothing is.
     """
-    told = os.environ.get(variable, "")
-    if told in ("", "Disabled"):
-        return f"off ({variable} is {told or 'not set'})"
-    if told != "Auto":
-        say(f"{variable} is {told!r}: it must be Auto or Disabled; {what} left as they are")
-        return f"off ({variable} is {told}, neither Auto nor Disabled)"
-    numerics = os.environ.get(contract.NUMERICS, "") or "Reordered"
+    said = told(variable)
+    if said in ("", "Disabled"):
+        return f"off ({variable} is {said or 'not set'})"
+    if said != "Auto":
+        say(f"{variable} is {said!r}: it must be Auto or Disabled; {what} left as they are")
+        return f"off ({variable} is {said}, neither Auto nor Disabled)"
     if not reordered:
         return ""
+    name, numerics = contract.NUMERICS, setting(contract.NUMERICS)
     if numerics not in NUMERICS:
-        say(
-            f"PACELINE_NUMERICS is {numerics!r}: it must be Bitwise, Reordered or Lossy; {what}"
-            " left as they are"
-        )
-        return f"off (PACELINE_NUMERICS is {numerics}, none of Bitwise, Reordered and Lossy)"
-    if numerics == "Bitwise":
-        return f"off (PACELINE_NUMERICS is Bitwise, and {reordered} are of class Reordered)"
+        allowed = f"{', '.join(NUMERICS[:-1])} {{}} {NUMERICS[-1]}"
+        say(f"{name} is {numerics!r}: it must be {allowed.format('or')}; {what} left as they are")
+        return f"off ({name} is {numerics}, none of {allowed.format('and')})"
+    if numerics == NUMERICS[0]:
+        return f"off ({name} is {numerics}, and {reordered} are of class Reordered)"
     return ""

@@ -17,7 +17,7 @@ import os
 import sys
 
 from paceline._core import contract
-from paceline._core.environment import AIAK, disabled, is_asked
+from paceline._core.environment import AIAK, disabled, is_asked, told
 from paceline._core.log import say
 
 # typing itself is not imported: that takes some milliseconds.
@@ -71,7 +71,7 @@ def _try(install: Callable[[], None], otherwise: str) -> None:
 def _communication_is_asked() -> bool:
     if is_asked(contract.COMMUNICATION):
         return True
-    refused = os.environ.get(contract.COMMUNICATION) == "Disabled"
+    refused = told(contract.COMMUNICATION) == "Disabled"
     return not refused and any(os.environ.get(name) == "1" for name in AIAK)
 
 

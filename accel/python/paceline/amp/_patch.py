@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import threading
 from typing import Any, Callable
 
@@ -28,7 +27,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from paceline._core import contract
-from paceline._core.environment import disabled
+from paceline._core.environment import disabled, setting, told
 from paceline._core.log import say
 from paceline.amp import _report
 from paceline.amp._cast import cast
@@ -41,22 +40,20 @@ _undo: list[Callable[[], None]] = []
 
 def asked() -> str:
     """One of LEVELS if the job asks for it, empty if not; then `switch` says why not."""
-    told = os.environ.get(contract.PRECISION, "")
-    if told in ("", "Disabled"):
-        _report.switch = f"off (PACELINE_PRECISION is {told or 'not set'})"
+    name, level, numerics = contract.PRECISION, told(contract.PRECISION), setting(contract.NUMERICS)
+    if level in ("", "Disabled"):
+        _report.switch = f"off ({name} is {level or 'not set'})"
         return ""
-    numerics = os.environ.get(contract.NUMERICS, "") or "Reordered"
-    if told not in LEVELS:
-        _report.switch = (
-            f"off (PACELINE_PRECISION is {told}, none of Disabled, {', '.join(LEVELS)})"
-        )
+    if level not in LEVELS:
+        allowed = ", ".join(contract.VALUES[name])
+        _report.switch = f"off ({name} is {level}, none of {allowed})"
     elif numerics != "Lossy":
         _report.switch = (
-            f"off (PACELINE_PRECISION is {told}, which is of class Lossy, and PACELINE_NUMERICS is"
+            f"off ({name} is {level}, which is of class Lossy, and {contract.NUMERICS} is"
             f" {numerics})"
         )
     else:
-        return told
+        return level
     say(f"models compute as they are written: {_report.switch[5:-1]}")
     return ""
 
@@ -81,7 +78,7 @@ def install() -> None:
     elif level == "O1":
         _patch(torch.nn.Module)
         everywhere = True
-        _report.switch = "on (PACELINE_PRECISION is O1: models under torch.autocast in bfloat16)"
+        _report.switch = f"on ({contract.PRECISION} is O1: models under torch.autocast in bfloat16)"
 
 
 def uninstall() -> None:

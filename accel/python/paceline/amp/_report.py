@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import collections
-import os
 from typing import Any
 
 from paceline._core import contract, reports
-from paceline._core.environment import disabled
+from paceline._core.environment import disabled, told
 
-LEVELS = ("TF32", "O1", "O2")
+LEVELS = tuple(level for level in contract.VALUES[contract.PRECISION] if level != "Disabled")
 LIMIT = 64  # classes of models that explain() tells of
 
-switch = "off (PACELINE_PRECISION is not set)"
+switch = f"off ({contract.PRECISION} is not set)"
 decorated: list[str] = []  # what the program has asked for
 left: list[str] = []  # why the last request of the program was not carried out
 # Class of a model, and why O1 in every module leaves it as it is; empty if it does not.
@@ -24,10 +23,10 @@ def why_not_allowed() -> str:
     """Returns an empty text if the job's numerics class allows a loss of precision, else why not.
     Without a job the program decides for itself.
     """
-    numerics = os.environ.get(contract.NUMERICS, "")
+    numerics = told(contract.NUMERICS)
     if numerics in ("", "Lossy"):
         return ""
-    return f"it is of class Lossy, and PACELINE_NUMERICS is {numerics}"
+    return f"it is of class Lossy, and {contract.NUMERICS} is {numerics}"
 
 
 def met(name: str, why: str) -> None:
@@ -51,7 +50,7 @@ def seen() -> list[dict[str, Any]]:
 
 
 def _status() -> reports.Status:
-    said = "off (PACELINE_DISABLE=1)" if disabled() else switch
+    said = f"off ({contract.DISABLE}=1)" if disabled() else switch
     if decorated:
         also = f"{said[4:-1]}, " if said.startswith("on (") else ""
         said = f"on ({also}{', '.join(decorated)})"

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import os
-
 from paceline._core import contract, reports
+from paceline._core.environment import setting
 
 LIMIT = 8  # steps that explain() tells of
 _captured: list[str] = []
@@ -29,11 +28,11 @@ def captured(name: str) -> None:
 
 def why_off() -> str:
     """Returns an empty text if steps are captured, else why the job has them made as always."""
-    told = os.environ.get(contract.CUDA_GRAPH, "")
-    if told in ("", "Auto"):
+    said = setting(contract.CUDA_GRAPH)
+    if said == "Auto":
         return ""
-    neither = "" if told == "Disabled" else ", neither Auto nor Disabled"
-    return f"PACELINE_CUDA_GRAPH is {told}{neither}"
+    neither = "" if said == "Disabled" else ", neither Auto nor Disabled"
+    return f"{contract.CUDA_GRAPH} is {said}{neither}"
 
 
 def _status() -> reports.Status:

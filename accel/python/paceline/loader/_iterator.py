@@ -11,6 +11,7 @@ import torch.multiprocessing
 from torch.utils.data import dataloader
 from torch.utils.data._utils import worker as torch_worker
 
+from paceline._core import contract
 from paceline._core.environment import disabled
 from paceline.loader import _ahead, _device, _native, _pinned, _report
 from paceline.loader._exchange import Context, Exchange
@@ -55,7 +56,7 @@ def why_not(loader: Any) -> str:
     way.
     """
     if disabled():
-        return "PACELINE_DISABLE=1"
+        return f"{contract.DISABLE}=1"
     if loader.num_workers == 0:
         return "no workers (num_workers=0): samples are made in the training process"
     why = _native.why_unavailable() or why_untested()

@@ -11,11 +11,11 @@ import os
 import weakref
 from typing import Any
 
-from paceline._core import reports
+from paceline._core import contract, reports
 from paceline._core.log import say_once
 
 WAITS = 4096  # of a loader's last batches
-switch = "off (PACELINE_LOADER is not set)"
+switch = f"off ({contract.LOADER} is not set)"
 
 
 class Account:
