@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "agent/probe/probe.hpp"
-#include "agent/probe/pulse.hpp"
+#include "agent/probe/fingerprint.hpp"
 #include "common/base/timestamp.hpp"
 
 namespace paceline::agent {
@@ -48,7 +48,7 @@ void Agent::feel_pulse() {
   if (runtime() != runtime_ ||
       (options_.links != nullptr && options_.links->changes() != link_changes_)) {
     probe_at_ = clock_.steady();
-  } else if (pulse(root_, library_, known_) != pulse_) {
+  } else if (fingerprint(root_, library_, known_) != pulse_) {
     spdlog::info("a link or a device changed: probing now");
     probe_at_ = clock_.steady();
   }
@@ -58,8 +58,8 @@ std::optional<Summary> Agent::runtime() const {
   return options_.runtime ? std::optional(options_.runtime()) : std::nullopt;
 }
 
-Looked Agent::look_back() {
-  Looked looked = read_looked(options_.looked);
+PrivilegedScan Agent::look_back() {
+  PrivilegedScan looked = read_privileged_scan(options_.looked);
   if (looked.problem != looked_complaint_ && !looked.problem.empty())
     spdlog::warn("{}", looked.problem);
   looked_complaint_ = looked.problem;
@@ -79,10 +79,10 @@ void Agent::probe() {
   const auto began = clock_.steady();
   // Before the probe: what changes in between is seen at the next pulse.
   known_ = probe_pci(root_);
-  pulse_ = pulse(root_, library_, known_);
+  pulse_ = fingerprint(root_, library_, known_);
   Hardware hardware = probe_hardware(root_, library_);
-  const auto settled = settler_.settle(hardware, began);
-  Looked looked = look_back();
+  const auto settled = settler_.apply(hardware, began);
+  PrivilegedScan looked = look_back();
   Settings settings = read_settings(root_, hardware, looked.pci);
   auto earlier = counters_.compare(settings.counters, began);
   const Node node(hardware, std::move(settings), std::move(earlier),

@@ -18,13 +18,13 @@
 #include <vector>
 
 #include "agent/checks/counter_window.hpp"
-#include "agent/checks/looked.hpp"
+#include "agent/checks/privileged_scan.hpp"
 #include "agent/checks/summary.hpp"
-#include "agent/links/book.hpp"
-#include "agent/probe/nvml.hpp"
-#include "agent/probe/root.hpp"
+#include "agent/links/link_store.hpp"
+#include "agent/probe/gpu/gpu_library.hpp"
+#include "agent/probe/sysfs/root.hpp"
 #include "agent/report/metrics.hpp"
-#include "agent/report/settle.hpp"
+#include "agent/report/link_debounce.hpp"
 #include "agent/report/uplink.hpp"
 #include "agent/serve/documents.hpp"
 #include "common/base/clock.hpp"
@@ -39,7 +39,7 @@ struct AgentOptions {
   std::chrono::milliseconds link_hold{30000};
   std::chrono::milliseconds retry_first{1000};
   /// What paceline-probe found with privilege before this agent started.
-  LookedFiles looked;
+  PrivilegedScanFiles looked;
   /// Where every probe is put for readers of the node; borrowed. Null: nobody reads.
   Documents* documents = nullptr;
   /// What pods told of the checks that are looked at there, asked from the loop's thread; empty:
@@ -47,7 +47,7 @@ struct AgentOptions {
   std::function<std::vector<Finding>()> pods = {};
   /// What was measured of links is published at the next pulse; borrowed. Null: nothing is
   /// measured.
-  LinkBook* links = nullptr;
+  LinkStore* links = nullptr;
   /// How far injection is, asked from the loop's thread; empty: this agent does not inject.
   std::function<Summary()> runtime = {};
   /// Told of every probe, from the loop's thread.
@@ -74,7 +74,7 @@ class Agent {
  private:
   SteadyTime look();
   void probe();
-  Looked look_back();
+  PrivilegedScan look_back();
   std::vector<Finding> told_with(std::vector<Finding> findings) const;
   void feel_pulse();
   std::optional<Summary> runtime() const;
@@ -90,7 +90,7 @@ class Agent {
   std::string pulse_;
   std::optional<Summary> runtime_;  // as it was reported
   std::uint64_t link_changes_ = 0;  // likewise
-  LinkSettler settler_;
+  LinkDebounce settler_;
   CounterWindow counters_;
   std::string looked_complaint_;
   std::string looked_said_;

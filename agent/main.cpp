@@ -20,7 +20,7 @@
 #include "agent/links/service.hpp"
 #include "agent/plugin/grpc_kubelet.hpp"
 #include "agent/probe/probe.hpp"
-#include "agent/report/fabric.hpp"
+#include "agent/report/node_fabric.hpp"
 #include "agent/serve/access.hpp"
 #include "agent/serve/documents.hpp"
 #include "agent/serve/handler.hpp"
@@ -53,7 +53,7 @@ struct Options {
   std::string pod_address;
   std::optional<std::uint16_t> links_port;
   agent::LinkServiceOptions links;
-  agent::LookedFiles looked;
+  agent::PrivilegedScanFiles looked;
   agent::InjectorOptions inject;
   double records_per_second = agent::CollectLimits().records_per_second;
   std::string kubelet = "/var/lib/kubelet";
@@ -136,7 +136,7 @@ int run(const Options& options) {
   const agent::Root root(options.sys, options.proc);
   if (options.print) {
     const auto hardware = agent::probe_hardware(root, *library);
-    auto looked = agent::read_looked(options.looked);
+    auto looked = agent::read_privileged_scan(options.looked);
     if (!looked.problem.empty()) {
       std::cerr << "paceline-agent: " << looked.problem << "\n";
       return 1;
@@ -180,7 +180,7 @@ int run(const Options& options) {
   publishing.ns = options.ns;
   publishing.holder = options.holder.empty() ? options.node_name : options.holder;
   publishing.version = PACELINE_VERSION;
-  agent::LinkBook book;
+  agent::LinkStore book;
   if (options.links_port) publishing.links = &book;
   agent::Publisher publisher(**api, clock, publishing);
   agent::AgentOptions timing;

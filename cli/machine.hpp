@@ -12,9 +12,9 @@
 #include <optional>
 #include <string>
 
-#include "agent/probe/hardware.hpp"
-#include "agent/probe/nvml.hpp"
-#include "agent/probe/root.hpp"
+#include "agent/probe/hardware/hardware.hpp"
+#include "agent/probe/gpu/gpu_library.hpp"
+#include "agent/probe/sysfs/root.hpp"
 #include "common/base/error.hpp"
 
 namespace paceline::cli {

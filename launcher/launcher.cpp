@@ -30,7 +30,7 @@
 #include "launcher/install.hpp"
 #include "launcher/network.hpp"
 #include "launcher/preflight.hpp"
-#include "launcher/process/binding.hpp"
+#include "launcher/process/cpu_binding.hpp"
 #include "launcher/process/rank_set.hpp"
 #include "launcher/rank_plan.hpp"
 #include "launcher/rendezvous/client.hpp"

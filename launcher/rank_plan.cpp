@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "launcher/process/binding.hpp"
+#include "launcher/process/cpu_binding.hpp"
 
 namespace paceline::launcher {
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "agent/checks/rows.hpp"
+#include "agent/checks/check_functions.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/probe/fabric.hpp"
-#include "agent/probe/hardware.hpp"
+#include "agent/probe/fabric/fabric.hpp"
+#include "agent/probe/hardware/hardware.hpp"
 #include "agent/probe/settings.hpp"
 #include "agent/registration/registrations.hpp"
 

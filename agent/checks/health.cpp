@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/checks/rows.hpp"
+#include "agent/checks/check_functions.hpp"
 
 namespace paceline::agent {
 

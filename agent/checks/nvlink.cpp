@@ -4,8 +4,8 @@
 #include <optional>
 #include <set>
 
-#include "agent/checks/rows.hpp"
-#include "agent/probe/nvlinks.hpp"
+#include "agent/checks/check_functions.hpp"
+#include "agent/probe/hardware/nvlinks.hpp"
 
 namespace paceline::agent {
 namespace {

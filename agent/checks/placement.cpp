@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "agent/checks/rows.hpp"
-#include "agent/probe/root.hpp"
+#include "agent/checks/check_functions.hpp"
+#include "agent/probe/sysfs/root.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -3,7 +3,7 @@
 #include <array>
 #include <map>
 
-#include "agent/checks/rows.hpp"
+#include "agent/checks/check_functions.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "agent/checks/rows.hpp"
+#include "agent/checks/check_functions.hpp"
 #include "common/base/timestamp.hpp"
 
 namespace paceline::agent {

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <set>
 
-#include "agent/checks/rows.hpp"
+#include "agent/checks/check_functions.hpp"
 
 namespace paceline::agent {
 namespace {

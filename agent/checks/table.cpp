@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 
-#include "agent/checks/rows.hpp"
+#include "agent/checks/check_functions.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -223,7 +223,7 @@ SlotCollector::Refusal SlotCollector::hear_finding(Client& client, std::string_v
 std::vector<Finding> SlotCollector::findings() const {
   const std::lock_guard lock(mutex_);
   std::vector<Finding> all;
-  for (const PodBook::Entry* entry : book_.entries()) {
+  for (const PodTable::Entry* entry : book_.entries()) {
     const std::string pod = "pod " + entry->pod.name_space + "/" + entry->pod.name;
     for (const auto& [key, finding] : entry->findings) {
       Finding& told = all.emplace_back(finding);

@@ -23,7 +23,7 @@
 
 #include "agent/checks/check.hpp"
 #include "agent/collect/limits.hpp"
-#include "agent/collect/pod_book.hpp"
+#include "agent/collect/pod_table.hpp"
 #include "agent/collect/slot_listener.hpp"
 #include "agent/inject/slot_sockets.hpp"
 #include "common/telemetry/metrics/metrics_sink.hpp"
@@ -72,7 +72,7 @@ class SlotCollector final : public SlotSockets {
     std::string slot;
     SteadyTime since;
     telemetry::SlotFrame begin;  // size 0: it has said nothing yet
-    PodBook::Entry* entry = nullptr;
+    PodTable::Entry* entry = nullptr;
     std::map<std::uint64_t, Handed> rings;     // by its number of the ring
     std::deque<telemetry::SlotFrame> answers;  // that its socket had no room for
     bool over = false;
@@ -100,7 +100,7 @@ class SlotCollector final : public SlotSockets {
   mutable std::mutex mutex_;
   std::map<std::string, SlotListener> slots_;
   std::vector<Client> clients_;
-  PodBook book_;
+  PodTable book_;
   std::array<std::uint64_t, 7> refusals_{};
   SteadyTime complain_at_;
 };

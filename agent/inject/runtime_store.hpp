@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/inject/tree.hpp"
+#include "agent/inject/file_tree.hpp"
 #include "common/base/error.hpp"
 #include "common/base/unique_fd.hpp"
 

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <system_error>
 
-#include "agent/inject/tree.hpp"
-#include "agent/probe/root.hpp"
+#include "agent/inject/file_tree.hpp"
+#include "agent/probe/sysfs/root.hpp"
 #include "common/base/unique_fd.hpp"
 
 namespace paceline::agent {

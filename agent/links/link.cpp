@@ -62,7 +62,7 @@ std::optional<LinkFit> fit_link(const std::vector<RoundTrip>& trips) {
   return fit;
 }
 
-json link_view(const Link& link) {
+json link_json(const Link& link) {
   json trips = json::array();
   for (const RoundTrip& trip : link.trips)
     trips.push_back({{"bytes", trip.bytes}, {"microseconds", trip.seconds * kMicro}});

@@ -44,7 +44,7 @@ struct Link {
 std::optional<LinkFit> fit_link(const std::vector<RoundTrip>& trips);
 
 /// As `/v1` and `paceline measure --json` tell it.
-nlohmann::json link_view(const Link& link);
+nlohmann::json link_json(const Link& link);
 
 /// As the NodeFabric tells it: two digits, so that noise is not news.
 nlohmann::json link_status(const Link& link);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The asking end of a measurement: round trips of six sizes, in turn, up to 16 of each, within 64
+// The asking end of a measurement: round trips of six sizes, in permit, up to 16 of each, within 64
 // MiB and two seconds; the quickest of each size counts, since what else the machines do can only
 // add to it.
 //

@@ -104,29 +104,29 @@ bool echo(int fd, const Until& until) {
 
 }  // namespace
 
-Result<Ticket> Responder::offer(std::unique_ptr<Turn> turn) {
+Result<Ticket> Responder::offer(std::unique_ptr<Permit> permit) {
   const std::lock_guard lock(mutex_);
   // The turn is free, so the last worker has nothing left to do but to end.
   worker_ = {};
   Ticket ticket;
   if (::getrandom(ticket.bytes.data(), ticket.bytes.size(), 0) !=
       static_cast<ssize_t>(ticket.bytes.size())) {
-    turn->ends_as(TurnEnd::kNothing);
+    permit->ends_as(PermitEnd::kNothing);
     return fail_errno("random bytes for a ticket", errno);
   }
   auto listener = listen_on(options_.address, options_.port);
   if (!listener) {
-    turn->ends_as(TurnEnd::kNothing);
+    permit->ends_as(PermitEnd::kNothing);
     return std::unexpected(listener.error());
   }
   ticket.port = port_of(listener->get());
   worker_ =
-      std::jthread([this, fd = std::move(*listener), bytes = ticket.bytes, turn = std::move(turn)](
-                       const std::stop_token& stop) { answer(fd, bytes, *turn, stop); });
+      std::jthread([this, fd = std::move(*listener), bytes = ticket.bytes, permit = std::move(permit)](
+                       const std::stop_token& stop) { answer(fd, bytes, *permit, stop); });
   return ticket;
 }
 
-void Responder::answer(const UniqueFd& listener, const TicketBytes& ticket, Turn& turn,
+void Responder::answer(const UniqueFd& listener, const TicketBytes& ticket, Permit& permit,
                        const std::stop_token& stop) const {
   const UniqueFd peer =
       welcome(listener.get(), ticket, {clock_, clock_.steady() + options_.ticket_life, stop});
@@ -135,7 +135,7 @@ void Responder::answer(const UniqueFd& listener, const TicketBytes& ticket, Turn
   const Until until{clock_, clock_.steady() + options_.patience, stop};
   constexpr std::array<unsigned char, 1> kReady{1};
   if (send_all(peer.get(), kReady, until) && echo(peer.get(), until))
-    turn.ends_as(TurnEnd::kSuccess);
+    permit.ends_as(PermitEnd::kSuccess);
 }
 
 }  // namespace paceline::agent

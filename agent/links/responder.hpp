@@ -4,7 +4,7 @@
 // time, until they have shown 32 bytes, and closed when those are not the ticket.
 //
 // Owns its thread and joins it in the destructor; borrows the clock. `offer` may be called from any
-// thread, and takes the node's turn, so there is never a second. Fails when the address cannot be
+// thread, and takes the node's permit, so there is never a second. Fails when the address cannot be
 // bound.
 #pragma once
 
@@ -15,8 +15,8 @@
 #include <thread>
 #include <utility>
 
-#include "agent/links/turns.hpp"
-#include "agent/links/wire.hpp"
+#include "agent/links/rate_limiter.hpp"
+#include "agent/links/data_connection.hpp"
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
 
@@ -40,10 +40,10 @@ class Responder {
   Responder(const Clock& clock, ResponderOptions options)
       : clock_(clock), options_(std::move(options)) {}
 
-  Result<Ticket> offer(std::unique_ptr<Turn> turn);
+  Result<Ticket> offer(std::unique_ptr<Permit> permit);
 
  private:
-  void answer(const UniqueFd& listener, const TicketBytes& ticket, Turn& turn,
+  void answer(const UniqueFd& listener, const TicketBytes& ticket, Permit& permit,
               const std::stop_token& stop) const;
 
   const Clock& clock_;

@@ -87,14 +87,14 @@ Result<std::string> read_token(const std::string& file) {
   return token;
 }
 
-LinkService::LinkService(kube::Api& api, const Clock& clock, LinkBook& book, Reach reach,
-                         LinkServiceOptions options, TurnLimits limits)
+LinkService::LinkService(kube::Api& api, const Clock& clock, LinkStore& book, Reach reach,
+                         LinkServiceOptions options, RateLimits limits)
     : api_(api),
       clock_(clock),
       book_(book),
       reach_(std::move(reach)),
       options_(std::move(options)),
-      turns_(clock, limits),
+      limiter_(clock, limits),
       responder_(clock, options_.responder) {}
 
 Result<http::Endpoint> LinkService::find(const std::string& peer, const std::stop_token& stop) {
@@ -131,9 +131,9 @@ http::Response LinkService::measure(const std::string& body, const std::stop_tok
     return refusal(400, "peer " + peer + " is this node itself: name another");
   const auto token = read_token(options_.token_file);
   if (!token) return refusal(token.error());
-  const auto turn = turns_.begin("to " + peer);
-  if (!turn) return refusal(429, turn.error().why, turn.error().in);
-  (*turn)->ends_as(TurnEnd::kNothing);
+  const auto permit = limiter_.begin("to " + peer);
+  if (!permit) return refusal(429, permit.error().why, permit.error().in);
+  (*permit)->ends_as(PermitEnd::kNothing);
   const auto endpoint = find(peer, stop);
   if (!endpoint) return refusal(endpoint.error());
 
@@ -151,23 +151,23 @@ http::Response LinkService::measure(const std::string& body, const std::stop_tok
   const auto ticket = ticket_of(*given);
   if (!ticket) return refusal(502, who + " gave no ticket");
 
-  (*turn)->ends_as(TurnEnd::kFailure);
+  (*permit)->ends_as(PermitEnd::kFailure);
   auto link = measure_link(peer, endpoint->host, *ticket, clock_, stop, options_.time);
   if (!link) {
     return refusal(502, "the measurement with " + peer + " at " + endpoint->host + " port " +
                             std::to_string(ticket->port) + " failed: " + link.error().message);
   }
-  (*turn)->ends_as(TurnEnd::kSuccess);
+  (*permit)->ends_as(PermitEnd::kSuccess);
   book_.put(*link);
-  json view = link_view(*link);
+  json view = link_json(*link);
   view["node"] = options_.node_name;
   return answer(200, view);
 }
 
 http::Response LinkService::ticket(const std::string& asker) {
-  auto turn = turns_.begin("from " + asker);
-  if (!turn) return refusal(429, turn.error().why, turn.error().in);
-  const auto ticket = responder_.offer(std::move(*turn));
+  auto permit = limiter_.begin("from " + asker);
+  if (!permit) return refusal(429, permit.error().why, permit.error().in);
+  const auto ticket = responder_.offer(std::move(*permit));
   if (!ticket) return refusal(503, ticket.error().message, std::chrono::seconds(5));
   return answer(200, {{"ticket", ticket_text(ticket->bytes)}, {"port", ticket->port}});
 }

@@ -17,9 +17,9 @@
 #include <stop_token>
 #include <string>
 
-#include "agent/links/book.hpp"
+#include "agent/links/link_store.hpp"
 #include "agent/links/responder.hpp"
-#include "agent/links/turns.hpp"
+#include "agent/links/rate_limiter.hpp"
 #include "common/http/transport.hpp"
 #include "common/kube/api/api.hpp"
 
@@ -41,8 +41,8 @@ class LinkService {
  public:
   using Reach = std::function<std::shared_ptr<http::HttpTransport>(http::Endpoint)>;
 
-  LinkService(kube::Api& api, const Clock& clock, LinkBook& book, Reach reach,
-              LinkServiceOptions options, TurnLimits limits = {});
+  LinkService(kube::Api& api, const Clock& clock, LinkStore& book, Reach reach,
+              LinkServiceOptions options, RateLimits limits = {});
 
   http::Response measure(const std::string& body, const std::stop_token& stop);
   /// `asker`: whom the API server says the token to be of.
@@ -53,10 +53,10 @@ class LinkService {
 
   kube::Api& api_;
   const Clock& clock_;
-  LinkBook& book_;
+  LinkStore& book_;
   const Reach reach_;
   const LinkServiceOptions options_;
-  Turns turns_;
+  RateLimiter limiter_;
   Responder responder_;
 };
 

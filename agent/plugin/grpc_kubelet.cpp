@@ -16,7 +16,7 @@
 
 #include "agent/plugin/device_plugin.grpc.pb.h"
 #include "agent/plugin/pod_resources.grpc.pb.h"
-#include "agent/probe/accelerator.hpp"
+#include "agent/probe/hardware/accelerator.hpp"
 #include "common/contract/injection.hpp"
 
 namespace paceline::agent {

@@ -1,36 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a node's hardware from the kernel's files and from NVML. One file per device kind; all are
-// pure functions of the files they read.
+// Reads what hardware a node has. The agent's loop calls probe_hardware at every probe interval;
+// `paceline fabric` and `paceline doctor` call it once. Its parts:
+//   hardware/  the values that a probe returns, and what can be told from them alone
+//   sysfs/     CPUs, NICs, RDMA devices, PCI functions and counters from the kernel's files
+//   gpu/       GPUs from NVML, or from a recorded answer
+//   pci/       PCI configuration space, live or from an earlier snapshot
+//   fabric/    distances between the devices, derived from Hardware
+//   record/    `paceline fabric --record`: the files of a machine without what identifies it
+//   formats/   NCCL's topology files and recorded NVML answers
+// Beside them here: settings.hpp, how the node is set up, and fingerprint.hpp, a cheap test for
+// changes between two probes.
 //
-// Thread-safe for different Root values. Failure looks like absence: a device that cannot be read
-// is left out or lacks the field, and what a person must mend (a GPU without its library) is said
-// in GpuReport::problem.
+// Thread-safe for different Root values. A device that cannot be read is left out; what a person
+// must fix (a GPU without its library) is in GpuReport::problem.
 #pragma once
 
-#include "agent/probe/hardware.hpp"
-#include "agent/probe/nvml.hpp"
-#include "agent/probe/root.hpp"
+#include "agent/probe/gpu/gpu_library.hpp"
+#include "agent/probe/hardware/hardware.hpp"
+#include "agent/probe/sysfs/root.hpp"
 
 namespace paceline::agent {
-
-Cpu probe_cpu(const Root& root);
-
-/// Network devices with hardware behind them: no veth, bridge, tunnel or loopback, and of SR-IOV
-/// only the physical functions.
-std::vector<Nic> probe_nics(const Root& root);
-
-/// Every PCI function with its place in the tree, in order of address; at most 4096.
-std::vector<PciFunction> probe_pci(const Root& root);
-
-/// False when the function's configuration space reads as ones: the device fell off the bus.
-bool pci_answers(const Root& root, std::string_view address);
-
-/// RDMA devices with their ports and GIDs; of SR-IOV only the physical functions.
-std::vector<RdmaDevice> probe_rdma(const Root& root);
-
-/// GPUs that NVML shows, with the NUMA node that sysfs gives; compares with the NVIDIA functions on
-/// the PCI bus. Accelerators of other vendors are known by the bus alone.
-GpuReport probe_gpus(const std::vector<PciFunction>& pci, GpuLibrary& library);
 
 Hardware probe_hardware(const Root& root, GpuLibrary& library);
 

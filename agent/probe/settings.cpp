@@ -188,22 +188,6 @@ std::vector<std::string> peer_memory_modules(const Root& root) {
 
 std::string nvlink_counter(const Gpu& gpu) { return gpu.pci_address + " nvlink_errors"; }
 
-std::set<std::string> functions_that_matter(const Hardware& hardware) {
-  std::set<std::string> ends;
-  for (const auto* gpus : {&hardware.gpu.gpus, &hardware.gpu.unreadable}) {
-    for (const auto& gpu : *gpus) ends.insert(gpu.pci_address);
-  }
-  for (const auto& device : hardware.rdma) ends.insert(device.pci_address);
-  std::set<std::string> all;
-  for (const auto& function : hardware.pci) {
-    if (!ends.contains(function.address)) continue;
-    for (const auto& step : function.path) {
-      if (is_pci_address(step)) all.insert(step);
-    }
-  }
-  return all;
-}
-
 std::map<std::string, std::vector<std::string>> parse_modules(std::string_view text) {
   std::map<std::string, std::vector<std::string>> modules;
   std::istringstream lines{std::string(text)};
@@ -240,7 +224,7 @@ Settings read_settings(const Root& root, const Hardware& hardware, const PciSnap
     const auto count = read_number(pools / name / "nr_hugepages");
     if (size && count) settings.hugepages[*size] = *count;
   }
-  for (const auto& address : functions_that_matter(hardware))
+  for (const auto& address : functions_on_gpu_nic_paths(hardware))
     settings.functions.emplace(address, read_function(root, address, snapshot));
   for (const auto& device : hardware.rdma) {
     for (const auto& netdev : device.netdevs) {

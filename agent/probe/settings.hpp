@@ -10,15 +10,14 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "agent/probe/hardware.hpp"
-#include "agent/probe/pci_config.hpp"
-#include "agent/probe/pci_snapshot.hpp"
-#include "agent/probe/root.hpp"
+#include "agent/probe/hardware/hardware.hpp"
+#include "agent/probe/pci/pci_config.hpp"
+#include "agent/probe/pci/pci_snapshot.hpp"
+#include "agent/probe/sysfs/root.hpp"
 
 namespace paceline::agent {
 
@@ -80,9 +79,6 @@ Settings read_settings(const Root& root, const Hardware& hardware,
 
 /// What NCCL takes for peer memory: the names of the modules that are loaded.
 std::vector<std::string> peer_memory_modules(const Root& root);
-
-/// Addresses of accelerators, NICs, and every bridge above them.
-std::set<std::string> functions_that_matter(const Hardware& hardware);
 
 /// Users of every module in the text of /proc/modules.
 std::map<std::string, std::vector<std::string>> parse_modules(std::string_view text);

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "agent/probe/root.hpp"
+#include "agent/probe/sysfs/root.hpp"
 
 namespace paceline::agent {
 namespace {

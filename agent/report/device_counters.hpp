@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/probe/counters.hpp"
+#include "agent/probe/sysfs/counters.hpp"
 #include "common/telemetry/metrics/metrics_sink.hpp"
 
 namespace paceline::agent {

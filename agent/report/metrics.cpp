@@ -18,7 +18,7 @@
 #include <sstream>
 #include <utility>
 
-#include "agent/probe/root.hpp"
+#include "agent/probe/sysfs/root.hpp"
 #include "agent/report/device_counters.hpp"
 #include "common/telemetry/metrics/text_sink.hpp"
 

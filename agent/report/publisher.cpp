@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "agent/report/fabric.hpp"
+#include "agent/report/node_fabric.hpp"
 #include "common/base/timestamp.hpp"
 #include "common/contract/labels.hpp"
 

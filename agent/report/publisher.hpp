@@ -18,8 +18,8 @@
 
 #include "agent/checks/check.hpp"
 #include "agent/checks/summary.hpp"
-#include "agent/links/book.hpp"
-#include "agent/probe/hardware.hpp"
+#include "agent/links/link_store.hpp"
+#include "agent/probe/hardware/hardware.hpp"
 #include "common/base/clock.hpp"
 #include "common/kube/api/api.hpp"
 
@@ -36,7 +36,7 @@ struct PublisherOptions {
   std::chrono::seconds resync{300};
   /// Where the agent is asked, and its measured links; what was published before is put back into
   /// it. Borrowed; null: it has none.
-  LinkBook* links = nullptr;
+  LinkStore* links = nullptr;
 };
 
 class Publisher {

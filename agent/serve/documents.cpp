@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "agent/probe/fabric.hpp"
-#include "agent/view/checks.hpp"
-#include "agent/view/fabric.hpp"
+#include "agent/probe/fabric/fabric.hpp"
+#include "agent/view/checks_json.hpp"
+#include "agent/view/fabric_json.hpp"
 #include "common/base/timestamp.hpp"
 
 namespace paceline::agent {
@@ -18,10 +18,10 @@ void Documents::put(WallTime now, const Hardware& hardware, const std::vector<Fi
     // Names of devices come from the hardware and may be any bytes.
     return view.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
   };
-  nlohmann::json fabric = fabric_view(hardware, relate(hardware));
+  nlohmann::json fabric = fabric_json(hardware, relate(hardware));
   fabric["links"] = nlohmann::json::array();
-  for (const Link& link : links) fabric["links"].push_back(link_view(link));
-  auto fresh = std::make_shared<const Of>(Of{text(std::move(fabric)), text(checks_view(findings))});
+  for (const Link& link : links) fabric["links"].push_back(link_json(link));
+  auto fresh = std::make_shared<const Of>(Of{text(std::move(fabric)), text(checks_json(findings))});
   const std::lock_guard lock(mutex_);
   latest_ = std::move(fresh);
 }

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "agent/checks/check.hpp"
-#include "agent/checks/looked.hpp"
+#include "agent/checks/privileged_scan.hpp"
 #include "agent/probe/probe.hpp"
-#include "agent/registration/child.hpp"
-#include "agent/view/checks.hpp"
+#include "agent/registration/probe_process.hpp"
+#include "agent/view/checks_json.hpp"
 #include "cli/doctor/view.hpp"
 
 namespace paceline::cli {
@@ -44,12 +44,12 @@ Result<std::optional<agent::Registrations>> registrations_of(const DoctorOptions
                     "machine's report");
   }
   if (options.live) {
-    agent::ChildCommand command;
+    agent::ProbeCommand command;
     command.program = options.probe.empty() ? probe_beside_us() : options.probe;
     command.arguments = {"--child"};
     command.arguments.insert(command.arguments.end(), options.probe_arguments.begin(),
                              options.probe_arguments.end());
-    return agent::run_child(command);
+    return agent::run_probe_process(command);
   }
   if (options.registrations.empty()) return std::nullopt;
   const auto text = read_input("--registrations", options.registrations);
@@ -77,7 +77,7 @@ int doctor_command(const DoctorOptions& options, std::ostream& out, std::ostream
     err << "paceline doctor: " << snapshot.error().message << "\n";
     return kExitInput;
   }
-  const agent::Looked looked{*snapshot, *registrations, {}};
+  const agent::PrivilegedScan looked{*snapshot, *registrations, {}};
   const auto ages =
       agent::ages_text({options.pci_config, options.registrations}, looked, SystemClock().wall());
   if (!ages.empty()) err << "looked at before: " << ages << "\n";
@@ -95,7 +95,7 @@ int doctor_command(const DoctorOptions& options, std::ostream& out, std::ostream
   const agent::Node node(hardware, std::move(settings), {}, std::move(*registrations));
   const auto findings = agent::run_checks(node);
   if (options.json) {
-    out << agent::checks_view(findings).dump(2, ' ', true, nlohmann::json::error_handler_t::replace)
+    out << agent::checks_json(findings).dump(2, ' ', true, nlohmann::json::error_handler_t::replace)
         << "\n";
   } else {
     out << doctor_text(findings);

@@ -3,10 +3,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agent/probe/fabric.hpp"
+#include "agent/probe/fabric/fabric.hpp"
 #include "agent/probe/formats/nccl_xml.hpp"
-#include "agent/probe/record.hpp"
-#include "agent/view/fabric.hpp"
+#include "agent/probe/record/record.hpp"
+#include "agent/view/fabric_json.hpp"
 
 namespace paceline::cli {
 namespace {
@@ -49,7 +49,7 @@ int fabric_command(const FabricOptions& options, std::ostream& out, std::ostream
   }
   const auto fabric = agent::relate(hardware);
   if (options.json) {
-    out << agent::fabric_view(hardware, fabric)
+    out << agent::fabric_json(hardware, fabric)
                .dump(2, ' ', true, nlohmann::json::error_handler_t::replace)
         << "\n";
     return 0;

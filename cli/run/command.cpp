@@ -19,7 +19,7 @@
 #include "common/contract/env.hpp"
 #include "launcher/config.hpp"
 #include "launcher/network.hpp"
-#include "launcher/process/binding.hpp"
+#include "launcher/process/cpu_binding.hpp"
 #include "operator/api/parse.hpp"
 #include "operator/api/validate.hpp"
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "launcher/process/cgroup.hpp"
-#include "launcher/process/raised.hpp"
+#include "launcher/process/failure_file.hpp"
 
 namespace paceline::process {
 namespace {
@@ -103,7 +103,7 @@ RankSet::Seen RankSet::failure_of(const Rank& rank, int status, SteadyTime now) 
     failure.oom = true;
     failure.reason = "OOMKilled";
   }
-  const auto raised = read_raised(rank.failure_file, now);
+  const auto raised = read_failure_file(rank.failure_file, now);
   if (killer == SIGKILL) {
     // Whatever it had raised before: no program is killed so by what it does, or by a peer that is
     // gone.
@@ -136,7 +136,7 @@ std::optional<Failure> RankSet::first_failure() {
   std::vector<Seen> all = failures_;
   for (const Rank& rank : ranks_) {
     if (rank.exited) continue;
-    const auto raised = read_raised(rank.failure_file, clock_.steady());
+    const auto raised = read_failure_file(rank.failure_file, clock_.steady());
     // A helper that is gone has not ended the rank.
     if (!raised || !runs_in(root_, raised->pid, rank.pid)) continue;
     Failure failure;

@@ -2,9 +2,9 @@
 // A recorded answer of NVML (`paceline fabric --nvml FILE`).
 #include <string>
 
-#include "agent/probe/fabric.hpp"
+#include "agent/probe/fabric/fabric.hpp"
 #include "agent/probe/formats/nvml_json.hpp"
-#include "agent/probe/record.hpp"
+#include "agent/probe/record/record.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

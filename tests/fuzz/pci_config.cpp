@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A PCI function's configuration space: the device's own bytes, with two lists of offsets in them.
-#include "agent/probe/pci_config.hpp"
+#include "agent/probe/pci/pci_config.hpp"
 
 #include "tests/fuzz/fuzz.hpp"
 

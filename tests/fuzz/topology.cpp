@@ -2,7 +2,7 @@
 // A topology file of NCCL (`paceline fabric --nccl-topo FILE`).
 #include <string>
 
-#include "agent/probe/fabric.hpp"
+#include "agent/probe/fabric/fabric.hpp"
 #include "agent/probe/formats/nccl_xml.hpp"
 #include "tests/fuzz/fuzz.hpp"
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-#include "agent/probe/hardware.hpp"
+#include "agent/probe/hardware/hardware.hpp"
 #include "common/base/error.hpp"
 
 namespace paceline::agent {

@@ -7,10 +7,10 @@
 #include <set>
 #include <vector>
 
-#include "agent/probe/accelerator.hpp"
+#include "agent/probe/hardware/accelerator.hpp"
 #include "agent/probe/formats/nccl_xml.hpp"
-#include "agent/probe/nvml.hpp"
-#include "agent/probe/root.hpp"
+#include "agent/probe/gpu/gpu_library.hpp"
+#include "agent/probe/sysfs/root.hpp"
 
 namespace paceline::agent {
 namespace {

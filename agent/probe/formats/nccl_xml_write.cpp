@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "agent/probe/formats/nccl_xml.hpp"
-#include "agent/probe/root.hpp"
+#include "agent/probe/sysfs/root.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agent/probe/root.hpp"
+#include "agent/probe/sysfs/root.hpp"
 
 namespace paceline::agent {
 namespace {

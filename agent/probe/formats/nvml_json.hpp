@@ -14,7 +14,7 @@
 #include <memory>
 #include <string_view>
 
-#include "agent/probe/nvml.hpp"
+#include "agent/probe/gpu/gpu_library.hpp"
 
 namespace paceline::agent {
 

@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "agent/checks/check.hpp"
-#include "agent/probe/fabric.hpp"
+#include "agent/probe/fabric/fabric.hpp"
 #include "agent/probe/probe.hpp"
-#include "agent/probe/record.hpp"
+#include "agent/probe/record/record.hpp"
 #include "cli/doctor/view.hpp"
 
 int main(int argc, char** argv) {

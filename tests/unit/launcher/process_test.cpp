@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "launcher/process/binding.hpp"
+#include "launcher/process/cpu_binding.hpp"
 #include "launcher/process/cgroup.hpp"
 #include "launcher/process/line_splitter.hpp"
-#include "launcher/process/raised.hpp"
+#include "launcher/process/failure_file.hpp"
 #include "launcher/process/rank_set.hpp"
 #include "tests/unit/launcher/program.hpp"
 
@@ -67,12 +67,12 @@ TEST_F(RootTest, ReadsWhatARanksPythonSaysOfItsException) {
   const SteadyTime now{std::chrono::seconds(100)};
   put("own", "99000000000 own 7\n");
   put("peer", "101000000000 peer 8\n");
-  const auto own = read_raised(root / "own", now);
+  const auto own = read_failure_file(root / "own", now);
   ASSERT_TRUE(own.has_value());
   EXPECT_EQ(own->cause, rendezvous::Cause::kOwn);
   EXPECT_EQ(now - own->at, std::chrono::seconds(1));
   EXPECT_EQ(own->pid, 7);
-  const auto peer = read_raised(root / "peer", now);
+  const auto peer = read_failure_file(root / "peer", now);
   ASSERT_TRUE(peer.has_value());
   EXPECT_EQ(peer->cause, rendezvous::Cause::kPeer);
   EXPECT_EQ(peer->at, now) << "nothing has happened in the future";
@@ -87,16 +87,16 @@ TEST_F(RootTest, OfWhatElseAProgramPutsThereNothingIsRead) {
         "5 own 99999999999\n", "5 own 7 8\n"}) {
     const std::string name = std::to_string(number++);
     put(name, text);
-    EXPECT_FALSE(read_raised(root / name, now).has_value()) << text;
+    EXPECT_FALSE(read_failure_file(root / name, now).has_value()) << text;
   }
-  EXPECT_FALSE(read_raised(root / "missing", now).has_value());
-  EXPECT_FALSE(read_raised("", now).has_value());
+  EXPECT_FALSE(read_failure_file(root / "missing", now).has_value());
+  EXPECT_FALSE(read_failure_file("", now).has_value());
   put("plain", "5 own 7\n");
-  ASSERT_TRUE(read_raised(root / "plain", now).has_value());
+  ASSERT_TRUE(read_failure_file(root / "plain", now).has_value());
   fs::create_symlink(root / "plain", root / "link");
-  EXPECT_FALSE(read_raised(root / "link", now).has_value());
+  EXPECT_FALSE(read_failure_file(root / "link", now).has_value());
   ASSERT_EQ(::mkfifo((root / "pipe").c_str(), 0600), 0);
-  EXPECT_FALSE(read_raised(root / "pipe", now).has_value());
+  EXPECT_FALSE(read_failure_file(root / "pipe", now).has_value());
 }
 
 TEST_F(RootTest, KnowsWhetherAProcessRunsInARank) {

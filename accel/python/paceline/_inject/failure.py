@@ -3,7 +3,7 @@
 well be gone before Python has ended here, and the job's status is to name this one.
 
 sitecustomize calls `watch` in the outermost Python process of a rank; the file is read by
-launcher/process/raised.cpp.
+launcher/process/failure_file.cpp.
 """
 
 from __future__ import annotations

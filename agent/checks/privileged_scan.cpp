@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/checks/privileged_scan.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "agent/probe/sysfs/root.hpp"
+#include "common/base/duration.hpp"
+
+namespace paceline::agent {
+namespace {
+
+std::string age_text(const std::string& what, bool there, const std::optional<WallTime>& taken,
+                     WallTime now) {
+  if (!there) return "no " + what;
+  if (!taken) return what + " of an unknown time";
+  // A clock that was set back makes nothing younger than new; nobody reads fractions of a second of
+  // a look.
+  const auto age =
+      std::max(std::chrono::floor<std::chrono::seconds>(now - *taken), std::chrono::seconds(0));
+  return what + " of " + format_duration(age) + " ago";
+}
+
+/// Of GPUs that worked for somebody at that look.
+std::string recalled_text(const Registrations& registrations, WallTime now) {
+  std::set<std::string> gpus;
+  std::optional<WallTime> oldest;
+  for (const auto& attempt : registrations.attempts) {
+    if (!attempt.taken) continue;
+    gpus.insert(attempt.gpu);
+    oldest = std::min(oldest.value_or(*attempt.taken), *attempt.taken);
+  }
+  if (!oldest) return {};
+  return " (" +
+         age_text("those of " + std::to_string(gpus.size()) + " GPUs that had work then:", true,
+                  oldest, now) +
+         ")";
+}
+
+}  // namespace
+
+PrivilegedScan read_privileged_scan(const PrivilegedScanFiles& files) {
+  PrivilegedScan looked;
+  looked.pci = PciSnapshot(files.pci_config);
+  if (files.registrations.empty()) return looked;
+  const auto text = read_text(files.registrations);
+  if (!text) return looked;
+  auto report = read_registrations(*text);
+  if (report) {
+    looked.registrations = std::move(*report);
+  } else {
+    looked.problem = "cannot use " + files.registrations.string() + ": " + report.error().message;
+  }
+  return looked;
+}
+
+std::string ages_text(const PrivilegedScanFiles& files, const PrivilegedScan& looked, WallTime now) {
+  std::string text;
+  if (!files.pci_config.empty())
+    text = age_text("PCI configuration", looked.pci.taken().has_value(), looked.pci.taken(), now);
+  if (!files.registrations.empty()) {
+    text += (text.empty() ? "" : ", ");
+    text += age_text("registrations", looked.registrations.has_value(),
+                     looked.registrations_taken(), now);
+    if (looked.registrations) text += recalled_text(*looked.registrations, now);
+  }
+  return text;
+}
+
+}  // namespace paceline::agent

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/probe/fabric/fabric.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+namespace paceline::agent {
+namespace {
+
+// More than any machine has; a topology file or a broken sysfs may name more, and the work grows
+// with the cube.
+constexpr std::size_t kMaxRows = 256;
+
+/// Functions by address.
+class Places {
+ public:
+  explicit Places(const std::vector<PciFunction>& pci) {
+    for (const auto& function : pci) by_address_.emplace(function.address, &function);
+  }
+  const PciFunction* find(const std::string& address) const {
+    const auto found = by_address_.find(address);
+    return found == by_address_.end() ? nullptr : found->second;
+  }
+
+ private:
+  std::map<std::string, const PciFunction*> by_address_;
+};
+
+/// Where CPUs are; memory-only nodes (a GPU's own memory) are no place for a device. A topology
+/// file may name nodes without their CPUs.
+std::size_t cpu_nodes(const Cpu& cpu) {
+  const auto nodes = std::count_if(cpu.numa_nodes.begin(), cpu.numa_nodes.end(),
+                                   [](const auto& node) { return !node.cpus.empty(); });
+  return nodes > 0 ? static_cast<std::size_t>(nodes) : cpu.numa_nodes.size();
+}
+
+bool same_numa(const Hardware& hardware, const std::optional<int>& a, const std::optional<int>& b) {
+  // Firmware that gives no node is harmless where there is only one.
+  if (cpu_nodes(hardware.cpu) <= 1) return true;
+  return a && b && *a == *b;
+}
+
+PathClass bus_class(const Hardware& hardware, const Places& places, const FabricDevice& a,
+                    const FabricDevice& b) {
+  const PciFunction* first = places.find(a.address);
+  const PciFunction* second = places.find(b.address);
+  const bool near = same_numa(hardware, a.numa_node, b.numa_node);
+  if (first == nullptr || second == nullptr) return near ? PathClass::kNode : PathClass::kSys;
+  return pci_class(first->path, second->path, near);
+}
+
+/// Bonded NVLinks between GPUs: directly, and through switches.
+class NvLinks {
+ public:
+  explicit NvLinks(const std::vector<Gpu>& gpus)
+      : direct_(gpus.size(), std::vector<int>(gpus.size(), 0)), group_(gpus.size()) {
+    std::iota(group_.begin(), group_.end(), 0U);
+    std::map<std::string, std::size_t> by_address;
+    for (std::size_t i = 0; i < gpus.size(); ++i) by_address.emplace(gpus[i].pci_address, i);
+    std::map<std::string, std::size_t> first_on;  // switch -> a GPU on it
+    to_switch_.resize(gpus.size());
+    for (std::size_t i = 0; i < gpus.size(); ++i) {
+      for (const auto& link : gpus[i].nvlinks) {
+        if (!link.active) continue;
+        const auto peer = by_address.find(link.remote_address);
+        if (link.remote != NvLinkRemote::kSwitch && peer != by_address.end()) {
+          if (peer->second != i) ++direct_[i][peer->second];
+          continue;
+        }
+        // NVLink leads to a GPU of this node or into a switch. A far end that is not shown is a
+        // switch in another tray or outside the virtual machine: one domain.
+        if (link.remote == NvLinkRemote::kGpu) continue;
+        ++to_switch_[i];
+        const auto [known, first] = first_on.emplace(switch_key(gpus[i], link), i);
+        if (!first) merge(i, known->second);
+      }
+    }
+  }
+
+  int between(std::size_t a, std::size_t b) const {
+    if (direct_[a][b] > 0 && direct_[b][a] > 0) return std::min(direct_[a][b], direct_[b][a]);
+    return group(a) == group(b) ? std::min(to_switch_[a], to_switch_[b]) : 0;
+  }
+  bool switched(std::size_t gpu) const { return to_switch_[gpu] > 0; }
+  std::size_t group(std::size_t gpu) const { return group_[gpu]; }
+
+ private:
+  static std::string switch_key(const Gpu& gpu, const NvLink& link) {
+    return link.remote_address.empty() ? "hidden " + gpu.nvlink_domain : link.remote_address;
+  }
+  void merge(std::size_t a, std::size_t b) {
+    const std::size_t from = group_[a];
+    const std::size_t to = group_[b];
+    std::replace(group_.begin(), group_.end(), from, to);
+  }
+
+  std::vector<std::vector<int>> direct_;
+  std::vector<int> to_switch_;
+  std::vector<std::size_t> group_;
+};
+
+Path gpu_path(const Hardware& hardware, const Places& places, const Fabric& fabric,
+              const std::vector<Gpu>& gpus, const NvLinks& links, std::size_t a, std::size_t b) {
+  if (a == b) return {PathClass::kLoc, 0};
+  if (const int bonded = links.between(a, b); bonded > 0) return {PathClass::kNvl, bonded};
+  for (std::size_t via = 0; via < gpus.size(); ++via) {
+    if (links.between(a, via) > 0 && links.between(via, b) > 0) return {PathClass::kNvb, 0};
+  }
+  const PathClass bus = bus_class(hardware, places, fabric.gpus[a], fabric.gpus[b]);
+  if (gpus[a].c2c && gpus[b].c2c && (bus == PathClass::kPhb || bus == PathClass::kNode))
+    return {PathClass::kC2c, 0};
+  return {bus, 0};
+}
+
+std::string gbps(std::int64_t mbps) {
+  return std::to_string(mbps / 1000) +
+         (mbps % 1000 == 0 ? "" : "." + std::to_string(mbps % 1000 / 100)) + " Gb/s";
+}
+
+FabricDevice rdma_column(const RdmaDevice& device) {
+  FabricDevice column{device.name, "", device.pci_address, device.numa_node, false, true};
+  for (const auto& port : device.ports) {
+    if (!column.model.empty()) column.model += ", ";
+    column.model +=
+        port.link_layer + (port.rate_mbps ? " " + gbps(*port.rate_mbps) : "") + " " + port.state;
+    column.usable = column.usable || port.state == "ACTIVE";
+  }
+  return column;
+}
+
+/// RDMA devices, and network devices that are none.
+std::vector<FabricDevice> nic_columns(const Hardware& hardware) {
+  std::vector<FabricDevice> columns;
+  std::set<std::string> seen;
+  for (const auto& device : hardware.rdma) {
+    if (device.pci_address.empty()) continue;  // soft RoCE lies where its network device lies
+    seen.insert(device.pci_address);
+    columns.push_back(rdma_column(device));
+  }
+  for (const auto& nic : hardware.nics) {
+    if (nic.pci_address.empty() || !seen.insert(nic.pci_address).second) continue;
+    columns.push_back({nic.name,
+                       "Ethernet" + (nic.speed_mbps ? " " + gbps(*nic.speed_mbps) : "") +
+                           (nic.up ? " up" : " down"),
+                       nic.pci_address, nic.numa_node, nic.up, false});
+  }
+  return columns;
+}
+
+std::int64_t rate_of(const RdmaDevice& device) {
+  std::int64_t best = 0;
+  for (const auto& port : device.ports) best = std::max(best, port.rate_mbps.value_or(0));
+  return best;
+}
+
+std::vector<Rail> rails_of(const Hardware& hardware, const Fabric& fabric) {
+  std::int64_t fastest = 0;
+  for (const auto& device : hardware.rdma) fastest = std::max(fastest, rate_of(device));
+  std::map<std::string, std::size_t> columns;
+  for (std::size_t i = 0; i < fabric.nics.size(); ++i) columns.emplace(fabric.nics[i].label, i);
+  std::vector<const RdmaDevice*> members;
+  for (const auto& device : hardware.rdma) {
+    // A port without a link shows its lowest rate; it keeps its place, so that the rails behind it
+    // do not move.
+    const bool down = std::none_of(device.ports.begin(), device.ports.end(),
+                                   [](const auto& port) { return port.state == "ACTIVE"; });
+    if (columns.contains(device.name) && (down || rate_of(device) == fastest))
+      members.push_back(&device);
+  }
+  std::sort(members.begin(), members.end(),
+            [](const auto* a, const auto* b) { return a->pci_address < b->pci_address; });
+  std::vector<Rail> rails;
+  for (const auto* device : members)
+    rails.push_back({static_cast<int>(rails.size()), device->name, {}});
+  for (std::size_t gpu = 0; gpu < fabric.gpus.size(); ++gpu) {
+    auto nearest = PathClass::kSys;
+    for (const auto& rail : rails)
+      nearest = std::min(nearest, fabric.gpu_nic[gpu][columns.at(rail.nic)].kind);
+    for (auto& rail : rails) {
+      if (fabric.gpu_nic[gpu][columns.at(rail.nic)].kind == nearest)
+        rail.gpus.push_back(fabric.gpus[gpu].label);
+    }
+  }
+  return rails;
+}
+
+bool flat(const Places& places, const Fabric& fabric) {
+  bool any = false;
+  for (const auto* devices : {&fabric.gpus, &fabric.nics}) {
+    for (const auto& device : *devices) {
+      const PciFunction* function = places.find(device.address);
+      if (function == nullptr) continue;
+      if (function->path.size() > 2) return false;
+      any = true;
+    }
+  }
+  return any;
+}
+
+}  // namespace
+
+PathClass pci_class(const std::vector<std::string>& a, const std::vector<std::string>& b,
+                    bool same_numa) {
+  const auto common = static_cast<std::size_t>(
+      std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  if (common == 0) return same_numa ? PathClass::kNode : PathClass::kSys;
+  // two ports of one function
+  if (common == a.size() && common == b.size()) return PathClass::kPix;
+  if (common == 1) return PathClass::kPhb;
+  const std::size_t differ = std::max(a.size(), b.size()) - common;
+  return differ <= 2 ? PathClass::kPix : PathClass::kPxb;
+}
+
+Fabric relate(const Hardware& hardware) {
+  Fabric fabric;
+  std::vector<Gpu> gpus = hardware.gpu.gpus;
+  gpus.insert(gpus.end(), hardware.gpu.unreadable.begin(), hardware.gpu.unreadable.end());
+  if (gpus.size() > kMaxRows) gpus.resize(kMaxRows);
+  const Places places(hardware.pci);
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    const bool usable = i < hardware.gpu.gpus.size();
+    const auto& gpu = gpus[i];
+    fabric.gpus.push_back({usable ? "GPU" + std::to_string(gpu.index) : gpu.pci_address, gpu.model,
+                           gpu.pci_address, gpu.numa_node, usable, false});
+  }
+  fabric.nics = nic_columns(hardware);
+  if (fabric.nics.size() > kMaxRows) fabric.nics.resize(kMaxRows);
+
+  const NvLinks links(gpus);
+  std::map<std::size_t, std::vector<std::string>> groups;
+  std::set<std::string> domains;
+  for (std::size_t a = 0; a < gpus.size(); ++a) {
+    auto& row = fabric.gpu_gpu.emplace_back();
+    for (std::size_t b = 0; b < gpus.size(); ++b)
+      row.push_back(gpu_path(hardware, places, fabric, gpus, links, a, b));
+    auto& to_nics = fabric.gpu_nic.emplace_back();
+    for (const auto& nic : fabric.nics) {
+      PathClass kind = bus_class(hardware, places, fabric.gpus[a], nic);
+      if (gpus[a].c2c && (kind == PathClass::kPhb || kind == PathClass::kNode))
+        kind = PathClass::kP2c;
+      to_nics.push_back({kind, 0});
+    }
+    if (links.switched(a)) groups[links.group(a)].push_back(fabric.gpus[a].label);
+    domains.insert(gpus[a].nvlink_domain);
+  }
+  for (auto& [id, members] : groups) fabric.nvlink_groups.push_back(std::move(members));
+  std::sort(fabric.nvlink_groups.begin(), fabric.nvlink_groups.end());
+  if (domains.size() == 1) fabric.nvlink_domain = *domains.begin();
+  fabric.rails = rails_of(hardware, fabric);
+  fabric.virtual_topology = flat(places, fabric);
+  return fabric;
+}
+
+}  // namespace paceline::agent

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/probe/hardware/nvlinks.hpp"
+
+#include <algorithm>
+
+#include "agent/probe/hardware/accelerator.hpp"
+
+namespace paceline::agent {
+namespace {
+
+constexpr std::uint32_t kNvSwitchClass = 0x0680;
+
+/// The GPU lies directly on a host bridge, as hypervisors show it: there, links that lead out of
+/// the machine are switched off.
+bool lies_flat(const Hardware& hardware, const Gpu& gpu) {
+  return std::any_of(hardware.pci.begin(), hardware.pci.end(), [&](const PciFunction& function) {
+    return function.address == gpu.pci_address && function.path.size() <= 2;
+  });
+}
+
+/// Whether the board itself connects all links of this GPU, so that one without traffic is a fault.
+bool all_connected(const Hardware& hardware, const Gpu& gpu) {
+  if (has_own_switches(hardware)) return true;
+  if (gpu.nvlink_fabric && gpu.nvlink_fabric->state != 0) return true;
+  if (gpu.model.find("SXM") != std::string::npos && !lies_flat(hardware, gpu)) return true;
+  // The far end of a link out of the machine is a switch, shown or not.
+  return std::any_of(gpu.nvlinks.begin(), gpu.nvlinks.end(), [](const NvLink& link) {
+    return link.active && link.remote != NvLinkRemote::kGpu &&
+           (link.remote == NvLinkRemote::kSwitch || link.remote_address.empty());
+  });
+}
+
+}  // namespace
+
+bool has_own_switches(const Hardware& hardware) {
+  return std::any_of(hardware.pci.begin(), hardware.pci.end(), [](const PciFunction& function) {
+    return function.vendor == kNvidia && function.class_code >> 8U == kNvSwitchClass;
+  });
+}
+
+int active_nvlinks(const Gpu& gpu) {
+  return static_cast<int>(std::count_if(gpu.nvlinks.begin(), gpu.nvlinks.end(),
+                                        [](const NvLink& link) { return link.active; }));
+}
+
+std::optional<int> expected_nvlinks(const Hardware& hardware, const Gpu& gpu) {
+  const auto& gpus = hardware.gpu.gpus;
+  std::size_t most = 0;
+  int most_active = 0;
+  for (const auto& one : gpus) {
+    most = std::max(most, one.nvlinks.size());
+    most_active = std::max(most_active, active_nvlinks(one));
+  }
+  if (most == 0) return std::nullopt;
+  const bool board = std::any_of(gpus.begin(), gpus.end(),
+                                 [&](const Gpu& one) { return all_connected(hardware, one); });
+  if (board) return static_cast<int>(most);
+  return active_nvlinks(gpu) > 0 ? std::optional(most_active) : std::nullopt;
+}
+
+}  // namespace paceline::agent

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every check with its findings as JSON: what `paceline doctor --json` prints and the agent serves
+// as /v1/checks. Pure.
+#pragma once
+
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/checks/check.hpp"
+
+namespace paceline::agent {
+
+nlohmann::json checks_json(const std::vector<Finding>& findings);
+
+}  // namespace paceline::agent
