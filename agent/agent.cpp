@@ -10,8 +10,9 @@
 #include <thread>
 #include <utility>
 
-#include "agent/probe/probe.hpp"
 #include "agent/probe/fingerprint.hpp"
+#include "agent/probe/probe.hpp"
+#include "agent/probe/sysfs/devices.hpp"
 #include "common/base/timestamp.hpp"
 
 namespace paceline::agent {

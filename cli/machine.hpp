@@ -12,8 +12,8 @@
 #include <optional>
 #include <string>
 
-#include "agent/probe/hardware/hardware.hpp"
 #include "agent/probe/gpu/gpu_library.hpp"
+#include "agent/probe/hardware/hardware.hpp"
 #include "agent/probe/sysfs/root.hpp"
 #include "common/base/error.hpp"
 

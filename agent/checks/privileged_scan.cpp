@@ -55,7 +55,8 @@ PrivilegedScan read_privileged_scan(const PrivilegedScanFiles& files) {
   return looked;
 }
 
-std::string ages_text(const PrivilegedScanFiles& files, const PrivilegedScan& looked, WallTime now) {
+std::string ages_text(const PrivilegedScanFiles& files, const PrivilegedScan& looked,
+                      WallTime now) {
   std::string text;
   if (!files.pci_config.empty())
     text = age_text("PCI configuration", looked.pci.taken().has_value(), looked.pci.taken(), now);

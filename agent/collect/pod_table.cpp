@@ -44,7 +44,7 @@ PodTable::PodTable(std::string node, const Clock& clock, CollectLimits limits)
     : node_(std::move(node)), clock_(clock), limits_(limits) {}
 
 PodTable::Entry* PodTable::take(const SlotOwner& owner, const std::string& job,
-                              const std::string& role) {
+                                const std::string& role) {
   const PodName& pod = owner.pod;
   const auto same = std::ranges::find_if(entries_, [&](const Entry& entry) {
     return entry.pod == pod && entry.identity.job == job && entry.identity.role == role;

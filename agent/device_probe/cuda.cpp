@@ -7,6 +7,7 @@
 #include <array>
 
 #include "agent/probe/gpu/gpu_library.hpp"
+#include "agent/probe/hardware/accelerator.hpp"
 
 namespace paceline::agent {
 namespace {

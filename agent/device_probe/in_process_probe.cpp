@@ -16,13 +16,13 @@
 #include <vector>
 
 #include "agent/checks/check.hpp"
+#include "agent/device_probe/cuda.hpp"
+#include "agent/device_probe/gpu_usage.hpp"
+#include "agent/device_probe/verbs.hpp"
 #include "agent/probe/gpu/probe_gpus.hpp"
 #include "agent/probe/sysfs/devices.hpp"
 #include "agent/probe/sysfs/root.hpp"
 #include "agent/registration/attempt_json.hpp"
-#include "agent/device_probe/cuda.hpp"
-#include "agent/device_probe/gpu_usage.hpp"
-#include "agent/device_probe/verbs.hpp"
 #include "common/contract/env.hpp"
 
 namespace paceline::agent {
@@ -280,7 +280,8 @@ void tell_pod(const DeviceProbeOptions& options, Registrations& end) {
 
 }  // namespace
 
-void probe_devices(const DeviceProbeOptions& options, const std::function<void(const std::string&)>& tell) {
+void probe_devices(const DeviceProbeOptions& options,
+                   const std::function<void(const std::string&)>& tell) {
   Registrations end;
   end.in_pod = std::getenv(std::string(env::kJobName.name).c_str()) != nullptr;
   rlimit limit{};

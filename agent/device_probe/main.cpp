@@ -15,10 +15,10 @@
 #include <CLI/CLI.hpp>
 
 #include "agent/checks/pod_verdict.hpp"
-#include "agent/probe/pci/pci_snapshot.hpp"
-#include "agent/registration/probe_process.hpp"
 #include "agent/device_probe/in_process_probe.hpp"
 #include "agent/device_probe/proof_cache.hpp"
+#include "agent/probe/pci/pci_snapshot.hpp"
+#include "agent/registration/probe_process.hpp"
 
 namespace {
 

@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "agent/probe/hardware/accelerator.hpp"
-#include "agent/probe/probe.hpp"
 #include "agent/probe/settings.hpp"
+#include "agent/probe/sysfs/devices.hpp"
 #include "agent/registration/attempt_json.hpp"
 #include "agent/registration/descriptor.hpp"
 
@@ -130,7 +130,8 @@ std::string machine_state(const Root& root) {
   return state;
 }
 
-CachedProofs read_proof_cache(const std::filesystem::path& file, const std::string& machine, WallTime now) {
+CachedProofs read_proof_cache(const std::filesystem::path& file, const std::string& machine,
+                              WallTime now) {
   CachedProofs kept;
   const auto text = read_own(file, kept.refused);
   if (!text) return kept;
@@ -158,7 +159,7 @@ void apply_cached_proofs(Registrations& report, const std::vector<Attempt>& kept
 }
 
 Status write_proof_cache(const std::filesystem::path& file, const std::string& machine,
-                  const Registrations& report) {
+                         const Registrations& report) {
   if (machine.empty() || report.in_pod || !report.taken) return {};
   json document{{"version", 1}, {"machine", machine}, {"attempts", json::array()}};
   for (auto attempt : report.attempts) {

@@ -28,7 +28,8 @@ struct CachedProofs {
   std::string refused;            // why a file that is there counts for nothing
 };
 
-CachedProofs read_proof_cache(const std::filesystem::path& file, const std::string& machine, WallTime now);
+CachedProofs read_proof_cache(const std::filesystem::path& file, const std::string& machine,
+                              WallTime now);
 
 /// Puts what was proved before in the place of what was left alone now.
 void apply_cached_proofs(Registrations& report, const std::vector<Attempt>& kept);
@@ -36,6 +37,6 @@ void apply_cached_proofs(Registrations& report, const std::vector<Attempt>& kept
 /// Of every GPU that each open NIC can reach in some way. What the report has from earlier keeps
 /// its time. Replaces the file at once or leaves it.
 Status write_proof_cache(const std::filesystem::path& file, const std::string& machine,
-                  const Registrations& report);
+                         const Registrations& report);
 
 }  // namespace paceline::agent

@@ -36,7 +36,7 @@ void RateLimiter::end(const std::string& peer, PermitEnd how) {
   busy_ = false;
   const auto wait = how == PermitEnd::kSuccess   ? limits_.after_success
                     : how == PermitEnd::kFailure ? limits_.after_failure
-                                               : limits_.after_nothing;
+                                                 : limits_.after_nothing;
   next_[peer] = clock_.steady() + wait;
 }
 

@@ -2,8 +2,8 @@
 // Who may measure when: one measurement at a time per node, be it asked or answered, and each peer
 // again only after a while.
 //
-// RateLimiter outlives its Permit. Thread-safe; a Permit belongs to one thread at a time. A refusal says when
-// to come again.
+// RateLimiter outlives its Permit. Thread-safe; a Permit belongs to one thread at a time. A refusal
+// says when to come again.
 #pragma once
 
 #include <chrono>
@@ -54,7 +54,8 @@ struct RetryAfter {
 
 class RateLimiter {
  public:
-  explicit RateLimiter(const Clock& clock, RateLimits limits = {}) : clock_(clock), limits_(limits) {}
+  explicit RateLimiter(const Clock& clock, RateLimits limits = {})
+      : clock_(clock), limits_(limits) {}
 
   std::expected<std::unique_ptr<Permit>, RetryAfter> begin(const std::string& peer);
 

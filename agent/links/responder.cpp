@@ -120,14 +120,15 @@ Result<Ticket> Responder::offer(std::unique_ptr<Permit> permit) {
     return std::unexpected(listener.error());
   }
   ticket.port = port_of(listener->get());
-  worker_ =
-      std::jthread([this, fd = std::move(*listener), bytes = ticket.bytes, permit = std::move(permit)](
-                       const std::stop_token& stop) { answer(fd, bytes, *permit, stop); });
+  worker_ = std::jthread([this, fd = std::move(*listener), bytes = ticket.bytes,
+                          permit = std::move(permit)](const std::stop_token& stop) {
+    answer(fd, bytes, *permit, stop);
+  });
   return ticket;
 }
 
-void Responder::answer(const UniqueFd& listener, const TicketBytes& ticket, Permit& permit,
-                       const std::stop_token& stop) const {
+void Responder::answer(const UniqueFd& listener, const TicketBytes& ticket,
+                       Permit& permit, const std::stop_token& stop) const {
   const UniqueFd peer =
       welcome(listener.get(), ticket, {clock_, clock_.steady() + options_.ticket_life, stop});
   if (!peer.valid()) return;

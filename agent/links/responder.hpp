@@ -15,8 +15,8 @@
 #include <thread>
 #include <utility>
 
-#include "agent/links/rate_limiter.hpp"
 #include "agent/links/data_connection.hpp"
+#include "agent/links/rate_limiter.hpp"
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
 

@@ -18,8 +18,8 @@
 #include <string>
 
 #include "agent/links/link_store.hpp"
-#include "agent/links/responder.hpp"
 #include "agent/links/rate_limiter.hpp"
+#include "agent/links/responder.hpp"
 #include "common/http/transport.hpp"
 #include "common/kube/api/api.hpp"
 

@@ -13,7 +13,8 @@ void note(std::string& text, std::string_view name, std::string_view state) {
 
 }  // namespace
 
-std::string fingerprint(const Root& root, GpuLibrary& library, const std::vector<PciFunction>& known) {
+std::string fingerprint(const Root& root, GpuLibrary& library,
+                        const std::vector<PciFunction>& known) {
   std::string text;
   const auto net = root.sys() / "class/net";
   for (const auto& name : list_names(net)) {

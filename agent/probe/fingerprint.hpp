@@ -7,14 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "agent/probe/hardware/hardware.hpp"
 #include "agent/probe/gpu/gpu_library.hpp"
+#include "agent/probe/hardware/hardware.hpp"
 #include "agent/probe/sysfs/root.hpp"
 
 namespace paceline::agent {
 
 /// A text that is another one when something changed; says nothing else. `known`: the last probe's
 /// functions, whose accelerators to look at.
-std::string fingerprint(const Root& root, GpuLibrary& library, const std::vector<PciFunction>& known);
+std::string fingerprint(const Root& root, GpuLibrary& library,
+                        const std::vector<PciFunction>& known);
 
 }  // namespace paceline::agent

@@ -12,9 +12,9 @@
 
 #include "agent/checks/check.hpp"
 #include "agent/checks/device_status.hpp"
-#include "agent/probe/sysfs/counters.hpp"
 #include "agent/probe/fabric/fabric.hpp"
 #include "agent/probe/hardware/hardware.hpp"
+#include "agent/probe/sysfs/counters.hpp"
 #include "common/base/clock.hpp"
 
 namespace paceline::agent {

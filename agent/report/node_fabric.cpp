@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "agent/probe/hardware/accelerator.hpp"
 #include "agent/probe/fabric/fabric.hpp"
+#include "agent/probe/hardware/accelerator.hpp"
 #include "agent/probe/hardware/nvlinks.hpp"
 #include "common/base/timestamp.hpp"
 #include "common/contract/labels.hpp"

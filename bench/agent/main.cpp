@@ -33,8 +33,8 @@
 #include "common/kube/fake/cluster.hpp"
 #include "common/kube/fake/server.hpp"
 #include "common/telemetry/slot/slot_client.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
 #include "tests/unit/agent/inject/runtime_fixture.hpp"
+#include "tests/unit/agent/probe/node_tree.hpp"
 #include "tests/unit/telemetry/ring_fixture.hpp"
 
 extern char** environ;

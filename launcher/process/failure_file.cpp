@@ -19,7 +19,8 @@
 
 namespace paceline::process {
 
-std::optional<ReportedException> read_failure_file(const std::filesystem::path& file, SteadyTime now) {
+std::optional<ReportedException> read_failure_file(const std::filesystem::path& file,
+                                                   SteadyTime now) {
   // Neither a pipe nor a link that the program has put there is waited for, or followed.
   const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   if (!fd.valid()) return std::nullopt;
@@ -42,7 +43,8 @@ std::optional<ReportedException> read_failure_file(const std::filesystem::path& 
   // Python's monotonic clock and ours are CLOCK_MONOTONIC.
   const SteadyTime at{
       std::chrono::duration_cast<SteadyTime::duration>(std::chrono::nanoseconds(nanoseconds))};
-  return ReportedException{own ? rendezvous::Cause::kOwn : rendezvous::Cause::kPeer, std::min(at, now), pid};
+  return ReportedException{own ? rendezvous::Cause::kOwn : rendezvous::Cause::kPeer,
+                           std::min(at, now), pid};
 }
 
 bool runs_in(const std::filesystem::path& root, pid_t pid, pid_t rank) {

@@ -22,7 +22,8 @@ struct ReportedException {
 
 /// Nothing where there is no such file, or one that is not as it must be: "MONOTONIC_NANOSECONDS
 /// own|peer PID". A time after `now` is `now`.
-std::optional<ReportedException> read_failure_file(const std::filesystem::path& file, SteadyTime now);
+std::optional<ReportedException> read_failure_file(const std::filesystem::path& file,
+                                                   SteadyTime now);
 
 /// Whether `pid` runs, and is `rank` or a process below it, by the /proc below `root`. A zombie
 /// does not run: what its parent has not asked for has not ended that parent. `rank` itself counts

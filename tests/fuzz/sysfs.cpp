@@ -13,12 +13,13 @@
 
 #include "agent/checks/check.hpp"
 #include "agent/checks/device_status.hpp"
-#include "agent/probe/sysfs/counters.hpp"
 #include "agent/probe/fabric/fabric.hpp"
-#include "agent/probe/formats/nccl_xml.hpp"
-#include "agent/probe/probe.hpp"
 #include "agent/probe/fingerprint.hpp"
+#include "agent/probe/formats/nccl_xml.hpp"
+#include "agent/probe/pci/pci_config.hpp"
+#include "agent/probe/probe.hpp"
 #include "agent/probe/record/record.hpp"
+#include "agent/probe/sysfs/counters.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace {
@@ -145,9 +146,9 @@ void probe(const fs::path& folder) {
   fuzz::require(agent::matrix_text(fabric).ends_with('\n'), "the table is whole lines");
   fuzz::require(agent::read_nccl_xml(agent::nccl_xml_text(hardware), "export").has_value(),
                 "an export can be read");
-  fuzz::require(
-      agent::fingerprint(root, *library, hardware.pci) == agent::fingerprint(root, *library, hardware.pci),
-      "a machine that stands still has one pulse");
+  fuzz::require(agent::fingerprint(root, *library, hardware.pci) ==
+                    agent::fingerprint(root, *library, hardware.pci),
+                "a machine that stands still has one pulse");
   const agent::Node node(hardware, agent::read_settings(root, hardware));
   const auto findings = agent::run_checks(node);
   fuzz::require(findings.size() >= agent::checks().size(), "every check answers");

@@ -7,9 +7,9 @@
 #include <set>
 #include <vector>
 
-#include "agent/probe/hardware/accelerator.hpp"
 #include "agent/probe/formats/nccl_xml.hpp"
 #include "agent/probe/gpu/gpu_library.hpp"
+#include "agent/probe/hardware/accelerator.hpp"
 #include "agent/probe/sysfs/root.hpp"
 
 namespace paceline::agent {

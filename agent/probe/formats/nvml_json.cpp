@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/probe/hardware/accelerator.hpp"
 #include "agent/probe/sysfs/root.hpp"
 
 namespace paceline::agent {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/probe/gpu/gpu_library.hpp"
-
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -11,7 +9,9 @@
 #include <optional>
 #include <utility>
 
+#include "agent/probe/gpu/gpu_library.hpp"
 #include "agent/probe/gpu/nvml_abi.hpp"
+#include "agent/probe/hardware/accelerator.hpp"
 
 namespace paceline::agent {
 namespace {

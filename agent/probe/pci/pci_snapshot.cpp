@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "agent/probe/gpu/probe_gpus.hpp"
-#include "agent/probe/sysfs/devices.hpp"
 #include "agent/probe/pci/pci_config.hpp"
+#include "agent/probe/sysfs/devices.hpp"
 #include "common/base/timestamp.hpp"
 
 namespace paceline::agent {

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "agent/probe/pci/pci_config.hpp"
-#include "agent/probe/sysfs/counters.hpp"
 #include "agent/probe/record/scrubber.hpp"
+#include "agent/probe/sysfs/counters.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -8,7 +8,6 @@
 #include <set>
 #include <sstream>
 
-
 namespace paceline::agent {
 namespace {
 

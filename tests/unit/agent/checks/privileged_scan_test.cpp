@@ -150,7 +150,8 @@ TEST(PciSnapshot, NamesTheFileThatItCannotWrite) {
 
 TEST(LookedBefore, SaysHowOldItIs) {
   const Unprivileged machine("dgx-h100-like");
-  const PrivilegedScanFiles files{machine.snapshot(), machine.tree().folder() / "look/registrations.json"};
+  const PrivilegedScanFiles files{machine.snapshot(),
+                                  machine.tree().folder() / "look/registrations.json"};
   EXPECT_EQ(ages_text(files, read_privileged_scan(files), kThen + 90min),
             "PCI configuration of 1h30m ago, no registrations");
   Registrations tried;
@@ -185,7 +186,8 @@ int look(const Unprivileged& machine, const std::string& more) {
 
 TEST(PrivilegedLook, EndsWellWhateverItFinds) {
   const Unprivileged machine("dgx-h100-like");
-  const PrivilegedScanFiles files{machine.snapshot(), machine.tree().folder() / "look/registrations.json"};
+  const PrivilegedScanFiles files{machine.snapshot(),
+                                  machine.tree().folder() / "look/registrations.json"};
   const auto before = std::chrono::floor<std::chrono::seconds>(SystemClock().wall());
   EXPECT_EQ(look(machine, "--exit-zero"), 0);
   const PrivilegedScan looked = read_privileged_scan(files);

@@ -179,8 +179,8 @@ class Answering : public testing::Test {
   Ticket offer(std::chrono::milliseconds life = kLong, std::chrono::milliseconds patience = kLong) {
     responder.emplace(
         clock, ResponderOptions{.address = "127.0.0.1", .ticket_life = life, .patience = patience});
-    limiter.emplace(clock,
-                  RateLimits{.after_success = 2000s, .after_failure = 1000s, .after_nothing = 5s});
+    limiter.emplace(
+        clock, RateLimits{.after_success = 2000s, .after_failure = 1000s, .after_nothing = 5s});
     auto ticket = responder->offer(std::move(*limiter->begin("x")));
     EXPECT_TRUE(ticket);
     return *ticket;

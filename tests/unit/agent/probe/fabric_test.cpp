@@ -10,9 +10,10 @@
 #include <iterator>
 #include <string>
 
-#include "agent/probe/hardware/accelerator.hpp"
 #include "agent/probe/formats/nvml_json.hpp"
+#include "agent/probe/hardware/accelerator.hpp"
 #include "agent/probe/probe.hpp"
+#include "agent/probe/sysfs/devices.hpp"
 #include "common/contract/accelerators.hpp"
 #include "tests/unit/agent/probe/node_tree.hpp"
 

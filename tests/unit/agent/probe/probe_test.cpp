@@ -8,6 +8,9 @@
 #include <optional>
 #include <string>
 
+#include "agent/probe/gpu/probe_gpus.hpp"
+#include "agent/probe/hardware/accelerator.hpp"
+#include "agent/probe/sysfs/devices.hpp"
 #include "tests/unit/agent/probe/node_tree.hpp"
 
 namespace paceline::agent {

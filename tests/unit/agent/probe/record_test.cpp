@@ -10,7 +10,9 @@
 
 #include "agent/probe/fabric/fabric.hpp"
 #include "agent/probe/formats/nvml_json.hpp"
+#include "agent/probe/pci/pci_config.hpp"
 #include "agent/probe/probe.hpp"
+#include "agent/probe/sysfs/devices.hpp"
 #include "cli/fabric/command.hpp"
 #include "tests/unit/agent/probe/node_tree.hpp"
 

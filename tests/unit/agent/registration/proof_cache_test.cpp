@@ -41,7 +41,9 @@ struct KeptProofs : testing::Test {
 
   fs::path file() const { return tree.folder() / "proofs.json"; }
   std::string machine() const { return machine_state(tree.root()); }
-  CachedProofs read(WallTime now = kFirst + 1h) const { return read_proof_cache(file(), machine(), now); }
+  CachedProofs read(WallTime now = kFirst + 1h) const {
+    return read_proof_cache(file(), machine(), now);
+  }
 
   /// Two NICs; of GPUs that are busy only that.
   static Registrations look(WallTime when, const std::string& busy = {}) {
@@ -199,7 +201,8 @@ TEST_F(KeptProofs, CarryAnUpgradeOfTheAgentOnABusyNode) {
                              (tree.folder() / "report.json").string() + " --exit-zero 2>/dev/null";
     EXPECT_EQ(std::system(line.c_str()),
               0);  // NOLINT(concurrency-mt-unsafe): a test has one thread
-    return read_privileged_scan({{}, tree.folder() / "report.json"}).registrations.value_or(Registrations{});
+    return read_privileged_scan({{}, tree.folder() / "report.json"})
+        .registrations.value_or(Registrations{});
   };
   EXPECT_EQ(done(probe(PACELINE_FAKE_NVML), kGpuA), 2);
   const auto busy = probe("libnowhere.so");  // a GPU that cannot be asked about counts as busy

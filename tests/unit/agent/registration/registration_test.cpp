@@ -106,7 +106,8 @@ TEST(Registration, ReadsAGpusLinkUnderLoad) {
   }
   // In a job's pod time is not spent on it.
   const FakeDrivers pod("PACELINE_JOB_NAME", "resnet");
-  for (const auto& attempt : run_probe_process(command).attempts) EXPECT_NE(attempt.step, Step::kLinkLoad);
+  for (const auto& attempt : run_probe_process(command).attempts)
+    EXPECT_NE(attempt.step, Step::kLinkLoad);
 }
 
 TEST(Registration, SharesAGpusMemoryWithItsNvlinkDomain) {
@@ -203,7 +204,8 @@ TEST(Registration, ReadsAGpusLinkWithoutANicAsWell) {
   EXPECT_EQ(find(found, Step::kLinkLoad, "", kGpu0).saw, "32.0 GT/s PCIe x16");
   EXPECT_EQ(found.problem, "no RDMA device: libibverbs lists none");
   const FakeDrivers pod("PACELINE_JOB_NAME", "resnet");
-  for (const auto& attempt : run_probe_process(command).attempts) EXPECT_EQ(attempt.step, Step::kDevices);
+  for (const auto& attempt : run_probe_process(command).attempts)
+    EXPECT_EQ(attempt.step, Step::kDevices);
 }
 
 TEST(Registration, AsksEveryPortAndAPortThatRefusesIsNoFailure) {

@@ -14,8 +14,8 @@
 #include <sstream>
 #include <string>
 
-#include "agent/report/node_fabric.hpp"
 #include "agent/report/metrics.hpp"
+#include "agent/report/node_fabric.hpp"
 #include "agent/report/publisher.hpp"
 #include "common/base/timestamp.hpp"
 #include "tests/unit/agent/probe/node_tree.hpp"
