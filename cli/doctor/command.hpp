@@ -6,21 +6,13 @@
 #pragma once
 
 #include <ostream>
-#include <string>
-#include <vector>
 
-#include "cli/machine.hpp"
+#include "agent/inspect/inspect.hpp"
 
 namespace paceline::cli {
 
-struct DoctorOptions {
+struct DoctorOptions : agent::DiagnosisOptions {
   bool json = false;
-  bool live = false;          // use the devices, by paceline-probe
-  std::string probe;          // that program; empty: the one beside this
-  std::string registrations;  // or what it reported before, maybe elsewhere
-  std::string pci_config;     // what paceline-probe --pci-config recorded as root
-  MachineOptions machine;
-  std::vector<std::string> probe_arguments;  // for tests: other libraries
 };
 
 int doctor_command(const DoctorOptions& options, std::ostream& out, std::ostream& err);

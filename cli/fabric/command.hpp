@@ -7,13 +7,13 @@
 #include <ostream>
 #include <string>
 
-#include "cli/machine.hpp"
+#include "agent/inspect/inspect.hpp"
 
 namespace paceline::cli {
 
 struct FabricOptions {
   bool json = false;
-  MachineOptions machine;
+  agent::MachineOptions machine;
   bool export_nccl_topo = false;
   std::string record;  // folder to write
 };

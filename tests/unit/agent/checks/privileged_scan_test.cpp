@@ -216,7 +216,7 @@ TEST(DoctorCommand, JudgesASnapshotAndSaysItsAge) {
   std::ostringstream err;
   EXPECT_EQ(cli::doctor_command(options, out, err), 1);
   EXPECT_THAT(out.str(), HasSubstr("FAIL  acs"));
-  EXPECT_THAT(err.str(), HasSubstr("looked at before: PCI configuration of "));
+  EXPECT_THAT(err.str(), HasSubstr("recorded inputs: PCI configuration of "));
   options.pci_config = "/nowhere";
   EXPECT_EQ(cli::doctor_command(options, out, err), 2);
   EXPECT_THAT(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/machine.hpp"
+#include "agent/inspect/machine.hpp"
 
 #include <filesystem>
 #include <utility>
@@ -8,39 +8,40 @@
 #include "agent/probe/formats/nvml_json.hpp"
 #include "agent/probe/probe.hpp"
 
-namespace paceline::cli {
+namespace paceline::agent {
 
 namespace fs = std::filesystem;
 
 Result<std::string> read_input(const std::string& option, const std::string& file) {
   constexpr std::size_t kMaxInputBytes = 16U << 20U;
-  auto text = agent::read_bytes(file, kMaxInputBytes + 1);
+  auto text = read_bytes(file, kMaxInputBytes + 1);
   if (!text)
     return fail(Code::kNotFound, Origin::kConfig,
                 option + " " + file + " cannot be read: give an existing file");
   if (text->size() > kMaxInputBytes)
-    return fail(Code::kInvalid, Origin::kConfig,
-                option + " " + file + " is larger than 16 MiB: it is no such file");
+    return fail(
+        Code::kInvalid, Origin::kConfig,
+        option + " " + file + " is larger than 16 MiB: give the file that the option asks for");
   return std::move(*text);
 }
 
-Result<std::unique_ptr<agent::GpuLibrary>> open_gpus(const MachineOptions& options) {
+Result<std::unique_ptr<GpuLibrary>> open_gpus(const MachineOptions& options) {
   std::string file = options.nvml;
   std::error_code error;
   if (file.empty() && !options.root.empty()) {
     file = (fs::path(options.root) / "nvml.json").string();
-    // What this machine's library says is not about that machine.
+    // This machine's library knows nothing about the recorded machine.
     if (!fs::exists(file, error))
-      return agent::replay_gpus({}, "the recording has no nvml.json; give one with --nvml FILE");
+      return replay_gpus({}, "the recording has no nvml.json; give one with --nvml FILE");
   }
-  if (file.empty()) return agent::open_nvml();
+  if (file.empty()) return open_nvml();
   const auto text = read_input("--nvml", file);
   if (!text) return std::unexpected(text.error());
-  return agent::read_nvml_json(*text, file);
+  return read_nvml_json(*text, file);
 }
 
-Result<agent::Root> open_root(const MachineOptions& options) {
-  if (options.root.empty()) return agent::Root::at("/");
+Result<Root> open_root(const MachineOptions& options) {
+  if (options.root.empty()) return Root::at("/");
   std::error_code error;
   if (!fs::is_directory(fs::path(options.root) / "sys", error)) {
     return fail(Code::kNotFound, Origin::kConfig,
@@ -48,10 +49,10 @@ Result<agent::Root> open_root(const MachineOptions& options) {
                     " has no folder sys: give a folder that `paceline fabric --record` wrote, or / "
                     "of a mounted machine");
   }
-  return agent::Root::at(options.root);
+  return Root::at(options.root);
 }
 
-Result<Machine> look_at(const MachineOptions& options) {
+Result<Machine> probe_machine(const MachineOptions& options) {
   if (!options.nccl_topo.empty()) {
     if (!options.root.empty() || !options.nvml.empty()) {
       return fail(Code::kInvalid, Origin::kConfig,
@@ -59,7 +60,7 @@ Result<Machine> look_at(const MachineOptions& options) {
     }
     const auto text = read_input("--nccl-topo", options.nccl_topo);
     if (!text) return std::unexpected(text.error());
-    auto hardware = agent::read_nccl_xml(*text, options.nccl_topo);
+    auto hardware = read_nccl_xml(*text, options.nccl_topo);
     if (!hardware) return std::unexpected(hardware.error());
     return Machine{std::move(*hardware), std::nullopt};
   }
@@ -67,7 +68,7 @@ Result<Machine> look_at(const MachineOptions& options) {
   if (!root) return std::unexpected(root.error());
   const auto library = open_gpus(options);
   if (!library) return std::unexpected(library.error());
-  return Machine{agent::probe_hardware(*root, **library), std::move(*root)};
+  return Machine{probe_hardware(*root, **library), std::move(*root)};
 }
 
-}  // namespace paceline::cli
+}  // namespace paceline::agent
