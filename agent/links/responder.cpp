@@ -127,8 +127,8 @@ Result<Ticket> Responder::offer(std::unique_ptr<Permit> permit) {
   return ticket;
 }
 
-void Responder::answer(const UniqueFd& listener, const TicketBytes& ticket,
-                       Permit& permit, const std::stop_token& stop) const {
+void Responder::answer(const UniqueFd& listener, const TicketBytes& ticket, Permit& permit,
+                       const std::stop_token& stop) const {
   const UniqueFd peer =
       welcome(listener.get(), ticket, {clock_, clock_.steady() + options_.ticket_life, stop});
   if (!peer.valid()) return;

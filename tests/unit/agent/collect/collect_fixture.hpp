@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "agent/collect/slot_collector.hpp"
-#include "common/telemetry/slot/slot_client.hpp"
 #include "common/telemetry/metrics/text_sink.hpp"
+#include "common/telemetry/slot/slot_client.hpp"
 #include "tests/unit/agent/inject/runtime_fixture.hpp"
 #include "tests/unit/telemetry/hostile_peer.hpp"
 #include "tests/unit/telemetry/ring_fixture.hpp"
