@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything the launcher is told, read once from PACELINE_* (common/contract/env.hpp) into one
-// typed value. Pure: the environment is given. Failure: an Error that names the variable, its value
-// and what to write.
+// All settings of the launcher, read once from PACELINE_* (common/contract/env.hpp) into one value.
+// main.cpp reads it; every other part gets it or a part of it.
+//
+// Pure: the environment is a parameter. Failure is an Error that names the variable, its value and
+// what to write.
 #pragma once
 
 #include <chrono>
@@ -14,7 +16,7 @@
 namespace paceline::launcher {
 
 struct Address {
-  std::string host;  // a numeric address: names need a resolver, which a static program has not
+  std::string host;  // a numeric address: a static program has no resolver for names
   std::uint16_t port = 0;
 };
 
@@ -35,8 +37,8 @@ struct Config {
   bool passthrough = false;
   int processes = 1;
   int cpu_limit = 0;       // 0: none
-  std::string gpu_direct;  // Required, Preferred, Disabled; empty: as it comes
-  int master_port = -1;    // -1: numbered by attempt; 0: a free one each attempt
+  std::string gpu_direct;  // Required, Preferred, Disabled; empty: no setting
+  int master_port = -1;    // -1: derived from the attempt; 0: a free port for each attempt
 
   Address rendezvous;
   Address listen;
@@ -52,9 +54,9 @@ struct Config {
 
   std::string runtime_dir;
   std::string state_dir;
-  std::string slot_dir;  // empty: no slot of the node's agent
+  std::string slot_dir;  // empty: the pod has no slot of the node's agent
   std::string termination_log;
-  Address http;  // port 0 with an empty host: no endpoint
+  Address http;  // empty host: no HTTP endpoint
 };
 
 Result<Config> read_config(const frameworks::Environment& environment);

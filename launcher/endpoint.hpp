@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launcher's HTTP endpoint answers: /healthz and /metrics to everybody, /v1/summary to who
-// shows the job's token. Pure but for the collector.
+// The answers of the launcher's HTTP endpoint. /healthz and /metrics need no credentials;
+// /v1/summary needs the job's token. Launcher calls answer_request for each request.
+//
+// Pure, apart from reading the collector.
 #pragma once
 
 #include <optional>
@@ -17,9 +19,9 @@ namespace paceline::launcher {
 struct EndpointState {
   const Config* config = nullptr;
   const telemetry::Collector* collector = nullptr;
-  // whose metrics are not served by the node's agent; absent: all
+  // ranks whose metrics the node's agent does not serve; nullopt: all ranks
   std::optional<std::set<int>> ranks = {};
-  bool whole_job = false;  // node rank 0: the state covers all replicas
+  bool whole_job = false;  // set on node rank 0: the state covers all replicas
   summary::JobState state;
   telemetry::JobSummary summary;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small files that others read while we write them. Stateless. Failure: an Error that names the
-// path (a full disk is one).
+// Writes small files that other processes read at the same time: the rank table, the report and the
+// termination message. Stateless. Failure is an Error that names the path, also when the disk is
+// full.
 #pragma once
 
 #include <filesystem>
@@ -10,10 +11,11 @@
 
 namespace paceline::launcher {
 
-/// Whole or not at all: written beside it, then renamed.
+/// Writes a new file beside `path` and renames it, so that a reader sees all of it or nothing.
 Status write_atomically(const std::filesystem::path& path, std::string_view content);
 
-/// Into the file as it is: the kubelet's termination log is a mount that cannot be renamed over.
+/// Writes into the existing file: the kubelet's termination log is a mount and cannot be renamed
+/// over.
 Status write_in_place(const std::filesystem::path& path, std::string_view content);
 
 }  // namespace paceline::launcher

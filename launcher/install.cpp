@@ -50,8 +50,8 @@ Status copy_tree(const fs::path& from, const fs::path& to) {
   return {};
 }
 
-/// Kernels take structures by value: the modules of an older runtime must not stay beside the new
-/// one's library.
+/// Kernels take structures by value, so modules of an older runtime must not stay beside the
+/// library of the new one.
 Status drop_modules(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) return {};

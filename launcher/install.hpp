@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// `install DIR`: copies launcher and runtime from the image to the directory that the trainer
-// container shares. A container that finds the marker
-// `.complete` finds everything; one that dies half-way leaves no marker and the next one starts
-// over.
+// `paceline-launcher install DIR`: the init container copies launcher and runtime from the image to
+// a directory that it shares with the trainer container. The marker `.complete` is written last. If
+// the copy is interrupted there is no marker, and the next container starts again.
 //
-// Stateless. Failure: an Error that names the file; a full disk is one.
+// Stateless. Failure is an Error that names the file, also when the disk is full.
 #pragma once
 
 #include <filesystem>
@@ -14,11 +13,11 @@
 namespace paceline::launcher {
 
 /// Copies the parts of a runtime (contract::kRuntimeParts) from `source` to `target`, then renames
-/// the marker into place. GPU modules that an older runtime left there go; of its other files those
-/// that the new one has too are replaced.
+/// the marker into place. GPU modules of an older runtime are removed. Other old files are replaced
+/// where the new runtime has the same name, and kept otherwise.
 Status install(const std::filesystem::path& source, const std::filesystem::path& target);
 
-/// Where the running program's own tree lies: the parent of the directory it is in.
+/// The tree that the running program belongs to: the parent of its directory.
 std::filesystem::path own_tree();
 
 }  // namespace paceline::launcher

@@ -70,8 +70,8 @@ rendezvous::Hello hello_of(const Config& config) {
   return hello;
 }
 
-// Rank 0's launcher is its own server: through the Service it would depend on hairpin routing, and
-// on its own endpoint being published.
+// The launcher of node rank 0 connects to its own listener. Through the Service it would need
+// hairpin routing and its own published endpoint.
 Address server_of(const Config& config) {
   if (config.node_rank != 0) return config.rendezvous;
   if (config.listen.host == "0.0.0.0") return {"127.0.0.1", config.listen.port};
@@ -90,7 +90,7 @@ rendezvous::GangConfig gang_of(const Config& config) {
   gang.attempt = config.attempt;
   gang.restarts = config.restarts;
   gang.master_port = [address = config.pod_ip, port = config.master_port](int attempt) {
-    // Numbered by attempt, so that a restart never meets a half-closed socket.
+    // A new port for each attempt, so that a restart never meets a half-closed socket.
     const int preferred = port >= 0 ? port : contract::kMasterPortBase + attempt % 100;
     return free_port(address, static_cast<std::uint16_t>(preferred));
   };
@@ -165,10 +165,10 @@ class Launcher::Impl {
   RankPlan plan_;
   std::optional<rendezvous::Outcome> outcome_;
   SteadyTime goodbye_by_{};
-  bool joining_ = false;  // until then the member's clock does not run
+  bool joining_ = false;  // before this, the member's startup time does not run
   std::jthread looking_;
   std::string last_changes_;
-  std::size_t refused_ = 0;  // ranks that the node's agent does not serve, as it was said
+  std::size_t refused_ = 0;  // number of ranks without the node's agent, as last logged
 };
 
 Status Launcher::Impl::prepare() {
@@ -221,7 +221,7 @@ Status Launcher::Impl::prepare() {
 
 int Launcher::Impl::run() {
   ::signal(SIGPIPE, SIG_IGN);
-  // Orphans come to us even where we are not PID 1, so that nothing of an attempt outlives it.
+  // Adopt orphans even if the launcher is not PID 1, so that no process outlives its attempt.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (auto prepared = prepare(); !prepared)
     return refuse(config_.termination_log, prepared.error().message, log_);
@@ -241,7 +241,7 @@ int Launcher::Impl::run() {
   tick();
   io_.run();
 
-  looking_ = {};  // stops and joins
+  looking_ = {};  // stops and joins the thread
   reading.request_stop();
   reading.join();
   rings_.pump();
@@ -258,12 +258,12 @@ void Launcher::Impl::join() {
   perform(member_.begin(clock_.steady()));
 }
 
-// What the job requires of this pod is known before the gang's barrier: no training step is begun
-// without it.
+// Check what the job requires of this pod before the gang's barrier, so that no training step
+// begins without it.
 void Launcher::Impl::look() {
   if (config_.gpu_direct != "Required" && config_.gpu_direct != "Preferred") return join();
   ProbeCommand probe;
-  // The GPUs are this pod's own, so that nobody else is disturbed.
+  // The GPUs belong to this pod alone, so a probe of busy GPUs disturbs no other job.
   probe.argv = {(own_tree() / "bin" / "paceline-probe").string(), "--pod-verdict", "--even-busy"};
   for (const auto& [name, value] : environment_) {
     if (name != env::kToken.name) probe.environment.push_back(name + "=" + value);
@@ -276,7 +276,7 @@ void Launcher::Impl::look() {
 
 void Launcher::Impl::on_looked(const PodReadiness& readiness) {
   agent_.report(readiness.findings);
-  if (outcome_) return;  // asked to end meanwhile
+  if (outcome_) return;  // SIGTERM came while the probe ran
   if (readiness.ready.value_or(false)) {
     log_.line("gpuDirect: memory of every GPU here was registered with every RDMA device here");
     return join();
@@ -328,12 +328,12 @@ void Launcher::Impl::say_refused() {
   refused_ = count;
 }
 
-// The server's end is the last thing that the others hear from it: it leaves when all have heard,
-// or after a while.
+// Node rank 0 stops last: it waits until every member has received the end of the job, or until the
+// time is over.
 void Launcher::Impl::say_goodbye() {
   const bool heard = !server_ || !server_->gang().finished() || server_->all_gone() ||
                      clock_.steady() >= goodbye_by_;
-  // What was found here is not lost with the pod.
+  // Hand the findings to the node's agent before the pod ends.
   if (!agent_.reported() && clock_.steady() < goodbye_by_) return;
   if (!heard) return;
   if (server_) server_->close();
@@ -382,7 +382,7 @@ void Launcher::Impl::start_ranks(const rendezvous::StartRanks& start) {
   if (specs.changes != last_changes_) log_.line("environment of the ranks: " + specs.changes);
   last_changes_ = specs.changes;
   const auto& node = start.table.nodes[static_cast<std::size_t>(config_.node_rank)];
-  // A launcher that was kept numbers its ranks itself.
+  // In passthrough mode the framework's own launcher numbers its ranks.
   const int first = config_.passthrough ? 0 : node.first_rank;
   const int processes = config_.passthrough ? kAnyRank : node.processes;
   collector_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launcher: the parts of one replica's launcher wired together around one event loop: member (and
-// on node rank 0 the gang's server), ranks, log pump, collector, HTTP endpoint, signals, and at the
-// end the termination message.
+// Launcher: wires the parts of one replica's launcher around one event loop. The parts are the
+// member (on node rank 0 also the gang's server), the ranks, the log pump, the collector, the HTTP
+// endpoint, the signals, and the termination message at the end. main.cpp runs it for
+// `paceline-launcher run`.
 //
 // Ownership: owns all parts and two threads (log pump, ring server), which end in `run`. One
-// instance per process: it waits for all children. Failure: `run` returns the exit code of
+// instance per process, because it waits for all children. Failure: `run` returns an exit code of
 // contract/labels.hpp; the reason is in the log and in the termination message.
 #pragma once
 
@@ -34,8 +35,7 @@ class Launcher {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Writes a termination message for a replica that could not even begin; returns the exit code for
-/// it.
+/// Writes the termination message of a replica that could not start. Returns its exit code.
 int refuse(const std::string& termination_log, const std::string& message, Log& log);
 
 }  // namespace paceline::launcher

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log: the launcher's own lines, "[paceline] text", each one write. It goes into the log pump's
-// pipe while that runs (a full pipe drops the line and counts it, it never blocks the event loop),
-// to stderr otherwise. Borrows the descriptor. Thread-safe. Nothing fails.
+// Log: the launcher's own lines, "[paceline] text", each written by one call. While the log pump
+// runs, lines go into its pipe; if the pipe is full, the line is dropped and counted, so that
+// logging never blocks the event loop. Otherwise lines go to stderr.
+//
+// Borrows the descriptor. Thread-safe. Nothing fails.
 #pragma once
 
 #include <unistd.h>

@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.size() >= 3 && arguments[0] == "run" && arguments[1] == "--")
     return run({arguments.begin() + 2, arguments.end()});
-  // A folder of such a name is more likely a question than a wish.
+  // The user more likely asks for help than for a directory of this name.
   if (arguments.size() == 2 && arguments[0] == "install" && !arguments[1].starts_with('-')) {
     if (auto installed = paceline::launcher::install(paceline::launcher::own_tree(), arguments[1]);
         !installed) {
@@ -66,8 +66,8 @@ int main(int argc, char** argv) {
     std::cout << PACELINE_VERSION << '\n';
     return 0;
   }
-  // Behind more words the question is to another program: a container with `run` and no `--` must
-  // not count as succeeded.
+  // With more arguments the question is for another program. A container with `run` and no `--`
+  // must not count as succeeded.
   if (!arguments.empty() && arguments.size() <= 2 &&
       (arguments.back() == "--help" || arguments.back() == "-h")) {
     std::cout << kUsage;

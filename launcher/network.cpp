@@ -50,12 +50,12 @@ UniqueFd bound(const std::string& address, std::uint16_t port, Bind how) {
   return socket;
 }
 
-/// A socket at a port of its own that nobody has, listening or not.
+/// A socket bound to a port that no other socket uses, listening or not.
 UniqueFd draw(const std::string& address) {
-  // The one who asked listens only seconds later (rank 0 imports its framework first). So not a
-  // port as the system gives it, which may be the next connection's by then: one below the range of
-  // outgoing connections (ip_local_port_range, from 32768 on most machines) and of Kubernetes' node
-  // ports (from 30000).
+  // The caller listens seconds later, because rank 0 imports its framework first. A port from the
+  // kernel's ephemeral range could be taken by an outgoing connection meanwhile. So draw below that
+  // range (ip_local_port_range, from 32768 on most machines) and below Kubernetes' node ports (from
+  // 30000).
   static constexpr std::uint16_t kFirst = 20000;
   static constexpr std::uint16_t kCount = 5000;
   static constexpr int kTries = 20;
@@ -108,14 +108,15 @@ std::string interface_of(const std::string& address) {
 }
 
 std::uint16_t free_port(const std::string& address, std::uint16_t preferred) {
-  // Servers listen where a closed connection has left its traces; a preferred port is asked for as
-  // they will.
+  // Test the preferred port with SO_REUSEADDR, as the server will: a port with connections in
+  // TIME_WAIT is usable.
   if (preferred != 0 && bound(address, preferred, Bind::kAsServersDo).valid()) return preferred;
   return port_of(draw(address));
 }
 
 HeldPort::HeldPort(const std::string& address) : socket_(draw(address)), port_(port_of(socket_)) {
-  // Set only now: bound as one of its own, shared with the program that it is kept for.
+  // Set only after bind: the bind must fail if another socket has the port, and afterwards the port
+  // is shared with the program that it is held for.
   if (socket_.valid()) allow_reuse(socket_);
 }
 

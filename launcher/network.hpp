@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What launchers ask of the network stack. Thread-safe. Failure reads as "" and 0.
+// Interfaces and free ports, as the launcher and `paceline run` need them. Thread-safe. Failure is
+// returned as "" or 0.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +10,17 @@
 
 namespace paceline::launcher {
 
-/// Name of the interface that carries this address.
+/// Name of the interface that has this address.
 std::string interface_of(const std::string& address);
 
-/// A TCP port that nobody listens on at this address at the moment and that no outgoing connection
-/// is given: `preferred` if it is free, else (or for 0) one drawn from 20000 to 24999 that no
-/// HeldPort holds.
+/// A TCP port at this address that has no listener and that the kernel gives to no outgoing
+/// connection. It is `preferred` if that port is free. Otherwise, or if `preferred` is 0, it is
+/// drawn from 20000 to 24999 and held by no HeldPort.
 std::uint16_t free_port(const std::string& address, std::uint16_t preferred);
 
-/// A port as free_port draws one, kept for a program that this one starts and that listens there
-/// only later: until this object ends nobody else is drawn it, and only who sets SO_REUSEADDR, as
-/// servers do, can listen there. 0 where there is none.
+/// Reserves a port for a program that this process starts and that listens later. While this object
+/// lives, free_port draws the port for no other caller, and only a socket with SO_REUSEADDR, as
+/// servers set it, can listen there. The port is 0 if none was free.
 class HeldPort {
  public:
   explicit HeldPort(const std::string& address);

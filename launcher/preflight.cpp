@@ -22,13 +22,13 @@ using std::chrono::steady_clock;
 
 constexpr std::size_t kMaxAnswer = 64 * 1024;
 constexpr std::size_t kMaxText = 1024;
-constexpr std::chrono::milliseconds kLook{100};  // for a stop
+constexpr std::chrono::milliseconds kLook{100};  // how often a stop request is checked
 
 PodReadiness unproved(std::string evidence) {
   return {std::nullopt, "", std::move(evidence), "", {}};
 }
 
-/// Reads what there is into `text`, no more than its bound; false at the end.
+/// Appends what can be read to `text`, up to its bound. Returns false at the end of the stream.
 bool take(int descriptor, std::string& text) {
   std::array<char, 4096> buffer{};
   const ssize_t got = ::read(descriptor, buffer.data(), buffer.size());
@@ -77,7 +77,7 @@ std::string describe(const PodReadiness& readiness) {
 PodReadiness ask_probe(const ProbeCommand& command, const std::stop_token& stop) {
   auto probe = process::spawn({command.argv, command.environment, {}, ""});
   if (!probe) {
-    // Without the advice that stands behind it, which is for the user's command.
+    // Without the remedy at the end of the message, which is about the user's command.
     const std::string& why = probe.error().message;
     return unproved(why.substr(0, why.find(';')) +
                     "; it needs glibc 2.28 or later in the image, and an image of musl has none");
@@ -97,7 +97,8 @@ PodReadiness ask_probe(const ProbeCommand& command, const std::stop_token& stop)
                                pollfd{probe->err.get(), POLLIN, 0}};
     if (::poll(ends.data(), ends.size(), static_cast<int>(kLook.count())) <= 0) continue;
     if (ends[0].revents != 0) telling = take(ends[0].fd, answer);
-    // Its complaints are read so that it never waits for us; at their end poll is not to spin.
+    // Read stderr so that the probe never blocks on it. At its end remove it from poll, which would
+    // return at once.
     if (ends[1].revents != 0 && !take(ends[1].fd, complaints)) probe->err.reset();
   }
   return read_readiness(answer);

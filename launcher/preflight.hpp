@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What paceline-probe says of GPUDirect RDMA in this pod, before the gang gathers
-// (spec.network.gpuDirect). The probe is another program, since it opens the drivers' libraries,
-// which may hang or crash, and this one opens none.
+// Runs paceline-probe before the gang gathers and reads whether GPUDirect RDMA works in this pod
+// (spec.network.gpuDirect). The probe is a separate program, because it opens the drivers'
+// libraries, which may hang or crash. The launcher itself opens no library.
 //
-// Blocks its thread until the probe has answered, has taken `limit`, or a stop is asked for; then
-// the probe is killed. The thread must live that long: the kernel ties the probe's life to it.
-// Nothing fails: what went wrong is in the answer, and is never readiness.
+// ask_probe blocks its thread until the probe answers, `limit` is over, or a stop is requested;
+// then the probe is killed. The calling thread must live as long as the probe, because the kernel
+// ties the probe's life to it. Nothing fails: a problem is told in the answer, which then never
+// says ready.
 #pragma once
 
 #include <chrono>
@@ -20,25 +21,25 @@
 namespace paceline::launcher {
 
 struct PodReadiness {
-  std::optional<bool> ready;  // absent: not proved
-  // the check that stands in the way, as docs/designs/checks.md names it
+  std::optional<bool> ready;  // nullopt: not proved
+  // the check that failed, as docs/designs/checks.md names it
   std::string check;
   std::string evidence;
   std::string remedy;
-  std::vector<telemetry::SlotFinding> findings;  // for the node's agent
+  std::vector<telemetry::SlotFinding> findings;  // handed to the node's agent
   bool operator==(const PodReadiness&) const = default;
 };
 
 struct ProbeCommand {
   std::vector<std::string> argv;
   std::vector<std::string> environment;  // NAME=value
-  /// The probe gives up by itself before this.
+  /// Longer than the probe's own limit.
   std::chrono::milliseconds limit = std::chrono::seconds(330);
 };
 
 PodReadiness ask_probe(const ProbeCommand& command, const std::stop_token& stop);
 
-/// The probe's line; anything else is no proof.
+/// Parses the probe's line of JSON. For any other text the answer is "not proved".
 PodReadiness read_readiness(std::string_view text);
 
 /// "memlock fails: locked memory is limited to 64 KiB; remedy: …"

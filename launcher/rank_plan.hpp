@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a rank table to the processes of this replica: argument list, environment and CPUs of each
-// rank. Pure.
+// Turns a rank table into the processes of this replica: arguments, environment and CPUs of each
+// rank. Launcher calls it at the start of every attempt. Pure.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@
 
 namespace paceline::launcher {
 
-/// What stays the same over all attempts.
+/// What is the same in all attempts.
 struct RankPlan {
   std::vector<std::string> argv;
-  frameworks::Environment environment;  // as the container was given it
+  frameworks::Environment environment;  // the container's own environment
   std::string interface;
   std::string telemetry_socket;
   std::string rank_table;
@@ -26,7 +26,7 @@ struct RankPlan {
 
 struct PlannedRanks {
   std::vector<process::RankSpec> ranks;
-  std::string changes;  // of lists and defaults, for one log line
+  std::string changes;  // list variables and defaults that were changed, for one log line
 };
 
 PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,

@@ -43,8 +43,7 @@ std::optional<int> whole_number(const std::string& text) {
   return value;
 }
 
-// Where `-m MODULE` stands among the interpreter's own options; npos when the interpreter runs a
-// file.
+// Position of `-m MODULE` among the interpreter's own options; npos if the interpreter runs a file.
 std::size_t module_at(const std::vector<std::string>& argv) {
   for (std::size_t at = 1; at < argv.size(); ++at) {
     if (argv[at] == "-m") return at + 1 < argv.size() ? at : std::string::npos;
@@ -57,8 +56,8 @@ std::size_t module_at(const std::vector<std::string>& argv) {
   return std::string::npos;
 }
 
-// What each flag means for the job: an error where it contradicts, a note where the job's own field
-// replaces it.
+// What each flag means for the job: an error if it contradicts the job, a note if the job's own
+// field replaces it.
 Status check_flags(const TorchrunCommand& torchrun, const JobShape& job,
                    std::vector<std::string>& notes) {
   if (torchrun.has("standalone")) {
@@ -128,8 +127,8 @@ Result<Command> take_over(std::vector<std::string> interpreter,
   return command;
 }
 
-// Words of a shell script that start another launcher: a copy of it per rank would start ranks
-// squared.
+// Names of launchers in a shell script. One copy of the script per rank would start a launcher per
+// rank, and each launcher a full set of ranks.
 std::string launcher_in(const std::string& script) {
   constexpr std::array<std::string_view, 5> kLaunchers{
       "torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed", "mpirun"};
@@ -147,8 +146,8 @@ std::string launcher_in(const std::string& script) {
 }
 
 Result<Command> keep(const std::vector<std::string>& argv, const JobShape& job) {
-  // The kept launcher must not restart by itself: the gang's restart is Paceline's, and its budget
-  // too.
+  // In passthrough mode the framework's launcher must not restart ranks: Paceline restarts the gang
+  // and counts the restarts.
   if (job.passthrough) {
     for (std::size_t at = 0; at < argv.size(); ++at) {
       for (const std::string_view flag : {"--max-restarts", "--max_restarts"}) {

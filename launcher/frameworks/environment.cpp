@@ -21,7 +21,7 @@ ComposedEnvironment compose_environment(const Environment& base, const RankPlace
     if (variables.try_emplace(name, value).second) composed.changes.push_back(name + "=" + value);
   };
 
-  // The secret is for launchers; a training program that logs its environment must not publish it.
+  // Only launchers need the secret. A program that logs its environment must not publish it.
   variables.erase(std::string(env::kToken.name));
   set(env::kRankTable.name, setting.rank_table_path);
   set(env::kTelemetrySocket.name, setting.telemetry_socket);
@@ -31,14 +31,14 @@ ComposedEnvironment compose_environment(const Environment& base, const RankPlace
   set("MASTER_ADDR", place.master_address);
   set("MASTER_PORT", std::to_string(place.master_port));
   if (setting.passthrough) {
-    // Read by torchrun as its flags; its command line wins over them.
+    // torchrun reads these as flags; its command line has precedence.
     set("PET_NNODES", std::to_string(place.node_count));
     set("PET_NODE_RANK", std::to_string(place.node_rank));
     set("PET_MASTER_ADDR", place.master_address);
     set("PET_MASTER_PORT", std::to_string(place.master_port));
     set("PET_MAX_RESTARTS", "0");
-    // The gang's size is the job's, but how many ranks a replica has is the kept launcher's own
-    // affair.
+    // The job decides the gang's size, but in passthrough mode the framework's launcher decides how
+    // many ranks a replica has.
     set_default("PET_NPROC_PER_NODE", std::to_string(setting.processes));
   } else {
     set("RANK", std::to_string(place.rank));

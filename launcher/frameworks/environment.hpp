@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment of one rank: what its framework reads, made from the rank table, on top of what
-// image and user have set. Pure.
+// The environment of one rank: the variables that its framework reads, made from the rank table, on
+// top of those of the image and the user. Pure.
 //
-// The rank table decides rendezvous and rank variables, whatever was set before. What is a matter
-// of taste (OMP_NUM_THREADS, interfaces, PYTHONUNBUFFERED) is set only where nobody has set it;
-// lists are only prepended to.
+// The variables of rendezvous and ranks are always replaced. Defaults (OMP_NUM_THREADS, interfaces,
+// PYTHONUNBUFFERED) are set only if the variable is unset. List variables are only prepended to.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +34,12 @@ struct RankPlace {
 struct RankSetting {
   bool passthrough = false;
   int threads = 1;          // for OMP_NUM_THREADS
-  int processes = 1;        // that a kept launcher is told to start
-  std::string runtime_dir;  // "" or with the kill switch set: nothing is injected
+  int processes = 1;        // the number that the framework's launcher starts in passthrough mode
+  std::string runtime_dir;  // "": no runtime is injected, as with the kill switch
   std::string rank_table_path;
   std::string telemetry_socket;
   std::string failure_file;
-  // network interface that carries this pod's address; "" where unknown
+  // network interface that has this pod's address; "" if unknown
   std::string interface;
   bool gpu_direct_off = false;  // spec.network.gpuDirect: Disabled
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables that are lists (PYTHONPATH, LD_LIBRARY_PATH, LD_PRELOAD): the user's entries stay, ours
-// go in front, once. Pure.
+// Variables that are lists (PYTHONPATH, LD_LIBRARY_PATH, LD_PRELOAD): Paceline's entries are put
+// before the user's, each once. Pure.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace paceline::frameworks {
 
-/// `entries` in order, then what of `current` is not among them. An empty entry of `current` in the
-/// middle stays (it means the working directory to the programs that read it); an empty `current`
-/// adds none.
+/// `entries` in order, then the entries of `current` that are not among them. An empty entry in the
+/// middle of `current` stays, since programs read it as the working directory; an empty `current`
+/// adds no entry.
 std::string prepend(const std::vector<std::string>& entries, const std::string& current,
                     char separator = ':');
 

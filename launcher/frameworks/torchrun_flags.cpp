@@ -55,7 +55,7 @@ bool TorchrunCommand::has(std::string_view name) const {
 
 std::optional<std::string> TorchrunCommand::value(std::string_view name) const {
   for (auto option = options.rbegin(); option != options.rend(); ++option) {
-    if (option->first == name) return option->second;  // as argparse: the last one counts
+    if (option->first == name) return option->second;  // as in argparse, the last one counts
   }
   return std::nullopt;
 }

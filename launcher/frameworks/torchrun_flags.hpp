@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// torchrun's own options, split from the script and its arguments. Pure. Knows every option of
-// PyTorch 1.13 to 2.14; another one is an error, since a guess whether it takes a value could turn
-// the value into the script.
+// Splits torchrun's own options from the script and its arguments. Pure. Knows every option of
+// PyTorch 1.13 to 2.14. An unknown option is an error: with a wrong guess about its value, the
+// value could be taken for the script.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@
 namespace paceline::frameworks {
 
 struct TorchrunCommand {
-  // name with dashes, no leading ones; value "" for switches
+  // name with dashes but without leading ones; value "" for a switch
   std::vector<std::pair<std::string, std::string>> options;
   std::vector<std::string> rest;  // script or module and its arguments
 
@@ -23,7 +23,7 @@ struct TorchrunCommand {
   std::optional<std::string> value(std::string_view name) const;
 };
 
-/// `arguments`: all after `torchrun`.
+/// `arguments` are all words after `torchrun`.
 Result<TorchrunCommand> parse_torchrun(std::span<const std::string> arguments);
 
 }  // namespace paceline::frameworks

@@ -38,8 +38,8 @@ std::optional<std::uint64_t> oom_kills(const std::filesystem::path& root) {
     if (controllers.find(",memory,") != std::string::npos)
       files.push_back(mount / "memory" / path / "memory.oom_control");
   }
-  // In a container without a cgroup namespace the path is the host's, but the mount shows our own
-  // cgroup at its root.
+  // In a container without a cgroup namespace, the path is the host's, but the mount has this
+  // container's cgroup at its root.
   files.push_back(mount / "memory.events");
   files.push_back(mount / "memory/memory.oom_control");
   for (const auto& file : files) {

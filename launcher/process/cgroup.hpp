@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many processes of our own cgroup the kernel has killed for lack of memory: the difference
-// tells a rank's OOM from any other SIGKILL. Reads cgroup v2 (memory.events) and v1
-// (memory.oom_control) below an injected root. Stateless; thread-safe. Failure reads as "unknown".
+// Counts the processes of this cgroup that the kernel has killed for lack of memory. RankSet
+// compares the count to tell an out-of-memory kill from any other SIGKILL. Reads cgroup v2
+// (memory.events) and v1 (memory.oom_control) below the given root. Stateless; thread-safe. Returns
+// nullopt if the count cannot be read.
 #pragma once
 
 #include <cstdint>

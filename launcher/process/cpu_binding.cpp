@@ -77,7 +77,7 @@ std::vector<std::vector<int>> plan_binding(const std::vector<int>& allowed,
     if (!cpus.empty()) usable.push_back(std::move(cpus));
   }
   std::vector<std::vector<int>> plan(static_cast<std::size_t>(std::max(0, processes)));
-  // One rank alone may want all nodes; on one node there is nothing to choose.
+  // A single rank may need all nodes, and with one node there is nothing to choose.
   if (usable.size() < 2 || processes < 2) return plan;
   for (std::size_t rank = 0; rank < plan.size(); ++rank)
     plan[rank] = usable[rank * usable.size() / plan.size()];

@@ -21,7 +21,7 @@ namespace paceline::process {
 
 std::optional<ReportedException> read_failure_file(const std::filesystem::path& file,
                                                    SteadyTime now) {
-  // Neither a pipe nor a link that the program has put there is waited for, or followed.
+  // Do not block on a pipe and do not follow a link that the program may have put there.
   const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   if (!fd.valid()) return std::nullopt;
   std::array<char, 64> buffer{};
@@ -40,7 +40,7 @@ std::optional<ReportedException> read_failure_file(const std::filesystem::path& 
   if (process.ec != std::errc{} || pid <= 0 ||
       std::string_view(process.ptr, static_cast<std::size_t>(end - process.ptr)) != "\n")
     return std::nullopt;
-  // Python's monotonic clock and ours are CLOCK_MONOTONIC.
+  // Python's monotonic clock and SteadyClock are both CLOCK_MONOTONIC.
   const SteadyTime at{
       std::chrono::duration_cast<SteadyTime::duration>(std::chrono::nanoseconds(nanoseconds))};
   return ReportedException{own ? rendezvous::Cause::kOwn : rendezvous::Cause::kPeer,
@@ -51,7 +51,7 @@ bool runs_in(const std::filesystem::path& root, pid_t pid, pid_t rank) {
   while (pid > 0 && pid != rank) {
     std::ifstream file(root / "proc" / std::to_string(pid) / "stat");
     const std::string text{std::istreambuf_iterator<char>(file), {}};
-    // "PID (NAME) STATE PARENT …", and a name may hold anything.
+    // "PID (NAME) STATE PARENT …"; NAME may hold any character.
     const std::size_t name = text.rfind(')');
     if (name == std::string::npos) return false;
     std::istringstream fields(text.substr(name + 1));

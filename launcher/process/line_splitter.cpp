@@ -14,8 +14,7 @@ void LineSplitter::emit(std::string_view line, std::string& out) {
   out += prefix_;
   out += line;
   out += '\n';
-  // A progress bar overwrites its line with carriage returns: only its last state is worth
-  // remembering.
+  // A progress bar overwrites its line with carriage returns. Keep only its last state.
   if (line.ends_with('\r')) line.remove_suffix(1);
   const std::size_t overwritten = line.rfind('\r');
   if (overwritten != std::string_view::npos) line.remove_prefix(overwritten + 1);

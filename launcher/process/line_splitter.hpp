@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LineSplitter: turns a rank's output into whole lines for the log, and remembers the last ones for
-// the post-mortem. Pure, bounded: a line longer than 16 KiB is cut into several; 20 lines of at
-// most 400 bytes are remembered.
+// LineSplitter: splits a rank's output into whole lines for the log and keeps the last lines for
+// the failure report. LogPump has one for each stream; `paceline run` uses it too. Bounded: a line
+// above 16 KiB is cut into several, and the last 20 lines are kept, up to 400 bytes each.
 //
 // Owns its buffers. Not thread-safe. Nothing fails.
 #pragma once
@@ -17,9 +17,9 @@ class LineSplitter {
  public:
   explicit LineSplitter(std::string prefix) : prefix_(std::move(prefix)) {}
 
-  /// The text to write: every line that `bytes` complete, prefixed, each with its newline.
+  /// Returns the lines that `bytes` complete, each with prefix and newline.
   std::string push(std::string_view bytes);
-  /// What is left without a newline, as a line; at the end of the stream.
+  /// Call at the end of the stream: returns the rest that has no newline, as a line.
   std::string finish();
   std::vector<std::string> last_lines() const { return {last_.begin(), last_.end()}; }
 

@@ -22,7 +22,7 @@ void write_all(int fd, std::string_view text) {
     const ssize_t written = ::write(fd, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0 && errno == EAGAIN) {
-      // Somebody made our output non-blocking: wait for it as a blocking one would.
+      // Another process made this descriptor non-blocking: wait until it is writable.
       pollfd ready{fd, POLLOUT, 0};
       ::poll(&ready, 1, -1);
       continue;
@@ -49,7 +49,8 @@ std::uint64_t LogPump::add(UniqueFd read_end, std::string prefix, int out) {
     id = next_++;
     streams_.push_back(std::make_shared<Stream>(
         Stream{id, std::move(read_end), LineSplitter(std::move(prefix)), out}));
-    // Post-mortems are asked for at once; streams that ended long ago are only kept so far.
+    // Last lines are requested soon after a stream ends, so keep only a limited number of ended
+    // streams.
     while (streams_.size() > kEndedKept && streams_.front()->ended)
       streams_.erase(streams_.begin());
   }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// LogPump: reads the pipes of ranks (and of the launcher's own log) on one thread and writes whole,
-// prefixed lines. A reader of our output that stalls stalls the ranks that write, as it would
-// without us, but never the launcher's event loop and its heartbeats.
+// LogPump: one thread that reads the pipes of the ranks and of the launcher's log, and writes whole
+// lines with a prefix. If the reader of the container's output stalls, the ranks that write stall
+// too, as they would without Paceline. The launcher's event loop and its heartbeats go on.
 //
 // Ownership: owns the read ends given to `add`. All methods are thread-safe; `run` is the thread's
-// loop and ends when stopped and drained. Failure: output that cannot be written (closed pipe, full
-// disk) is dropped, so that ranks go on.
+// loop and ends after a stop request, when the pipes are drained. Failure: output that cannot be
+// written (closed pipe, full disk) is dropped, so that the ranks go on.
 #pragma once
 
 #include <chrono>
@@ -27,12 +27,13 @@ class LogPump {
  public:
   LogPump();
 
-  /// Lines of `read_end` go to descriptor `out`, prefixed. Returns the stream's number.
+  /// Writes the lines of `read_end` to descriptor `out`, with the prefix. Returns the stream's
+  /// number.
   std::uint64_t add(UniqueFd read_end, std::string prefix, int out);
-  /// Waits until the stream has ended or the time is over, and returns its last lines; the stream
-  /// is forgotten when it ended.
+  /// Waits until the stream ends or the time is over, and returns its last lines. A stream that has
+  /// ended is then forgotten.
   std::vector<std::string> last_lines(std::uint64_t stream, std::chrono::milliseconds wait);
-  /// Until stopped; then whatever is readable at once is still written.
+  /// Runs until stopped; then writes what is readable at once.
   void run(const std::stop_token& stop);
 
  private:
@@ -44,7 +45,7 @@ class LogPump {
     bool ended = false;
   };
 
-  /// False when nothing was to be read.
+  /// False if nothing could be read.
   bool read_once(Stream& stream);
   void wake();
 

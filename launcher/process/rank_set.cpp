@@ -22,7 +22,7 @@ using rendezvous::Failure;
 constexpr std::chrono::milliseconds kDrain{150};
 constexpr std::chrono::seconds kAfterKill{2};
 
-// Everything whose parent we are: the ranks, and orphans that came to us.
+// All children of this process: the ranks, and the orphans that it adopted.
 std::vector<pid_t> children(const std::filesystem::path& root) {
   const std::string self = std::to_string(::getpid());
   std::ifstream file(root / "proc" / self / "task" / self / "children");
@@ -31,8 +31,8 @@ std::vector<pid_t> children(const std::filesystem::path& root) {
   return pids;
 }
 
-// The signal that ended the rank, or what its shell has waited for, which then exits with 128 +
-// signal; 0: none.
+// The signal that ended the rank, or that ended the child of its shell, which then exits with 128 +
+// signal; 0 for none.
 int killer_of(int status) {
   constexpr int kShell = 128;
   if (WIFSIGNALED(status)) return WTERMSIG(status);
@@ -58,10 +58,11 @@ void RankSet::start(const std::vector<RankSpec>& ranks) {
   oom_before_ = oom_kills(root_);
   for (const RankSpec& spec : ranks) {
     std::error_code ignored;
-    std::filesystem::remove(spec.failure_file, ignored);  // of an earlier attempt
+    std::filesystem::remove(spec.failure_file, ignored);  // may be left from an earlier attempt
     auto spawned = spawn(spec.request);
     if (!spawned) {
-      // The others of this replica would wait for it for ever: the gang's server ends the attempt.
+      // The other ranks of this replica would wait for this one for ever: report it, so that the
+      // gang's server ends the attempt.
       Failure failure;
       failure.local_rank = spec.local_rank;
       failure.exit_code = 127;
@@ -105,15 +106,15 @@ RankSet::Seen RankSet::failure_of(const Rank& rank, int status, SteadyTime now) 
   }
   const auto raised = read_failure_file(rank.failure_file, now);
   if (killer == SIGKILL) {
-    // Whatever it had raised before: no program is killed so by what it does, or by a peer that is
-    // gone.
+    // Even if it raised an exception before: neither the program's own error nor a lost peer kills
+    // it by this signal.
     failure.cause = Cause::kKilled;
   } else if (raised) {
-    // However it ended then: a program that an exception ends may still crash on its way out.
+    // However the process ended: a program that an exception ends may crash while it exits.
     failure.cause = raised->cause;
     seen.at = raised->at;
   } else if (killer != 0 && killer != SIGABRT) {
-    // An abort is a program's own decision, as a watchdog takes it that has lost a peer.
+    // A program aborts by its own decision, for example a watchdog that lost a peer.
     failure.cause = Cause::kKilled;
   }
   failure.last_lines = last_lines(rank, kDrain);
@@ -121,7 +122,7 @@ RankSet::Seen RankSet::failure_of(const Rank& rank, int status, SteadyTime now) 
 }
 
 std::vector<std::string> RankSet::last_lines(const Rank& rank, std::chrono::milliseconds wait) {
-  // A program says last on stderr why it died; stdout only speaks where stderr is silent.
+  // A program writes the reason of its death to stderr. Use stdout only if stderr is empty.
   auto lines = pump_.last_lines(rank.err, wait);
   return lines.empty() ? pump_.last_lines(rank.out, wait) : lines;
 }
@@ -137,11 +138,11 @@ std::optional<Failure> RankSet::first_failure() {
   for (const Rank& rank : ranks_) {
     if (rank.exited) continue;
     const auto raised = read_failure_file(rank.failure_file, clock_.steady());
-    // A helper that is gone has not ended the rank.
+    // The exception was in a helper process, which did not end the rank.
     if (!raised || !runs_in(root_, raised->pid, rank.pid)) continue;
     Failure failure;
     failure.local_rank = rank.local_rank;
-    failure.exit_code = 1;  // Python's own, when it has ended
+    failure.exit_code = 1;  // Python's exit code after an exception
     failure.reason = "Exit";
     failure.cause = raised->cause;
     failure.last_lines = last_lines(rank, {});
@@ -172,7 +173,7 @@ void RankSet::on_child() {
       }
     }
   }
-  // Of several that are seen at once, one killed by a signal is the cause; the others lost their
+  // If several ranks ended at once, one that a signal killed is the cause; the others lost their
   // peer.
   for (const bool by_signal : {true, false}) {
     for (const Ended& end : ended) {
@@ -217,14 +218,14 @@ void RankSet::check_stopped(bool no_children) {
       return;
     }
     signal_all(SIGKILL);
-    // What is left cannot be killed (it hangs in the kernel); without ranks alive there is nothing
-    // more to wait for.
+    // The rest cannot be killed, because it hangs in the kernel. If no rank is alive, do not wait
+    // for it.
     if (any_alive()) return;
     no_children = true;
   }
   if (!no_children) {
-    // What left its rank's process group has outlived the rank and nobody waits for it; what stayed
-    // in it still has its grace.
+    // A process that left its rank's group and outlived the rank has no parent that waits for it. A
+    // process still in the group has its grace period left.
     if (!any_alive() && !any_group()) signal_all(SIGKILL);
     return;
   }

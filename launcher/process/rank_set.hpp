@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankSet: the processes of one attempt in this replica. Starts them, tells how each ended, and
-// stops them all: SIGTERM to their groups, after the grace period SIGKILL to everything that is
-// left of them. As PID 1 or subreaper it also reaps every orphan they leave.
+// RankSet: the processes of one attempt in this replica. It starts them, reports how each ended,
+// and stops them: SIGTERM to their process groups, and after the grace period SIGKILL to all that
+// is left. As PID 1 or subreaper it also reaps the orphans that they leave.
 //
-// Ownership: borrows the pump. One thread: the one that runs the event loop; `on_child` is to be
-// called after SIGCHLD, `on_tick` a few times a second. Failure: a rank that cannot be started is a
-// RankEnd with the reason NotExecutable.
+// Ownership: borrows the pump. One thread: the event loop's. Call `on_child` after SIGCHLD and
+// `on_tick` a few times a second. Failure: a rank that cannot be started is reported as a failure
+// with the reason NotExecutable.
 #pragma once
 
 #include <sys/types.h>
@@ -29,7 +29,7 @@ struct RankSpec {
   int rank = 0;
   int local_rank = 0;
   SpawnRequest request;
-  // where its Python says that an exception ends it; "" for none
+  // where the rank's Python reports the exception that ends it; "" for none
   std::filesystem::path failure_file;
 };
 
@@ -44,13 +44,14 @@ class RankSet {
           std::filesystem::path root, Callbacks callbacks);
 
   void start(const std::vector<RankSpec>& ranks);
-  /// all_stopped follows when no process is left, at once where there is none.
+  /// Calls all_stopped when no process is left, at once if there is none.
   void stop();
   void on_child();
   void on_tick();
   bool any_alive() const;
-  /// Of the ranks that have failed since the start, before `stop`, the one that is nearest to the
-  /// cause: one that an exception ends counts from that moment, even while it still lives.
+  /// The failure nearest to the cause, among the ranks that failed after the start and before
+  /// `stop`. A rank that an exception ends counts from the exception on, even while its process
+  /// still lives.
   std::optional<rendezvous::Failure> first_failure();
 
  private:

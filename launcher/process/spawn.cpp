@@ -86,7 +86,7 @@ Result<Spawned> spawn(const SpawnRequest& request) {
            request.cpus.empty() ? nullptr : &cpus,
            request.working_dir.empty() ? nullptr : request.working_dir.c_str(), parent);
   }
-  ::setpgid(pid, pid);  // in both processes, so that neither can be early
+  ::setpgid(pid, pid);  // called in both processes, so that it is set before either goes on
   report->write.reset();
   int error = 0;
   ssize_t size = 0;

@@ -25,7 +25,7 @@ void Client::connect() {
   timer_.expires_after(kConnectTime);
   timer_.async_wait([socket](boost::system::error_code stopped) {
     boost::system::error_code ignored;
-    if (!stopped) socket->close(ignored);  // ends the connect below with an error
+    if (!stopped) socket->close(ignored);  // makes the connect below end with an error
   });
   socket->async_connect(server_, [this, socket](boost::system::error_code error) {
     if (connecting_ != socket) return;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Client: the socket around a Member: connects to rank 0's launcher, passes messages on, tells when
-// the connection is lost.
+// Client: the socket of a Member. It connects to the launcher of node rank 0, sends and receives
+// messages, and reports when the connection is lost. Launcher owns one.
 //
-// Ownership: owns its connection; borrows io_context. One thread; no callback comes from within a
-// call. Failure: `lost` with the reason.
+// Ownership: owns its connection; borrows io_context. One thread. No callback is called from within
+// a call. Failure: `lost` with the reason.
 #pragma once
 
 #include <functional>
@@ -33,7 +33,7 @@ class Client {
 
   void connect();
   void send(const Message& message);
-  /// Closes after what was sent is written; `lost` does not follow.
+  /// Closes after everything sent is written. `lost` is not called.
   void drop();
 
  private:

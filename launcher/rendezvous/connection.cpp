@@ -94,7 +94,7 @@ void Connection::fail(std::string reason) {
   if (over_) return;
   const bool silent = closing_;
   abort();
-  // Kept alive by the caller's handler; the callback may drop the owner's reference.
+  // The caller's handler keeps this object alive: the callback may drop the owner's reference.
   if (!silent && callbacks_.closed) callbacks_.closed(std::move(reason));
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connection: frames over one TCP socket, both ways, with everything bounded: frames by the
-// decoder's limit, what waits to be sent by kMostQueued.
+// Connection: frames over one TCP socket in both directions; Client and Server use it. Incoming
+// frames are bounded by the decoder's limit, the send queue by kMostQueued.
 //
-// Lives in a shared_ptr as long as the socket has work. One thread (the io_context's). Failure:
-// `closed` is called once with the reason, unless the owner closed it by `close` or `abort` itself.
+// Lives in a shared_ptr as long as the socket has work. One thread: the io_context's. Failure:
+// `closed` is called once with the reason, unless the owner called `close` or `abort`.
 #pragma once
 
 #include <array>
@@ -31,9 +31,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start(Callbacks callbacks);
   void set_limit(std::size_t limit) { decoder_.set_limit(limit); }
   void send(std::string_view payload);
-  /// Closes once everything sent before is written; no callback follows.
+  /// Closes after everything sent is written; no callback is called any more.
   void close();
-  /// Closes now; no callback follows.
+  /// Closes now; no callback is called any more.
   void abort();
   std::string peer() const;
 

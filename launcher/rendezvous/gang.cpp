@@ -7,7 +7,7 @@
 namespace paceline::rendezvous {
 namespace {
 
-// Takes as long for a wrong token as for a right one.
+// Compares in constant time, so that the time tells nothing about the token.
 bool same_secret(const std::string& a, const std::string& b) {
   unsigned difference = a.size() == b.size() ? 0 : 1;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -170,11 +170,11 @@ void Gang::consider(const Member& member, const Failed& failed, SteadyTime now) 
   const Node& node = table_.nodes[static_cast<std::size_t>(node_rank)];
   if (failed.failure.local_rank >= node.processes) return;
   Failure failure = failed.failure;
-  // Of a job's only rank it was some other connection.
+  // In a job with one rank the lost connection was to something else.
   if (table_.world_size == 1) failure.cause = std::min(failure.cause, Cause::kOwn);
   const std::pair order{failure.cause, now - failure.ago};
-  // A member has compared by one clock what failed at its place; between members the way of the
-  // message is in the time.
+  // Each member orders its own failures by one clock. Between members, the order includes the delay
+  // of the messages.
   const bool others = settling_ || stop_at_;
   if (others && culprit_->node_rank != node_rank && culprit_order_ <= order) return;
   culprit_order_ = order;
@@ -223,7 +223,7 @@ void Gang::lose(int node_rank, const std::string& why, SteadyTime now) {
   if (finished()) return;
   log(who + why + (phase_ == GangPhase::kRunning ? ": the gang stops and waits for it" : ""));
   if (phase_ == GangPhase::kRunning) {
-    stop_at_.reset();  // it is this one that they have lost
+    stop_at_.reset();  // this member is the peer that they lost
     restart(now);
   }
   settle();

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gang: the server's side of the rendezvous as a pure state machine. Members join; when all are
-// there and none has a rank alive, all start together; the first failure of an attempt stops
-// everybody and starts the next attempt, as long as the budget lasts; a lost member is waited for.
-// Who is named for it is settled when all have told what has failed at their place: a survivor may
-// end sooner than the rank that it lost. Where one says that it has lost another, that other's end
-// is waited for a little before all are stopped.
+// Gang: the server's side of the rendezvous, as a pure state machine. Server on node rank 0 feeds
+// it. Members join; when all have joined and none has a rank alive, all start together. The first
+// failure of an attempt stops all ranks and starts the next attempt, while restarts are left. The
+// gang waits for a lost member to come back.
 //
-// No sockets, no clock, no threads: events and the time come in, actions go out, in the order in
-// which they are to be done. Not thread-safe. Messages that do not fit the state (an older attempt,
-// a stranger) change nothing.
+// The culprit is chosen after every member has reported its failures, because a survivor may exit
+// before the rank that it lost. If a rank reports that it lost a peer, the gang waits a short time
+// for that peer's own failure before it stops all ranks.
+//
+// No sockets, no clock, no threads: events and the time come in, actions go out in the order in
+// which they must be done. Not thread-safe. A message that does not fit the state (an older
+// attempt, a connection that is no member) changes nothing.
 #pragma once
 
 #include <chrono>
@@ -27,12 +29,12 @@ namespace paceline::rendezvous {
 
 inline constexpr std::chrono::seconds kBeatEvery{2};
 inline constexpr std::chrono::seconds kSilence{10};
-/// Ranks of one gang end together; one that still runs so much later is told of, since a program
-/// may hang while it ends.
+/// The ranks of a gang should end together. A rank that runs this much longer than the first is
+/// named in the log, because a program may hang while it exits.
 inline constexpr std::chrono::seconds kLateEnd{60};
 
-/// A rank that fails for what another one has done is followed by that other's end: as long as a
-/// big program may take to end.
+/// After a rank failed because it lost a peer, wait this long for the peer's own failure: a large
+/// program takes that long to exit.
 inline constexpr std::chrono::seconds kOwnEnd{3};
 
 using ConnectionId = std::uint64_t;
@@ -41,7 +43,7 @@ struct SendTo {
   ConnectionId to;
   Message message;
 };
-/// Closes after what was sent before is on its way.
+/// Closes after everything sent before is written.
 struct CloseConnection {
   ConnectionId id;
 };
@@ -61,7 +63,7 @@ struct GangConfig {
   int max_restarts = 0;
   std::chrono::nanoseconds backoff{0};
   bool rank_zero_decides = false;  // successPolicy: RankZero
-  int attempt = 0;                 // seeds
+  int attempt = 0;                 // start values after the launcher was restarted
   int restarts = 0;
   std::function<std::uint16_t(int attempt)> master_port;
 };
@@ -88,8 +90,8 @@ class Gang {
   struct Member {
     ConnectionId connection;
     Hello hello;
-    bool stopped = true;  // no rank of any attempt is alive there
-    bool asked = false;   // to stop, and has not answered yet
+    bool stopped = true;  // no rank of any attempt is alive in that pod
+    bool asked = false;   // was told to stop and has not answered yet
     bool done = false;
     SteadyTime heard;
   };
@@ -115,19 +117,20 @@ class Gang {
 
   GangConfig config_;
   GangPhase phase_ = GangPhase::kGathering;
-  int attempt_;  // the one that runs, or the next one to start
+  int attempt_;  // the running attempt, or the next one to start
   int restarts_;
   int stopping_ = -1;  // the attempt whose ranks are being stopped
   SteadyTime not_before_{};
   SteadyTime last_beat_{};
-  std::optional<SteadyTime> first_done_;  // of this attempt; told_ once the late ones were named
+  // when the first replica of this attempt ended; told_: late replicas were named
+  std::optional<SteadyTime> first_done_;
   bool told_ = false;
   std::optional<Culprit> culprit_;
   std::pair<Cause, SteadyTime> culprit_order_{};
-  // ranks have failed that had lost another one, whose end is waited for so long
+  // set while a rank has reported a lost peer: the time at which all ranks are stopped
   std::optional<SteadyTime> stop_at_;
-  bool settling_ = false;  // a failure has stopped the ranks, and not all have answered
-  bool spent_ = false;     // there is no restart for it
+  bool settling_ = false;  // a failure stopped the ranks, and some members have not answered yet
+  bool spent_ = false;     // no restart is left
   Finish final_;
   RankTable table_;
   std::vector<std::optional<Member>> members_;  // by node rank

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Taking typed, bounded fields out of JSON that a stranger may have written. Throws nothing; the
-// first wrong field is remembered.
+// Reads typed, bounded fields from JSON that an untrusted peer may have written. The message
+// parsers use it. Throws nothing; remembers the first wrong field.
 //
 // Borrows the JSON. Not thread-safe.
 #pragma once
@@ -17,7 +17,7 @@ namespace paceline::rendezvous {
 
 class Fields {
  public:
-  /// Problems go to `problem`, shared by the readers of nested objects.
+  /// `problem` receives the first problem; readers of nested objects share it.
   Fields(const nlohmann::json& object, std::string& problem) : object_(object), problem_(problem) {
     if (!object.is_object()) note("the message", "is not an object");
   }

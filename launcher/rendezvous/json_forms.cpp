@@ -15,8 +15,8 @@ constexpr std::size_t kLongestLine = 4096;
 
 constexpr std::int64_t kMostSteps = 1LL << 53;
 
-// A value names its fields, and the limits of each, once; Writer puts them into an object, Reader
-// takes and checks them.
+// Each value lists its fields and their limits once. Writer puts the fields into an object, Reader
+// reads and checks them.
 template <typename Value, typename Of>
 concept Either = std::same_as<std::remove_const_t<Value>, Of>;
 

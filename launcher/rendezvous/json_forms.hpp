@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON forms of the values that messages, rank table, summary and termination message share. Pure.
-// Writing never fails; reading notes the first wrong field in the problem of its Fields.
+// Converts to and from JSON the values that messages, rank table, summary and termination message
+// share. Pure. Writing never fails; reading stores the first wrong field in `problem`.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ inline constexpr int kMostNodes = 100'000;
 inline constexpr int kMostProcesses = 64;
 inline constexpr int kMostRanks = kMostNodes * kMostProcesses;
 inline constexpr int kMostAttempts = 1'000'000'000;
-inline constexpr std::size_t kMostReportedRanks = 256;  // of one replica, in one beat
+inline constexpr std::size_t kMostReportedRanks = 256;  // of one replica, in one heartbeat
 
 nlohmann::json form(const Node& node);
 nlohmann::json form(const RankTable& table);

@@ -85,8 +85,8 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
     }
     state_ = State::kRunning;
     attempt_ = start->table.attempt;
-    // What the server counted is our seed when we have to meet another server: a number that has
-    // run never runs again.
+    // Keep the server's counts as start values for another server, so that an attempt number is
+    // never used twice.
     config_.hello.attempt = std::max(config_.hello.attempt, attempt_ + 1);
     config_.hello.restarts = std::max(config_.hello.restarts, start->restarts);
     exited_ = 0;
@@ -97,7 +97,7 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
   } else if (const auto* stop = std::get_if<Stop>(&message)) {
     if (state_ == State::kRunning && stop->attempt == attempt_) {
       idle_since_ = now;
-      // Before the signal: what ends by it has not failed.
+      // Report failures before the signal: a rank that the signal ends has not failed.
       act(SendFailure{attempt_});
       act(SendMessage{Stopping{attempt_}});
       stop_ranks();
@@ -128,7 +128,7 @@ void Member::end(Outcome outcome) {
 MemberActions Member::on_rank_exit(int local_rank, const std::optional<Failure>& failure) {
   if (state_ != State::kRunning || link_ != Link::kUp) return take();
   if (failure) {
-    // All of them: the first one may have lost another.
+    // Report all of them: the first may have lost another.
     if (!std::exchange(reported_, true)) act(SendSummary{});
     act(SendMessage{Failed{attempt_, *failure}});
     return take();
@@ -184,7 +184,7 @@ MemberActions Member::on_tick(SteadyTime now) {
                   "(py-spy dump) shows where"});
     }
   }
-  // Hello means that no rank is alive here, so a replica that still stops its ranks waits with it.
+  // Hello means that no rank is alive in this replica, so wait until the ranks have stopped.
   if (link_ == Link::kNone && state_ == State::kIdle && now >= next_connect_) connect();
   if (link_ == Link::kUp && now - last_beat_ >= kBeatEvery) {
     last_beat_ = now;

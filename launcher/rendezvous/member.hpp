@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Member: one launcher's side of the rendezvous as a pure state machine: seek the server, say
-// hello, start ranks when told, report how they end, stop them when told or when the server is
-// lost, seek again, give up after the startup time-out.
+// Member: one launcher's side of the rendezvous, as a pure state machine. Launcher feeds it. It
+// connects to the server, sends Hello, starts the ranks when told, and reports how they end. It
+// stops them when told or when the server is lost, then connects again, and gives up after the
+// startup timeout.
 //
 // No sockets, no processes: events and the time come in, actions go out in order. Not thread-safe.
 #pragma once
@@ -36,13 +37,14 @@ struct Outcome {
   std::optional<Culprit> culprit;
 };
 
-struct ConnectServer {};  // at once; the caller reports on_connected or on_disconnected
-struct DropServer {};     // no on_disconnected follows
+struct ConnectServer {};  // connect now; the caller reports on_connected or on_disconnected
+struct DropServer {};     // on_disconnected is not called
 struct SendMessage {
   Message message;
 };
-struct SendSummary {};  // a beat with the ranks' telemetry as it is now
-/// The failure here that is nearest to the cause, where there is one, as Failed of this attempt.
+struct SendSummary {};  // send a heartbeat with the ranks' current telemetry
+/// Send the failure of this replica that is nearest to the cause, if there is one, as Failed of
+/// this attempt.
 struct SendFailure {
   int attempt;
 };
@@ -50,7 +52,7 @@ struct StartRanks {
   int restarts;
   RankTable table;
 };
-/// Ends all ranks of this replica; on_all_stopped follows, at once where none is alive.
+/// Stop all ranks of this replica. The caller reports on_all_stopped, at once if none is alive.
 struct StopRanks {};
 struct Exit {
   Outcome outcome;
@@ -60,7 +62,7 @@ using MemberAction = std::variant<ConnectServer, DropServer, SendMessage, SendSu
 using MemberActions = std::vector<MemberAction>;
 
 struct MemberConfig {
-  Hello hello;  // as it is sent, with seeds
+  Hello hello;  // the message to send, with the start values of attempt and restarts
   int children =
       // processes that this replica starts; 0: one per rank. A kept framework launcher is one,
       // whatever it starts
@@ -77,10 +79,10 @@ class Member {
   MemberActions on_connected(SteadyTime now);
   MemberActions on_disconnected(const std::string& why, SteadyTime now);
   MemberActions on_message(const Message& message, SteadyTime now);
-  /// A rank ended: without a failure it exited with code 0.
+  /// A rank ended; no failure means that it exited with code 0.
   MemberActions on_rank_exit(int local_rank, const std::optional<Failure>& failure);
   MemberActions on_all_stopped(SteadyTime now);
-  /// SIGTERM or SIGINT from outside.
+  /// The launcher received SIGTERM or SIGINT.
   MemberActions on_terminate(const std::string& signal);
   MemberActions on_tick(SteadyTime now);
 
@@ -91,7 +93,7 @@ class Member {
  private:
   enum class State {
     kIdle,      // no rank alive
-    kRunning,   // ranks of attempt_ were started and not told to stop
+    kRunning,   // ranks of attempt_ were started and not yet told to stop
     kStopping,  // waiting for on_all_stopped
     kEnded,
   };
@@ -117,7 +119,7 @@ class Member {
   Link link_ = Link::kNone;
   int attempt_;
   int exited_ = 0;
-  // of this attempt; told_ once it was said that others still run
+  // first exit in this attempt; told_: the ranks that still run were logged
   std::optional<SteadyTime> first_exit_;
   bool told_ = false;
   bool reported_ = false;

@@ -12,7 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 3> kCauses{"Killed", "Own", "Peer"};  // as Cause counts
+// in the order of Cause
+constexpr std::array<std::string_view, 3> kCauses{"Killed", "Own", "Peer"};
 // nanoseconds: 104 days
 constexpr std::int64_t kMostAgo = 1LL << 53;
 
@@ -72,7 +73,7 @@ Hello read_hello(const json& object, Fields& fields, std::string& problem) {
   return hello;
 }
 
-// A launcher of an earlier version tells neither cause nor time.
+// Launchers of earlier versions send neither cause nor time.
 Failed read_failed(const json& object, Fields& fields, std::string& problem) {
   Failed failed{read_attempt(fields), read_failure(object, problem)};
   if (fields.find("agoNs") != nullptr)
@@ -105,7 +106,8 @@ Finish read_finish(Fields& fields, std::string& problem) {
 }  // namespace
 
 std::string to_json(const Message& message) {
-  // Log lines of a user's program need not be UTF-8: what is not is replaced, never thrown at.
+  // A program's log lines may hold invalid UTF-8, which is replaced here instead of causing an
+  // exception.
   return std::visit(
       [](const auto& value) {
         return write(value).dump(-1, ' ', false, json::error_handler_t::replace);

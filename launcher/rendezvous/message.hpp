@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of rendezvous protocol 1 (docs/designs/contracts.md) as values, and their JSON.
-// Pure.
+// The messages of rendezvous protocol 1 (docs/designs/contracts.md) as values, and their JSON. Gang
+// and Member exchange them. Pure.
 //
 // `parse_message` accepts any bytes: every field is typed and bounded, unknown fields are ignored,
-// and an Error says which field was wrong.
+// and an Error names the wrong field.
 #pragma once
 
 #include <chrono>
@@ -23,12 +23,12 @@ inline constexpr int kProtocol = 1;
 
 enum class Verdict { kSucceeded, kFailed };
 
-/// What began a rank's failure. Of several ranks that fail together, the least is the nearest to
-/// the cause, then the earliest.
+/// What started a rank's failure. If several ranks fail together, the smallest cause is nearest to
+/// the root cause; with equal causes, the earliest failure.
 enum class Cause {
-  kKilled,  // a signal that was not its own: nobody else brings that about
-  kOwn,     // its own exception or exit, as far as is known
-  kPeer,    // its exception says that another rank had failed before
+  kKilled,  // a signal from outside the program: no other rank can cause that
+  kOwn,     // its own exception or exit, as far as known
+  kPeer,    // its exception says that another rank failed before
 };
 
 /// How a rank ended, as seen by the launcher that waited for it.
@@ -37,10 +37,10 @@ struct Failure {
   std::optional<int> exit_code;
   std::optional<int> signal;
   bool oom = false;
-  std::string reason;  // class: Exit, Signal, OOMKilled, NotExecutable
+  std::string reason;  // one of Exit, Signal, OOMKilled, NotExecutable
   std::vector<std::string> last_lines;
   Cause cause = Cause::kOwn;
-  std::chrono::nanoseconds ago{0};  // how long it had failed when this was told
+  std::chrono::nanoseconds ago{0};  // time between the failure and this message
 };
 
 struct Culprit {
@@ -55,7 +55,7 @@ struct Hello {
   int protocol = kProtocol;
   std::string token;
   std::string job_uid;
-  Node node;  // first_rank is the server's to fill in
+  Node node;  // the server fills in first_rank
   int attempt = 0;
   int restarts = 0;
 };
@@ -73,7 +73,7 @@ struct Failed {
 struct Stop {
   int attempt = 0;
 };
-/// The answer to Stop, at once: what has failed here was told before.
+/// The immediate answer to Stop: all failures of this replica were sent before.
 struct Stopping {
   int attempt = 0;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rank table: who is in the gang of one attempt, and which ranks live where. Written by the
-// launcher for the ranks (PACELINE_RANK_TABLE), carried from rank 0's launcher to the others.
-// Values and pure functions.
+// The rank table: the members of the gang in one attempt, and which ranks each pod runs. The
+// launcher of node rank 0 makes it and sends it to the others; each writes it for its ranks
+// (PACELINE_RANK_TABLE). Values and pure functions.
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,7 @@ void Server::accept() {
       [this](boost::system::error_code error, boost::asio::ip::tcp::socket socket) {
         if (error == boost::asio::error::operation_aborted) return;
         if (error) {
-          // Out of descriptors or memory: a pause, or the loop would spin on it.
+          // Out of descriptors or memory: pause, or the loop would use a whole CPU.
           pause_.expires_after(kAcceptPause);
           pause_.async_wait([this](boost::system::error_code stopped) {
             if (!stopped) accept();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Server: the sockets around a Gang, on node rank 0. A connection has 5 s to say hello, may hold 16
-// KiB until then, and there are never more than twice the members plus 64 of them.
+// Server: the sockets of a Gang, on node rank 0. A connection has 5 s to send Hello and may hold 16
+// KiB until then. There are at most twice as many connections as members, plus 64.
 //
 // Ownership: owns the gang and the connections; borrows io_context, clock and log. One thread.
-// Failure: `open` says which address could not be had.
+// Failure: `open` names the address that could not be bound.
 #pragma once
 
 #include <functional>
@@ -31,7 +31,7 @@ class Server {
   /// Call a few times a second.
   void tick();
   const Gang& gang() const { return gang_; }
-  /// After the gang has finished: nobody is left to be told.
+  /// After the gang has finished: every member has disconnected.
   bool all_gone() const { return connections_.empty(); }
   void close();
 

@@ -11,7 +11,7 @@ namespace {
 using nlohmann::json;
 using rendezvous::form;
 
-// Nobody reads more digits, and a termination message has no room for them.
+// More digits help no reader, and the termination message has little room.
 double rounded(double value) {
   return value == 0 || !std::isfinite(value) ? 0 : std::round(value * 1e7) / 1e7;
 }
@@ -99,7 +99,7 @@ std::string termination_message(const Ending& ending, const telemetry::JobSummar
     document.erase("training");
     text = dump(document);
   }
-  // Bytes that JSON escapes take up to six: halving ends soon whatever the message holds.
+  // JSON escapes make a byte up to six times as long, so halve the text until it fits.
   std::string message = ending.message;
   while (text.size() > limit && !message.empty()) {
     message.resize(message.size() / 2);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The documents that a launcher shows: the job summary (/v1/summary), the termination message, the
-// full report. Shapes: docs/designs/contracts.md. Pure; always valid JSON, whatever bytes a program
-// has logged.
+// The documents that a launcher writes: the job summary (/v1/summary), the termination message and
+// the full report. Their shapes are in docs/designs/contracts.md. Pure. The result is valid JSON
+// for any bytes that a program has logged.
 #pragma once
 
 #include <optional>
@@ -34,10 +34,11 @@ struct Ending {
   int restarts = 0;
   std::string message;
   std::optional<rendezvous::Culprit> culprit;
-  std::string report;  // path of the full report, "" where there is none
+  std::string report;  // path of the full report; "" if there is none
 };
 
-/// At most `limit` bytes: log lines go first, oldest first, then training, then the message is cut.
+/// At most `limit` bytes. Log lines are dropped first, the oldest first, then the training summary;
+/// at last the message is cut.
 std::string termination_message(const Ending& ending, const telemetry::JobSummary& summary,
                                 std::size_t limit);
 std::string report_document(const Ending& ending, const telemetry::JobSummary& summary);

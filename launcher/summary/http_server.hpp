@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// HttpServer: GET of a few documents for Prometheus and the operator. Header-only parts, so that it
-// links into a static program.
+// HttpServer: serves GET for a few documents, to Prometheus and to the operator. Built from
+// header-only parts, so that it links into the static launcher. `paceline run` uses it for
+// --metrics-listen.
 //
 // Ownership: borrows io_context; the handler is called on its thread. Bounded: 64 connections, 8
-// KiB of headers, no bodies, 10 s per request. Failure: `open` says which address could not be had;
-// a bad request gets 400, or its connection is closed.
+// KiB of headers, no bodies, 10 s per request. Failure: `open` names the address that could not be
+// bound. A bad request gets 400, or its connection is closed.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ struct HttpAnswer {
 
 class HttpServer {
  public:
-  /// `authorization`: the header as sent, empty where absent.
+  /// `authorization` is the header as sent; empty if absent.
   using Handler =
       std::function<HttpAnswer(const std::string& path, const std::string& authorization)>;
 
