@@ -69,13 +69,13 @@ TRAINING = """
                 print(hashlib.sha256(one.weight.detach().numpy().tobytes()).hexdigest())
         print(json.dumps(paceline.explain(as_dict=True)))
 """
-GIVEN = "model, optimizer, loader = paceline.accelerate(model, optimizer, loader, config)"
+GIVEN = "model, optimizer, loader = paceline.accelerate(model, optimizer, loader, **config)"
 
 
 Results = tuple[list[str], dict[str, Any]]
 
 
-def results(train: Train, line: str, config: str = "None", **variables: str) -> Results:
+def results(train: Train, line: str, config: str = "{}", **variables: str) -> Results:
     run = train(TRAINING.replace("LINE", f"config = {config}; {line}"), **variables)
     assert run.code == 0, run.output
     lines = run.output.splitlines()
@@ -123,7 +123,7 @@ def test_the_same_as_injected_and_only_what_it_is_given(train: Train, plain: Res
     "config,variables",
     [
         ("{'numerics': 'Bitwise'}", {}),
-        ("{'optimizer': 'Disabled'}", {}),
+        ("{'fused': False}", {}),
         ("{'numerics': 'Lossy'}", {"PACELINE_NUMERICS": "Bitwise"}),
         ("None", {"PACELINE_DISABLE": "1"}),
     ],
@@ -208,7 +208,7 @@ def test_one_thing_is_returned_as_itself(put_back: None) -> None:
     model = torch.nn.Linear(1, 1)
     assert paceline.accelerate(model) is model
     optimizer = torch.optim.Adam(model.parameters())
-    assert paceline.accelerate(optimizer=optimizer, config={"optimizer": "Disabled"}) is optimizer
+    assert paceline.accelerate(optimizer=optimizer, fused=False) is optimizer
     assert paceline.accelerate(model, optimizer) == (model, optimizer)
 
 
@@ -216,19 +216,20 @@ def test_one_thing_is_returned_as_itself(put_back: None) -> None:
     "given,error,said",
     [
         (
-            {"config": {"optimiser": "Auto"}},
+            {"numerics": "exact"},
             ValueError,
-            "'optimiser', which is none of loader, optimizer, numerics, ahead, precision",
+            "numerics is 'exact': it must be one of 'bitwise', 'reordered', 'lossy'",
         ),
         (
-            {"config": {"numerics": "bitwise"}},
+            {"precision": "fp8", "numerics": "lossy"},
             ValueError,
-            "'bitwise': it must be one of 'Reordered', 'Bitwise', 'Lossy'",
+            "precision is 'fp8': it must be one of 'disabled', 'tf32', 'o1', 'o2'",
         ),
+        ({"fused": "no"}, ValueError, "fused is 'no': it must be True or False"),
         (
-            {"config": {"loader": True}},
+            {"prefetch_next_epoch": 1},
             ValueError,
-            "'loader'] is True: it must be one of 'Auto', 'Disabled'",
+            "prefetch_next_epoch is 1: it must be None or True or False",
         ),
         ({"model": 3}, TypeError, "model is int: it must be a torch.nn.Module"),
         (

@@ -34,7 +34,7 @@ sys.path.insert(
     ),
 )
 from paceline import loader  # noqa: E402 - where it lies is known only now
-from paceline.loader import _ahead, _batches, _exchange, _iterator, _patch, _report  # noqa: E402
+from paceline.loader import _batches, _exchange, _iterator, _patch, _prefetch, _report  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -64,14 +64,14 @@ def test_equal_to_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours > 0, "torch was compared with itself"
 
 
-class Ahead(loader.DataLoader):
+class Prefetching(loader.DataLoader):
     """Of programs that say that their samples depend on nothing that ends with an epoch."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, ahead=True, **options)
+        super().__init__(*args, prefetch_next_epoch=True, **options)
 
 
-# Cases with persistent workers, and how many epochs were begun ahead, and begun in vain: it depends
+# Cases with persistent workers, and how many epochs were prefetched, and discarded: it depends
 # on nothing but random numbers.
 BEGUN = {
     "shuffled": (2, 0),
@@ -92,15 +92,15 @@ BEGUN = {
 
 
 @pytest.mark.parametrize("name", BEGUN)
-def test_equal_to_torch_with_epochs_begun_ahead(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_to_torch_with_epochs_prefetched(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader_cases.Rows, "counts", False)
     _report._all.clear()
     expected = observed(name, TORCH)
-    assert difference(observed(name, Ahead), expected) == ""
+    assert difference(observed(name, Prefetching), expected) == ""
     told = _report.seen()
     assert (
-        sum(one["ahead_hits"] for one in told),
-        sum(one["ahead_misses"] for one in told),
+        sum(one["prefetched_epochs"] for one in told),
+        sum(one["discarded_epochs"] for one in told),
     ) == BEGUN[name]
 
 
@@ -128,34 +128,36 @@ class Counts(Dataset):
 def test_the_next_epoch_is_there_before_it_is_asked_for() -> None:
     for shuffle in (False, True):
         rows = Counts()
-        made = Ahead(rows, batch_size=2, shuffle=shuffle, num_workers=2, persistent_workers=True)
+        made = Prefetching(
+            rows, batch_size=2, shuffle=shuffle, num_workers=2, persistent_workers=True
+        )
         for epoch in range(3):
             assert sum(1 for _ in made) == 6
             rows.wait_for(12 * (epoch + 1) + 8)  # 2 batches of 2 for each worker
         assert rows.begun.value == 44, "nothing is made twice"
-        assert "2 epochs begun ahead, 0 more in vain" in _report.account_of(made).line()
+        assert "2 epochs prefetched, 0 discarded" in _report.account_of(made).line()
 
 
 def test_what_was_made_in_vain_is_forgotten_by_the_workers() -> None:
     """Misses with the samples of the dropped generation begun, and with none of them begun."""
     seen: dict[Any, list[Any]] = {}
-    for kind in (TORCH, Ahead):
+    for kind in (TORCH, Prefetching):
         loader_cases.seed()
         rows = Counts()
         made = kind(rows, batch_size=2, shuffle=True, num_workers=2, persistent_workers=True)
         for epoch in range(6):
             seen.setdefault(kind, []).extend(made)
             if epoch % 2 == 0:
-                if kind is Ahead and epoch == 0:
+                if kind is Prefetching and epoch == 0:
                     rows.wait_for(20)
                 torch.rand(1)  # another order
-    assert difference(seen[Ahead], seen[TORCH]) == ""
-    assert "2 epochs begun ahead, 3 more in vain" in _report.account_of(made).line()
+    assert difference(seen[Prefetching], seen[TORCH]) == ""
+    assert "2 epochs prefetched, 3 discarded" in _report.account_of(made).line()
 
 
 def test_an_epoch_that_is_never_asked_for_leaves_nothing_behind() -> None:
     rows = Counts()
-    made = Ahead(rows, batch_size=2, num_workers=2, persistent_workers=True)
+    made = Prefetching(rows, batch_size=2, num_workers=2, persistent_workers=True)
     assert sum(1 for _ in made) == 6
     rows.wait_for(20)
     workers, region = made._iterator._workers, weakref.ref(made._iterator._exchange.region)
@@ -169,7 +171,7 @@ def test_passes_that_end_before_they_have_begun() -> None:
     waited for, one upon the other.
     """
     seen: dict[Any, list[Any]] = {}
-    for kind in (TORCH, Ahead):
+    for kind in (TORCH, Prefetching):
         loader_cases.seed()
         made = kind(
             loader_cases.Rows(5), batch_size=2, shuffle=True, num_workers=2, persistent_workers=True
@@ -181,7 +183,7 @@ def test_passes_that_end_before_they_have_begun() -> None:
             if number in (0, 2, 3):
                 torch.rand(1)
         seen[kind] += list(made)
-    assert difference(seen[Ahead], seen[TORCH]) == ""
+    assert difference(seen[Prefetching], seen[TORCH]) == ""
 
 
 class Sampled(torch.utils.data.SequentialSampler):
@@ -194,9 +196,9 @@ class Sampled(torch.utils.data.SequentialSampler):
         (lambda rows: TORCH(rows, num_workers=1), "workers end with each epoch"),
         (
             lambda rows: loader.DataLoader(
-                rows, num_workers=1, persistent_workers=True, ahead=False
+                rows, num_workers=1, persistent_workers=True, prefetch_next_epoch=False
             ),
-            "ahead=False",
+            "prefetch_next_epoch=False",
         ),
         (lambda rows: TORCH(rows, num_workers=1, persistent_workers=True), ""),
         (
@@ -212,7 +214,7 @@ class Sampled(torch.utils.data.SequentialSampler):
         ),
         (
             lambda rows: TORCH(Large(), num_workers=1, persistent_workers=True),
-            "Large may do anything; pass ahead=True",
+            "Large may do anything; pass prefetch_next_epoch=True",
         ),
         (
             lambda rows: TORCH(rows, num_workers=1, persistent_workers=True, worker_init_fn=print),
@@ -223,13 +225,15 @@ class Sampled(torch.utils.data.SequentialSampler):
             "collate_fn is the program's own",
         ),
         (
-            lambda rows: Ahead(rows, num_workers=1, persistent_workers=True, sampler=Sampled(rows)),
+            lambda rows: Prefetching(
+                rows, num_workers=1, persistent_workers=True, sampler=Sampled(rows)
+            ),
             "a sampler of class Sampled",
         ),
     ],
 )
-def test_what_is_begun_ahead(make: Any, why: str) -> None:
-    found = _ahead.why_not(make(torch.utils.data.TensorDataset(torch.ones(4, 3))))
+def test_what_is_prefetched(make: Any, why: str) -> None:
+    found = _prefetch.why_not(make(torch.utils.data.TensorDataset(torch.ones(4, 3))))
     assert why in found and bool(why) == bool(found)
 
 
@@ -240,7 +244,7 @@ def test_memory_that_others_may_write_to_is_not_private(tmp_path: Path) -> None:
     anonymous = torch.frombuffer(mmap.mmap(-1, 1 << 20), dtype=torch.float32)
     for tensor in (mapped, copied, anonymous, torch.ones(3).share_memory_()):
         made = TORCH(torch.utils.data.TensorDataset(tensor), num_workers=1, persistent_workers=True)
-        assert "a tensor of the dataset" in _ahead.why_not(made)
+        assert "a tensor of the dataset" in _prefetch.why_not(made)
 
 
 class Large(Dataset):
@@ -269,7 +273,7 @@ def test_labels_that_are_kept_keep_no_slot() -> None:
     iterator = iter(made)
     labels = [batch[1] for batch in iterator]
     assert _report.account_of(made).in_slabs == 12 and torch.cat(labels).tolist() == list(range(24))
-    assert not iterator._exchange.slots._held
+    assert not iterator._exchange.slots._lent
 
 
 def test_a_forked_child_keeps_the_batch_it_saw() -> None:

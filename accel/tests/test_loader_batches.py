@@ -258,7 +258,7 @@ class Rows(torch.utils.data.Dataset[Any]):
 
 
 @pytest.mark.parametrize("tells", [True, False])
-def test_the_next_epoch_is_begun_ahead(tmp_path: Path, tells: bool) -> None:
+def test_the_next_epoch_is_prefetched(tmp_path: Path, tells: bool) -> None:
     """Of both orders that follow from the epoch; a state that is loaded between two epochs makes
     one that was begun in vain.
     """
@@ -284,14 +284,16 @@ def test_the_next_epoch_is_begun_ahead(tmp_path: Path, tells: bool) -> None:
         how = "sampler" if isinstance(make(), ShardSampler) else "batch_sampler"
         size = {"batch_size": 4} if how == "sampler" else {}
         expected, _ = passes(torch.utils.data.DataLoader, made := make(), **{how: made}, **size)
-        got, line = passes(DataLoader, made := make(), **{how: made}, **size, ahead=True)
+        got, line = passes(
+            DataLoader, made := make(), **{how: made}, **size, prefetch_next_epoch=True
+        )
         assert got == expected and (expected[0] != expected[1]) == tells
         # Who has not told the epoch before is taken for one that will; then not.
         begun, vain = (2, 1) if tells else (1, 2)
-        assert f"{begun} epochs begun ahead, {vain} more in vain" in line, line
+        assert f"{begun} epochs prefetched, {vain} discarded" in line, line
 
 
-def test_a_foreseen_epoch_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_predicted_epoch_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = TokenBatches(lengths_like_texts(500), 700, seed=6)
     planned: list[int] = []
     plan = TokenBatches._planned

@@ -405,12 +405,12 @@ def test_compiled_code_is_as_ever(patched: None) -> None:
 
 
 @new
-def test_the_first_batch_of_an_epoch_that_was_begun_ahead(cuda: FakeCuda) -> None:
-    made = pairs(persistent_workers=True, ahead=True, shuffle=True)
+def test_the_first_batch_of_a_prefetched_epoch(cuda: FakeCuda) -> None:
+    made = pairs(persistent_workers=True, prefetch_next_epoch=True, shuffle=True)
     orders = []
     for epoch in range(4):
         if epoch == 3:
-            torch.manual_seed(5)  # another order than was foreseen
+            torch.manual_seed(5)  # another order than was predicted
         iterator = iter(made)
         exchange = iterator._exchange
         order = []
@@ -433,7 +433,7 @@ def test_the_first_batch_of_an_epoch_that_was_begun_ahead(cuda: FakeCuda) -> Non
         orders.append(order)
     assert len({tuple(order) for order in orders}) == 4
     copied, in_vain = told(made)
-    # All but the first three, the one that was foreseen wrongly, and the last, which is counted
+    # All but the first three, the one that was predicted wrongly, and the last, which is counted
     # with the next.
     assert (copied, in_vain) == (2 * (4 * BATCHES - 5), 0), (copied, in_vain)
     dropped = len(cuda.dropped)

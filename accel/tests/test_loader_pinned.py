@@ -54,7 +54,7 @@ class Ours(loader.DataLoader):
 
 class OursAhead(loader.DataLoader):
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{**options, "pin_memory": True, "ahead": True})
+        super().__init__(*args, **{**options, "pin_memory": True, "prefetch_next_epoch": True})
 
 
 def observed(name: str, kind: Any) -> list[Any]:
@@ -184,7 +184,7 @@ def test_large_tensors_are_copied_by_the_library_alone(accelerator: FakeAccelera
         )
         assert (rows == numbers.float()[:, None]).all()
         # What has been delivered lies in memory of its own: its slot has gone back.
-        assert len(iterator._exchange.slots._held) == len(iterator._exchange.landing)
+        assert len(iterator._exchange.slots._lent) == len(iterator._exchange.landing)
     assert accelerator.copies_of_torch == 12, "labels, which come in messages"
     told = _report.account_of(made).told()
     assert (

@@ -208,7 +208,7 @@ def test_o2_reaches_a_program_that_accelerates(
             monkeypatch.setenv("PACELINE_PRECISION", "O2")
         model = model_of()
         given = torch.optim.AdamW(model.parameters(), lr=0.1)
-        same, (optimizer,) = paceline.accelerate(model, [given], config=None if by_job else config)
+        same, (optimizer,) = paceline.accelerate(model, [given], **({} if by_job else config))
         assert same is model and isinstance(optimizer, optim.AdamW)
         assert torch.equal(fitted(model, optimizer), expected)
     told = paceline.explain(as_dict=True)[FEATURE]
@@ -224,11 +224,11 @@ def test_what_o2_cannot_do_is_an_error_of_the_program_and_a_line_of_the_job(
     model = model_of()
     rms = torch.optim.RMSprop(model.parameters())
     with pytest.raises(TypeError, match="there is none for RMSprop"):
-        paceline.accelerate(model, rms, config={"numerics": "Lossy", "precision": "O2"})
+        paceline.accelerate(model, rms, numerics="lossy", precision="o2")
     with pytest.raises(ValueError, match="O2 is given 2 optimizers"):
-        paceline.accelerate(model, [rms, rms], config={"numerics": "Lossy", "precision": "O2"})
-    with pytest.raises(ValueError, match="write 'numerics': 'Lossy' beside it"):
-        paceline.accelerate(model, config={"precision": "O1"})
+        paceline.accelerate(model, [rms, rms], numerics="lossy", precision="o2")
+    with pytest.raises(ValueError, match='add numerics="lossy"'):
+        paceline.accelerate(model, precision="O1")
     monkeypatch.setenv("PACELINE_NUMERICS", "Lossy")
     monkeypatch.setenv("PACELINE_PRECISION", "O2")
     assert paceline.accelerate(model, rms) == (model, rms)
@@ -248,7 +248,7 @@ def test_nothing_exceeds_the_jobs_class(
     assert amp.decorate(model) is model and "forward" not in model.__dict__
     said = "it is of class Lossy, and PACELINE_NUMERICS is Reordered"
     assert capfd.readouterr().err.count(f"the model is left as it is: {said}") == 2
-    assert paceline.accelerate(model, config={"numerics": "Lossy", "precision": "O1"}) is model
+    assert paceline.accelerate(model, numerics="lossy", precision="o1") is model
     assert f"precision O1 is left out: {said}" in capfd.readouterr().err
     assert "forward" not in model.__dict__
 

@@ -10,7 +10,7 @@ and the loop is at most --queued steps ahead of it (0: it waits for every step, 
 each step's loss). Before that the same loop feeds the device from memory.
 
 Told of each: images a second with the null model; the wait for the first batch of the later epochs
-(ours begins them ahead) and the 95th percentile of all waits, both with the device; stall, the
+(ours prefetches them) and the 95th percentile of all waits, both with the device; stall, the
 share of the slower of loader (null model) and device (fed from memory) that is lost when both run;
 no_processor, the share of that run's time in which the device had nothing to do while the training,
 or the worker that had stood longest, was ready to run and every processor was taken (from
@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("--prefetch", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument(
-        "--not-ahead", action="store_true", help="ours does not begin the next epoch ahead"
+        "--no-prefetch", action="store_true", help="ours does not prefetch the next epoch"
     )
     parser.add_argument(
         "--queued", type=int, default=1, help="steps that the loop is ahead of the device"
@@ -233,7 +233,10 @@ def main() -> None:
     idle = idle_seconds()
     results = {"torch": Result(), "ours": Result()}
     # An image is a function of its index: the program says so, as one whose samples are must.
-    kinds = {"torch": Torchs, "ours": functools.partial(Ours, ahead=not options.not_ahead)}
+    kinds = {
+        "torch": Torchs,
+        "ours": functools.partial(Ours, prefetch_next_epoch=not options.no_prefetch),
+    }
     for number in range(options.rounds):
         for name in ("torch", "ours") if number % 2 == 0 else ("ours", "torch"):
             Run(kinds[name], images, options).measure(device_s, options.queued, results[name])

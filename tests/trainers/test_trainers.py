@@ -165,17 +165,19 @@ def assert_near(left: dict[str, Any], right: dict[str, Any]) -> None:
 
 def row(title: str, told: dict[str, Any]) -> str:
     """A line of the table: what became of the program's loaders and optimizers."""
-    loaders, ahead, optimizers = [], [], []
+    loaders, prefetch, optimizers = [], [], []
     for entry in told["loader"]["seen"]:
         name = entry["name"].rsplit(".", 1)[-1]
         ours = entry["state"] == "on"
         loaders.append(f"{name}: {'ours' if ours else entry['reason']}")
         if ours:
-            ahead.append(f"{name}: {entry['ahead_reason'] or 'yes'}")
+            prefetch.append(f"{name}: {entry['prefetch_reason'] or 'yes'}")
     for entry in told["fused optimizers"]["seen"]:
         name = entry["name"].rsplit(".", 1)[-1]
         optimizers.append(f"{name}: {'ours' if entry['state'] == 'on' else entry['reason']}")
-    columns = ["<br>".join(dict.fromkeys(column)) or "-" for column in (loaders, ahead, optimizers)]
+    columns = [
+        "<br>".join(dict.fromkeys(column)) or "-" for column in (loaders, prefetch, optimizers)
+    ]
     return f"| {title} | {' | '.join(columns)} |"
 
 
@@ -183,7 +185,7 @@ def test_the_table_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
     """Printed by every run, so that what a release accelerates can be read where it was tested."""
     with capsys.disabled():
         print(
-            "\nprogram | its loaders | next epoch begun ahead | its optimizers",
+            "\nprogram | its loaders | next epoch prefetched | its optimizers",
             *(line.strip("| ") for line in rows.values()),
             sep="\n",
         )

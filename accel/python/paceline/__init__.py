@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of Paceline inside the training process. Programs need not know it; `accelerate`, `step`
-and `explain` are for those that do.
+"""The part of Paceline that runs inside the training process. Programs need not know it:
+`accelerate`, `explain` and `step` are for those that want to.
 """
 
 from __future__ import annotations
 
-# Not typing's own: this is imported into every Python program of the container.
+# typing itself is not imported: this file is imported into every Python program of the container.
 TYPE_CHECKING = False
 
 __all__ = ["__version__", "accelerate", "explain", "step"]
 
 
 def step(number: int = -1) -> None:
-    """Tells a step boundary (where no optimizer of PyTorch marks it) or the program's own number of
-    the step just made.
+    """Marks the end of a training step. Programs whose steps no optimizer of PyTorch ends call it,
+    and those that number their steps themselves.
+
+    Args:
+        number: the program's own number of the step, or -1 for none.
+
+    Example:
+        >>> for number in range(3):
+        ...     paceline.step(number)
     """
     from paceline._core import trace
 
@@ -24,27 +31,53 @@ def accelerate(
     model: Any = None,
     optimizer: Any = None,
     loader: Any = None,
-    config: Mapping[str, Any] | None = None,
+    *,
+    numerics: str = "reordered",
+    precision: str | None = None,
+    fused: bool = True,
+    prefetch_next_epoch: bool | None = None,
 ) -> Any:
-    """Speeds up what it can of a training, in place, as a job with spec.acceleration has it done to
-    a program that does not call this; the rest is left as it is, and `explain` says why. Returns
-    what was given, but for the optimizer of precision O2.
+    """Speeds up a training in place, as a job with `spec.acceleration` does it to a program that
+    does not call this. What cannot be sped up is left as it is, and `explain` says why. If ranks
+    train together, call it on every rank with the same arguments.
 
-        model, optimizer, loader = paceline.accelerate(model, optimizer, loader)
+    Args:
+        model: a `torch.nn.Module`, or None.
+        optimizer: a `torch.optim.Optimizer`, a list of them, or None. Adam, AdamW and SGD are
+            updated by fused steps.
+        loader: a `torch.utils.data.DataLoader`, a list of them, or None. Its workers write batches
+            into shared memory.
+        numerics: how much a result may change: "bitwise" (not at all), "reordered" (by rounding) or
+            "lossy". Upper and lower case are the same. A job's class bounds it.
+        precision: "disabled", "tf32", "o1" or "o2", which need `numerics="lossy"`; see
+            `paceline.amp` for the last two. None: as the job says.
+        fused: False leaves the steps of the optimizers to PyTorch.
+        prefetch_next_epoch: see `paceline.loader.DataLoader`.
 
-    config: {"loader": "Auto" or "Disabled", "optimizer": "Auto" or "Disabled", "numerics":
-    "Reordered", "Bitwise" or "Lossy", "ahead": True or False, "precision": "Disabled", "TF32", "O1"
-    or "O2"}; see paceline.loader for `ahead`, paceline.amp for O1 and O2. Where ranks train
-    together, all call it alike.
+    Returns:
+        What was given, in the same order; one thing as itself, more as a tuple. All are the same
+        objects, but for the optimizer of precision "o2".
+
+    Raises:
+        TypeError: an argument is no model, optimizer or loader.
+        ValueError: a keyword has a value that it cannot have; the text names those that it can.
+
+    Example:
+        >>> model = torch.nn.Linear(4, 1)
+        >>> optimizer = torch.optim.AdamW(model.parameters())
+        >>> model, optimizer = paceline.accelerate(model, optimizer)
+        >>> loss = model(torch.ones(8, 4)).mean()
+        >>> loss.backward()
+        >>> optimizer.step()
     """
     from paceline import _accelerate
 
-    return _accelerate.accelerate(model, optimizer, loader, config)
+    wanted = _accelerate.settings(numerics, precision, fused, prefetch_next_epoch)
+    return _accelerate.accelerate(model, optimizer, loader, wanted)
 
 
 if TYPE_CHECKING:
     __version__: str
-    from collections.abc import Mapping
     from typing import Any, Literal, overload
 
     @overload
@@ -56,8 +89,19 @@ if TYPE_CHECKING:
 else:
 
     def explain(as_dict: bool = False) -> Any:
-        """What is on in this process, in which numerics class, and why; what it costs. As a dict:
-        by feature.
+        """Tells which features are on in this process, in which numerics class, why, and at what
+        cost.
+
+        Args:
+            as_dict: True returns a dict by feature instead of a text.
+
+        Returns:
+            A text for people. The dict has for each feature its `state` ("on" or "off"), `reason`,
+            `numerics`, and `seen`: what became of each loader, optimizer or model that it has met.
+
+        Example:
+            >>> paceline.explain(as_dict=True)["step tracing"]["numerics"]
+            'Bitwise'
         """
         from paceline._core import explain as reports
 

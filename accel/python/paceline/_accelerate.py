@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.accelerate: in one line what a job's spec.acceleration does to a program that knows
-nothing of it. What cannot be sped up is left as it is, and paceline.explain() says why. Errors are
-the caller's alone: an unknown key or value, or something that is no model, optimizer or loader.
+"""paceline.accelerate: does in one line what a job's spec.acceleration does to a program. What
+cannot be sped up is left as it is, and paceline.explain() says why. It raises only for wrong
+arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,51 +23,54 @@ from paceline.loader import accelerate as _accelerate_loader
 from paceline.optim import _patch as _optimizers
 from paceline.optim import _report as _optimizer_report
 
-# As in spec.acceleration; the first value of each is the default. `ahead` is of the program alone:
-# only it can know.
-KEYS: dict[str, tuple[Any, ...]] = {
-    "loader": ("Auto", "Disabled"),
-    "optimizer": ("Auto", "Disabled"),
-    "numerics": ("Reordered", "Bitwise", "Lossy"),
-    "ahead": (None, True, False),
-    "precision": (None, "Disabled", "TF32", "O1", "O2"),  # None: as the job says
-}
+_WHAT = "paceline.accelerate: "
 
 
-def read(config: Mapping[str, Any] | None) -> dict[str, Any]:
-    found = {key: values[0] for key, values in KEYS.items()}
-    if config is not None and not isinstance(config, Mapping):
-        raise TypeError(
-            f"paceline.accelerate: config is {type(config).__qualname__}: it must be a dict with"
-            f" {', '.join(KEYS)}"
-        )
-    for key, value in (config or {}).items():
-        if key not in KEYS:
-            raise ValueError(
-                f"paceline.accelerate: config has {key!r}, which is none of {', '.join(KEYS)}"
-            )
-        if not any(
-            value is known or (isinstance(known, str) and value == known) for known in KEYS[key]
-        ):
-            allowed = ", ".join(repr(known) for known in KEYS[key])
-            raise ValueError(
-                f"paceline.accelerate: config[{key!r}] is {value!r}: it must be one of {allowed}"
-            )
-        found[key] = value
-    if found["precision"] in _precision_report.LEVELS and found["numerics"] != "Lossy":
+@dataclass(frozen=True)
+class Settings:
+    """The keyword arguments of paceline.accelerate, spelt as spec.acceleration spells them."""
+
+    numerics: str
+    precision: str | None  # None: as the job says
+    fused: bool
+    prefetch_next_epoch: bool | None
+
+
+def settings(
+    numerics: str, precision: str | None, fused: bool, prefetch_next_epoch: bool | None
+) -> Settings:
+    """Checks the arguments. The job's numerics class bounds the program's."""
+    numerics = _word("numerics", numerics, NUMERICS)
+    if precision is not None:
+        precision = _word("precision", precision, contract.VALUES[contract.PRECISION])
+    _flag("fused", fused, (True, False))
+    _flag("prefetch_next_epoch", prefetch_next_epoch, (None, True, False))
+    if precision in _precision_report.LEVELS and numerics != "Lossy":
         raise ValueError(
-            f"paceline.accelerate: config['precision'] is {found['precision']!r}, which loses"
-            " precision: write 'numerics': 'Lossy' beside it, or remove it"
+            f'{_WHAT}precision is {precision!r}, which loses precision: add numerics="lossy", or'
+            " remove it"
         )
-    # A job's own class bounds what its program may ask for.
     of_job = told(contract.NUMERICS)
     if of_job in NUMERICS:
-        found["numerics"] = min(found["numerics"], of_job, key=NUMERICS.index)
-    return found
+        numerics = min(numerics, of_job, key=NUMERICS.index)
+    return Settings(numerics, precision, fused, prefetch_next_epoch)
 
 
-def accelerate(model: Any, optimizer: Any, loader: Any, config: Mapping[str, Any] | None) -> Any:
-    wanted = read(config)
+def _word(name: str, value: Any, known: tuple[str, ...]) -> str:
+    """One of the words of spec.acceleration, in upper or lower case."""
+    found = {word.lower(): word for word in known}
+    if isinstance(value, str) and value.lower() in found:
+        return found[value.lower()]
+    raise ValueError(f"{_WHAT}{name} is {value!r}: it must be one of {', '.join(map(repr, found))}")
+
+
+def _flag(name: str, value: Any, known: tuple[bool | None, ...]) -> None:
+    if not any(value is one for one in known):
+        allowed = " or ".join(map(repr, known))
+        raise ValueError(f"{_WHAT}{name} is {value!r}: it must be {allowed}")
+
+
+def accelerate(model: Any, optimizer: Any, loader: Any, wanted: Settings) -> Any:
     optimizers, loaders = _each(optimizer), _each(loader)
     _check("model", [] if model is None else [model], torch.nn.Module, "a torch.nn.Module")
     _check(
@@ -86,23 +89,22 @@ def accelerate(model: Any, optimizer: Any, loader: Any, config: Mapping[str, Any
             )
         for one in optimizers:
             _accelerate_optimizer(one, wanted)
-        if wanted["loader"] == "Auto":
-            for one in loaders:
-                _accelerate_loader(one, ahead=wanted["ahead"])
+        for one in loaders:
+            _accelerate_loader(one, prefetch_next_epoch=wanted.prefetch_next_epoch)
     given = tuple(value for value in (model, optimizer, loader) if value is not None)
     return given[0] if len(given) == 1 else given
 
 
-def _with_precision(model: Any, optimizers: list[Any], wanted: dict[str, Any]) -> list[Any]:
-    """The optimizers, of which O2 puts another in the place of one. What the program has asked for
-    wrongly is its error; what the job has is left, with a line.
+def _with_precision(model: Any, optimizers: list[Any], wanted: Settings) -> list[Any]:
+    """Returns the optimizers; O2 replaces its one by another. A precision that cannot be had is an
+    error if the program asks for it, and a line if the job does.
     """
-    level = wanted["precision"]
+    level = wanted.precision
     if level == "Disabled":
         return optimizers
     why = _precision_report.why_not_allowed()
     if level is not None and why:
-        say(f"paceline.accelerate: precision {level} is left out: {why}")
+        say(f"{_WHAT}precision {level} is left out: {why}")
         return optimizers
     of_job = level is None
     level = _precision.asked() if of_job else level
@@ -122,7 +124,7 @@ def _with_precision(model: Any, optimizers: list[Any], wanted: dict[str, Any]) -
 def _decorated(model: Any, optimizers: list[Any], level: str) -> list[Any]:
     if model is None or (level == "O2" and len(optimizers) != 1):
         raise ValueError(
-            f"paceline.accelerate: {level} is given"
+            f"{_WHAT}{level} is given"
             f" {'no model' if model is None else f'{len(optimizers)} optimizers'}: give a"
             f" model{' and one optimizer' if level == 'O2' else ''}, or call paceline.amp.decorate"
             " for each model"
@@ -142,15 +144,13 @@ def _each(value: Any) -> list[Any]:
 def _check(what: str, values: list[Any], kind: type, described: str) -> None:
     for value in values:
         if not isinstance(value, kind):
-            raise TypeError(
-                f"paceline.accelerate: {what} is {type(value).__qualname__}: it must be {described}"
-            )
+            raise TypeError(f"{_WHAT}{what} is {type(value).__qualname__}: it must be {described}")
 
 
-def _accelerate_optimizer(optimizer: Any, wanted: dict[str, Any]) -> None:
-    if wanted["optimizer"] == "Disabled":
+def _accelerate_optimizer(optimizer: Any, wanted: Settings) -> None:
+    if not wanted.fused:
         return
-    if wanted["numerics"] == "Bitwise":
+    if wanted.numerics == "Bitwise":
         _optimizer_report.outcome_of(
             optimizer
         ).never = "numerics is Bitwise, and fused optimizers are of class Reordered"

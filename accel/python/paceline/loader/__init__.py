@@ -35,26 +35,36 @@ Sample = TypeVar("Sample", covariant=True)
 
 
 class DataLoader(torch.utils.data.DataLoader[Sample]):
-    """torch.utils.data.DataLoader with torch's arguments, and `ahead`: whether persistent workers
-    begin the next epoch while this one ends. By default where it is proven to change nothing; True
-    says that a sample depends on its index and on the generators of torch, random and NumPy alone,
-    and that making it changes nothing else that another one depends on.
+    """torch.utils.data.DataLoader with torch's arguments and two more. Samples, their order and
+    random state are those of torch, bit for bit.
 
-    `device_copies=True`, with pin_memory, begins to copy the next batch to the GPU where the
-    program has been seen to do so itself, and hands that copy to its `.to(device)` or `.cuda()`. It
-    says that the program writes to a batch in no way that PyTorch cannot see (through `.numpy()` or
-    a pointer) before it copies it. None: as PACELINE_LOADER_DEVICE_COPIES says, by default not.
+    Args:
+        prefetch_next_epoch: whether persistent workers begin the next epoch while this one ends.
+            None does so where that is proven to change nothing. True says that a sample depends
+            only on its index and on the generators of torch, random and NumPy, and that making it
+            changes nothing that another sample depends on.
+        device_copies: whether the next batch is copied to the GPU early, with `pin_memory`, where
+            the program has been seen to copy it itself; `.to(device)` and `.cuda()` then return
+            that copy. True says that the program writes to a batch in no way that PyTorch cannot
+            see (through `.numpy()` or a pointer) before it copies it. None does what the
+            environment variable PACELINE_LOADER_DEVICE_COPIES says, by default not.
+
+    Example:
+        >>> rows = torch.utils.data.TensorDataset(torch.arange(6.0))
+        >>> loader = paceline.loader.DataLoader(rows, batch_size=3, num_workers=2)
+        >>> [batch.tolist() for (batch,) in loader]
+        [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
     """
 
     def __init__(
         self,
         *args: Any,
-        ahead: bool | None = None,
+        prefetch_next_epoch: bool | None = None,
         device_copies: bool | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self._paceline_ahead = ahead
+        self._paceline_prefetch_next_epoch = prefetch_next_epoch
         self._paceline_device_copies = device_copies
 
     def _get_iterator(self) -> Any:
@@ -62,10 +72,24 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         return super()._get_iterator() if ours is None else ours
 
 
-def accelerate(loader: Any, ahead: bool | None = None, device_copies: bool | None = None) -> Any:
-    """The same loader, accelerated from its next iteration on. One whose class makes iterators of
-    its own is left as it is. `ahead` and `device_copies` are those of DataLoader; None leaves them
-    as they are.
+def accelerate(
+    loader: Any, *, prefetch_next_epoch: bool | None = None, device_copies: bool | None = None
+) -> Any:
+    """Accelerates a loader that is there already, from its next iteration on.
+
+    Args:
+        loader: a `torch.utils.data.DataLoader`. One whose class makes its own iterators is left as
+            it is.
+        prefetch_next_epoch: as for `DataLoader`; None leaves it as it is.
+        device_copies: as for `DataLoader`; None leaves it as it is.
+
+    Returns:
+        The same loader.
+
+    Example:
+        >>> rows = torch.utils.data.TensorDataset(torch.arange(6.0))
+        >>> loader = torch.utils.data.DataLoader(rows, batch_size=3, num_workers=2)
+        >>> loader = paceline.loader.accelerate(loader, prefetch_next_epoch=True)
     """
     if type(loader)._get_iterator not in (
         torch.utils.data.DataLoader._get_iterator,
@@ -77,8 +101,8 @@ def accelerate(loader: Any, ahead: bool | None = None, device_copies: bool | Non
     else:
         _patch.patch()
         loader._paceline_loader = True
-        if ahead is not None:
-            loader._paceline_ahead = ahead
+        if prefetch_next_epoch is not None:
+            loader._paceline_prefetch_next_epoch = prefetch_next_epoch
         if device_copies is not None:
             loader._paceline_device_copies = device_copies
         if not _report.switch.startswith(_patch.ON):

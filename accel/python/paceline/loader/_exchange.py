@@ -6,10 +6,10 @@ batches pass is ours.
 Every message belongs to a generation, which a resumed iteration begins. What arrives of an earlier
 one (a loop that was left early) is dropped, so nobody waits for it.
 
-The next generation's first tasks may be sent before PyTorch asks for them, as they are foreseen
-(_ahead.py). When it does, each is held against its foreseen one: as long as they are equal there is
-nothing to send; at the first that is not, that generation is dropped, workers get back the random
-state that they had before it, and all is sent anew.
+The first tasks of the next generation may be sent before PyTorch asks for them, as _prefetch.py
+predicts them. When PyTorch asks, each task is compared with the predicted one. While they are equal
+there is nothing to send. At the first difference that generation is dropped, workers get back the
+random state that they had before it, and all tasks are sent anew.
 
 Where batches are to be pinned, all that have arrived are begun upon whenever one is asked for
 (_pinned.py).
@@ -28,18 +28,15 @@ from typing import Any, Callable
 
 from torch.utils.data._utils import worker as torch_worker
 
-from paceline.loader import _ahead, _batches
+from paceline.loader import _batches, _prefetch
 from paceline.loader._device import Copies
-from paceline.loader._held import Slots
 from paceline.loader._native import MAX_SLOTS, Region
 from paceline.loader._pinned import Landing, Pinning
+from paceline.loader._slots import Slots
 
 _HEAD = struct.Struct("<II")  # to a worker: generation, one of the following
-PLAIN, KEEP, GO_BACK = (
-    0,
-    1,
-    2,
-)  # KEEP: note the random state; GO_BACK: take up again that of the generation before this
+# SAVE_STATE: remember the random state. RESTORE_STATE: take up the state of the generation before.
+PLAIN, SAVE_STATE, RESTORE_STATE = range(3)
 _ANSWER = struct.Struct(
     "<IiQQ"
 )  # to the maker: generation, slot, where in it a large pickle lies and its size
@@ -62,9 +59,9 @@ class Exchange:
         self.local: collections.deque[Any] = collections.deque()
         self.in_slabs = 0
         self.in_messages = 0
-        # Of the next generation: what is foreseen, how many of these have been sent, and how many
+        # Of the next generation: what is predicted, how many of these have been sent, and how many
         # were then asked for.
-        self.foreseen: list[tuple[int, bytes]] = []  # by worker
+        self.predicted: list[tuple[int, bytes]] = []  # by worker
         self.sent = 0
         self.matched = 0
         self.filling = False  # the present pass goes on
@@ -103,7 +100,7 @@ class Exchange:
                 return  # they have it
         data = _batches.dumps(value)
         if self.comparing and value is not None:
-            if self.matched < self.sent and self.foreseen[self.matched] == (worker, data):
+            if self.matched < self.sent and self.predicted[self.matched] == (worker, data):
                 self.matched += 1
                 return
             self.compared()
@@ -112,23 +109,23 @@ class Exchange:
     def _tell(self, worker: int, data: bytes, what: int = PLAIN, later: int = 0) -> None:
         self.region.tell(worker, _HEAD.pack(self.generation + later, what) + data)
 
-    def fill(self, foreseen: Callable[[], list[tuple[int, Any]]]) -> None:
+    def fill(self, predicted: Callable[[], list[tuple[int, Any]]]) -> None:
         """There is room for one task more than the present pass has."""
         if not self.filling:
-            self.foreseen = [(worker, _batches.dumps(task)) for worker, task in foreseen()]
+            self.predicted = [(worker, _batches.dumps(task)) for worker, task in predicted()]
             self.sent = self.matched = 0
-            if not self.foreseen:
+            if not self.predicted:
                 return
             self.filling = True
             for worker in range(self.workers):
-                self._tell(worker, _batches.dumps(torch_worker._ResumeIteration()), KEEP, 1)
-        if self.sent < len(self.foreseen):
-            self._tell(*self.foreseen[self.sent], later=1)
+                self._tell(worker, _batches.dumps(torch_worker._ResumeIteration()), SAVE_STATE, 1)
+        if self.sent < len(self.predicted):
+            self._tell(*self.predicted[self.sent], later=1)
             self.sent += 1
 
     def compared(self) -> None:
-        """No further task of this pass was foreseen. If one was that is not asked for, none of them
-        count.
+        """Ends the comparison: no further task of this pass was predicted. If one was predicted
+        and is not asked for, none of them count.
         """
         if not self.comparing:
             return
@@ -143,8 +140,8 @@ class Exchange:
         self.generation += 1
         self._forget()
         for worker in range(self.workers):
-            self._tell(worker, _batches.dumps(torch_worker._ResumeIteration()), GO_BACK)
-        for worker, task in self.foreseen[: self.matched]:
+            self._tell(worker, _batches.dumps(torch_worker._ResumeIteration()), RESTORE_STATE)
+        for worker, task in self.predicted[: self.matched]:
             self._tell(worker, task)
 
     def get(self, timeout: float) -> Any:
@@ -214,7 +211,7 @@ class Exchange:
             self.in_messages += 1
             return _batches.loads(memoryview(message)[_ANSWER.size :]), None
         self.in_slabs += 1
-        buffer = self.slots.hold(worker, slot)
+        buffer = self.slots.lend(worker, slot)
         data = (
             memoryview(buffer)[begin : begin + size]
             if size
@@ -232,7 +229,7 @@ class Worker:
         self.slab = _batches.Slab(region, worker)
         self.dropped = exchange.dropped
         self.skipped = 0  # the last generation that was dropped before anything of it was made
-        self.kept: tuple[int, Any] = (0, None)  # generation, and the random state before it
+        self.saved: tuple[int, Any] = (0, None)  # generation, and the random state before it
         self.generation = 0
         self.parent = os.getppid()
         self.done = done
@@ -244,15 +241,15 @@ class Worker:
             message = self.region.hear(self.worker, max(0, int(left * 1000)))
             if message is not None:
                 generation, what = _HEAD.unpack_from(message)
-                if what == KEEP and generation == self.dropped[0]:
+                if what == SAVE_STATE and generation == self.dropped[0]:
                     self.skipped = generation
                 if generation and generation in (self.skipped, self.dropped[0]):
                     continue
                 self.generation = generation
-                if what == KEEP:
-                    self.kept = (generation, _ahead.random_state())
-                elif what == GO_BACK and self.kept[0] == generation - 1:
-                    _ahead.restore(self.kept[1])
+                if what == SAVE_STATE:
+                    self.saved = (generation, _prefetch.random_state())
+                elif what == RESTORE_STATE and self.saved[0] == generation - 1:
+                    _prefetch.restore(self.saved[1])
                 return _batches.loads(memoryview(message)[_HEAD.size :])
             if left <= 0:
                 raise queue.Empty

@@ -13,7 +13,7 @@ from torch.utils.data._utils import worker as torch_worker
 
 from paceline._core import contract
 from paceline._core.environment import disabled
-from paceline.loader import _ahead, _device, _native, _pinned, _report
+from paceline.loader import _device, _native, _pinned, _prefetch, _report
 from paceline.loader._exchange import Context, Exchange
 
 Base = dataloader._MultiProcessingDataLoaderIter
@@ -105,7 +105,7 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
         loader: Any,
         exchange: Exchange,
         account: _report.Account,
-        order: _ahead.Order | None = None,
+        order: _prefetch.Order | None = None,
     ) -> None:
         self._exchange = exchange
         self._account = account
@@ -125,23 +125,23 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
             return super()._next_index()
         except StopIteration:
             # PyTorch has nothing to send, and asks again with every batch that it hands out.
-            self._look_ahead()
+            self._prefetch_next_epoch()
             raise
 
-    def _look_ahead(self) -> None:
+    def _prefetch_next_epoch(self) -> None:
         exchange = self._exchange
         exchange.compared()
         if self._order is None:
             return
         try:
-            if exchange.misses_in_a_row < _ahead.MISSES_IN_A_ROW:
-                exchange.fill(self._order.foreseen)
+            if exchange.misses_in_a_row < _prefetch.MISSES_IN_A_ROW:
+                exchange.fill(self._order.predicted)
                 return
-            self._account.ahead = (
-                f"the order was foreseen wrongly {_ahead.MISSES_IN_A_ROW} times in a row"
+            self._account.why_no_prefetch = (
+                f"the order was predicted wrongly {_prefetch.MISSES_IN_A_ROW} times in a row"
             )
         except Exception as error:
-            self._account.ahead = f"{type(error).__name__}: {error}"
+            self._account.why_no_prefetch = f"{type(error).__name__}: {error}"
         self._order = None
 
     def _next_data(self) -> Any:
@@ -158,7 +158,7 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
 
     def _upcoming(self) -> Any:
         """The batch that PyTorch hands out next, if it has come; after the last one of a pass the
-        one that is foreseen. Else None.
+        one that is predicted. Else None.
         """
         if self._rcvd_idx == self._send_idx:
             return self._exchange.landed(0, of_next=True)
@@ -186,8 +186,8 @@ def iterator(loader: Any) -> Any:
     try:
         why = why_not(loader)
         if not why:
-            account.ahead = _ahead.why_not(loader)
-            order = _ahead.Order(loader) if not account.ahead else None
+            account.why_no_prefetch = _prefetch.why_not(loader)
+            order = _prefetch.Order(loader) if not account.why_no_prefetch else None
             pinning = _pinned.Pinning() if _pinned.wanted(loader) else None
             exchange = Exchange(loader.num_workers, loader.prefetch_factor, pinning)
             if _device.asked(loader):

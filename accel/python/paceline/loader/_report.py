@@ -31,7 +31,7 @@ class Account:
         self.copied = 0
         self.copied_in_vain = 0
         self.why = ""
-        self.ahead = ""  # why no epoch is begun ahead
+        self.why_no_prefetch = ""  # why the next epoch is not prefetched
         self.hits = 0
         self.misses = 0
         self.batches = 0
@@ -84,10 +84,10 @@ class Account:
             "copied": self.copied,
             "copied_in_vain": self.copied_in_vain,
             "copies_reason": self.copies,
-            "ahead": "off" if self.ahead else "on",
-            "ahead_reason": self.ahead,
-            "ahead_hits": self.hits,
-            "ahead_misses": self.misses,
+            "prefetch_next_epoch": "off" if self.why_no_prefetch else "on",
+            "prefetch_reason": self.why_no_prefetch,
+            "prefetched_epochs": self.hits,
+            "discarded_epochs": self.misses,
             **_measured([self]),
         }
 
@@ -108,9 +108,11 @@ def _measured(accounts: list[Account]) -> dict[str, Any]:
 def _text(told: dict[str, Any]) -> str:
     if told["state"] == "off":
         return f"PyTorch's own ({told['reason']})"
-    ahead = f"{told['ahead_hits']} epochs begun ahead, {told['ahead_misses']} more in vain"
-    if told["ahead"] == "off":
-        ahead = f"no epoch is begun ahead: {told['ahead_reason']}"
+    prefetch = (
+        f"{told['prefetched_epochs']} epochs prefetched, {told['discarded_epochs']} discarded"
+    )
+    if told["prefetch_next_epoch"] == "off":
+        prefetch = f"the next epoch is not prefetched: {told['prefetch_reason']}"
     pinned = f", {told['pinned']} copied into pinned memory" if told["pinned"] else ""
     copies = ""
     if told["copied"] or told["copied_in_vain"]:
@@ -129,7 +131,7 @@ def _text(told: dict[str, Any]) -> str:
         )
     return (
         f"{told['iterators']} iterators brought {told['in_slabs']} batches in slabs, "
-        f"{told['in_messages']} in messages or PyTorch's way{pinned}{waits}; {ahead}{copies}"
+        f"{told['in_messages']} in messages or PyTorch's way{pinned}{waits}; {prefetch}{copies}"
     )
 
 
@@ -207,7 +209,7 @@ def seen() -> list[dict[str, Any]]:
         key: tuple[str, ...] = (
             told["name"],
             told["reason"],
-            told["ahead_reason"],
+            told["prefetch_reason"],
             told["copies_reason"],
         )
         alike.setdefault(key, []).append(account)
@@ -220,8 +222,8 @@ def seen() -> list[dict[str, Any]]:
                 "pinned",
                 "copied",
                 "copied_in_vain",
-                "ahead_hits",
-                "ahead_misses",
+                "prefetched_epochs",
+                "discarded_epochs",
             ):
                 first[count] += told[count]
     for key, told in found.items():

@@ -155,7 +155,7 @@ class TokenBatches(Sampler[Any]):
             list[int]
         ] = []  # what ranks before these had of the epoch: batches, by rank
         self._made: _Plan | None = None
-        self._twin: TokenBatches | None = None  # of an epoch that was foreseen
+        self._twin: TokenBatches | None = None  # of an epoch that was predicted
 
     @property
     def epoch(self) -> int:

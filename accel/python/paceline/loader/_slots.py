@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots whose batches the training process still has. A slot goes back to its worker when the last
-tensor in it has died, here and in every process that was forked meanwhile: a forked child sees the
-same memory, and must not see the next batch in it.
+"""Slots that are lent to batches of the training process. A slot goes back to its worker when the
+last tensor in it has died, here and in every process that was forked meanwhile: a forked child sees
+the same memory, and must not see the next batch in it.
 
-A pipe tells when the children of a fork have gone: they inherit its writing end, and nobody here
-has it any more.
+A pipe tells when the children of a fork have ended: only they have its writing end.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from paceline.loader._native import Region
 
 
 class _Fork:
-    """One fork of this process while slots were held. `reader` is None where no pipe could be made:
-    never over.
+    """One fork of this process while slots were lent. `reader` is None if no pipe could be made:
+    the fork then counts as running forever.
     """
 
     def __init__(self, reader: int | None) -> None:
@@ -45,24 +44,24 @@ class _Fork:
 
 
 class Slots:
-    """Of one region, in its owner's process. Locked by the interpreter lock: each change is one
-    operation on a dictionary.
+    """The slots of one region, in the process that owns it. The interpreter lock protects it: each
+    change is one operation on a dictionary.
     """
 
     def __init__(self, region: Region) -> None:
         self.region = region
-        self._held: dict[tuple[int, int], Any] = {}  # slot: None
+        self._lent: dict[tuple[int, int], Any] = {}  # slot: None
         self._forks: dict[tuple[int, int], list[_Fork]] = {}
         self._waiting: dict[tuple[int, int], Any] = {}  # freed here, but not by forked children
         _all.add(self)
 
-    def hold(self, worker: int, slot: int) -> Any:
-        """The slot as a buffer; the slot is held until it dies."""
+    def lend(self, worker: int, slot: int) -> Any:
+        """Returns the slot as a buffer. The slot is lent until the buffer dies."""
         buffer = _buffer_type(self.region.slot_bytes).from_address(
             self.region.address(worker, slot)
         )
-        self._held[worker, slot] = None
-        buffer.held = (self, worker, slot)
+        self._lent[worker, slot] = None
+        buffer.lender = (self, worker, slot)
         if self._waiting:
             self._retry()
         return buffer
@@ -70,7 +69,7 @@ class Slots:
     def freed(self, worker: int, slot: int) -> None:
         if os.getpid() != self.region.owner:
             return  # a forked child's copy of the reference
-        self._held.pop((worker, slot), None)
+        self._lent.pop((worker, slot), None)
         if (worker, slot) in self._forks:
             self._waiting[worker, slot] = None
         else:
@@ -84,12 +83,12 @@ class Slots:
                 self.region.release(*key)
 
     def forked(self, fork: _Fork) -> None:
-        for key in (*self._held, *self._waiting):
+        for key in (*self._lent, *self._waiting):
             self._forks.setdefault(key, []).append(fork)
 
     @property
     def busy(self) -> bool:
-        return os.getpid() == self.region.owner and bool(self._held or self._waiting)
+        return os.getpid() == self.region.owner and bool(self._lent or self._waiting)
 
 
 _all: weakref.WeakSet[Slots] = weakref.WeakSet()
@@ -98,9 +97,9 @@ _all: weakref.WeakSet[Slots] = weakref.WeakSet()
 @functools.cache
 def _buffer_type(size: int) -> Any:
     def freed(self: Any) -> None:
-        held = self.__dict__.pop("held", None)
-        if held is not None:
-            held[0].freed(held[1], held[2])
+        lender = self.__dict__.pop("lender", None)
+        if lender is not None:
+            lender[0].freed(lender[1], lender[2])
 
     return type("Slot", (ctypes.c_ubyte * size,), {"__del__": freed})
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The next epoch before it is asked for: which loaders may have it, what its order will be, and a
-worker's way back.
+"""Prefetches the next epoch: which loaders may have it prefetched, what its order will be, and how
+a worker gets its random state back.
 
-The order is guessed from copies of the sampler and of the generators, so nothing of the program's
-is touched, and a guess may be wrong: the exchange holds it against what PyTorch really asks for.
-Samples made for nothing must have changed nothing: that is proven of PyTorch's own datasets over
-memory that nobody shares, else said by the program (`ahead=True`).
+The order is predicted from copies of the sampler and of the generators, so nothing of the program
+changes. A prediction may be wrong: the exchange compares it with what PyTorch really asks for.
+Samples that are discarded must have changed nothing. That is proven for PyTorch's own datasets over
+memory that nobody shares; for others the program says it (`prefetch_next_epoch=True`).
 
-Not for several threads at once. What cannot be foreseen or proven is a reason, never an exception.
+Use it from one thread. What cannot be predicted or proven gives a reason, never an exception.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ SAMPLERS = (SequentialSampler, *TOLD, *DRAWING)
 
 
 def why_not(loader: Any) -> str:
-    """Empty where this loader's next epoch may be made ahead."""
-    said = getattr(loader, "_paceline_ahead", None)
+    """Returns an empty text if this loader's next epoch may be prefetched, else why not."""
+    said = getattr(loader, "_paceline_prefetch_next_epoch", None)
     if said is False:
-        return "ahead=False"
+        return "prefetch_next_epoch=False"
     if not loader.persistent_workers:
         return "workers end with each epoch (persistent_workers=False)"
     if loader._dataset_kind != torch_loader._DatasetKind.Map:
         return "an iterable dataset goes on where it was"
     sampler = _sampler_of(loader)
     if type(sampler) not in SAMPLERS:
-        return f"a sampler of class {type(sampler).__qualname__}, whose order cannot be foreseen"
+        return f"a sampler of class {type(sampler).__qualname__}, whose order cannot be predicted"
     generator = getattr(sampler, "generator", None)
     if generator is not None and generator.device.type != "cpu":
         return f"a generator on {generator.device.type}"
@@ -72,7 +72,8 @@ def why_not(loader: Any) -> str:
         return ""
     if loader.worker_init_fn is not None:
         return (
-            "worker_init_fn may do anything; pass ahead=True if samples depend on their index alone"
+            "worker_init_fn may do anything; pass prefetch_next_epoch=True if samples depend on"
+            " their index alone"
         )
     defaults = (
         torch_loader._utils.collate.default_collate,
@@ -80,8 +81,8 @@ def why_not(loader: Any) -> str:
     )
     if loader.collate_fn not in defaults:
         return (
-            "collate_fn is the program's own; pass ahead=True if samples depend on their index"
-            " alone"
+            "collate_fn is the program's own; pass prefetch_next_epoch=True if samples depend on"
+            " their index alone"
         )
     return _why_not_frozen(loader.dataset)
 
@@ -109,8 +110,8 @@ def _why_not_frozen(dataset: Any, depth: int = 4) -> str:
         parts = dataset.datasets
     if parts is None or depth == 0:
         return (
-            f"{kind.__qualname__} may do anything; pass ahead=True if its samples depend on their"
-            " index alone"
+            f"{kind.__qualname__} may do anything; pass prefetch_next_epoch=True if its samples"
+            " depend on their index alone"
         )
     return next(filter(None, (_why_not_frozen(part, depth - 1) for part in parts)), "")
 
@@ -135,7 +136,7 @@ def _why_not_private(tensor: torch.Tensor) -> str:
 
 
 class Order:
-    """Foresees which batches the next pass of a loader begins with. Holds the sampler, not the
+    """Predicts which batches the next pass of a loader begins with. Holds the sampler, not the
     loader.
     """
 
@@ -151,7 +152,7 @@ class Order:
         if type(self._sampler) in TOLD:
             self._epochs = [*self._epochs[-1:], self._sampler.epoch]
 
-    def foreseen(self) -> list[tuple[int, Any]]:
+    def predicted(self) -> list[tuple[int, Any]]:
         """Worker and task, as PyTorch would send them."""
         twin = copy.copy(self._sampler)
         if type(twin) in DRAWING:
