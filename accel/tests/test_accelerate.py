@@ -125,7 +125,7 @@ def test_the_same_as_injected_and_only_what_it_is_given(train: Train, plain: Res
         ("{'numerics': 'Bitwise'}", {}),
         ("{'fused': False}", {}),
         ("{'numerics': 'Lossy'}", {"PACELINE_NUMERICS": "Bitwise"}),
-        ("None", {"PACELINE_DISABLE": "1"}),
+        ("{}", {"PACELINE_DISABLE": "1"}),
     ],
 )
 def test_bitwise_is_bitwise(
