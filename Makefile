@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin: each target is one script, which can be run by itself. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint sanitize bench bench-agent bench-comm bench-loader bench-optim test-rdma coverage cluster cluster-down images
+.PHONY: help setup build demo test lint sanitize bench bench-agent bench-comm bench-loader bench-optim test-rdma coverage cluster cluster-down images release
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -60,3 +60,6 @@ cluster-down: ## end that cluster
 
 images: ## docker-archive tars in build/images: operator, agent, runtime, and what the examples and cluster tests run in
 	scripts/images
+
+release: ## what a release ships, each part checked by installing it, in build/release-artifacts
+	scripts/release
