@@ -7,6 +7,7 @@
 #include <numbers>
 #include <string_view>
 
+#include "../contract.hpp"
 #include "kernels.hpp"
 
 namespace paceline::loader {
@@ -165,7 +166,7 @@ const Resampler kScalarResampler = {
 const Resampler& best_resampler() {
   static const Resampler& chosen = []() -> const Resampler& {
 #if defined(__x86_64__)
-    const char* told = std::getenv("PACELINE_SIMD");
+    const char* told = std::getenv(runtime_env::kSimd);
     if ((told == nullptr || std::string_view(told) != "scalar") && optim::has_avx2())
       return kAvx2Resampler;
 #endif

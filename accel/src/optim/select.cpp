@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../contract.hpp"
 #include "kernels.hpp"
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -51,7 +52,7 @@ namespace {
 
 const Kernels& choose() {
 #if defined(__x86_64__)
-  const char* told = std::getenv("PACELINE_SIMD");
+  const char* told = std::getenv(runtime_env::kSimd);
   const bool scalar = told != nullptr && std::strcmp(told, "scalar") == 0;
   const bool narrow = told != nullptr && std::strcmp(told, "avx2") == 0;
   if (!scalar && !narrow && has_avx512()) return kAvx512Kernels;

@@ -11,6 +11,8 @@
 #include <initializer_list>
 #include <limits>
 
+#include "../contract.hpp"
+
 namespace paceline::trace {
 namespace {
 
@@ -71,8 +73,8 @@ paceline_ring_header identify(Getenv environment, const paceline_options& option
   constexpr std::int32_t kMax = std::numeric_limits<std::int32_t>::max();
   paceline_ring_header header{};
   header.ring_epoch = ring_epoch;
-  header.attempt =
-      static_cast<std::uint32_t>(number_from(environment, "PACELINE_ATTEMPT", nullptr, 0, kMax, 0));
+  header.attempt = static_cast<std::uint32_t>(
+      number_from(environment, runtime_env::kAttempt, nullptr, 0, kMax, 0));
   header.pid = static_cast<std::uint32_t>(::getpid());
   header.process_start_ticks = start_ticks();
   header.monotonic_ns = clock_ns(CLOCK_MONOTONIC);
@@ -81,7 +83,7 @@ paceline_ring_header identify(Getenv environment, const paceline_options& option
   header.boot_id[std::strcspn(header.boot_id, "\n")] = '\0';
   header.world_rank = number_from(environment, "RANK", nullptr, 0, kMax, -1);
   header.local_rank = number_from(environment, "LOCAL_RANK", nullptr, 0, kMax, -1);
-  header.node_rank = number_from(environment, "PACELINE_NODE_RANK", "GROUP_RANK", 0, kMax, -1);
+  header.node_rank = number_from(environment, runtime_env::kNodeRank, "GROUP_RANK", 0, kMax, -1);
   header.world_size = number_from(environment, "WORLD_SIZE", nullptr, 1, kMax, -1);
   header.local_world_size = number_from(environment, "LOCAL_WORLD_SIZE", nullptr, 1, kMax, -1);
   for (paceline_coordinate* coordinate :

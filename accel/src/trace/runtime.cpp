@@ -8,6 +8,8 @@
 #include <new>
 #include <string>
 
+#include "../contract.hpp"
+
 namespace paceline::trace {
 namespace {
 
@@ -93,7 +95,7 @@ int Runtime::open(const paceline_options* options) {
   const std::lock_guard lock(mutex_);
   if (state_ == State::kOpen) return PACELINE_OK;
   if (state_ != State::kClosed) return refusal();
-  const char* disable = process_environment("PACELINE_DISABLE");
+  const char* disable = process_environment(runtime_env::kDisable);
   if (disable != nullptr && std::strcmp(disable, "1") == 0) {
     state_ = State::kDisabled;
     return PACELINE_EDISABLED;
@@ -111,7 +113,7 @@ int Runtime::open(const paceline_options* options) {
       system_error_ = error;
       return PACELINE_ESYSTEM;
     }
-    const char* socket = process_environment("PACELINE_TELEMETRY_SOCKET");
+    const char* socket = process_environment(runtime_env::kTelemetrySocket);
     auto publisher = std::make_unique<Publisher>(*ring, identity, socket == nullptr ? "" : socket);
     auto machine = std::make_unique<PhaseMachine>(*publisher, known.host_phases,
                                                   known.mark_cost_ns + library_mark_cost());

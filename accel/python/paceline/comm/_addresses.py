@@ -9,6 +9,9 @@ import os
 import socket
 import struct
 
+from paceline._core import contract
+from paceline._core.environment import told
+
 SIOCGIFFLAGS, SIOCGIFADDR = 0x8913, 0x8915
 IFF_UP, IFF_LOOPBACK = 0x1, 0x8
 MOST_ADDRESSES = 16  # that a card holds
@@ -19,7 +22,7 @@ def own_address() -> str:
     gloo or NCCL are told to use, whichever are more, else the pod's address, else the library's
     choice. Several addresses are separated by commas.
     """
-    ours = os.environ.get("PACELINE_SOCKET_IFNAME", "")
+    ours = told(contract.SOCKET_IFNAME)
     if ours:
         found = addresses_of(ours)
         if not found:
@@ -35,7 +38,7 @@ def own_address() -> str:
         # The launcher sets both to the pod's own device, so a program's own list may be either.
         found = max(addresses_of("=" + gloo), addresses_of(nccl), key=len)
     # "^lo", as many set it for NCCL, may name more than a rank has use for.
-    return ",".join(found[:MOST_ADDRESSES]) or os.environ.get("PACELINE_POD_IP", "")
+    return ",".join(found[:MOST_ADDRESSES]) or told(contract.POD_IP)
 
 
 def why_no_address() -> str:

@@ -11,6 +11,8 @@ import socket
 from datetime import timedelta
 from pathlib import Path
 
+from paceline._core import contract
+from paceline._core.environment import told
 from paceline.comm._communicator import Communicator
 
 BUDGET = timedelta(milliseconds=500)
@@ -35,7 +37,7 @@ def _file(shape: str) -> Path:
     """Of these hosts' numbers of ranks and the way between them, seen from this machine: another
     node, or another processor, is another fabric.
     """
-    node = os.environ.get("PACELINE_NODE_NAME") or socket.gethostname()
+    node = told(contract.NODE_NAME) or socket.gethostname()
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     except RuntimeError:  # a user without a home

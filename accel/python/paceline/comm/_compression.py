@@ -18,13 +18,14 @@ rests are float32; FP16 and BF16 leave them as they are.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Union
 
 import torch
 
+from paceline._core import contract
+from paceline._core.environment import told
 from paceline._core.log import say
 from paceline.comm._communicator import CODECS, Communicator
 from paceline.comm._dgc import Deep, Momentum
@@ -69,14 +70,6 @@ class PowerSGD:
 
 Compression = Union[Codec, Deep, FrozenAdam, PowerSGD]
 
-_SETTINGS: dict[str, dict[str, Any]] = {
-    "FP16": {},
-    "BF16": {},
-    "Int8": {},
-    "TopK": {"ratio": float},
-    "PowerSGD": {"rank": int},
-}
-
 
 def OneBit(optimizer: Any, start: int = FIRST_START) -> Codec | FrozenAdam:
     """Signs, and their size: for SGD, whose steps are as large as its gradients, and for OneBitAdam
@@ -103,43 +96,37 @@ def parse(text: str) -> Compression | None:
             f"compression is {text!r}: {name} needs to know the optimizer: pass"
             f" paceline.comm.{name}(optimizer) to ddp_hook"
         )
-    if name not in _SETTINGS:
+    takes = contract.COMPRESSION.get(name)
+    if takes is None:
         raise ValueError(
-            f"compression is {text!r}: it must be Disabled or one of {', '.join(_SETTINGS)}"
+            f"compression is {text!r}: it must be Disabled or one of"
+            f" {', '.join(contract.COMPRESSION)}"
         )
-    kinds: dict[str, Any] = {**_SETTINGS[name], "start": int}
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {key: default for key, (_, _, default) in takes.items()}
     for one in rest.split(",") if rest else []:
         key, equals, value = one.partition("=")
-        if key not in kinds or not equals:
+        if key not in takes or not equals:
             raise ValueError(
-                f"compression is {text!r}: {name} takes {', '.join(f'{known}=' for known in kinds)}"
+                f"compression is {text!r}: {name} takes {', '.join(f'{known}=' for known in takes)}"
                 f" not {one!r}"
             )
-        if not re.fullmatch(
-            r"[0-9]+" if kinds[key] is int else r"[0-9]*\.?[0-9]+(e-[0-9]+)?", value
-        ):
+        kind, least, _ = takes[key]
+        if not re.fullmatch(r"[0-9]+" if kind is int else r"[0-9]*\.?[0-9]+(e-[0-9]+)?", value):
             raise ValueError(f"compression is {text!r}: {key}= takes a number, not {value!r}")
-        found[key] = kinds[key](value)
-    start = found.get("start")
-    if start is not None:
-        _at_least("start", start, FIRST_START)
-    if name == "PowerSGD":
-        _at_least("rank", found.get("rank", 1), 1)
-        return PowerSGD(**found)
-    if name == "TopK":
-        found.setdefault("ratio", 0.01)
-        if not 1 / MILLION <= found["ratio"] <= 1:
-            raise ValueError(f"compression is {text!r}: ratio must be 0.000001 to 1")
-    return Codec(name, **found)
+        settings[key] = kind(value)
+        if kind is int:
+            _at_least(key, settings[key], int(least))
+        elif not least <= settings[key] <= 1:
+            raise ValueError(f"compression is {text!r}: {key} must be {least:f} to 1")
+    return PowerSGD(**settings) if name == "PowerSGD" else Codec(name, **settings)
 
 
 def why_not_class(how: Compression | None) -> str:
     """Empty where the job's numerics class allows it."""
-    job = os.environ.get("PACELINE_NUMERICS", "")
+    job = told(contract.NUMERICS)
     if how is None or job in ("", "Lossy"):
         return ""
-    return f"compression is of class Lossy, and the job's PACELINE_NUMERICS is {job}"
+    return f"compression is of class Lossy, and the job's {contract.NUMERICS} is {job}"
 
 
 def _at_least(key: str, value: int, least: int) -> int:
@@ -243,8 +230,8 @@ class Compressor:
 
     def _place(self) -> dict[str, Any]:
         """What a rest depends on."""
-        told = self.communicator.plan().partition("#")[0]  # what follows is for readers
-        plan = [word for word in told.split() if not word.startswith("choice=")]
+        text = self.communicator.plan().partition("#")[0]  # what follows is for readers
+        plan = [word for word in text.split() if not word.startswith("choice=")]
         return {
             "version": VERSION,
             "compression": str(self.how),

@@ -24,8 +24,9 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
+from paceline._core import contract
 from paceline._core.agreement import AGREEMENT_TIMEOUT, agree
-from paceline._core.environment import AIAK
+from paceline._core.environment import AIAK, setting, told
 from paceline._core.log import say
 from paceline._core.switches import why_off
 from paceline.comm import _hierarchy, _native, _report
@@ -84,7 +85,7 @@ def install() -> None:
     _by_hosts = os.environ.get("AIAK_HIERARCHICAL_ALLREDUCE") == "1"
     _take_aiak()
     _report.switch = why_off(
-        "PACELINE_COMMUNICATION",
+        contract.COMMUNICATION,
         "gradients of PyTorch's DistributedDataParallel are",
         "sums over our communicator",
     )
@@ -107,14 +108,14 @@ def install() -> None:
 
 def _wanted_compression() -> Compression | None:
     try:
-        wanted = parse(os.environ.get("PACELINE_COMMUNICATION_COMPRESSION", ""))
+        wanted = parse(told(contract.COMMUNICATION_COMPRESSION))
     except ValueError as error:
-        say(f"gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION: {error}")
+        say(f"gradients are not compressed: {contract.COMMUNICATION_COMPRESSION}: {error}")
         return None
-    numerics = os.environ.get("PACELINE_NUMERICS", "") or "Reordered"
+    numerics = setting(contract.NUMERICS)
     if wanted is not None and numerics != "Lossy":
         say(
-            f"gradients are not compressed: {wanted} is of class Lossy, and PACELINE_NUMERICS is"
+            f"gradients are not compressed: {wanted} is of class Lossy, and {contract.NUMERICS} is"
             f" {numerics}"
         )
         return None
@@ -124,17 +125,17 @@ def _wanted_compression() -> Compression | None:
 def _take_aiak() -> None:
     """AIAK-Training's switches, as ours; what the job says of ours counts more."""
     on = [name for name in AIAK if os.environ.get(name) == "1"]
-    if not on or os.environ.get("PACELINE_COMMUNICATION") == "Disabled":
+    if not on or told(contract.COMMUNICATION) == "Disabled":
         return
-    taken = {"PACELINE_COMMUNICATION": "Auto"}
+    taken = {contract.COMMUNICATION: "Auto"}
     if "AIAK_FP16_COMPRESSION" in on:
-        taken["PACELINE_COMMUNICATION_COMPRESSION"] = "FP16"
+        taken[contract.COMMUNICATION_COMPRESSION] = "FP16"
     if "AIAK_POWERSGD_COMPRESSION" in on:
         rank = os.environ.get("AIAK_MATRIX_APPROXIMATION_RANK") or "1"
         start = os.environ.get("AIAK_START_COMPRESS_ITER") or "1000"
-        taken["PACELINE_COMMUNICATION_COMPRESSION"] = f"PowerSGD:rank={rank},start={start}"
+        taken[contract.COMMUNICATION_COMPRESSION] = f"PowerSGD:rank={rank},start={start}"
     if len(taken) > 1:
-        taken["PACELINE_NUMERICS"] = "Lossy"
+        taken[contract.NUMERICS] = "Lossy"
     for name, value in taken.items():
         os.environ[name] = os.environ.get(name) or value
     if os.environ.get("RANK", "0") == "0":
@@ -215,7 +216,7 @@ def _attach(model: Any, hook: Callable[..., None] | None) -> None:
         return
     assert hook is not None
     communicator = None
-    plan = os.environ.get("PACELINE_COMMUNICATION_PLAN", "")
+    plan = told(contract.COMMUNICATION_PLAN)
     how = _compression
     try:
         communicator = Communicator(

@@ -9,7 +9,7 @@ import statistics
 import weakref
 from typing import Any
 
-from paceline._core import reports
+from paceline._core import contract, reports
 
 
 class Outcome:
@@ -81,7 +81,7 @@ class Outcome:
 _outcomes: weakref.WeakKeyDictionary[Any, Outcome] = weakref.WeakKeyDictionary()
 numerics = "Reordered"  # Lossy where the job asks for compression
 switch = (  # of the patch of PyTorch's own DistributedDataParallel
-    "off (PACELINE_COMMUNICATION is not set)"
+    f"off ({contract.COMMUNICATION} is not set)"
 )
 
 

@@ -25,6 +25,7 @@ from typing import Any, Callable
 
 import torch
 
+from paceline._core import contract
 from paceline._core.imports import after_import
 from paceline._core.log import say
 from paceline._core.marks import optimizer_made
@@ -80,7 +81,7 @@ _undo: list[Callable[[], None]] = []
 
 def wanted() -> str:
     """Empty where the job asks for it; else why not."""
-    return why_off("PACELINE_OPTIMIZER", "PyTorch's optimizers are", "fused optimizers")
+    return why_off(contract.OPTIMIZER, "PyTorch's optimizers are", "fused optimizers")
 
 
 def install() -> None:

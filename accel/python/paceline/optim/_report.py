@@ -10,7 +10,7 @@ import statistics
 import weakref
 from typing import Any
 
-from paceline._core import reports
+from paceline._core import contract, reports
 
 TIMES = 1024  # of an optimizer's last steps
 
@@ -68,7 +68,7 @@ class Outcome:
 LIMIT = 64  # of those told of: a program may make optimizers without end
 _outcomes: weakref.WeakKeyDictionary[Any, Outcome] = weakref.WeakKeyDictionary()
 _all: collections.deque[Outcome] = collections.deque(maxlen=LIMIT)
-switch = "off (PACELINE_OPTIMIZER is not set)"  # of the patch of PyTorch's own optimizers
+switch = f"off ({contract.OPTIMIZER} is not set)"  # of the patch of PyTorch's own optimizers
 
 
 def outcome_of(optimizer: Any) -> Outcome:
