@@ -64,7 +64,7 @@ PrivilegedScan Agent::look_back() {
   if (looked.problem != looked_complaint_ && !looked.problem.empty())
     spdlog::warn("{}", looked.problem);
   looked_complaint_ = looked.problem;
-  // Once for each look: its age grows with every probe.
+  // Log once for each scan, since its age grows with every probe.
   const auto key = [](const std::optional<WallTime>& time) {
     return time ? format_time(*time) : std::string("-");
   };
@@ -78,7 +78,7 @@ PrivilegedScan Agent::look_back() {
 
 void Agent::probe() {
   const auto began = clock_.steady();
-  // Before the probe: what changes in between is seen at the next pulse.
+  // Before the probe, so that a later change shows in the next fingerprint.
   known_ = probe_pci(root_);
   pulse_ = fingerprint(root_, library_, known_);
   Hardware hardware = probe_hardware(root_, library_);
@@ -106,8 +106,8 @@ void Agent::probe() {
   if (settled) probe_at_ = std::min(probe_at_, *settled);
 }
 
-/// The node's findings and its pods'. What a pod answers is not left open beside it; conditions of
-/// the node are not for pods to make.
+/// The findings of the node and of its pods. If a pod answers a check, the node's own "unknown" is
+/// dropped. A pod's findings never change the node's conditions.
 std::vector<Finding> Agent::told_with(std::vector<Finding> findings) const {
   if (!options_.pods) return findings;
   auto told = options_.pods();

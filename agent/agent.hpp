@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's loop: probe and check when it is due, and a pulse every few seconds, which brings the
-// next probe forward when a link or a device changed; beside it, on a thread of its own, the
-// Uplink: publish and renew.
+// Agent: the loop of paceline-agent. It probes and checks at every probe interval. Every few
+// seconds it compares a fingerprint of the devices, and probes at once if it changed. On a thread
+// of its own, Uplink publishes the results and renews the Lease. main.cpp wires it.
 //
-// Borrows everything it is given, which outlives it. `tick` and `run` belong to one thread;
-// `healthy` and `ready` may be asked from any. The agent lives on without an API server, and is as
-// quick to see a change while one hangs.
+// Borrows its arguments, which must outlive it. `tick` and `run` belong to one thread; `healthy`
+// and `ready` may be called from any. Without an API server, or while it hangs, the agent goes on
+// and notices changes as quickly.
 #pragma once
 
 #include <atomic>
@@ -35,22 +35,23 @@ struct AgentOptions {
   std::chrono::milliseconds probe_interval{30000};
   std::chrono::milliseconds renew_interval{10000};
   std::chrono::milliseconds pulse_interval{3000};
-  /// How long a link that was down must be up before it is reported up.
+  /// How long a link must be up after it was down, before it is reported as up.
   std::chrono::milliseconds link_hold{30000};
   std::chrono::milliseconds retry_first{1000};
-  /// What paceline-probe found with privilege before this agent started.
+  /// Results of the privileged scan that ran before this agent started.
   PrivilegedScanFiles looked;
-  /// Where every probe is put for readers of the node; borrowed. Null: nobody reads.
+  /// Receives the documents of every probe for the node's server; borrowed. Null: they are not
+  /// served.
   Documents* documents = nullptr;
-  /// What pods told of the checks that are looked at there, asked from the loop's thread; empty:
-  /// nobody tells.
+  /// Returns the findings that pods reported; called in the loop's thread. Empty: pods report none.
   std::function<std::vector<Finding>()> pods = {};
-  /// What was measured of links is published at the next pulse; borrowed. Null: nothing is
+  /// Measured links, published at the next fingerprint check; borrowed. Null: links are not
   /// measured.
   LinkStore* links = nullptr;
-  /// How far injection is, asked from the loop's thread; empty: this agent does not inject.
+  /// Returns the state of the injection; called in the loop's thread. Empty: this agent does not
+  /// inject.
   std::function<Summary()> runtime = {};
-  /// Told of every probe, from the loop's thread.
+  /// Called with the result of every probe, in the loop's thread.
   std::function<void(const Hardware&)> probed = {};
 };
 
@@ -59,14 +60,14 @@ class Agent {
   Agent(Root root, GpuLibrary& library, Publisher& publisher, Metrics& metrics, const Clock& clock,
         AgentOptions options);
 
-  /// Does what is due of both, one after the other, and says when to come again.
+  /// Does what is due of the loop and of Uplink, and returns when to call again.
   SteadyTime tick(const std::stop_token& stop = {});
 
-  /// Both until stopped.
+  /// Runs the loop, and Uplink in a second thread, until stopped.
   void run(const std::stop_token& stop);
 
-  /// False when the loop has been stuck for three probe intervals (a hanging device or library). An
-  /// absent API server is no reason.
+  /// False if the loop has been stuck for three probe intervals (in a device or a library). A
+  /// missing API server does not count.
   bool healthy() const;
   /// True once the NodeFabric has been published.
   bool ready() const { return uplink_.ready(); }
@@ -88,8 +89,8 @@ class Agent {
   SteadyTime pulse_at_;
   std::vector<PciFunction> known_;
   std::string pulse_;
-  std::optional<Summary> runtime_;  // as it was reported
-  std::uint64_t link_changes_ = 0;  // likewise
+  std::optional<Summary> runtime_;  // as last reported
+  std::uint64_t link_changes_ = 0;  // as last reported
   LinkDebounce settler_;
   CounterWindow counters_;
   std::string looked_complaint_;

@@ -60,7 +60,7 @@ struct Options {
   bool print = false;
 };
 
-/// Answers what probes of the kubelet and Prometheus ask.
+/// Serves the kubelet's probes and Prometheus.
 http::ServerHandler serve(const agent::Agent& loop, const agent::Metrics& metrics,
                           const agent::SlotCollector* collector) {
   return [&loop, &metrics, collector](const http::Request& request, http::ResponseWriter& writer) {
@@ -86,8 +86,8 @@ http::ServerHandler serve(const agent::Agent& loop, const agent::Metrics& metric
   };
 }
 
-/// /v1/… over TLS, where a certificate is given: nothing of a node is told to strangers, and no
-/// token goes over plain text.
+/// Serves /v1/… over TLS, if a certificate is given. Unauthenticated clients get nothing, and no
+/// token is sent in plain text.
 Result<std::unique_ptr<http::Server>> serve_api(const Options& options,
                                                 const agent::Documents& documents,
                                                 agent::AccessReview& access,
@@ -99,12 +99,12 @@ Result<std::unique_ptr<http::Server>> serve_api(const Options& options,
   listen.address = options.listen;
   listen.port = options.api_port;
   listen.max_connections = 16;
-  listen.idle_timeout = std::chrono::seconds(10);  // strangers, too, may connect
+  listen.idle_timeout = std::chrono::seconds(10);  // any client may connect
   listen.connections = std::move(*connections);
   return http::Server::start(std::move(listen), agent::serve_documents(documents, access, links));
 }
 
-/// Where other agents ask this one; empty while nobody is served.
+/// The address at which other agents call this one; empty if it serves no API.
 std::string reached_at(const Options& options, const http::Server* server) {
   if (server == nullptr || options.pod_address.empty()) return {};
   const bool colons = options.pod_address.find(':') != std::string::npos;
@@ -112,7 +112,7 @@ std::string reached_at(const Options& options, const http::Server* server) {
   return host + ":" + std::to_string(server->port());
 }
 
-/// Each ring is an open file: as many as this process may have, shared evenly.
+/// Each ring is an open file, so share the process's limit of open files evenly.
 std::size_t rings_of_pod(int slots, std::size_t most) {
   constexpr rlim_t kWanted = 65536;
   constexpr std::size_t kOwn = 256;
@@ -121,7 +121,7 @@ std::size_t rings_of_pod(int slots, std::size_t most) {
   files.rlim_cur = std::max(files.rlim_cur, std::min(files.rlim_max, kWanted));
   ::setrlimit(RLIMIT_NOFILE, &files);
   const std::size_t left = files.rlim_cur > kOwn ? files.rlim_cur - kOwn : 0;
-  // A listening socket and some connections are every slot's own.
+  // Each slot also needs a listening socket and some connections.
   const std::size_t each = left / static_cast<std::size_t>(slots);
   return std::clamp<std::size_t>(each > 6 ? each - 6 : 1, 1, most);
 }
@@ -141,7 +141,7 @@ int run(const Options& options) {
       std::cerr << "paceline-agent: " << looked.problem << "\n";
       return 1;
     }
-    // Beside the document, not in it: an age would differ at every call.
+    // On stderr and not in the document: an age would differ at every call.
     if (const auto ages = ages_text(options.looked, looked, SystemClock().wall()); !ages.empty())
       std::cerr << "looked at with privilege: " << ages << "\n";
     const auto findings =
@@ -167,7 +167,7 @@ int run(const Options& options) {
   const SystemClock clock;
   kube::ConnectOptions connect;
   connect.max_connections = 2;
-  connect.prefer_cpprest = false;  // its 40 threads are out of proportion here
+  connect.prefer_cpprest = false;  // cpprestsdk starts 40 threads, too many for this program
   connect.client.user_agent = "paceline-agent/" PACELINE_VERSION;
   connect.client.field_manager = "paceline-agent";
   connect.client.timeout = std::chrono::seconds(10);

@@ -23,7 +23,7 @@ struct End {
   bool gpu = false;
 };
 
-/// GPUs and the NICs that jobs use, as far as they are on PCI.
+/// The GPUs, and the NICs that jobs use, that are on PCI.
 std::vector<End> ends_of(const Node& node, bool gpus = true) {
   std::vector<End> ends;
   for (const auto& gpu : node.fabric.gpus) {
@@ -36,7 +36,7 @@ std::vector<End> ends_of(const Node& node, bool gpus = true) {
 void check_ats(const Node& node, Findings& found) {
   for (const auto* nic : node.compute_nics) {
     const auto* setup = node.setup(nic->pci_address);
-    // All of a machine without PCI Express, which has no room for such a capability.
+    // The whole configuration space of a machine without PCI Express, which has no room for ATS.
     constexpr std::size_t kConventional = 256;
     if (setup != nullptr && setup->config.bytes == kConventional) {
       found.warn(nic->name, "a virtual machine without address translation services (ATS)");
@@ -51,7 +51,8 @@ void check_ats(const Node& node, Findings& found) {
   }
 }
 
-/// Names Device Control of a function that shows it; otherwise says why not and answers null.
+/// The Device Control of a function; if it is not shown, adds a finding with the reason and returns
+/// null.
 const PcieControl* control_of(const Node& node, const End& end, Findings& found) {
   const auto* setup = node.setup(end.address);
   if (setup == nullptr || !setup->config.shows_capabilities()) {
@@ -81,7 +82,8 @@ int width_of(const std::string& text) {
              : 0;
 }
 
-/// What paceline-probe saw of a GPU's link while it copied: then this and not the idle link counts.
+/// The link speed and width that paceline-probe read while it copied to the GPU. They count instead
+/// of those of the idle link.
 bool under_load(const Node& node, const std::string& address, double& speed, int& width) {
   if (!node.registrations) return false;
   for (const auto& attempt : node.registrations->attempts) {
@@ -92,7 +94,7 @@ bool under_load(const Node& node, const std::string& address, double& speed, int
     if (cut == std::string::npos) return false;
     const double seen_speed = speed_of(attempt.saw.substr(0, cut));
     const int seen_width = width_of(attempt.saw.substr(cut + 2));
-    // Work of others may have raised it since.
+    // Another process's load may have raised the link since then.
     if (seen_speed <= 0 || seen_width <= 0 || seen_speed < speed) return false;
     speed = seen_speed;
     width = seen_width;
@@ -110,7 +112,7 @@ void check_one_link(const Node& node, const End& end, Findings& found) {
   const std::string above =
       function->path.size() >= 2 ? function->path[function->path.size() - 2] : "";
   if (const auto* port = node.setup(above)) {
-    // A port that does not say is no limit.
+    // A port without these values sets no limit.
     if (const double most = speed_of(port->max_link_speed); most > 0)
       best_speed = std::min(best_speed, most);
     if (const int most = width_of(port->max_link_width); most > 0)
@@ -197,7 +199,8 @@ void check_pcie_mrrs(const Node& node, Findings& found) {
 
 void check_pcie_mps(const Node& node, Findings& found) {
   if (!has_gpu_and_nic(node, found)) return;
-  // What lies between is the hypervisor's, and no root port need agree with its neighbour.
+  // The hypervisor controls what is between them, and root ports need not agree with their
+  // neighbours.
   if (node.fabric.virtual_topology)
     return found.skip("a hypervisor does not show what lies between GPU and NIC");
   bool any = false;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kMaxEvidence = 240;
 
-/// Parts of what is shown come from devices: printable and short.
+/// Parts of the text come from devices: keep it printable and short.
 std::string clean_text(std::string text) {
   if (text.size() > kMaxEvidence) text = text.substr(0, kMaxEvidence - 3) + "...";
   std::replace_if(
@@ -17,8 +17,8 @@ std::string clean_text(std::string text) {
   return text;
 }
 
-/// Up from the GPU to the common bridge and down to the NIC; empty where they have only the host
-/// bridge, or less, in common and no port leads there.
+/// The bridges from the GPU up to the common bridge and down to the NIC; empty if they share only
+/// the host bridge or less.
 std::vector<std::string> way_between(const PciFunction& a, const PciFunction& b) {
   std::size_t common = 0;
   while (common < a.path.size() && common < b.path.size() && a.path[common] == b.path[common])
@@ -36,7 +36,7 @@ std::vector<std::string> way_between(const PciFunction& a, const PciFunction& b)
 std::vector<const RdmaDevice*> compute_nics_of(const Hardware& hardware, const Fabric& fabric) {
   std::vector<const RdmaDevice*> nics;
   const auto on_rail = [&](const RdmaDevice& device) {
-    // Rails are of GPUs. Without any, a port without a link may be meant to have none.
+    // Rails exist only with GPUs. Without GPUs, a port without a link may be intended.
     if (fabric.gpus.empty()) {
       return std::any_of(device.ports.begin(), device.ports.end(),
                          [](const RdmaPort& port) { return port.state == "ACTIVE"; });
@@ -45,7 +45,7 @@ std::vector<const RdmaDevice*> compute_nics_of(const Hardware& hardware, const F
                        [&](const Rail& rail) { return rail.nic == device.name; });
   };
   for (const auto& device : hardware.rdma) {
-    // One that trained at a lower rate is on no rail, and yet is meant for one.
+    // A NIC that runs at a lower rate is on no rail but is meant for one.
     const bool twin =
         !device.board_id.empty() && !device.pci_address.empty() &&
         std::any_of(hardware.rdma.begin(), hardware.rdma.end(), [&](const RdmaDevice& other) {
@@ -85,8 +85,8 @@ Node::Node(Hardware machine, Settings setup, std::optional<EarlierCounters> befo
                        [&](const RdmaDevice* device) { return device->name == nic.label; });
   };
   for (std::size_t row = 0; row < fabric.gpus.size(); ++row) {
-    // Not by the rails: a NIC that trained at a lower rate is on none, and yet the one beside its
-    // GPU.
+    // Do not use the rails here: a NIC that runs at a lower rate is on no rail but may be the GPU's
+    // nearest.
     auto nearest = PathClass::kSys;
     for (std::size_t column = 0; column < fabric.nics.size(); ++column) {
       if (used(fabric.nics[column])) nearest = std::min(nearest, fabric.gpu_nic[row][column].kind);
@@ -156,7 +156,7 @@ int exit_code(const std::vector<Finding>& findings) {
     return finding.verdict == Verdict::kFail;
   });
   if (fails) return 1;
-  // Without NVML most of the table is silent: that nothing fails then is no good news.
+  // Without NVML most checks are unknown, so "nothing fails" would be misleading.
   return worst(findings, "gpu-health") == Verdict::kUnknown ? 2 : 0;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions behind the table of checks; see check.hpp. Each adds at least one finding, a skip
-// with its reason where it does not apply.
+// The functions of the table in table.cpp; see check.hpp. Each adds at least one finding: a skip
+// with its reason if the check does not apply.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace paceline::agent {
 void check_gpu_health(const Node& node, Findings& found);
 
 // registration.cpp: which way GPU memory is registered with a NIC
-/// The GPU that an attempt was about; null for one that this node has not.
+/// The GPU of an attempt; null if this node does not have it.
 const FabricDevice* gpu_of(const Node& node, const Attempt& attempt);
 void check_dmabuf(const Node& node, Findings& found);
 void check_peermem_loaded(const Node& node, Findings& found);
@@ -60,12 +60,12 @@ void check_nccl_env(const Node& node, Findings& found);
 void check_gdrcopy(const Node& node, Findings& found);
 void check_hugepages(const Node& node, Findings& found);
 
-/// Skips the check and answers false on a node without accelerators or without RDMA devices that
+/// Skips the check and returns false on a node without accelerators or without RDMA devices that
 /// jobs use.
 bool has_gpu_and_nic(const Node& node, Findings& found);
-/// The same, for what concerns NICs alone.
+/// The same for checks of NICs alone.
 bool has_nic(const Node& node, Findings& found);
-/// The same, for what concerns NVIDIA's GPUs alone.
+/// The same for checks of NVIDIA GPUs alone.
 bool has_nvidia(const Node& node, Findings& found);
 
 /// The ports that carry traffic: those that are up, else the first.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readings of the error counters over the last hour, for the checks that look at what rose. A fault
-// so stays visible for an hour, and a counter that jumps once is one change of a report and not
-// two.
+// Readings of the error counters over the last hour, for the checks that look for increases. A
+// fault so stays visible for an hour, and a counter that jumps once changes the report once and not
+// twice. The agent's loop has one.
 //
 // Belongs to one thread; holds at most 13 readings. Nothing fails.
 #pragma once
@@ -21,7 +21,7 @@ class CounterWindow {
   static constexpr std::chrono::seconds kLength{3600};
   static constexpr std::chrono::seconds kStep{300};
 
-  /// The oldest reading of the window, absent at the first call; then keeps this one.
+  /// Returns the oldest reading of the window, nullopt at the first call; then stores this one.
   std::optional<EarlierCounters> compare(const Counters& counters, SteadyTime now) {
     while (!readings_.empty() && now - readings_.front().first > kLength) readings_.pop_front();
     std::optional<EarlierCounters> earlier;

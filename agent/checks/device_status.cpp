@@ -42,7 +42,7 @@ class Subjects {
     }
     std::vector<Devices> all;
     if (found == Devices()) {
-      // A bridge is on the way of some pairs, and of no other interest.
+      // A bridge matters only to the pairs whose path it is on.
       for (const Pair& pair : node_.pairs) {
         if (std::ranges::find(pair.way, subject) != pair.way.end())
           all.emplace_back(gpus_.at(pair.gpu->label), nics_.at(pair.nic->label));

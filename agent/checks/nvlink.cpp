@@ -21,8 +21,8 @@ long links_to(const Gpu& gpu, const std::string& address) {
   });
 }
 
-/// What the far ends of a GPU's links say against it; empty: nothing. Each pair of GPUs is told of
-/// once, at the GPU with the lower index.
+/// The faults that the far ends of a GPU's links show; empty for none. Each pair of GPUs is
+/// reported once, at the GPU with the lower index.
 std::string wrong_peer(const Node& node, const Gpu& gpu) {
   const auto& gpus = node.hardware.gpu.gpus;
   std::set<std::string> seen;
@@ -34,15 +34,14 @@ std::string wrong_peer(const Node& node, const Gpu& gpu) {
       return other.pci_address == link.remote_address;
     });
     if (peer == gpus.end()) {
-      // A hypervisor may have kept the other GPU, and one that its driver lost is told of by
-      // gpu-health.
+      // A hypervisor may keep the other GPU, and gpu-health reports a GPU that its driver lost.
       const bool here = node.function(link.remote_address) != nullptr;
       if (link.remote == NvLinkRemote::kGpu && !node.is_virtual && !here)
         return "link " + std::to_string(link.link) + " leads to " + link.remote_address +
                ", which is not on this node";
       continue;
     }
-    // What a link of the other GPU that does not tell its far end is connected to, is not known.
+    // A link of the other GPU without a far end may lead anywhere.
     if (links_to(*peer, "") > 0) continue;
     const long there = links_to(gpu, peer->pci_address);
     const long back = links_to(*peer, gpu.pci_address);
@@ -54,7 +53,7 @@ std::string wrong_peer(const Node& node, const Gpu& gpu) {
   return {};
 }
 
-/// The problems that the pairs of bits in NVML's mask name.
+/// The names of the problems in NVML's mask of bit pairs.
 std::string health_problems(std::uint32_t mask) {
   constexpr std::array kNames{"bandwidth is degraded", "routes are being recovered",
                               "routes are unhealthy", "recovers from an access timeout"};
@@ -76,7 +75,7 @@ bool has_device(const Settings& settings, std::string_view name) {
          settings.char_devices->end();
 }
 
-/// GPUs older than the registration: the fabric manager's process is all there is to see.
+/// For GPUs that do not register, only the fabric manager's process can be seen.
 void check_fabric_manager(const Node& node, Findings& found) {
   if (runs(node.settings, "nv-fabric")) return found.pass("", "nv-fabricmanager runs");
   if (node.settings.sees_all_processes)
@@ -85,13 +84,13 @@ void check_fabric_manager(const Node& node, Findings& found) {
       "", "these GPUs tell no fabric state, and the node's processes cannot be seen from here");
 }
 
-/// Judges what a try of the domain came to; false where nothing was tried.
+/// Judges an attempt to share memory with the domain; returns false if there was none.
 bool tell_exports(const Node& node, Findings& found) {
   if (!node.registrations) return false;
   std::size_t done = 0;
   bool any = false;
-  // A look from before the agent started may be older than the service: a refusal fails only where
-  // it is one of now.
+  // An attempt from before the agent's start may be older than the service. A refusal counts as a
+  // failure only if it is recent.
   const bool of_now = node.registrations->in_pod || node.settings.sees_all_processes;
   for (const auto& attempt : node.registrations->attempts) {
     const FabricDevice* gpu = gpu_of(node, attempt);

@@ -12,8 +12,8 @@ bool single_numa_node(const Cpu& cpu) {
                        [](const NumaNode& node) { return !node.cpus.empty(); }) <= 1;
 }
 
-/// Of a job's pod: each of its GPUs and NICs has CPUs near it there. A pod that holds both may run
-/// far from either.
+/// In a job's pod: checks that each of its GPUs and NICs has nearby CPUs in the pod. Only a
+/// warning, because a pod that holds both may run far from either.
 void judge_affinity(const Node& node, Findings& found) {
   if (!node.registrations || !node.registrations->in_pod || node.registrations->cpus.empty())
     return;
@@ -121,7 +121,7 @@ void check_bar1(const Node& node, Findings& found) {
   bool any = false;
   for (const auto& gpu : node.hardware.gpu.gpus) {
     const PciFunction* function = node.function(gpu.pci_address);
-    // Cards for desktops have a small window by design, and no GPUDirect RDMA.
+    // Desktop cards have a small window by design, and no GPUDirect RDMA.
     if (function == nullptr || function->vendor != 0x10de ||
         gpu.model.find("GeForce") != std::string::npos)
       continue;

@@ -6,7 +6,7 @@
 namespace paceline::agent {
 namespace {
 
-/// Says unknown and answers false where nobody tried in a job's pod: another process has other
+/// Adds "unknown" and returns false if nothing was tried in a job's pod: another process has other
 /// limits and devices.
 bool tried_in_pod(const Node& node, Findings& found) {
   if (!has_gpu_and_nic(node, found)) return false;

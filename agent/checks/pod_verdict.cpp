@@ -37,12 +37,13 @@ PodVerdict bad(std::string_view id, std::string evidence) {
   return about(false, id, std::move(evidence));
 }
 
-/// Of each pair of GPU and NIC one way is enough; absent when all that were tried have one.
+/// One way of registration is enough for each pair of GPU and NIC; nullopt if every tried pair has
+/// one.
 std::optional<PodVerdict> bad_pair(const Registrations& tried, const Which& used) {
   for (const auto& attempt : tried.attempts) {
     if (!used(attempt)) continue;
     if (attempt.step != Step::kDmaBuf && attempt.step != Step::kPeerMemory) continue;
-    // A driver that hangs here hangs the job, whichever way it takes.
+    // A driver that hangs here also hangs the job, whichever way it uses.
     if (attempt.outcome == Outcome::kHung)
       return bad(attempt.step == Step::kDmaBuf ? "dmabuf" : "peermem-effective", told(attempt));
     if (attempt.step != Step::kDmaBuf || attempt.outcome != Outcome::kRefused) continue;
@@ -56,9 +57,9 @@ std::optional<PodVerdict> bad_pair(const Registrations& tried, const Which& used
   return std::nullopt;
 }
 
-/// Of the NICs that this pod opened those that its training would use: as NCCL is told, else those
-/// that serve GPUs on this machine. A pod may hold others, for storage, whose drivers need not know
-/// a GPU's memory.
+/// The NICs of this pod that its training would use: those that NCCL_IB_HCA names, else those that
+/// serve GPUs on this machine. A pod may have other NICs, for storage, whose drivers need not
+/// support GPU memory.
 std::vector<std::string> used_nics(const Registrations& tried,
                                    const std::vector<std::string>& opened) {
   if (const auto chosen = chosen_nics(tried.nccl, opened); chosen && !chosen->empty())
@@ -67,7 +68,7 @@ std::vector<std::string> used_nics(const Registrations& tried,
   std::ranges::copy_if(opened, std::back_inserter(used), [&](const std::string& nic) {
     return std::ranges::find(tried.job_nics, nic) != tried.job_nics.end();
   });
-  // Virtual functions, for one, are on no rail of the node.
+  // For example, virtual functions are on no rail of the node.
   return used.empty() ? opened : used;
 }
 
@@ -79,7 +80,7 @@ PodVerdict judge_pod(const Registrations& tried) {
     if (attempt.step == Step::kOpen && attempt.outcome == Outcome::kDone)
       nics.push_back(attempt.nic);
   }
-  // In the order in which one causes the next.
+  // In this order, an earlier failure causes the later ones.
   if (nics.empty()) {
     const Attempt* first = first_of(tried, went_wrong);
     return bad("uverbs-access", !tried.problem.empty() ? tried.problem

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether GPUDirect RDMA works in this pod, in one word and one reason: what the launcher acts on
-// before the gang's barrier. Judged by what was tried here alone: which devices a pod was given is
-// no matter of the node's topology.
+// Whether GPUDirect RDMA works in this pod, with one reason. `paceline-probe --pod-verdict` prints
+// it, and the launcher acts on it before the gang's barrier. It is judged only by what was tried in
+// this pod, because a pod has only some of the node's devices.
 //
-// Pure. Nothing fails: what cannot be told is neither ready nor not.
+// Pure. Nothing fails: if it cannot be decided, `ready` is nullopt.
 #pragma once
 
 #include <optional>
@@ -16,8 +16,8 @@
 namespace paceline::agent {
 
 struct PodVerdict {
-  std::optional<bool> ready;  // absent: not proved
-  std::string check;          // the check of the table that stands in the way; empty when ready
+  std::optional<bool> ready;  // nullopt: not proved
+  std::string check;          // the check that failed; empty when ready
   std::string evidence;
   std::string remedy;
   bool operator==(const PodVerdict&) const = default;
@@ -25,10 +25,11 @@ struct PodVerdict {
 
 PodVerdict judge_pod(const Registrations& tried);
 
-/// The checks that only a pod can answer, each with at least one finding; for the node's table.
+/// The checks that only a pod can answer, each with at least one finding. The launcher hands them
+/// to the node's agent.
 std::vector<Finding> pod_findings(const Registrations& tried);
 
-/// One line of JSON, as docs/designs/contracts.md has it.
+/// One line of JSON; docs/designs/contracts.md describes it.
 std::string pod_verdict_json(const PodVerdict& verdict, const std::vector<Finding>& findings = {});
 
 }  // namespace paceline::agent

@@ -8,7 +8,7 @@
 namespace paceline::agent {
 namespace {
 
-/// Errors that a healthy link does not add to; symbol errors have a rate that is normal.
+/// Errors that a healthy link does not count. Symbol errors are excluded up to a normal rate.
 constexpr std::array kErrors{"link_downed", "excessive_buffer_overrun", "local_link_integrity",
                              "rnr_nak_retry"};
 constexpr std::uint64_t kSymbolErrorsPerHour = 120;
@@ -16,7 +16,7 @@ constexpr std::uint64_t kSymbolErrorsPerHour = 120;
 std::uint64_t rise(const Counters& before, const std::string& name, std::uint64_t now) {
   const auto earlier = before.find(name);
   if (earlier == before.end()) return 0;
-  // A counter that fell began again: the driver was loaded anew.
+  // A smaller value means that the driver was reloaded and the counter restarted.
   return now >= earlier->second ? now - earlier->second : now;
 }
 
@@ -43,7 +43,7 @@ void judge_errors(const Node& node, const std::string& name, Findings& found) {
     if (more > allowed) rose += (rose.empty() ? "" : ", ") + counter + " +" + std::to_string(more);
   };
   for (const char* counter : kErrors) look(counter, 0);
-  // Within less than an hour as many are allowed as within one: a burst is judged when it is over.
+  // A shorter window may have as many as an hour, because a burst is judged when it is over.
   const std::int64_t hours =
       node.earlier ? std::max<std::int64_t>(1, node.earlier->age.count() / 3600) : 1;
   look("symbol_error", kSymbolErrorsPerHour * static_cast<std::uint64_t>(hours) - 1);
@@ -108,7 +108,7 @@ void check_port_rate(const Node& node, Findings& found) {
   bool any = false;
   for (const auto* nic : node.compute_nics) {
     for (const RdmaPort* port : carrying_ports(*nic)) {
-      if (port->state != "ACTIVE") continue;  // told by port-state
+      if (port->state != "ACTIVE") continue;  // reported by port-state
       any = true;
       judge_rate(*nic, *port, best[nic->board_id], found);
     }

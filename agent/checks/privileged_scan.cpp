@@ -15,14 +15,13 @@ std::string age_text(const std::string& what, bool there, const std::optional<Wa
                      WallTime now) {
   if (!there) return "no " + what;
   if (!taken) return what + " of an unknown time";
-  // A clock that was set back makes nothing younger than new; nobody reads fractions of a second of
-  // a look.
+  // After the clock was set back an age is at least 0. Whole seconds are enough for a reader.
   const auto age =
       std::max(std::chrono::floor<std::chrono::seconds>(now - *taken), std::chrono::seconds(0));
   return what + " of " + format_duration(age) + " ago";
 }
 
-/// Of GPUs that worked for somebody at that look.
+/// For GPUs that were busy during that scan.
 std::string recalled_text(const Registrations& registrations, WallTime now) {
   std::set<std::string> gpus;
   std::optional<WallTime> oldest;

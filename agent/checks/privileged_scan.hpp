@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was looked at with privilege before the agent started: PCI configuration space and the
-// registrations that paceline-probe tried, as its one-shot container left them in files. Both are
-// as old as that look, so their times go with them.
+// The results of the privileged scan: PCI configuration space and the attempts of paceline-probe. A
+// one-shot container runs the scan and leaves the results in files before the agent starts; the
+// agent and `paceline doctor` read them. The results are as old as the scan, so they carry its
+// times.
 //
-// Plain values; thread-safe. What is not there was not looked at; a report that is none is a
-// problem that names the file and says what helps.
+// Plain values; thread-safe. A missing file means that there was no scan. A file that is no report
+// is a problem, whose text names the file and says what helps.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +18,7 @@
 
 namespace paceline::agent {
 
-/// Where the files are; an empty path: nobody looked.
+/// Where the files are; an empty path means no scan.
 struct PrivilegedScanFiles {
   std::filesystem::path pci_config;
   std::filesystem::path registrations;
@@ -35,8 +36,8 @@ struct PrivilegedScan {
 
 PrivilegedScan read_privileged_scan(const PrivilegedScanFiles& files);
 
-/// "PCI configuration of 12s ago, registrations of 3h20m ago"; of what was asked for and is not
-/// there it says so. Empty where nothing was.
+/// "PCI configuration of 12s ago, registrations of 3h20m ago"; says so if a requested file is
+/// missing. Empty if no file was requested.
 std::string ages_text(const PrivilegedScanFiles& files, const PrivilegedScan& looked, WallTime now);
 
 }  // namespace paceline::agent

@@ -15,7 +15,7 @@ struct DmaBufAnswer {
   std::string why;
 };
 
-/// What must hold before a registration is worth a try.
+/// What must hold before a registration is tried.
 DmaBufAnswer dmabuf_prerequisites(const Settings& settings) {
   int major = 0;
   int minor = 0;
@@ -31,10 +31,10 @@ DmaBufAnswer dmabuf_prerequisites(const Settings& settings) {
   return {DmaBuf::kPossible, "kernel " + settings.kernel + " and the open kernel module allow it"};
 }
 
-/// Attempts of one way to register a GPU's memory with a NIC that jobs use.
+/// The attempts of one way to register a GPU's memory with a NIC that jobs use.
 struct Tried {
   int done = 0;
-  std::optional<WallTime> recalled;  // the oldest that an earlier look did
+  std::optional<WallTime> recalled;  // the oldest attempt of an earlier scan
   std::vector<const Attempt*> failed;
   bool any() const { return done > 0 || !failed.empty(); }
 };
@@ -70,8 +70,7 @@ bool works(const Node& node, Step way, const Attempt& pair) {
   });
 }
 
-/// The first step of the way to a registration that was not done; null where none stands in the
-/// way.
+/// The first step before a registration that was not done; null if all were done.
 const Attempt* obstacle(const Node& node) {
   for (const auto& attempt : node.registrations->attempts) {
     const bool way = attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory;
@@ -90,7 +89,7 @@ std::string why_untried(const Node& node) {
   return first == nullptr ? "no registration was tried" : describe(*first) + ": " + first->why;
 }
 
-/// Every near pair of GPU and NIC was tried.
+/// True if every near pair of GPU and NIC was tried.
 bool tried_all(const Node& node, Step way) {
   return std::all_of(node.pairs.begin(), node.pairs.end(), [&](const Pair& pair) {
     const auto& all = node.registrations->attempts;
@@ -101,8 +100,8 @@ bool tried_all(const Node& node, Step way) {
   });
 }
 
-/// Tells of what was tried: bad where neither way works, a warning where the other one does. A
-/// driver that hangs is always bad: it hangs every job.
+/// Reports the attempts: bad if neither way works, a warning if only the other way does. A driver
+/// that hangs is always bad, because it hangs every job.
 void tell_tried(const Node& node, Findings& found, Step way, const Tried& all) {
   const Step other = way == Step::kDmaBuf ? Step::kPeerMemory : Step::kDmaBuf;
   for (const Attempt* attempt : all.failed) {
@@ -124,7 +123,7 @@ void tell_tried(const Node& node, Findings& found, Step way, const Tried& all) {
   if (!tried_all(node, way)) found.unknown("", "not for every pair: " + why_untried(node));
 }
 
-/// The step before all registrations at which a driver hung; null for none.
+/// The step before all registrations at which a driver hung; null if none did.
 const Attempt* hung_before(const Node& node) {
   if (!node.registrations) return nullptr;
   for (const auto& attempt : node.registrations->attempts) {
@@ -154,7 +153,7 @@ void check_dmabuf(const Node& node, Findings& found) {
   const auto answer = dmabuf_prerequisites(node.settings);
   const Tried all = tried(node, Step::kDmaBuf);
   if (const Attempt* hung = hung_before(node)) found.bad("", describe(*hung) + ": " + hung->why);
-  // Where files tell why it cannot work, that says more than the errno.
+  // If files show why it cannot work, that says more than the errno.
   if (all.done > 0 || (all.any() && answer.possible != DmaBuf::kImpossible))
     return tell_tried(node, found, Step::kDmaBuf, all);
   if (answer.possible == DmaBuf::kNotKnown) return found.unknown("", answer.why);

@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kMtuFor4096 = 4200;
 constexpr std::string_view kIpv4Mapped = "0000:0000:0000:0000:0000:ffff:";
 
-/// NICs whose link is Ethernet; skips the check where there is none.
+/// NICs with an Ethernet link; skips the check if there is none.
 std::vector<const RdmaDevice*> roce_nics(const Node& node, Findings& found) {
   std::vector<const RdmaDevice*> nics;
   if (!has_nic(node, found)) return nics;
@@ -29,7 +29,7 @@ std::string list_of(const std::vector<int>& numbers) {
   return text;
 }
 
-/// What is wrong with the quality of service of one network device; empty: nothing.
+/// The faults in the quality of service of one network device; empty for none.
 std::string qos_fault(const QosSettings& qos) {
   if (qos.trust != "dscp") return "trusts " + qos.trust + ", not dscp";
   if (qos.pfc.empty()) return "no priority has flow control (PFC)";
@@ -43,8 +43,8 @@ std::string qos_fault(const QosSettings& qos) {
   return "ECN is off for priority " + list_of(qos.pfc) + ", which has flow control";
 }
 
-/// What the ports run at, as paceline-probe asked them: a driver may take less than its network
-/// device allows.
+/// The MTUs that paceline-probe read from the ports. A driver may use a smaller one than its
+/// network device allows.
 void judge_active_mtu(const Node& node, const std::vector<const RdmaDevice*>& nics,
                       Findings& found) {
   if (!node.registrations) return;

@@ -27,8 +27,8 @@ std::string list(const std::vector<std::string_view>& ids) {
   return text;
 }
 
-/// The first failure of the checks that concern this, and the names of the others; absent when
-/// nothing fails.
+/// The first failure of the checks with this concern, and the names of the others; nullopt if none
+/// fails.
 std::optional<Summary> first_failure(const std::vector<Finding>& findings, Concern concern) {
   const Check* first = nullptr;
   std::vector<std::string_view> others;
@@ -47,7 +47,8 @@ std::optional<Summary> first_failure(const std::vector<Finding>& findings, Conce
                  message + " (`paceline doctor` on the node tells more)"};
 }
 
-/// By this way or, where that one warns, by the other: a pair that neither registers is a failure.
+/// True if every pair is registered by this way. If it warns, the other way works; a pair without
+/// either way is a failure.
 bool every_pair_registered(const std::vector<Finding>& findings, std::string_view way) {
   const auto says = [&](Verdict verdict) {
     return std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
@@ -63,14 +64,14 @@ Summary gpu_direct_ready(const std::vector<Finding>& findings) {
   if (worst(findings, "port-state") == Verdict::kSkip)
     return {false, "NoRdmaDevice", "no RDMA device that a GPU's memory could be registered with"};
   if (auto failure = first_failure(findings, Concern::kGpuDirect)) return std::move(*failure);
-  // One way of registration is enough; what a pod adds is asked in the pod.
+  // One way of registration is enough. What a pod adds is checked in the pod.
   const bool registered = every_pair_registered(findings, "dmabuf") ||
                           every_pair_registered(findings, "peermem-effective");
   std::vector<std::string_view> open;
   for (const auto& check : checks()) {
     const bool way = check.id == "dmabuf" || check.id.starts_with("peermem-");
     if (check.id == "pcie-link")
-      continue;  // only a failure counts: an idle GPU lowers its link, and work raises it again
+      continue;  // only a failure counts: an idle GPU lowers its link, and load raises it again
     if (check.concern != Concern::kGpuDirect || check.place == Place::kPod || (way && registered))
       continue;
     if (worst(findings, check.id) == Verdict::kUnknown) open.push_back(check.id);

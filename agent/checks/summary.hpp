@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The findings of the checks condensed to what a scheduler and a person at a distance need: can
-// GPUs of this node be reached by its NICs, and if not, which check says so first. Names devices,
-// never measurements, so that an unchanged node is an unchanged text.
+// Condenses the findings to one condition for the scheduler and for people: can the NICs reach the
+// GPUs of this node, and if not, which check fails first. The NodeFabric's conditions hold the
+// result. The text names devices but no measurements, so that it stays equal while the node is
+// unchanged.
 //
 // Pure. Nothing fails.
 #pragma once
@@ -15,17 +16,17 @@
 namespace paceline::agent {
 
 struct Summary {
-  std::optional<bool> good;  // absent: nothing fails, but it is not proved
-  std::string reason;        // the id of the first check that fails; else a word
+  std::optional<bool> good;  // nullopt: nothing fails, but it is not proved
+  std::string reason;        // the id of the first failing check, else a word
   std::string message;
   bool operator==(const Summary&) const = default;
 };
 
-/// Of a node with accelerators. True takes a registration that was tried: settings alone prove
-/// nothing.
+/// For a node with accelerators. True needs a registration that was tried, because settings alone
+/// prove nothing.
 Summary gpu_direct_ready(const std::vector<Finding>& findings);
 
-/// The first check of the NVLink fabric that fails; absent when none does.
+/// The first failing check of the NVLink fabric; nullopt if none fails.
 std::optional<Summary> fabric_trouble(const std::vector<Finding>& findings);
 
 }  // namespace paceline::agent

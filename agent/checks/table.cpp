@@ -6,7 +6,7 @@
 namespace paceline::agent {
 namespace {
 
-// Where the setting is described by who made it.
+// Documentation of each setting by its vendor.
 constexpr std::string_view kXid = "https://docs.nvidia.com/deploy/xid-errors/index.html";
 constexpr std::string_view kGpuDirect = "https://docs.nvidia.com/cuda/gpudirect-rdma/index.html";
 constexpr std::string_view kNccl =

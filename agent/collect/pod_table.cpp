@@ -12,13 +12,13 @@
 namespace paceline::agent {
 namespace {
 
-/// Of a pod that does not say how many ranks it will have.
+/// For a pod that does not say how many ranks it will have.
 constexpr int kRanksOfUnknown = 16;
 constexpr int kMostTold = 1 << 16;
 constexpr std::size_t kMostNamed = 16;
 
-/// Ranks of a pod share its GPUs in order, as their local ranks and CUDA count them; where that
-/// does not come out even, nothing is said.
+/// The ranks of a pod use its GPUs in order, as their local ranks and CUDA number them. If ranks
+/// and GPUs do not divide evenly, no GPU is reported.
 std::string gpu_label(const PodTable::Entry& entry, int rank) {
   std::set<int> gpus;
   for (const auto& gpu : entry.gpus) {
@@ -120,7 +120,7 @@ void PodTable::know(std::vector<Gpu> gpus) {
   for (Entry& entry : entries_) place(entry);
 }
 
-/// One that fell off the bus meanwhile keeps its name: its ranks' series must not become others.
+/// A GPU that fell off the bus keeps its name, so that its ranks' series stay the same.
 void PodTable::place(Entry& entry) const {
   for (std::size_t i = 0; i < entry.devices.size(); ++i) {
     if (entry.gpus[i]) continue;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pods of this node whose rings the agent reads, and what their ranks' steps add up to: while
-// they run, and five minutes longer.
+// PodTable: the pods of this node whose rings the agent reads, with the totals of their ranks'
+// steps, while they run and five minutes longer. SlotCollector owns it.
 //
-// Ownership: owns a collector for each pod; an Entry lives until its time after `end` is over. Not
-// thread-safe. Failure: a ring that cannot be taken is an Error of that pod's own; what exceeds a
+// Ownership: owns a collector for each pod. An Entry lives until its time after `end` is over. Not
+// thread-safe. Failure: a ring that cannot be taken is an Error of that pod alone; what exceeds a
 // bound is left out or counted as dropped.
 #pragma once
 
@@ -37,12 +37,12 @@ class PodTable {
     telemetry::Identity identity;
     telemetry::Collector collector;
     TokenBucket records;
-    std::size_t ranks = 0;  // that it may have
+    std::size_t ranks = 0;  // how many ranks it may have
     int first_rank = 0;
     int processes = 0;
-    std::vector<PodDevice> devices;        // by the kubelet's word
-    std::vector<std::optional<int>> gpus;  // which GPU each of them is on; once known it stays
-    // by check and subject: the pod's own word
+    std::vector<PodDevice> devices;        // as the kubelet assigned them
+    std::vector<std::optional<int>> gpus;  // the GPU of each device; once known it stays
+    // by check and subject, as the pod reported them
     std::map<std::pair<std::string, std::string>, Finding> findings;
     bool live = true;
     SteadyTime ended{};
@@ -50,27 +50,27 @@ class PodTable {
 
   PodTable(std::string node, const Clock& clock, CollectLimits limits);
 
-  /// A pod whose identity is proved. One that was here within its time goes on counting; null where
-  /// it is here already.
+  /// Adds a pod whose identity is proved. A pod that ended recently continues its totals. Returns
+  /// null if the pod is already here.
   Entry* take(const SlotOwner& owner, const std::string& job, const std::string& role);
   void begin_attempt(Entry& entry, const telemetry::SlotFrame& begin);
   Result<std::uint64_t> add(Entry& entry, const telemetry::SlotFrame& frame, int ring);
-  /// A ring of an earlier attempt: read out at once.
+  /// Reads a ring of an earlier attempt at once.
   Status add_past(Entry& entry, const telemetry::SlotFrame& frame, int ring);
   void remove(Entry& entry, std::uint64_t key);
-  /// Reads everything out and says how far.
+  /// Reads all rings to their end and returns the progress of each.
   std::vector<telemetry::Progress> end(Entry& entry);
 
-  /// The node's GPUs, for the label of that name.
+  /// The node's GPUs, for the label `gpu`.
   void know(std::vector<Gpu> gpus);
 
-  /// Reads all rings, each pod within its quota, and forgets pods whose time is over.
+  /// Reads all rings within each pod's quota, and drops pods whose time is over.
   void poll();
 
   std::size_t live() const;
-  /// Those within their time, the newest first.
+  /// the newest first
   std::vector<const Entry*> entries() const;
-  /// Each rank of a job once: where a pod has followed another, the newer one's.
+  /// Each rank of a job once; if one pod replaced another, the newer pod's.
   std::vector<telemetry::RankView> views() const;
 
  private:

@@ -48,7 +48,7 @@ bool terminated(const std::array<char, 64>& text) {
   return std::ranges::find(text, '\0') != text.end();
 }
 
-/// A begin that somebody could mean; whether it is true is another question.
+/// True if the frame is a plausible begin; whether it is true is checked later.
 bool sensible(const SlotFrame& begin) {
   return begin.processes >= 1 && begin.processes <= kMostRank && begin.first_rank >= 0 &&
          begin.first_rank <= kMostRank && terminated(begin.job) && terminated(begin.role) &&
@@ -88,7 +88,7 @@ void SlotCollector::tell(const SlotPods& pods, SteadyTime asked) {
   const std::lock_guard lock(mutex_);
   for (Client& client : clients_) {
     if (client.begin.size == 0 || client.entry != nullptr || client.over) continue;
-    // The answer may be older than the pod, and the slot may have been another's then.
+    // The answer may be older than the pod, when another pod had the slot.
     if (asked < client.since) continue;
     const auto [first, last] = pods.equal_range(client.slot);
     if (std::distance(first, last) == 1) {
@@ -105,8 +105,8 @@ void SlotCollector::know(const std::vector<Gpu>& gpus) {
   book_.know(gpus);
 }
 
-/// The labels come from the kubelet's word: the name of a pod is made of its job's, and what was
-/// said must make that name.
+/// The labels use the kubelet's answer: a pod's name is derived from its job's, so what the
+/// launcher said must give that name.
 void SlotCollector::take(Client& client, const SlotOwner& owner) {
   const SlotFrame& begin = client.begin;
   const std::string job = begin.job.data();
@@ -159,7 +159,7 @@ void SlotCollector::receive(Client& client, SteadyTime now) {
       return refuse(client, Refusal::kFrame);
     }
     const Refusal refusal = hear(client, frame, text_behind(message, size), received.descriptors);
-    // A ring that is refused is its rank's loss alone.
+    // A refused ring affects its rank only.
     if (refusal == Refusal::kRing) {
       count(client.slot, refusal);
     } else if (refusal != Refusal::kNone) {
@@ -187,7 +187,7 @@ SlotCollector::Refusal SlotCollector::hear(Client& client, const SlotFrame& fram
   if (client.entry == nullptr) return Refusal::kFrame;
   if (brings_ring) return hear_ring(client, frame, descriptors.front().get());
   if (kind == SlotKind::kGone) {
-    // One that was refused has no number here.
+    // A refused ring has no number here.
     if (const auto ring = client.rings.find(frame.ring); ring != client.rings.end()) {
       book_.remove(*client.entry, ring->second.key);
       client.rings.erase(ring);
@@ -203,8 +203,8 @@ SlotCollector::Refusal SlotCollector::hear(Client& client, const SlotFrame& fram
   return kind == SlotKind::kFinding ? hear_finding(client, text) : Refusal::kFrame;
 }
 
-/// Only what a pod can tell of itself: a check that is looked at there, in one of the table's
-/// words.
+/// Accepts only findings that a pod can make about itself: a check of the place `pod`, with one of
+/// the table's verdicts.
 SlotCollector::Refusal SlotCollector::hear_finding(Client& client, std::string_view text) {
   const auto told = telemetry::unpack(text);
   if (!told) return Refusal::kFrame;
@@ -244,8 +244,8 @@ SlotCollector::Refusal SlotCollector::hear_ring(Client& client, const SlotFrame&
     client.rings.insert_or_assign(frame.ring, Handed{*key, frame.start, frame.read});
     return Refusal::kNone;
   }
-  // Somebody serves the rank, and not two: a launcher that can be told does it whole, of one that
-  // cannot we keep what we have.
+  // Exactly one side must serve the rank. A launcher that can be told takes it over completely; for
+  // one that cannot, the collector keeps what it has.
   if (client.hands_over()) client.entry->collector.leave(frame.offer.world_rank);
   answer(client, SlotKind::kRefused, frame.ring);
   return Refusal::kRing;
@@ -264,15 +264,14 @@ void SlotCollector::answer(Client& client, SlotKind kind, std::uint64_t ring) {
 
 void SlotCollector::send_answers(Client& client) {
   while (!client.answers.empty()) {
-    // One that is gone is noticed when it is heard.
+    // A closed client is noticed when it is next read.
     if (!telemetry::send_message(client.fd.get(), &client.answers.front(), sizeof(SlotFrame), -1))
       return;
     client.answers.pop_front();
   }
 }
 
-/// In the same hold of the lock as what was read: nobody sees a count that its launcher was not
-/// told of first.
+/// Under the same lock as the read, so that no reader sees a count before its launcher was told.
 void SlotCollector::tell_progress(Client& client,
                                   const std::vector<telemetry::Progress>& progress) {
   if (!client.hands_over()) return;
@@ -287,7 +286,7 @@ void SlotCollector::tell_progress(Client& client,
     frame.ring = number;
     frame.start = at->counted;
     frame.read = at->read;
-    // A full socket is told the next time.
+    // If the socket is full, the next round sends it.
     if (!telemetry::send_message(client.fd.get(), &frame, sizeof frame, -1)) return;
     ring.counted = at->counted;
     ring.read = at->read;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// SlotCollector: the telemetry of all pods that have a slot of this node. Launchers connect to
-// their slots' sockets, say whose ranks they start and hand over the ranks' rings; once the kubelet
-// has named the pod behind the slot, and it is the one that was said, its rings are read and its
-// metrics served here.
+// SlotCollector: collects the telemetry of all pods that have a slot of this node. A launcher
+// connects to its slot's socket, says whose ranks it starts and hands over the ranks' rings. After
+// the kubelet has named the pod of the slot, and it is the pod that the launcher named, the
+// collector reads the rings and serves the metrics. main.cpp runs it beside the agent's loop.
 //
-// Ownership: owns the sockets, the connections and what was read. Thread-safe: `run` is one
-// thread's loop; the injector and the HTTP server call the rest. Failure: whoever breaks a rule is
-// closed and counted (`paceline_agent_slot_refusals_total`); it touches neither other pods nor this
-// program.
+// Ownership: owns the sockets, the connections and the data read. Thread-safe: one thread calls
+// `run`; the injector and the HTTP server call the rest. Failure: a client that breaks a rule is
+// closed and counted (`paceline_agent_slot_refusals_total`). Other pods and this program are not
+// affected.
 #pragma once
 
 #include <array>
@@ -41,14 +41,14 @@ class SlotCollector final : public SlotSockets {
   Status open(const std::string& slot, const std::filesystem::path& folder) override;
   bool asks() const override;
   void tell(const SlotPods& pods, SteadyTime asked) override;
-  /// The node's GPUs, as they were probed.
+  /// The node's GPUs from the last probe.
   void know(const std::vector<Gpu>& gpus);
 
   void run(const std::stop_token& stop);
-  /// One round without waiting: what was sent and published before the call is counted after it.
+  /// One round without waiting. What was sent and published before the call is counted after it.
   void pump();
   void export_metrics(telemetry::MetricsSink& sink) const;
-  /// What the checks of docs/designs/checks.md found in the pods that live, "pod NAMESPACE/NAME"
+  /// The findings that live pods reported (docs/designs/checks.md), with "pod NAMESPACE/NAME"
   /// before each subject.
   std::vector<Finding> findings() const;
 
@@ -63,18 +63,18 @@ class SlotCollector final : public SlotSockets {
     kFlood
   };
   struct Handed {
-    std::uint64_t key = 0;  // our number of the ring
+    std::uint64_t key = 0;  // the collector's number of the ring
     std::uint64_t counted = 0;
-    std::uint64_t read = 0;  // as it was told
+    std::uint64_t read = 0;  // as reported to the launcher
   };
   struct Client {
     UniqueFd fd;
     std::string slot;
     SteadyTime since;
-    telemetry::SlotFrame begin;  // size 0: it has said nothing yet
+    telemetry::SlotFrame begin;  // size 0: the client has sent nothing yet
     PodTable::Entry* entry = nullptr;
-    std::map<std::uint64_t, Handed> rings;     // by its number of the ring
-    std::deque<telemetry::SlotFrame> answers;  // that its socket had no room for
+    std::map<std::uint64_t, Handed> rings;     // by the client's number of the ring
+    std::deque<telemetry::SlotFrame> answers;  // answers that did not fit into its socket
     bool over = false;
     bool hands_over() const { return (begin.features & telemetry::kSlotHandsOver) != 0; }
   };

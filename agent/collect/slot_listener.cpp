@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kBacklog = 8;
 
-/// Which file a name leads to; empty when to no socket.
+/// The identity of the file that a name leads to; empty if it is no socket.
 std::string identity_of(const std::string& path) {
   struct stat is{};
   if (::lstat(path.c_str(), &is) != 0 || !S_ISSOCK(is.st_mode)) return {};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The socket of one slot: `telemetry.sock` in the folder that is mounted into the container which
-// has the slot, so that the path says who speaks.
+// SlotListener: the socket of one slot, `telemetry.sock` in the folder that is mounted into the
+// container with the slot. So the path identifies the client. SlotCollector has one for each slot.
 //
-// Ownership: owns the socket; its name stays when it is closed, since running pods have it mounted
-// and a successor replaces it. Not thread-safe. Failure: an Error that names the path.
+// Ownership: owns the socket. Its name stays after closing, because running pods have it mounted
+// and a successor replaces it. Not thread-safe. Failure is an Error that names the path.
 #pragma once
 
 #include <filesystem>
@@ -21,17 +21,17 @@ class SlotListener {
  public:
   SlotListener(const CollectLimits& limits, SteadyTime now);
 
-  /// Nothing to do where the socket's name still leads to it. A new one is made beside and renamed:
-  /// it listens, open to every user, before it is met.
+  /// Does nothing if the socket's name still leads to it. A new socket is made beside and renamed
+  /// after it listens and is open to every user.
   Status open(const std::filesystem::path& folder);
 
   int fd() const { return fd_.get(); }
-  /// Whether another connection may be taken now; where not, those that come wait in the kernel,
-  /// and cost nothing.
+  /// Whether another connection may be accepted now. Otherwise clients wait in the kernel at no
+  /// cost.
   bool ready(SteadyTime now) { return fd_.valid() && connections_.level(now) >= 1; }
-  /// Invalid where nobody waits.
+  /// Returns an invalid descriptor if no client waits.
   UniqueFd accept(SteadyTime now);
-  /// Of all that comes over this slot.
+  /// Counts one frame against the limit of this slot.
   bool may_send(SteadyTime now) { return frames_.take(now); }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TokenBucket: so much a second, and so much at once. A value, not thread-safe; the time is given.
-// Nothing fails.
+// TokenBucket: allows a rate per second and a burst. Slots and pods are limited by it. A value, not
+// thread-safe; the time is a parameter. Nothing fails.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,14 @@ class TokenBucket {
   TokenBucket(double per_second, double burst, SteadyTime now)
       : per_second_(per_second), burst_(burst), tokens_(burst), at_(now) {}
 
-  /// What may be taken now.
+  /// The tokens that may be taken now.
   double level(SteadyTime now) {
     tokens_ =
         std::min(burst_, tokens_ + per_second_ * std::chrono::duration<double>(now - at_).count());
     at_ = now;
     return tokens_;
   }
-  /// This rate from now on, and at most a second's worth of it at once.
+  /// Sets the rate; the burst becomes one second's worth.
   void allow(double per_second, SteadyTime now) {
     level(now);
     per_second_ = burst_ = per_second;

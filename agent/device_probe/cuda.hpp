@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver by dlopen: a piece of a GPU's memory, as a pointer and as a dma-buf. Not the
-// vendor's header: the few calls that are used, as the driver's ABI has them.
+// The CUDA driver, opened at run time: allocates memory of a GPU and gives it as a pointer and as a
+// dma-buf. Declares only the calls that are used, as the driver's ABI has them, instead of the
+// vendor's header.
 //
-// Belongs to one thread, and may hang in a driver: only the child of paceline-probe calls it. A
-// refusal says what refused.
+// Belongs to one thread and may hang in a driver, so only the child process of paceline-probe uses
+// it. A refusal names the call that was refused.
 #pragma once
 
 #include <chrono>
@@ -24,12 +25,12 @@ class Cuda {
 
   bool is_there() const { return library_.problem().empty(); }
 
-  /// The error of a refusal that says that there is no such GPU here, or no library for one.
+  /// The error of a refusal that means "no GPU here" or "no library".
   static constexpr int kNoGpus = -1;
   /// PCI addresses of the GPUs that this process sees, in CUDA's order.
   Refusal list(std::vector<std::string>& addresses);
 
-  /// Memory of one GPU, in its primary context; given back with it.
+  /// Memory of one GPU, allocated in its primary context and freed by the destructor.
   class Memory {
    public:
     Memory(const Cuda& cuda, int device) : cuda_(cuda), device_(device) {}
@@ -38,13 +39,13 @@ class Cuda {
     ~Memory();
 
     Refusal allocate();
-    /// Copies to it from the host's memory, again and again.
+    /// Copies from host memory to it until the time is over.
     Refusal fill_for(std::chrono::milliseconds time);
-    /// Exports memory of its own to the GPU's NVLink domain and imports it again. `kNoDomain` is
-    /// the error of a GPU that knows none.
+    /// Allocates memory, exports it to the GPU's NVLink domain and imports it again. The error is
+    /// `kNoDomain` for a GPU without a domain.
     Refusal share_with_domain();
     static constexpr int kNoDomain = -1;
-    /// A descriptor, which this object closes.
+    /// Returns a descriptor that this object closes.
     Refusal export_dmabuf(int& descriptor);
     std::uint64_t address() const { return address_; }
     std::size_t size() const { return kSize; }
@@ -58,7 +59,7 @@ class Cuda {
     std::uint64_t address_ = 0;
     int descriptor_ = -1;
   };
-  /// Of the GPU at this place of the list.
+  /// Memory of the GPU at this index of the list.
   std::unique_ptr<Memory> memory(std::size_t index) const;
 
  private:

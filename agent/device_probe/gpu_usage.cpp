@@ -14,7 +14,7 @@ GpuUsage::GpuUsage(const std::string& nvml_file) : library_(nvml_file) {
   library_.find("nvmlInit_v2", init_);
   library_.find("nvmlShutdown", shutdown_);
   library_.find("nvmlDeviceGetHandleByPciBusId_v2", by_bus_id_);
-  // Asked for the number alone, the versions of this call do not differ.
+  // All versions of this call are alike if only the number is requested.
   for (const char* name :
        {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2",
         "nvmlDeviceGetComputeRunningProcesses"}) {

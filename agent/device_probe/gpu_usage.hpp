@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a GPU does work for somebody: a context on it would take memory and time from them. By
-// NVML, opened at run time. Belongs to one thread. A GPU that cannot be asked about counts as busy.
+// Whether processes use a GPU, by NVML opened at run time. paceline-probe leaves a busy GPU alone,
+// because a context on it would take memory and time from its users. Belongs to one thread. A GPU
+// whose state is unknown counts as busy.
 #pragma once
 
 #include <string>
@@ -16,7 +17,7 @@ class GpuUsage {
   GpuUsage& operator=(const GpuUsage&) = delete;
   ~GpuUsage();
 
-  /// Empty for an idle GPU, else why it is left alone.
+  /// Empty for an idle GPU, else the reason why it is left alone.
   std::string why_busy(const std::string& pci_address) const;
 
  private:

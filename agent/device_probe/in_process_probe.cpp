@@ -47,12 +47,12 @@ class Trial {
         const std::function<void(const std::string&)>& tell)
       : options_(options), in_pod_(in_pod), tell_(tell) {}
 
-  /// Why nothing could be tried; empty when something was.
+  /// Returns why nothing could be tried; empty if something was.
   std::string run() {
     Verbs verbs(options_.verbs);
     std::vector<OpenNic> nics;
     std::string problem = open_nics(verbs, nics);
-    // A GPU's link is worth a look without a NIC as well.
+    // A GPU's link is checked even without a NIC.
     if (!nics.empty() || !in_pod_) try_gpus(nics);
     return problem;
   }
@@ -77,7 +77,8 @@ class Trial {
     tell_(json{{what, std::move(content)}}.dump(-1, ' ', true, json::error_handler_t::replace));
   }
 
-  /// Tells a step around it. A refusal with `harmless` is no failure of the step: it did not apply.
+  /// Runs a step and reports it before and after. A refusal with the error `harmless` is no
+  /// failure: the step did not apply.
   template <typename Run>
   bool step(Attempt attempt, Run run, int harmless = 0, const std::string& saw = {}) {
     say("begin", attempt_json(attempt));
@@ -94,7 +95,7 @@ class Trial {
 
   std::vector<OpenNic> open_all(const Verbs& verbs, const std::vector<std::string>& names) {
     std::vector<OpenNic> nics;
-    // Aligned and of two pages, as a job's buffers are.
+    // Page-aligned, two pages, like a job's buffers.
     constexpr std::size_t kPage = 4096;
     constexpr std::size_t kSize = 2 * kPage;
     const std::unique_ptr<void, decltype(&std::free)> host(std::aligned_alloc(kPage, kSize),
@@ -142,7 +143,7 @@ class Trial {
   void try_gpus(const std::vector<OpenNic>& nics) {
     std::optional<Cuda> cuda;
     std::vector<std::string> gpus;
-    // Without a NIC nobody asked for GPUs: that there are none is nothing to tell.
+    // Without a NIC, missing GPUs are not worth a report.
     if (nics.empty() && !Cuda(options_.cuda).is_there()) return;
     step(
         about(Step::kGpus),
@@ -171,8 +172,8 @@ class Trial {
     }
   }
 
-  /// A quarter of a second brings the link of an idle GPU to its speed, and it stays there for
-  /// longer than a read takes.
+  /// A quarter of a second raises an idle GPU's link to full speed, and it stays there long enough
+  /// to be read.
   void load_link(Cuda::Memory& memory, const std::string& gpu) {
     std::string saw;
     step(
@@ -190,7 +191,7 @@ class Trial {
         ENOENT, saw);
   }
 
-  /// Both ways, though one is enough: a module that is loaded and does nothing is worth knowing.
+  /// Tries both ways although one is enough, to find a module that is loaded but has no effect.
   void try_pair(Cuda::Memory& memory, const std::string& gpu, const std::string& name,
                 const Verbs::Nic& nic) {
     step(about(Step::kDmaBuf, name, gpu), [&] {
@@ -210,7 +211,7 @@ class Trial {
   const std::function<void(const std::string&)>& tell_;
 };
 
-/// CAP_IPC_LOCK lifts the limit; it is effective for uid 0 only.
+/// True if the process has CAP_IPC_LOCK, which removes the limit; it is effective for uid 0 only.
 bool may_lock_all() {
   constexpr unsigned kIpcLock = 14;
   const std::string status = read_text("/proc/self/status").value_or("");
@@ -219,12 +220,12 @@ bool may_lock_all() {
   return (std::strtoull(status.c_str() + at + 8, nullptr, 16) >> kIpcLock & 1U) != 0;
 }
 
-/// Which of this machine's RDMA devices serve its GPUs, as the agent has it.
+/// The RDMA devices of this machine that serve its GPUs, chosen as the agent does.
 std::vector<std::string> job_nics(const Root& root) {
   Hardware hardware;
   hardware.pci = probe_pci(root);
   hardware.rdma = probe_rdma(root);
-  // By the bus alone: where a GPU is does not depend on whether this pod may use it.
+  // From the bus alone: a GPU's place does not depend on whether this pod may use it.
   const auto no_library = replay_gpus({}, "not asked");
   hardware.gpu = probe_gpus(hardware.pci, *no_library);
   std::vector<std::string> names;
@@ -234,7 +235,7 @@ std::vector<std::string> job_nics(const Root& root) {
   return names;
 }
 
-/// CPUs that this process may run on, as the kernel writes such lists.
+/// The CPUs that this process may use, as a kernel CPU list.
 std::string own_cpus() {
   const std::string status = read_text("/proc/self/status").value_or("");
   constexpr std::string_view kField = "\nCpus_allowed_list:";
@@ -246,7 +247,7 @@ std::string own_cpus() {
                                                    : status.substr(begin, end - begin);
 }
 
-/// NCCL's version where it decides about a setting: its library is large.
+/// NCCL's version, read only if a setting depends on it, because the library is large.
 std::optional<int> nccl_version(const DeviceProbeOptions& options,
                                 const std::vector<NcclSetting>& settings) {
   const bool decides =
@@ -263,7 +264,7 @@ std::optional<int> nccl_version(const DeviceProbeOptions& options,
   return std::nullopt;
 }
 
-/// What only a job's pod has.
+/// Adds what only a job's pod can tell.
 void tell_pod(const DeviceProbeOptions& options, Registrations& end) {
   const auto variable = [](const std::string& name) {
     const char* value = std::getenv(name.c_str());

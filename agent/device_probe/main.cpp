@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// paceline-probe: what takes a privilege to know of this machine: which memory can be registered
-// with which NIC, and PCI configuration space. Wiring only: the process that a person or another
-// program starts starts itself again, and that child uses the devices.
+// paceline-probe: finds out what needs privilege: which memory can be registered with which NIC,
+// and PCI configuration space. An init container of the agent and the launcher's preflight run it.
+// Wiring only. The program starts itself again as a child, and the child uses the devices.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ struct Options {
   bool is_child = false;
 };
 
-/// The child: ends with its parent. Its answer has a descriptor of its own, since a library may
+/// The child: ends with its parent. It writes to a descriptor of its own, because a library may
 /// print to stdout.
 int run_here(const Options& options) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -49,7 +49,7 @@ int run_here(const Options& options) {
   return std::fclose(answer) == 0 ? 0 : 1;
 }
 
-/// All of the text or nothing of it: a reader never sees half a report.
+/// Writes all of the text or nothing, so that a reader never sees half a report.
 bool write_whole(const std::string& file, const std::string& text) {
   const std::string half = file + ".new";
   std::ofstream out(half, std::ios::binary);
@@ -60,7 +60,7 @@ bool write_whole(const std::string& file, const std::string& text) {
 
 constexpr int kExitCouldNotLook = 2;
 
-/// What the kernel shows only with CAP_SYS_ADMIN, for the agent that has it not.
+/// Records what the kernel shows only with CAP_SYS_ADMIN, for the agent, which lacks it.
 bool snapshot(const Options& options) {
   if (options.pci_config.empty()) return true;
   const auto written = agent::write_pci_snapshot(agent::Root(options.here.sys, "/proc"),
@@ -69,8 +69,8 @@ bool snapshot(const Options& options) {
   return written.has_value();
 }
 
-/// What an earlier look proved of GPUs that work for somebody now goes into the report, and what is
-/// proved goes to the next look.
+/// Adds to the report what an earlier run proved about GPUs that are busy now, and caches what is
+/// proved for the next run.
 void remember(const Options& options, agent::Registrations& found) {
   const auto file = std::filesystem::path(options.keep) / "proofs.json";
   const std::string machine = agent::machine_state(agent::Root(options.here.sys, "/proc"));
@@ -91,7 +91,7 @@ int try_devices(const Options& options) {
                        options.here.sys,  "--nccl",  options.here.nccl};
   if (options.here.even_busy) command.arguments.emplace_back("--even-busy");
   command.silence = std::chrono::seconds(options.silence);
-  // An older report is not mistaken for this one's, whatever happens.
+  // Remove an older report, so that no reader takes it for this one.
   if (!options.output.empty()) std::remove(options.output.c_str());
   const auto began = SystemClock().wall();
   auto found = agent::run_probe_process(command);
@@ -111,7 +111,7 @@ int try_devices(const Options& options) {
   }
   if (!found.problem.empty()) {
     std::cerr << "paceline-probe: " << found.problem << "\n";
-    // Where devices were asked for and none is there, nothing fails.
+    // If devices were searched and there are none, nothing fails.
     const bool asked =
         std::any_of(found.attempts.begin(), found.attempts.end(),
                     [](const auto& attempt) { return attempt.step == agent::Step::kDevices; });
@@ -126,7 +126,7 @@ int try_devices(const Options& options) {
 }
 
 int run(const Options& options) {
-  // First, since a driver may hang in what follows.
+  // First, because a driver may hang in the next step.
   const bool recorded = snapshot(options);
   const int code = try_devices(options);
   if (options.exit_zero) return 0;

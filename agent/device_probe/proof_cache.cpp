@@ -26,15 +26,15 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxBytes = std::size_t{4} << 20U;
-/// A clock that was set back a little makes no proof one of the future.
+/// Tolerance for a clock that was set back a little.
 constexpr std::chrono::seconds kSlack{60};
 
 bool is_way(const Attempt& attempt) {
   return attempt.step == Step::kDmaBuf || attempt.step == Step::kPeerMemory;
 }
 
-/// The text of a file that this user alone writes; else why it is not read. Both empty where there
-/// is none.
+/// The text of a file that only this user can write; else `why` says why not. Both are empty if
+/// there is no file.
 std::optional<std::string> read_own(const std::filesystem::path& file, std::string& why) {
   const Descriptor open(
       ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
@@ -63,7 +63,7 @@ std::optional<std::string> read_own(const std::filesystem::path& file, std::stri
   return text;
 }
 
-/// Why the text is no list of proofs of this machine; empty when it was taken over.
+/// Returns why the text is no valid cache of this machine; empty if it was read.
 std::string take_over(const std::string& text, const std::string& machine, WallTime now,
                       std::vector<Attempt>& all) {
   const json document = json::parse(text, nullptr, false);
@@ -163,7 +163,7 @@ Status write_proof_cache(const std::filesystem::path& file, const std::string& m
   if (machine.empty() || report.in_pod || !report.taken) return {};
   json document{{"version", 1}, {"machine", machine}, {"attempts", json::array()}};
   for (auto attempt : report.attempts) {
-    // Whether a domain is up changes without a boot.
+    // A domain may go up or down without a reboot, so do not cache it.
     if (attempt.step == Step::kFabricMemory) continue;
     if (attempt.gpu.empty() ||
         (attempt.outcome != Outcome::kDone && attempt.outcome != Outcome::kRefused) ||

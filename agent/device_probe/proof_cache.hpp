@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proofs of an earlier look at this machine. A GPU that works for somebody is not tried, so what an
-// idle one proved has to last: until the machine boots, and while kernel, driver, peer memory
-// modules and devices are the same.
+// The proof cache of `paceline-probe --keep`: attempts of earlier runs on this machine. A busy GPU
+// is not tried, so the proof from when it was idle has to last. It is valid until the machine
+// boots, while kernel, driver, peer memory modules and devices are unchanged.
 //
-// Plain functions over one file. A file that is not this user's own, is too large, is no such list
-// or was made of another state of the machine counts for nothing, and it is said why; what cannot
-// be written is an Error that names the file.
+// Plain functions over one file. A file that belongs to another user, is too large, is malformed or
+// was made in another state of the machine is ignored, and the reason is returned. If writing
+// fails, the Error names the file.
 #pragma once
 
 #include <filesystem>
@@ -19,23 +19,23 @@
 
 namespace paceline::agent {
 
-/// The state of the machine that a proof belongs to, a line for each part; empty where the kernel
-/// does not tell which boot this is.
+/// The state of the machine that a proof depends on, one line for each part; empty if the kernel
+/// does not show the boot's id.
 std::string machine_state(const Root& root);
 
 struct CachedProofs {
   std::vector<Attempt> attempts;  // each with its time
-  std::string refused;            // why a file that is there counts for nothing
+  std::string refused;            // why an existing file is ignored
 };
 
 CachedProofs read_proof_cache(const std::filesystem::path& file, const std::string& machine,
                               WallTime now);
 
-/// Puts what was proved before in the place of what was left alone now.
+/// Replaces attempts that were not made now with cached ones.
 void apply_cached_proofs(Registrations& report, const std::vector<Attempt>& kept);
 
-/// Of every GPU that each open NIC can reach in some way. What the report has from earlier keeps
-/// its time. Replaces the file at once or leaves it.
+/// Writes the attempts of every GPU whose memory each open NIC can reach in some way. Attempts from
+/// earlier keep their time. Replaces the file atomically or leaves it.
 Status write_proof_cache(const std::filesystem::path& file, const std::string& machine,
                          const Registrations& report);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shared library opened at run time, and its functions by name. Closed when it goes. Belongs to
-// one thread. Failure: `problem` is not empty, and a function that is missing is null.
+// A shared library opened at run time, and its functions by name. The destructor closes it. Belongs
+// to one thread. On failure `problem` is not empty, and a missing function is null.
 #pragma once
 
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ class SharedLibrary {
 
   const std::string& problem() const { return problem_; }
 
-  /// Sets `function` to the symbol. One that must be there and is not is the problem.
+  /// Sets `function` to the symbol. If a required symbol is missing, `problem` says so.
   template <typename Function>
   void find(const char* name, Function*& function, bool optional = false) {
     if (handle_ == nullptr) return;

@@ -74,8 +74,8 @@ Verbs::Nic::~Nic() {
 
 Refusal Verbs::Nic::query_port(int number, Port& port) const {
   if (verbs_.call_.query_port == nullptr) return {EINVAL, "libibverbs has no ibv_query_port"};
-  // As the ABI has it, the state and the two sizes first; releases of the library that know more
-  // fields write more.
+  // The layout of the ABI: the state and the two sizes come first. Newer releases of the library
+  // have more fields and write more bytes.
   struct alignas(8) {
     int state = 0;
     int max_mtu = 0;

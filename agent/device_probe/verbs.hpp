@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// libibverbs by dlopen: open an RDMA device and register memory with it, nothing else. Not the
-// vendor's header: these functions are exported as they stand since rdma-core 1.1
-// (ibv_reg_dmabuf_mr since 34), and what they hand out is passed on unread.
+// libibverbs, opened at run time: opens an RDMA device and registers memory with it. Declares the
+// functions itself instead of including the vendor's header: they are exported unchanged since
+// rdma-core 1.1 (ibv_reg_dmabuf_mr since 34), and the pointers they return are passed on unread.
 //
-// Belongs to one thread, and may hang in a driver: only the child of paceline-probe calls it. A
-// refusal is an errno and what refused.
+// Belongs to one thread and may hang in a driver, so only the child process of paceline-probe uses
+// it. A refusal holds the errno and the call that was refused.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace paceline::agent {
 
-/// An errno and what refused; both empty when it was done.
+/// An errno and the refused call; both empty if the call succeeded.
 struct Refusal {
   int error = 0;
   std::string why;
@@ -31,13 +31,13 @@ class Verbs {
   Verbs& operator=(const Verbs&) = delete;
   ~Verbs();
 
-  /// Empty when the library can be used.
+  /// Empty if the library can be used.
   const std::string& problem() const { return library_.problem(); }
 
-  /// Names of the devices, in its order.
+  /// Names of the devices, in the library's order.
   Refusal list(std::vector<std::string>& names);
 
-  /// A device that is open, with a protection domain. Closed with it.
+  /// An open device with a protection domain; the destructor closes both.
   class Nic {
    public:
     Nic(const Verbs& verbs, void* context, void* domain)
@@ -46,17 +46,17 @@ class Verbs {
     Nic& operator=(const Nic&) = delete;
     ~Nic();
 
-    /// What a port runs at, in bytes; 0 where it does not say.
+    /// A port's MTUs in bytes; 0 if unknown.
     struct Port {
       int active_mtu = 0;
       int max_mtu = 0;
     };
     Refusal query_port(int number, Port& port) const;
-    /// Registers and takes back.
+    /// Registers memory and undoes it.
     Refusal register_pointer(void* address, std::size_t size) const;
     Refusal register_dmabuf(int descriptor, std::uint64_t address, std::size_t size) const;
-    /// What NCCL asks: a registration of nothing must fail for another reason than that the driver
-    /// does not know it.
+    /// NCCL's test for dma-buf: an empty registration must fail, but not with the error of a driver
+    /// that does not support it.
     Refusal knows_dmabuf() const;
 
    private:

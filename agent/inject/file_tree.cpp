@@ -33,7 +33,7 @@ class Digest {
     for (std::size_t i = 0; i < size; ++i)
       value_ = (value_ ^ static_cast<unsigned char>(bytes[i])) * 0x100000001b3U;
   }
-  /// With its end, so that "ab" and "c" are not "a" and "bc".
+  /// Includes the text's end, so that "ab", "c" differs from "a", "bc".
   void add(const std::string& text) { add(text.c_str(), text.size() + 1); }
   std::uint64_t value() const { return value_; }
 
@@ -41,7 +41,7 @@ class Digest {
   std::uint64_t value_ = 0xcbf29ce484222325U;
 };
 
-/// Reads a file to its end, a block at a time.
+/// Reads a file to its end in blocks.
 template <typename Take>
 Status read_blocks(const fs::path& file, Take take) {
   const UniqueFd source(::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));

@@ -40,7 +40,7 @@ Injector::~Injector() { kubelet_.stop_serving(); }
 SteadyTime Injector::tick(const std::stop_token& stop) {
   const SteadyTime look_again = clock_.steady() + options_.look_interval;
   if (clock_.steady() < try_at_) return std::min(try_at_, look_again);
-  // Each step is the next one's ground; the first that fails says so and is tried again after a
+  // Each step depends on the one before. The first that fails logs it and is tried again after a
   // pause.
   const bool leads = lead();
   if (!leads && state().reason == kStandingBy) return look_again;
@@ -66,8 +66,8 @@ void Injector::run(const std::stop_token& stop) {
   }
 }
 
-/// One agent of a node serves its slots. Another one, which a node that comes back may have for a
-/// while, would take the socket's name from it for ever.
+/// Only one agent of a node serves its slots. A second one, which can run for a while after a node
+/// comes back, would otherwise take over the socket's name for ever.
 bool Injector::lead() {
   if (leader_.valid()) return true;
   std::error_code error;
@@ -110,7 +110,7 @@ bool Injector::stage(const std::stop_token& stop) {
   return true;
 }
 
-/// Somebody may have removed the folders, and left the rest.
+/// The folders may have been removed by another program.
 bool Injector::keep_slots() {
   if (slots_.whole()) return true;
   spdlog::warn(
@@ -125,8 +125,8 @@ bool Injector::keep_slots() {
   return true;
 }
 
-/// A slot is given out with its socket, and running pods find theirs again after a restart of ours:
-/// the folder is the same.
+/// A slot is assigned with its socket. Running pods find their sockets again after the agent
+/// restarts, because the folder is the same.
 bool Injector::open_sockets() {
   if (options_.sockets == nullptr) return true;
   for (const std::string& id : slots_.ids()) {
@@ -138,7 +138,8 @@ bool Injector::open_sockets() {
   return true;
 }
 
-/// At most once a look: whoever floods the sockets does not flood the kubelet.
+/// At most once a round, so that a flood on the sockets does not become a flood of calls to the
+/// kubelet.
 void Injector::name_pods(const std::stop_token& stop) {
   if (options_.sockets == nullptr || !options_.sockets->asks()) return;
   const SteadyTime asked = clock_.steady();
@@ -159,7 +160,7 @@ bool Injector::enroll(const std::stop_token& stop) {
     failed("NoKubelet", Error{Code::kUnavailable, Origin::kSystem,
                               "the kubelet has no socket for device plugins; it is stopped, or its "
                               "folder is another one"});
-    return true;  // looked for again at the next tick: that costs nothing
+    return true;  // checked again at the next tick, which is cheap
   }
   const bool known = enrolled_ == incarnation && kubelet_.serving();
   const bool heard = kubelet_.watchers() > 0;
@@ -168,8 +169,8 @@ bool Injector::enroll(const std::stop_token& stop) {
     say({true, "Served", store_.current() + " for " + std::to_string(options_.slots) + " pods"});
     return true;
   }
-  // It opens its stream once for each time that it is told, so one that ended does not come back by
-  // itself.
+  // The kubelet opens its stream once per registration, so a stream that ended does not come back
+  // by itself.
   if (known && !heard_ && clock_.steady() - enrolled_at_ < options_.stream_grace) return true;
   if (known) spdlog::warn("the kubelet does not watch the slots: telling it again");
   if (!kubelet_.serving()) {
@@ -194,7 +195,7 @@ void Injector::collect(const std::stop_token& stop) {
   collect_at_ = clock_.steady() + options_.collect_interval;
   const auto used = kubelet_.slots_in_use(stop);
   if (!used) {
-    // Without the kubelet's word everything may be in use.
+    // Without the kubelet's answer every slot may be in use.
     spdlog::warn("cannot ask the kubelet which slots are in use, so no old runtime is removed: {}",
                  to_string(used.error()));
     return;
@@ -227,10 +228,10 @@ Result<Grant> Injector::grant(const std::vector<std::string>& ids) {
                     std::string(contract::kRuntimeResource) + "; it needs exactly 1");
   }
   const std::string& id = ids.front();
-  // Not in the message: it may be anything.
+  // The id is left out of the message, because it may hold anything.
   if (!slots_.knows(id))
     return fail(Code::kInvalid, Origin::kConfig, "the kubelet names a slot that is not offered");
-  // Held throughout: what is assigned must be what is given out.
+  // Hold the lock throughout: the version assigned must be the version returned.
   const std::lock_guard lock(mutex_);
   if (version_.empty())
     return fail(Code::kUnavailable, Origin::kSystem,

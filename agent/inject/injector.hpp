@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings the runtime into pods of this node: stages it, offers slots to the kubelet, answers what a
-// container with a slot gets, and removes versions that nobody uses. Looks every second whether all
-// of that still stands, and mends what does not: a kubelet that started anew, a stream that ended,
-// a folder that somebody emptied, a disk that was full.
+// Injector: brings the runtime into pods of this node. It stages the runtime, offers slots to the
+// kubelet, answers what a container with a slot gets, and removes unused versions. Every second it
+// checks that all of this still holds and repairs it: after a restart of the kubelet, an ended
+// stream, an emptied folder or a full disk. main.cpp runs it with --inject.
 //
-// Borrows the Kubelet and the Clock, which outlive it. `tick` and `run` belong to one thread;
+// Borrows the Kubelet and the Clock, which must outlive it. `tick` and `run` belong to one thread;
 // `state`, `offer` and `grant` may be called from any. Failures are logged once per message and
-// shown in `state`; nothing ends the loop but the stop token.
+// shown in `state`; only the stop token ends the loop.
 #pragma once
 
 #include <chrono>
@@ -28,19 +28,19 @@
 namespace paceline::agent {
 
 struct InjectorOptions {
-  std::filesystem::path source;  // the runtime as the image's init container left it
+  std::filesystem::path source;  // the runtime that the image's init container left
   std::filesystem::path folder;  // on the node, under the same path in the agent's container
   int slots = 128;
-  SlotSockets* sockets = nullptr;  // outlives the injector; null: slots have no socket
+  SlotSockets* sockets = nullptr;  // must outlive the injector; null: slots have no socket
   std::chrono::milliseconds look_interval{1000};
   std::chrono::milliseconds retry_first{1000};
   std::chrono::milliseconds retry_most{30000};
-  /// How long the kubelet may take to open its stream after it was told of the plugin, before it is
-  /// told again.
+  /// How long the kubelet may take to open its stream after the plugin registered, before it
+  /// registers again.
   std::chrono::milliseconds stream_grace{10000};
   std::chrono::milliseconds collect_interval{600000};
-  /// A slot that was given out counts as used for so long, whatever the kubelet says: its pod is
-  /// not on record yet.
+  /// A slot counts as used for this long after it was assigned, because the kubelet may not list
+  /// its pod yet.
   std::chrono::milliseconds young{600000};
 };
 
@@ -81,18 +81,18 @@ class Injector final : public DevicePlugin {
   RuntimeStore store_;
   const Slots slots_;
   UniqueFd leader_;
-  std::string enrolled_;  // the kubelet's incarnation that knows of us
+  std::string enrolled_;  // the kubelet's incarnation at which the plugin registered
   SteadyTime enrolled_at_{};
-  bool heard_ = false;  // it has watched since
+  bool heard_ = false;  // the kubelet has opened its stream since
   SteadyTime try_at_;
   SteadyTime collect_at_;
   std::chrono::milliseconds pause_;
   std::map<std::string, Given> given_;
   std::string complaint_;
-  std::string nameless_;  // why the kubelet did not name pods, as it was logged
+  std::string nameless_;  // why the kubelet did not name pods, as logged
 
-  mutable std::mutex mutex_;  // of what follows
-  std::string version_;       // empty: nothing may be given out
+  mutable std::mutex mutex_;  // guards what follows
+  std::string version_;       // empty: no slot may be assigned
   Summary state_;
 };
 

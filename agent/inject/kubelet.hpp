@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kubelet of this node as the injector meets it, without a word of gRPC: agent/plugin speaks
-// it, tests play it.
+// The kubelet of this node as an interface without gRPC. agent/plugin implements it, the tests have
+// a fake, and Injector uses it.
 //
-// A DevicePlugin is called by threads of the Kubelet that serves it; the Kubelet's own calls belong
-// to one thread. Failure is an Error for the log.
+// Threads of the Kubelet call the DevicePlugin; the Kubelet's own functions belong to one thread.
+// Failure is an Error for the log.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace paceline::agent {
 
-/// What a container with a slot gets besides what its pod says. Every mount is read-only.
+/// What a container with a slot gets in addition to its pod's spec. Every mount is read-only.
 struct Grant {
   std::map<std::string, std::string> mounts;     // path in the container to path on the node
   std::map<std::string, std::string> variables;  // PACELINE_* only
@@ -24,7 +24,7 @@ struct Grant {
 
 struct Offer {
   std::vector<std::string> slots;
-  bool healthy = false;  // the kubelet places nothing on slots that are not
+  bool healthy = false;  // the kubelet assigns only healthy slots
   bool operator==(const Offer&) const = default;
 };
 
@@ -33,13 +33,13 @@ struct PodName {
   std::string name;
   bool operator==(const PodName&) const = default;
 };
-/// An accelerator that the kubelet gave to a container.
+/// An accelerator that the kubelet assigned to a container.
 struct PodDevice {
   std::string resource;  // "nvidia.com/gpu"
-  std::string id;        // as the vendor's device plugin names it
+  std::string id;        // in the form of the vendor's device plugin
   bool operator==(const PodDevice&) const = default;
 };
-/// Who has a slot: the pod, and what else the same container was given.
+/// The owner of a slot: the pod, and the other devices of the same container.
 struct SlotOwner {
   // NOLINTNEXTLINE(google-explicit-constructor): most have no accelerator
   SlotOwner(PodName its_pod, std::vector<PodDevice> given = {})
@@ -48,14 +48,15 @@ struct SlotOwner {
   std::vector<PodDevice> devices;
   bool operator==(const SlotOwner&) const = default;
 };
-/// By slot. One that stands there twice is nobody's for sure.
+/// By slot. A slot that is listed twice has no certain owner.
 using SlotPods = std::multimap<std::string, SlotOwner>;
 
 class DevicePlugin {
  public:
   virtual ~DevicePlugin() = default;
   virtual Offer offer() = 0;
-  /// For one container. Ids come from outside: kInvalid where they are not one slot of ours.
+  /// Assigns slots to one container. kInvalid unless the ids, which come from outside, name exactly
+  /// one slot of this node.
   virtual Result<Grant> grant(const std::vector<std::string>& ids) = 0;
 };
 
@@ -63,23 +64,25 @@ class Kubelet {
  public:
   virtual ~Kubelet() = default;
 
-  /// Changes with every start of the kubelet (it makes its socket anew); empty while it has none.
+  /// Changes with every start of the kubelet, which creates its socket anew; empty while there is
+  /// no socket.
   virtual std::string incarnation() = 0;
 
-  /// (Re)opens the plugin's socket. The plugin outlives the serving.
+  /// Opens the plugin's socket, or opens it again. The plugin must outlive it.
   virtual Status serve(DevicePlugin& plugin) = 0;
-  /// Open, and its name still leads to it: a starting kubelet removes the names of all.
+  /// True if the socket is open and its name still leads to it: a starting kubelet removes all
+  /// names.
   virtual bool serving() = 0;
   virtual void stop_serving() = 0;
 
-  /// Tells the kubelet where the plugin listens.
+  /// Registers the plugin's socket with the kubelet.
   virtual Status enroll(const std::stop_token& stop) = 0;
-  /// How many streams of offers the kubelet holds open.
+  /// How many streams of offers the kubelet has open.
   virtual int watchers() = 0;
-  /// The offer may have changed: tells it to those who watch.
+  /// Sends the offer again to all open streams.
   virtual void offer_changed() = 0;
 
-  /// Slots of pods that have not ended, by the kubelet's word.
+  /// The slots of pods that have not ended, as the kubelet lists them.
   virtual Result<SlotPods> slots_in_use(const std::stop_token& stop) = 0;
 };
 

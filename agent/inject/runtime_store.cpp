@@ -37,7 +37,7 @@ bool is_word(std::string_view text) {
   });
 }
 
-/// VERSION-0123456789abcdef: anything else in the folder is not ours to remove.
+/// VERSION-0123456789abcdef. Other files in the folder are never removed.
 bool is_version(std::string_view name) {
   if (name.size() < kDigits + 2 || !is_word(name)) return false;
   const std::string_view digits = name.substr(name.size() - kDigits);
@@ -45,8 +45,8 @@ bool is_version(std::string_view name) {
          digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-/// A lock on a folder, and proof that its name still leads to it; absent when others hold it or it
-/// is gone.
+/// Locks a folder and checks that its name still leads to it; nullopt if another process holds it
+/// or it is gone.
 std::optional<UniqueFd> lock(const fs::path& folder, int how) {
   UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.valid() || ::flock(fd.get(), how | LOCK_NB) != 0) return std::nullopt;
@@ -87,9 +87,9 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// A new folder that is locked before anybody can take it for a leftover.
+/// Makes a new folder and locks it before a collector can take it for a leftover.
 Result<std::pair<fs::path, UniqueFd>> new_folder(const fs::path& folder) {
-  constexpr int kTries = 5;  // a collector may find it in the moment between its birth and its lock
+  constexpr int kTries = 5;  // a collector may find it between its creation and its lock
   for (int i = 0; i < kTries; ++i) {
     std::string name = (folder / (std::string(kStaging) + "XXXXXX")).string();
     if (::mkdtemp(name.data()) == nullptr)
@@ -140,7 +140,7 @@ Result<std::string> RuntimeStore::stage(const fs::path& source, const std::stop_
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) return fail_errno("stage: make " + folder_.string(), error.value());
-  remove_leftovers();  // of a full disk they may be the cause
+  remove_leftovers();  // leftovers may be the reason of a full disk
   if (auto copied = copy(source, *entries, name, stop); !copied)
     return std::unexpected(copied.error());
   if (hold(name)) return name;
@@ -159,7 +159,7 @@ Status RuntimeStore::copy(const fs::path& source, const std::vector<TreeEntry>& 
     copied = fail_errno("chmod " + staging.string(), errno);
   if (copied) {
     step("rename " + version);
-    // Another process may have been faster: what it made is the same.
+    // Another process may have made the same version first.
     if (::rename(staging.c_str(), (folder_ / version).c_str()) == 0) {
       step("sync " + folder_.string());
       return sync_folder(folder_);
@@ -181,7 +181,8 @@ Status RuntimeStore::copy(const fs::path& source, const std::vector<TreeEntry>& 
 void RuntimeStore::remove_leftovers() {
   for (const std::string& name : names_in(folder_)) {
     if (!name.starts_with(kStaging) && !name.starts_with(kGarbage)) continue;
-    if (!lock(folder_ / name, LOCK_EX)) continue;  // its maker lives, or another collector is at it
+    // its maker lives, or another collector removes it
+    if (!lock(folder_ / name, LOCK_EX)) continue;
     step("remove " + name);
     std::error_code ignored;
     fs::remove_all(folder_ / name, ignored);
@@ -195,11 +196,12 @@ Result<int> RuntimeStore::collect(const std::set<std::string>& keep) {
     if (name == current_ || keep.contains(name)) continue;
     const auto alone = lock(folder_ / name, LOCK_EX);
     if (!alone) continue;
-    // First the name: nobody may find a version that lacks files.
+    // Rename first, so that no process finds a version that lacks files.
     const fs::path garbage = folder_ / (std::string(kGarbage) + name);
     step("unname " + name);
     if (::rename((folder_ / name).c_str(), garbage.c_str()) != 0) {
-      if (errno == ENOTEMPTY || errno == EEXIST) continue;  // another collector is at its namesake
+      // another collector removes a folder of the same name
+      if (errno == ENOTEMPTY || errno == EEXIST) continue;
       return fail_errno("collect: rename " + (folder_ / name).string(), errno);
     }
     step("remove " + name);

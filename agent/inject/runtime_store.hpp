@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtimes that lie on this node, each in a folder of its own, named by version and content:
-// FOLDER/0.1.0-1f3a…/{bin,lib,python,kernels}. A folder that has such a name is whole: it was
-// copied beside, brought to the disk and renamed. It is never written again; another build has
-// another name. So a container that has one mounted keeps what it started with.
+// RuntimeStore: the runtimes on this node, each in its own folder, named by version and content:
+// FOLDER/0.1.0-1f3a…/{bin,lib,python,kernels}. A folder with such a name is complete: it was copied
+// beside, synced to disk and renamed. It is never written again, and another build has another
+// name. So a container keeps the runtime that it started with. Injector owns one.
 //
-// Any number of processes may use one folder at a time and each may be killed at any moment. A
-// process holds a shared lock on what it is copying and on the version it gives out, and removes
-// only what it can lock alone; the kernel releases locks of the dead. What they leave is removed by
-// the next `collect`.
+// Any number of processes may use one folder at a time, and each may be killed at any moment. A
+// process holds a shared lock on the version that it copies or gives out, and removes only versions
+// that it can lock exclusively. The kernel releases the locks of dead processes; the next `collect`
+// removes what they left.
 //
-// One thread. Failure is an Error that names the file (a full disk is one) and leaves no new name
+// One thread. Failure is an Error that names the file (also for a full disk) and leaves no new name
 // behind.
 #pragma once
 
@@ -30,15 +30,15 @@ class RuntimeStore {
   explicit RuntimeStore(std::filesystem::path folder, BeforeChange step = {})
       : folder_(std::move(folder)), step_(std::move(step)) {}
 
-  /// Makes sure that the runtime in `source` (as `paceline-launcher install` leaves it) lies here,
-  /// and holds it until another is staged. Answers its name.
+  /// Makes sure that the runtime in `source` (as `paceline-launcher install` leaves it) is in the
+  /// store, and holds it until another is staged. Returns its name.
   Result<std::string> stage(const std::filesystem::path& source, const std::stop_token& stop = {});
 
-  /// The held version is still where it was put: nobody emptied the folder.
+  /// True if the held version still exists, so the folder was not emptied.
   bool intact() const;
 
-  /// Removes versions that are not in `keep` and that nobody holds, and what the dead left half
-  /// done. Answers how many versions.
+  /// Removes versions that are not in `keep` and that no process holds, and incomplete copies of
+  /// dead processes. Returns how many versions were removed.
   Result<int> collect(const std::set<std::string>& keep);
 
   std::vector<std::string> versions() const;
@@ -46,7 +46,7 @@ class RuntimeStore {
   const std::string& current() const { return current_; }
 
  private:
-  /// Holds the version if it is there; false when it is not.
+  /// Holds the version; returns false if it does not exist.
   bool hold(const std::string& version);
   Status copy(const std::filesystem::path& source, const std::vector<TreeEntry>& entries,
               const std::string& version, const std::stop_token& stop);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind the sockets in the slots' folders, as the injector meets it: it sees to it
-// that each slot has its socket, and brings the kubelet's word on whose slot is whose.
+// The sockets in the slots' folders, as an interface for Injector, which makes sure that each slot
+// has its socket and passes on the kubelet's answer on who owns which slot. SlotCollector
+// implements it.
 //
-// Called by the injector's thread and, `open`, by those that answer the kubelet.
+// The injector's thread calls it; `open` is also called by the threads that answer the kubelet.
 #pragma once
 
 #include <filesystem>
@@ -18,12 +19,12 @@ class SlotSockets {
  public:
   virtual ~SlotSockets() = default;
 
-  /// Makes the socket in a slot's folder, or finds that it is there still. Whoever meets it meets
-  /// one that listens.
+  /// Makes the socket in a slot's folder, or finds it there. The socket listens before it has its
+  /// name.
   virtual Status open(const std::string& slot, const std::filesystem::path& folder) = 0;
-  /// Somebody has come whose pod is not known yet.
+  /// True if a client waits whose pod is not known yet.
   virtual bool asks() const = 0;
-  /// The kubelet's answer to a question asked at that time.
+  /// The kubelet's answer to a question sent at the time `asked`.
   virtual void tell(const SlotPods& pods, SteadyTime asked) = 0;
 };
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slots of this node: how many pods may have a runtime from it at a time, and for each slot a
-// folder of its own that is mounted into the container which was given the slot, and a record of
-// the version that the container got. The record lies apart from the folder, out of the container's
-// reach.
+// Slots: how many pods of this node may have a runtime at a time. Each slot has a folder that is
+// mounted into its container, and a record of the version that the container got. The record is
+// apart from the folder, where the container cannot write. Injector owns one.
 //
-//   FOLDER/slots/slot-0/         mounted; keeps its inode for ever, so that what is mounted stays
-//   what the agent sees FOLDER/assignments/slot-0    "0.1.0-1f3a…": what was given out last
+//   FOLDER/slots/slot-0/         mounted; keeps its inode for ever, so that a running container
+//                                sees what the agent sees
+//   FOLDER/assignments/slot-0    "0.1.0-1f3a…": the version assigned last
 //
-// Thread-safe after `prepare`: the names are fixed, a record is replaced by a rename. Failure is an
-// Error that names the file.
+// Thread-safe after `prepare`: the names are fixed, and a record is replaced by a rename. Failure
+// is an Error that names the file.
 #pragma once
 
 #include <filesystem>
@@ -25,21 +25,21 @@ class Slots {
  public:
   Slots(std::filesystem::path folder, int count);
 
-  /// Makes what is missing.
+  /// Creates missing folders.
   Status prepare() const;
-  /// Nothing is missing.
+  /// True if no folder is missing.
   bool whole() const;
 
   const std::vector<std::string>& ids() const { return ids_; }
-  /// The only check that an id from outside needs: no path is ever made of another.
+  /// The only check for ids from outside: no path is made from any other id.
   bool knows(std::string_view id) const;
 
   std::filesystem::path folder_of(const std::string& id) const { return folder_ / "slots" / id; }
 
-  /// On the disk before it returns. Writes nothing where the record says so already.
+  /// The record is on the disk before this returns. Writes nothing if the record is unchanged.
   Status assign(const std::string& id, const std::string& version) const;
 
-  /// What every slot got last, those of an earlier, larger count included.
+  /// The last assignment of every slot, including slots of an earlier, larger count.
   std::map<std::string, std::string> assignments() const;
 
  private:

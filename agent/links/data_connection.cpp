@@ -116,7 +116,7 @@ Result<UniqueFd> connect_to(const std::string& address, std::uint16_t port, cons
 }
 
 Status wait_for(int fd, short events, const Until& until) {
-  constexpr std::chrono::milliseconds kSlice{100};  // how long a stop may go unseen
+  constexpr std::chrono::milliseconds kSlice{100};  // how late a stop request may be noticed
   while (true) {
     if (until.stop.stop_requested()) return fail(Code::kCancelled, Origin::kSystem, "stopped");
     const auto left =
@@ -135,8 +135,7 @@ Status send_all(int fd, std::span<const unsigned char> bytes, const Until& until
     const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent > 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(sent));
-      // A peer that takes a byte at a time keeps the socket ready: the deadline counts all the
-      // same.
+      // A peer that reads a byte at a time keeps the socket ready, so check the deadline here too.
       if (until.clock.steady() < until.deadline && !until.stop.stop_requested()) continue;
       if (bytes.empty()) break;
     } else if (sent < 0 && errno != EAGAIN && errno != EINTR) {

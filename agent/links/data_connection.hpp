@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data connection of a measurement: TCP, where the prober shows a ticket (32 bytes), is
-// answered one byte, and then sends messages (length in 4 bytes, big-endian, then as many bytes),
-// each of which is answered with as many bytes when it has come whole. What is sent is never more
-// than what came.
+// The data connection of a measurement, over TCP. The prober sends a ticket (32 bytes), receives
+// one byte, and then sends messages: a length in 4 bytes, big-endian, then as many bytes. Each
+// complete message is answered with as many bytes, so the answer is never larger than the message.
+// Prober and responder use it.
 //
-// Every call is bounded by a deadline and observes the stop token; nothing of what a peer sends is
-// kept. Plain functions over non-blocking sockets that the caller owns; thread-safe for different
-// sockets. kTimeout: the deadline; kUnavailable: the peer closed or cannot be reached; kCancelled:
-// stopped.
+// Every call is bounded by a deadline and ends at a stop request; received data is not stored.
+// Plain functions over non-blocking sockets that the caller owns; thread-safe for different
+// sockets. Errors: kTimeout after the deadline, kUnavailable if the peer closed or cannot be
+// reached, kCancelled after a stop.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ Result<TicketBytes> read_ticket(const std::string& hex);
 std::string ticket_text(const TicketBytes& ticket);
 
 constexpr std::uint64_t kMaxMessage = 1 << 20;
-/// Of one measurement, in both directions together.
+/// Per measurement, in both directions together.
 constexpr std::uint64_t kMaxLinkBytes = 64U << 20;
 constexpr std::chrono::milliseconds kMaxLinkTime{2000};
 constexpr std::size_t kLengthBytes = 4;
@@ -47,15 +47,15 @@ struct Until {
 Result<UniqueFd> listen_on(const std::string& address, std::uint16_t port);
 std::uint16_t port_of(int fd);
 Result<UniqueFd> connect_to(const std::string& address, std::uint16_t port, const Until& until);
-/// Of an accepted socket: no waiting for more to send.
+/// Disables Nagle's algorithm on an accepted socket.
 void send_at_once(int fd);
 
 Status wait_for(int fd, short events, const Until& until);
 Status send_all(int fd, std::span<const unsigned char> bytes, const Until& until);
 Status receive_all(int fd, std::span<unsigned char> bytes, const Until& until);
-/// Reads and forgets; each piece overwrites the scratch, which is not empty.
+/// Reads and discards; each piece overwrites `scratch`, which must not be empty.
 Status skip(int fd, std::uint64_t count, std::span<unsigned char> scratch, const Until& until);
-/// What messages are made of: it does not compress.
+/// The content of messages, which cannot be compressed.
 std::vector<unsigned char> noise(std::size_t bytes);
 
 }  // namespace paceline::agent

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 constexpr std::size_t kFewestSizes = 3;
 constexpr double kMicro = 1e6;
-constexpr std::int64_t kMost = 1'000'000'000;  // microseconds, or Mbit/s: nothing real is above
+constexpr std::int64_t kMost = 1'000'000'000;  // microseconds or Mbit/s; larger than any real value
 
 std::int64_t two_digits(double value) {
   if (!(value >= 1)) return 1;
@@ -52,7 +52,8 @@ std::optional<LinkFit> fit_link(const std::vector<RoundTrip>& trips) {
     fit.seconds_per_byte = (sum_w * sum_xy - sum_x * sum_y) / spread;
     fit.latency_seconds = (sum_y - fit.seconds_per_byte * sum_x) / sum_w;
   }
-  // A line through noise may fall below zero at either end: then what that end took.
+  // With noise the fitted line may fall below zero at either end: then use the measured value of
+  // that end.
   const auto [small, large] = std::ranges::minmax_element(trips, {}, &RoundTrip::bytes);
   if (!(fit.latency_seconds > 0)) fit.latency_seconds = std::max(small->seconds / 2, 1e-9);
   if (!(fit.seconds_per_byte > 0)) {
@@ -71,7 +72,7 @@ json link_json(const Link& link) {
             {"secondsPerByte", link.fit.seconds_per_byte},
             {"bandwidthMbps", link.bits_per_second() / kMicro},
             {"measuredTime", format_time(link.measured)}};
-  // What the NodeFabric kept of an earlier life of the agent has no round trips.
+  // A link restored from the NodeFabric has no round trips.
   if (!link.trips.empty()) {
     view["roundTrips"] = std::move(trips);
     view["bytes"] = link.bytes;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a measurement of the way to another node tells: n bytes take latency + n · seconds_per_byte
-// in one direction (α and β), from round trips of several sizes, and how it is told to people and
-// in the NodeFabric.
+// The result of measuring the network to another node: n bytes take latency + n · seconds_per_byte
+// in one direction (α and β), fitted to round trips of several sizes. Also its text for people and
+// for the NodeFabric. `paceline measure` shows it.
 //
-// Values and pure functions. A fit of too few sizes is absent; everything else has an answer.
+// Values and pure functions. A fit of fewer than three sizes is nullopt.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace paceline::agent {
 
-/// The quickest round trip of messages of one size.
+/// The fastest round trip of messages of one size.
 struct RoundTrip {
   std::uint64_t bytes = 0;
   double seconds = 0;
@@ -33,25 +33,26 @@ struct Link {
   std::string peer;
   LinkFit fit;
   std::vector<RoundTrip> trips;
-  std::uint64_t bytes = 0;  // in both directions together
+  std::uint64_t bytes = 0;  // of both directions together
   WallTime measured{};
 
   double bits_per_second() const { return 8 / fit.seconds_per_byte; }
 };
 
-/// Least squares of the relative errors: small messages tell the latency, large ones the bandwidth,
-/// and neither drowns the other. Both values are above 0. Absent with fewer than three sizes.
+/// Least squares of the relative errors, so that small messages determine the latency, large ones
+/// the bandwidth, and neither dominates. Both results are above 0. nullopt for fewer than three
+/// sizes.
 std::optional<LinkFit> fit_link(const std::vector<RoundTrip>& trips);
 
-/// As `/v1` and `paceline measure --json` tell it.
+/// The form of `/v1/links` and `paceline measure --json`.
 nlohmann::json link_json(const Link& link);
 
-/// As the NodeFabric tells it: two digits, so that noise is not news.
+/// The form in the NodeFabric, with two digits, so that noise causes no write.
 nlohmann::json link_status(const Link& link);
-/// The reverse, of whatever stands there; absent where it is no such entry.
+/// Parses such an entry; nullopt for anything else.
 std::optional<Link> read_link_status(const nlohmann::json& entry);
 
-/// Whether a Node may be named so.
+/// Whether this can be the name of a Node.
 bool is_node_name(std::string_view name);
 
 }  // namespace paceline::agent

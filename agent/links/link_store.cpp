@@ -9,7 +9,7 @@
 namespace paceline::agent {
 namespace {
 
-constexpr std::size_t kMostPeers = 32;  // as the CRD bounds the list
+constexpr std::size_t kMostPeers = 32;  // the CRD's bound of the list
 constexpr std::chrono::hours kKept{7 * 24};
 
 }  // namespace

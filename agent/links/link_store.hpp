@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this node says of its links: where its agent is reached, and the latest measurement of the
-// way to each of the 32 peers that were measured last. One measured more than a week ago is
-// forgotten.
+// The measured links of this node and the agent's own address, for the NodeFabric. Holds the latest
+// measurement for each of the 32 peers measured last. A measurement older than a week is dropped.
 //
-// Thread-safe: written by the API's threads, read by the agent's loop. Nothing fails.
+// Thread-safe: the API's threads write, the agent's loop reads. Nothing fails.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +19,8 @@ namespace paceline::agent {
 class LinkStore {
  public:
   void put(Link link);
-  /// What an earlier life of the agent published (`status.links`), where this one knows nothing
-  /// newer.
+  /// Restores links that an earlier agent published (`status.links`), unless this one has newer
+  /// ones.
   void restore(const nlohmann::json& published);
   /// The newest first.
   std::vector<Link> latest(WallTime now) const;
@@ -29,7 +28,7 @@ class LinkStore {
   void reached_at(std::string address);
   std::string address() const;
 
-  /// Another number after every change.
+  /// Changes with every modification.
   std::uint64_t changes() const;
 
  private:

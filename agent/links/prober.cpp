@@ -17,7 +17,7 @@ constexpr std::array<std::uint64_t, 6> kSizes{64,          1024,         16UL * 
 constexpr int kRounds = 16;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// One message and its answer; how long it took.
+/// Sends one message, reads its answer and returns the time.
 Result<double> round_trip(int fd, std::span<unsigned char> message,
                           std::span<unsigned char> scratch, const Until& until) {
   const std::uint64_t bytes = message.size() - kLengthBytes;
@@ -61,7 +61,7 @@ Result<Link> measure_link(const std::string& peer, const std::string& address, c
     }
     return {};
   };
-  // On a slow link the time is over before the sizes are.
+  // On a slow link the time ends before all sizes were sent.
   if (auto measured = measure(); !measured && measured.error().code != Code::kTimeout)
     return std::unexpected(measured.error());
   for (std::size_t i = 0; i < kSizes.size(); ++i) {

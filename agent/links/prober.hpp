@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The asking end of a measurement: round trips of six sizes, in permit, up to 16 of each, within 64
-// MiB and two seconds; the quickest of each size counts, since what else the machines do can only
-// add to it.
+// The measuring end: round trips of six sizes in turn, up to 16 of each, within 64 MiB and two
+// seconds. The fastest of each size counts, because other load can only make a trip slower.
+// LinkService calls it for `paceline measure`.
 //
-// Plain functions that block their caller; thread-safe. A peer that is slow or stalls ends with
-// what came back until then, if that is three sizes or more; otherwise kTimeout or kUnavailable,
-// and kCancelled when stopped.
+// Plain functions that block their caller; thread-safe. If the peer is slow or stalls, the result
+// uses the trips so far, if they have three sizes or more. Otherwise the error is kTimeout or
+// kUnavailable, and kCancelled after a stop.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@
 
 namespace paceline::agent {
 
-/// `peer` names the node that has the numeric address.
+/// `peer` is the name of the node with this numeric address.
 Result<Link> measure_link(const std::string& peer, const std::string& address, const Ticket& ticket,
                           const Clock& clock, const std::stop_token& stop,
                           std::chrono::milliseconds limit = kMaxLinkTime);

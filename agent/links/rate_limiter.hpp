@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may measure when: one measurement at a time per node, be it asked or answered, and each peer
-// again only after a while.
+// RateLimiter: one measurement at a time per node, whether it measures or answers, and each peer
+// again only after a pause. LinkService has one.
 //
-// RateLimiter outlives its Permit. Thread-safe; a Permit belongs to one thread at a time. A refusal
-// says when to come again.
+// RateLimiter must outlive its Permits. Thread-safe; a Permit belongs to one thread at a time. A
+// refusal says when to retry.
 #pragma once
 
 #include <chrono>
@@ -21,18 +21,18 @@ namespace paceline::agent {
 
 struct RateLimits {
   std::chrono::seconds after_success{600};
-  /// A measurement that failed on the way.
+  /// After a measurement that failed midway.
   std::chrono::seconds after_failure{60};
-  /// One that never began: nothing was sent.
+  /// After a measurement that never began: nothing was sent.
   std::chrono::seconds after_nothing{5};
-  std::size_t most_peers = 256;  // that are remembered; beyond, nobody new is let in
+  std::size_t most_peers = 256;  // remembered peers; above that, a new peer is refused
 };
 
 enum class PermitEnd { kSuccess, kFailure, kNothing };
 
 class RateLimiter;
 
-/// Held while it is measured. Ends as a failure unless told otherwise.
+/// Held during a measurement. It counts as a failure unless ends_as says otherwise.
 class Permit {
  public:
   Permit(RateLimiter& limiter, std::string peer) : limiter_(&limiter), peer_(std::move(peer)) {}

@@ -19,7 +19,7 @@ constexpr std::size_t kMostGuests = 8;
 constexpr int kMostStrangers = 64;
 constexpr std::chrono::milliseconds kSlice{100};
 
-/// A connection that has not shown its ticket yet.
+/// A connection that has not sent its ticket yet.
 struct Guest {
   UniqueFd fd;
   TicketBytes shown{};
@@ -33,8 +33,8 @@ bool same(const TicketBytes& a, const TicketBytes& b) {
   return differs == 0;
 }
 
-/// Reads what there is. True once it is decided: the ticket is whole, or the connection is over
-/// (then `got` says so).
+/// Reads what has arrived. Returns true once it is decided: the ticket is complete, or the
+/// connection is closed (as `got` tells).
 bool decided(Guest& guest) {
   const ssize_t got =
       ::recv(guest.fd.get(), guest.shown.data() + guest.got, guest.shown.size() - guest.got, 0);
@@ -43,7 +43,7 @@ bool decided(Guest& guest) {
          (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/// Whoever shows the ticket first; invalid when nobody does.
+/// Returns the first connection that sends the ticket; invalid if there is none.
 UniqueFd welcome(int listener, const TicketBytes& ticket, const Until& until) {
   std::vector<Guest> guests;
   int strangers = 0;
@@ -55,7 +55,7 @@ UniqueFd welcome(int listener, const TicketBytes& ticket, const Until& until) {
     entries.reserve(guests.size() + 1);
     for (const Guest& guest : guests)
       entries.push_back({.fd = guest.fd.get(), .events = POLLIN, .revents = 0});
-    // With a full house the others wait in the kernel.
+    // At the limit, further connections wait in the kernel.
     if (guests.size() < kMostGuests)
       entries.push_back({.fd = listener, .events = POLLIN, .revents = 0});
     if (::poll(entries.data(), entries.size(), static_cast<int>(std::min(left, kSlice).count())) <=
@@ -76,8 +76,8 @@ UniqueFd welcome(int listener, const TicketBytes& ticket, const Until& until) {
   return {};
 }
 
-/// Answers messages until the peer closes. True when it closed between two of them, after at least
-/// one.
+/// Answers messages until the peer closes. Returns true if it closed between two messages, after at
+/// least one.
 bool echo(int fd, const Until& until) {
   std::vector<unsigned char> scratch(kScratchBytes);
   const std::vector<unsigned char> payload = noise(kScratchBytes);
@@ -106,7 +106,7 @@ bool echo(int fd, const Until& until) {
 
 Result<Ticket> Responder::offer(std::unique_ptr<Permit> permit) {
   const std::lock_guard lock(mutex_);
-  // The turn is free, so the last worker has nothing left to do but to end.
+  // The permit was free, so the last worker is about to end.
   worker_ = {};
   Ticket ticket;
   if (::getrandom(ticket.bytes.data(), ticket.bytes.size(), 0) !=

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answering end of a measurement. It listens only while a ticket is out: from `offer` until the
-// ticket was used and served, or for 5 s. Strangers that connect meanwhile are held, eight at a
-// time, until they have shown 32 bytes, and closed when those are not the ticket.
+// The answering end of a measurement. It listens only while a ticket is valid: from `offer` until
+// the ticket was used and served, or for 5 s. Meanwhile it holds at most eight connections until
+// each has sent 32 bytes, and closes those that do not send the ticket. LinkService owns one.
 //
 // Owns its thread and joins it in the destructor; borrows the clock. `offer` may be called from any
-// thread, and takes the node's permit, so there is never a second. Fails when the address cannot be
-// bound.
+// thread; it takes the node's permit, so there is only one measurement. Fails if the address cannot
+// be bound.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ namespace paceline::agent {
 
 struct ResponderOptions {
   std::string address = "0.0.0.0";
-  std::uint16_t port = 0;  // 0: the kernel chooses one for each ticket
+  std::uint16_t port = 0;  // 0: the kernel chooses a port for each ticket
   std::chrono::milliseconds ticket_life{5000};
-  /// The prober's own time, and what lies between its clock and ours.
+  /// The prober's time limit, and a margin for delay and clocks.
   std::chrono::milliseconds patience = kMaxLinkTime + std::chrono::milliseconds(1000);
 };
 

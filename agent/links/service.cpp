@@ -49,7 +49,7 @@ std::string text_of(const json& object, const char* field) {
              : std::string();
 }
 
-/// Of another agent: for people, and bounded.
+/// Text from another agent: printable and bounded.
 std::string words_of(const http::Response& response) {
   std::string words =
       text_of(json::parse(response.body, nullptr, false), "error").substr(0, kMostWords);

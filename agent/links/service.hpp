@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measurements as the agents' TLS API offers them, to those who may `create` the `links` of this
-// node's NodeFabric (handler.hpp has asked):
-//   POST /v1/links {"peer": NODE}    measures the way to that node and answers what link.hpp tells;
-//   kept in the book POST /v1/links/tickets           what another agent asks before: a ticket,
-//   good once, for 5 s, and the port that takes it
-// The peer's agent is found by the address in its NodeFabric, which only that node's agent can
-// write, and must show a certificate that the agents' CA signed before it is shown our token; the
-// measurement itself goes to the same address.
+// The measurement API of an agent, served over TLS. handler.hpp has checked that the caller may
+// `create` the `links` of this node's NodeFabric:
 //
-// Borrows what it is given. Thread-safe; `measure` blocks for up to about ten seconds. Every
-// failure is an answer that says why, and when to come again.
+//   POST /v1/links {"peer": NODE}   measures the network to that node, answers as link.hpp
+//                                   describes, and stores the link.
+//   POST /v1/links/tickets          called by another agent before it measures: returns a ticket,
+//                                   valid once and for 5 s, and the port that accepts it
+//
+// The peer's agent is found by the address in its NodeFabric, which only that node's agent can
+// write. Before the token is sent to it, it must show a certificate signed by the agents' CA. The
+// measurement goes to the same address.
+//
+// Borrows its arguments. Thread-safe; `measure` blocks for up to about ten seconds. Every failure
+// is a response that says why, and when to retry.
 #pragma once
 
 #include <functional>
@@ -27,11 +30,11 @@ namespace paceline::agent {
 
 struct LinkServiceOptions {
   std::string node_name;
-  /// Of the agents' own audience; read for each measurement, since the kubelet renews it.
+  /// A token for the agents' audience. Read for each measurement, because the kubelet renews it.
   std::string token_file;
-  /// Signs the agents' certificates; empty: the system's roots.
+  /// Certificates that sign the agents' certificates; empty: the system's roots.
   std::string ca_file;
-  /// What their certificates are issued for; empty: each for its address.
+  /// The name in their certificates; empty: each for its address.
   std::string server_name;
   ResponderOptions responder;
   std::chrono::milliseconds time = kMaxLinkTime;
@@ -45,7 +48,7 @@ class LinkService {
               LinkServiceOptions options, RateLimits limits = {});
 
   http::Response measure(const std::string& body, const std::stop_token& stop);
-  /// `asker`: whom the API server says the token to be of.
+  /// `asker` is the token's user, as the API server says.
   http::Response ticket(const std::string& asker);
 
  private:
@@ -60,7 +63,7 @@ class LinkService {
   Responder responder_;
 };
 
-/// The first line of a file with a token; kInvalid names the file.
+/// The first line of a token file; kInvalid names the file.
 Result<std::string> read_token(const std::string& file);
 
 }  // namespace paceline::agent

@@ -30,7 +30,7 @@ constexpr int kMostStreams = 4;
 constexpr std::size_t kMostDevices = 64;  // of one container
 constexpr int kMostThreads = 12;
 constexpr auto kCallLimit = 5s;
-/// How soon a stream whose kubelet is gone is given up.
+/// How soon a stream to a dead kubelet is closed.
 constexpr auto kLookAtStream = 1s;
 
 grpc::StatusCode status_code(Code code) {
@@ -53,11 +53,11 @@ Code code_of(grpc::StatusCode code) {
   }
 }
 
-/// Which file a name leads to, and when it came to be that one; empty when to none.
+/// The file that a name leads to, and its time of birth; empty if there is none.
 std::string identity_of(const std::filesystem::path& path) {
   struct stat is{};
   if (::lstat(path.c_str(), &is) != 0 || !S_ISSOCK(is.st_mode)) return {};
-  // An inode's number is given out again at once, its time of birth is not.
+  // An inode number is reused at once; the time of birth is not.
   return std::to_string(is.st_dev) + ":" + std::to_string(is.st_ino) + ":" +
          std::to_string(is.st_ctim.tv_sec) + "." + std::to_string(is.st_ctim.tv_nsec);
 }
@@ -69,7 +69,7 @@ class Service final : public v1beta1::DevicePlugin::Service {
   grpc::Status GetDevicePluginOptions(grpc::ServerContext* /*context*/,
                                       const v1beta1::Empty* /*request*/,
                                       v1beta1::DevicePluginOptions* /*answer*/) override {
-    return grpc::Status::OK;  // neither preferences nor a call before a container starts
+    return grpc::Status::OK;  // no preferences, and no call before a container starts
   }
 
   grpc::Status ListAndWatch(grpc::ServerContext* context, const v1beta1::Empty* /*request*/,
@@ -142,7 +142,7 @@ class Service final : public v1beta1::DevicePlugin::Service {
   bool stopping_ = false;
 };
 
-/// One call's bounds: the deadline, and the stop token.
+/// The bounds of one call: the deadline and the stop token.
 class Call {
  public:
   explicit Call(const std::stop_token& stop) : cancel_(stop, [this] { context_.TryCancel(); }) {
@@ -158,11 +158,10 @@ class Call {
 
 std::shared_ptr<grpc::Channel> channel_to(const std::filesystem::path& socket) {
   grpc::ChannelArguments arguments;
-  // A kubelet that started anew is another one: no back-off of the old one's connection holds for
-  // it.
+  // A restarted kubelet is a new server: do not keep the back-off of the old connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // Go's server refuses what would be made of the socket's path.
+  // Go's server refuses the authority that would be derived from the socket's path.
   arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "localhost");
   arguments.SetMaxReceiveMessageSize(kMostPodList);
   return grpc::CreateCustomChannel("unix:" + socket.string(), grpc::InsecureChannelCredentials(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cheap question between two probes: did anything change that a job would feel? Link states of
-// NICs and RDMA ports, devices that came or went, accelerators that no longer answer on the bus,
-// GPUs that the library no longer shows. A few hundred small reads.
+// A fingerprint of the node's devices, made between two probes: link states of NICs and RDMA ports,
+// devices on the PCI bus, accelerators that stopped answering, GPUs that the library shows. A few
+// hundred small reads. The agent's loop compares fingerprints and probes at once if they differ.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@
 
 namespace paceline::agent {
 
-/// A text that is another one when something changed; says nothing else. `known`: the last probe's
-/// functions, whose accelerators to look at.
+/// A text that changes when one of these states changes; it has no other meaning. `known` holds the
+/// PCI functions of the last probe, whose accelerators are read.
 std::string fingerprint(const Root& root, GpuLibrary& library,
                         const std::vector<PciFunction>& known);
 

@@ -108,7 +108,7 @@ Counters read_counters(const Root& root, const Hardware& hardware) {
           counters[device.name + "/" + std::to_string(port.number) + " " + name] =
               static_cast<std::uint64_t>(*value);
       };
-      // Drivers without the first kind of file count it in the second.
+      // Some drivers have no hw_counters/link_downed and count in counters/link_downed.
       read("hw_counters/link_downed", "link_downed");
       read("counters/link_downed", "link_downed");
       read("counters/excessive_buffer_overrun_errors", "excessive_buffer_overrun");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One attempt as JSON: in the report, and in the lines by which the child of paceline-probe tells
-// how far it is. Pure; failure names the field.
+// One attempt as JSON: in paceline-probe's report, in the lines by which its child tells its
+// progress, and in the proof cache. Pure; an Error names the field.
 #pragma once
 
 #include <nlohmann/json.hpp>

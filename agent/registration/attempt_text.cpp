@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Apart from what reads and writes reports: the checks tell of attempts where there is no JSON
-// library.
+// In a file of its own: the checks use it in builds without a JSON library.
 #include "agent/registration/registrations.hpp"
 
 namespace paceline::agent {

@@ -56,7 +56,7 @@ std::vector<std::string> split(std::string_view list) {
   return words;
 }
 
-/// A list of names as NCCL has it: by prefix, exactly behind '=', all others behind '^'.
+/// A list of names in NCCL's syntax: by prefix, exact after '=', excluded after '^'.
 struct Choice {
   explicit Choice(std::string_view text) {
     excludes = text.starts_with('^');
@@ -184,7 +184,7 @@ std::vector<NcclTrouble> nccl_troubles(const std::vector<NcclSetting>& settings,
     } else if (setting.name == "NCCL_IB_HCA") {
       judge_devices(setting, says, nics, troubles);
     } else if (setting.name == "NCCL_IB_GID_INDEX") {
-      // Older ones choose none by themselves.
+      // Older versions do not choose a GID index by themselves.
       constexpr int kChooses = 22100;
       if (version && *version < kChooses) continue;
       const std::string which = version ? ", " + version_text(*version) + " here" : "";

@@ -34,10 +34,10 @@ std::string seconds(std::chrono::milliseconds time) {
   return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
 }
 
-/// What the child's lines say so far.
+/// The report so far, from the child's lines.
 class Story {
  public:
-  /// False for a line that no child of ours writes.
+  /// Returns false for a line that paceline-probe does not write.
   bool take(const std::string& line) {
     const json said = json::parse(line, nullptr, false);
     if (!said.is_object()) return false;
@@ -65,7 +65,8 @@ class Story {
 
   bool finished() const { return finished_; }
 
-  /// It ended before its story did: the step under way, or else the whole, is what went wrong.
+  /// The child ended before its report did: blame the step in progress, or the whole run if there
+  /// is none.
   void break_off(Outcome outcome, const std::string& why) {
     if (finished_) return;
     if (begun_) {
@@ -85,7 +86,7 @@ class Story {
   bool finished_ = false;
 };
 
-/// In a process group of its own, its stdout in the pipe. Answers its id.
+/// Starts the child in its own process group, with its stdout in the pipe. Returns its pid.
 Result<pid_t> start(const ProbeCommand& command, int stdout_end) {
   std::vector<std::string> words{command.program};
   words.insert(words.end(), command.arguments.begin(), command.arguments.end());
@@ -112,7 +113,7 @@ Result<pid_t> start(const ProbeCommand& command, int stdout_end) {
   return child;
 }
 
-/// True once it has ended; it is not reaped, so that its id stays its own.
+/// Returns true when the child has ended. Does not reap it, so that its pid is not reused.
 bool has_ended(pid_t child, std::chrono::milliseconds time) {
   const Descriptor handle(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   const auto deadline = steady_clock::now() + time;
@@ -128,7 +129,7 @@ bool has_ended(pid_t child, std::chrono::milliseconds time) {
 
 enum class Silence { kNone, kTooLong, kTooLongInAll, kNonsense };
 
-/// Reads lines until the child closes its end; else says why no more is read.
+/// Reads lines until the child closes its end, or returns why it stopped reading.
 Silence listen(const ProbeCommand& command, int end, Story& story) {
   const auto whole = steady_clock::now() + command.whole;
   auto quiet = steady_clock::now() + command.silence;
@@ -141,7 +142,7 @@ Silence listen(const ProbeCommand& command, int end, Story& story) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(std::min(whole, quiet) - now).count();
     const int ready = ::poll(&waiting, 1, static_cast<int>(left));
-    if (ready <= 0) continue;  // a signal, or a deadline: looked at above
+    if (ready <= 0) continue;  // a signal or a deadline, which the loop checks
     std::array<char, 4096> buffer{};
     const ssize_t got = ::read(end, buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
@@ -181,9 +182,9 @@ Registrations run_probe_process(const ProbeCommand& command) {
     return story.take_result();
   }
   const Silence silence = listen(command, ours.number(), story);
-  // One that closed its end is about to exit by itself, and tells more so.
+  // A child that closed its end is about to exit; its exit status tells more.
   const bool by_itself = silence == Silence::kNone && has_ended(*child, command.until_dead);
-  ::kill(-*child, SIGKILL);  // its children too, which may outlive it
+  ::kill(-*child, SIGKILL);  // also its children, which may outlive it
   const bool dead = by_itself || has_ended(*child, command.until_dead);
   int status = 0;
   const bool reaped = ::waitpid(*child, &status, WNOHANG) == *child;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts the process that uses the devices, and reads what it tells. A driver that hangs or crashes
-// takes that process with it and nothing else: it says before each step what it begins, so the step
-// that never ended is known.
+// Runs paceline-probe as a child process, which uses the devices, and reads its report. `paceline
+// doctor --live` calls it, and paceline-probe itself, whose child is the same program. If a driver
+// hangs or crashes, only the child is lost. The child reports each step before it begins, so the
+// step that never ended is known.
 //
-// Blocks until the child has ended, has been silent for `silence`, or has taken `whole`; then it is
-// killed, with its children. One that does not even die is left behind, and the report says so.
-// Nothing fails: what went wrong is in the answer.
+// Blocks until the child has ended, has been silent for `silence`, or has run for `whole`; then the
+// child and its children are killed. A child that does not die is left behind, and the report says
+// so. Nothing fails: a problem is told in the report.
 #pragma once
 
 #include <chrono>
@@ -19,7 +20,7 @@ namespace paceline::agent {
 struct ProbeCommand {
   std::string program;
   std::vector<std::string> arguments;
-  /// A context on a GPU without persistence mode takes seconds; a NIC's registration takes none.
+  /// How long one step may take. A context on a GPU without persistence mode takes seconds.
   std::chrono::milliseconds silence{30000};
   std::chrono::milliseconds whole{300000};
   std::chrono::milliseconds until_dead{2000};

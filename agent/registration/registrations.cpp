@@ -31,14 +31,14 @@ std::unexpected<Error> wrong(const std::string& what) {
               "this is no report of paceline-probe: " + what + "; run it again");
 }
 
-/// A text field, cut to what is shown; empty where there is none.
+/// A text field, cut to the shown length; empty if absent.
 std::string text_of(const json& object, const char* name) {
   const auto field = object.find(name);
   return field != object.end() && field->is_string() ? field->get<std::string>().substr(0, kMaxText)
                                                      : std::string{};
 }
 
-/// A list of texts; empty where there is none.
+/// A list of texts; empty if absent.
 Result<std::vector<std::string>> names_of(const json& report, const char* field, std::size_t most) {
   std::vector<std::string> found;
   const auto names = report.find(field);

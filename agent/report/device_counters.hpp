@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node's devices have counted, as counters of Prometheus: the devices' own totals, as they
-// stand. A device or driver that starts over restarts its counters at 0, which Prometheus knows how
-// to read. Pure; nothing fails.
+// Exports the counters of a node's devices to Prometheus, with the devices' own totals. A device or
+// driver that restarts begins at 0 again, which Prometheus handles. metrics.cpp calls it. Pure;
+// nothing fails.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace paceline::agent {
 
-/// Of NVLinks at most 32 GPUs with 64 links each.
+/// NVLinks of at most 32 GPUs with 64 links each.
 void export_device_counters(const std::string& node, const std::vector<CounterReading>& readings,
                             const std::vector<Gpu>& gpus, telemetry::MetricsSink& sink);
 

@@ -9,7 +9,7 @@ namespace paceline::agent {
 std::optional<SteadyTime> LinkDebounce::apply(Hardware& hardware, SteadyTime now) {
   std::optional<SteadyTime> due;
   std::set<std::string> present;
-  // True when the link is up, but not for long enough.
+  // True if the link is up, but not for long enough.
   const auto held = [&](const std::string& link, bool up) {
     present.insert(link);
     if (!up) {

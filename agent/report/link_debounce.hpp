@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hysteresis for links: one that went down is reported at once, one that came back only after it
-// stayed up for a while. A link that flaps is so one report, not one per flap.
+// Debounces links: a link that goes down is reported at once, a link that comes up only after it
+// stayed up for a while. So a flapping link changes the report once. The agent's loop applies it to
+// each probe (--link-hold).
 //
-// Belongs to one thread. Nothing fails; a device that went away is forgotten.
+// Belongs to one thread. Nothing fails; a device that was removed is forgotten.
 #pragma once
 
 #include <chrono>
@@ -19,8 +20,8 @@ class LinkDebounce {
  public:
   explicit LinkDebounce(std::chrono::milliseconds hold) : hold_(hold) {}
 
-  /// Reports links as down that have been up for less than the hold. Answers when the first of them
-  /// may be reported up.
+  /// Marks links as down that have been up for less than the hold time. Returns when the first of
+  /// them may be reported as up.
   std::optional<SteadyTime> apply(Hardware& hardware, SteadyTime now);
 
  private:

@@ -145,7 +145,7 @@ void Metrics::probed(const Hardware& hardware, std::chrono::nanoseconds took) {
     if (series == nullptr) series = &impl_->nic_up.Add({{"nic", nic.name}});
     series->Set(nic.up ? 1 : 0);
   }
-  // A NIC that was taken away leaves no series that looks alive.
+  // Remove the series of a NIC that was removed, since they would look current.
   std::erase_if(impl_->nics, [&](const auto& entry) {
     if (present.contains(entry.first)) return false;
     impl_->nic_up.Remove(entry.second);
@@ -188,7 +188,7 @@ void Metrics::checked(const std::vector<Finding>& findings,
       series = &impl_->check_status.Add({{"check", key.first}, {"status", key.second}});
     series->Set(count);
   }
-  // A status that nothing has any more leaves no series: alerts ask whether there is one.
+  // Remove the series of a status that no device has any more: alerts test whether it exists.
   std::erase_if(impl_->checks, [&](const auto& entry) {
     if (counts.contains(entry.first)) return false;
     impl_->check_status.Remove(entry.second);
@@ -245,7 +245,7 @@ std::string Metrics::text() const {
   const std::lock_guard lock(impl_->mutex);
   impl_->memory.Set(resident_bytes());
   impl_->cpu.Increment(cpu_seconds() - impl_->cpu.Value());
-  // Devices' own totals may start over, which a counter of prometheus-cpp cannot.
+  // The devices' totals may restart, which a counter of prometheus-cpp cannot.
   telemetry::TextSink devices;
   export_device_counters(impl_->name, impl_->readings, impl_->linked, devices);
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect()) + devices.text();

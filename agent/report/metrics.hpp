@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's own metrics, in Prometheus text. Every series carries the label `node`.
+// The agent's own metrics in Prometheus text, served at /metrics. Every series has the label
+// `node`.
 //
 // Owns its registry. Thread-safe: the agent's loop writes, the HTTP server reads. Nothing fails.
 #pragma once
@@ -25,12 +26,12 @@ class Metrics {
   ~Metrics();
 
   void probed(const Hardware& hardware, std::chrono::nanoseconds took);
-  /// How near GPUs and RDMA NICs are to each other: at most 32 of those and 64 of these.
+  /// The distances between GPUs and RDMA NICs: at most 32 GPUs and 64 NICs.
   void placed(const Fabric& fabric);
   void checked(const std::vector<Finding>& findings, const std::vector<DeviceStatus>& statuses);
-  /// What devices count, as it stood at the last probe.
+  /// The devices' counters at the last probe.
   void counted(std::vector<CounterReading> readings, std::vector<Gpu> gpus);
-  /// When PCI configuration and registrations were looked at; absent: not.
+  /// The times of the privileged scan; nullopt if there was none.
   void looked(const std::optional<WallTime>& pci_config,
               const std::optional<WallTime>& registrations);
   void published(bool wrote);

@@ -20,14 +20,14 @@ using nlohmann::json;
 constexpr std::size_t kMaxModel = 128;
 constexpr std::size_t kMaxCpuList = 256;
 constexpr std::size_t kMaxMessage = 1024;
-// As the CRD bounds the lists.
+// The CRD's bounds of the lists.
 constexpr std::size_t kMaxNics = 64;
 constexpr std::size_t kMaxNumaNodes = 64;
 constexpr std::size_t kMaxGpus = 32;
 constexpr std::size_t kMaxRow = 512;
 
-/// Text from the kernel or a library as the API takes it: bounded, and printable ASCII (a device
-/// may answer any bytes).
+/// Text from the kernel or a library in a form that the API accepts: bounded and printable ASCII,
+/// since a device may return any bytes.
 std::string clean(std::string_view text, std::size_t limit) {
   std::string result(text.substr(0, limit));
   std::replace_if(
@@ -75,7 +75,7 @@ json rdma_json(const RdmaDevice& device, const Fabric& fabric) {
   if (device.numa_node) result["numaNode"] = *device.numa_node;
   if (!device.pci_address.empty()) result["pciAddress"] = clean(device.pci_address, 16);
   for (const auto& port : device.ports) {
-    // Devices with two ports carry traffic on the one that is up.
+    // A device with two ports carries traffic on the one that is up.
     if (port.state != "ACTIVE" && port.number != device.ports.front().number) continue;
     result["up"] = port.state == "ACTIVE";
     result["linkLayer"] = clean(port.link_layer, 16);
@@ -88,7 +88,7 @@ json rdma_json(const RdmaDevice& device, const Fabric& fabric) {
   return result;
 }
 
-/// One row per GPU, as words: short, and read by people as it stands.
+/// One row per GPU, as words: short and readable.
 json distance_json(const Fabric& fabric) {
   const auto row = [](const std::vector<Path>& paths) {
     std::string text;
@@ -114,12 +114,12 @@ json condition(std::string_view type, bool good, std::string_view reason,
           {"message", clean(message, kMaxMessage)}};
 }
 
-/// RDMA links that GPUs count on and NVLinks that are not what their neighbours have.
+/// RDMA links that GPUs need, and NVLinks that differ from their neighbours.
 std::string broken_links(const Hardware& hardware, const Fabric& fabric) {
   std::string text;
   const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
   for (std::size_t nic = 0; nic < fabric.nics.size(); ++nic) {
-    // A port without a cable that no GPU is near to may be meant to have none.
+    // A port without a cable and without a near GPU may be intended.
     const bool near =
         std::any_of(fabric.gpu_nic.begin(), fabric.gpu_nic.end(),
                     [&](const auto& row) { return row[nic].kind <= PathClass::kP2c; });
@@ -174,17 +174,17 @@ json conditions_json(const Hardware& hardware, const Fabric& fabric,
   return result;
 }
 
-/// The device to leave out first: a NIC that is down, else the last one.
+/// The device to omit first: a NIC that is down, else the last one.
 json::iterator least(json& devices) {
   const auto down = std::find_if(devices.begin(), devices.end(),
                                  [](const json& device) { return !device.value("up", true); });
   return down != devices.end() ? down : std::prev(devices.end());
 }
 
-/// Leaves out devices until the document fits: first the distances, then NICs before NUMA nodes
-/// before GPUs. Answers how many.
+/// Omits devices until the document fits: first the distances, then NICs, NUMA nodes and GPUs.
+/// Returns how many were omitted.
 std::size_t shrink(json& status) {
-  // The conditions that will tell of it need room too, and the times.
+  // Leave room for the conditions that report the omission, and for the times.
   constexpr std::size_t kRoom = kMaxFabricBytes - 5 * kMaxMessage - 1024;
   std::size_t dropped = 0;
   if (status.contains("distance") &&
@@ -230,7 +230,7 @@ json fabric_status(const Hardware& hardware, std::string_view agent_version,
 }
 
 void add_links(json& status, const std::vector<Link>& links) {
-  constexpr std::size_t kTimes = 1024;  // what stamp_times will add
+  constexpr std::size_t kTimes = 1024;  // what stamp_times adds
   json entries = json::array();
   std::size_t size = status.dump().size() + kTimes;
   for (const Link& link : links) {

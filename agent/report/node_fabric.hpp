@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// NodeFabric as JSON: what the operator's planner and people read about a node. Pure functions of
-// what the probes found.
+// The NodeFabric object as JSON, which the operator's planner and people read. Publisher writes it.
+// Pure functions of the probes' results.
 //
-// Values are rounded where the machine is noisy and times are filled in apart, so that an unchanged
-// node is an equal document and causes no write. The status never exceeds 16 KiB or the CRD's
-// bounds: the devices that matter least are left out, and a condition says so.
+// Noisy values are rounded and times are added separately, so that an unchanged node gives an equal
+// document and causes no write. The status never exceeds 16 KiB or the CRD's bounds: the least
+// important devices are left out, and a condition says so.
 #pragma once
 
 #include <cstddef>
@@ -24,27 +24,27 @@ namespace paceline::agent {
 
 inline constexpr std::size_t kMaxFabricBytes = 16 * 1024;
 
-/// The status without times: devices, distances, and the conditions `Complete` and, on a node with
-/// accelerators, `GpuHealthy`, `FabricHealthy` and, where the checks ran, `GpuDirectReady`;
-/// `RuntimeReady` where the agent injects.
+/// The status without times: devices, distances and conditions. `Complete` is always there; with
+/// accelerators also `GpuHealthy`, `FabricHealthy` and, if the checks ran, `GpuDirectReady`.
+/// `RuntimeReady` is there if the agent injects.
 nlohmann::json fabric_status(const Hardware& hardware, std::string_view agent_version,
                              const std::vector<Finding>& findings = {},
                              const std::optional<Summary>& runtime = std::nullopt);
 
-/// Adds the latest measured links, the newest first, as many as the bound leaves room for.
+/// Adds the latest measured links, newest first, as many as fit.
 void add_links(nlohmann::json& status, const std::vector<Link>& links);
 
-/// Equal but for the times.
+/// True if they are equal apart from times.
 bool same_fabric(const nlohmann::json& a, const nlohmann::json& b);
 
-/// Fills in the times: observedTime is `now`; a condition's lastTransitionTime is kept from
-/// `before` where its status is the same.
+/// Adds the times: observedTime is `now`. A condition with an unchanged status keeps its
+/// lastTransitionTime from `before`.
 void stamp_times(nlohmann::json& status, const nlohmann::json& before, WallTime now);
 
-/// The object without its status: name and owner (the Node of this life).
+/// The object without its status: name, and owner reference to the Node with this UID.
 nlohmann::json fabric_object(std::string_view node_name, std::string_view node_uid);
 
-/// One owner reference to a Node, as both NodeFabric and Lease carry it.
+/// An owner reference to a Node, for NodeFabric and Lease.
 nlohmann::json node_owner(std::string_view node_name, std::string_view node_uid);
 
 }  // namespace paceline::agent

@@ -15,7 +15,7 @@ using nlohmann::json;
 kube::PatchOptions apply(std::string subresource = {}) {
   kube::PatchOptions options;
   options.type = kube::PatchType::kApply;
-  options.force = true;  // nobody else has a say in these fields
+  options.force = true;  // the agent owns these fields
   options.field_manager = "paceline-agent";
   options.subresource = std::move(subresource);
   return options;
@@ -57,8 +57,8 @@ Status Publisher::read_stored(const std::stop_token& stop) {
   if (answer) {
     auto object = parse_object(*answer);
     if (!object) return std::unexpected(object.error());
-    // An object of the Node's earlier life is about to be collected: it is applied anew with the
-    // owner of today.
+    // The object belongs to an earlier Node of this name and will be garbage-collected: apply it
+    // again with the current owner.
     if (owner_uid(object->value("metadata", json::object())) == node_uid_)
       stored_ = object->value("status", json::object());
     if (options_.links != nullptr && stored_.is_object())
@@ -84,7 +84,7 @@ Result<bool> Publisher::publish(const Hardware& hardware, const std::vector<Find
   }
   if (!stored_.is_null() && same_fabric(stored_, status)) return false;
 
-  // Until the whole write is known to be done, the next call reads again.
+  // Until the whole write is confirmed, the next call reads again.
   read_at_.reset();
   json object = fabric_object(options_.node_name, node_uid_);
   if (stored_.is_null()) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps this node's NodeFabric and Lease in the API: the fabric is written only when it differs
-// from what is stored, the Lease at every renewal.
+// Publisher: keeps this node's NodeFabric and Lease in the API server. The fabric is written only
+// if it differs from the stored one, the Lease at every renewal. Uplink calls it.
 //
-// Borrows the Api and the Clock, which outlive it. One thread. Failure is the API's Error; the next
-// call repeats what is missing, and every write is a server-side apply, so a write whose answer was
-// lost is harmless.
+// Borrows the Api and the Clock, which must outlive it. One thread. Failure is the API's Error; the
+// next call repeats what is missing. Every write is a server-side apply, so a write whose answer
+// was lost does no harm.
 #pragma once
 
 #include <chrono>
@@ -27,15 +27,15 @@ namespace paceline::agent {
 
 struct PublisherOptions {
   std::string node_name;
-  std::string ns;      // of the Lease: the agent's own namespace
-  std::string holder;  // of the Lease: the agent's pod
+  std::string ns;      // namespace of the Lease: the agent's own
+  std::string holder;  // holder of the Lease: the agent's pod
   std::string version;
   std::chrono::seconds lease_duration{40};
-  /// How often what is stored is read again: somebody may have deleted the object, or the Node came
-  /// back under another UID.
+  /// How often the stored object is read again: it may have been deleted, or the Node may have a
+  /// new UID.
   std::chrono::seconds resync{300};
-  /// Where the agent is asked, and its measured links; what was published before is put back into
-  /// it. Borrowed; null: it has none.
+  /// The agent's address and measured links; links published earlier are put back into it.
+  /// Borrowed; null if links are not measured.
   LinkStore* links = nullptr;
 };
 
@@ -44,13 +44,12 @@ class Publisher {
   Publisher(kube::Api& api, const Clock& clock, PublisherOptions options)
       : api_(api), clock_(clock), options_(std::move(options)) {}
 
-  /// Makes the stored NodeFabric say this. True when that took a write.
+  /// Updates the stored NodeFabric. Returns true if that took a write.
   Result<bool> publish(const Hardware& hardware, const std::vector<Finding>& findings = {},
                        const std::optional<Summary>& runtime = std::nullopt,
                        const std::stop_token& stop = {});
 
-  /// Tells that the agent is alive. Needs the Node's UID, so it waits for nothing but reads it
-  /// once.
+  /// Renews the Lease. It needs the Node's UID, so the first call reads the Node.
   Status renew(const std::stop_token& stop = {});
 
  private:
@@ -62,7 +61,7 @@ class Publisher {
   const Clock& clock_;
   const PublisherOptions options_;
   std::string node_uid_;
-  nlohmann::json stored_;  // the status in the API, null when there is no object of this Node
+  nlohmann::json stored_;  // the status in the API; null if this Node has no object
   std::optional<SteadyTime> read_at_;
 };
 

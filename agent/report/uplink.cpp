@@ -9,7 +9,7 @@
 namespace paceline::agent {
 namespace {
 
-/// Logs an error unless the same was logged last for the same purpose.
+/// Logs an error unless it is the last one logged for the same purpose.
 void complain(const char* what, const Error& error, std::string& last) {
   if (error.code == Code::kCancelled || error.message == last) return;
   last = error.message;

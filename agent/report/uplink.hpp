@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent has to say to the API server, apart from the probe's loop: an API server that
-// hangs holds up nobody who reads the node itself.
+// Uplink: publishes reports and renews the Lease in a thread of its own, apart from the probe's
+// loop. So an API server that hangs does not delay the probes or the readers of this node.
 //
-// Borrows everything it is given, which outlives it. `put` and `ready` may be called from any
-// thread; `tick` and `run` belong to one. The newest report replaces one that is not yet published.
-// A failure is logged once per message, counted, and tried again with a growing pause.
+// Borrows its arguments, which must outlive it. `put` and `ready` may be called from any thread;
+// `tick` and `run` belong to one. A new report replaces one that is not yet published. A failure is
+// logged once per message, counted, and retried with a growing pause.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ struct UplinkOptions {
   std::chrono::milliseconds retry_longest{30000};
 };
 
-/// One look at the node.
+/// The result of one probe.
 struct Report {
   Hardware hardware;
   std::vector<Finding> findings;
@@ -40,7 +40,7 @@ class Uplink {
   Uplink(Publisher& publisher, Metrics& metrics, const Clock& clock, UplinkOptions options);
 
   void put(Report report);
-  /// Renews and publishes what is due, and says when to come again. Blocks for as long as the API's
+  /// Renews and publishes what is due, and returns when to call again. Blocks as long as the API's
   /// calls do.
   SteadyTime tick(const std::stop_token& stop = {});
   void run(const std::stop_token& stop);
@@ -63,7 +63,7 @@ class Uplink {
   std::atomic<bool> ready_ = false;
   std::mutex mutex_;  // newest_
   std::condition_variable_any news_;
-  std::optional<Report> newest_;  // not published yet
+  std::optional<Report> newest_;  // the report that is not published yet
 };
 
 }  // namespace paceline::agent

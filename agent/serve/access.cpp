@@ -33,7 +33,7 @@ bool is_true(const json& status, const char* field) {
   return found != status.end() && found->is_boolean() && found->get<bool>();
 }
 
-/// As it is said where the token is a pod's: all agents have one account.
+/// For a pod's token its node: all agents have one account.
 std::string name_of(const json& user) {
   const json extra = user.value("extra", json::object());
   const auto node =
@@ -87,7 +87,7 @@ Result<Visitor> AccessReview::ask(const std::string& token, Wish wish) {
   auto known =
       answer_of(api_, kube::kTokenReviews, {{"token", token}, {"audiences", {options_.audience}}});
   if (!known) return std::unexpected(known.error());
-  // A server that knows nothing of audiences leaves the field out: then the token may be anybody's.
+  // A server without support for audiences omits the field: the token may then be for any audience.
   const json audiences = known->value("audiences", json::array());
   const bool for_us = audiences.is_array() &&
                       std::ranges::find(audiences, json(options_.audience)) != audiences.end();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may read what this node's agent knows: whoever shows a token that was issued for the agents
-// (TokenReview with an audience, so that a token stolen from us serves nowhere else) and may `get`
-// the NodeFabric of this node (SubjectAccessReview). Who may have its links measured: whoever may
-// `create` the `links` of that NodeFabric. The API server decides all; we keep no list of our own.
+// Checks access to the agent's API. A reader needs a token that was issued for the agents' audience
+// and must be allowed to `get` the NodeFabric of this node. To measure links, a client must be
+// allowed to `create` the `links` of that NodeFabric. The API server decides, by TokenReview and
+// SubjectAccessReview; the agent has no list of its own. Because of the audience, a token stolen
+// from the agent is useless elsewhere. handler.cpp asks for each request.
 //
-// Borrows what it is given. Thread-safe. Answers are kept for a minute, at most `max_kept` of them;
-// a flood of new tokens is refused (kExhausted) before it becomes a flood of questions to the API
-// server. Another Error says that the API server could not be asked: nobody is let in.
+// Borrows its arguments. Thread-safe. Answers are cached for a minute, at most `max_kept` of them.
+// A flood of new tokens is refused (kExhausted) before it becomes a flood of calls to the API
+// server. Any other Error means that the API server could not be asked, and access is refused.
 #pragma once
 
 #include <chrono>
@@ -26,7 +27,7 @@ enum class Wish { kRead, kMeasure };
 
 struct Visitor {
   Access access = Access::kUnknown;
-  std::string name = {};  // where it is granted: "node NAME" of a pod's token, else the account
+  std::string name = {};  // if granted: "node NAME" for a pod's token, else the account
 };
 
 struct AccessOptions {

@@ -15,7 +15,7 @@ void Documents::put(WallTime now, const Hardware& hardware, const std::vector<Fi
   const auto text = [&](nlohmann::json view) {
     view["node"] = node_name_;
     view["observedTime"] = format_time(now);
-    // Names of devices come from the hardware and may be any bytes.
+    // Device names come from the hardware and may hold any bytes.
     return view.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
   };
   nlohmann::json fabric = fabric_json(hardware, relate(hardware));

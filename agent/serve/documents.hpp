@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The latest documents of this node, made by the agent's loop and read by its server. Thread-safe;
-// a reader keeps what it got while a newer one is put.
+// The latest documents of this node, which the agent's loop makes and its server reads.
+// Thread-safe; a reader keeps the document that it got while a newer one is stored.
 #pragma once
 
 #include <memory>
@@ -20,9 +20,9 @@ class Documents {
   explicit Documents(std::string node_name) : node_name_(std::move(node_name)) {}
 
   struct Of {
-    // as `paceline fabric --json` shows it, with `node`, `observedTime` and `links`
+    // as `paceline fabric --json` prints it, with `node`, `observedTime` and `links`
     std::string fabric;
-    std::string checks;  // as `paceline doctor --json` shows it, with the first two
+    std::string checks;  // as `paceline doctor --json` prints it, with `node` and `observedTime`
   };
   void put(WallTime now, const Hardware& hardware, const std::vector<Finding>& findings,
            const std::vector<Link>& links = {});

@@ -23,7 +23,7 @@ http::Response refusal(int status, std::string_view why, http::Header header = {
   return response;
 }
 
-/// The characters of RFC 6750; empty where there is no such token.
+/// The token in the characters of RFC 6750; empty if there is none.
 std::string token_of(const http::Request& request) {
   const std::string_view value = request.header("Authorization");
   if (!value.starts_with(kScheme)) return {};
@@ -35,7 +35,7 @@ std::string token_of(const http::Request& request) {
   return std::ranges::all_of(token, allowed) ? std::string(token) : std::string();
 }
 
-/// Who asks, by the API server's word; a refusal of all but those who may.
+/// The client as the API server knows it; an error response for clients without access.
 std::expected<Visitor, http::Response> admitted(const http::Request& request, AccessReview& access,
                                                 Wish wish) {
   const std::string token = token_of(request);

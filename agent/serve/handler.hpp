@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// /v1/fabric and /v1/checks of this node, for those who may read its NodeFabric, and /v1/links, for
-// those who may have its links measured; every other answer says why in JSON.
+// The handler of the agent's TLS server: /v1/fabric and /v1/checks for clients that may read the
+// NodeFabric, and /v1/links for clients that may measure. main.cpp passes it to the server. Every
+// other answer is JSON that says why.
 #pragma once
 
 #include "agent/links/service.hpp"
@@ -10,7 +11,7 @@
 
 namespace paceline::agent {
 
-/// Borrows all. Thread-safe. Without a LinkService links are not measured here.
+/// Borrows its arguments. Thread-safe. If `links` is null, this agent does not measure.
 http::ServerHandler serve_documents(const Documents& documents, AccessReview& access,
                                     LinkService* links = nullptr);
 

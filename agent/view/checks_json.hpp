@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every check with its findings as JSON: what `paceline doctor --json` prints and the agent serves
+// Every check with its findings as JSON: `paceline doctor --json` prints it and the agent serves it
 // as /v1/checks. Pure.
 #pragma once
 

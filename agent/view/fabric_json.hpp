@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node's fabric as JSON: what `paceline fabric --json` prints and the agent serves as /v1/fabric.
-// Pure; fields that are not known are absent.
+// A node's fabric as JSON: `paceline fabric --json` prints it and the agent serves it as
+// /v1/fabric. Pure; unknown fields are absent.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -64,8 +64,8 @@ using MemberActions = std::vector<MemberAction>;
 struct MemberConfig {
   Hello hello;  // the message to send, with the start values of attempt and restarts
   int children =
-      // processes that this replica starts; 0: one per rank. A kept framework launcher is one,
-      // whatever it starts
+      // processes that this replica starts; 0: one per rank. In passthrough mode it is 1: the
+      // framework's launcher
       0;
   std::chrono::nanoseconds startup_timeout = std::chrono::minutes(10);
   bool rank_zero_decides = false;  // successPolicy: RankZero

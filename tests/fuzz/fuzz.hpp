@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every fuzz target shares. A target is one function over any bytes: libFuzzer calls it in the
-// preset `fuzz`, replay.cpp in every other build with the corpus, so that whatever was found once
-// is looked at by the unit tests and the sanitizers for ever.
+// What all fuzz targets share. A target is one function over any bytes. libFuzzer calls it in the
+// preset `fuzz`; in every other build replay.cpp calls it with the corpus. So the unit tests and
+// the sanitizers repeat every input that was found once.
 //
-// A target must neither crash, hang, nor read what is not there; `require` ends the process where a
-// promise of the code is broken.
+// A target must not crash, hang, or read out of bounds; `require` ends the process if the code
+// breaks a guarantee.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ inline void require(bool holds, const char* promise) {
   std::abort();
 }
 
-/// Takes bytes off the front; zero when there are none left.
+/// Takes bytes from the front; zeros if none are left.
 class Bytes {
  public:
   Bytes(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TrainingJob as a user, or somebody who may write its status, can make it: read, checked,
-// planned and rendered.
+// A TrainingJob with any spec and status, as a user or a client that may write the status can make
+// it: read, checked, planned and rendered.
 #include <nlohmann/json.hpp>
 
 #include "operator/observe/views.hpp"
@@ -11,7 +11,7 @@
 
 namespace {
 
-constexpr int kMostReplicas = 32;  // rendering thousands finds nothing more
+constexpr int kMostReplicas = 32;  // rendering thousands finds no more faults
 
 paceline::plan::Plan plan_for(const paceline::observe::JobView& job,
                               const paceline::plan::Memory& memory) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kubeconfig file. It lies in memory: a file in a folder would be most of the time.
+// A kubeconfig file. It is kept in memory, because a file in a folder would take most of the time.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What strangers and members send to rank 0's launcher. Each line is one frame, preceded by a
-// character that names the connection; `!` closes it, `+` lets time pass. A first byte of 0 makes
-// the input the raw bytes of one connection instead.
+// Frames that members and unknown peers send to rank 0's launcher. Each line is one frame after a
+// character that names the connection; `!` closes it, `+` lets time pass. If the first byte is 0,
+// the input is the raw bytes of one connection instead.
 #include "launcher/rendezvous/frame.hpp"
 #include "launcher/rendezvous/gang.hpp"
 #include "launcher/rendezvous/message.hpp"

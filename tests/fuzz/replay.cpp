@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Feeds files to a fuzz target without libFuzzer: REPLAY FILE|FOLDER… Every input is also tried
-// with its end cut off and a bit turned, so that a corpus of a few files is more than a few cases.
+// Runs a fuzz target over files without libFuzzer: REPLAY FILE|FOLDER… Every input is also tried
+// with its end cut off and with a flipped bit, so that a small corpus gives many cases.
 // Deterministic.
 #include <algorithm>
 #include <filesystem>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A termination message or a summary, as any container may write it: what the operator takes over
-// from it into the status.
+// A termination message or a summary, as any container may write it: what the operator copies from
+// it into the status.
 #include <nlohmann/json.hpp>
 
 #include "operator/status/training.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ring whose writer may store anything at any time, in header and records: edits of (place: 3
-// bytes, count: 1 byte, bytes), with a look of the collector after each. The first byte says how
-// many records there are.
+// A ring whose writer may store anything at any time, in header and records. The input is a list of
+// edits (place: 3 bytes, count: 1 byte, bytes), and the collector reads after each. The first byte
+// is the number of records.
 #include <cmath>
 #include <cstring>
 

@@ -15,7 +15,7 @@ using namespace paceline;
 
 constexpr std::size_t kBlock = 512;
 
-// A wrong checksum ends every archive at its first header: blocks that say they are headers get the
+// A wrong checksum ends an archive at its first header, so blocks that claim to be headers get the
 // right one.
 std::string with_checksums(std::string bytes) {
   for (std::size_t at = 0; at + kBlock <= bytes.size(); at += kBlock) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames over a slot's socket, to either end. A container sends its node's agent any frames, with a
-// ring or without, while a pod that keeps the rules has its steps counted; or an agent says any
-// frames to a launcher. Each message is (kind: 1 byte, flags: 1 byte, number, start and read: 1
-// byte each, edits: 1 byte and as many of place and byte, the message's size in front of its end: 1
-// byte).
+// Frames over a slot's socket, to either end. Either a container sends any frames to its node's
+// agent, with or without a ring, while a pod that keeps the rules has its steps counted. Or an
+// agent sends any frames to a launcher.
+//
+// The input is a list of messages. A message is: kind, flags, number, start and read (1 byte each);
+// a count of edits (1 byte), each a place and a byte; and the size of the message (1 byte) before
+// its end.
 #include "common/base/log.hpp"
 
 #include <sys/socket.h>
@@ -101,7 +103,7 @@ void to_agent(const fs::path& folder, fuzz::Bytes& input) {
   TestRing others(4);
   others.header().capabilities = input.byte();
   std::uint64_t published = 0;
-  // At least so often that the kubelet's word is heard.
+  // At least so often that the kubelet's answer arrives.
   for (int i = 0; i < kMostMessages && (i < 2 || !input.empty()); ++i) {
     const Message next = message(input);
     telemetry::send_message(evil.get(), next.bytes.data(), next.size,

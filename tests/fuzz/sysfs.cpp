@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A machine whose /sys and /proc say anything: the input rewrites files of a small machine, as
-// text, as bytes of configuration space, as folders, links, loops and pipes, and takes some away;
-// then everything is probed, checked and recorded.
+// A machine with any content in /sys and /proc. The input rewrites files of a small machine: as
+// text, as bytes of configuration space, as folders, links, loops and pipes; it also removes some.
+// Then everything is probed, checked and recorded.
 #include <sys/stat.h>
 #include <unistd.h>
 

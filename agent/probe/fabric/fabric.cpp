@@ -9,8 +9,8 @@
 namespace paceline::agent {
 namespace {
 
-// More than any machine has; a topology file or a broken sysfs may name more, and the work grows
-// with the cube.
+// Larger than any real machine. A topology file or a broken sysfs may name more devices, and the
+// work grows with the cube of their number.
 constexpr std::size_t kMaxRows = 256;
 
 /// Functions by address.
@@ -28,8 +28,8 @@ class Places {
   std::map<std::string, const PciFunction*> by_address_;
 };
 
-/// Where CPUs are; memory-only nodes (a GPU's own memory) are no place for a device. A topology
-/// file may name nodes without their CPUs.
+/// NUMA nodes that have CPUs. A memory-only node (a GPU's own memory) is no place for a device. A
+/// topology file may name nodes without their CPUs.
 std::size_t cpu_nodes(const Cpu& cpu) {
   const auto nodes = std::count_if(cpu.numa_nodes.begin(), cpu.numa_nodes.end(),
                                    [](const auto& node) { return !node.cpus.empty(); });
@@ -37,7 +37,7 @@ std::size_t cpu_nodes(const Cpu& cpu) {
 }
 
 bool same_numa(const Hardware& hardware, const std::optional<int>& a, const std::optional<int>& b) {
-  // Firmware that gives no node is harmless where there is only one.
+  // With a single node, a missing node number from firmware does no harm.
   if (cpu_nodes(hardware.cpu) <= 1) return true;
   return a && b && *a == *b;
 }
@@ -51,7 +51,7 @@ PathClass bus_class(const Hardware& hardware, const Places& places, const Fabric
   return pci_class(first->path, second->path, near);
 }
 
-/// Bonded NVLinks between GPUs: directly, and through switches.
+/// Bonded NVLinks between GPUs: direct ones, and those through switches.
 class NvLinks {
  public:
   explicit NvLinks(const std::vector<Gpu>& gpus)
@@ -69,8 +69,8 @@ class NvLinks {
           if (peer->second != i) ++direct_[i][peer->second];
           continue;
         }
-        // NVLink leads to a GPU of this node or into a switch. A far end that is not shown is a
-        // switch in another tray or outside the virtual machine: one domain.
+        // A link leads to a GPU of this node or to a switch. If the far end is not shown, it is a
+        // switch in another tray or outside the virtual machine, in the same domain.
         if (link.remote == NvLinkRemote::kGpu) continue;
         ++to_switch_[i];
         const auto [known, first] = first_on.emplace(switch_key(gpus[i], link), i);
@@ -130,12 +130,12 @@ FabricDevice rdma_column(const RdmaDevice& device) {
   return column;
 }
 
-/// RDMA devices, and network devices that are none.
+/// RDMA devices, and network devices without RDMA.
 std::vector<FabricDevice> nic_columns(const Hardware& hardware) {
   std::vector<FabricDevice> columns;
   std::set<std::string> seen;
   for (const auto& device : hardware.rdma) {
-    if (device.pci_address.empty()) continue;  // soft RoCE lies where its network device lies
+    if (device.pci_address.empty()) continue;  // soft RoCE is where its network device is
     seen.insert(device.pci_address);
     columns.push_back(rdma_column(device));
   }
@@ -162,8 +162,8 @@ std::vector<Rail> rails_of(const Hardware& hardware, const Fabric& fabric) {
   for (std::size_t i = 0; i < fabric.nics.size(); ++i) columns.emplace(fabric.nics[i].label, i);
   std::vector<const RdmaDevice*> members;
   for (const auto& device : hardware.rdma) {
-    // A port without a link shows its lowest rate; it keeps its place, so that the rails behind it
-    // do not move.
+    // A port without a link reports its lowest rate. It keeps its place, so that the rails after it
+    // keep their numbers.
     const bool down = std::none_of(device.ports.begin(), device.ports.end(),
                                    [](const auto& port) { return port.state == "ACTIVE"; });
     if (columns.contains(device.name) && (down || rate_of(device) == fastest))

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the devices of a node lie to each other: distance classes, NVLink groups and domain, rails.
-// Derived from Hardware alone, so that a live machine, a recording and an imported topology give
-// the same answers. Pure; thread-safe as any value is; nothing fails: what cannot be told is the
-// farther class, never the nearer one.
+// Distances between the devices of a node: distance classes, NVLink groups and domain, rails.
+// `paceline fabric`, the NodeFabric, the metrics and the checks use it. It depends on Hardware
+// alone, so that a live machine, a recording and an imported topology give the same result.
+//
+// Pure; thread-safe as any value is. Nothing fails: if a distance is unknown, the result is the
+// farther class.
 #pragma once
 
 #include <optional>
@@ -15,43 +17,44 @@
 namespace paceline::agent {
 
 /// Nearest first, in NCCL's order. NODE is kept for people; NCCL counts it as PHB. PXN is a route
-/// (through another GPU's NIC) that NCCL may choose, not how two devices lie: no matrix holds it.
+/// through another GPU's NIC that NCCL may choose. It is no distance between two devices, so no
+/// matrix holds it.
 enum class PathClass { kLoc, kNvl, kNvb, kC2c, kPix, kPxb, kP2c, kPxn, kPhb, kNode, kSys };
 
 struct Path {
   PathClass kind = PathClass::kSys;
-  int nvlinks = 0;  // of NVL: how many links are bonded
+  int nvlinks = 0;  // for NVL: number of bonded links
   bool operator==(const Path&) const = default;
 };
 
-/// "X" for a device itself, "NV18", "NVB", "PIX"…
+/// "X" for the device itself, "NV18", "NVB", "PIX"…
 std::string to_string(const Path& path);
-/// What the class means, in a few words.
+/// A short explanation of the class.
 std::string_view explain(PathClass kind);
 
-/// Class of two PCI devices by their places in the tree (PciFunction::path). `same_numa`: known to
-/// be on one NUMA node.
+/// Class of two PCI devices by their paths in the tree (PciFunction::path). `same_numa` is true if
+/// both are known to be on one NUMA node.
 PathClass pci_class(const std::vector<std::string>& a, const std::vector<std::string>& b,
                     bool same_numa);
 
 /// A row or column of the matrix.
 struct FabricDevice {
-  // "GPU0", "mlx5_0", "eth0"; the PCI address of an accelerator that nobody can use
+  // "GPU0", "mlx5_0", "eth0"; for an accelerator that no process can use, its PCI address
   std::string label;
-  std::string model;    // of a GPU; the link of a NIC: "InfiniBand 400 Gb/s ACTIVE"
-  std::string address;  // on PCI; may be empty
+  std::string model;    // a GPU's model; a NIC's link: "InfiniBand 400 Gb/s ACTIVE"
+  std::string address;  // PCI address; empty for a device that is not on PCI
   std::optional<int> numa_node;
-  bool usable = true;  // a GPU that is shown, a NIC with a link
+  bool usable = true;  // true for a GPU that its library shows and a NIC with a link
   bool rdma = false;
   bool operator==(const FabricDevice&) const = default;
 };
 
-/// One NIC of the node's fastest RDMA kind, in the order of the bus: the k-th of every node is
-/// meant for the k-th leaf switch.
+/// One NIC of the node's fastest RDMA kind, in bus order. The k-th rail of every node should
+/// connect to the k-th leaf switch.
 struct Rail {
   int index = 0;
   std::string nic;
-  std::vector<std::string> gpus;  // those that have no nearer NIC
+  std::vector<std::string> gpus;  // the GPUs that have no nearer NIC
   bool operator==(const Rail&) const = default;
 };
 
@@ -60,13 +63,13 @@ struct Fabric {
   std::vector<FabricDevice> nics;
   std::vector<std::vector<Path>> gpu_gpu;
   std::vector<std::vector<Path>> gpu_nic;
-  // GPUs that reach each other through the same NVSwitches
+  // GPUs that are connected through the same NVSwitches
   std::vector<std::vector<std::string>> nvlink_groups;
-  // of all GPUs; empty: none, or they disagree
+  // the domain of all GPUs; empty if there is none or they differ
   std::string nvlink_domain;
   std::vector<Rail> rails;
-  /// True when a hypervisor shows every device directly on a root bus: the PCI classes then
-  /// describe the virtual machine, not the machine.
+  /// True if a hypervisor shows every device directly on a root bus. The PCI classes then describe
+  /// the virtual machine and not the physical one.
   bool virtual_topology = false;
   bool operator==(const Fabric&) const = default;
 };
@@ -74,9 +77,9 @@ struct Fabric {
 /// At most 256 accelerators and 256 NICs.
 Fabric relate(const Hardware& hardware);
 
-/// The matrix as a table for people, without a legend. Ends with a newline.
+/// The matrix as a table for people, without legend; ends with a newline.
 std::string matrix_text(const Fabric& fabric);
-/// The legend of the classes that the table holds, and the notes on what it does not know.
+/// The legend of the classes in the table, and notes on what is unknown.
 std::string legend_text(const Fabric& fabric);
 
 }  // namespace paceline::agent

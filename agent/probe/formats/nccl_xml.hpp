@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Topology files as NCCL reads (NCCL_TOPO_FILE) and writes (NCCL_TOPO_DUMP_FILE) them.
+// NCCL's topology files, as it reads (NCCL_TOPO_FILE) and writes (NCCL_TOPO_DUMP_FILE) them. For
+// `paceline fabric --export-nccl-topo` and `--nccl-topo`.
 //
-// NCCL keeps every second PCI component (it leaves out root ports and the lower ports of switches)
-// and no host bridge. The export does so too, and adds an attribute `sysfs` with what was left out,
-// which NCCL passes over and the import uses; so an export gives the same matrix again. In a file
-// without it all devices of one CPU count as below one host bridge, as they do for NCCL: PHB where
-// sysfs would tell NODE.
+// NCCL keeps every second PCI component, leaves out root ports and the lower ports of switches, and
+// has no host bridges. The export does the same and adds an attribute `sysfs` with the omitted
+// components. NCCL ignores that attribute and the import reads it, so that an exported file gives
+// the same matrix. In a file without it all devices of one CPU count as below one host bridge, as
+// in NCCL: PHB where sysfs would give NODE.
 //
-// Pure. Failure names the element, its attribute, what that holds and what belongs there.
+// Pure. An Error names the element, its attribute, the value and what is expected.
 #pragma once
 
 #include <string>
@@ -18,7 +19,7 @@
 
 namespace paceline::agent {
 
-/// `file` is what messages call it.
+/// Error messages call the text `file`.
 Result<Hardware> read_nccl_xml(std::string_view text, std::string_view file);
 
 std::string nccl_xml_text(const Hardware& hardware);

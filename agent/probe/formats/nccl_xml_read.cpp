@@ -19,10 +19,10 @@ constexpr int kMaxDepth = 32;
 constexpr std::size_t kMaxPath = 128;
 constexpr std::size_t kMaxPciElements = 4096;
 constexpr int kMaxNvLinks = 256;
-constexpr std::size_t kMaxAttribute = 255;  // NCCL's own bound
+constexpr std::size_t kMaxAttribute = 255;  // NCCL's own limit
 constexpr std::uint32_t kSwitchClass = 0x068000;
 
-/// "0000ffff,ffff0000", highest word first, as the kernel's list "16-47".
+/// "0000ffff,ffff0000" (highest word first) as the kernel's list "16-47".
 std::string cpus_of_mask(std::string_view mask) {
   std::string list;
   int cpu = 0;
@@ -119,8 +119,7 @@ class Reader {
       numa_.reset();
     const std::vector<std::string> root{"cpu " + std::to_string(*id)};
     for (const auto& child : node.children("pci")) read_pci(child, root, 1);
-    // Network devices that are on no bus (virtual ones) stand directly below the CPU: they have no
-    // place to compare.
+    // Virtual network devices are directly below the CPU and have no place on a bus.
   }
 
   void read_pci(const pugi::xml_node& node, const std::vector<std::string>& above, int depth) {
@@ -156,7 +155,7 @@ class Reader {
     std::vector<std::string> path = above;
     const std::string between = text(node, "sysfs");
     if (between.empty()) {
-      // NCCL left out one component here: a port that is this device's alone.
+      // NCCL omits one component here: a port that leads to this device only.
       path.push_back("port of " + address);
     } else {
       const bool top = above.size() == 1;
@@ -190,7 +189,8 @@ class Reader {
       const auto count = number(entry, "count", 0, kMaxNvLinks);
       if (!count) return complain(entry, "lacks the attribute count");
       std::string target = sysfs_address(text(entry, "target"));
-      if (target.starts_with("ffff")) target.clear();  // NCCL's name for what it cannot see
+      // NCCL's address for a far end that it cannot see
+      if (target.starts_with("ffff")) target.clear();
       const bool to_switch = hex(entry, "tclass") == kSwitchClass;
       for (long i = 0; i < *count && gpu.nvlinks.size() < kMaxNvLinks; ++i) {
         gpu.nvlinks.push_back({static_cast<int>(gpu.nvlinks.size()), true,
@@ -208,7 +208,7 @@ class Reader {
     if (name.empty()) return complain(node, "lacks the attribute name");
     const auto speed = number(node, "speed", 0, 100'000'000);
     const long port = number(node, "port", 0, 255).value_or(1);
-    // NCCL's socket transport has port 0; there the name is that of a network device.
+    // NCCL's socket transport uses port 0; the name is then that of a network device.
     if (port == 0) {
       hardware_.nics.push_back({name, "", speed, 0, function.numa_node, function.address, true});
       return;

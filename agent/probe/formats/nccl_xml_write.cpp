@@ -56,10 +56,10 @@ std::string mask_of_cpus(std::string_view list) {
   return mask;
 }
 
-/// One <pci>: where it lies, what it holds, what lies below.
+/// One <pci> element: its place, its content, and the elements below it.
 struct Element {
   const PciFunction* function = nullptr;
-  std::string between;  // what NCCL leaves out above it
+  std::string between;  // the components above it that NCCL omits
   std::string content;
   std::map<std::string, std::unique_ptr<Element>> below;
 };
@@ -86,7 +86,7 @@ class Writer {
       if (!known) add(nic.pci_address, net_text(nic.name, index++, nic.speed_mbps.value_or(0), 0));
     }
     for (const auto& node : hardware_.cpu.numa_nodes) {
-      if (!node.cpus.empty()) cpus_[node.id];  // a node without devices counts all the same
+      if (!node.cpus.empty()) cpus_[node.id];  // also list a node without devices
     }
     std::string text = "<system version=\"1\">\n";
     for (const auto& [numa, elements] : cpus_) text += cpu_text(numa, elements);
@@ -98,8 +98,8 @@ class Writer {
     const auto found = by_address_.find(address);
     if (found == by_address_.end()) return;
     const auto& path = found->second->path;
-    // NCCL climbs two components at a time: the device, the upper port of its switch, the upper
-    // port of the switch above that.
+    // NCCL goes up two components at a time: the device, the upper port of its switch, the upper
+    // port of the next switch.
     std::vector<std::size_t> kept;
     for (std::size_t at = path.size() - 1; at >= 1; at -= 2) {
       kept.insert(kept.begin(), at);

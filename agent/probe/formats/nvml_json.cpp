@@ -20,7 +20,7 @@ constexpr std::size_t kMaxLinks = 256;
 constexpr std::size_t kMaxText = 128;
 constexpr std::uint64_t kMaxMib = 1ULL << 40U;
 
-/// Reads the fields of one object and keeps the first complaint.
+/// Reads the fields of one object and keeps the first error.
 class Fields {
  public:
   Fields(const json& object, std::string where, std::string& complaint)

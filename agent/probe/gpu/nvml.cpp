@@ -60,8 +60,8 @@ class Nvml final : public GpuLibrary {
   }
 
  private:
-  /// Calls `visit` for every GPU that answers. One that fell off the bus must not hide the others:
-  /// what is missing shows in the comparison with the PCI bus.
+  /// Calls `visit` for every GPU that answers. A GPU that fell off the bus must not hide the
+  /// others; the comparison with the PCI bus finds it.
   template <typename Visit>
   Status each(Visit visit) {
     if (auto opened = open(); !opened) return opened;
@@ -69,7 +69,7 @@ class Nvml final : public GpuLibrary {
     if (const nvml::Return code = call_.count(&count); code != kSuccess) {
       auto failure = fail(Code::kUnavailable, Origin::kCuda,
                           std::string("nvmlDeviceGetCount: ") + call_.error(code), true);
-      close();  // after a driver was reloaded every call fails until the library is started again
+      close();  // after a driver reload every call fails until the library is initialised again
       return failure;
     }
     for (unsigned int index = 0; index < count; ++index) {
@@ -114,8 +114,8 @@ class Nvml final : public GpuLibrary {
     return uuid.data();
   }
 
-  /// By the counters that NVLink 1 to 4 have, else by the fields of NVLink 5; absent where neither
-  /// is told.
+  /// Reads the counters of NVLink 1 to 4, else the fields of NVLink 5; nullopt if neither is
+  /// available.
   std::optional<std::uint64_t> errors_of(Device device, unsigned int link) const {
     std::optional<std::uint64_t> sum;
     for (int kind = 0; call_.link_errors != nullptr && kind < nvml::kLinkErrorKinds; ++kind) {
@@ -145,10 +145,10 @@ class Nvml final : public GpuLibrary {
     for (int link = 0; link < nvml::kMaxLinks; ++link) {
       const auto number = static_cast<unsigned int>(link);
       int active = 0;
-      // A card has the links 0 to n-1; the first that is refused ends them.
+      // Links are numbered from 0; the first that is refused ends the list.
       if (call_.link_state(device, number, &active) != kSuccess) break;
       unsigned int peer_to_peer = 1;
-      // Links of some boards lead to the CPU: they carry no traffic between GPUs.
+      // On some boards links lead to the CPU; they carry no traffic between GPUs.
       if (call_.link_can != nullptr && active != 0 &&
           call_.link_can(device, number, nvml::kP2pSupported, &peer_to_peer) == kSuccess &&
           peer_to_peer == 0) {
@@ -160,7 +160,7 @@ class Nvml final : public GpuLibrary {
       int type = -1;
       if (found.active && call_.link_remote(device, number, &remote) == kSuccess) {
         found.remote_address = bus_id(remote);
-        // What a virtual machine may not see is named by ones.
+        // NVML gives an address of all ones if a virtual machine may not see the far end.
         if (found.remote_address.starts_with("ffff")) found.remote_address.clear();
       }
       if (found.active && call_.link_remote_type != nullptr &&

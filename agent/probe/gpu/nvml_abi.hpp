@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few declarations of NVML that are used, as its ABI has them (the first group since driver
-// 450). Not the vendor's header: the agent builds without a toolkit. A function of the second group
-// may be missing: then what it would tell is not known.
+// The NVML declarations that are used, as its ABI has them. The agent builds without NVIDIA's
+// toolkit, so the vendor's header is not included. The first group of functions is in every driver
+// since 450. A function of the second group may be missing; then its answers are unknown.
 #pragma once
 
 #include <dlfcn.h>

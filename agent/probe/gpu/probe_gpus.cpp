@@ -56,7 +56,7 @@ GpuReport probe_gpus(const std::vector<PciFunction>& pci, GpuLibrary& library) {
     });
     if (!shown) report.unreadable.push_back(from_bus(function, *kind));
   }
-  // Their vendors' tools count from 0 as well, in the order of the bus.
+  // Other vendors' tools also count from 0, in bus order.
   for (auto& gpu : others) {
     gpu.index = static_cast<int>(report.gpus.size());
     report.gpus.push_back(std::move(gpu));
@@ -66,7 +66,7 @@ GpuReport probe_gpus(const std::vector<PciFunction>& pci, GpuLibrary& library) {
     report.problem = "fell off the PCI bus (its configuration space reads as ones): " + gone +
                      "; see the kernel log for Xid 79 and AER errors, reset or replace the GPU";
   } else if (!report.unreadable.empty() && !devices) {
-    // Neither GPUs nor a library is how most nodes are: nothing to mend.
+    // Most nodes have neither GPUs nor a library: that is no problem.
     report.problem =
         std::to_string(report.unreadable.size()) +
         " NVIDIA GPU(s) on the PCI bus, but NVML does not answer (" + devices.error().message +

@@ -27,11 +27,11 @@ const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
       {kNvidia, {kVga, k3d}, {}, {"NVIDIA", contract::kNvidiaGpu}},
       {0x1002, {kVga, k3d, kOtherDisplay, kProcessing}, {}, {"AMD", contract::kAmdGpu}},
-      // Class VGA is left out: that is the display of a desktop processor.
+      // Class VGA is left out: it is the display of a desktop processor.
       {0x8086, {kOtherDisplay, kProcessing}, {}, {"Intel", contract::kIntelGpu}},
       {0x1da3, {kProcessing}, {}, {"Habana", contract::kGaudi}},
       {0x19e5, {kProcessing}, {}, {"Huawei", contract::kAscend}},
-      // Both clouds also build NICs and disks under the same vendor number: the device decides.
+      // Both clouds use the same vendor number for NICs and disks, so the device number decides.
       {0x1d0f,
        {},
        {0x7064, 0x7065, 0x7066, 0x7067, 0x7164, 0x7264, 0x7364},
@@ -80,7 +80,7 @@ const Gpu* gpu_of_device(std::string_view resource, std::string_view id,
   const auto found = std::ranges::find_if(gpus, [&](const Gpu& gpu) {
     if (gpu.resource != whole || id.empty()) return false;
     if (std::ranges::find(gpu.mig_uuids, id) != gpu.mig_uuids.end()) return true;
-    const bool counted = whole == contract::kNvidiaGpu;  // others' indices are not ours
+    const bool counted = whole == contract::kNvidiaGpu;  // other vendors count differently
     return !part && (gpu.uuid == id || gpu.pci_address == address ||
                      (counted && std::to_string(gpu.index) == id));
   });

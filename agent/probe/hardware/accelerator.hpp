@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which PCI functions are accelerators, and what Kubernetes calls them: one table for every vendor.
-// Pure; nothing fails.
+// Which PCI functions are accelerators, and their resource names in Kubernetes: one table for all
+// vendors. The probes, the agent's report and the collector use it. Pure; nothing fails.
 #pragma once
 
 #include <string>
@@ -15,23 +15,24 @@ inline constexpr std::uint32_t kNvidia = 0x10de;
 
 struct AcceleratorKind {
   std::string_view vendor;
-  std::string_view resource;  // of a whole device, as the vendor's device plugin advertises it
+  // resource name of a whole device, as the vendor's device plugin advertises it
+  std::string_view resource;
 };
 
-/// The table's row for this function; null for everything that is not an accelerator.
+/// The table's row for this function; null if it is no accelerator.
 const AcceleratorKind* accelerator_kind(const PciFunction& function);
 
 /// "nvidia.com/mig-1g.10gb" for the profile "1g.10gb"; a profile with media extensions,
 /// "1g.10gb+me", ends in ".me".
 std::string mig_resource(std::string_view profile);
 
-/// A whole device, a share of one, or a part of it, as common/contract/accelerators.hpp has them
-/// for all of Paceline.
+/// True for the resource names in common/contract/accelerators.hpp: a whole device, a share of one,
+/// or a part of one.
 bool is_accelerator_resource(std::string_view name);
 
-/// The GPU behind a device that the kubelet gave out as this resource under this id; null where the
-/// id names none of these. Ids are UUIDs, PCI addresses or indices, as the vendors' device plugins
-/// choose; "::" and a number end that of a shared one.
+/// The GPU of a device that the kubelet assigned as this resource with this id; null if the id
+/// matches no GPU. Device plugins use UUIDs, PCI addresses or indices as ids; the id of a shared
+/// device ends in "::" and a number.
 const Gpu* gpu_of_device(std::string_view resource, std::string_view id,
                          const std::vector<Gpu>& gpus);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node is made of, as the probes find it and NodeFabric reports it. Plain values; absent
-// means not known, never 0. How the devices lie to each other is derived from this alone: see
-// fabric.hpp.
+// The hardware of a node, as the probes find it and NodeFabric reports it. All parts of the agent
+// read these values. Plain values; an absent field is unknown, never 0. Distances between devices
+// are derived from them: see fabric/fabric.hpp.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace paceline::agent {
 
 struct NumaNode {
   int id = 0;
-  std::string cpus;  // the kernel's list, "0-15,32-47"; empty for a node that is memory only
+  std::string cpus;  // the kernel's list, "0-15,32-47"; empty for a memory-only node
   std::uint64_t memory_mib = 0;
   bool operator==(const NumaNode&) const = default;
 };
@@ -29,22 +29,22 @@ struct Cpu {
 /// One PCI function, with its place in the tree.
 struct PciFunction {
   std::string address;  // "0000:3b:00.0"
-  // host bridge first, itself last: pci0000:3a, 0000:3a:01.0, 0000:3b:00.0
+  // from the host bridge to the function: pci0000:3a, 0000:3a:01.0, 0000:3b:00.0
   std::vector<std::string> path;
   std::uint32_t vendor = 0;
   std::uint32_t device = 0;
   std::uint32_t class_code = 0;  // 24 bits: base class, subclass, interface
   std::optional<int> numa_node;
-  std::string link_speed = {};  // of now, as the kernel writes it: "32.0 GT/s PCIe"
+  std::string link_speed = {};  // the current one, as the kernel writes it: "32.0 GT/s PCIe"
   std::string link_width = {};
-  bool answers = true;  // false: its configuration space reads as ones, so it fell off the bus
+  bool answers = true;  // false if its configuration space reads as all ones: it fell off the bus
   bool operator==(const PciFunction&) const = default;
 };
 
 struct Nic {
   std::string name;
   std::string driver;
-  // absent while the link is down, and for devices that do not say
+  // absent while the link is down, and for devices without a speed
   std::optional<std::int64_t> speed_mbps;
   std::int64_t mtu = 0;
   std::optional<int> numa_node;
@@ -55,7 +55,7 @@ struct Nic {
 
 struct Gid {
   int index = 0;
-  std::string value;   // "fe80:0000:…"; a GID of zeros is an empty entry and left out
+  std::string value;   // "fe80:0000:…"; a GID of zeros is an empty entry and is left out
   std::string type;    // "RoCE v2", "IB/RoCE v1"
   std::string netdev;  // RoCE only
   bool operator==(const Gid&) const = default;
@@ -88,18 +88,18 @@ struct NvLink {
   int link = 0;
   bool active = false;
   NvLinkRemote remote = NvLinkRemote::kUnknown;
-  // empty where the other end is not shown (a VM, a switch in another tray)
+  // empty if the other end is not shown (a VM, a switch in another tray)
   std::string remote_address;
   // replays, recoveries and CRC errors since the driver was loaded
   std::optional<std::uint64_t> errors = {};
   bool operator==(const NvLink&) const = default;
 };
 
-/// How a GPU is registered with the NVLink fabric, in NVML's numbers.
+/// A GPU's registration with the NVLink fabric, in NVML's numbers.
 struct NvLinkFabric {
   int state = 0;                  // 0 not supported, 1 not started, 2 in progress, 3 completed
-  int status = 0;                 // of the registration: 0 is success
-  std::uint32_t health_mask = 0;  // pairs of bits, 1 in a pair: that problem exists
+  int status = 0;                 // result of the registration: 0 is success
+  std::uint32_t health_mask = 0;  // pairs of bits; 1 in a pair means that the problem exists
   bool operator==(const NvLinkFabric&) const = default;
 };
 
@@ -110,29 +110,30 @@ struct Gpu {
   std::uint64_t memory_mib = 0;
   std::optional<int> numa_node;
   std::string pci_address;
-  std::string resource = {};                   // what Kubernetes calls it: "nvidia.com/gpu"
+  std::string resource = {};                   // its resource name in Kubernetes: "nvidia.com/gpu"
   std::optional<int> compute_capability = {};  // 90 for 9.0
-  std::optional<std::uint64_t> bar1_mib = {};  // window through which a NIC reaches its memory
-  bool c2c = false;                            // reaches its CPU by NVLink-C2C, not by PCIe
+  std::optional<std::uint64_t> bar1_mib = {};  // window through which a NIC can access its memory
+  bool c2c = false;                            // connected to its CPU by NVLink-C2C instead of PCIe
   std::vector<NvLink> nvlinks = {};
-  std::string nvlink_domain = {};  // "clusterUuid/cliqueId"; empty: the links end inside this node
+  // "clusterUuid/cliqueId"; empty if the links end inside this node
+  std::string nvlink_domain = {};
   std::optional<NvLinkFabric> nvlink_fabric = {};
   std::vector<std::string> mig_profiles = {};  // one entry per MIG device: "1g.10gb"
-  // "GPU-5d1b…" and "MIG-ab12…", as device plugins name what they give to a pod. They identify the
-  // machine: never published, never recorded.
+  // "GPU-5d1b…" and "MIG-ab12…", as device plugins name the devices that they give to a pod. They
+  // identify the machine, so they are never published and never recorded.
   std::string uuid = {};
   std::vector<std::string> mig_uuids = {};
   bool operator==(const Gpu&) const = default;
 };
 
-/// How the accelerators were read. `problem` is empty when all is well, or when the node has none.
+/// The result of probing accelerators. `problem` is empty if all is well or the node has none.
 struct GpuReport {
   std::vector<Gpu> gpus;
   std::string problem;
-  /// On the PCI bus, but not shown by the vendor's library: no index, nobody can use them, yet they
-  /// have a place.
+  /// On the PCI bus, but not shown by the vendor's library. They have no index and no process can
+  /// use them, but they have a place on the bus.
   std::vector<Gpu> unreadable = {};
-  std::string library_problem = {};  // why NVML does not answer, on a node that has NVIDIA's GPUs
+  std::string library_problem = {};  // why NVML does not answer, on a node with NVIDIA GPUs
   bool operator==(const GpuReport&) const = default;
 };
 

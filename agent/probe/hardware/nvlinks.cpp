@@ -10,20 +10,20 @@ namespace {
 
 constexpr std::uint32_t kNvSwitchClass = 0x0680;
 
-/// The GPU lies directly on a host bridge, as hypervisors show it: there, links that lead out of
-/// the machine are switched off.
+/// The GPU is directly on a host bridge, as hypervisors show it. In such a machine the links that
+/// lead out of it are switched off.
 bool lies_flat(const Hardware& hardware, const Gpu& gpu) {
   return std::any_of(hardware.pci.begin(), hardware.pci.end(), [&](const PciFunction& function) {
     return function.address == gpu.pci_address && function.path.size() <= 2;
   });
 }
 
-/// Whether the board itself connects all links of this GPU, so that one without traffic is a fault.
+/// Whether the board connects all links of this GPU, so that a link without traffic is a fault.
 bool all_connected(const Hardware& hardware, const Gpu& gpu) {
   if (has_own_switches(hardware)) return true;
   if (gpu.nvlink_fabric && gpu.nvlink_fabric->state != 0) return true;
   if (gpu.model.find("SXM") != std::string::npos && !lies_flat(hardware, gpu)) return true;
-  // The far end of a link out of the machine is a switch, shown or not.
+  // The far end of a link that leaves the machine is a switch, shown or not.
   return std::any_of(gpu.nvlinks.begin(), gpu.nvlinks.end(), [](const NvLink& link) {
     return link.active && link.remote != NvLinkRemote::kGpu &&
            (link.remote == NvLinkRemote::kSwitch || link.remote_address.empty());

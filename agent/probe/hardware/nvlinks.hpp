@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of its NVLinks a GPU should have active: NVML also lists the links of cards that have no
-// bridge, and of boards whose links a hypervisor keeps. Pure; nothing fails.
+// How many NVLinks of a GPU should be active. NVML also lists the links of cards without a bridge,
+// and of boards whose links a hypervisor keeps. The check `nvlink` and the NodeFabric use it. Pure;
+// nothing fails.
 #pragma once
 
 #include <optional>
@@ -9,13 +10,13 @@
 
 namespace paceline::agent {
 
-/// NVSwitches on this node's own bus: then a fabric manager of this node programs them.
+/// True if NVSwitches are on this node's own bus: then a fabric manager on this node programs them.
 bool has_own_switches(const Hardware& hardware);
 
 int active_nvlinks(const Gpu& gpu);
 
-/// All that the node's GPUs have, on a board that connects every link; on cards with bridges as
-/// many as the best connected card has. Absent for a GPU that need not have any.
+/// On a board that connects every link: as many as the node's GPUs have. On cards with bridges: as
+/// many as the best connected card has. nullopt for a GPU that may have none.
 std::optional<int> expected_nvlinks(const Hardware& hardware, const Gpu& gpu);
 
 }  // namespace paceline::agent

@@ -14,7 +14,7 @@ constexpr std::uint32_t kAcsId = 0x000d;
 constexpr std::uint32_t kAtsId = 0x000f;
 constexpr std::size_t kDeviceControl = 8;
 
-/// Little-endian numbers of a text; what lies behind its end reads as zero.
+/// Little-endian numbers in a text; bytes after its end read as zero.
 class Words {
  public:
   explicit Words(std::string_view bytes) : bytes_(bytes) {}
@@ -57,12 +57,12 @@ PciConfig parse_pci_config(std::string_view bytes) {
   PciConfig config;
   bytes = bytes.substr(0, kWholeBytes);
   const Words words(bytes);
-  // A function that fell off the bus reads as ones: nothing is known of it.
+  // A function that fell off the bus reads as all ones: nothing is known about it.
   if (bytes.size() < kHeaderBytes || words.dword(0) == 0xffffffffU) return config;
   config.bytes = bytes.size();
   if ((words.word(6) & 0x10U) != 0) {
     std::size_t at = words.byte(0x34) & 0xfcU;
-    // Each entry takes at least four bytes: a list of more steps runs in a circle.
+    // Each entry takes at least four bytes, so a longer list is a loop.
     for (std::size_t steps = 0; steps < (kPlainBytes - kHeaderBytes) / 4 && at >= kHeaderBytes;
          ++steps) {
       if (words.byte(at) == kPcieId && !config.pcie) config.pcie = read_pcie(words, at);
@@ -89,7 +89,7 @@ std::string scrub_config(std::string config) {
   const auto wipe = [&](std::size_t at, std::size_t length) {
     for (std::size_t i = at; i < std::min(at + length, config.size()); ++i) config[i] = '\0';
   };
-  // Both lists are chains of offsets that the device wrote: a bound instead of trust.
+  // The device wrote both lists of offsets, so the number of steps is bounded.
   if (config.size() >= 64 && (config[6] & 0x10) != 0) {
     std::size_t at = static_cast<unsigned char>(config[0x34]) & 0xfcU;
     for (int steps = 0; steps < 48 && at >= 0x40 && at + 8 <= config.size(); ++steps) {

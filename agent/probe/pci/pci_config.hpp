@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a PCI function's configuration space says about the way between two devices: payload sizes,
-// ordering, redirection. The bytes are the device's own, so offsets in them are bounded and never
-// trusted.
+// Parses a PCI function's configuration space for what affects traffic between two devices: payload
+// sizes, ordering, redirection. settings.hpp holds the result for the checks. The bytes come from
+// the device, so every offset in them is checked.
 //
-// Pure; thread-safe. Nothing fails: what the bytes do not hold is absent, and `bytes` tells whether
+// Pure; thread-safe. Nothing fails: what the bytes do not hold is absent. `bytes` tells whether
 // that means "has none" or "was not shown": the kernel shows 64 bytes to a process without
-// CAP_SYS_ADMIN, and 256 where the extended space cannot be reached.
+// CAP_SYS_ADMIN, and 256 if the extended space cannot be read.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,8 @@ struct AcsControl {
   bool request_redirect() const { return (word & 0x04U) != 0; }
   bool completion_redirect() const { return (word & 0x08U) != 0; }
   bool upstream_forwarding() const { return (word & 0x10U) != 0; }
-  /// Peer-to-peer traffic goes up to the root complex instead of straight through the switch.
+  /// True if peer-to-peer traffic is sent to the root complex instead of straight through the
+  /// switch.
   bool detours() const {
     return request_redirect() || completion_redirect() || upstream_forwarding();
   }
@@ -38,7 +39,7 @@ struct AcsControl {
 };
 
 struct PciConfig {
-  // that were shown; 0 for less than a header, and for a function that fell off the bus
+  // how many bytes were shown; 0 for less than a header, and for a function that fell off the bus
   std::size_t bytes = 0;
   std::optional<PcieControl> pcie;
   std::optional<AcsControl> acs;

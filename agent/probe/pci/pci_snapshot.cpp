@@ -35,8 +35,8 @@ Status write_whole(const fs::path& file, std::string_view bytes) {
   return {};
 }
 
-/// Vendor and device, revision and class, and the kind of header: what does not change while a
-/// device stands there.
+/// Compares vendor, device, revision, class and header type, which stay the same while a device is
+/// at an address.
 bool same_device(std::string_view a, std::string_view b) {
   if (a.size() < kHeaderBytes || b.size() < kHeaderBytes) return false;
   constexpr std::size_t kHeaderType = 0x0e;
@@ -66,7 +66,7 @@ Status write_pci_snapshot(const Root& root, const fs::path& folder, WallTime now
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return refuse(folder, error.message());
-  // While this is not there, nothing else is read.
+  // Without this file, readers ignore the folder.
   fs::remove(folder / kTaken, error);
   if (error) return refuse(folder / kTaken, error.message());
   for (const auto& name : list_names(folder)) {
@@ -75,7 +75,7 @@ Status write_pci_snapshot(const Root& root, const fs::path& folder, WallTime now
   Hardware hardware;
   hardware.pci = probe_pci(root);
   hardware.rdma = probe_rdma(root);
-  // By the bus alone: a GPU whose library is not here has its place all the same.
+  // From the bus alone: a GPU has its place even without its library.
   const auto no_library = replay_gpus({}, "not asked");
   hardware.gpu = probe_gpus(hardware.pci, *no_library);
   for (const auto& address : functions_on_gpu_nic_paths(hardware)) {

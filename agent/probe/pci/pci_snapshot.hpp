@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// PCI configuration space as somebody with the privilege read it, for one who has it not: the
-// kernel shows 64 bytes to a process without CAP_SYS_ADMIN, and what the checks ask lies behind. A
-// folder with one file for each function, and the time in `taken`.
+// A recording of PCI configuration space by a privileged process, for readers without the
+// privilege: the agent and `paceline doctor --pci-config`. The kernel shows 64 bytes to a process
+// without CAP_SYS_ADMIN, and the checks need bytes after those. `paceline-probe --pci-config`
+// writes it: a folder with one file for each function, and the time in `taken`.
 //
-// Plain values; thread-safe for different folders. Nothing is served of a folder that was not
-// written to its end, nor for a function that is not the one that was recorded: another device may
-// stand there meanwhile. Serial numbers are not recorded.
+// Plain values; thread-safe for different folders. An incomplete folder counts as empty. A recorded
+// function counts only while the same device is at its address. Serial numbers are not recorded.
 #pragma once
 
 #include <filesystem>
@@ -24,21 +24,22 @@ namespace paceline::agent {
 /// Addresses of the accelerators, the RDMA devices, and every bridge above them.
 std::set<std::string> functions_on_gpu_nic_paths(const Hardware& hardware);
 
-/// Records the functions that the checks look at below `folder`, instead of what was there. Failure
-/// names the file.
+/// Records these functions into `folder` and removes what was recorded there before. An Error names
+/// the file.
 Status write_pci_snapshot(const Root& root, const std::filesystem::path& folder, WallTime now);
 
 class PciSnapshot {
  public:
-  /// Of nothing.
+  /// An empty snapshot.
   PciSnapshot() = default;
-  /// A folder that is not there, or not whole, is of nothing too.
+  /// A folder that does not exist or is incomplete gives an empty snapshot.
   explicit PciSnapshot(std::filesystem::path folder);
 
-  /// When it was taken; absent where there is none.
+  /// When it was taken; nullopt for an empty snapshot.
   const std::optional<WallTime>& taken() const { return taken_; }
 
-  /// The recorded bytes of the function that shows these now; empty where they are another's.
+  /// The recorded bytes of the function that now shows the bytes `shown`; empty if another device
+  /// was recorded.
   std::string config_of(std::string_view address, std::string_view shown) const;
 
  private:

@@ -7,7 +7,7 @@
 namespace paceline::agent {
 namespace {
 
-/// A library may answer any bytes: what is not printable ASCII becomes '?'.
+/// A library may return any bytes: everything but printable ASCII becomes '?'.
 std::string json_string(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {

@@ -62,7 +62,7 @@ class Recorder {
   void netdevs() {
     const fs::path folder = root_.sys() / "class/net";
     for (const auto& name : list_names(folder)) {
-      // Those without hardware tell of the owner's network, and the probes pass them over.
+      // Network devices without hardware describe the owner's network, and the probes ignore them.
       std::error_code error;
       if (!fs::exists(folder / name / "device", error)) continue;
       scrubber_.note_netdev(name);
@@ -139,7 +139,7 @@ class Recorder {
   }
 
  private:
-  /// The path in the recording of a file below /sys, whatever that is called here.
+  /// The path in the recording of a file below /sys, whatever /sys is called on this machine.
   std::string below(const fs::path& file) const {
     const auto from = file.native().starts_with(real_sys_.native()) ? real_sys_ : root_.sys();
     return (fs::path("sys") / file.lexically_relative(from)).string();
@@ -189,7 +189,7 @@ Status refuse(const fs::path& file, std::string_view why) {
   return fail(Code::kInternal, Origin::kSystem, file.string() + ": " + std::string(why));
 }
 
-/// Whether the path stays below the folder that it starts in.
+/// Whether the path stays inside the folder.
 bool stays_inside(const fs::path& path) {
   const auto plain = path.lexically_normal();
   return plain.is_relative() && !plain.empty() && *plain.begin() != "..";
@@ -209,7 +209,7 @@ Status write_file(const fs::path& folder, const RecordedFile& file) {
   }
   const fs::path leads_to = fs::path(file.path).parent_path() / file.text;
   if (!stays_inside(leads_to)) return {};
-  // A link is read by where it leads: that exists, even where nothing in it was recorded.
+  // Probes read a link by its target, which must exist even if no file in it was recorded.
   fs::create_directories(folder / leads_to.lexically_normal(), error);
   if (!error) fs::create_symlink(file.text, path, error);
   if (error) return refuse(path, error.message());
@@ -220,7 +220,7 @@ Status write_file(const fs::path& folder, const RecordedFile& file) {
 
 std::vector<RecordedFile> record_machine(const Root& root, GpuLibrary& library) {
   Recorder recorder(root);
-  recorder.netdevs();  // first: it learns which names to replace
+  recorder.netdevs();  // first, because it learns which names to replace
   recorder.proc();
   recorder.cpus();
   recorder.pci();

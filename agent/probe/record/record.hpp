@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records what the probes read on this machine, so that others can read it in its place: `sys/` and
-// `proc/` below one folder, and NVML's answer as `nvml.json`. What identifies the machine or its
-// owner is left out or replaced: serial numbers, hardware and network addresses, UUIDs, host names,
-// and of the kernel's command line all but what concerns PCI and IOMMU. Needs the standard library
-// alone.
+// Records the files that the probes read on this machine, so that another machine can read them in
+// its place: `sys/` and `proc/` below one folder, and NVML's answer as `nvml.json`. For `paceline
+// fabric --record`. What identifies the machine or its owner is omitted or replaced: serial
+// numbers, hardware and network addresses, UUIDs, host names, and of the kernel's command line all
+// but the parameters of PCI and IOMMU. Needs only the standard library.
 //
-// Plain values and functions; thread-safe for different folders. What cannot be read is absent from
-// the recording, as it was for the probes; failure to write is an Error that names the file.
+// Plain values and functions; thread-safe for different folders. A file that cannot be read is
+// absent from the recording, as it was for the probes. If writing fails, the Error names the file.
 #pragma once
 
 #include <filesystem>
@@ -21,12 +21,12 @@ namespace paceline::agent {
 
 struct RecordedFile {
   std::string path;  // "sys/bus/pci/devices/…", relative to the recording
-  std::string text;  // the file's bytes, or where the link leads
+  std::string text;  // the file's bytes, or the link's target
   bool link = false;
   bool operator==(const RecordedFile&) const = default;
 };
 
-/// The machine below `root`, scrubbed; the last file is nvml.json.
+/// The machine below `root`, with identities removed; the last file is nvml.json.
 std::vector<RecordedFile> record_machine(const Root& root, GpuLibrary& library);
 
 /// Writes the files below `folder`, which must be empty or not exist.

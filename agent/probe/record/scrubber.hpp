@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces what identifies a machine by names that say nothing, the same name for the same thing
-// within one recording. One thread.
+// Replaces what identifies a machine with neutral names, the same name for the same thing within
+// one recording. record.cpp uses it. One thread.
 #pragma once
 
 #include <map>
@@ -13,13 +13,14 @@ namespace paceline::agent {
 
 class Scrubber {
  public:
-  /// Keeps the kind (empty, link-local, IPv4-mapped, other), which the checks need.
+  /// Replaces a GID but keeps its kind (empty, link-local, IPv4-mapped, other), which the checks
+  /// need.
   std::string gid(const std::string& value);
-  /// "5a3c…/32766": another UUID, the same clique.
+  /// Replaces the UUID in "5a3c…/32766" and keeps the clique.
   std::string domain(const std::string& key);
-  /// A network device that is named after its hardware address (enx0c42a1…) gets another name.
+  /// Notes a network device for replacement if its name holds a hardware address (enx0c42a1…).
   void note_netdev(const std::string& name);
-  /// Every noted name in a path or text replaced.
+  /// The text with every noted name replaced.
   std::string names(std::string text) const;
 
  private:
@@ -28,10 +29,9 @@ class Scrubber {
   std::vector<std::pair<std::string, std::string>> names_;
 };
 
-/// The lines of /proc/cpuinfo that tell the model, of the first CPU, and of its flags the one that
-/// says "virtual".
+/// The first CPU's model lines of /proc/cpuinfo, and of its flags only "hypervisor".
 std::string scrub_cpuinfo(std::string_view text);
-/// The words of the kernel's command line that concern PCI, IOMMU and huge pages.
+/// The parameters of PCI, IOMMU and huge pages on the kernel's command line.
 std::string scrub_cmdline(std::string_view text);
 /// The lines of /proc/modules about RDMA and accelerators, without addresses.
 std::string scrub_modules(std::string_view text);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What RDMA ports and network devices have counted since their drivers were loaded, as the kernel
-// shows it: one table of what is read and what it is called.
+// Counters of RDMA ports and network devices since their drivers were loaded, as the kernel shows
+// them. One table lists each file and its metric. The agent exports them to Prometheus; the checks
+// compare error counters.
 //
-// Plain values, read in one go below a Root. Thread-safe for different Root values. Failure looks
-// like absence: a counter that a device does not have, or that is no number, has no reading; it is
-// never 0.
+// Plain values, read in one call below a Root. Thread-safe for different Root values. A counter
+// that a device does not have, or that is no number, has no reading; it never reads as 0.
 #pragma once
 
 #include <cstdint>
@@ -23,24 +23,24 @@ struct CounterKind {
   Of of;
   const char* file;  // below the port's or the network device's folder
   std::string_view metric;
-  // what tells this counter from the metric's others; empty: it is the only one
+  // distinguishes this counter from others of the same metric; empty if it is the only one
   std::string_view label;
   std::string_view value;
-  unsigned unit;  // of the metric's base unit in one of the kernel's
+  unsigned unit;  // how many base units of the metric are one unit of the kernel
   std::string_view help;
 };
 
-/// Kinds of one metric stand together.
+/// The kinds of one metric are adjacent.
 std::span<const CounterKind> counter_kinds();
 
 struct CounterReading {
   const CounterKind* kind;
   std::string nic;
-  int port = 0;  // RDMA ports only
+  int port = 0;  // for RDMA ports only
   std::uint64_t value = 0;
 };
 
-/// At most 64 RDMA devices and 64 network devices, in the order of the table.
+/// Reads at most 64 RDMA devices and 64 network devices, in the order of the table.
 std::vector<CounterReading> read_device_counters(const Root& root, const Hardware& hardware);
 
 }  // namespace paceline::agent

@@ -11,8 +11,8 @@
 namespace paceline::agent {
 namespace {
 
-// Firmware reserves a little more or less at each boot: values are rounded so that this is not a
-// change of the node.
+// Firmware reserves slightly different amounts at each boot. Values are rounded so that a reboot
+// does not change the node's report.
 constexpr std::uint64_t kMemoryStepMib = 64;
 
 std::string cpu_model(const Root& root) {
@@ -26,7 +26,7 @@ std::string cpu_model(const Root& root) {
     const auto start = line.find_first_not_of(" \t", colon + 1);
     if (start == std::string::npos) continue;
     if (key == "model name" || key == "Model") return line.substr(start);
-    // Arm server kernels name only numbers; those of the first core stand for all.
+    // Arm kernels give only numbers; the first core's stand for all cores.
     if (arm.empty() && key == "CPU implementer") arm = "Arm implementer " + line.substr(start);
     if (key == "CPU part" && arm.find("part") == std::string::npos)
       arm += " part " + line.substr(start);
@@ -53,7 +53,7 @@ int count_cores(const Root& root, const std::vector<int>& online) {
     const auto topology =
         root.sys() / "devices/system/cpu" / ("cpu" + std::to_string(cpu)) / "topology";
     const auto core = read_number(topology / "core_id");
-    // A virtual machine may have no topology files: each CPU then counts as a core.
+    // A virtual machine may have no topology files; each CPU then counts as a core.
     cores.emplace(core ? read_number(topology / "physical_package_id").value_or(0) : -1,
                   core.value_or(cpu));
   }
@@ -79,7 +79,7 @@ Cpu probe_cpu(const Root& root) {
     cpu.numa_nodes.push_back({id, read_text(nodes / name / "cpulist").value_or(""),
                               memory_mib(nodes / name / "meminfo")});
   }
-  // A kernel without NUMA has no node folders: the whole machine is node 0.
+  // A kernel without NUMA has no node folders: node 0 is the whole machine.
   if (cpu.numa_nodes.empty())
     cpu.numa_nodes.push_back({0, online, memory_mib(root.proc() / "meminfo")});
   return cpu;

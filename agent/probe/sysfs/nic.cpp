@@ -29,9 +29,9 @@ std::vector<Nic> probe_nics(const Root& root) {
     nic.pci_address = pci_address(device).value_or("");
     if (!nic.pci_address.empty()) nic.numa_node = pci_numa_node(root, nic.pci_address);
     const std::string state = read_text(folder / name / "operstate").value_or("");
-    // Some virtual NICs never say "up": there the carrier tells.
+    // Some virtual NICs never report "up"; read the carrier instead.
     nic.up = state == "up" || (state == "unknown" && read_number(folder / name / "carrier") == 1);
-    // Some drivers tell the last speed of a link that is down.
+    // Some drivers report the last speed of a link that is down.
     const auto speed = nic.up ? read_number(folder / name / "speed") : std::nullopt;
     if (speed && *speed > 0) nic.speed_mbps = *speed;
     nics.push_back(std::move(nic));

@@ -27,13 +27,13 @@ std::string read_word(const std::filesystem::path& file) {
 
 bool is_host_bridge(std::string_view name) { return name.starts_with("pci") && name.size() > 3; }
 
-/// The part of a device's real path from its host bridge on; empty when it is no PCI device's.
+/// A device's real path from its host bridge on; empty if it is no PCI device.
 std::vector<std::string> place_in_tree(const std::filesystem::path& real) {
   std::vector<std::string> path;
   for (const auto& part : real) {
     const std::string name = part.string();
-    // Behind some host bridges (VMD) lies another one: the innermost is the root that the devices
-    // share.
+    // Some host bridges (VMD) have another host bridge behind them. The innermost one is the root
+    // that the devices share.
     if (is_host_bridge(name) && !is_pci_address(name)) path.clear();
     if (is_host_bridge(name) || (!path.empty() && is_pci_address(name))) path.push_back(name);
   }
@@ -44,7 +44,7 @@ std::vector<std::string> place_in_tree(const std::filesystem::path& real) {
 
 bool pci_answers(const Root& root, std::string_view address) {
   const auto head = read_bytes(root.sys() / "bus/pci/devices" / address / "config", 4);
-  // What cannot be read says nothing; a device that is gone answers every read with ones.
+  // An unreadable file proves nothing; a device that is gone answers every read with ones.
   return !head || head->size() < 4 ||
          !std::all_of(
              head->begin(), head->end(), [](char byte) { return byte == static_cast<char>(0xff); });

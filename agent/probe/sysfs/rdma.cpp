@@ -89,7 +89,7 @@ std::vector<RdmaDevice> probe_rdma(const Root& root) {
     const auto device = folder / name;
     std::error_code error;
     if (!std::filesystem::is_directory(device / "ports", error)) continue;
-    // A virtual function belongs to somebody else, as with network devices.
+    // A virtual function is used by another guest or container, as with network devices.
     if (std::filesystem::exists(device / "device/physfn", error)) continue;
     RdmaDevice found;
     found.name = name;
@@ -103,7 +103,7 @@ std::vector<RdmaDevice> probe_rdma(const Root& root) {
       if (number && found.ports.size() < kMaxPorts)
         found.ports.push_back(read_port(device / "ports" / port, *number));
     }
-    // Soft RoCE has no hardware of its own: its addresses say whose network device it uses.
+    // Soft RoCE has no hardware of its own: its GIDs name the network device that it uses.
     if (found.netdevs.empty()) found.netdevs = netdevs_of_gids(found);
     devices.push_back(std::move(found));
   }

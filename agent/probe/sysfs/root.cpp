@@ -66,8 +66,8 @@ bool is_pci_address(std::string_view name) {
 }
 
 std::optional<std::string> read_bytes(const std::filesystem::path& file, std::size_t most) {
-  // Not blocking, and regular files alone: a recording may hold a pipe or a device where sysfs has
-  // a file.
+  // Open without blocking and read regular files only: a recording may hold a pipe or a device in
+  // place of a sysfs file.
   const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) return std::nullopt;
   struct stat kind{};

@@ -50,7 +50,7 @@ struct GangTest : ::testing::Test {
     return {local_rank, 1, std::nullopt, false, "Exit", {"last words"}, cause, ago};
   }
 
-  /// Both answer the stop, and nothing more has failed there.
+  /// Both answer Stop, and have no further failures.
   GangActions settle(int attempt) {
     auto actions = say(1, Stopping{attempt});
     const auto more = say(2, Stopping{attempt});
@@ -160,8 +160,7 @@ TEST_F(GangTest, ASpentBudgetEndsTheJobAndNamesTheCulprit) {
 
 TEST_F(GangTest, NamesTheRankThatFailedFirstWhereverItLivesAndNotTheOneThatEndedFirst) {
   gather();
-  // Rank 0 has ended; what it had lost is rank 3, whose exception is older and which has not ended
-  // yet.
+  // Rank 0 has ended because it lost rank 3, whose exception is older and which has not ended yet.
   say(1, Failed{0, raised(0, Cause::kOwn, seconds(1))});
   say(2, Failed{0, raised(1, Cause::kOwn, seconds(2))});
   EXPECT_EQ(gang.culprit()->rank, 3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real launchers as child processes, their ranks small shell scripts: what the state machines
-// promise, with real sockets, signals and deaths.
+// Real launchers as child processes, with small shell scripts as ranks: the guarantees of the state
+// machines with real sockets, signals and deaths.
 #include <arpa/inet.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -55,7 +55,7 @@ struct LauncherProcess : ::testing::Test {
     fs::remove_all(dir);
   }
 
-  /// Starts the launcher of one node; `script` is run by sh as every rank.
+  /// Starts the launcher of one node; sh runs `script` as every rank.
   pid_t launch(int node, const std::string& script, std::map<std::string, std::string> more = {}) {
     std::map<std::string, std::string> variables{
         {"PACELINE_JOB_NAME", "job"},
@@ -146,7 +146,7 @@ TEST_F(LauncherProcess, RunsAllRanksAndSucceeds) {
 }
 
 TEST_F(LauncherProcess, AKilledRankRestartsTheGangInPlaceWithinASecond) {
-  // In attempt 0 all wait, and one is killed from outside; in attempt 1 all succeed.
+  // In attempt 0 all wait and one is killed from outside; in attempt 1 all succeed.
   const std::string script =
       "echo $$ > $DIR/pid-$PACELINE_ATTEMPT-$RANK; [ $PACELINE_ATTEMPT = 0 ] && exec sleep 60; "
       "exit 0";
@@ -183,8 +183,8 @@ TEST_F(LauncherProcess, ASpentBudgetFailsTheJobEverywhereWithTheCulprit) {
   }
 }
 
-// Ranks of real Python with the runtime's own sitecustomize: rank 2 raises and takes its time to
-// end; the others lose it, and end at once.
+// Ranks of real Python with the runtime's own sitecustomize. Rank 2 raises and takes long to exit;
+// the others lose it and exit at once.
 TEST_F(LauncherProcess, TheCulpritIsTheRankThatRaisedFirstAndNotTheSurvivorThatEndedFirst) {
   const std::string program = R"(
 import atexit, os, pathlib, subprocess, sys, time
@@ -219,8 +219,7 @@ struct Culprit {
   std::string name;
   std::string script;  // of every rank
   std::string
-      // train.py: `fail` is rank 2's alone, and called when all ranks are there; the others go on
-      // without a word
+      // train.py: only rank 2 calls `fail`, when all ranks are there; the others exit silently
       program;
   std::string key;  // how rank 2 ended
   int value;
@@ -228,8 +227,8 @@ struct Culprit {
 
 struct CulpritTest : LauncherProcess, ::testing::WithParamInterface<Culprit> {};
 
-// What has gone wrong beside the training program, or was mended, names nobody; nor does what
-// another rank has raised before one is killed.
+// Failures of helper processes, and failures that were handled, name no rank. Neither does an
+// exception of another rank before one is killed.
 TEST_P(CulpritTest, IsTheRankWhoseProgramEndedTheJob) {
   const std::string begin = R"(
 import atexit, os, pathlib, signal, subprocess, sys, time
@@ -261,7 +260,7 @@ time.sleep(60)
 
 const std::string kRaises = "def fail(): raise ValueError('the reason')\n";
 const std::string kIsKilled = "def fail(): os.kill(os.getpid(), signal.SIGKILL)\n";
-// Rank 3 has raised before, and takes its time to end.
+// Rank 3 raised before and takes long to exit.
 const std::string kAnotherRaisedBefore = R"(
 if rank == '3':
     atexit.register(time.sleep, 60)
@@ -315,7 +314,7 @@ TEST_F(LauncherProcess, SigtermReachesTheRanksAndIsNoFailure) {
 }
 
 TEST_F(LauncherProcess, ADrainedReplicaLetsTheWholeGangSaveAtAStepBoundaryAndSpendsNoRestart) {
-  // A rank ends its step before it saves, and takes its time; in attempt 1 it finds what was saved.
+  // A rank ends its step before it saves, and takes long; attempt 1 finds the saved file.
   const std::string script =
       "if [ $PACELINE_ATTEMPT = 1 ]; then [ -s $DIR/saved-$RANK ] && exit 0; exit 9; fi; "
       "asked=; trap 'asked=yes; echo $(date +%s%N) > $DIR/asked-$RANK' TERM; touch $DIR/up-$RANK; "
@@ -347,7 +346,7 @@ TEST_F(LauncherProcess, ADrainedReplicaLetsTheWholeGangSaveAtAStepBoundaryAndSpe
 
 TEST_F(LauncherProcess, WhatIgnoresSigtermIsKilledAfterTheGrace) {
   nodes = 1;
-  // The grandchild leaves its process group and ignores everything that can be ignored.
+  // The grandchild leaves its process group and ignores all signals that it can.
   launch(0,
          "trap '' TERM; setsid sh -c \"trap '' TERM; echo \\$\\$ > $DIR/orphan-$RANK; while :; do "
          "sleep 0.05; done\" & "
@@ -430,7 +429,7 @@ TEST_F(LauncherProcess, HostileBytesOnTheRendezvousPortDisturbNobody) {
     ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     char byte = 0;
     ssize_t got = 0;
-    // A refusal may be said before the close.
+    // A refusal may be sent before the close.
     while ((got = ::recv(fd, &byte, 1, 0)) == 1) continue;
     const bool closed = got == 0 || errno == ECONNRESET;
     ::close(fd);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real launcher in a pod with a slot: while the node's agent has its ranks, their metrics are the
-// agent's to serve, and not before nor after.
+// A real launcher in a pod with a slot: the node's agent serves its ranks' metrics exactly while it
+// has the ranks.
 #include "common/base/log.hpp"
 
 #include <arpa/inet.h>
@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::eventually;
 
-/// Empty where nobody answers.
+/// Empty if there is no answer.
 std::string metrics_at(std::uint16_t port) {
   const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -58,7 +58,7 @@ struct LauncherSlot : ::testing::Test {
     ASSERT_TRUE(opened) << opened.error().message;
   }
 
-  /// One rank that waits to be told.
+  /// One rank that waits for a signal of the test.
   void launch() {
     const std::string rendezvous = "127.0.0.1:" + std::to_string(free_port("127.0.0.1", 0));
     std::vector<std::string> entries{"PACELINE_JOB_NAME=job",

@@ -16,7 +16,7 @@ namespace {
 
 enum class Reuse { kNo, kYes };
 
-/// Invalid where it cannot.
+/// Invalid if the port cannot be bound.
 UniqueFd listen_at(std::uint16_t port, Reuse reuse = Reuse::kNo) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = reuse == Reuse::kYes ? 1 : 0;
@@ -51,7 +51,8 @@ TEST(FreePort, IsThePreferredOneUnlessSomebodyListensThere) {
 TEST(HeldPort, IsOfOneHolderAlone) {
   std::vector<HeldPort> held;
   std::set<std::uint16_t> ports;
-  // A fifth of the range: were ports not held, some would be drawn twice (with 1 - 10^-43).
+  // A fifth of the range: without holding, some ports would be drawn twice (with probability 1 -
+  // 10^-43).
   for (int i = 0; i < 1000; ++i) ports.insert(held.emplace_back("127.0.0.1").port());
   EXPECT_EQ(ports.size(), held.size());
   for (int i = 0; i < 1000; ++i) EXPECT_FALSE(ports.contains(free_port("127.0.0.1", 0)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launcher makes of paceline-probe: of its answer, of another's, of silence and of its
-// absence.
+// How the launcher reads paceline-probe: its answer, another program's answer, silence, and a
+// missing program.
 #include "launcher/preflight.hpp"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(Preflight, AnotherProgramsAnswerIsNoProof) {
     EXPECT_TRUE(says(readiness, "no answer that is understood")) << answer;
   }
   EXPECT_FALSE(read_readiness("{\"version\":1,\"ready\":\"true\"}").ready.has_value());
-  // Of endless output no more is kept than a bound, and the end is waited for all the same.
+  // Endless output is kept up to a bound, and the launcher still waits for its end.
   EXPECT_TRUE(
       says(ask_probe(script("head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero"), {}),
            "no answer that is understood"));

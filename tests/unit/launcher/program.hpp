@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for real programs in tests: what they wrote, whether they live, how they ended.
+// Waits for real programs in tests: for their output, their life, their exit.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,7 @@ inline std::string slurp(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// A zombie that nobody has reaped yet is dead.
+/// A zombie counts as dead, even before its parent has reaped it.
 inline bool alive(pid_t pid) {
   const std::string stat = slurp("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t state = stat.rfind(") ");
@@ -39,7 +39,7 @@ inline bool eventually(const std::function<bool()>& condition,
   return condition();
 }
 
-/// Exit code of a child, or 1000 + signal; nothing when it has not ended within the limit.
+/// Exit code of a child, or 1000 + signal; nullopt if it has not ended within the limit.
 inline std::optional<int> ending(pid_t pid,
                                  std::chrono::milliseconds limit = std::chrono::seconds(40)) {
   int status = 0;

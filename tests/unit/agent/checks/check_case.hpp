@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row of the tests of the checks: a machine, what is changed about it, and what the check then
-// says. Plain values.
+// One row of the tests of the checks: a machine, a change to it, and the expected result of the
+// check. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,7 @@ inline constexpr const char* kTray = "gb200-like";
 inline constexpr const char* kVirtual = "cloud-vm-gpu";
 inline constexpr const char* kVirtualRdma = "cloud-vm-rdma";
 
-/// A fixture, what is changed in it before it is read, and what the check then says of some
-/// subject.
+/// A fixture, the change made before it is read, and what the check then says of a subject.
 struct CheckCase {
   const char* id;
   Verdict verdict;
@@ -41,7 +40,7 @@ inline void PrintTo(const CheckCase& row, std::ostream* out) {
        << row.fixture;
 }
 
-/// Rows on what paceline-probe tells: live_cases.cpp.
+/// Rows about reports of paceline-probe: live_cases.cpp.
 std::vector<CheckCase> live_cases();
 
 }  // namespace paceline::agent

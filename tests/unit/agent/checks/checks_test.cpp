@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every check on machines where it passes, where it finds its fault, and where it cannot tell: one
-// row each.
+// Every check on machines where it passes, where it finds its fault, and where it cannot decide:
+// one row for each.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ Change drop(std::string file) {
 std::string pci_file(const std::string& address, const std::string& name) {
   return "sys/bus/pci/devices/" + address + "/" + name;
 }
-/// As the kernel answers a process without privilege.
+/// As the kernel shows it to a process without privilege.
 Change short_config(const std::string& address) {
   return [=](const NodeTree& tree) {
     const auto config = read_bytes(tree.folder() / pci_file(address, "config"), 64);
@@ -284,7 +284,7 @@ std::vector<CheckCase> port_cases() {
        second_port},
       {"port-rate", Verdict::kFail, "100 Gb/s, its peers on this node 400 Gb/s", kH100,
        second_port},
-      // Without accelerators the ports with a link are looked at.
+      // Without accelerators the check reads the ports with a link.
       {"port-state", Verdict::kPass, "ACTIVE", kSockets, [](const NodeTree&) {}, no_gpu},
       {"gid", Verdict::kPass, "is RoCE v2 with an IPv4 address", kSockets, [](const NodeTree&) {},
        no_gpu},
@@ -374,7 +374,7 @@ std::vector<CheckCase> nvlink_cases() {
          machine.gpu.gpus[0].nvlinks[1].remote_address = "0000:77:00.0";
          machine.gpu.gpus[1].nvlinks[1].remote_address.clear();
        }},
-      // A hypervisor that gave one GPU of a board keeps its links.
+      // A hypervisor that passes one GPU of a board keeps its links.
       {"nvlink", Verdict::kSkip, "no NVLink leads anywhere", kVirtual, [](const NodeTree&) {},
        asleep},
       {"nvlink", Verdict::kFail, "0 of 12 links are active", kA100, [](const NodeTree&) {}, asleep},
@@ -461,7 +461,7 @@ TEST(CheckTable, EveryCheckIsSeenPassingFailingAndNotKnowing) {
   for (const auto& row : all_cases()) seen[row.id].insert(row.verdict);
   for (const auto& check : checks()) {
     const std::string id(check.id);
-    // The environment of a pod is not looked at here.
+    // The environment of a pod is not checked here.
     if (id != "nccl-env") {
       EXPECT_TRUE(seen[id].contains(check.severity)) << id;
       EXPECT_TRUE(seen[id].contains(Verdict::kPass)) << id;
@@ -481,7 +481,7 @@ TEST(CheckTable, NamesEachCheckOnceWithARemedy) {
   EXPECT_EQ(find_check("nonsense"), nullptr);
 }
 
-/// The rows of the table in docs/operate/checks.md, as they must be.
+/// The expected rows of the table in docs/operate/checks.md.
 std::string documented_table() {
   constexpr const char* kConcerns[] = {"", "GpuDirectReady", "FabricHealthy", "GpuHealthy"};
   std::string text;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each check says of each device, for machines whose findings name GPUs, NICs, ports, network
-// devices and bridges.
+// The result of each check for each device, on machines whose findings name GPUs, NICs, ports,
+// network devices and bridges.
 #include "agent/checks/device_status.hpp"
 
 #include <gmock/gmock.h>
@@ -70,7 +70,7 @@ TEST_F(DeviceStatusTest, WhatIsSkippedOrNotKnownHasNoSeries) {
   EXPECT_EQ(series("gdrcopy"), 0U) << "does not apply";
   EXPECT_EQ(series("port-errors"), 0U) << "one reading says nothing";
   EXPECT_EQ(of("acs", "GPU0", "mlx5_0"), 0);
-  // A device of which one finding is well and another not known is not well.
+  // A device with a good and an unknown finding is not good.
   std::vector<Finding> findings{{"bar1", "GPU1", Verdict::kPass, "", ""},
                                 {"bar1", "GPU1", Verdict::kUnknown, "", ""},
                                 {"bar1", "GPU0", Verdict::kUnknown, "", ""},

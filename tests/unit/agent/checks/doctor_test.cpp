@@ -42,8 +42,8 @@ Answer doctor(const std::filesystem::path& root, bool as_json = false) {
 
 class GoldenDoctor : public testing::TestWithParam<const char*> {};
 
-/// tests/fixtures/nodes/NAME.doctor is what `paceline doctor --root` says of it, its last line the
-/// exit code.
+/// tests/fixtures/nodes/NAME.doctor holds the output of `paceline doctor --root`; its last line is
+/// the exit code.
 TEST_P(GoldenDoctor, SaysWhatIsWrongAndWhatToType) {
   const NodeTree tree(GetParam());
   tree.write("nvml.json", NodeTree::nvml_json(GetParam()));
@@ -81,8 +81,8 @@ std::map<std::string, std::string> statuses(const Answer& answer) {
   return found;
 }
 
-/// What a topology file tells is judged as it is on the machine; what it does not tell is unknown,
-/// and nothing is worse than there.
+/// For what a topology file tells, the result is as on the machine; for the rest it is unknown, and
+/// never worse.
 TEST_P(GoldenDoctor, TellsOfATopologyFileNoMoreThanIsInIt) {
   const NodeTree tree(GetParam());
   tree.write("nvml.json", NodeTree::nvml_json(GetParam()));
@@ -99,8 +99,7 @@ TEST_P(GoldenDoctor, TellsOfATopologyFileNoMoreThanIsInIt) {
   std::ostringstream out;
   const int code = cli::doctor_command(options, out, said);
   const auto here = statuses(doctor(tree.folder(), true));
-  // NCCL lists neither a port that is down nor what board a NIC is: such a NIC is missing in the
-  // file.
+  // NCCL lists neither a port that is down nor a NIC's board, so such a NIC is missing in the file.
   const std::set<std::string> of_missing_nics{"port-state", "port-rate", "gpu-nic-distance"};
   const bool misses_nics = here.at("port-state") == "fail";
   int same = 0;
@@ -232,7 +231,7 @@ TEST(DoctorCommand, TriesOnlyTheMachineThatItIsOn) {
   std::ostringstream err;
   EXPECT_EQ(cli::doctor_command(options, out, err), 2);
   EXPECT_THAT(err.str(), HasSubstr("--live uses the devices of this machine, and --root "));
-  // This machine, whatever it has, with libraries that show no device.
+  // This machine with its devices, and libraries that show none.
   options.machine.root.clear();
   options.probe = PACELINE_PROBE;
   options.probe_arguments = {"--verbs", "libnowhere.so"};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job's pod is told before its first step: the verdict on what was tried there, and what
-// NCCL's settings do to it.
+// What a job's pod is told before its first step: the verdict on the attempts made there, and the
+// effect of NCCL's settings.
 #include "agent/checks/pod_verdict.hpp"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-/// Two GPUs and two NICs that work in both ways.
+/// Two GPUs and two NICs; both ways of registration work.
 Registrations pod_that_works() {
   Registrations tried;
   tried.in_pod = true;
@@ -42,7 +42,7 @@ Registrations pod_that_works() {
   return tried;
 }
 
-/// Those attempts end so.
+/// Gives these attempts this outcome.
 void spoil(Registrations& tried, const std::function<bool(const Attempt&)>& which, Outcome outcome,
            const char* why) {
   for (auto& attempt : tried.attempts) {
@@ -63,7 +63,7 @@ TEST(PodVerdict, ReadyWhereEveryPairHasOneWay) {
   EXPECT_EQ(judge_pod(tried), (PodVerdict{true, "", "", ""}));
   spoil(tried, is(Step::kPeerMemory), Outcome::kRefused, "ibv_reg_mr: Bad address");
   EXPECT_EQ(judge_pod(tried).ready, true);
-  // One that dma-buf refuses, its pointer does.
+  // The pointer works for a pair that dma-buf refuses.
   tried = pod_that_works();
   spoil(tried, is(Step::kDmaBufDriver), Outcome::kRefused, "Operation not supported");
   spoil(tried, is(Step::kDmaBuf), Outcome::kRefused, "Operation not supported");
@@ -71,7 +71,7 @@ TEST(PodVerdict, ReadyWhereEveryPairHasOneWay) {
 }
 
 TEST(PodVerdict, IsOfTheDevicesThatTrainingUses) {
-  // A third device, for storage: it opens, and knows no GPU's memory.
+  // A third device, for storage: it opens but does not support GPU memory.
   auto tried = pod_that_works();
   for (const Step step : {Step::kOpen, Step::kHostMemory, Step::kDmaBufDriver})
     tried.attempts.push_back({step, "bnxt_re0", "", Outcome::kDone, 0, ""});
@@ -83,17 +83,17 @@ TEST(PodVerdict, IsOfTheDevicesThatTrainingUses) {
   EXPECT_EQ(judge_pod(tried).ready, false);
   tried.job_nics = {"mlx5_0", "mlx5_1", "mlx5_2"};
   EXPECT_EQ(judge_pod(tried).ready, true);
-  // What NCCL is told goes before.
+  // NCCL's own setting has precedence.
   tried.nccl = {{"NCCL_IB_HCA", "bnxt_re", "the environment"}};
   EXPECT_EQ(judge_pod(tried).ready, false);
   tried.job_nics.clear();
   tried.nccl = {{"NCCL_IB_HCA", "^bnxt_re0", "the environment"}};
   EXPECT_EQ(judge_pod(tried).ready, true);
-  // Functions of a NIC that are on no rail of the node are all that this pod has.
+  // This pod has only functions of a NIC that are on no rail of the node.
   tried.nccl.clear();
   tried.job_nics = {"mlx5_6"};
   EXPECT_EQ(judge_pod(tried).ready, false);
-  // One that hangs is not waited for where training does not use it.
+  // A device that hangs does not matter if training does not use it.
   spoil(tried, is(Step::kHostMemory, "bnxt_re0"), Outcome::kHung, "no answer within 30 s");
   tried.job_nics = {"mlx5_0"};
   EXPECT_EQ(judge_pod(tried).ready, true);
@@ -120,7 +120,7 @@ TEST(PodVerdict, NamesTheCheckTheEvidenceAndTheRemedy) {
        false, "uverbs-access", "opening mlx5_0: Permission denied", "RDMA device plugin"},
       {[](Registrations& tried) {
          tried.memlock_bytes = 65536;
-         // What follows from it is not what is told.
+         // Only the cause is reported, not its consequences.
          spoil(tried, is(Step::kDmaBuf), Outcome::kRefused, "Cannot allocate memory");
          spoil(tried, is(Step::kPeerMemory), Outcome::kRefused, "Cannot allocate memory");
        },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is looked at with privilege and judged without: a machine whose configuration space is shown
-// as the kernel shows it to a process without a capability, with and without a snapshot of it.
+// Values read with privilege and judged without: a machine whose configuration space is shown as to
+// a process without a capability, with and without a snapshot.
 #include "agent/checks/privileged_scan.hpp"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ using namespace std::chrono_literals;
 constexpr const char* kHiddenChecks[] = {"acs", "pcie-mps", "pcie-mrrs", "pcie-relaxed-ordering"};
 const WallTime kThen = std::chrono::sys_days(std::chrono::year(2026) / 3 / 1) + 7h;
 
-/// A fixture, its snapshot below `snapshot`, and what a process without a capability sees of it.
+/// A fixture, its snapshot in `snapshot`, and what a process without a capability sees of it.
 class Unprivileged {
  public:
   explicit Unprivileged(const char* fixture) : tree_(fixture), nvml_(NodeTree::nvml_json(fixture)) {
@@ -50,7 +50,7 @@ class Unprivileged {
     return tree_.folder() / "sys/bus/pci/devices" / address / "config";
   }
   const NodeTree& tree() const { return tree_; }
-  /// As it was with the privilege.
+  /// As a privileged process sees it.
   const std::vector<Finding>& before() const { return before_; }
 
   std::vector<Finding> findings(const PciSnapshot& from) const {
@@ -112,7 +112,7 @@ TEST(PciSnapshot, SaysNothingOfAnotherDeviceInThePlace) {
     header.seekp(2).put('\x01').put('\x02');
   }
   EXPECT_EQ(verdict(), Verdict::kUnknown);
-  // One that fell off the bus has no configuration, whatever it had.
+  // A GPU that fell off the bus has no configuration, even if it was recorded.
   std::ofstream(machine.config(bridge), std::ios::binary) << std::string(64, '\xff');
   EXPECT_EQ(PciSnapshot(machine.snapshot()).config_of(bridge, std::string(64, '\xff')), "");
 }
@@ -159,7 +159,7 @@ TEST(LookedBefore, SaysHowOldItIs) {
   machine.tree().write("look/registrations.json", registrations_json(tried));
   EXPECT_EQ(ages_text(files, read_privileged_scan(files), kThen + 90min),
             "PCI configuration of 1h30m ago, registrations of 30m ago");
-  // A clock that was set back since.
+  // The clock was set back since then.
   EXPECT_EQ(ages_text(files, read_privileged_scan(files), kThen),
             "PCI configuration of 0s ago, registrations of 0s ago");
   tried.taken.reset();
@@ -197,7 +197,8 @@ TEST(PrivilegedLook, EndsWellWhateverItFinds) {
   EXPECT_TRUE(*looked.pci.taken() >= before && *looked.pci.taken() <= after);
   EXPECT_TRUE(*looked.registrations_taken() >= before && *looked.registrations_taken() <= after);
   EXPECT_EQ(look(machine, ""), 2);  // for a person it could not look
-  // What cannot be written is there no more: an older look is not mistaken for this one.
+  // If the report cannot be written, the older one is removed, so that no reader takes it for this
+  // one.
   fs::create_directory(machine.tree().folder() / "look/registrations.json.new");
   fs::remove_all(machine.snapshot());
   machine.tree().write("look/pci-config", "a file");

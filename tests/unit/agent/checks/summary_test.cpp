@@ -34,7 +34,7 @@ TEST(Fabric, TellsTheFirstCheckThatFailsAndItsRemedy) {
               HasSubstr("dmabuf fails; install the driver with its open kernel modules"));
   EXPECT_THAT(ready["message"].get<std::string>(),
               HasSubstr("also failing: peermem-loaded, acs, iommu"));
-  // What only a registration can prove is not known, whatever else is well.
+  // What only a registration can prove stays unknown, even if all else is good.
   const json open =
       condition(fabric_status(recorded_machine("dgx-a100-like"), "0", checked("dgx-a100-like")),
                 "GpuDirectReady");
@@ -108,7 +108,7 @@ TEST(GpuDirect, IsReadyWhereSomePairsAreRegisteredInOneWayAndSomeInTheOther) {
     attempt.why = "no";
   };
   EXPECT_EQ(gpu_direct_ready(live("cloud-vm-rdma", mixed)).good, true);
-  // One that nobody tried is not proved by the others.
+  // A pair that was not tried is not proved by the others.
   const auto left_out = [](Attempt& attempt) {
     if (attempt.gpu == "0000:00:06.0") attempt.gpu = "0000:00:99.0";
   };

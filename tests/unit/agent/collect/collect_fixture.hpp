@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node's slots with the collector behind their sockets, a launcher's client in a pod, and one
-// that says whatever it likes. Not thread-safe; what cannot be made fails the test.
+// A node's slots with the collector behind their sockets, a launcher's client in a pod, and a
+// hostile client. Not thread-safe; the test fails if the fixture cannot be made.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ inline SlotFrame ring_frame(int rank, std::uint64_t number = 1) {
   return frame;
 }
 
-/// Whoever is in a container: sends any bytes with any descriptors.
+/// A hostile client in a container: sends any bytes with any descriptors.
 class Stranger {
  public:
   explicit Stranger(const std::filesystem::path& folder)
@@ -83,7 +83,7 @@ class Stranger {
   bool connected_ = false;
 };
 
-/// An agent that says whatever the test wants to a launcher's client.
+/// An agent that sends to a launcher's client what the test wants.
 class Peer {
  public:
   explicit Peer(const std::filesystem::path& folder)
@@ -105,7 +105,7 @@ class Peer {
   bool send(const void* data, std::size_t size) const {
     return telemetry::send_message(peer_.get(), data, size, -1);
   }
-  /// What has come since; `last` is the last of it.
+  /// What arrived since the last call; `last` is the newest.
   std::vector<SlotKind> kinds(SlotFrame* last = nullptr) const {
     std::vector<SlotKind> all;
     while (true) {
@@ -125,7 +125,7 @@ class CollectTest : public testing::Test {
  protected:
   explicit CollectTest(CollectLimits limits = {}) : limits_(limits) { start(); }
 
-  /// As the agent starts: the folders are there already, the sockets are made anew.
+  /// A start of the agent: the folders exist already, the sockets are made anew.
   void start() {
     collector_.emplace("node-a", clock_, limits_);
     for (const char* slot :
@@ -138,10 +138,10 @@ class CollectTest : public testing::Test {
 
   std::filesystem::path folder(const std::string& slot) const { return scratch_ / slot; }
 
-  /// The kubelet's answer, asked now.
+  /// The kubelet's answer to a question asked now.
   void tell() { collector_->tell(pods_, clock_.steady()); }
 
-  /// A launcher in the container that has the slot; its pod is on the kubelet's record.
+  /// A launcher in the container with the slot; the kubelet lists its pod.
   std::unique_ptr<telemetry::SlotClient> launcher(const std::string& slot, const std::string& job,
                                                   int processes = 1, int incarnation = 0) {
     pods_.erase(slot);
@@ -162,7 +162,7 @@ class CollectTest : public testing::Test {
     collector_->pump();
   }
 
-  /// The agent is killed, and another one starts.
+  /// Kills the agent and starts another.
   void restart(telemetry::SlotClient& client) {
     collector_.reset();
     client.tend();
@@ -200,7 +200,7 @@ class CollectTest : public testing::Test {
   double refused(const std::string& reason) const {
     return at("paceline_agent_slot_refusals_total{node=\"node-a\",reason=\"" + reason + "\"}");
   }
-  /// -1: there is no such series.
+  /// -1 if there is no such series
   double at(const std::string& name) const {
     const auto found = series();
     const auto entry = found.find(name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collector behind the slots' sockets with launchers that keep the rules: whose series, from
-// when, until when, and over restarts of either side.
+// The collector with launchers that keep the rules: whose series it has, from when, until when, and
+// over restarts of either side.
 #include "common/base/log.hpp"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ TEST_F(CollectTest, ServesAPodsRanksUnderTheKubeletsNames) {
   EXPECT_EQ(steps("mnist", 1), 2);
   EXPECT_EQ(steps("mnist", 0), -1) << "absent is not zero";
   EXPECT_EQ(at("paceline_agent_slot_pods{node=\"node-a\"}"), 1);
-  // Who has not told anything yet shows as that.
+  // A rank without records is shown as such.
   const std::string waiting = of("mnist", 0);
   EXPECT_EQ(at("paceline_profiler_state" + waiting.substr(0, waiting.size() - 1) +
                ",source=\"host\",reason=\"no_training_mark_yet\"}"),
@@ -54,7 +54,7 @@ TEST_F(CollectTest, NothingIsServedBeforeTheKubeletHasNamedThePod) {
   client.tend();
   collector_->pump();
   EXPECT_TRUE(collector_->asks());
-  // An answer to an earlier question may be of the slot's last owner.
+  // An answer to an earlier question may name the slot's last owner.
   collector_->tell(pods_, before);
   collector_->tell({}, clock_.steady());
   client.tend();
@@ -166,7 +166,7 @@ TEST_F(CollectTest, TheGpuIsTheKubeletsWordAndStays) {
   collector_->know(gpus);
   EXPECT_EQ(gpu_of("two", 0), "GPU2");
   EXPECT_EQ(gpu_of("two", 1), "GPU5");
-  // It falls off the bus, and others are renumbered: what was known stays.
+  // A GPU falls off the bus and others are renumbered: known names stay.
   gpus.erase(gpus.begin() + 2);
   for (auto& gpu : gpus) gpu.uuid[4] = 'z';
   collector_->know(gpus);
@@ -204,7 +204,7 @@ TEST_F(CollectTest, ASlotsSocketIsOpenToEveryUserAndComesBack) {
   std::filesystem::remove(path);
   ASSERT_TRUE(collector_->open("slot-0", folder("slot-0")));
   EXPECT_TRUE(Stranger(folder("slot-0")).connected());
-  // What an agent that was killed has left.
+  // Left by an agent that was killed.
   std::ofstream(folder("slot-0") / "telemetry.sock.new") << "left";
   collector_.reset();
   EXPECT_FALSE(Stranger(folder("slot-0")).connected());
@@ -215,7 +215,7 @@ TEST_F(CollectTest, ASlotsSocketIsOpenToEveryUserAndComesBack) {
   EXPECT_THAT(refused.error().message, testing::HasSubstr("choose a shorter folder"));
 }
 
-/// A kubelet that names what the test says, and watches at once.
+/// A kubelet that names the pods that the test sets, and watches at once.
 class NamingKubelet final : public Kubelet {
  public:
   explicit NamingKubelet(const SlotPods& pods) : pods_(pods) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What checks find in a job's pod, on its way to the node's table: from launchers that keep the
-// rules, and from whoever is in the container.
+// Findings of the checks in a job's pod, on their way to the node's table: from launchers that keep
+// the rules, and from hostile clients.
 #include <gmock/gmock.h>
 
 #include "tests/unit/agent/collect/collect_fixture.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of records when an agent is killed, attempts end while none is there, or a bound
-// keeps a rank out: each is counted once or counted as lost, and each rank is somebody's to serve.
+// What happens to records when an agent is killed, when attempts end while no agent runs, or when a
+// bound refuses a rank. Each record is counted once or counted as lost, and either the agent or the
+// launcher serves each rank.
 #include <algorithm>
 #include <set>
 
@@ -53,7 +54,7 @@ TEST_F(CollectTest, WhatAKilledAgentHadNotReadItsSuccessorReads) {
   restart(*client);
   EXPECT_EQ(steps("mnist"), 4) << "those that nobody had read, and the first three not twice";
   EXPECT_EQ(dropped("mnist"), 0);
-  // Nor is one lost uncounted that the ring does not hold any more.
+  // A record that the ring no longer holds is counted as lost.
   for (int i = 8; i <= 20; ++i) ring.publish(step(static_cast<std::uint64_t>(i)));
   restart(*client);
   EXPECT_EQ(steps("mnist"), 8);
@@ -135,7 +136,7 @@ TEST_F(CollectTest, StepsThatWaitForAmendmentsAreHandedOverWithThem) {
   auto late = step(77);
   late.kind = PACELINE_KIND_AMENDMENT;
   ring.publish(step(1));
-  ring.publish(late);  // of a step that nobody knows
+  ring.publish(late);  // of an unknown step
   auto absurd = step(2);
   absurd.wall_ns = ~std::uint64_t{0};
   ring.publish(absurd);
@@ -261,7 +262,7 @@ TEST_F(FewRanks, ARankThatABoundKeepsOutIsTheLaunchersToServe) {
   EXPECT_EQ(steps("mnist", 2), -1);
   EXPECT_EQ(refused("ring"), 1);
 
-  // One that was served until a bound met it is left whole: never two serve one rank.
+  // A rank that was served before a bound refused it stays whole: two sides never serve one rank.
   TestRing second;
   client->add(4, ring_offer(1), second.fd());
   collector_->pump();
@@ -271,7 +272,7 @@ TEST_F(FewRanks, ARankThatABoundKeepsOutIsTheLaunchersToServe) {
   EXPECT_TRUE(std::ranges::none_of(
       found, [](const auto& entry) { return entry.first.contains("rank=\"1\""); }));
 
-  // The next attempt begins as the first.
+  // The next attempt begins like the first.
   client->begin_attempt(1, 0, 0, 2);
   collector_->pump();
   client->tend();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whoever is in a container with a slot may say anything over its socket. A pod that keeps the
-// rules has its exact metrics throughout, and the agent neither a descriptor nor a page more.
+// A container with a slot may send anything over its socket. Meanwhile a pod that keeps the rules
+// has exact metrics, and the agent uses no descriptor and no page more.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -37,7 +37,7 @@ class HostileClientTest : public CollectTest {
     pods_.emplace("slot-1", PodName{"team", "evil-worker-0-0"});
   }
 
-  /// Taken as the pod that it is.
+  /// A client accepted as its own pod.
   std::unique_ptr<Stranger> admitted(int processes = 1) {
     auto stranger = std::make_unique<Stranger>(folder("slot-1"));
     EXPECT_TRUE(stranger->send(begin_frame("evil", "worker", processes)));
@@ -72,7 +72,7 @@ TEST_F(HostileClientTest, ForgedLabelsAreCompared) {
     clock_.advance(10s);
   }
   EXPECT_EQ(refused("claim") + refused("frame"), 5);
-  // Nor may one that was taken become another.
+  // An accepted client must not become another pod.
   const auto taken = admitted();
   taken->send(begin_frame("good", "worker"));
   collector_->pump();
@@ -172,7 +172,7 @@ TEST_F(HostileClientTest, FramesThatAreNoneCloseTheirConnectionOnly) {
     clock_.advance(2s);
   }
   {
-    // a begin with descriptors, more of them than are taken
+    // a begin with more descriptors than are accepted
     const Stranger stranger(folder("slot-1"));
     ASSERT_TRUE(stranger.send(begin_frame("evil", "worker"), std::vector<int>(16, ring_.fd())));
     collector_->pump();
@@ -201,7 +201,7 @@ TEST_F(HostileClientTest, AFloodOfFramesEndsAndSoDoesAFloodOfConnections) {
     many.push_back(std::make_unique<Stranger>(folder("slot-1")));
     collector_->pump();
   }
-  // As many as may speak, and those that wait in the kernel; the rest could not even connect.
+  // As many as may send, and those that wait in the kernel; the rest could not even connect.
   EXPECT_LE(std::ranges::count_if(many, [](const auto& one) { return one->connected(); }), 30);
   EXPECT_LE(open_files(), before + many.size() + limits_.clients_of_slot);
   expect_good_goes_on();
@@ -267,7 +267,7 @@ TEST_F(HostileClientTest, APodsRecordsAreReadToItsQuotaAndTheRestIsCounted) {
   clock_.advance(10ms);
   collector_->pump();
   EXPECT_EQ(steps("evil"), limits_.records_per_second * 1.01);
-  // Going away and coming back gives no more.
+  // Reconnecting gives no more.
   for (std::uint64_t i = 0; i < 1000; ++i) ring.publish(step(i));
   for (int attempt = 0; attempt < 5; ++attempt) {
     stranger->send(begin_frame("evil", "worker"));
@@ -278,7 +278,7 @@ TEST_F(HostileClientTest, APodsRecordsAreReadToItsQuotaAndTheRestIsCounted) {
   expect_good_goes_on();
 }
 
-/// A node whose pods together may have what one alone would.
+/// A node whose pods together have the quota of one pod.
 class CrowdedNodeTest : public HostileClientTest {
  protected:
   CrowdedNodeTest() : HostileClientTest(crowded()) {}
@@ -301,7 +301,7 @@ TEST_F(CrowdedNodeTest, PodsShareANodesQuotaEqually) {
 }
 
 TEST_F(HostileClientTest, RanksBeyondAPodsOwnAreSharedAndAPodsOwnAreSure) {
-  // Passthrough: how many ranks there will be is not known.
+  // Passthrough: the number of ranks is unknown.
   const auto stranger = admitted(1 << 24);
   std::vector<std::unique_ptr<TestRing>> rings;
   for (int rank = 0; rank < 100; ++rank) {
@@ -314,7 +314,7 @@ TEST_F(HostileClientTest, RanksBeyondAPodsOwnAreSharedAndAPodsOwnAreSure) {
       std::ranges::count_if(
           found, [](const auto& entry) { return entry.first.starts_with("paceline_steps_total"); }),
       1 + 16);
-  // As many rings of a rank as an exec now and then needs.
+  // As many rings of a rank as an occasional exec needs.
   for (std::uint64_t number = 200; number < 210; ++number) {
     rings.push_back(std::make_unique<TestRing>());
     stranger->send(ring_frame(0, number), {rings.back()->fd()});

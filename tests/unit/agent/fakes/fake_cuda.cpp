@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with the CUDA driver's symbols for the child of paceline-probe. FAKE_GPUS are the bus
-// addresses of its GPUs. Calls for rules: init, retain, allocate, copy, supported (1: no dma-buf),
-// export, domain (1: in none), share, import.
+// A library with the CUDA driver's symbols, for the child of paceline-probe. FAKE_GPUS lists the
+// bus addresses of its GPUs. Its calls for FAKE_RULES are init, retain, allocate, copy, supported
+// (1: no dma-buf), export, domain (1: in none), share, import.
 #include <fcntl.h>
 
 #include <cstddef>
@@ -70,8 +70,8 @@ int cuMemGetHandleForAddressRange(void* handle, std::uint64_t, std::size_t, int 
   return paceline::agent::fake::rule("export", gpus.at(static_cast<std::size_t>(current)));
 }
 int cuMemGetAllocationGranularity(std::size_t* bytes, const void* properties, int) {
-  // Type, handle types, kind of location, device: a fabric handle of pinned memory of one of these
-  // GPUs.
+  // Type, handle types, kind of location and device must ask for a fabric handle of pinned memory
+  // of one of these GPUs.
   const auto* words = static_cast<const int*>(properties);
   if (words[0] != 1 || words[1] != 8 || words[2] != 1 || words[3] != current + 10) return 1;
   *bytes = std::size_t{2} << 20U;

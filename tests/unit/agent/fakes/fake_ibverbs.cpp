@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with libibverbs' symbols for the child of paceline-probe. FAKE_NICS are its devices
-// ("mlx5_0 mlx5_1"; `none`: a kernel without RDMA), FAKE_PORTS how many ports each has. Calls for
-// rules: open, host, peer (a pointer into a GPU of fake_cuda), port, driver (does it know dma-buf),
-// dmabuf. It ends the process when something was not given back.
+// A library with libibverbs' symbols, for the child of paceline-probe. FAKE_NICS lists its devices
+// ("mlx5_0 mlx5_1"; `none`: a kernel without RDMA), FAKE_PORTS is the number of ports of each. Its
+// calls for FAKE_RULES are open, host, peer (a pointer into a GPU of fake_cuda), port, driver
+// (whether it supports dma-buf), dmabuf. It ends the process if a resource was not released.
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>

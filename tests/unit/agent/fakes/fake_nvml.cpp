@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with NVML's symbols, loaded by the real dlopen path in tests. FAKE_NVML_GPUS is how
-// many GPUs of the DGX-like fixture it shows, FAKE_NVML_FAIL names a call that fails,
-// FAKE_NVML_BUSY the address of a GPU that works, FAKE_NVML_ERRORS how many errors of each kind an
-// NVLink has (unset: there are no NVLinks), FAKE_NVML_FIELDS that they are of NVLink 5, whose
-// errors are fields.
+// A library with NVML's symbols, which tests load by the real dlopen path. Its settings:
+//
+//   FAKE_NVML_GPUS    number of GPUs of the DGX-like fixture
+//   FAKE_NVML_FAIL    a call that fails
+//   FAKE_NVML_BUSY    address of a busy GPU
+//   FAKE_NVML_ERRORS  errors of each kind on an NVLink; unset: no NVLinks
+//   FAKE_NVML_FIELDS  the links are of NVLink 5, whose errors are fields
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -91,11 +93,11 @@ int nvmlDeviceGetNvLinkErrorCounter(void*, unsigned int, int kind, unsigned long
 }
 int nvmlDeviceGetFieldValues(void*, int count, Field* fields) {
   for (Field* field = fields; field < fields + count; ++field) {
-    // One is of no known type, one is not told, the rest are of three types.
+    // One process has an unknown type, one has no value, the rest have three types.
     field->type = field->id == 206 ? 99 : field->id == 208 ? 1 : field->id == 209 ? 2 : 3;
     field->result = field->id == 207 || field->link > 1 ? 3 : 0;
     field->number = static_cast<unsigned long long>(std::atoi(std::getenv("FAKE_NVML_ERRORS")));
-    // What is behind a shorter number is anything.
+    // The bytes after a shorter number are undefined.
     if (field->type == 1) field->number |= 0xdeadULL << 32U;
   }
   return 0;

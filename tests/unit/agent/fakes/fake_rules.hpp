@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How tests tell a library that they put in place of a driver's which calls fail: FAKE_RULES is
-// "CALL WHO WHAT" by semicolons, WHAT an errno or code, `hang`, or `die` (SIGKILL, as the kernel
-// ends a process); WHO may be *. For single-threaded processes.
+// FAKE_RULES tells a fake driver library which calls fail. It is a list of "CALL WHO WHAT",
+// separated by semicolons. WHO is a device or *. WHAT is an errno or code, `hang`, or `die`
+// (SIGKILL, as the kernel would end the process). For single-threaded processes.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 namespace paceline::agent::fake {
 
-/// The code with which this call fails; 0 when it does not.
+/// The code with which this call fails; 0 if it succeeds.
 inline int rule(const std::string& call, const std::string& who) {
   const char* all = std::getenv("FAKE_RULES");
   std::istringstream rules(all == nullptr ? "" : all);

@@ -48,7 +48,7 @@ class PlayedKubelet final : public Kubelet {
     return *used;
   }
 
-  /// As a kubelet starts: it removes all sockets and makes its own.
+  /// A start of the kubelet: it removes all sockets and makes its own.
   void restart() {
     life += "+";
     open = false;
@@ -91,7 +91,7 @@ class InjectorTest : public testing::Test {
     clock_.advance(end - clock_.steady());
   }
 
-  /// As the agent's pod is replaced by one of another build.
+  /// Replaces the agent's pod by one of another build.
   void upgrade(const std::string& content) {
     injector_.reset();
     kubelet_.streams = 0;
@@ -161,7 +161,7 @@ TEST_F(InjectorTest, AKubeletThatStartsAnewIsToldWithinASecond) {
   EXPECT_EQ(kubelet_.served, 2);
   EXPECT_EQ(kubelet_.enrolled, 2);
   EXPECT_EQ(injector_->state().good, true);
-  // Away for long, it is looked for as often.
+  // After a long absence it is still checked as often.
   kubelet_.life.clear();
   kubelet_.open = false;
   run_for(10min);
@@ -242,7 +242,7 @@ TEST_F(InjectorTest, FoldersOfSlotsThatAloneAreGoneAreMadeAgainWithinASecond) {
     EXPECT_TRUE(std::filesystem::exists(scratch_ / "node/assignments/slot-1")) << gone;
     EXPECT_EQ(injector_->state().reason, "Served") << gone;
   }
-  // What cannot be made is said, and tried again.
+  // A failure is reported and tried again.
   std::filesystem::remove_all(scratch_ / "node/slots");
   std::ofstream(scratch_ / "node/slots") << "in the way";
   run_for(2s);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugin before a kubelet that is played over real sockets and gRPC.
+// The plugin with a fake kubelet over real sockets and gRPC.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using testing::HasSubstr;
 
 constexpr auto kLongest = 30s;  // for what comes at once where nothing is wrong
 
-/// The kubelet's side: takes registrations, lists what pods use.
+/// The kubelet's side: accepts registrations and lists what pods use.
 class FakeKubelet final : public v1beta1::Registration::Service,
                           public v1::PodResourcesLister::Service {
  public:
@@ -200,7 +200,7 @@ TEST_F(PluginTest, StreamsAreBoundedAndEndWithTheServing) {
   const auto refused = stub->ListAndWatch(&fifth, {});
   EXPECT_FALSE(refused->Read(&seen));
   EXPECT_EQ(refused->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  // With all of them open the plugin still answers.
+  // The plugin still answers while all of them are open.
   grpc::ClientContext context;
   limit(context);
   v1beta1::DevicePluginOptions options;
@@ -241,7 +241,7 @@ TEST_F(PluginTest, AllocateMountsReadOnlyAndRefusesWhatIsNotASlot) {
     answer.Clear();
     EXPECT_EQ(allocate({{"slot-0"}, ids}, answer).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   }
-  // Larger than any kubelet asks: refused unread, and the plugin lives on.
+  // Larger than any kubelet's message: refused unread, and the plugin goes on.
   EXPECT_EQ(allocate({{std::string(1'000'000, 'x')}}, answer).error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_TRUE(allocate({{"slot-0"}}, answer).ok());
@@ -285,7 +285,7 @@ TEST_F(PluginTest, SlotsInUseAreThoseOfOurResource) {
   ASSERT_TRUE(used) << used.error().message;
   EXPECT_EQ(*used, (SlotPods{{"slot-1", PodName{"team", "of-slot-1"}},
                              {"slot-7", PodName{"team", "of-slot-7"}}}));
-  // What else the same container was given, of what is an accelerator.
+  // The other accelerators of the same container.
   auto& container = *kubelet.pods.mutable_pod_resources(1)->mutable_containers(0);
   for (const auto& [resource, id] :
        std::multimap<std::string, std::string>{{"nvidia.com/gpu", "GPU-2"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of injection share: a folder of their own that goes with them, and a runtime as
-// `paceline-launcher install` leaves it. Not thread-safe; what cannot be made fails the test.
+// For the tests of injection: a temporary folder, and a runtime as `paceline-launcher install`
+// leaves it. Not thread-safe; the test fails if the fixture cannot be made.
 #pragma once
 
 #include <filesystem>
@@ -22,10 +22,11 @@ class Scratch {
   std::filesystem::path folder_;
 };
 
-/// bin/, lib/, python/, kernels/ and the marker; `content` tells builds of the same version apart.
+/// bin/, lib/, python/, kernels/ and the marker; `content` distinguishes builds of the same
+/// version.
 void make_runtime(const std::filesystem::path& folder, const std::string& content);
 
-/// Paths below a folder with what they hold ("<folder>", "-> link"), and modes of files.
+/// Paths below a folder with their content ("<folder>", "-> link"), and modes of files.
 std::map<std::string, std::string> picture(const std::filesystem::path& folder);
 
 }  // namespace paceline::agent

@@ -24,7 +24,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-/// Runs in a process of its own; answers how it ended, as wait tells it.
+/// Runs in its own process; returns its status as wait gives it.
 int in_child(const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body());
@@ -82,7 +82,7 @@ TEST_F(RuntimeStoreTest, AnotherBuildOfTheSameVersionLiesBesideIt) {
   EXPECT_NE(one, two);
   EXPECT_THAT(store.versions(), SizeIs(2));
   EXPECT_THAT(picture(store.path_of(one)).at("bin/paceline-launcher"), HasSubstr("launcher one"));
-  // So do an execute bit and a link that leads elsewhere.
+  // An execute bit and a link with another target differ too.
   fs::permissions(source_ / "bin/paceline-launcher", fs::perms(0644));
   const std::string three = store.stage(source_).value();
   fs::remove(source_ / "lib/libpaceline.so");
@@ -172,7 +172,7 @@ TEST_F(RuntimeStoreTest, AFullDiskNamesTheFileLeavesNothingAndIsTriedAgain) {
   ASSERT_EQ(::pipe(out), 0);
   const int status = in_child([&] {
     ::signal(SIGXFSZ, SIG_IGN);
-    // the kernel refuses to write more, as it does on a full disk
+    // the kernel refuses further writes, as on a full disk
     const rlimit limit{100'000, 100'000};
     if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
     const auto staged = RuntimeStore(folder_).stage(source_);
@@ -208,7 +208,7 @@ TEST_F(RuntimeStoreTest, TwoAtATimeMakeOneVersionAndTakeNothingFromEachOther) {
   RuntimeStore second(folder_);
   std::string theirs;
   bool entered = false;
-  // The other one starts, copies and collects while this one is about to give its copy a name.
+  // The other store starts, copies and collects while this one is about to rename its copy.
   RuntimeStore first(folder_, [&](std::string_view what) {
     if (!what.starts_with("rename") || std::exchange(entered, true)) return;
     theirs = second.stage(source_).value();

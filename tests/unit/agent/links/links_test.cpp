@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measurements between two agents in one process, over real sockets on loopback, and what hostile
-// ends of either side come to. Values are only asked to be plausible: the machine may do anything
-// else meanwhile.
+// Measurements between two agents in one process, over real sockets on loopback, and hostile peers
+// on either end. Values only have to be plausible, because the machine may do other work.
 #include "common/base/log.hpp"
 
 #include <gmock/gmock.h>
@@ -149,7 +148,7 @@ TEST(RateLimiter, OneAtATimeAndEachPeerAfterAWhile) {
   EXPECT_TRUE(limiter.begin("d"));
 }
 
-/// A connection of a test that plays one end.
+/// A connection of a test that acts as one end.
 struct End {
   End(const std::string& address, std::uint16_t port) : fd(connect_to(address, port, until())) {}
   explicit End(UniqueFd own) : fd(std::move(own)) {}
@@ -161,7 +160,7 @@ struct End {
     std::vector<unsigned char> bytes(count);
     return receive_all(fd->get(), bytes, until()).has_value();
   }
-  /// Waits until the other end has closed; whatever it sends before is forgotten.
+  /// Waits until the other end has closed, and discards what it sends before.
   bool closed() {
     std::vector<unsigned char> bytes(65536);
     while (wait_for(fd->get(), POLLIN, until())) {
@@ -185,7 +184,7 @@ class Answering : public testing::Test {
     EXPECT_TRUE(ticket);
     return *ticket;
   }
-  /// How it ended: seconds until the peer may come again.
+  /// The outcome, as seconds until the peer may retry.
   std::chrono::seconds ended() {
     while (true) {
       const auto again = limiter->begin("x");
@@ -241,7 +240,7 @@ TEST_F(Answering, AnUnusedTicketExpires) {
   EXPECT_FALSE(measure_link("b", "127.0.0.1", ticket, clock, {}, kLong));
 }
 
-/// Shows the ticket, then does as told; the responder closes, and counts it as a failure.
+/// Sends the ticket and then does what the test says. The responder closes and counts a failure.
 void hostile(const Ticket& ticket, const std::function<void(End&)>& deed) {
   End end("127.0.0.1", ticket.port);
   ASSERT_TRUE(end.fd);
@@ -269,7 +268,7 @@ TEST_F(Answering, WhoLeavesOrStallsAnywhereIsDoneWith) {
   EXPECT_LE(ended(), 1000s) << "in a length";
   hostile(offer(), [&](End& end) { end.send(kLarge); });
   EXPECT_LE(ended(), 1000s) << "in a message";
-  // Sends all, and reads nothing of what comes back.
+  // Sends all messages and reads no answer.
   hostile(offer(kLong, 300ms), [&](End& end) {
     std::vector<unsigned char> message(1 << 20);
     for (int i = 0; i < 40 && end.send(kLarge) && wait_for(end.fd->get(), POLLOUT, end.until());
@@ -294,7 +293,7 @@ TEST_F(Answering, MoreThanTheBudgetIsNotAnswered) {
   EXPECT_LE(ended(), 1000s);
 }
 
-/// A peer that a test plays: takes the prober's connection and does as told.
+/// A fake peer: accepts the prober's connection and does what the test says.
 Result<Link> against(std::chrono::milliseconds limit, const std::function<void(End&)>& deed,
                      const std::stop_token& stop = {}) {
   const SystemClock clock;
@@ -322,7 +321,7 @@ TEST(Probing, EndsWithWhateverThePeerDoes) {
   EXPECT_EQ(broken.error().code, Code::kUnavailable);
   const auto silent = against(300ms, [](End& end) { EXPECT_TRUE(end.closed()); });
   EXPECT_EQ(silent.error().code, Code::kTimeout);
-  // Sends without end, and reads nothing.
+  // Sends without end and reads nothing.
   const auto flooded = against(300ms, [](End& end) {
     const std::vector<unsigned char> flood(65536);
     while (end.send(flood)) continue;
@@ -343,7 +342,7 @@ TEST(Probing, StopsWhenTold) {
   EXPECT_EQ(stopped.error().code, Code::kCancelled);
 }
 
-/// Leads to a handler in this process.
+/// A transport to a handler in this process.
 class Direct final : public http::HttpTransport {
  public:
   explicit Direct(std::function<Result<http::Response>(const http::Request&)> handler)

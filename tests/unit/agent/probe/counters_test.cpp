@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters of ports, network devices and NVLinks: every one of the table is read from a recorded
-// machine, moves its own series, and may start over.
+// Counters of ports, network devices and NVLinks: each one of the table is read from a recorded
+// machine, changes its own series, and may restart.
 #include "common/base/log.hpp"
 
 #include "agent/probe/sysfs/counters.hpp"
@@ -28,7 +28,7 @@ namespace {
 
 class CountersTest : public testing::Test {
  protected:
-  /// All series that the agent serves of a machine.
+  /// All series that the agent serves for a machine.
   std::map<std::string, double> series(const NodeTree& tree, const std::string& fixture) {
     const auto library = read_nvml_json(NodeTree::nvml_json(fixture), fixture);
     Hardware hardware = probe_hardware(tree.root(), **library);

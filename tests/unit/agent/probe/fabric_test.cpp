@@ -69,7 +69,7 @@ TEST(PciClass, FollowsTheStandardDefinitions) {
   EXPECT_EQ(pci_class(gpu, other_port, true), PathClass::kPhb);
   EXPECT_EQ(pci_class(gpu, other_root, true), PathClass::kNode);
   EXPECT_EQ(pci_class(gpu, other_root, false), PathClass::kSys);
-  // Directly on one root bus, as in a virtual machine: no bridge in common.
+  // Directly on one root bus, as in a virtual machine: no common bridge.
   EXPECT_EQ(pci_class({"pci0000:00", "0000:00:04.0"}, {"pci0000:00", "0000:00:05.0"}, false),
             PathClass::kPhb);
 }
@@ -224,7 +224,7 @@ TEST(Accelerators, OfOtherVendorsHaveTheirPlaceInTheMatrix) {
   EXPECT_EQ(hardware.gpu.gpus[0].resource, "amd.com/gpu");
   const Fabric fabric = relate(hardware);
   EXPECT_EQ(fabric.gpu_nic[0][0].kind, PathClass::kPix);
-  // NVIDIA's, which nobody can use without the library
+  // NVIDIA's, which cannot be used without the library
   EXPECT_EQ(fabric.gpus[1].label, "0000:1b:00.0");
   EXPECT_FALSE(fabric.gpus[1].usable);
 }
@@ -241,7 +241,7 @@ TEST(Sysfs, HostileFilesAreAbsence) {
   fs::remove(devices / "0000:1b:00.0/numa_node");
   fs::create_directory(devices / "0000:1b:00.0/numa_node");
   fs::remove(tree.folder() / "sys/class/net/ens0/mtu");
-  // nobody ever writes
+  // no process ever writes
   ASSERT_EQ(mkfifo((tree.folder() / "sys/class/net/ens0/mtu").c_str(), 0600), 0);
   tree.write("sys/bus/pci/devices/0000:81:00.0/numa_node", "99999999999999999999");
   const Hardware hardware = machine_of(tree, "two-socket-pcie");

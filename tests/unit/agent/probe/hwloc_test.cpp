@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The PCI classes of every fixture against hwloc's reading of it, which builds the tree from the
-// bus numbers in the bridges' configuration space and the places of host bridges from CPU masks;
-// ours comes from sysfs paths and numa_node.
+// Compares the PCI classes of every fixture with hwloc's. hwloc builds the tree from the bus
+// numbers in the bridges' configuration space, and places host bridges by CPU masks. Paceline uses
+// sysfs paths and numa_node.
 #include <gtest/gtest.h>
 #include <hwloc.h>
 
@@ -42,7 +42,7 @@ int depth_of(hwloc_obj_t object) {
   return depth;
 }
 
-/// hwloc's own function follows depths, which PCI objects have not.
+/// hwloc's own function needs depths, which PCI objects do not have.
 hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b) {
   while (depth_of(a) > depth_of(b)) a = a->parent;
   while (depth_of(b) > depth_of(a)) b = b->parent;
@@ -82,7 +82,7 @@ TEST_P(Hwloc, SeesTheSamePciClasses) {
   const auto library = read_nvml_json(NodeTree::nvml_json(GetParam()), GetParam());
   ASSERT_TRUE(library) << library.error().message;
   Hardware hardware = probe_hardware(tree.root(), **library);
-  // PCI alone: neither NVLink nor C2C.
+  // PCI only, without NVLink and C2C.
   for (auto& gpu : hardware.gpu.gpus) {
     gpu.nvlinks.clear();
     gpu.c2c = false;

@@ -15,8 +15,8 @@ namespace {
 
 using testing::HasSubstr;
 
-/// As NCCL 2.18 wrote it on a machine with two sockets: on socket 0 a switch with a GPU and a NIC,
-/// and a GPU beside it; on socket 1 a GPU.
+/// Written by NCCL 2.18 on a machine with two sockets: socket 0 has a switch with a GPU and a NIC,
+/// and a GPU beside it; socket 1 has a GPU.
 constexpr const char* kDump = R"(<system version="1">
   <cpu numaid="0" affinity="00000000,0000ffff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
     <pci busid="0000:17:00.0" class="0x060400" vendor="0x1000" device="0xc010" link_speed="16.0 GT/s PCIe" link_width="16">

@@ -12,8 +12,8 @@ namespace paceline::agent {
 namespace fs = std::filesystem;
 
 NodeTree::NodeTree(std::string_view fixture) {
-  // A machine is a thousand small files: in memory where there is such a place, since a disk takes
-  // seconds for them.
+  // A machine has a thousand small files. Put them in memory if possible, since a disk takes
+  // seconds.
   const fs::path place = fs::exists("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path();
   std::string pattern = (place / "paceline-node-XXXXXX").string();
   if (mkdtemp(pattern.data()) == nullptr) ADD_FAILURE() << "no temporary folder " << pattern;
@@ -45,7 +45,7 @@ NodeTree::NodeTree(std::string_view fixture) {
   }
   for (const auto& [name, target] : links) {
     fs::create_directories((folder_ / name).parent_path());
-    // What a link leads to exists on the machine, even where nothing in it was recorded.
+    // A link's target exists on the machine, even if no file in it was recorded.
     fs::create_directories((folder_ / name).parent_path() / target);
     fs::create_symlink(target, folder_ / name);
   }

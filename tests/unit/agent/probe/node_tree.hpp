@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A recorded machine (tests/fixtures/nodes/NAME.tree) laid out below a temporary folder, which goes
-// with this object. Not thread-safe; a broken fixture fails the test that uses it.
+// A recorded machine (tests/fixtures/nodes/NAME.tree) in a temporary folder, which the destructor
+// removes. Not thread-safe; a broken fixture fails the test that uses it.
 #pragma once
 
 #include <filesystem>

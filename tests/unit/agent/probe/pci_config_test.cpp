@@ -8,7 +8,7 @@
 namespace paceline::agent {
 namespace {
 
-/// A device with a PCI Express capability behind another one, ACS behind ATS.
+/// A device with a PCI Express capability after another one, and ACS after ATS.
 std::string whole_space() {
   std::string space(4096, '\0');
   space[0] = '\x86';
@@ -37,7 +37,7 @@ TEST(PciConfigSpace, ReadsWhatTheCapabilitiesSay) {
   EXPECT_EQ(config.acs->word, 0x1d);
   EXPECT_TRUE(config.acs->detours());
   EXPECT_TRUE(config.shows_extended());
-  // validation, blocking, egress and direct translation detour nothing
+  // validation, blocking, egress and direct translation redirect nothing
   EXPECT_FALSE(AcsControl{0x63}.detours());
 }
 

@@ -19,7 +19,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Sets what the fake NVML answers, for one test.
+/// Sets the answers of the fake NVML for one test.
 class FakeNvml {
  public:
   explicit FakeNvml(const char* gpus, const char* fail = nullptr) {

@@ -10,8 +10,8 @@
 namespace paceline::agent {
 namespace {
 
-/// What paceline-probe tells of a node's GPUs and NICs: all well, but for what `change` makes of an
-/// attempt.
+/// A report of paceline-probe about a node's GPUs and NICs: all attempts succeed, except as
+/// `change` sets them.
 std::optional<Registrations> all_tried(const char* fixture,
                                        const std::function<void(Attempt&)>& change) {
   Registrations found;
@@ -32,7 +32,7 @@ std::optional<Registrations> all_tried(const char* fixture,
       add({Step::kPeerMemory, nic, gpu, Outcome::kDone, 0, ""});
     }
   }
-  // Where a driver hangs, the probe ends.
+  // The probe ends where a driver hangs.
   const auto hung =
       std::find_if(found.attempts.begin(), found.attempts.end(),
                    [](const Attempt& attempt) { return attempt.outcome == Outcome::kHung; });
@@ -40,7 +40,7 @@ std::optional<Registrations> all_tried(const char* fixture,
   return found;
 }
 
-/// These steps end so, for all NICs or one.
+/// Gives these steps this outcome, for all NICs or one.
 std::function<void(Attempt&)> ends(std::set<Step> steps, Outcome outcome, std::string why,
                                    std::string nic = {}) {
   return [=](Attempt& attempt) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a look keeps for the next one: proofs of GPUs that have work by then, and nothing else.
+// What a run of paceline-probe caches for the next one: proofs of GPUs that are busy by then, and
+// nothing else.
 #include "agent/device_probe/proof_cache.hpp"
 
 #include <gmock/gmock.h>
@@ -45,7 +46,7 @@ struct KeptProofs : testing::Test {
     return read_proof_cache(file(), machine(), now);
   }
 
-  /// Two NICs; of GPUs that are busy only that.
+  /// Two NICs; for busy GPUs only the note that they are busy.
   static Registrations look(WallTime when, const std::string& busy = {}) {
     Registrations report;
     report.taken = when;
@@ -85,7 +86,7 @@ TEST_F(KeptProofs, StandForGpusThatAreBusyAtTheNextLooks) {
   EXPECT_TRUE(std::ranges::none_of(second.attempts, [](const Attempt& attempt) {
     return attempt.outcome == Outcome::kNotTried;
   }));
-  // What is carried on keeps the time at which it was proved; what was tried now has the report's.
+  // A cached attempt keeps its time; a new one has the report's.
   for (const auto& attempt : second.attempts) {
     const bool old = attempt.gpu == kGpuA;
     EXPECT_EQ(attempt.taken, old ? std::optional(kFirst) : std::nullopt) << describe(attempt);
@@ -109,12 +110,13 @@ TEST_F(KeptProofs, AreOnlyOfWhatWasReached) {
   ASSERT_TRUE(write_proof_cache(file(), machine(), report));
   for (const auto& attempt : read().attempts) EXPECT_EQ(attempt.gpu, kGpuA);
   EXPECT_FALSE(read().attempts.empty());
-  // A look in which something hung told nothing of the GPUs behind: nothing is put in their place.
+  // A run in which a driver hung says nothing about the GPUs after it: no cached proof takes their
+  // place.
   Registrations hung;
   hung.attempts.push_back({Step::kOpen, "mlx5_0", "", Outcome::kHung, 0, "no answer"});
   apply_cached_proofs(hung, read().attempts);
   EXPECT_EQ(hung.attempts.size(), 1U);
-  // What was tried now counts, however it ended.
+  // An attempt made now counts, whatever its outcome.
   auto refused = look(kFirst + 1h);
   for (auto& attempt : refused.attempts) {
     if (!attempt.gpu.empty()) attempt.outcome = Outcome::kRefused;
@@ -182,7 +184,7 @@ TEST_F(KeptProofs, AreRefusedWhereTheyAreNotWhatWasWritten) {
   fs::remove(file());
   ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);
   EXPECT_THAT(read().refused, HasSubstr("no regular file"));
-  // Nothing of what lies there is written through.
+  // Nothing is written through the existing link.
   ASSERT_TRUE(write_proof_cache(file(), machine(), look(kFirst)));
   EXPECT_FALSE(read().attempts.empty());
   fs::create_directories(tree.folder() / "proofs.json.new/occupied");
@@ -190,8 +192,8 @@ TEST_F(KeptProofs, AreRefusedWhereTheyAreNotWhatWasWritten) {
   EXPECT_FALSE(read().attempts.empty());
 }
 
-/// The program of the agent's one-shot container on drivers of tests: at the second look all GPUs
-/// have work.
+/// The program of the agent's one-shot container, with fake drivers. In the second run all GPUs are
+/// busy.
 TEST_F(KeptProofs, CarryAnUpgradeOfTheAgentOnABusyNode) {
   const auto probe = [&](const char* nvml) {
     const std::string line = std::string(PACELINE_PROBE) +

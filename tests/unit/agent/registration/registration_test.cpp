@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// paceline-probe, the real program, on libraries that stand in for the drivers': what it tells of
-// devices that work, refuse, hang and crash.
+// The real program paceline-probe with fake driver libraries: its report on devices that work,
+// refuse, hang and crash.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ using testing::StartsWith;
 
 constexpr const char* kGpu0 = "0000:1b:00.0";
 
-/// Sets what the libraries answer, for one test.
+/// Sets the answers of the libraries for one test.
 class FakeDrivers {
  public:
   FakeDrivers(const char* variable, const std::string& value) : variable_(variable) {
@@ -54,7 +54,7 @@ ProbeCommand probe_command() {
   return command;
 }
 
-/// The attempt of this step; one that does not exist fails the test.
+/// The attempt of this step; the test fails if there is none.
 Attempt find(const Registrations& found, Step step, const std::string& nic = {},
              const std::string& gpu = {}) {
   for (const auto& attempt : found.attempts) {
@@ -67,12 +67,12 @@ Attempt find(const Registrations& found, Step step, const std::string& nic = {},
 TEST(Registration, TriesEveryPairInBothWays) {
   const auto found = run_probe_process(probe_command());
   EXPECT_EQ(found.problem, "");
-  // Devices; of each NIC open, host memory, port, driver; GPUs; of each GPU its memory, its link,
+  // Devices; for each NIC open, host memory, port, driver; GPUs; for each GPU its memory, its link,
   // its NVLink domain and two ways to two NICs.
   EXPECT_EQ(found.attempts.size(), 1U + 2 * 4 + 1 + 2 * (1 + 1 + 1 + 2 * 2));
   EXPECT_EQ(find(found, Step::kPort, "mlx5_0").saw, "port 1 MTU 1024 of 4096");
   for (const auto& attempt : found.attempts) {
-    // These GPUs are in no sysfs.
+    // sysfs does not have these GPUs.
     EXPECT_EQ(attempt.outcome,
               attempt.step == Step::kLinkLoad ? Outcome::kNotTried : Outcome::kDone)
         << describe(attempt);
@@ -104,7 +104,7 @@ TEST(Registration, ReadsAGpusLinkUnderLoad) {
     EXPECT_EQ(find(found, Step::kLinkLoad, "", kGpu0).why, "cuMemcpyHtoD: CUDA_ERROR_UNKNOWN");
     EXPECT_TRUE(any_failed(found));
   }
-  // In a job's pod time is not spent on it.
+  // A job's pod does not spend time on it.
   const FakeDrivers pod("PACELINE_JOB_NAME", "resnet");
   for (const auto& attempt : run_probe_process(command).attempts)
     EXPECT_NE(attempt.step, Step::kLinkLoad);
@@ -120,7 +120,7 @@ TEST(Registration, SharesAGpusMemoryWithItsNvlinkDomain) {
               "cuMemExportToShareableHandle: CUDA_ERROR_NOT_PERMITTED");
     EXPECT_EQ(find(found, Step::kFabricMemory, "", "0000:43:00.0").why,
               "cuMemImportFromShareableHandle: CUDA_ERROR_NOT_SUPPORTED");
-    // A GPU may know domains on a node that is in none: the check judges, not the probe.
+    // A GPU may support domains on a node that is in none: the check judges that, not the probe.
     EXPECT_FALSE(any_failed(found));
   }
   const FakeDrivers none("FAKE_RULES", "domain * 1");
@@ -172,7 +172,7 @@ TEST(Registration, LeavesGpusAloneThatWorkForOthers) {
   EXPECT_FALSE(any_failed(found));
   command.arguments.emplace_back("--even-busy");
   find(run_probe_process(command), Step::kDmaBuf, "mlx5_0", kGpu0);
-  // Without NVML no GPU is known to be idle.
+  // Without NVML no GPU counts as idle.
   command = probe_command();
   command.arguments.back() = "libnvidia-ml-that-is-nowhere.so.1";
   EXPECT_THAT(find(run_probe_process(command), Step::kGpuMemory, "", kGpu0).why,
@@ -304,7 +304,7 @@ TEST(RegistrationChild, EndsOneThatTalksForEverWithItsChildren) {
   ASSERT_EQ(found.attempts.size(), 1U);
   EXPECT_EQ(found.attempts[0],
             (Attempt{Step::kOpen, "x", "", Outcome::kHung, 0, "not done within 5 s"}));
-  // The shell and its child have it open; when both are gone it hangs up.
+  // The shell and its child have it open; it hangs up when both are gone.
   pollfd waiting{writers, POLLIN, 0};
   EXPECT_EQ(::poll(&waiting, 1, 30000), 1);
   EXPECT_NE(waiting.revents & POLLHUP, 0);
@@ -357,7 +357,7 @@ TEST(RegistrationReport, NonsenseIsNamed) {
   }
 }
 
-/// The program as a person starts it: its exit code, and its report.
+/// Runs the program as a person does; returns its exit code and its report.
 struct ProbeRun {
   int code = 0;
   std::string report;
@@ -390,7 +390,7 @@ TEST(RegistrationProgram, EndsAsItsReportSays) {
     EXPECT_EQ(run_probe(place, PACELINE_FAKE_IBVERBS).code, 0);
   }
   EXPECT_EQ(run_probe(place, "libnowhere.so").code, 2);
-  // A report that cannot be written leaves none behind.
+  // If a report cannot be written, no older one stays.
   std::filesystem::remove(place.folder() / "report.json");
   std::filesystem::create_directory(place.folder() / "report.json.new");
   EXPECT_EQ(run_probe(place, PACELINE_FAKE_IBVERBS).code, 2);

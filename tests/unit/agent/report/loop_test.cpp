@@ -67,7 +67,7 @@ TEST_F(PublisherTest, TheLoopProbesRenewsAndLivesWithoutAnApiServer) {
   EXPECT_TRUE(stored()["status"]["nics"].empty());
   EXPECT_THAT(metrics.text(), testing::Not(HasSubstr("nic=\"eth0\"")));
 
-  clock_.advance(91s);  // nobody ticks: the loop hangs
+  clock_.advance(91s);  // no tick: the loop hangs
   EXPECT_FALSE(agent.healthy());
 }
 
@@ -160,15 +160,15 @@ class ChangingMachine : public PublisherTest {
   ChangingMachine() : tree_("two-socket-pcie") {
     auto library = read_nvml_json(NodeTree::nvml_json("two-socket-pcie"), "nvml");
     library_ = std::move(*library);
-    // Fewer pulses would find changes too late, so the defaults are what is tested.
+    // The defaults are tested, because a longer interval would find changes too late.
     AgentOptions options;
-    // Not there before a test writes them.
+    // These files do not exist until a test writes them.
     options.looked = {tree_.folder() / "pci-config", tree_.folder() / "registrations.json"};
     agent_.emplace(tree_.root(), *library_, *publisher_, metrics_, clock_, options);
     agent_->tick();
   }
 
-  /// As the loop runs: tick when it asked to be called, for this long.
+  /// Acts as the loop for this long: ticks when it asked to be called.
   void run_for(std::chrono::milliseconds time) {
     const auto end = clock_.steady() + time;
     for (auto next = agent_->tick(); next <= end; next = agent_->tick())
@@ -181,7 +181,7 @@ class ChangingMachine : public PublisherTest {
     tree_.write("sys/class/net/ens0/operstate", up ? "up\n" : "down\n");
   }
   json status() const { return stored()["status"]; }
-  /// Writes of NodeFabric: all but the Lease's.
+  /// Writes of NodeFabric, without those of the Lease.
   std::uint64_t fabric_writes() {
     const std::string text = metrics_.text();
     const auto at = text.find("paceline_agent_fabric_writes_total{");
@@ -222,7 +222,7 @@ TEST_F(ChangingMachine, WhatChangesIsInTheMetricsWithinFiveSeconds) {
   EXPECT_THAT(metrics_.text(), testing::Not(HasSubstr("nic=\"mlx5_0\"")));
 }
 
-/// Shows the GPUs that it is told to.
+/// Shows the GPUs that the test sets.
 class ChosenGpus final : public GpuLibrary {
  public:
   explicit ChosenGpus(std::vector<Gpu> gpus) : gpus(std::move(gpus)) {}
@@ -294,7 +294,7 @@ TEST_F(ChangingMachine, StillnessIsNoWork) {
 }
 
 TEST_F(ChangingMachine, AFailedCheckIsConditionAndMetric) {
-  // Two GPUs have no NIC near: the first failure of the table that this machine has.
+  // Two GPUs have no near NIC: the first failure in the table on this machine.
   EXPECT_EQ(condition(status(), "GpuDirectReady")["status"], "False");
   EXPECT_EQ(condition(status(), "GpuDirectReady")["reason"], "gpu-nic-distance");
   EXPECT_THAT(

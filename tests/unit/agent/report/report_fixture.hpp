@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of the report share: a recorded machine as the probes read it, what the checks say of
-// it, and a publisher before a fake API server. Not thread-safe; a broken fixture fails the test
-// that uses it.
+// For the tests of the report: a recorded machine as the probes read it, its findings, and a
+// publisher with a fake API server. Not thread-safe; a broken fixture fails the test that uses it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +25,7 @@ namespace paceline::agent {
 Hardware recorded_machine(std::string_view fixture);
 std::vector<Finding> checked(std::string_view fixture);
 
-/// A status's condition; an empty object when it has none of this type.
+/// A condition of the status; an empty object if it has none of this type.
 nlohmann::json condition(const nlohmann::json& status, std::string_view type);
 
 /// A fake API server with one Node, and a publisher for it.

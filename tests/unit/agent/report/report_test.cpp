@@ -108,7 +108,7 @@ TEST(Fabric, ALinkThatGpusCountOnIsMissed) {
   EXPECT_THAT(
       condition(fabric_status(hardware, "0"), "FabricHealthy")["message"].get<std::string>(),
       HasSubstr("GPU2 has 11 of 12 NVLinks"));
-  // No GPU is near to this one.
+  // No GPU is near this one.
   Hardware far = recorded_machine("two-socket-pcie");
   far.rdma[1].ports[0].state = "DOWN";
   EXPECT_EQ(condition(fabric_status(far, "0"), "FabricHealthy")["status"], "True");
@@ -132,8 +132,8 @@ TEST(Fabric, ANodeOfManyDevicesStaysWithinItsBound) {
   EXPECT_EQ(status["conditions"][0]["reason"], "TooManyDevices");
 }
 
-/// Every field of `value` must be in `schema`: the API server drops what is not, and the agent
-/// would write it again for ever.
+/// Every field of `value` must be in `schema`: the API server drops other fields, and the agent
+/// would write them again for ever.
 void expect_known(const json& value, const YAML::Node& schema, const std::string& where) {
   if (value.is_array()) {
     EXPECT_LE(value.size(), schema["maxItems"].as<std::size_t>()) << where;
