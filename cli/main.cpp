@@ -7,13 +7,13 @@
 
 #include <CLI/CLI.hpp>
 
-#include "agent/links/service.hpp"
 #include "cli/doctor/command.hpp"
 #include "cli/fabric/command.hpp"
 #include "cli/node/command.hpp"
 #include "cli/node/measure.hpp"
 #include "cli/run/command.hpp"
 #include "common/http/beast/transport.hpp"
+#include "common/http/token_file.hpp"
 #include "common/kube/connect/connect.hpp"
 
 namespace {
@@ -50,7 +50,7 @@ int measure(paceline::cli::MeasureOptions options) {
   }
   const auto url = paceline::cli::agent_url(options.node);
   if (!url) return refuse(url.error());
-  const auto token = paceline::agent::read_token(options.node.agent_token);
+  const auto token = paceline::http::read_token(options.node.agent_token);
   if (!token) return refuse(token.error());
   const auto agent = paceline::http::make_beast_transport(url->endpoint);
   return paceline::cli::measure_command(*agent, *token, options, std::cout, std::cerr);

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/config.hpp"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <initializer_list>
 #include <limits>
@@ -53,7 +50,7 @@ class Reader {
   Address address(const env::Variable& variable, bool required) {
     const std::string value = text(variable, required);
     if (value.empty()) return {};
-    const auto parsed = parse_address(value);
+    const auto parsed = net::parse_address(value);
     if (!parsed) note(variable, value, parsed.error().message);
     return parsed.value_or(Address{});
   }
@@ -87,28 +84,6 @@ class Reader {
 };
 
 }  // namespace
-
-Result<Address> parse_address(const std::string& text) {
-  const auto wrong = [&] {
-    return fail(Code::kInvalid, Origin::kConfig,
-                "\"" + text + "\" is not an address and a port; write for example 10.0.0.7:29400");
-  };
-  const std::size_t colon = text.rfind(':');
-  if (colon == std::string::npos) return wrong();
-  Address address;
-  address.host = text.substr(0, colon);
-  const bool bracketed = address.host.starts_with('[') && address.host.ends_with(']');
-  if (bracketed) address.host = address.host.substr(1, address.host.size() - 2);
-  std::array<unsigned char, 16> ignored{};
-  if (::inet_pton(bracketed ? AF_INET6 : AF_INET, address.host.c_str(), ignored.data()) != 1)
-    return wrong();
-  unsigned port = 0;
-  const auto [end, error] =
-      std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
-  if (error != std::errc() || end != text.data() + text.size() || port > 65535) return wrong();
-  address.port = static_cast<std::uint16_t>(port);
-  return address;
-}
 
 Result<Config> read_config(const frameworks::Environment& environment) {
   constexpr int kMost = std::numeric_limits<int>::max();

@@ -11,14 +11,12 @@
 #include <string>
 
 #include "common/base/error.hpp"
+#include "common/net/address.hpp"
 #include "launcher/frameworks/environment.hpp"
 
 namespace paceline::launcher {
 
-struct Address {
-  std::string host;  // a numeric address: a static program has no resolver for names
-  std::uint16_t port = 0;
-};
+using net::Address;
 
 struct Config {
   std::string job_name;
@@ -60,8 +58,5 @@ struct Config {
 };
 
 Result<Config> read_config(const frameworks::Environment& environment);
-
-/// "10.0.0.7:29400" or "[fd00::7]:29400".
-Result<Address> parse_address(const std::string& text);
 
 }  // namespace paceline::launcher

@@ -19,16 +19,16 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "common/command/command.hpp"
 #include "common/contract/env.hpp"
 #include "common/contract/labels.hpp"
+#include "common/net/ports.hpp"
 #include "common/telemetry/collector.hpp"
 #include "common/telemetry/ring_server.hpp"
 #include "common/telemetry/slot/slot_client.hpp"
 #include "launcher/endpoint.hpp"
 #include "launcher/files.hpp"
-#include "launcher/frameworks/command.hpp"
 #include "launcher/install.hpp"
-#include "launcher/network.hpp"
 #include "launcher/preflight.hpp"
 #include "launcher/process/cpu_binding.hpp"
 #include "launcher/process/rank_set.hpp"
@@ -92,7 +92,7 @@ rendezvous::GangConfig gang_of(const Config& config) {
   gang.master_port = [address = config.pod_ip, port = config.master_port](int attempt) {
     // A new port for each attempt, so that a restart never meets a half-closed socket.
     const int preferred = port >= 0 ? port : contract::kMasterPortBase + attempt % 100;
-    return free_port(address, static_cast<std::uint16_t>(preferred));
+    return net::free_port(address, static_cast<std::uint16_t>(preferred));
   };
   return gang;
 }
@@ -188,7 +188,7 @@ Status Launcher::Impl::prepare() {
   for (const std::string& note : command->notes) log_.line(note);
   plan_.argv = command->argv;
   plan_.environment = environment_;
-  plan_.interface = interface_of(config_.pod_ip);
+  plan_.interface = net::interface_of(config_.pod_ip);
   plan_.allowed_cpus = process::allowed_cpus();
   plan_.numa_nodes = process::numa_nodes("/");
   plan_.telemetry_socket = in_state("telemetry.sock").string();

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/duration.hpp"
-#include "launcher/process/spawn.hpp"
+#include "common/subprocess/spawn.hpp"
 
 namespace paceline::launcher {
 namespace {

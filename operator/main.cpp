@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// paceline-operator: reconciles TrainingJobs. This file is wiring only.
+// paceline-operator: reconciles TrainingJobs. This file only wires parts together.
 #include "common/base/log.hpp"
 
 #include <signal.h>
@@ -18,6 +18,7 @@
 #include "common/kube/connect/connect.hpp"
 #include "common/kube/control/event_recorder.hpp"
 #include "common/kube/control/leader_election.hpp"
+#include "common/net/address.hpp"
 #include "common/service/stop_signals.hpp"
 #include "operator/metrics.hpp"
 #include "operator/worker_pool.hpp"
@@ -41,7 +42,7 @@ int die(const Error& error) {
   return 1;
 }
 
-/// 128 bits for a job's token, from the system's generator.
+/// A job's token: 128 bits from the system's generator.
 std::string random_token() {
   std::random_device device;
   std::string token;
@@ -59,7 +60,7 @@ Result<std::string> fetch_summary(const std::string& ip, const std::string& toke
   endpoint.port = std::to_string(contract::kLauncherHttpPort);
   http::BeastOptions options;
   options.max_connections = 1;
-  options.max_body_bytes = 1024 * 1024;  // it comes from a container of the user's
+  options.max_body_bytes = 1024 * 1024;  // a user's container sends it
   http::Request request;
   request.target = "/v1/summary";
   request.headers = {{"Authorization", "Bearer " + token}};
@@ -104,24 +105,19 @@ http::ServerHandler serve(const std::function<OperatorState()>& state,
 }
 
 Result<http::ServerOptions> listen_options(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
+  auto address = net::parse_address(text);
+  if (!address) {
+    address.error().message.insert(0, "--http-listen: ");
+    return std::unexpected(std::move(address.error()));
+  }
   http::ServerOptions options;
-  int port = -1;
-  if (colon != std::string::npos) {
-    options.address = text.substr(0, colon);
-    port = std::atoi(text.c_str() + colon + 1);
-  }
-  if (port < 0 || port > 65535 || options.address.empty()) {
-    return fail(
-        Code::kInvalid, Origin::kConfig,
-        "--http-listen: \"" + text + "\" is not an address; write for example 0.0.0.0:8080");
-  }
-  options.port = static_cast<std::uint16_t>(port);
+  options.address = address->host;
+  options.port = address->port;
   return options;
 }
 
-/// Unique among processes that live at the same time, and the same after a restart in place: a
-/// pod's name, else this host and the port that we hold.
+/// A name that is unique among living processes and stays the same after a restart in place: the
+/// pod's name, otherwise host name and port.
 std::string identity_of(const Options& options, std::uint16_t port) {
   if (!options.identity.empty()) return options.identity;
   std::array<char, 256> host{};
@@ -129,44 +125,56 @@ std::string identity_of(const Options& options, std::uint16_t port) {
   return std::string(host.data()) + "_" + std::to_string(port);
 }
 
-int run(const Options& options) {
-  const StopSignals signals;
-  const SystemClock clock;
+struct Clients {
+  std::shared_ptr<kube::Api> jobs;
+  // separate connections, so that renewals never wait behind pods
+  std::shared_ptr<kube::Api> lease;
+};
+
+Result<Clients> connect(const Options& options, const Clock& clock) {
   kube::ConnectOptions connect;
   connect.max_connections = options.writers + options.workers;
   connect.client.user_agent = "paceline-operator/" PACELINE_VERSION;
   connect.client.field_manager = contract::kFieldManager;
-  const auto client = kube::connect(options.kubeconfig, clock, connect);
-  if (!client) return die(client.error());
+  const auto jobs = kube::connect(options.kubeconfig, clock, connect);
+  if (!jobs) return std::unexpected(jobs.error());
   connect.max_connections = 2;
   connect.prefer_cpprest = false;
   connect.client.timeout = std::chrono::seconds(5);
-  // A wait that the server asks for could outlast the lease; the election asks again by itself.
+  // The election repeats calls itself: a wait that the server asks for could outlast the Lease.
   connect.client.throttle_retries = 0;
-  // renewals never wait behind pods
-  const auto lease_client = kube::connect(options.kubeconfig, clock, connect);
-  if (!lease_client) return die(lease_client.error());
+  const auto lease = kube::connect(options.kubeconfig, clock, connect);
+  if (!lease) return std::unexpected(lease.error());
   const auto fail_point = kube::fail_point_from_environment();
-  if (!fail_point) return die(fail_point.error());
-  const auto api = kube::with_fail_point(*client, *fail_point);
+  if (!fail_point) return std::unexpected(fail_point.error());
+  return Clients{kube::with_fail_point(*jobs, *fail_point), *lease};
+}
+
+int run(const Options& options) {
+  const StopSignals signals;
+  const SystemClock clock;
+  const auto clients = connect(options, clock);
+  if (!clients) return die(clients.error());
+  kube::Api& api = *clients->jobs;
+  kube::Api& lease_api = *clients->lease;
 
   apply::Stores stores;
   kube::WorkQueue queue(clock);
   apply::PoolExecutor executor(options.writers);
-  kube::EventRecorder events(**lease_client, clock, "paceline.dev/operator",
+  kube::EventRecorder events(lease_api, clock, "paceline.dev/operator",
                              options.identity.empty() ? "paceline-operator" : options.identity);
   apply::Controller controller(
-      {*api, clock, stores, executor, [&](const std::string& key) { queue.add(key); }, random_token,
+      {api, clock, stores, executor, [&](const std::string& key) { queue.add(key); }, random_token,
        fetch_summary,
        [&](const api::TrainingJob& job, const api::JobStatus&, const api::JobStatus& after) {
          events.emit(phase_event(job, after));
        }},
       options.settings);
   controller.subscribe();
-  WorkerPool pool(*api, stores, queue, controller, options.workers);
+  WorkerPool pool(api, stores, queue, controller, options.workers);
 
   std::atomic<bool> leading = false;
-  std::atomic<bool> ready = true;  // a process that stands by is ready, too
+  std::atomic<bool> ready = true;  // a standby process is ready, too
   const auto listen = listen_options(options.http_listen);
   if (!listen) return die(listen.error());
   const auto server = http::Server::start(
@@ -191,11 +199,10 @@ int run(const Options& options) {
   std::jthread election;
   if (options.leader_elect) {
     election = std::jthread([&](const std::stop_token& stop) {
-      kube::LeaderElection lease(**lease_client, clock,
-                                 {options.ns, "paceline-operator", identity});
+      kube::LeaderElection lease(lease_api, clock, {options.ns, "paceline-operator", identity});
       const bool led = lease.run(lead, stop);
       if (!led || stop.stop_requested()) return;
-      // Another process may act already: nothing may be drained or flushed.
+      // Another process may be the leader already: exit without draining or flushing.
       spdlog::error("leadership is lost");
       lost = true;
       kill(getpid(), SIGTERM);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operator's own metrics in the Prometheus text format, made afresh for every scrape. Pure and
+// The operator's own metrics in the Prometheus text format, built anew for every scrape. Pure and
 // thread-safe.
 #pragma once
 

@@ -13,7 +13,7 @@ void work_once(kube::WorkQueue& queue, apply::Controller& controller, const std:
   try {
     outcome = controller.reconcile(key);
   } catch (const std::exception& error) {
-    // A fault of ours in one job must not take the others down.
+    // A bug that throws for one job must not stop the others.
     spdlog::error("{}: {}", key, error.what());
     outcome.failed = true;
   }
@@ -31,7 +31,7 @@ WorkerPool::WorkerPool(kube::Api& api, apply::Stores& stores, kube::WorkQueue& q
     : stores_(stores), queue_(queue), controller_(controller), workers_(workers) {
   const auto add = [&](const kube::Resource& resource, kube::ObjectSink& sink) {
     kube::ReflectorOptions options;
-    // Helm adds no CRD when it upgrades: jobs go on without profiles.
+    // Helm adds no CRDs on upgrade: jobs then run without profiles.
     options.absent_is_empty = resource.plural == kube::kRuntimeProfiles.plural;
     reflectors_.push_back(
         std::make_unique<kube::Reflector>(api, resource, std::move(options), sink));
@@ -57,7 +57,7 @@ void WorkerPool::start() {
 }
 
 void WorkerPool::work(const std::stop_token& stop) {
-  // Nothing is decided on half a picture.
+  // Start reconciling only when all caches are complete.
   std::mutex mutex;
   std::condition_variable_any never;
   std::unique_lock lock(mutex);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// WorkerPool: the operator while it leads. Feeds the caches, then reconciles keys with several
-// workers, until told to stop; then it drains in order: watches first, queue next, what is in
-// flight last.
+// WorkerPool: the work of the operator while it leads. It feeds the caches and reconciles keys with
+// several workers until it is stopped. Then it stops the watches, empties the queue, and waits for
+// calls in flight, in this order.
 //
-// Refers to its parts, which outlive it. `start` once, `stop` once, from one thread. A key whose
-// reconciliation failed comes back with its own back-off.
+// Its parts must outlive it. `start` and `stop` are each called once, by one thread. A key whose
+// reconciliation failed returns with its own back-off.
 #pragma once
 
 #include <memory>
@@ -38,7 +38,7 @@ class WorkerPool {
   std::vector<std::jthread> threads_;
 };
 
-/// One key: reconcile, and say when it comes back. Shared with the simulation.
+/// Reconciles one key and schedules its return. The simulation uses it too.
 void work_once(kube::WorkQueue& queue, apply::Controller& controller, const std::string& key);
 
 }  // namespace paceline

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <fstream>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -12,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/links/prober.hpp"
+#include "common/http/token_file.hpp"
 #include "common/kube/api/resource.hpp"
 
 namespace paceline::agent {
@@ -76,17 +76,6 @@ std::optional<Ticket> ticket_of(const http::Response& response) {
 
 }  // namespace
 
-Result<std::string> read_token(const std::string& file) {
-  constexpr std::size_t kLongest = 16UL * 1024;
-  std::ifstream stream(file);
-  std::string token;
-  std::getline(stream, token);
-  if (token.empty() || token.size() > kLongest)
-    return fail(Code::kInvalid, Origin::kConfig,
-                "there is no token in " + (file.empty() ? "(no file)" : file));
-  return token;
-}
-
 LinkService::LinkService(kube::Api& api, const Clock& clock, LinkStore& book, Reach reach,
                          LinkServiceOptions options, RateLimits limits)
     : api_(api),
@@ -129,7 +118,7 @@ http::Response LinkService::measure(const std::string& body, const std::stop_tok
     return refusal(400, "send {\"peer\": \"NODE\"}, with the name of a node");
   if (peer == options_.node_name)
     return refusal(400, "peer " + peer + " is this node itself: name another");
-  const auto token = read_token(options_.token_file);
+  const auto token = http::read_token(options_.token_file);
   if (!token) return refusal(token.error());
   const auto permit = limiter_.begin("to " + peer);
   if (!permit) return refusal(429, permit.error().why, permit.error().in);

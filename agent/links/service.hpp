@@ -63,7 +63,4 @@ class LinkService {
   Responder responder_;
 };
 
-/// The first line of a token file; kInvalid names the file.
-Result<std::string> read_token(const std::string& file);
-
 }  // namespace paceline::agent

@@ -33,9 +33,9 @@
 #include "common/kube/fake/cluster.hpp"
 #include "common/kube/fake/server.hpp"
 #include "common/telemetry/slot/slot_client.hpp"
-#include "tests/unit/agent/inject/runtime_fixture.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
-#include "tests/unit/telemetry/ring_fixture.hpp"
+#include "testing/node_tree.hpp"
+#include "testing/ring_fixture.hpp"
+#include "testing/runtime_fixture.hpp"
 
 extern char** environ;
 

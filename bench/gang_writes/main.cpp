@@ -14,7 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/clock.hpp"
-#include "common/kube/api/object_meta.hpp"
+#include "common/kube/api/object_version.hpp"
 #include "common/kube/connect/connect.hpp"
 
 namespace {

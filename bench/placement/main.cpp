@@ -15,7 +15,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "operator/plan/scheduler.hpp"
+#include "operator/plan/placement/scheduler.hpp"
 
 namespace {
 

@@ -25,9 +25,8 @@ constexpr std::size_t kDocuments = 2000;  // enough for a mean; 50,000 would tak
 
 std::size_t heap_bytes() { return ::mallinfo2().uordblks + ::mallinfo2().hblkhd; }
 
-/// As an API server returns it: the spec as rendered and defaulted, status, managed fields. About 7
-/// kB.
-Document template_pod() {
+/// The container as the operator renders it and the API server defaults it.
+Document trainer_container() {
   Document env = Document::array();
   for (int i = 0; i < 28; ++i)
     env.push_back({{"name", "PACELINE_VARIABLE_" + std::to_string(i)},
@@ -35,21 +34,40 @@ Document template_pod() {
   const Document resources = {
       {"requests", {{"cpu", "8"}, {"memory", "64Gi"}, {"nvidia.com/gpu", "8"}}},
       {"limits", {{"memory", "64Gi"}, {"nvidia.com/gpu", "8"}}}};
-  const Document trainer = {
-      {"name", "trainer"},
-      {"image", "registry.example/team/train:1.2.3"},
-      {"command", {"/opt/paceline/bin/paceline-launcher", "run", "--", "python3", "train.py"}},
-      {"env", env},
-      {"resources", resources},
-      {"terminationMessagePath", "/dev/termination-log"},
-      {"terminationMessagePolicy", "File"},
-      {"imagePullPolicy", "IfNotPresent"},
-      {"volumeMounts",
-       Document::array({{{"name", "paceline-runtime"}, {"mountPath", "/opt/paceline"}},
-                        {{"name", "paceline-state"}, {"mountPath", "/run/paceline"}},
-                        {{"name", "token"},
-                         {"mountPath", "/var/run/secrets/kubernetes.io/serviceaccount"},
-                         {"readOnly", true}}})}};
+  return {{"name", "trainer"},
+          {"image", "registry.example/team/train:1.2.3"},
+          {"command", {"/opt/paceline/bin/paceline-launcher", "run", "--", "python3", "train.py"}},
+          {"env", env},
+          {"resources", resources},
+          {"terminationMessagePath", "/dev/termination-log"},
+          {"terminationMessagePolicy", "File"},
+          {"imagePullPolicy", "IfNotPresent"},
+          {"volumeMounts",
+           Document::array({{{"name", "paceline-runtime"}, {"mountPath", "/opt/paceline"}},
+                            {{"name", "paceline-state"}, {"mountPath", "/run/paceline"}},
+                            {{"name", "token"},
+                             {"mountPath", "/var/run/secrets/kubernetes.io/serviceaccount"},
+                             {"readOnly", true}}})}};
+}
+
+/// The managed fields that the API server adds.
+Document managed_fields() {
+  Document owned = {{"f:metadata",
+                     {{"f:labels",
+                       {{"f:paceline.dev/job", Document::object()},
+                        {"f:paceline.dev/role", Document::object()}}}}},
+                    {"f:spec", Document::object()}};
+  for (int i = 0; i < 28; ++i)
+    owned["f:spec"]["k:{\"name\":\"PACELINE_VARIABLE_" + std::to_string(i) + "\"}"] = {
+        {".", Document::object()}, {"f:name", Document::object()}, {"f:value", Document::object()}};
+  return owned;
+}
+
+/// A pod as an API server returns it: the spec as rendered and defaulted, status, managed fields.
+/// About 7 kB.
+Document template_pod() {
+  const Document trainer = trainer_container();
+  const Document owned = managed_fields();
   Document init = trainer;
   init["name"] = "paceline-runtime";
   init.erase("env");
@@ -75,14 +93,6 @@ Document template_pod() {
        "containerd://0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"},
       {"state", {{"running", {{"startedAt", "2026-01-01T00:00:00Z"}}}}},
       {"lastState", Document::object()}};
-  Document owned = {{"f:metadata",
-                     {{"f:labels",
-                       {{"f:paceline.dev/job", Document::object()},
-                        {"f:paceline.dev/role", Document::object()}}}}},
-                    {"f:spec", Document::object()}};
-  for (int i = 0; i < 28; ++i)
-    owned["f:spec"]["k:{\"name\":\"PACELINE_VARIABLE_" + std::to_string(i) + "\"}"] = {
-        {".", Document::object()}, {"f:name", Document::object()}, {"f:value", Document::object()}};
   return {{"apiVersion", "v1"},
           {"kind", "Pod"},
           {"metadata",

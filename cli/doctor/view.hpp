@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/checks/check.hpp"
+#include "agent/inspect/inspect.hpp"
 
 namespace paceline::cli {
 

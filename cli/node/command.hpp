@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// `paceline doctor --node NAME` and `paceline fabric --node NAME`: a node of a cluster instead of
-// this machine. They change nothing. The exit code is doctor's: 0 nothing fails (what could not be
-// told is shown), 1 something fails, 2 could not look (said on `err`). fabric only has 0 and 2.
-// What an agent published that lives no more is shown, with its age on `err`, and ends with 2: it
-// was so, and nobody looks now.
+// `paceline doctor --node NAME` and `paceline fabric --node NAME` show a node of a cluster instead
+// of this machine. They change nothing. Exit codes: 0 nothing fails (unknown results are shown), 1
+// a check fails, 2 the node could not be read (printed on `err`). fabric uses only 0 and 2. If the
+// agent's lease has expired, they show its last report, print its age on `err`, and exit with 2.
 #pragma once
 
 #include <ostream>
@@ -12,11 +11,11 @@
 
 namespace paceline::cli {
 
-/// The conditions of the node's NodeFabric, what fails first.
+/// The conditions of the node's NodeFabric, failures first.
 int node_doctor(kube::Api& api, const NodeOptions& options, const Clock& clock, bool as_json,
                 std::ostream& out, std::ostream& err);
 
-/// Every finding, from the node's agent itself.
+/// All findings, from the node's agent itself.
 int agent_doctor(kube::Api& agent, bool as_json, std::ostream& out, std::ostream& err);
 
 /// The devices of the node and the distances between them.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `paceline measure --node A --peer B`: has the agent of A measure the way to B, and prints what it
-// found. Exit 0 measured, 2 not (said on `err`, with when to come again where it was too early).
+// `paceline measure --node A --peer B`: asks the agent of A to measure the link to B, and prints
+// the result. Exit code 0 if measured, otherwise 2 (printed on `err`; if it was too early, with the
+// time to try again).
 #pragma once
 
 #include <ostream>
@@ -16,10 +17,10 @@ struct MeasureOptions {
   bool json = false;
 };
 
-/// Where the agent is asked, of its NodeFabric; for options that name no address.
+/// The address of the agent, from its NodeFabric; for options that name no address.
 Result<std::string> published_agent(kube::Api& api, const std::string& node);
 
-/// Asks with the token, over the transport, which leads to the agent.
+/// Asks the agent with the token, over a transport that leads to the agent.
 int measure_command(http::HttpTransport& agent, const std::string& token,
                     const MeasureOptions& options, std::ostream& out, std::ostream& err);
 

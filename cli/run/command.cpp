@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run/command.hpp"
 
+#include <sched.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <expected>
 #include <filesystem>
 #include <iostream>
 #include <set>
@@ -17,9 +19,8 @@
 #include "cli/run/local_plan.hpp"
 #include "cli/run/local_run.hpp"
 #include "common/contract/env.hpp"
-#include "launcher/config.hpp"
-#include "launcher/network.hpp"
-#include "launcher/process/cpu_binding.hpp"
+#include "common/net/address.hpp"
+#include "common/net/ports.hpp"
 #include "operator/api/parse.hpp"
 #include "operator/api/validate.hpp"
 
@@ -62,6 +63,13 @@ std::map<std::string, std::string> own_environment() {
     environment.emplace(name, equals + 1);
   }
   return environment;
+}
+
+/// The number of CPUs that this process may run on.
+int allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 bool is_runtime(const fs::path& folder) {
@@ -129,47 +137,90 @@ Result<std::vector<PathMapping>> read_mappings(const std::vector<std::string>& t
   return mappings;
 }
 
-}  // namespace
+/// A job that passed every check, and what else the flags say.
+struct Inputs {
+  std::vector<PathMapping> mappings;
+  net::Address metrics;
+  api::TrainingJob job;
+};
 
-int run_command(const RunOptions& options) {
-  const auto mappings = read_mappings(options.maps);
-  if (!mappings) return wrong_input(mappings.error().message);
-  launcher::Address metrics;
+/// The exit code, after the problem was printed, if an input is wrong.
+std::expected<Inputs, int> read_inputs(const RunOptions& options) {
+  const auto refuse = [](const std::string& text) { return std::unexpected(wrong_input(text)); };
+  Inputs inputs;
+  auto mappings = read_mappings(options.maps);
+  if (!mappings) return refuse(mappings.error().message);
+  inputs.mappings = *std::move(mappings);
   if (!options.metrics_listen.empty()) {
-    const auto address = launcher::parse_address(options.metrics_listen);
-    if (!address) return wrong_input("--metrics-listen: " + address.error().message);
-    metrics = *address;
+    const auto address = net::parse_address(options.metrics_listen);
+    if (!address) return refuse("--metrics-listen: " + address.error().message);
+    inputs.metrics = *address;
   }
   if (!options.runtime_dir.empty() && !is_runtime(options.runtime_dir))
-    return wrong_input("--runtime " + options.runtime_dir +
-                       ": no runtime lies there (python/paceline is missing); name a folder with "
-                       "its lib/ and python/");
+    return refuse("--runtime " + options.runtime_dir +
+                  ": not a runtime (python/paceline is missing); name a folder with its lib/ and "
+                  "python/");
   const auto file = read_job(options.file);
-  if (!file) return wrong_input(file.error().message);
+  if (!file) return refuse(file.error().message);
   auto job = api::parse_training_job(file->document);
-  if (!job) return wrong_input(describe(*file, job.error()));
+  if (!job) return refuse(describe(*file, job.error()));
   auto errors = api::validate_program(*job);
-  const auto refused = refuse_locally(*job, *mappings);
+  const auto refused = refuse_locally(*job, inputs.mappings);
   errors.insert(errors.end(), refused.begin(), refused.end());
-  if (!errors.empty()) return wrong_input(describe(*file, errors));
-  if (job->metadata.uid.empty()) job->metadata.uid = random_hex();
+  if (!errors.empty()) return refuse(describe(*file, errors));
+  inputs.job = *std::move(job);
+  if (inputs.job.metadata.uid.empty()) inputs.job.metadata.uid = random_hex();
+  return inputs;
+}
 
+/// Everything of the machine but its state directory and ports; the exit code if the launcher is
+/// missing.
+std::expected<Machine, int> describe_machine(const RunOptions& options,
+                                             std::vector<PathMapping> mappings) {
   std::error_code error;
   const fs::path program_dir = fs::read_symlink("/proc/self/exe", error).parent_path();
   Machine machine;
   machine.environment = own_environment();
-  machine.mappings = *mappings;
+  machine.mappings = std::move(mappings);
   machine.launcher = (program_dir / "paceline-launcher").string();
   machine.runtime_dir =
       options.runtime_dir.empty() ? find_runtime(program_dir) : options.runtime_dir;
   if (::access(machine.launcher.c_str(), X_OK) != 0) {
     std::cerr << "paceline: " << machine.launcher
               << " is missing; build or install paceline-launcher beside paceline\n";
-    return kExitMachine;
+    return std::unexpected(kExitMachine);
   }
   if (machine.runtime_dir.empty())
     std::cerr << "[paceline] no runtime found beside " << program_dir.string()
               << ": no step-time breakdown (--runtime DIR names one)\n";
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  machine.host_name = host.data();
+  machine.token = random_hex();
+  machine.cpus = allowed_cpus();
+  return machine;
+}
+
+void warn_about(const LocalPlan& plan) {
+  if (!plan.ignored.empty()) {
+    std::string names;
+    for (const std::string& field : plan.ignored) names += (names.empty() ? "" : ", ") + field;
+    std::cerr << "[paceline] ignored, as a local run does not use them: " << names << "\n";
+  }
+  for (const std::string& folder : unknown_folders(plan))
+    std::cerr << "[paceline] the command names " << folder
+              << ", which does not exist on this machine; --map " << folder
+              << "=FOLDER says where it is\n";
+}
+
+}  // namespace
+
+int run_command(const RunOptions& options) {
+  auto inputs = read_inputs(options);
+  if (!inputs) return inputs.error();
+  const api::TrainingJob& job = inputs->job;
+  auto machine = describe_machine(options, std::move(inputs->mappings));
+  if (!machine) return machine.error();
   const char* temporary = std::getenv("TMPDIR");
   const StateDirectory state(temporary == nullptr || *temporary == '\0' ? "/tmp" : temporary);
   if (!state.good()) {
@@ -177,40 +228,25 @@ int run_command(const RunOptions& options) {
               << std::strerror(errno) << "; set TMPDIR to a writable directory\n";
     return kExitMachine;
   }
-  machine.state_dir = state.path();
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  machine.host_name = host.data();
-  machine.token = random_hex();
-  machine.cpus = static_cast<int>(process::allowed_cpus().size());
-  // Held to the end, for launchers that begin to listen later, and again where one is started anew.
-  std::vector<launcher::HeldPort> ports;
-  for (int i = 0; i < api::replica_count(job->spec) + 1; ++i) {
+  machine->state_dir = state.path();
+  // Held to the end: launchers listen later, and listen again when one is restarted.
+  std::vector<net::HeldPort> ports;
+  for (int i = 0; i < api::replica_count(job.spec) + 1; ++i) {
     if (ports.emplace_back("127.0.0.1").port() != 0) continue;
     std::cerr << "paceline: no TCP port of 127.0.0.1 is free\n";
     return kExitMachine;
   }
-  machine.rendezvous_port = ports.front().port();
-  for (std::size_t i = 1; i < ports.size(); ++i) machine.http_ports.push_back(ports[i].port());
+  machine->rendezvous_port = ports.front().port();
+  for (std::size_t i = 1; i < ports.size(); ++i) machine->http_ports.push_back(ports[i].port());
 
-  LocalPlan plan = plan_locally(*job, machine);
-  if (!plan.ignored.empty()) {
-    std::string names;
-    for (const std::string& field : plan.ignored) names += (names.empty() ? "" : ", ") + field;
-    std::cerr << "[paceline] without meaning in a local run, ignored: " << names << "\n";
-  }
-  for (const std::string& folder : unknown_folders(plan))
-    std::cerr << "[paceline] the command names " << folder << ", which this machine has not: --map "
-              << folder << "=FOLDER says where it lies here\n";
+  LocalPlan plan = plan_locally(job, *machine);
+  warn_about(plan);
   const SystemClock clock;
-  Screen screen(job->metadata.name, ::isatty(STDOUT_FILENO) == 1, clock);
-  LocalRunConfig config{job->metadata.name,
-                        machine.token,
-                        machine.http_ports,
-                        job->spec.failure_policy.grace_period,
-                        job->spec.active_deadline,
-                        metrics.host,
-                        metrics.port};
+  Screen screen(job.metadata.name, ::isatty(STDOUT_FILENO) == 1, clock);
+  LocalRunConfig config{job.metadata.name,        machine->token,
+                        machine->http_ports,      job.spec.failure_policy.grace_period,
+                        job.spec.active_deadline, inputs->metrics.host,
+                        inputs->metrics.port};
   LocalRun run(std::move(config), std::move(plan), screen, clock);
   const auto code = run.run();
   if (!code) {

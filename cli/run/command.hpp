@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `paceline run`: reads and checks the job file, finds launcher and runtime, chooses ports and a
-// state directory, runs, cleans up. Returns the exit code: 2 for a wrong file or option (said on
-// stderr with file, line, field and remedy), else the job's.
+// state directory, runs the job and cleans up. Returns the exit code: 2 for a wrong file or option
+// (printed on stderr with file, line, field and remedy), otherwise the job's.
 #pragma once
 
 #include <string>

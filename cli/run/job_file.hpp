@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job file: YAML read into the JSON that the API server would get, with the line of every field,
-// so that an error names file, line and field. Pure but for reading the file. Bounded: 1 MiB,
-// 100,000 values, 64 levels. Failure: an Error whose message begins with "FILE:LINE:".
+// A job file: YAML read into the JSON that the API server would get. It keeps the line of every
+// field, so that an error names file, line and field. Pure apart from reading the file. Bounded: 1
+// MiB, 100,000 values, 64 levels. Failure: an Error whose message begins with "FILE:LINE:".
 #pragma once
 
 #include <filesystem>
@@ -16,18 +16,18 @@
 namespace paceline::cli {
 
 struct JobFile {
-  std::string name;  // of the file, as errors show it
+  std::string name;  // of the file, as errors print it
   nlohmann::json document;
   std::map<std::string, int> lines;  // "spec.roles[0].replicas" → line, from 1
 
-  /// The line of the field, or of the nearest one around it that is written.
+  /// The line of the field, or of the nearest enclosing field in the file.
   int line_of(const std::string& path) const;
 };
 
 Result<JobFile> parse_job(const std::string& name, const std::string& text);
 Result<JobFile> read_job(const std::filesystem::path& path);
 
-/// One error a line: "FILE:LINE: field: value problem; remedy".
+/// One error per line: "FILE:LINE: field: value problem; remedy".
 std::string describe(const JobFile& file, const api::FieldErrors& errors);
 
 }  // namespace paceline::cli

@@ -6,8 +6,8 @@
 #include <set>
 #include <string_view>
 
+#include "common/command/command.hpp"
 #include "common/contract/env.hpp"
-#include "launcher/frameworks/command.hpp"
 #include "operator/api/containers.hpp"
 #include "operator/render/environment.hpp"
 

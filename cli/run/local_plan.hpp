@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a TrainingJob to the launcher processes of this machine: one per replica, with command,
+// The launcher processes of a TrainingJob on this machine: one per replica, with command,
 // environment and working directory. Pure.
 //
-// What a laptop cannot honour is refused by name and field; what has no meaning here is ignored and
-// named once.
+// A field that cannot work on one machine is refused by name. A field that has no meaning here is
+// ignored and named once.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@
 namespace paceline::cli {
 
 struct Machine {
-  std::map<std::string, std::string> environment;  // what the person's shell has set
+  std::map<std::string, std::string> environment;  // from the user's shell
   std::vector<PathMapping> mappings;
   std::string launcher;     // path of paceline-launcher
   std::string runtime_dir;  // "" runs without telemetry
-  std::string state_dir;    // this run's own
+  std::string state_dir;    // of this run only
   std::string host_name;
   std::string token;
   int cpus = 1;
@@ -35,24 +35,24 @@ struct LocalReplica {
   std::string name;
   std::vector<std::string> argv;
   std::map<std::string, std::string> environment;
-  std::string working_dir;  // "": the current one
+  std::string working_dir;  // "": the current directory
   std::string state_dir;
   std::string termination_log;
 };
 
 struct LocalPlan {
   std::vector<LocalReplica> replicas;
-  std::vector<std::string> ignored;  // fields that mean nothing here
+  std::vector<std::string> ignored;  // fields that have no meaning here
 };
 
-/// Fields that cannot be honoured on one machine; empty where the job can run.
+/// Fields that cannot work on one machine; empty if the job can run.
 api::FieldErrors refuse_locally(const api::TrainingJob& job,
                                 const std::vector<PathMapping>& mappings);
 
 LocalPlan plan_locally(const api::TrainingJob& job, const Machine& machine);
 
-/// $(NAME) as the kubelet expands it: from the variables set before, unknown ones stay, $$(NAME) is
-/// an escape.
+/// Expands $(NAME) as the kubelet does: from the variables set before. Unknown names stay, and
+/// $$(NAME) is an escape.
 std::string expand_references(const std::string& text,
                               const std::map<std::string, std::string>& variables);
 

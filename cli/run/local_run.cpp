@@ -7,25 +7,29 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <condition_variable>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <mutex>
+#include <thread>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <nlohmann/json.hpp>
 
-#include "cli/run/http_get.hpp"
 #include "cli/run/merge_metrics.hpp"
 #include "common/base/duration.hpp"
 #include "common/contract/labels.hpp"
+#include "common/http/beast/transport.hpp"
+#include "common/http/server/server.hpp"
+#include "common/subprocess/line_splitter.hpp"
+#include "common/subprocess/spawn.hpp"
 #include "common/telemetry/metrics/text_sink.hpp"
-#include "launcher/process/line_splitter.hpp"
-#include "launcher/process/spawn.hpp"
-#include "launcher/summary/http_server.hpp"
 
 namespace paceline::cli {
 namespace {
@@ -35,6 +39,8 @@ namespace asio = boost::asio;
 constexpr std::chrono::milliseconds kRefresh{500};
 constexpr std::chrono::seconds kPatience{15};  // beyond the grace period, for launchers to end
 constexpr std::chrono::milliseconds kDrain{500};
+constexpr std::chrono::seconds kAnswer{3};
+constexpr std::size_t kMostAnswer = 16 * 1024 * 1024;
 constexpr std::string_view kRankZero = "[0] ";
 
 nlohmann::json read_json(const std::string& path) {
@@ -42,6 +48,33 @@ nlohmann::json read_json(const std::string& path) {
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   return nlohmann::json::parse(text, nullptr, false);
 }
+
+/// GETs from the launcher that listens on this port of this machine.
+class LauncherClient {
+ public:
+  explicit LauncherClient(std::uint16_t port) {
+    http::Endpoint endpoint;
+    endpoint.host = "127.0.0.1";
+    endpoint.port = std::to_string(port);
+    transport_ =
+        http::make_beast_transport(endpoint, {.max_connections = 1, .max_body_bytes = kMostAnswer});
+  }
+
+  /// The body of a 200; nullopt if there is no such answer.
+  std::optional<std::string> get(const std::string& target, std::vector<http::Header> headers,
+                                 const std::stop_token& stop) const {
+    http::Request request;
+    request.target = target;
+    request.headers = std::move(headers);
+    request.timeout = kAnswer;
+    auto answer = transport_->send(request, stop);
+    if (!answer || answer->status != 200) return std::nullopt;
+    return std::move(answer->body);
+  }
+
+ private:
+  std::shared_ptr<http::HttpTransport> transport_;
+};
 
 }  // namespace
 
@@ -84,7 +117,9 @@ class LocalRun::Impl {
   void stop(int signal);
   void kill_all(int signal);
   void tick();
-  void refresh();
+  Status serve_metrics();
+  void poll(const std::stop_token& stop);
+  void show(const std::string& summary);
   bool all_exited() const {
     return std::all_of(children_.begin(), children_.end(),
                        [](const Child& child) { return child.exited; });
@@ -98,32 +133,45 @@ class LocalRun::Impl {
   asio::io_context io_{1};
   asio::signal_set signals_;
   asio::steady_timer timer_;
-  std::optional<summary::HttpServer> metrics_;
+  std::mutex scrapes_mutex_;
   std::vector<Child> children_;
   std::size_t open_streams_ = 0;
   std::vector<std::string> scrapes_;
-  bool asking_ = false;
   int interrupted_ = 0;
   std::string problem_;  // why the run ended that is not the job's own verdict
   std::string last_words_;
   JobView seen_;  // as a launcher told last
   SteadyTime started_{};
-  SteadyTime next_refresh_{};
   SteadyTime patience_{SteadyTime::max()};
   SteadyTime drained_by_{SteadyTime::max()};
+  // These two end before the members that their threads use.
+  std::unique_ptr<http::Server> metrics_;
+  std::jthread poller_;
 };
+
+Status LocalRun::Impl::serve_metrics() {
+  http::ServerOptions options;
+  options.address = config_.metrics_host;
+  options.port = config_.metrics_port;
+  auto server =
+      http::Server::start(options, [this](const http::Request& request, http::ResponseWriter& out) {
+        const auto text = [](int status, std::string_view type, std::string body) {
+          return http::Response{status, {{"Content-Type", std::string(type)}}, std::move(body)};
+        };
+        constexpr std::string_view kPlain = "text/plain; charset=utf-8";
+        if (request.target == "/healthz") return out.respond(text(200, kPlain, "ok\n"));
+        if (request.target != "/metrics") return out.respond(text(404, kPlain, "not found\n"));
+        const std::lock_guard lock(scrapes_mutex_);
+        out.respond(text(200, telemetry::kTextContentType, merge_metrics(scrapes_)));
+      });
+  if (!server) return std::unexpected(server.error());
+  metrics_ = std::move(*server);
+  return {};
+}
 
 Status LocalRun::Impl::start() {
   if (!config_.metrics_host.empty()) {
-    metrics_.emplace(io_, [this](const std::string& path, const std::string&) {
-      if (path == "/healthz") return summary::HttpAnswer{200, "text/plain; charset=utf-8", "ok\n"};
-      if (path == "/metrics")
-        return summary::HttpAnswer{200, std::string(telemetry::kTextContentType),
-                                   merge_metrics(scrapes_)};
-      return summary::HttpAnswer{};
-    });
-    if (auto opened = metrics_->open(config_.metrics_host, config_.metrics_port); !opened)
-      return opened;
+    if (auto served = serve_metrics(); !served) return served;
   }
   for (std::size_t i = 0; i < plan_.replicas.size(); ++i) {
     const LocalReplica& replica = plan_.replicas[i];
@@ -236,25 +284,32 @@ void LocalRun::Impl::stop(int signal) {
   kill_all(signal);
 }
 
-void LocalRun::Impl::refresh() {
-  if (asking_ || all_exited()) return;
-  asking_ = true;
-  http_get(io_, config_.http_ports.front(), "/v1/summary", "Bearer " + config_.token,
-           [this](const std::optional<std::string>& body) {
-             asking_ = false;
-             if (!body || all_exited()) return;
-             const auto document = nlohmann::json::parse(*body, nullptr, false);
-             if (!document.is_object()) return;
-             seen_ = read_view(document);
-             screen_.show(seen_);
-           });
-  if (!metrics_) return;
-  for (std::size_t i = 0; i < config_.http_ports.size(); ++i) {
-    http_get(io_, config_.http_ports[i], "/metrics", "",
-             [this, i](std::optional<std::string> body) {
-               if (body) scrapes_[i] = std::move(*body);
-             });
+void LocalRun::Impl::poll(const std::stop_token& stop) {
+  std::vector<LauncherClient> launchers;
+  for (const std::uint16_t port : config_.http_ports) launchers.emplace_back(port);
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  while (!stop.stop_requested()) {
+    if (auto body = launchers.front().get("/v1/summary",
+                                          {{"Authorization", "Bearer " + config_.token}}, stop))
+      asio::post(io_, [this, summary = std::move(*body)] { show(summary); });
+    for (std::size_t i = 0; metrics_ && i < launchers.size(); ++i) {
+      if (auto body = launchers[i].get("/metrics", {}, stop)) {
+        const std::lock_guard lock(scrapes_mutex_);
+        scrapes_[i] = std::move(*body);
+      }
+    }
+    std::unique_lock lock(mutex);
+    wake.wait_for(lock, stop, kRefresh, [] { return false; });
   }
+}
+
+void LocalRun::Impl::show(const std::string& summary) {
+  if (all_exited()) return;
+  const auto document = nlohmann::json::parse(summary, nullptr, false);
+  if (!document.is_object()) return;
+  seen_ = read_view(document);
+  screen_.show(seen_);
 }
 
 void LocalRun::Impl::tick() {
@@ -271,10 +326,6 @@ void LocalRun::Impl::tick() {
     if (now >= patience_) {
       patience_ = SteadyTime::max();
       kill_all(SIGKILL);
-    }
-    if (now >= next_refresh_) {
-      next_refresh_ = now + kRefresh;
-      refresh();
     }
     tick();
   });
@@ -315,8 +366,10 @@ Result<int> LocalRun::Impl::run() {
     children_.clear();
     return std::unexpected(started.error());
   }
+  poller_ = std::jthread([this](const std::stop_token& stop) { poll(stop); });
   tick();
   io_.run();
+  poller_ = {};
   return finish();
 }
 

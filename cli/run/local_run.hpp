@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// LocalRun: the launchers of one job on this machine as child processes, their output on the
-// screen, their summary in the table, their end.
+// LocalRun: runs the launchers of one job as child processes of this machine, prints their output,
+// shows their summary in a table, and waits for their end.
 //
-// Ownership: owns the children: none outlives `run`, and the kernel ends them should we be killed.
-// One per process: it waits for all children. Failure: `run` returns the job's exit code: 0; the
-// culprit's own code, or 128 + its signal; 130 or 143 after Ctrl-C or SIGTERM; 1 for anything else.
+// Ownership: owns the children. None outlives `run`; if this process is killed, the kernel kills
+// them. One LocalRun per process, because it waits for all children. `run` returns the job's exit
+// code: 0; the culprit's own code, or 128 + its signal; 130 or 143 after Ctrl-C or SIGTERM; 1 for
+// anything else.
 #pragma once
 
 #include <chrono>

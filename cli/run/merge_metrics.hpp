@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several scrapes of Prometheus text made one: every family once, with the series of all. Pure.
-// Lines that belong to no family are left out.
+// Merges several scrapes of Prometheus text into one, in which every family appears once with the
+// series of all. Pure. Lines without a family are dropped.
 #pragma once
 
 #include <string>

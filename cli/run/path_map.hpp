@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --map CONTAINER_PATH=LOCAL_PATH: where on this machine a path of the image lies. Pure. Failure:
-// an Error that shows the option and the remedy.
+// --map CONTAINER_PATH=LOCAL_PATH: maps a path of the image to a path of this machine. Pure.
+// Failure: an Error that shows the option and the remedy.
 #pragma once
 
 #include <string>
@@ -15,14 +15,14 @@ struct PathMapping {
   std::string local;      // absolute
 };
 
-/// `current`: the directory that a relative LOCAL_PATH is meant from.
+/// `current`: a relative LOCAL_PATH is relative to it.
 Result<PathMapping> parse_mapping(const std::string& text, const std::string& current);
 
-/// Replaces mapped paths wherever they stand as paths: at the start or after a character that no
-/// path holds, and whole up to a slash or the end.
+/// Replaces mapped paths inside the text. A match begins at the start or after a character that
+/// paths do not contain, and ends at a slash or the end of the path.
 std::string apply_mappings(const std::vector<PathMapping>& mappings, const std::string& text);
 
-/// True when `path` is a mapped path or lies below one.
+/// True if `path` is a mapped path or lies below one.
 bool is_mapped(const std::vector<PathMapping>& mappings, const std::string& path);
 
 }  // namespace paceline::cli

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Screen: lines of logs above, a table that is redrawn below them; without a terminal only lines.
-// Owns nothing but its memory of what is drawn. Not thread-safe. Output that cannot be written is
-// dropped.
+// Screen: prints log lines and redraws a table below them. Without a terminal it prints only lines.
+// Owns only its memory of what is drawn. Not thread-safe. Output that cannot be written is dropped.
 #pragma once
 
 #include <chrono>
@@ -18,12 +17,12 @@ class Screen {
   Screen(std::string job, bool terminal, const Clock& clock)
       : job_(std::move(job)), terminal_(terminal), clock_(clock) {}
 
-  /// Whole lines, each with its newline.
+  /// `lines` are whole lines, each with its newline.
   void write(const std::string& lines, bool to_stderr);
-  /// Redraws the table; without a terminal, prints a line at most every 5 s and at changes of the
-  /// phase.
+  /// Redraws the table. Without a terminal, prints a line at most every 5 s and when the phase
+  /// changes.
   void show(const JobView& view);
-  /// Takes the table away for good.
+  /// Removes the table for good.
   void clear();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launcher of rank 0 tells about the job (its /v1/summary, its report), and how a terminal
+// What rank 0's launcher reports about the job (its /v1/summary and its report), and how a terminal
 // shows it. Pure.
 #pragma once
 
@@ -41,11 +41,11 @@ struct JobView {
   std::vector<RankRow> ranks;
 };
 
-/// Reads a summary, a report or a termination message; what is missing stays at its default.
+/// Reads a summary, a report or a termination message. Missing fields keep their defaults.
 JobView read_view(const nlohmann::json& document);
 
-/// The table while the job runs: a head line and one row per rank (at most 16, the slowest marked),
-/// no line longer than `width`.
+/// The table of a running job: a head line and one row per rank (at most 16, the slowest marked).
+/// No line is longer than `width`.
 std::vector<std::string> live_table(const std::string& job, const JobView& view, std::size_t width);
 
 /// One line for logs and pipes.

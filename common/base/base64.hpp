@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Base64 as kubeconfigs and Secrets use it. Pure; other characters than the alphabet, padding and
-// line breaks are kInvalid.
+// Base64 as kubeconfigs and Secrets use it. Pure. Decoding ignores line breaks and spaces; any
+// other character outside the alphabet is kInvalid.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time, injected: logic asks a Clock and never the system. `steady` decides time-outs (no jumps),
-// `wall` is for what people and the API read. Implementations are thread-safe. Nothing here fails.
+// Time is injected: code asks a Clock, never the system, so that tests and the simulation control
+// it. Use `steady` for time-outs (it never jumps) and `wall` for times that people and the API
+// read. Implementations are thread-safe. Nothing here fails.
 #pragma once
 
 #include <chrono>
@@ -23,7 +24,7 @@ class SystemClock final : public Clock {
   WallTime wall() const override { return std::chrono::system_clock::now(); }
 };
 
-/// A clock that moves when told, for tests and the simulation. Not thread-safe.
+/// A clock that moves only when a test tells it to. Not thread-safe.
 class ManualClock final : public Clock {
  public:
   SteadyTime steady() const override { return steady_; }
@@ -32,7 +33,7 @@ class ManualClock final : public Clock {
     steady_ += std::chrono::duration_cast<std::chrono::steady_clock::duration>(by);
     wall_ += std::chrono::duration_cast<std::chrono::system_clock::duration>(by);
   }
-  /// A clock jump: only the wall time moves.
+  /// Simulates a clock jump: only the wall time changes.
   void jump_wall(std::chrono::nanoseconds by) {
     wall_ += std::chrono::duration_cast<std::chrono::system_clock::duration>(by);
   }

@@ -11,12 +11,11 @@
 
 namespace paceline {
 
-/// Parses one or more number-unit pairs, units h, m, s, ms, us; "0" needs no unit. Refuses signs,
-/// blanks, and more than 10 years.
+/// Parses one or more number-unit pairs. Units are h, m, s, ms and us; "0" needs no unit. Refuses
+/// signs, blanks, and durations above 10 years.
 Result<std::chrono::nanoseconds> parse_duration(std::string_view text);
 
-/// The shortest readable form with three significant digits below a minute ("12.3ms", "1.52s"),
-/// whole units above ("1h30m").
+/// Below a minute three significant digits ("12.3ms", "1.52s"), above it whole units ("1h30m").
 std::string format_duration(std::chrono::nanoseconds duration);
 
 }  // namespace paceline

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one way to spdlog. Include it before everything else: fmt 9 and headers that bring in
-// simdjson, CLI11 or Boost clash over std::byte.
+// The only header that includes spdlog. Include it before all other headers: fmt 9 clashes over
+// std::byte with headers that include simdjson, CLI11 or Boost.
 #pragma once
 
 #include <spdlog/spdlog.h>

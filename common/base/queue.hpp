@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// BoundedQueue: a FIFO between threads that cannot grow without limit. The overflow policy is named
-// where the queue is made and drops are counted.
+// BoundedQueue: a FIFO of limited length between threads. Its maker chooses the overflow policy;
+// dropped items are counted.
 //
-// Ownership: items are moved in and out. Thread-safe. `push` reports what became of the item; `pop`
-// returns nothing once stopped and empty.
+// Ownership: items are moved in and out. Thread-safe. `push` returns whether the item was queued.
+// `pop` returns nothing once the queue is stopped and empty.
 #pragma once
 
 #include <condition_variable>
@@ -18,9 +18,9 @@
 namespace paceline {
 
 enum class Overflow {
-  kBlock,       // the producer waits: back-pressure
-  kDropNewest,  // the new item is lost
-  kDropOldest,  // the item that waited longest is lost
+  kBlock,       // the producer waits (back-pressure)
+  kDropNewest,  // the new item is dropped
+  kDropOldest,  // the oldest item is dropped
 };
 
 template <typename T>
@@ -50,7 +50,7 @@ class BoundedQueue {
     return true;
   }
 
-  /// The next item; nothing when stopped, or closed and drained.
+  /// The next item; nullopt if the queue was stopped, or closed and emptied.
   std::optional<T> pop(const std::stop_token& stop = {}) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, stop, [&] { return closed_ || !items_.empty(); });
@@ -62,7 +62,7 @@ class BoundedQueue {
     return item;
   }
 
-  /// No more pushes; poppers drain what is left.
+  /// Refuses further pushes; consumers drain what is left.
   void close() {
     {
       const std::lock_guard lock(mutex_);

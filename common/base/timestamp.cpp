@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::chrono;
 
-// Nanoseconds in 64 bits end in 2262; within these years any two times can also be subtracted.
+// 64 bits of nanoseconds end in the year 2262. Within these years any two times can be subtracted.
 constexpr int kFirstYear = 1970;
 constexpr int kLastYear = 2200;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times as the Kubernetes API writes them (RFC 3339, UTC). Pure; text that is no time, or not of
-// the years 1970 to 2200, is kInvalid.
+// Times as the Kubernetes API writes them (RFC 3339, UTC). Pure. Text that is not a time of the
+// years 1970 to 2200 is kInvalid.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UniqueFd: owns one file descriptor and closes it. Movable, not copyable, as thread-safe as an
+// UniqueFd: owns one file descriptor and closes it. Movable, not copyable. As thread-safe as an
 // int. Nothing here fails.
 #pragma once
 

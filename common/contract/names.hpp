@@ -6,8 +6,8 @@
 
 namespace paceline::contract {
 
-/// The pod of one replica. Within a namespace no two replicas have the same one at a time: it is
-/// the pod's key there.
+/// The name of one replica's pod. Two pods that exist at the same time in a namespace never share
+/// it.
 inline std::string pod_name(const std::string& job, const std::string& role, int replica_index,
                             int incarnation) {
   return job + "-" + role + "-" + std::to_string(replica_index) + "-" + std::to_string(incarnation);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// HttpTransport: the one way HTTP requests leave Paceline. Behind it stand Beast (everything),
-// cpprestsdk (unary calls) and, in tests, the fake API server.
+// HttpTransport: all HTTP requests of Paceline go through it. Beast implements all of it,
+// cpprestsdk the unary calls, and in tests the fake API server.
 //
-// Ownership: a transport belongs to one server (scheme, host, port, TLS identity) and is shared by
-// its users. Thread-safe: any number of threads call `send` and `stream` at once, each blocks its
-// own caller; connections are bounded inside. Failure: an Error says that no complete answer came
-// (unreachable, time-out, cancelled, oversized). An HTTP status of 400 and above is an answer, not
-// an Error. kTimeout, and kUnavailable while reading the answer, mean that the request may have
-// been applied.
+// Ownership: a transport belongs to one server (scheme, host, port, TLS identity); its users share
+// it. Thread-safe: any number of threads may call `send` and `stream` at once. Each call blocks its
+// caller, and the number of connections is bounded.
+//
+// Failure: an Error means that no complete answer came (unreachable, time-out, cancelled, too
+// large). An HTTP status of 400 and above is an answer, not an Error. After kTimeout, or
+// kUnavailable while the answer was read, the server may have applied the request.
 #pragma once
 
 #include <chrono>
@@ -35,7 +36,8 @@ struct Request {
   std::string target = "/";  // path and query, percent-encoded
   std::vector<Header> headers;
   std::string body;
-  /// Unary: for the whole call. Stream: until the first byte, and then between two chunks.
+  /// Unary: limits the whole call. Stream: limits the time to the first byte, then between two
+  /// chunks.
   std::chrono::milliseconds timeout{30000};
 
   /// The first header of that name in any case; empty when absent.
@@ -51,17 +53,17 @@ struct Response {
   std::string_view header(std::string_view name) const;
 };
 
-/// Takes a piece of a streamed body on the caller's thread; nothing more is read from the socket
-/// until it returns (back-pressure). False ends the stream.
+/// Takes one piece of a streamed body, on the caller's thread. The transport reads nothing more
+/// from the socket until the handler returns (back-pressure). Returning false ends the stream.
 using ChunkHandler = std::function<bool(std::string_view)>;
 
 class HttpTransport {
  public:
   virtual ~HttpTransport() = default;
   virtual Result<Response> send(const Request& request, const std::stop_token& stop) = 0;
-  /// A 2xx answer's body goes to `on_chunk` and Response::body stays empty; another answer's body
-  /// comes back in the Response. Returns when the server ended the body or the handler said false;
-  /// kCancelled when stopped.
+  /// The body of a 2xx answer goes to `on_chunk`, and Response::body stays empty. The body of
+  /// another answer comes back in the Response. Returns when the server ends the body or the
+  /// handler returns false; kCancelled if `stop` was requested.
   virtual Result<Response> stream(const Request& request, const ChunkHandler& on_chunk,
                                   const std::stop_token& stop) = 0;
 };
@@ -75,7 +77,7 @@ class RenewableCertificate {
     std::uint64_t generation = 0;  // 0: none yet
   };
   Pem current() const;
-  /// Connections that were made with an earlier one are not used again.
+  /// Connections made with an earlier certificate are not used again.
   void renew(std::string certificate, std::string key);
 
  private:
@@ -83,20 +85,20 @@ class RenewableCertificate {
   Pem pem_;
 };
 
-/// Where a server is and how it is trusted. Files are read again when they change on disk.
+/// The address of a server and how to verify it. Files are read again when they change on disk.
 struct Endpoint {
   bool tls = false;
   std::string host;         // name or address, without brackets
   std::string port;         // "443"
   std::string server_name;  // verified against the certificate; empty: host
-  std::string ca_file;      // PEM; with ca_data empty too: the system's roots
+  std::string ca_file;      // PEM; if ca_data is empty too, the system's roots are used
   std::string ca_data;
-  std::string cert_file;  // client certificate and key, PEM, both or none
+  std::string cert_file;  // client certificate and key (PEM): both or neither
   std::string key_file;
   std::string cert_data;
   std::string key_data;
   std::shared_ptr<RenewableCertificate>
-      renewable;  // once it has one, instead of the four above; Beast's transport only
+      renewable;  // once it holds a certificate, replaces the four above; Beast's transport only
 };
 
 /// "https://host:port/prefix" in pieces; the prefix ("" or "/prefix") is returned apart.

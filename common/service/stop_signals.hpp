@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// StopSignals: SIGTERM and SIGINT as something to wait for, for programs whose main thread has
-// nothing else to do.
+// StopSignals: lets the main thread of a program wait for SIGTERM or SIGINT.
 //
-// Made in `main` before any thread: threads inherit the mask, so that only `wait` sees the two
-// signals. SIGPIPE is ignored for good, since a peer that went away is an error of one write, not
-// the end of the process. One per process, never undone. Nothing here fails.
+// Make it in `main` before any thread starts: threads inherit the signal mask, so that only `wait`
+// receives the two signals. It also ignores SIGPIPE, so that a closed connection fails one write
+// instead of ending the process. One per process, never undone. Nothing here fails.
 #pragma once
 
 #include <csignal>
@@ -17,7 +16,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  /// Blocks until one of them arrives and says which.
+  /// Blocks until one of the two signals arrives, and returns it.
   int wait() const;
 
  private:

@@ -13,9 +13,10 @@ constexpr std::uint64_t kAmendingSources = PACELINE_CAPABILITY_DEVICE_EVENTS |
                                            PACELINE_CAPABILITY_NCCL_PROFILER |
                                            PACELINE_CAPABILITY_CUPTI;
 
-/// Of one message; what a stranger says must not run a counter over.
+/// The most lost records that one message may report, so that an untrusted peer cannot overflow a
+/// counter.
 constexpr std::uint64_t kMostLost = 1ULL << 40U;
-/// Ranks that came and were left, one making room for the next.
+/// The number of ranks that may be left in one attempt, counting ranks that replaced each other.
 constexpr std::size_t kMostLeft = 1024;
 
 }  // namespace
@@ -29,8 +30,8 @@ void Collector::begin_attempt(std::uint32_t attempt, int node_rank, int first_ra
   rings_.clear();
   attempt_ = attempt;
   node_rank_ = node_rank;
-  // Rank numbers belong to the replica for the life of the job unless the gang was changed; then
-  // old series would lie.
+  // A replica keeps its rank numbers for the life of the job, unless the gang was changed. After a
+  // change the old series would be wrong.
   if (first_rank != first_rank_ || processes != processes_) ranks_.clear();
   first_rank_ = first_rank;
   processes_ = processes;
@@ -39,7 +40,7 @@ void Collector::begin_attempt(std::uint32_t attempt, int node_rank, int first_ra
   for (auto& [rank, stats] : ranks_) stats.begin_attempt();
 }
 
-/// Whether a ring of this rank may be here at all.
+/// True if this replica may have a ring of this rank.
 Status Collector::welcome(const paceline_ring_offer& offer) const {
   const auto refuse = [](const char* why) { return fail(Code::kInvalid, Origin::kProtocol, why); };
   if (offer.world_rank < first_rank_ || offer.world_rank - first_rank_ >= processes_)
@@ -135,7 +136,7 @@ std::uint64_t Collector::read(Ring& ring, bool last, std::uint64_t most) {
       [&](const paceline_step_record& record) {
         const std::uint64_t late = ring.merger.late();
         ring.merger.add(record, now, take);
-        // Who looked at it before us has counted it as late.
+        // The previous reader counted it as late already.
         if (record.seq <= ring.known) ring.excused += ring.merger.late() - late;
       },
       most);
@@ -166,7 +167,7 @@ std::uint64_t Collector::poll(std::uint64_t most) {
   std::uint64_t taken = 0;
   std::size_t waiting = 0;
   for (std::size_t i = 0; i < rings_.size(); ++i) {
-    // What one ring leaves of its share is the next ones'.
+    // A ring that needs less than its share leaves the rest to the next rings.
     taken += read(rings_[i], waiting >= limits_.waiting, (most - taken) / (rings_.size() - i));
     waiting += rings_[i].merger.waiting();
   }
@@ -216,7 +217,7 @@ std::vector<RankSummary> Collector::summaries() const {
 }
 
 RankView Collector::view_of(int rank, std::optional<RankTotals> totals) const {
-  // A process that replaced itself leaves its old ring behind: the newest one speaks.
+  // A process that replaced itself (exec) leaves its old ring behind: use the newest ring.
   const auto ring = std::find_if(rings_.rbegin(), rings_.rend(),
                                  [&](const Ring& candidate) { return candidate.rank == rank; });
   if (ring == rings_.rend()) {
@@ -242,7 +243,7 @@ std::vector<RankView> Collector::views() const {
   std::vector<RankView> views;
   views.reserve(ranks_.size());
   for (const auto& [rank, stats] : ranks_) views.push_back(view_of(rank, stats.totals()));
-  // Who has not told anything yet shows as that, where it is known who is to come.
+  // Expected ranks without a ring are shown as such.
   if (processes_ <= static_cast<int>(limits_.ranks)) {
     for (int rank = first_rank_; rank < first_rank_ + processes_; ++rank) {
       if (!ranks_.contains(rank) && !left_.contains(rank))

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collector: all rings of one replica's ranks, read into totals, windows and metrics. It lives in
-// the launcher, or in the agent where the agent serves the pod.
+// Collector: reads all rings of one replica's ranks into totals, windows and metrics. It runs in
+// the launcher, or in the agent if the agent serves the pod.
 //
-// Ownership: owns the rings and the statistics; bounded by CollectorLimits. Thread-safe.
-// Failure: an offer that cannot be used is refused with an Error; everything after that is counted
-// as dropped records.
+// Ownership: owns the rings and the statistics, bounded by CollectorLimits. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -32,53 +30,56 @@ struct CollectorLimits {
   std::size_t ranks = 128;
   std::size_t rings = 1024;
   std::size_t rings_of_rank = 8;
-  std::size_t window = RankStats::kWindow;  // steps that `summaries` looks back on
-  std::size_t waiting = 128 * 64;           // steps that wait for amendments
+  std::size_t window = RankStats::kWindow;  // steps in the window of `summaries`
+  std::size_t waiting = 128 * 64;           // steps waiting for amendments
 };
 
-/// How far a ring was read.
+/// How far a ring has been read.
 struct Progress {
   std::uint64_t key = 0;
-  std::uint64_t counted = 0;  // records before this one are in the totals, or counted as dropped
-  std::uint64_t read = 0;     // those up to here wait for what amends them
+  std::uint64_t counted = 0;  // records before this one are in the totals or counted as dropped
+  std::uint64_t read = 0;     // records from `counted` up to this one wait for amendments
 };
 
 class Collector {
  public:
   Collector(Identity identity, const Clock& clock, CollectorLimits limits = {});
 
-  /// From now on the ranks [first_rank, first_rank + processes) of this attempt are expected; rings
-  /// of earlier attempts are read out and dropped.
+  /// Expects the ranks [first_rank, first_rank + processes) of this attempt from now on. Rings of
+  /// earlier attempts are read to their end and dropped.
   void begin_attempt(std::uint32_t attempt, int node_rank, int first_rank, int processes);
-  /// Takes the ring of an offer, from record number `start` on; the key names it for `remove`. The
-  /// same memfd offered again keeps its reader. Somebody else has counted what is before `start`,
-  /// and looked at what is before `known`.
+  /// Takes the ring of an offer, from record number `start` on. Returns its key, for `remove`. If
+  /// the same memfd is offered again, its reader is kept. Another reader has counted the records
+  /// before `start` and has seen those before `known`. An offer that cannot be used is refused with
+  /// an Error; later problems count as dropped records.
   Result<std::uint64_t> add(const paceline_ring_offer& offer, int fd, std::uint64_t start = 0,
                             std::uint64_t known = 0);
-  /// Reads out a ring of an earlier attempt, likewise, at most `most` records. Returns how many.
+  /// Reads a ring of an earlier attempt to its end, at most `most` records. Returns how many it
+  /// read.
   Result<std::uint64_t> add_past(const paceline_ring_offer& offer, int fd, std::uint64_t start,
                                  std::uint64_t known, std::uint64_t most = kAll);
-  /// Records that were lost before they came here. False where the rank has no series.
+  /// Counts records that were lost before they arrived here. False if the rank has no series.
   bool add_lost(int rank, std::uint64_t records);
-  /// Somebody else serves this rank until the next attempt: forgets it.
+  /// Another program serves this rank until the next attempt: forget it.
   void leave(int rank);
-  /// The rank behind this ring is gone: reads it out, at most `most` records, and forgets it.
-  /// Returns how many.
+  /// The rank of this ring has ended: reads the ring to its end, at most `most` records, and
+  /// forgets it. Returns how many it read.
   std::uint64_t remove(std::uint64_t key, std::uint64_t most = kAll);
-  /// Reads what all rings have published since the last call, in all at most `most` records, and
-  /// returns how many; the rest is counted as dropped.
+  /// Reads the records that all rings published since the last call, at most `most` in all; the
+  /// rest counts as dropped. Returns how many it read.
   std::uint64_t poll(std::uint64_t most = kAll);
-  /// The end of all rings, likewise; `at` says how far each was read.
+  /// Ends all rings in the same way. `at` receives how far each was read.
   std::uint64_t end(std::uint64_t most = kAll, std::vector<Progress>* at = nullptr);
   std::vector<Progress> progress() const;
 
-  /// Ranks that have series of their own; `limit_ranks` refuses more of them from now on.
+  /// The number of ranks that have a series. After `limit_ranks` further ranks above `most` are
+  /// refused.
   std::size_t ranks() const;
   void limit_ranks(std::size_t most);
   std::vector<RankView> views() const;
 
   std::vector<RankSummary> summaries() const;
-  /// Of these ranks alone, where they are given.
+  /// Only of the ranks in `only`, if it is given.
   void export_metrics(MetricsSink& sink, const std::optional<std::set<int>>& only = {}) const;
   std::uint64_t refused() const;
 
@@ -89,7 +90,7 @@ class Collector {
     std::uint32_t attempt;
     RingReader reader;
     AmendmentMerger merger;
-    std::uint64_t known = 0;  // records up to this number were looked at before us
+    std::uint64_t known = 0;  // another reader has seen the records before this one
     std::uint64_t excused = 0;
     std::uint64_t dropped = 0;
   };
@@ -111,7 +112,7 @@ class Collector {
   std::vector<Ring> rings_;
   std::map<int, RankStats> ranks_;
   std::set<int> seen_;  // ranks that had a ring in this attempt
-  // ranks that somebody else serves in this attempt; none without a series to be left out
+  // ranks that another program serves in this attempt; ranks without a series are not in it
   std::set<int> left_;
 };
 

@@ -43,7 +43,7 @@ Status RingServer::open(const std::filesystem::path& path) {
   ::unlink(text.c_str());
   if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return fail_errno("bind " + text, errno);
-  // Ranks may run as another user than the launcher.
+  // Ranks may run as a different user than the launcher.
   if (::chmod(text.c_str(), 0666) != 0) return fail_errno("chmod " + text, errno);
   if (::listen(listener.get(), 64) != 0) return fail_errno("listen " + text, errno);
   const std::lock_guard lock(mutex_);
@@ -66,7 +66,7 @@ bool RingServer::receive(Connection& connection) {
     const Received received = receive_message(connection.fd.get(), &offer, sizeof offer);
     if (received.again()) return true;
     if (received.size <= 0) return false;
-    if (connection.key != 0) return false;  // one offer a connection
+    if (connection.key != 0) return false;  // one offer per connection
     if (static_cast<std::size_t>(received.size) < kLeastOffer ||
         offer.magic != PACELINE_OFFER_MAGIC || offer.version != PACELINE_OFFER_VERSION ||
         received.descriptors.size() != 1) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // RingServer: the SOCK_SEQPACKET socket on which ranks hand over their rings (struct
-// paceline_ring_offer, memfd in SCM_RIGHTS). A connection stays open as long as its rank lives; its
-// end makes the collector read the ring out.
+// paceline_ring_offer, with the memfd in SCM_RIGHTS). A connection stays open as long as its rank
+// lives. When it closes, the collector reads the ring to its end.
 //
-// Ownership: owns the socket, its path and the connections; collector and client must outlive it.
-// `run` is one thread's loop; `pump` does one round without waiting and may be called from any
-// other thread. Bounded: kMostConnections; one offer per connection; a peer that sends anything
-// else is closed. Failure: `open` returns an Error naming the path.
+// Ownership: owns the socket, its path and the connections. Collector and client must outlive it.
+// `run` is the loop of one thread. `pump` does one round without waiting and may be called from any
+// other thread. Bounded: kMostConnections, one offer per connection; a peer that sends anything
+// else is disconnected. Failure: `open` returns an Error that names the path.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,20 @@ namespace paceline::telemetry {
 
 class RingServer {
  public:
-  /// With a client the rings are handed to the node's agent as well.
+  /// If `agent` is given, the rings are also handed to the node's agent.
   explicit RingServer(Collector& collector, SlotClient* agent = nullptr)
       : collector_(collector), agent_(agent) {}
   RingServer(const RingServer&) = delete;
   RingServer& operator=(const RingServer&) = delete;
   ~RingServer();
 
-  /// Binds the socket; a stale one at the path is replaced.
+  /// Binds the socket. A stale socket at the path is replaced.
   Status open(const std::filesystem::path& path);
-  /// Accepts, receives and polls the collector until stopped; wakes for peers, and at least every
-  /// 250 ms.
+  /// Accepts, receives and polls the collector until stopped. Wakes up for peers, and at least
+  /// every 250 ms.
   void run(const std::stop_token& stop);
-  /// One round of the same, without waiting: after it everything that ranks had published before
-  /// the call is counted.
+  /// One round without waiting. Afterwards everything that ranks published before the call is
+  /// counted.
   void pump();
 
  private:
@@ -47,7 +47,7 @@ class RingServer {
   };
 
   void accept_all();
-  /// False when the connection is over.
+  /// False if the connection was closed.
   bool receive(Connection& connection);
 
   Collector& collector_;

@@ -19,7 +19,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/unique_fd.hpp"
-#include "launcher/process/line_splitter.hpp"
+#include "common/subprocess/line_splitter.hpp"
 
 namespace paceline::process {
 

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "common/base/clock.hpp"
+#include "common/subprocess/spawn.hpp"
 #include "launcher/process/log_pump.hpp"
-#include "launcher/process/spawn.hpp"
 #include "launcher/rendezvous/message.hpp"
 
 namespace paceline::process {

@@ -63,7 +63,7 @@ void fields_of(Either<telemetry::RankSummary> auto& summary, Visit& visit) {
   visit("total", summary.total);
 }
 
-telemetry::PhaseSeconds read_phases(Fields& fields, std::string_view key) {
+telemetry::PhaseSeconds read_phases(JsonFields& fields, std::string_view key) {
   telemetry::PhaseSeconds seconds{};
   const json& list = fields.array(key, telemetry::kPhases);
   for (std::size_t phase = 0; phase < list.size(); ++phase) {
@@ -85,7 +85,7 @@ struct Writer {
 };
 
 struct Reader {
-  Fields fields;
+  JsonFields fields;
   template <std::integral Number>
   void operator()(const char* key, Number& number, std::int64_t least, std::int64_t most) {
     number = static_cast<Number>(fields.integer(key, least, most));
@@ -107,7 +107,7 @@ json written(const Value& value) {
 template <typename Value>
 Value read(const json& object, std::string& problem) {
   Value value;
-  Reader reader{Fields(object, problem)};
+  Reader reader{JsonFields(object, problem)};
   fields_of(value, reader);
   return value;
 }
@@ -145,14 +145,14 @@ Node read_node(const json& object, std::string& problem) { return read<Node>(obj
 
 RankTable read_rank_table(const json& object, std::string& problem) {
   auto table = read<RankTable>(object, problem);
-  Fields fields(object, problem);
+  JsonFields fields(object, problem);
   for (const json& node : fields.array("nodes", kMostNodes))
     table.nodes.push_back(read_node(node, problem));
   return table;
 }
 
 Failure read_failure(const json& object, std::string& problem) {
-  Fields fields(object, problem);
+  JsonFields fields(object, problem);
   Failure failure;
   failure.local_rank = static_cast<int>(fields.integer("localRank", 0, kMostProcesses));
   failure.exit_code = fields.optional_integer("exitCode", 0, 255);

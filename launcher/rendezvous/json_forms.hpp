@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/rendezvous/json_fields.hpp"
+#include "common/json/fields.hpp"
 #include "launcher/rendezvous/message.hpp"
 
 namespace paceline::rendezvous {

@@ -58,11 +58,11 @@ json write(const Beat& beat) {
   return {{"type", "beat"}, {"ranks", std::move(ranks)}};
 }
 
-int read_attempt(Fields& fields) {
+int read_attempt(JsonFields& fields) {
   return static_cast<int>(fields.integer("attempt", 0, kMostAttempts));
 }
 
-Hello read_hello(const json& object, Fields& fields, std::string& problem) {
+Hello read_hello(const json& object, JsonFields& fields, std::string& problem) {
   Hello hello;
   hello.protocol = static_cast<int>(fields.integer("protocol", 0, 1'000'000));
   hello.token = fields.text("token");
@@ -74,7 +74,7 @@ Hello read_hello(const json& object, Fields& fields, std::string& problem) {
 }
 
 // Launchers of earlier versions send neither cause nor time.
-Failed read_failed(const json& object, Fields& fields, std::string& problem) {
+Failed read_failed(const json& object, JsonFields& fields, std::string& problem) {
   Failed failed{read_attempt(fields), read_failure(object, problem)};
   if (fields.find("agoNs") != nullptr)
     failed.failure.ago = std::chrono::nanoseconds(fields.integer("agoNs", 0, kMostAgo));
@@ -89,7 +89,7 @@ Failed read_failed(const json& object, Fields& fields, std::string& problem) {
   return failed;
 }
 
-Finish read_finish(Fields& fields, std::string& problem) {
+Finish read_finish(JsonFields& fields, std::string& problem) {
   Finish finish;
   const std::string verdict = fields.text("verdict");
   if (verdict != "Succeeded" && verdict != "Failed")
@@ -119,7 +119,7 @@ Result<Message> parse_message(std::string_view text) {
   const json object = json::parse(text, nullptr, false);
   if (object.is_discarded()) return fail(Code::kInvalid, Origin::kProtocol, "a frame is not JSON");
   std::string problem;
-  Fields fields(object, problem);
+  JsonFields fields(object, problem);
   const std::string type = fields.text("type", 32);
   Message message;
   if (type == "hello") {

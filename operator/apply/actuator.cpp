@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "common/base/base64.hpp"
-#include "common/kube/api/object_meta.hpp"
+#include "common/kube/api/object_version.hpp"
 #include "operator/observe/views.hpp"
 #include "operator/render/names.hpp"
 
@@ -19,7 +19,7 @@ bool final_refusal(const Error& error) {
          error.code == Code::kNotFound;
 }
 
-/// Collects what parallel calls came to.
+/// Collects the results of parallel calls.
 class Collector {
  public:
   void failed(const Error& error, const char* reason) {
@@ -157,7 +157,7 @@ Done Actuator::dry_run(const api::TrainingJob& job, const plan::Plan& plan,
       inputs.acceleration = plan.status.acceleration;
       inputs.slot = plan.status.slots;
       json pod = render::render_pod(job, replica, inputs);
-      // the real one may exist already
+      // the real pod may exist already
       pod["metadata"]["name"] = render::host_name(job, replica) + "-check";
       kube::WriteOptions options;
       options.dry_run = true;
@@ -179,7 +179,7 @@ Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan,
   std::vector<Executor::Task> tasks;
   for (const plan::CreatePod& create : plan.creates) {
     tasks.emplace_back([&] {
-      // the set is lost already: do not make what must be removed again
+      // one create was refused: do not create more pods that must be removed again
       if (collector.refusal()) return;
       const api::Replica& replica = replicas[static_cast<std::size_t>(create.node_rank)];
       const json pod =
@@ -196,7 +196,7 @@ Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan,
       const std::string name = pod["metadata"]["name"];
       const auto found = api_.get(kube::kPods, job.metadata.name_space, name);
       if (!found) {
-        // It was there and is gone, or the conflict was another's: look again.
+        // The pod has gone meanwhile, or another write conflicted: try again later.
         collector.failed(Error{Code::kConflict, Origin::kKube, found.error().message, true},
                          "CreateRefused");
       } else if (owner_of(*found) != job.metadata.uid) {
@@ -246,7 +246,7 @@ Done Actuator::remove(const api::TrainingJob& job, const std::vector<plan::Delet
         collector.wrote(kube::version_of(*answer), &Done::deleted);
       } else if (answer.error().code != Code::kNotFound && answer.error().code != Code::kConflict) {
         Error error = answer.error();
-        // not being allowed to delete is no reason to give up
+        // a refused delete is retried, not given up
         if (final_refusal(error)) error.code = Code::kInternal;
         collector.failed(error, "");
       }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Actuator: carries out the actions of a Plan through the API. Every call may be repeated: names
-// are deterministic, deletes and patches carry the UID, "already there" is checked for being ours.
+// are deterministic, deletes and patches carry the UID, and an object that exists already is
+// checked to belong to the job.
 //
-// Refers to Api and Executor, which outlive it. Thread-safe. What the server refuses for good
-// (quota, policy, a field it does not know) comes back as a refusal in the server's own words;
-// anything else as an Error to try again.
+// Api and Executor must outlive it. Thread-safe. If the server refuses an action for good (quota,
+// policy, an unknown field), the result is a refusal in the server's own words. Any other failure
+// is an Error to try again.
 #pragma once
 
 #include <optional>
@@ -13,7 +14,7 @@
 #include "common/kube/api/api.hpp"
 #include "operator/apply/executor.hpp"
 #include "operator/apply/node_marks.hpp"
-#include "operator/plan/job_plan.hpp"
+#include "operator/plan/job/plan.hpp"
 #include "operator/render/pod.hpp"
 
 namespace paceline::apply {
@@ -23,11 +24,11 @@ struct Settings {
   std::string runtime_image = "paceline/runtime:dev";
   std::string pull_policy = "IfNotPresent";
   std::string startup_timeout = "10m";
-  std::string agent_namespace = "paceline-agents";  // where the agents' Leases are
-  std::string default_priority_class;               // used for jobs that name none, where it exists
+  std::string agent_namespace = "paceline-agents";  // namespace of the agents' Leases
+  std::string default_priority_class;  // for jobs that name none; ignored if it does not exist
 };
 
-/// What surrounds a job's pods and is made once.
+/// What the pods of a job need and what is made once.
 struct Surroundings {
   std::string rendezvous_ip;
   std::string token;
@@ -36,7 +37,7 @@ struct Surroundings {
 struct Done {
   std::optional<plan::Waiting> refusal;
   std::optional<Error> error;      // try again later
-  std::uint64_t pods_version = 0;  // newest version of a pod that was written
+  std::uint64_t pods_version = 0;  // newest version of a written pod
   std::size_t created = 0;
   std::size_t ungated = 0;
   std::size_t deleted = 0;
@@ -47,9 +48,9 @@ class Actuator {
   Actuator(kube::Api& api, Executor& executor, Settings settings,
            std::function<std::string()> new_token);
 
-  /// Services and Secret: made, or found and ours.
+  /// Creates the Services and the Secret, or checks that the existing ones belong to the job.
   std::expected<Surroundings, Done> surround(const api::TrainingJob& job);
-  /// Each role once with dryRun=All.
+  /// Creates one pod of each role with dryRun=All.
   Done dry_run(const api::TrainingJob& job, const plan::Plan& plan,
                const Surroundings& surroundings, const std::string& priority_class);
   Done create(const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
@@ -57,7 +58,7 @@ class Actuator {
   Done ungate(const api::TrainingJob& job, const std::vector<plan::PodRef>& pods);
   Done remove(const api::TrainingJob& job, const std::vector<plan::DeletePod>& pods);
   Done remove_job(const api::TrainingJob& job);
-  /// Whether a read finds no such pod of this job.
+  /// True if the API server has no such pod of this job.
   Result<bool> gone(const api::TrainingJob& job, const std::string& pod_name);
 
   const Settings& settings() const { return settings_; }

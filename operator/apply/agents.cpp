@@ -11,7 +11,7 @@ namespace paceline::apply {
 namespace {
 
 constexpr std::int64_t kPage = 500;
-constexpr std::int64_t kLongestLease = 3600;  // seconds; whatever somebody wrote there
+constexpr std::int64_t kLongestLease = 3600;  // seconds; bounds a wrong value in a Lease
 
 bool alive(const kube::Json& lease, WallTime now) {
   const auto renewed = parse_time(kube::text(kube::at(lease, "spec", "renewTime")));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which nodes have an agent that is alive, by the agents' Leases: what a NodeFabric says of
-// GPUDirect is worth no more than the agent behind it.
+// The nodes whose agent is alive, judged by the agents' Leases. What a NodeFabric says about
+// GPUDirect is only valid while its agent lives.
 //
-// Thread-safe as the Api is. Fails as Done: refused (the operator may not read them), or an error
-// that another try may mend.
+// As thread-safe as the Api. Fails as Done: refused if the operator may not read Leases, otherwise
+// an error to try again.
 #pragma once
 
 #include <set>
@@ -13,9 +13,9 @@
 
 namespace paceline::apply {
 
-/// Names of the nodes whose agent renewed its Lease less than twice the Lease's duration ago. Both
-/// clocks count: an agent whose node's clock is behind by more than one duration (40 s) is taken
-/// for silent.
+/// The names of nodes whose agent renewed its Lease less than twice the Lease's duration ago. This
+/// compares two clocks: an agent whose node's clock lags by more than one duration (40 s) counts as
+/// dead.
 std::expected<std::set<std::string>, Done> living_agents(kube::Api& api, const std::string& ns,
                                                          WallTime now);
 

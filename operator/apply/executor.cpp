@@ -26,7 +26,7 @@ void PoolExecutor::run(std::vector<Task> tasks) {
           task();
           done.count_down();
         })) {
-      done.count_down();  // shutting down: what was not begun is repeated by the next leader
+      done.count_down();  // shutting down: the next leader repeats what was not started
     }
   }
   done.wait();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executor: runs a batch of independent API calls and returns when all are done. In the operator a
-// pool of threads shared by all workers (the bound on concurrent writes; the pace is the server's),
-// in the simulation the caller itself.
+// Executor: runs a batch of independent API calls and returns when all are done. The operator uses
+// a pool of threads that all workers share; it bounds concurrent writes, and the server sets the
+// pace. The simulation runs the calls on the caller's thread.
 #pragma once
 
 #include <condition_variable>
@@ -28,8 +28,8 @@ class InlineExecutor final : public Executor {
   }
 };
 
-/// Thread-safe. The queue is bounded and blocks: a worker that plans faster than the server takes
-/// is held back. Tasks must not call `run`.
+/// Thread-safe. The queue is bounded and blocks, so that a worker cannot plan faster than the
+/// server accepts. Tasks must not call `run`.
 class PoolExecutor final : public Executor {
  public:
   explicit PoolExecutor(std::size_t threads);

@@ -1,21 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the controller keeps of one life (UID) of a job. Guarded by the controller's mutex.
+// What the controller keeps in memory for one life (UID) of a job. Guarded by the controller's
+// mutex.
 #pragma once
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
-#include "operator/apply/controller.hpp"
+#include "common/base/clock.hpp"
+#include "operator/apply/actuator.hpp"
 #include "operator/apply/volumes.hpp"
+#include "operator/plan/job/plan.hpp"
 
 namespace paceline::apply {
 
-struct Controller::JobState {
+/// How long to wait between two reads of a job's summary: until its first step, and after it.
+inline std::chrono::seconds poll_interval(const api::JobStatus& status) {
+  const bool stepped =
+      status.training.is_object() && status.training.value("step", std::int64_t{0}) > 0;
+  return stepped ? std::chrono::seconds(15) : std::chrono::seconds(2);
+}
+
+using JobPtr = std::shared_ptr<const observe::JobView>;
+
+struct JobState {
   std::string uid;
   std::string key;
   plan::Memory memory;
-  // as our last write or read left it; used until the cache has caught up
+  // as the last write or read returned it; used until the cache has caught up
   JobPtr latest;
-  std::uint64_t pods_version = 0;        // of pods that we wrote: wait for the cache
+  std::uint64_t pods_version = 0;  // of the pods that were written: wait until the cache has them
   std::int64_t checked_generation = -1;  // dry run
   std::string checked_priority;
   std::optional<Surroundings> surroundings;
@@ -26,8 +42,7 @@ struct Controller::JobState {
   SteadyTime last_poll{};
   std::string phase;  // as counted in jobs_by_phase
 
-  /// How long to leave the job alone after one more refusal: twice as long each time, a minute at
-  /// most.
+  /// How long to wait after one more refusal: twice as long each time, at most a minute.
   std::chrono::seconds back_off(WallTime now) {
     const auto pause =
         std::min(std::chrono::seconds(1 << std::min(memory.retries++, 6)), plan::kLongestBackOff);

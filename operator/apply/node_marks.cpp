@@ -31,7 +31,7 @@ json changed_labels(const json& node, const observe::FabricView& fabric) {
   return changes;
 }
 
-/// The whole list, as the API keeps it; null: it stays as it is.
+/// The whole list, as the API expects it; null: no change.
 json changed_taints(const json& node, bool wanted) {
   json taints = node.value("/spec/taints"_json_pointer, json::array());
   const auto ours = [](const json& taint) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Labels of a node that say what its agent found, and a taint on one whose GPUs or fabric are at
-// fault: for the schedulers and people who do not read NodeFabrics. Both are off unless asked for.
-// The operator writes them, so that no agent needs leave to change Nodes.
+// Node labels that say what the node's agent found, and a taint for nodes whose GPUs or fabric are
+// faulty. They serve schedulers and people who do not read NodeFabrics. Both are off by default.
+// The operator writes them, so that agents need no permission to change Nodes.
 //
-// `marked` is pure. `mark_node` reads the node and writes it back only where something differs, on
-// the version that it read; what others wrote stays.
+// `marked` is pure. `mark_node` reads the node and, if something differs, writes it back on the
+// version that it read. Labels and taints of others stay.
 #pragma once
 
 #include <optional>

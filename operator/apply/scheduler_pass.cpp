@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "operator/plan/policies/quota.hpp"
+#include "operator/plan/placement/quota.hpp"
+#include "operator/plan/placement/scheduler.hpp"
 
 namespace paceline::apply {
 
@@ -104,7 +105,7 @@ void Controller::SchedulerPass::charge(const observe::JobView& job) {
   for (std::size_t rank = 0; rank < std::min(each.size(), slots.size()); ++rank) {
     gang.pods.emplace_back(slots[rank], *each[rank]);
     if (exists[rank]) continue;
-    // Given away, not created yet: quota does not know of it.
+    // Placed but not created yet: the quota does not count it.
     for (observe::QuotaView& quota : input_.quotas[job.meta.ns]) {
       for (auto& [resource, used] : quota.used) used += plan::quota_use(*each[rank], resource);
     }
@@ -144,7 +145,8 @@ void Controller::SchedulerPass::seat_replacements() {
 void Controller::SchedulerPass::seat(const observe::JobView& job, JobState& state, int rank) {
   int first = 0;
   std::vector<plan::Need> needs = controller_.needs_now(job, state);
-  if (job.status.slots) needs = plan::with_slots(std::move(needs));  // one gang, one way
+  // all pods of a gang get the runtime in the same way
+  if (job.status.slots) needs = plan::with_slots(std::move(needs));
   for (const plan::Need& need : needs) {
     if (rank >= first + need.count) {
       first += need.count;

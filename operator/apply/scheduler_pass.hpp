@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// SchedulerPass: one pass of the scheduler over all jobs. Works out what is free, asks
-// plan::schedule, and leaves the answers in the jobs' memories. A place that was given away counts
-// as taken from that moment on, whether its pods exist yet or not.
+// SchedulerPass: one pass of the scheduler over all jobs. It computes what is free, calls
+// plan::schedule, and stores the answers in the jobs' memories. A placement counts as taken from
+// the moment it is given, whether its pods exist yet or not.
 //
-// Lives while the controller's mutex is held, and refers to a Snapshot that was taken before.
-// Nothing here calls the API or fails.
+// Lives while the controller's mutex is held, and refers to a Snapshot taken before. Nothing here
+// calls the API or fails.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@
 
 namespace paceline::apply {
 
-/// The stores as they are now; reading them needs no lock of the controller's.
+/// The stores as they are now. Reading them needs no lock of the controller.
 struct Snapshot {
   explicit Snapshot(const Stores& stores);
   std::vector<std::shared_ptr<const observe::NodeView>> nodes;  // by name
@@ -31,19 +31,19 @@ struct Snapshot {
 class Controller::SchedulerPass {
  public:
   SchedulerPass(Controller& controller, const Snapshot& snapshot);
-  /// The keys of jobs that have news.
+  /// Returns the keys of jobs whose answer changed.
   std::vector<std::string> run();
 
  private:
-  /// Who takes room without being a job of ours; pods of jobs are sorted by owner.
+  /// Reads pods that belong to no job as used room, and sorts the pods of jobs by owner.
   void read_pods(const Snapshot& snapshot);
   void read_jobs(const Snapshot& snapshot);
-  /// What a job holds: its pods, and places given away whose pods do not exist yet.
+  /// Counts what a job holds: its pods, and its placements whose pods do not exist yet.
   void charge(const observe::JobView& job);
-  /// Which of a job's slots have their pod; pods outside of their slots are counted by themselves.
+  /// Which of a job's slots have a pod. Pods outside their slots count by themselves.
   std::vector<bool> fill_slots(const std::string& uid, const std::vector<std::string>& slots,
                                std::size_t ranks, plan::RunningGang& gang) const;
-  /// Single replicas of gangs that run come before gangs that wait.
+  /// Replacements for running gangs come before waiting gangs.
   void seat_replacements();
   void seat(const observe::JobView& job, JobState& state, int rank);
   void queue(const observe::JobView& job);

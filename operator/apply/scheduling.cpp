@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the Controller tells the scheduler of a job: what its pods need, which nodes its volumes
-// allow, and which priority it has.
+// What the Controller tells the scheduler about a job: what its pods need, which nodes its volumes
+// allow, and its priority.
 #include "common/base/log.hpp"
 
 #include "operator/api/containers.hpp"
 #include "operator/apply/agents.hpp"
 #include "operator/apply/scheduler_pass.hpp"
+#include "operator/plan/placement/scheduler.hpp"
+#include "operator/plan/policies/policies.hpp"
 #include "operator/render/pod.hpp"
 
 namespace paceline::apply {
 namespace {
 
-/// An agent renews its Lease every 10 s; nobody needs to know sooner that it does not.
+/// An agent renews its Lease every 10 s; reading more often is no use.
 constexpr auto kAgentsInterval = std::chrono::seconds(10);
 
 }  // namespace
@@ -91,12 +93,12 @@ bool Controller::know_volumes(const JobPtr& job, const std::shared_ptr<JobState>
   if (!mounts_claims(job->job.spec)) return true;
   {
     const std::lock_guard lock(mutex_);
-    // `prepare` looks again
+    // `prepare` reads them again
     if (state->volumes_generation == job->job.metadata.generation) return true;
   }
   Done done = look_at_volumes(job, state);
   if (!done.refusal && !done.error) return true;
-  // A gang that runs is not put off: its replacement looks for a node by what is known, and
+  // A running gang is not held back: its replacement looks for a node with what is known, and
   // gangTimeout bounds the try.
   if (!queued) {
     spdlog::warn("{}: volumes: {}", state->key,

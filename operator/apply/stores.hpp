@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operator's caches, one per kind it reads. Owned by main (or a test), fed by reflectors (or by
-// hand); thread-safe as kube::Store is.
+// The operator's caches, one per kind that it reads. main (or a test) owns them; reflectors (or the
+// test) feed them. Thread-safe as kube::Store is.
 #pragma once
 
 #include "common/kube/watch/store.hpp"
@@ -19,8 +19,8 @@ struct Stores {
   kube::Store<observe::ProfileView> profiles{observe::project_profile};
   kube::Store<observe::FabricView> fabrics{observe::project_fabric};
 
-  /// Not of NodeFabrics: a cluster without agents has none, and a job that asks for one waits until
-  /// it is seen.
+  /// Does not wait for NodeFabrics: a cluster without agents has none, and a job that needs one
+  /// waits until it is seen.
   bool synced() const {
     return jobs.synced() && pods.synced() && nodes.synced() && quotas.synced() &&
            priorities.synced() && profiles.synced();

@@ -3,14 +3,14 @@
 
 #include <map>
 
-#include "operator/plan/policies/volumes.hpp"
+#include "operator/plan/placement/volumes.hpp"
 
 namespace paceline::apply {
 namespace {
 
 using nlohmann::json;
 
-/// The object, null where there is none.
+/// The object, or null if it does not exist.
 std::expected<json, Done> read(kube::Api& api, const kube::Resource& resource,
                                const std::string& ns, const std::string& name) {
   const auto found = api.get(resource, ns, name);
@@ -25,7 +25,7 @@ std::expected<json, Done> read(kube::Api& api, const kube::Resource& resource,
   return std::unexpected(std::move(failure));
 }
 
-/// What the claim's volume demands of nodes; no alternatives: any node.
+/// Which nodes the claim's volume allows; no alternatives: every node.
 std::expected<plan::NodeTerms, Done> terms_of(kube::Api& api, const api::TrainingJob& job,
                                               const plan::ClaimUse& use) {
   const std::string& ns = job.metadata.name_space;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what a job's volumes demand of nodes: its PersistentVolumeClaims, the StorageClasses of
-// those that are not bound, and the PersistentVolumes of those that are. A few reads for each job
-// that mounts claims, none for others; nothing is watched or cached.
+// Reads which nodes a job's volumes allow: its PersistentVolumeClaims, the StorageClasses of
+// unbound claims, and the PersistentVolumes of bound ones. That is a few reads for each job that
+// mounts claims and none for others; nothing is watched or cached.
 //
 // Failure: a refusal that names field, claim and remedy, or an Error to try again (see Done).
 #pragma once
@@ -11,11 +11,11 @@
 
 #include "common/kube/api/api.hpp"
 #include "operator/apply/actuator.hpp"
-#include "operator/plan/constraints.hpp"
+#include "operator/plan/placement/constraints.hpp"
 
 namespace paceline::apply {
 
-/// Per role, per volume that is bound to certain nodes: the alternatives, one of which a node must
+/// For each role and each volume that only some nodes reach: alternatives, one of which a node must
 /// meet.
 using VolumeTerms = std::vector<std::vector<plan::NodeTerms>>;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Amounts of resources, in thousandths of their unit (so that CPU needs no fractions): CPU, memory
-// and pods, and by name whatever else a node offers. Values; nothing fails. Amounts that are not
-// there count as zero.
+// Amounts of resources in thousandths of their unit, so that CPU needs no fractions: CPU, memory,
+// pods, and by name all other resources of a node. Values; nothing fails. An absent amount counts
+// as zero.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ struct Resources {
   void set(std::string_view name, std::int64_t milli);
   void add(const Resources& more);
   void subtract(const Resources& less);
-  /// Per name the larger of both.
+  /// For each name the larger of the two amounts.
   void raise_to(const Resources& floor);
 
-  /// How often `need` fits in here, at most `limit`.
+  /// How often `need` fits, at most `limit`.
   int times(const Resources& need, int limit) const;
-  /// The first resource of which `need` asks more than there is; empty when it fits.
+  /// The first resource of which `need` asks more than this has; empty if it fits.
   std::string lacking(const Resources& need) const;
   bool operator==(const Resources&) const = default;
 };

@@ -39,7 +39,7 @@ Resources amounts(const simdjson::simdjson_result<element>& map) {
   return resources;
 }
 
-/// Requests of a container; what has only a limit requests its limit.
+/// The requests of a container. A resource with only a limit requests its limit.
 Resources container_requests(const element& container) {
   Resources requests = amounts(at(container, "resources", "limits"));
   for (const auto field : kube::fields(at(container, "resources", "requests")))
@@ -47,8 +47,8 @@ Resources container_requests(const element& container) {
   return requests;
 }
 
-/// As the scheduler counts: the larger of all containers together and of any init container with
-/// the sidecars started before it, plus overhead.
+/// Counts as the scheduler does. The result is the larger of all containers together and of any
+/// init container with the sidecars started before it, plus overhead.
 Resources pod_requests(const element& pod) {
   Resources sidecars;
   Resources peak;
@@ -90,7 +90,7 @@ std::string pinned_node(const element& pod) {
   return "";
 }
 
-/// The wrapped container is the one that starts our launcher.
+/// The wrapped container is the one that starts the launcher.
 std::string trainer_name(const element& pod) {
   const std::string launcher = std::string(contract::kRuntimeMount) + "/bin/paceline-launcher";
   for (const element container : items(at(pod, "spec", "containers"))) {
@@ -126,7 +126,7 @@ void read_trainer(const element& pod, GangMember& gang) {
     }
   }
   gang.ended = containers > 0 && ended == containers;
-  // The image of the init container may be the one that cannot be pulled.
+  // The image that cannot be pulled may be the init container's.
   for (const element status : items(at(pod, "status", "initContainerStatuses"))) {
     const std::string_view reason = text(at(status, "state", "waiting", "reason"));
     if (gang.trainer == TrainerState::kRunning || gang.trainer == TrainerState::kTerminated ||
@@ -146,8 +146,8 @@ std::unique_ptr<GangMember> read_gang(const element& pod) {
     gang->job_uid = text(at(owner, "uid"));
     gang->job_name = text(at(owner, "name"));
   }
-  // A label alone makes nobody ours: labels can be copied, owners are what garbage collection
-  // believes.
+  // A label does not make a pod ours, because labels can be copied. Owner references decide, as
+  // they do for garbage collection.
   if (gang->job_uid.empty()) return nullptr;
   gang->node_rank = label_number(pod, contract::kLabelNodeRank, -1);
   gang->incarnation = label_number(pod, contract::kLabelIncarnation, 0);

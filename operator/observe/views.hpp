@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the operator keeps of each API object, projected from the raw bytes: structs of what it acts
-// on, never documents (a pod in well under 1 KiB).
+// What the operator keeps of each API object: structs of the fields that it uses, projected from
+// the raw bytes. It never keeps documents; a pod takes well under 1 KiB.
 //
-// The projections are pure, thread-safe and lenient: absent reads as empty. They fail only on bytes
-// that are not JSON.
+// The projections are pure, thread-safe and lenient: absent fields read as empty. They fail only on
+// bytes that are not JSON.
 #pragma once
 
 #include <memory>
@@ -26,9 +26,9 @@ namespace paceline::observe {
 enum class PodPhase : std::uint8_t { kPending, kRunning, kSucceeded, kFailed };
 enum class TrainerState : std::uint8_t { kNone, kWaiting, kRunning, kTerminated };
 
-/// Only of pods that belong to a job: kept apart so that the other pods of a cluster stay small.
+/// Only for pods of jobs. It is kept apart so that the other pods of a cluster stay small.
 struct GangMember {
-  std::string job_uid;  // of the owner reference
+  std::string job_uid;  // from the owner reference
   std::string job_name;
   int node_rank = -1;
   int incarnation = 0;
@@ -36,19 +36,19 @@ struct GangMember {
   bool gated = false;
   std::string ip;
   TrainerState trainer = TrainerState::kNone;
-  // every container has ended; the kubelet makes the pod terminal in a later write
+  // every container has ended; the kubelet reports the pod's final phase in a later write
   bool ended = false;
   int exit_code = 0;
-  // of the pod (Evicted), else of the trainer's state (OOMKilled, ImagePullBackOff)
+  // from the pod (Evicted), else from the trainer's state (OOMKilled, ImagePullBackOff)
   std::string reason;
-  std::string message;              // of the waiting state, or of the unschedulable condition
+  std::string message;              // from the waiting state or the unschedulable condition
   std::string termination_message;  // the launcher's, at most 4 KiB
   bool disrupted = false;           // drained, preempted or lost with its node: not the job's fault
 };
 
 struct PodView {
   kube::ObjectMeta meta;
-  std::string node;  // bound to; empty before
+  std::string node;  // where it is bound; empty before
   PodPhase phase = PodPhase::kPending;
   bool deleting = false;
   WallTime created{};
@@ -59,7 +59,7 @@ struct PodView {
   PodView(PodView&&) = default;
   PodView& operator=(PodView&&) = default;
   bool terminal() const { return phase == PodPhase::kSucceeded || phase == PodPhase::kFailed; }
-  /// Where it takes room: bound, or pinned.
+  /// The node whose resources it uses: where it is bound or pinned.
   const std::string& place() const { return node.empty() && gang ? gang->pinned : node; }
 };
 
@@ -83,7 +83,7 @@ struct NodeView {
 
 struct QuotaView {
   kube::ObjectMeta meta;
-  bool scoped = false;  // applies to some pods only: left to the server
+  bool scoped = false;  // applies to some pods only: left to the API server
   std::vector<std::pair<std::string, std::int64_t>> hard;
   std::vector<std::pair<std::string, std::int64_t>> used;
 };
@@ -100,21 +100,21 @@ struct ProfileView {
   api::FieldErrors errors;
 };
 
-/// The status of a condition; one that is not there is unknown.
+/// The status of a condition; unknown if there is no such condition.
 enum class Verdict : std::uint8_t { kUnknown, kTrue, kFalse };
 
-/// Of a NodeFabric, what a placement asks.
+/// What a placement needs from a NodeFabric.
 struct FabricView {
-  kube::ObjectMeta meta;  // named as its node
+  kube::ObjectMeta meta;  // it has the name of its node
   Verdict gpu_healthy = Verdict::kUnknown;
   Verdict fabric_healthy = Verdict::kUnknown;
   Verdict gpu_direct = Verdict::kUnknown;
-  /// The median bandwidth of the links that its agent measured; 0: it measured none.
+  /// The median bandwidth of the links that the node's agent measured; 0 if it measured none.
   std::int64_t link_mbps = 0;
-  // the check that fails, or NotProved; empty: the agent says nothing of it
+  // the failed check, or NotProved; empty if the agent does not report on it
   std::string gpu_direct_reason;
 
-  /// A GPU, or the fabric between them, is at fault.
+  /// A GPU or the fabric between GPUs is faulty.
   bool ailing() const {
     return gpu_healthy == Verdict::kFalse || fabric_healthy == Verdict::kFalse;
   }
@@ -126,7 +126,7 @@ struct FabricView {
 
 struct JobView {
   kube::ObjectMeta meta;
-  api::TrainingJob job;     // metadata is always filled in; spec only without errors
+  api::TrainingJob job;     // metadata is always set; spec only if there are no errors
   api::FieldErrors errors;  // from schema and cluster rules
   api::JobStatus status;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of everything that belongs to a job. Deterministic, so that a repeated create meets itself
-// and not a second object. Pure.
+// The names of all objects of a job. Deterministic, so that a repeated create finds the existing
+// object instead of making a second one. Pure.
 //
 // Lengths: a job has at most 36 bytes and a role 20, so that job-role-index fits a host name.
 #pragma once
@@ -24,8 +24,8 @@ inline std::string pod_name(const api::TrainingJob& job, const api::Replica& rep
                             replica.index, incarnation);
 }
 
-/// ClusterIP Service of node rank 0: its address is known before any pod exists and survives the
-/// pod's replacement.
+/// The ClusterIP Service of node rank 0. Its address is known before any pod exists and stays when
+/// the pod is replaced.
 inline std::string rendezvous_service_name(const api::TrainingJob& job) {
   return job.metadata.name + "-rank0";
 }

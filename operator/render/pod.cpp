@@ -15,7 +15,7 @@ namespace paceline::render {
 namespace {
 
 using nlohmann::json;
-// of the runtime image; also what an unprivileged namespace accepts
+// of the runtime image; an unprivileged namespace accepts it too
 constexpr int kRuntimeUser = 65532;
 
 std::string text(std::string_view view) { return std::string(view); }
@@ -49,7 +49,7 @@ json field_variable(const env::Variable& variable, const char* path) {
   return {{"name", variable.name}, {"valueFrom", {{"fieldRef", {{"fieldPath", path}}}}}};
 }
 
-/// Ours first, so that the user's may refer to them as $(PACELINE_…).
+/// Paceline's variables come first, so that the user's can refer to them as $(PACELINE_…).
 json environment_of(const api::TrainingJob& job, const api::Replica& replica,
                     const PodInputs& inputs, const json& trainer) {
   Endpoints endpoints;
@@ -88,15 +88,15 @@ json& list_in(json& object, const char* key) {
   return list;
 }
 
-/// The node's agent mounts the runtime into the container that has the slot: nothing to copy, and
-/// no volume.
+/// The node's agent mounts the runtime into the container with the slot: no copy and no volume is
+/// needed.
 void take_slot(json& trainer) {
   json* limits = &trainer;
   for (const char* part : {"resources", "limits"}) {
     limits = &(*limits)[part];
     if (!limits->is_object()) *limits = json::object();
   }
-  (*limits)[text(contract::kRuntimeResource)] = "1";  // what is asked for follows from the limit
+  (*limits)[text(contract::kRuntimeResource)] = "1";  // the request follows from the limit
 }
 
 void wrap_trainer(json& trainer, json environment) {
@@ -109,8 +109,8 @@ void wrap_trainer(json& trainer, json environment) {
   mounts.push_back({{"name", contract::kStateVolume}, {"mountPath", contract::kStateMount}});
 }
 
-/// CPU and memory as the trainer's: the pod keeps its quality of service and needs no more room,
-/// since init containers count by the maximum.
+/// The same CPU and memory as the trainer. The pod keeps its QoS class, and it needs no more room,
+/// because init containers count by the maximum.
 json runtime_resources(const json& trainer) {
   json result = json::object();
   const auto resources = trainer.find("resources");
@@ -131,7 +131,7 @@ json runtime_container(const json& pod, const json& trainer, const PodInputs& in
                    {"capabilities", {{"drop", {"ALL"}}}},
                    {"seccompProfile", {{"type", "RuntimeDefault"}}},
                    {"runAsNonRoot", true}};
-  // A namespace may allow a range of users only: keep the pod's own choice unless it is root.
+  // The namespace may allow only a range of users: keep the pod's own user unless it is root.
   const json user = pod.value("/securityContext/runAsUser"_json_pointer, json());
   if (!user.is_number_integer() || user == 0) security["runAsUser"] = kRuntimeUser;
   return {{"name", contract::kRuntimeInitContainer},
@@ -145,7 +145,7 @@ json runtime_container(const json& pod, const json& trainer, const PodInputs& in
                                          {"mountPath", contract::kRuntimeMount}}})}};
 }
 
-/// Terms are alternatives, so every one of them gets the pin.
+/// Terms are alternatives, so each of them gets the pin.
 void pin(json& pod, const std::string& node) {
   json& required =
       pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
@@ -203,7 +203,7 @@ json render_pod(const api::TrainingJob& job, const api::Replica& replica, const 
   spec["subdomain"] = headless_service_name(job);
   if (!spec.contains("enableServiceLinks")) spec["enableServiceLinks"] = false;
   if (!spec.contains("terminationGracePeriodSeconds")) {
-    // The launcher needs a moment after the last rank to write its message.
+    // The launcher needs time after the last rank to write its message.
     spec["terminationGracePeriodSeconds"] =
         std::chrono::ceil<std::chrono::seconds>(job.spec.failure_policy.grace_period).count() + 10;
   }

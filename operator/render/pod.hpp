@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pod of one replica: the user's template, plus the launcher around the trainer, the pin to a
-// node and the gate of the gang. Nothing else of the template is touched. Pure; the job passed
+// The pod of one replica: the user's template, plus the launcher around the trainer, the node pin
+// and the gang's gate. Nothing else of the template changes. Pure; the job must have passed
 // api::validate_for_cluster.
 #pragma once
 
@@ -15,9 +15,9 @@ namespace paceline::render {
 
 struct PodInputs {
   int incarnation = 0;
-  int attempt = 0;  // seeds for the launcher
+  int attempt = 0;  // the launcher starts counting here
   int restarts = 0;
-  std::string node;  // to pin to; empty: not pinned (to measure a role before it has a place)
+  std::string node;  // to pin to; empty: not pinned, to measure a role before it is placed
   std::string rendezvous_ip;
   std::string runtime_image;
   std::string pull_policy = "IfNotPresent";
@@ -25,13 +25,14 @@ struct PodInputs {
   std::string startup_timeout = "10m";
   bool gated = true;
   std::optional<api::Acceleration> acceleration{};
-  bool slot = false;  // the runtime comes from a slot of the node; else an init container copies it
+  // the runtime comes from a slot of the node; otherwise an init container copies it
+  bool slot = false;
 };
 
 nlohmann::json render_pod(const api::TrainingJob& job, const api::Replica& replica,
                           const PodInputs& inputs);
 
-/// The merge patch that opens the gate, and nothing else if somebody else has a gate of their own.
+/// The merge patch that opens the gang's gate. Gates of others stay.
 nlohmann::json ungate_patch(const nlohmann::json& other_gates = nlohmann::json::array());
 
 nlohmann::json render_rendezvous_service(const api::TrainingJob& job);

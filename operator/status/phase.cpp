@@ -22,7 +22,7 @@ void set_condition(api::JobStatus& status, std::string_view type, bool value,
                    std::string_view reason, std::string message, WallTime now) {
   const auto it = std::find_if(status.conditions.begin(), status.conditions.end(),
                                [&](const api::Condition& c) { return c.type == type; });
-  // Seconds are all the API keeps; anything finer would make an unchanged status look changed.
+  // The API stores only seconds; finer times would make an unchanged status look changed.
   const WallTime since = std::chrono::floor<std::chrono::seconds>(now);
   const std::string text = value ? "True" : "False";
   api::Condition next{std::string(type),       text,  std::string(reason),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conditions and what follows from them. Conditions are for programs; phase, reason and message are
-// for people and computed from the conditions alone, by one pure function, so that they can never
+// Conditions, and the phase computed from them. Conditions are for programs. Phase, reason and
+// message are for people; one pure function computes them from the conditions, so that they never
 // disagree.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace paceline::status {
 
 inline constexpr std::string_view kQuotaReserved = "QuotaReserved";
-// of jobs that require something of their pods
+// only of jobs with a preflight
 inline constexpr std::string_view kPreflightPassed = "PreflightPassed";
 inline constexpr std::string_view kPlaced = "Placed";
 inline constexpr std::string_view kRunning = "Running";
@@ -21,15 +21,16 @@ inline constexpr std::string_view kSuspended = "Suspended";
 inline constexpr std::string_view kSucceeded = "Succeeded";
 inline constexpr std::string_view kFailed = "Failed";
 
-/// Reason of Running=False between the first success of a replica and the job's: not a start.
+/// The reason of Running=False after the first replica succeeded and before the job did: the job is
+/// ending, not starting.
 inline constexpr std::string_view kCompleting = "Completing";
 
-/// Sets a condition; its time moves only when its status does. Terminal conditions that are True
-/// stay so. Messages are cut at 4 KiB.
+/// Sets a condition. Its time changes only when its status does. Terminal conditions that are True
+/// stay True. Messages are cut at 4 KiB.
 void set_condition(api::JobStatus& status, std::string_view type, bool value,
                    std::string_view reason, std::string message, WallTime now);
 
-/// Turns a condition False if it is there and True; never adds one.
+/// Turns a True condition False; never adds one.
 void clear_condition(api::JobStatus& status, std::string_view type, std::string_view reason,
                      std::string message, WallTime now);
 

@@ -45,7 +45,7 @@ int small(const json& object, const char* key) {
 
 json training_of(const json& source) {
   if (!source.is_object() || real(source, "step").value_or(0) < 1)
-    return {};  // before the first step there is nothing to tell
+    return {};  // before the first step there is nothing to report
   json training = json::object();
   if (const auto step = real(source, "step")) training["step"] = static_cast<std::int64_t>(*step);
   if (const auto rate = real(source, "samplesPerSecond"))

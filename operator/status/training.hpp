@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What launchers report (job summary, termination message: docs/designs/contracts.md), turned into
-// status. Lenient and bounded: it comes from a container that runs somebody's code. Pure.
+// Turns the reports of launchers (job summary and termination message, docs/designs/contracts.md)
+// into status. Lenient and bounded, because reports come from containers that run users' code.
+// Pure.
 #pragma once
 
 #include <optional>
@@ -11,25 +12,24 @@
 
 namespace paceline::status {
 
-/// The part of a summary or termination message that the operator acts on.
+/// The part of a report that the operator acts on.
 struct Report {
   std::string
-      // of a termination message: Succeeded, Failed, Terminated, BadContract, RendezvousTimeout,
+      // from a termination message: Succeeded, Failed, Terminated, BadContract, RendezvousTimeout,
       // PreflightFailed
       verdict;
-  std::string phase;  // of a summary: Gathering, Running, Restarting, …
+  std::string phase;  // from a summary: Gathering, Running, Restarting, …
   std::string message;
   int attempt = 0;
   int restarts = 0;
-  nlohmann::json training;  // in the CRD's shape; null when there is none
-  nlohmann::json culprit;   // likewise
+  nlohmann::json training;  // in the CRD's shape; null if there is none
+  nlohmann::json culprit;   // in the CRD's shape; null if there is none
 };
 
-/// Nothing when the text is not a report of version 1.
+/// nullopt if the text is not a report of version 1.
 std::optional<Report> read_report(std::string_view text);
 
-/// Whether `now` is worth a write although the last one was a moment ago: another bottleneck, or
-/// the first step.
+/// True if `now` is worth a write soon after the last one: another bottleneck, or the first step.
 bool notable(const nlohmann::json& before, const nlohmann::json& now);
 
 }  // namespace paceline::status

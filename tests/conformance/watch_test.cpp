@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/kube/api/json_reader.hpp"
+#include "common/kube/api/object_version.hpp"
 #include "common/kube/watch/reflector.hpp"
 #include "common/kube/watch/store.hpp"
 #include "tests/conformance/target.hpp"

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/observe/views.hpp"
-#include "operator/plan/constraints.hpp"
 #include "operator/plan/job_plan.hpp"
+#include "operator/plan/placement/constraints.hpp"
 #include "operator/render/pod.hpp"
 #include "tests/fuzz/fuzz.hpp"
 

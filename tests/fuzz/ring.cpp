@@ -7,8 +7,8 @@
 
 #include "common/telemetry/collector.hpp"
 #include "common/telemetry/metrics/text_sink.hpp"
+#include "testing/ring_fixture.hpp"
 #include "tests/fuzz/fuzz.hpp"
-#include "tests/unit/telemetry/ring_fixture.hpp"
 
 namespace {
 

@@ -20,8 +20,8 @@
 #include "agent/collect/slot_collector.hpp"
 #include "common/telemetry/metrics/text_sink.hpp"
 #include "common/telemetry/slot/slot_client.hpp"
+#include "testing/ring_fixture.hpp"
 #include "tests/fuzz/fuzz.hpp"
-#include "tests/unit/telemetry/ring_fixture.hpp"
 
 namespace {
 

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/kube/api/object_version.hpp"
 #include "operator/render/pod.hpp"
 
 namespace paceline::sim {

@@ -26,10 +26,10 @@ using net::ip::tcp;
 using Ec = beast::error_code;
 using TlsStream = beast::ssl_stream<beast::tcp_stream>;
 
-// An answer other than 2xx to a stream request is an API Status, not data.
+// The body of a non-2xx answer to a stream request is an API Status, not data.
 constexpr std::size_t kStreamErrorBytes = 256 * 1024;
 
-// Not boost::none: Boost 1.74 compares Content-Length with the empty optional, and everything is
+// Not boost::none: Boost 1.74 compares Content-Length with the empty optional, and every number is
 // larger than that.
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
@@ -100,7 +100,7 @@ class BeastConnection final : public Connection {
     beast::http::response_parser<beast::http::empty_body> head;
     head.header_limit(64 * 1024);
     head.skip(exchange.request.method == "HEAD");
-    head.body_limit(kNoLimit);  // each way of reading the body has its own, below
+    head.body_limit(kNoLimit);  // the two ways of reading the body have their own limits below
     error = await([&](auto done) {
       beast::http::async_read_header(*stream_, buffer_, head,
                                      [done](Ec ec, std::size_t) mutable { done(ec); });
@@ -126,8 +126,8 @@ class BeastConnection final : public Connection {
   }
 
  private:
-  /// Closes the socket from the connection's own thread when stop is requested; the operation under
-  /// way then ends.
+  /// When stop is requested, closes the socket on the connection's own thread; the operation in
+  /// flight then ends.
   struct Cancel {
     Cancel(BeastConnection& connection, const std::stop_token& stop)
         : callback(stop, [&connection] {
@@ -167,7 +167,7 @@ class BeastConnection final : public Connection {
         Error described = describe(exchange, "make a TLS connection to", error);
         if (const long verdict = SSL_get_verify_result(stream_->native_handle());
             verdict != X509_V_OK) {
-          // All that OpenSSL knows of what the callback refuses, which compares names.
+          // Take OpenSSL's own message; the verify callback only compares names.
           described.message +=
               verdict == X509_V_ERR_UNSPECIFIED
                   ? " (its certificate is not issued for " + name + ")"
@@ -212,8 +212,7 @@ class BeastConnection final : public Connection {
       parser.get().body().data = chunk.data();
       parser.get().body().size = chunk.size();
       lowest().expires_after(exchange.request.timeout);
-      // read_some: what has come is handed on at once; async_read would wait until the chunk is
-      // full.
+      // read_some hands data on at once; async_read would wait until the chunk is full.
       Ec error = await([&](auto done) {
         beast::http::async_read_some(*stream_, buffer_, parser,
                                      [done](Ec ec, std::size_t) mutable { done(ec); });
@@ -248,7 +247,7 @@ class BeastConnection final : public Connection {
       described.message +=
           "no answer within " + std::to_string(exchange.request.timeout.count()) + " ms";
     } else if (error.category() == net::error::get_ssl_category()) {
-      // certificates do not fit: waiting does not help, but a rotation may
+      // waiting does not mend a wrong certificate, but a rotation may
       described.code = Code::kUnauthorized;
       described.message += error.message();
     } else {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One connection, plain or TLS, driven by the thread that uses it: asynchronous operations on an
-// io_context of its own, so that time-outs and cancellation work, run to completion one after the
-// other. Internal to this folder. One thread at a time; after a failure it is thrown away.
+// One connection, plain or TLS. The thread that uses it drives it: it starts asynchronous
+// operations on the connection's own io_context and runs each to completion, so that time-outs and
+// cancellation work. Internal to this folder. Used by one thread at a time; discarded after a
+// failure.
 #pragma once
 
 #include <chrono>
@@ -10,14 +11,14 @@
 
 #include <boost/asio/ssl/context.hpp>
 
-#include "common/http/beast/transport.hpp"
+#include "common/http/beast/options.hpp"
 #include "common/http/transport.hpp"
 
 namespace paceline::http {
 
 struct Exchange {
   const Request& request;
-  const ChunkHandler* on_chunk = nullptr;  // stream when set
+  const ChunkHandler* on_chunk = nullptr;  // null: a unary request
   std::chrono::steady_clock::time_point deadline;
   std::stop_token stop;
 };
@@ -27,11 +28,11 @@ class Connection {
   virtual ~Connection() = default;
   virtual Status connect(const Exchange& exchange) = 0;
   virtual Result<Response> run(const Exchange& exchange) = 0;
-  /// The peer has neither closed nor said anything unasked.
+  /// True if the peer has neither closed the connection nor sent unexpected data.
   virtual bool still_good() = 0;
-  /// After `run`: may serve another request.
+  /// After `run`: true if the connection can serve another request.
   bool reusable() const { return reusable_; }
-  /// After a failed `run`: not a byte of an answer had come.
+  /// After a failed `run`: true if no byte of an answer came.
   bool silent() const { return silent_; }
 
  protected:

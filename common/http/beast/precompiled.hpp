@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every file of this folder includes and what costs most of its build time.
+// The headers that all files of this folder include and that take most of their build time.
 #pragma once
 
 #include <utility>

@@ -87,8 +87,8 @@ Result<TlsIdentity::Current> TlsIdentity::current() {
   if (current_.context && now == seen_) return current_;
   auto context = std::make_shared<ssl::context>(ssl::context::tls_client);
   if (const auto status = configure_tls(*context, endpoint_); !status) {
-    // A rotation caught half-way: what worked keeps working, and the files are looked at again next
-    // time.
+    // The files may be in the middle of a rotation: keep the working context, and read them again
+    // at the next connection.
     if (current_.context) return current_;
     return std::unexpected(status.error());
   }

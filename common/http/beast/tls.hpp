@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TlsIdentity: the TLS context of an endpoint, made again when one of its files changed on disk
-// (rotated CA or client certificate). Internal to this folder. Thread-safe. A context that cannot
-// be loaded is kInvalid and names the file.
+// TlsIdentity: the TLS context of an endpoint. It is built again when one of its files changes on
+// disk (rotated CA or client certificate). Internal to this folder. Thread-safe. A context that
+// cannot be loaded is kInvalid, and the message names the file.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class TlsIdentity {
 
   struct Current {
     std::shared_ptr<boost::asio::ssl::context> context;
-    std::uint64_t generation = 0;  // connections of an older one are not used again
+    std::uint64_t generation = 0;  // connections of an older generation are not used again
   };
   Result<Current> current();
 
@@ -35,7 +35,8 @@ class TlsIdentity {
   Current current_;
 };
 
-/// Applies trust and identity of an endpoint to a context: TLS 1.2 and later, peer verified.
+/// Applies an endpoint's roots and certificate to a context. TLS 1.2 and later; the peer is always
+/// verified.
 Status configure_tls(boost::asio::ssl::context& context, const Endpoint& endpoint);
 
 }  // namespace paceline::http

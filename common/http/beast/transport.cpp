@@ -35,7 +35,7 @@ class BeastTransport final : public HttpTransport {
     std::uint64_t generation = 0;
   };
 
-  /// One of `max_connections` places, held while a request is under way.
+  /// One of `max_connections` places, held while a request is in flight.
   class Place {
    public:
     explicit Place(BeastTransport& transport) : transport_(transport) {}
@@ -81,9 +81,9 @@ class BeastTransport final : public HttpTransport {
       if (!current) return std::unexpected(current.error());
       identity = std::move(*current);
     }
-    // A kept-alive connection may have been closed by the server in the moment it is used. Nothing
-    // came back, so a read is simply sent again on a new one; a write may have been applied, and
-    // its caller decides.
+    // The server may close an idle connection at the moment we use it. If no byte of an answer
+    // came, a read is sent again on a new connection. A write may have been applied, so its caller
+    // decides.
     if (auto kept = take_idle(identity.generation)) {
       auto response = kept->run(exchange);
       const bool again = !response && response.error().code == Code::kUnavailable &&

@@ -21,9 +21,9 @@ namespace {
 
 namespace ssl = boost::asio::ssl;
 
-/// cpprestsdk's threads live until the process is gone, and one may still take a connection down
-/// when it exits: what OpenSSL needs for that must not go before. Asked for before main, since only
-/// the first use of OpenSSL decides.
+/// cpprestsdk's threads live until the process ends, and one of them may close a connection during
+/// exit. OpenSSL must therefore not clean up at exit. Only the first use of OpenSSL can turn that
+/// off, so this runs before main.
 const int kOpenSslStays = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
 
 std::string pem_of(const std::string& data, const std::string& file) {
@@ -88,8 +88,8 @@ class CpprestTransport final : public HttpTransport {
   web::http::client::http_client_config config() const {
     web::http::client::http_client_config config;
     config.set_validate_certificates(true);
-    // The library's own time-out is per connection and cannot be set per call: the call's deadline
-    // is kept by `exchange`, this one is a backstop.
+    // cpprestsdk's time-out is per connection, not per call. `exchange` enforces the deadline of
+    // the call; this time-out is only a backstop.
     config.set_timeout(std::chrono::seconds(120));
     config.set_ssl_context_callback(
         [endpoint = endpoint_](ssl::context& context) { trust(context, endpoint); });
@@ -101,8 +101,7 @@ class CpprestTransport final : public HttpTransport {
     const std::string what = request.method + " " + request.target.substr(0, 256) + ": ";
     pplx::cancellation_token_source cancel;
     const auto oversized = std::make_shared<std::atomic<bool>>(false);
-    // Waits for the answer here, in the caller's thread: waiting inside a handler of the library
-    // deadlocks its pool.
+    // Wait in the caller's thread: waiting inside a handler of cpprestsdk deadlocks its pool.
     struct Shared {
       std::mutex mutex;
       std::condition_variable_any changed;
@@ -129,7 +128,8 @@ class CpprestTransport final : public HttpTransport {
               .then([](const web::http::http_response& answer) { return answer.content_ready(); });
       task.then([shared](const pplx::task<web::http::http_response>& ended) {
         try {
-          // its library raises SIGTRAP for an error that nobody looked at, as after a cancellation
+          // pplx raises SIGTRAP for an error that nothing observed, for example after a
+          // cancellation
           ended.get();
         } catch (...) {
         }
@@ -188,7 +188,7 @@ class CpprestTransport final : public HttpTransport {
 
 std::shared_ptr<HttpTransport> make_cpprest_transport(Endpoint endpoint, CpprestOptions options) {
   static std::once_flag once;
-  // Before the library is first used: its default is 40 threads.
+  // Set before the first use of cpprestsdk: its default is 40 threads.
   std::call_once(once, [&] {
     crossplat::threadpool::initialize_with_threads(static_cast<std::size_t>(options.threads));
   });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// HttpTransport on cpprestsdk for unary calls. It has no back-pressure on streams (memory grows
-// without bound under a slow reader), so `stream` refuses. Built by g++ only and where
-// PACELINE_WITH_CPPREST is on; Beast serves otherwise. Thread-safe.
+// HttpTransport on cpprestsdk for unary calls. `stream` refuses: cpprestsdk has no back-pressure,
+// so a slow reader would make memory grow without bound. Built only by g++ with
+// PACELINE_WITH_CPPREST on; otherwise Beast is used. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@
 namespace paceline::http {
 
 struct CpprestOptions {
-  // of cpprestsdk's own pool, which the whole process shares: the first transport decides
+  // threads of cpprestsdk's pool, which the whole process shares; the first transport decides
   int threads = 4;
   std::size_t max_body_bytes = 64 * 1024 * 1024;  // a larger answer is an error
-  // callers beyond it wait for their turn, within their time-out
+  // further callers wait, within their time-out
   std::size_t max_in_flight = 64;
 };
 

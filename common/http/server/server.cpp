@@ -41,7 +41,7 @@ struct Server::Impl {
       acceptor.close(ignored);
     });
     if (accepting.joinable()) accepting.join();
-    sessions.clear();  // each jthread joins; all were told to stop
+    sessions.clear();  // each jthread joins; all have been asked to stop
   }
 
   Status listen() {
@@ -82,7 +82,7 @@ struct Server::Impl {
       context.run();
       if (stopping.stop_requested() || !result) return;
       if (*result) {
-        // Out of descriptors: let running sessions end instead of spinning.
+        // Out of descriptors: wait for running sessions to end instead of spinning.
         std::unique_lock lock(mutex);
         ended.wait_for(lock, stopping.get_token(), std::chrono::milliseconds(100),
                        [] { return false; });

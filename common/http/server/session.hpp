@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One accepted connection of the server, over TCP or over TLS. Internal to this folder: it holds
-// Beast's headers.
+// One accepted connection of the server, over TCP or TLS. Internal to this folder, because it
+// includes Beast's headers.
 //
-// Ownership: shared between the server's accepting thread and the connection's own, which alone
-// works on it. See server.hpp for its limits.
+// Ownership: shared between the accepting thread and the connection's own thread; only the latter
+// uses it. See server.hpp for the limits.
 #pragma once
 
 #include <sys/socket.h>
@@ -19,7 +19,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 
-#include "common/http/server/server.hpp"
+#include "common/http/server/handler.hpp"
 
 namespace paceline::http {
 
@@ -37,7 +37,8 @@ class ServerConnection {
   virtual void serve(const std::stop_token& stop) = 0;
 };
 
-/// Makes connections before their socket is there: the socket wants the connection's context.
+/// Makes a connection before its socket exists, because the socket is created on the connection's
+/// io_context.
 class ConnectionFactory {
  public:
   virtual ~ConnectionFactory() = default;
@@ -56,7 +57,7 @@ struct PlainLayer {
   }
 };
 
-/// `Layer` makes the stream of a socket, and opens it.
+/// `Layer` makes the stream from a socket and performs its handshake.
 template <typename Layer>
 class Session final : public ServerConnection, public ResponseWriter {
   using Ec = beast::error_code;
@@ -198,7 +199,7 @@ class Session final : public ServerConnection, public ResponseWriter {
     }
   }
 
-  /// A request that could not be read gets an answer where HTTP has one.
+  /// Answers a request that could not be read, if HTTP has a status for the problem.
   void refuse(const Ec& error) {
     int status = 0;
     if (error == beast::http::error::body_limit)

@@ -15,7 +15,7 @@ namespace {
 
 namespace ssl = net::ssl;
 
-/// The context of this moment's files.
+/// The context of the files as they are now.
 class Identity {
  public:
   explicit Identity(ServerCertificate files) : files_(std::move(files)) {}
@@ -72,7 +72,7 @@ struct TlsLayer {
   using Stream = beast::ssl_stream<beast::tcp_stream>;
 
   void adopt(std::optional<Stream>& stream, net::ip::tcp::socket socket) {
-    context = identity->current().value();  // it was there once, and stays
+    context = identity->current().value();  // it has been loaded before, so it has a value
     stream.emplace(std::move(socket), *context);
   }
   template <typename Await>

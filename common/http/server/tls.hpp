@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS for the server: certificate and key from files, looked at for every connection, so that a
-// rotated certificate is shown without a restart.
+// TLS for the server. Certificate and key come from files, which every new connection checks, so
+// that a rotated certificate is used without a restart.
 //
-// Thread-safe. Files that cannot be used at the start are kInvalid and named; caught half-way
-// through a rotation, what was shown before is shown on.
+// Thread-safe. If the files cannot be used at the start, the error is kInvalid and names the file.
+// If they cannot be used later (in the middle of a rotation), the server keeps the last
+// certificate.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,7 @@
 
 namespace paceline::http {
 
-/// PEM. The first certificate of the file is the server's, its chain follows.
+/// PEM: the server's certificate, followed by its chain.
 struct ServerCertificate {
   std::string certificate_file;
   std::string key_file;

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// kube::Api: the Kubernetes API as verbs over JSON bytes. Implemented by Client (over any
-// HttpTransport, so over the fake cluster too) and by decorators such as FailPointApi; the operator
-// sees nothing else.
+// kube::Api: the Kubernetes API as verbs over JSON text. Client implements it over any
+// HttpTransport (the fake cluster included); decorators such as FailPointApi wrap it. The operator
+// uses nothing else.
 //
-// Bodies go in and come out as JSON text: writers build them with nlohmann-json, readers project
-// them (json_reader.hpp); nothing here keeps a document. Thread-safe. Every call blocks its caller,
-// observes `stop` and has a time-out. Failure is an Error whose message is the server's own:
-//   kAlreadyExists 409 on create · kConflict 409 otherwise (also a uid or resourceVersion
-//   precondition) · kNotFound 404 · kGone 410 · kForbidden 403 (authorization, quota, policy) ·
-//   kInvalid 400, 422 · kUnauthorized 401 · kExhausted 429 after waiting as told · kTimeout,
-//   kUnavailable: nobody knows whether a write was applied; every write must therefore be safe to
-//   repeat.
+// Bodies are JSON text. Writers build them with nlohmann-json, readers project them with
+// json_reader.hpp; nothing here keeps a document. Thread-safe. Every call blocks its caller,
+// observes `stop` and has a time-out.
+//
+// On failure the Error carries the server's own message and one of these codes. kAlreadyExists is
+// 409 on create. kConflict is any other 409, including a failed uid or resourceVersion
+// precondition. kNotFound is 404 and kGone 410. kForbidden is 403 (authorization, quota, policy).
+// kInvalid is 400 or 422, kUnauthorized 401. kExhausted is 429 after the waits that the server
+// asked for. After kTimeout and kUnavailable the write may or may not have been applied, so every
+// write must be safe to repeat.
 #pragma once
 
 #include <chrono>
@@ -44,7 +46,7 @@ struct PatchOptions : WriteOptions {
 };
 
 struct DeleteOptions {
-  // precondition; never delete an object of another life by its name
+  // precondition, so that an object that reuses the name is not deleted
   std::string uid{};
   std::string resource_version{};  // precondition
   std::optional<std::int64_t> grace_period_seconds{};
@@ -64,8 +66,8 @@ struct WatchOptions {
   std::string field_selector{};
   std::string resource_version{};
   std::chrono::seconds timeout{300};
-  /// Begin with the present state: an ADDED event for each object, then a bookmark that
-  /// `ends_initial_events`. kInvalid where it is not served.
+  /// Start with the present state: one ADDED event per object, then a bookmark that
+  /// `ends_initial_events`. kInvalid if the server does not support it.
   bool initial_events = false;
 };
 
@@ -91,7 +93,7 @@ class Api {
   virtual Result<std::string> create(const Resource& resource, const std::string& ns,
                                      const std::string& body, const WriteOptions& options = {},
                                      const std::stop_token& stop = {}) = 0;
-  /// PUT: the body carries the resourceVersion that it was made from, or none to overwrite.
+  /// PUT: the body carries the resourceVersion that it is based on, or none to overwrite.
   virtual Result<std::string> update(const Resource& resource, const std::string& ns,
                                      const std::string& name, const std::string& body,
                                      const WriteOptions& options = {},
@@ -100,12 +102,12 @@ class Api {
                                     const std::string& name, const std::string& body,
                                     const PatchOptions& options = {},
                                     const std::stop_token& stop = {}) = 0;
-  /// The answer is the object (still there, terminating) or a Status.
+  /// Returns the object (if it still exists and is terminating) or a Status.
   virtual Result<std::string> remove(const Resource& resource, const std::string& ns,
                                      const std::string& name, const DeleteOptions& options = {},
                                      const std::stop_token& stop = {}) = 0;
-  /// Delivers events until the server ends the watch (success), the handler says false (success),
-  /// or something fails. kGone: list again.
+  /// Delivers events until the server ends the watch, the handler returns false (both are success),
+  /// or an error occurs. kGone: list again.
   virtual Status watch(const Resource& resource, const std::string& ns, const WatchOptions& options,
                        const WatchHandler& handler, const std::stop_token& stop = {}) = 0;
   /// GET of any path ("/version", "/apis").

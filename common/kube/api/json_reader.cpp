@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/kube/api/json_reader.hpp"
 
+#include <charconv>
 #include <memory>
 
 namespace paceline::kube {
 namespace {
 
-// A parser grows to its largest document and keeps that; a thread that once read a page of a list
-// must not hold it for ever.
+// A parser grows to its largest document and stays that large. Replace it, so that a thread that
+// once read a page of a list does not hold that memory for ever.
 constexpr std::size_t kKeepCapacity = 4 * 1024 * 1024;
 
-// simdjson has no way to make an empty array or object: these stand for "absent".
+// simdjson cannot make an empty array or object: these two stand for "absent".
 const simdjson::dom::array& no_items() {
   thread_local simdjson::dom::parser parser;
   thread_local const simdjson::dom::array none =
@@ -63,6 +64,18 @@ simdjson::dom::array items(const simdjson::simdjson_result<Json>& element) {
 simdjson::dom::object fields(const simdjson::simdjson_result<Json>& element) {
   simdjson::dom::object value;
   return element.get(value) == simdjson::SUCCESS ? value : no_fields();
+}
+
+std::uint64_t version_number(std::string_view text) {
+  std::uint64_t version = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
+  return error == std::errc() && end == text.data() + text.size() ? version : 0;
+}
+
+ObjectMeta read_meta(Json object) {
+  const auto meta = at(object, "metadata");
+  return {std::string(text(at(meta, "namespace"))), std::string(text(at(meta, "name"))),
+          std::string(text(at(meta, "uid"))), version_number(text(at(meta, "resourceVersion")))};
 }
 
 }  // namespace paceline::kube

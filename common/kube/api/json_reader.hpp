@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading API objects without keeping them: simdjson over the raw bytes, with short accessors that
-// treat absent as empty. Include common/base/log.hpp before this header where both are used.
+// Reads API objects without keeping them: simdjson over the raw bytes, with short accessors that
+// treat absent fields as empty. Include common/base/log.hpp before this header if you need both.
 // Elements are valid until the next `parse` on the same thread.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace paceline::kube {
 
 using Json = simdjson::dom::element;
 
-/// Parses one document with the thread's own parser. Invalid JSON is kProtocol kInvalid.
+/// Parses one document with a parser of this thread. Invalid JSON is kProtocol kInvalid.
 Result<Json> parse(std::string_view bytes);
 
 /// The element at a path of keys, or an error element: `at(pod, "spec", "nodeName")`.
@@ -34,10 +34,12 @@ simdjson::simdjson_result<Json> at(Json element, Keys... keys) {
 std::string_view text(const simdjson::simdjson_result<Json>& element);
 std::int64_t number(const simdjson::simdjson_result<Json>& element, std::int64_t otherwise = 0);
 bool boolean(const simdjson::simdjson_result<Json>& element, bool otherwise = false);
-/// The items of an array; an empty array when it is absent.
+/// The items of an array; empty if it is absent.
 simdjson::dom::array items(const simdjson::simdjson_result<Json>& element);
 simdjson::dom::object fields(const simdjson::simdjson_result<Json>& element);
 
+/// A resourceVersion as a number; 0 if the text is not a number.
+std::uint64_t version_number(std::string_view text);
 ObjectMeta read_meta(Json object);
 
 }  // namespace paceline::kube

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every cached object keeps of its metadata. Values.
+// The metadata that every cached object keeps. Values.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,7 @@ struct ObjectMeta {
   std::uint64_t resource_version = 0;  // 0: absent or not a number
 };
 
-/// metadata.resourceVersion of an object as a number; 0 if it is absent or not a number.
-std::uint64_t version_of(std::string_view object);
-/// True if the object of a bookmark says that the initial list is complete.
-bool ends_initial_events(std::string_view bookmark);
-
-/// "namespace/name", or "name" where there is no namespace: the key of stores and queues.
+/// "namespace/name", or "name" without a namespace: the key of stores and queues.
 inline std::string key_of(std::string_view ns, std::string_view name) {
   std::string key;
   key.reserve(ns.size() + 1 + name.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of API resources and the paths that lead to them. Pure values.
+// The names of API resources and their paths. Pure values.
 #pragma once
 
 #include <string>
@@ -47,8 +47,8 @@ inline constexpr Resource kTrainingJobs{"paceline.dev", "v1alpha1", "trainingjob
 inline constexpr Resource kNodeFabrics{"paceline.dev", "v1alpha1", "nodefabrics", "NodeFabric",
                                        false};
 
-/// "/api/v1/namespaces/NS/pods/NAME/status"; an empty namespace means all of them, an empty name
-/// the collection. Pieces are percent-encoded.
+/// "/api/v1/namespaces/NS/pods/NAME/status". An empty namespace means all namespaces, an empty name
+/// the collection. Path segments are percent-encoded.
 std::string path_of(const Resource& resource, std::string_view ns, std::string_view name = {},
                     std::string_view subresource = {});
 

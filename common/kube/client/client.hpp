@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Client: kube::Api over HttpTransport. Unary verbs go through one transport, watches through
-// another, so neither starves the other.
+// Client: kube::Api over HttpTransport. Unary verbs use one transport and watches another, so that
+// neither can use up the other's connections.
 //
-// Ownership: shares its transports and token source. Thread-safe. Pacing is the server's, and no
-// fixed rate is imposed: a call or watch refused by 429, or a GET by 503 with Retry-After, is
-// repeated after the time that the server names (bounded). See api.hpp for failure.
+// Ownership: shares its transports and token source. Thread-safe. The server sets the pace; the
+// client imposes no fixed rate. A call or watch refused with 429, and a GET refused with 503 and
+// Retry-After, is repeated after the time that the server names (bounded). See api.hpp for
+// failures.
 #pragma once
 
 #include <atomic>
@@ -23,9 +24,9 @@ struct ClientOptions {
   std::string field_manager = "paceline";
   std::string prefix{};
   std::chrono::milliseconds timeout{30000};
-  // repeats of a call that the server told to come back later
+  // how often a call is repeated after the server asked to wait
   int throttle_retries = 4;
-  // one watch event; a larger one ends the watch with kExhausted
+  // of one watch event; a larger one ends the watch with kExhausted
   std::size_t max_event_bytes = 8 * 1024 * 1024;
   std::chrono::milliseconds max_retry_after{30000};
 };
@@ -59,8 +60,8 @@ class Client final : public Api {
 
  private:
   Result<std::string> call(http::Request request, const std::stop_token& stop);
-  /// True when the server named a time to come back and it has passed; `repeated` counts the times
-  /// of one call.
+  /// True if the server asked to wait and that time has passed. `repeated` counts the repeats of
+  /// one call.
   bool waited_as_told(const http::Request& request, const http::Response& response, int& repeated,
                       const std::stop_token& stop) const;
   Result<http::Request> prepare(std::string method, std::string target, std::string body,

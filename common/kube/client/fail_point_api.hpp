@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// FailPointApi: an Api that ends the process right before or right after its n-th write, to prove
-// that every intermediate state is recovered from.
+// FailPointApi: an Api that ends the process right before or right after its n-th write. Tests use
+// it to prove that the operator recovers from every intermediate state.
 //
-// PACELINE_FAILPOINT="3:before" or "3:after" arms it (writes count from 1; dry runs do not count);
-// PACELINE_FAILPOINT_COUNT_FILE receives the number of writes so far. Ends with _exit(87), so
-// nothing is flushed or released. Thread-safe as the Api below it.
+// PACELINE_FAILPOINT="3:before" or "3:after" arms it. Writes count from 1; dry runs do not count.
+// PACELINE_FAILPOINT_COUNT_FILE receives the number of writes so far. The process ends with
+// _exit(87), so nothing is flushed or released. Thread-safe if the Api below it is.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ struct FailPoint {
 };
 inline constexpr int kFailPointExit = 87;
 
-/// From the two variables. kInvalid names the variable and what to write.
+/// Reads the two variables. kInvalid names the variable and what to write.
 Result<FailPoint> fail_point_from_environment();
 
-/// `api` itself when the fail point neither fires nor counts.
+/// Returns `api` itself if the fail point neither fires nor counts.
 std::shared_ptr<Api> with_fail_point(std::shared_ptr<Api> api, FailPoint fail_point);
 
 }  // namespace paceline::kube

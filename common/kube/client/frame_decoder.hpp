@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// FrameDecoder: cuts the byte stream of a watch into events. Events may be split over chunks, and a
-// chunk may hold many.
+// FrameDecoder: cuts the byte stream of a watch into events. An event may span chunks, and a chunk
+// may hold many events.
 //
-// Ownership: the views it hands out live until the callback returns. One thread. Memory: one
-// unfinished event, at most `max_bytes`; a larger one is kExhausted, text that is no event
-// kInvalid, an ERROR event the error it carries.
+// Ownership: a view passed to the handler is valid until the handler returns. Used by one thread.
+// Memory: one unfinished event of at most `max_bytes`. A larger event is kExhausted, text that is
+// not an event kInvalid; an ERROR event returns its own error.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,10 @@ class FrameDecoder {
  public:
   explicit FrameDecoder(std::size_t max_bytes) : max_bytes_(max_bytes) {}
 
-  /// True to go on, false when the handler wants no more.
+  /// True to continue; false if the handler wants no more events.
   Result<bool> feed(std::string_view chunk, const WatchHandler& handler);
-  /// Bytes of an unfinished event: at the end of a stream it was cut off.
+  /// The size of the unfinished event. If it is not 0 at the end of the stream, the event was cut
+  /// off.
   std::size_t unfinished() const { return partial_.size(); }
 
  private:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the API server is and who we are: from a kubeconfig file or from inside a pod.
+// The address of the API server and our credentials: from a kubeconfig file or from inside a pod.
 //
-// A Config is a value. TokenSource is thread-safe; it reads its file again when it changed on disk
-// (checked at most once a second) and runs an exec plugin again before its token expires. Failure
-// names file, field and remedy. Certificates are always verified: insecure-skip-tls-verify is
-// refused.
+// A Config is a value. make_token_source returns a source that reads its file again when it changes
+// on disk (checked at most once a second), and runs an exec plugin again before its token expires.
+// Failures name file, field and remedy. Certificates are always verified: insecure-skip-tls-verify
+// is refused.
 #pragma once
 
 #include <map>
@@ -32,11 +32,11 @@ struct Config {
   std::string ns = "default";
   std::string token;
   std::string token_file;
-  // used when its command is not empty; its client certificates go to endpoint.renewable
+  // used if its command is not empty; its client certificates go to endpoint.renewable
   ExecPlugin exec;
 };
 
-/// `context` empty: current-context. Relative paths count from the file's folder.
+/// `context` empty: current-context. Relative paths are relative to the file's folder.
 Result<Config> load_kubeconfig(const std::string& path, const std::string& context = {});
 /// The service account of this pod.
 Result<Config> load_in_cluster(const std::string& root = "/");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a credential plugin and reads what it printed. Blocks at most `timeout`; output is bounded.
-// A plugin that cannot be started, fails, prints nothing sensible or is slow is an Error that names
-// the command and its last words.
+// Runs a credential plugin and reads its output. Blocks for at most `timeout`; the output is
+// bounded. If the plugin cannot be started, fails, prints nothing usable or is too slow, the Error
+// names the command and its last output.
 #pragma once
 
 #include <chrono>

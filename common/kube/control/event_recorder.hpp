@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// EventRecorder: events.k8s.io/v1, aggregated. The same (object, type, reason, action) within six
-// minutes becomes one Event whose series is counted up, written at most twice a minute.
+// EventRecorder: writes events.k8s.io/v1 Events.
 //
-// Ownership: refers to Api and Clock. Thread-safe: `emit` never blocks and never fails (a bounded
-// queue; what does not fit is dropped and counted). `run` writes from its own thread; `flush`
-// writes what is queued, for shut-down and the simulation.
+// Ownership: Api and Clock must outlive it. Thread-safe. `emit` never blocks and never fails: the
+// queue is bounded, and an event that does not fit is dropped and counted. `run` writes events on
+// its own thread. `flush` writes the queued events, for shut-down and the simulation.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +31,7 @@ struct EventNote {
   bool warning = false;
   std::string reason;  // CamelCase, at most 128 bytes
   std::string action;  // what the controller did or tried
-  std::string note;    // for people, cut at 1,024 bytes
+  std::string note;    // shown to people, cut at 1,024 bytes
 };
 
 class EventRecorder {

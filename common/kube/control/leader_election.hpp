@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leader election on a Lease. Another holder's expiry is judged by local observation (how long its
-// record has not changed by our steady clock), never by comparing wall clocks; our own by the time
-// of the last renewal we *began*.
+// Leader election on a Lease. Wall clocks of two processes are never compared. Another holder has
+// expired if its record has not changed for the lease's duration, by our steady clock. Our own
+// lease counts from the moment we *began* the last renewal.
 //
-// Ownership: refers to its Api, which should have a connection of its own (make_client, with a
-// time-out below half of `renew_deadline` and no throttle_retries), so that a full pool cannot
-// starve renewals, and to the Clock. `run` belongs to one thread: it calls `on_start` once elected
-// and returns when leadership is lost or `stop` is requested (then the Lease is released). After
-// `run` returned true the process must stop acting: leadership was held and is over.
+// Ownership: Api and Clock must outlive it. The Api should have a connection of its own, a time-out
+// below half of `renew_deadline` and no throttle_retries, so that a full pool cannot delay
+// renewals. `run` belongs to one thread. It calls `on_start` once elected, and returns when
+// leadership is lost or `stop` is requested (then it releases the Lease). After `run` returned true
+// the process must stop acting: it was the leader and is no longer.
 #pragma once
 
 #include <atomic>
@@ -34,13 +34,14 @@ class LeaderElection {
  public:
   LeaderElection(Api& api, const Clock& clock, LeaderElectionOptions options);
 
-  /// Returns whether leadership was held at all. `on_start` must not block.
+  /// Returns true if this process was ever the leader. `on_start` must not block.
   bool run(const std::function<void()>& on_start, const std::stop_token& stop);
   bool leading() const { return leading_; }
 
-  /// One try to take or renew, for tests and the simulation: true while leader after it.
+  /// One attempt to take or renew the Lease, for tests and the simulation. True if this process is
+  /// the leader afterwards.
   bool step(const std::stop_token& stop = {});
-  /// Gives the lease up so that the next holder need not wait.
+  /// Releases the Lease, so that the next holder need not wait.
   void release();
 
  private:
@@ -49,7 +50,7 @@ class LeaderElection {
   Api& api_;
   const Clock& clock_;
   const LeaderElectionOptions options_;
-  std::atomic<bool> leading_{false};  // asked by /readyz from another thread
+  std::atomic<bool> leading_{false};  // read by /readyz on another thread
   std::string observed_;              // the record as last read
   SteadyTime observed_at_{};          // when it last changed, by our clock
   SteadyTime renewed_at_{};           // when our last successful renewal began

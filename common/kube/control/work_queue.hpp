@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// WorkQueue: keys to reconcile. A key is waiting at most once, is handed to one worker at a time,
-// and comes back after it if it was added meanwhile.
+// WorkQueue: keys to reconcile. A key waits at most once and is handed to one worker at a time. If
+// it is added while a worker has it, it is handed out again afterwards.
 //
-// Ownership: keys are copied. Thread-safe. Time comes from the Clock; `get` waits on real time and
-// is not for a simulation, which uses `try_get` and `next_due`. Bounded: `add` of a new key into a
-// full queue returns false and sets `overflowed`: the owner then adds every key of its store again
-// later.
+// Ownership: keys are copied. Thread-safe. Time comes from the Clock. `get` waits on real time; a
+// simulation uses `try_get` and `next_due` instead. Bounded: `add` of a new key to a full queue
+// returns false and sets `overflowed`. The owner then adds every key of its store again later.
 #pragma once
 
 #include <chrono>
@@ -37,21 +36,23 @@ class WorkQueue {
   explicit WorkQueue(const Clock& clock, WorkQueueOptions options = {});
 
   bool add(const std::string& key);
-  /// Later: the earliest of several times wins; `add` in between makes it due at once.
+  /// Adds the key after a delay. Of several delays the earliest wins; `add` makes the key due at
+  /// once.
   bool add_after(const std::string& key, std::chrono::nanoseconds delay);
-  /// After the key's own back-off, which doubles each time until `forget`.
+  /// Adds the key after its own back-off, which doubles each time until `forget`.
   bool add_backoff(const std::string& key);
   void forget(const std::string& key);
   std::uint32_t failures(const std::string& key) const;
 
-  /// The next key, waiting for one; nothing when stopped or shut down. The worker ends with `done`.
+  /// Waits for the next key; nullopt if stopped or shut down. The worker must call `done` with the
+  /// key.
   std::optional<std::string> get(const std::stop_token& stop);
   std::optional<std::string> try_get();
   void done(const std::string& key);
-  /// When the earliest delayed key becomes due.
+  /// When the earliest delayed key is due.
   std::optional<SteadyTime> next_due() const;
 
-  /// No more keys are handed out; `wait_idle` returns once every worker is done.
+  /// Hands out no more keys. `wait_idle` returns when every worker is done.
   void shut_down();
   void wait_idle();
   std::size_t size() const;
@@ -67,7 +68,7 @@ class WorkQueue {
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::string> ready_;
-  std::unordered_set<std::string> waiting_;  // in ready_, or to come back after its worker
+  std::unordered_set<std::string> waiting_;  // in ready_, or waiting until their worker is done
   std::unordered_set<std::string> processing_;
   std::multimap<SteadyTime, std::string> delayed_;
   std::unordered_map<std::string, SteadyTime> due_;

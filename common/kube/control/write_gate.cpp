@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "common/kube/api/object_version.hpp"
+
 namespace paceline::kube {
 
 void WriteGate::wrote(const std::string& key, const StoreState& store, std::string_view object) {

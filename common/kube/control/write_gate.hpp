@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// WriteGate: read your own writes. After a write for a key, the key is not reconciled until the
-// store has seen the version that the write returned; otherwise a cache that lags makes a
-// controller create twice.
+// WriteGate: makes a controller read its own writes. After a write for a key, the key is not
+// reconciled until the store has seen the version that the write returned. Otherwise a lagging
+// cache makes a controller create objects twice.
 //
-// Thread-safe. Stores outlive the gate. A key without writes is always open. Nothing here fails.
+// Thread-safe. The stores must outlive the gate. A key without writes is always open. Nothing here
+// fails.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ namespace paceline::kube {
 
 class WriteGate {
  public:
-  /// `object` is the answer of a create, update or patch.
+  /// `object` is the answer to a create, update or patch.
   void wrote(const std::string& key, const StoreState& store, std::string_view object);
   void wrote(const std::string& key, const StoreState& store, std::uint64_t resource_version);
   bool open(const std::string& key);

@@ -42,10 +42,9 @@ std::string bookmark(const Resource& resource, std::uint64_t version, bool ends_
 
 /// What a watcher with a selector sees of a change: an object that comes to match is added, one
 /// that ceases to match deleted.
-std::optional<WatchEventType> seen_as(const FakeCluster::Impl::Event& event,
-                                      const Selector& selector) {
+std::optional<WatchEventType> seen_as(const FakeModel::Event& event, const Selector& selector) {
   if (selector.empty()) return event.type;
-  const auto fits = [&](const FakeCluster::Impl::Text& text) {
+  const auto fits = [&](const FakeModel::Text& text) {
     return text && matches(selector, Document::parse(*text)).value_or(false);
   };
   const bool before = fits(event.before);
@@ -80,7 +79,7 @@ class FakeTransport final : public http::HttpTransport {
 
 }  // namespace
 
-FakeCluster::FakeCluster(const Clock& clock) : impl_(std::make_unique<Impl>(clock)) {}
+FakeCluster::FakeCluster(const Clock& clock) : impl_(std::make_unique<FakeModel>(clock)) {}
 FakeCluster::~FakeCluster() = default;
 
 void FakeCluster::set_faults(std::function<std::optional<Fault>(const http::Request&)> decide) {
@@ -173,7 +172,8 @@ Result<http::Response> FakeCluster::watch(const http::Request& request,
       return ok;
     }
     std::string frames;
-    const auto first = std::ranges::upper_bound(impl_->history, from, {}, &Impl::Event::version);
+    const auto first =
+        std::ranges::upper_bound(impl_->history, from, {}, &FakeModel::Event::version);
     for (auto event = first; event != impl_->history.end(); ++event) {
       from = event->version;
       if (event->plural != route->resource.plural || (!route->ns.empty() && event->ns != route->ns))
@@ -205,7 +205,7 @@ Result<std::vector<FakeCluster::Change>> FakeCluster::changes_since(
   }
   std::vector<Change> changes;
   const auto first =
-      std::ranges::upper_bound(impl_->history, resource_version, {}, &Impl::Event::version);
+      std::ranges::upper_bound(impl_->history, resource_version, {}, &FakeModel::Event::version);
   for (auto event = first; event != impl_->history.end(); ++event) {
     if (event->plural == resource.plural)
       changes.push_back({event->type, event->version, *event->object});

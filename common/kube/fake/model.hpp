@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state behind FakeCluster and the rules that verbs share. Internal to this folder. Everything
-// here is called with `mutex` held.
+// The state behind FakeCluster, and the rules that its verbs share. Internal to this folder. Call
+// everything here with `mutex` held.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <expected>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,13 +18,15 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/kube/fake/cluster.hpp"
+#include "common/base/clock.hpp"
+#include "common/http/transport.hpp"
+#include "common/kube/fake/types.hpp"
 
 namespace paceline::kube {
 
 using Document = nlohmann::json;
 
-/// What becomes a metav1.Status.
+/// An error that is answered as a metav1.Status.
 struct Refusal {
   int code = 500;
   std::string reason;
@@ -39,17 +42,17 @@ struct Selector {
   std::string fields;
   bool empty() const { return labels.empty() && fields.empty(); }
 };
-/// Refuses (400) a selector that it cannot read.
+/// Refuses (400) a selector that it cannot parse.
 Outcome<bool> matches(const Selector& selector, const Document& object);
 
-/// Fields that the schema (as far as it is known here) does not have, as paths.
+/// The paths of fields that are not in the schema, as far as the schema is known here.
 std::vector<std::string> unknown_fields(const Resource& resource, const Document& object);
 
 const Resource* find_resource(std::string_view group, std::string_view version,
                               std::string_view plural);
 
-struct FakeCluster::Impl {
-  explicit Impl(const Clock& c) : clock(c) {}
+struct FakeModel {
+  explicit FakeModel(const Clock& c) : clock(c) {}
 
   using Text = std::shared_ptr<const std::string>;
   struct Stored {
@@ -81,14 +84,14 @@ struct FakeCluster::Impl {
   std::uint64_t next_address = 1;
   std::map<std::uint64_t, Snapshot> snapshots;
   std::uint64_t next_snapshot = 1;
-  Counts counts;
-  std::function<void(const Sight&)> observer;
+  FakeCounts counts;
+  std::function<void(const FakeSight&)> observer;
   std::mutex faults_mutex;
   std::function<std::optional<Fault>(const http::Request&)> faults;
 
   Stored* find(const Resource& resource, std::string_view ns, std::string_view name);
-  /// Stores a new state (version, history, waiters). A state equal to the old one changes nothing,
-  /// as on a real server.
+  /// Stores a new state: version, history, waiting watchers. A state equal to the old one changes
+  /// nothing, as on a real server.
   const Stored& commit(const Resource& resource, Document object);
   void erase(const Resource& resource, std::string_view ns, std::string_view name);
 
@@ -105,6 +108,13 @@ struct FakeCluster::Impl {
   Outcome<bool> check_quota(std::string_view ns) const;
   void set_defaults(const Resource& resource, Document& object);
 };
+
+/// The string at two keys, or "" if there is none.
+std::string string_at(const Document& object, const char* first, const char* second);
+/// The names of a pod's scheduling gates.
+std::vector<std::string> gates_of(const Document& pod);
+/// Refuses (422) a change of a pod's spec that a real API server refuses.
+Outcome<bool> check_pod_update(const Document& before, const Document& after);
 
 // pods "x", trainingjobs.paceline.dev "x"
 std::string full_name(const Resource& resource, std::string_view name);

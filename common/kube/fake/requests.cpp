@@ -102,8 +102,8 @@ Outcome<Route> route_of(const std::string& target) {
   return route;
 }
 
-Outcome<std::string> list(FakeCluster::Impl& cluster, const Route& route) {
-  using Snapshot = FakeCluster::Impl::Snapshot;
+Outcome<std::string> list(FakeModel& cluster, const Route& route) {
+  using Snapshot = FakeModel::Snapshot;
   Snapshot snapshot;
   std::size_t from = 0;
   std::uint64_t id = 0;
@@ -160,8 +160,8 @@ Outcome<std::string> list(FakeCluster::Impl& cluster, const Route& route) {
   return body + "]}";
 }
 
-Outcome<std::string> patch(FakeCluster::Impl& cluster, const Route& route,
-                           const http::Request& request, bool strict, bool dry_run, int& status) {
+Outcome<std::string> patch(FakeModel& cluster, const Route& route, const http::Request& request,
+                           bool strict, bool dry_run, int& status) {
   std::string type;
   for (const auto& header : request.headers) {
     if (header.name == "Content-Type") type = header.value;
@@ -194,7 +194,7 @@ Outcome<std::string> patch(FakeCluster::Impl& cluster, const Route& route,
                          strict, dry_run);
 }
 
-http::Response serve(FakeCluster::Impl& cluster, const http::Request& request) {
+http::Response serve(FakeModel& cluster, const http::Request& request) {
   if (request.target == "/version")
     return json_response(200, R"({"major":"1","minor":"34","gitVersion":"v1.34.0-fake"})");
   if (request.target == "/readyz" || request.target == "/healthz") return {200, {}, "ok"};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From an HTTP request to a verb of the fake cluster. Internal to this folder; called with the
+// Routes an HTTP request to a verb of the fake cluster. Internal to this folder. Called with the
 // cluster's mutex held.
 #pragma once
 
@@ -21,6 +21,6 @@ struct Route {
 };
 
 Outcome<Route> route_of(const std::string& target);
-http::Response serve(FakeCluster::Impl& cluster, const http::Request& request);
+http::Response serve(FakeModel& cluster, const http::Request& request);
 
 }  // namespace paceline::kube

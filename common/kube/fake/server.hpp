@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // FakeServer: a FakeCluster behind a real HTTP socket on 127.0.0.1, so that transports, watches and
-// reconnects are the ones of production. The cluster outlives it. Stops and joins in its
-// destructor.
+// reconnects are those of production. The cluster must outlive it. Its destructor stops and joins
+// its threads.
 #pragma once
 
 #include <cstdint>

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/kube/api/json_reader.hpp"
+#include "common/kube/api/object_version.hpp"
 
 namespace paceline::kube {
 namespace {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reflector: keeps one ObjectSink equal to one collection of the API server: the present state,
-// then watches from its version, with bookmarks and random time-outs; 410 (as answer or as event)
-// reads the state again and replaces atomically, 429 waits and resumes, the end of a watch resumes
-// at once. The state comes as the beginning of a watch (WatchList: no server has to hold a whole
-// list), or as a consistent list in pages where that is not served.
+// Reflector: keeps one ObjectSink equal to one collection of the API server. It reads the present
+// state, then watches from its version, with bookmarks and random time-outs. After 410 (as an
+// answer or as an event) it reads the state again and replaces it atomically. After 429 it waits
+// and resumes. When the server ends a watch, it resumes at once. The state is read as the start of
+// a watch (WatchList), so that no server has to hold a whole list; if the server does not support
+// that, as a consistent list in pages.
 //
-// Ownership: refers to the Api and the sink, which outlive it. `run` belongs to one thread and
-// returns only when stopped. Memory: one page, or one event. Failure: errors of the API are logged,
-// counted and retried with back-off; objects that cannot be projected are logged and skipped.
+// Ownership: the Api and the sink must outlive it. `run` belongs to one thread and returns only
+// when stopped. Memory: one page, or one event. Failure: errors of the API are logged, counted and
+// retried with back-off. Objects that cannot be projected are logged and skipped.
 #pragma once
 
 #include <atomic>
@@ -32,8 +33,8 @@ struct ReflectorOptions {
   std::chrono::milliseconds min_backoff{200};
   std::chrono::milliseconds max_backoff{30000};
   std::function<std::uint64_t()> random{};  // empty: seeded from the system
-  bool stream_lists = true;                 // where the server can
-  // a resource that the server does not know (its CRD is missing) has no objects
+  bool stream_lists = true;                 // use WatchList if the server supports it
+  // treat a resource that the server does not know (its CRD is missing) as empty
   bool absent_is_empty = false;
 };
 
@@ -62,7 +63,7 @@ class Reflector {
   const ReflectorOptions options_;
   ObjectSink& sink_;
   ReflectorCounts counts_;
-  std::string resource_version_;  // empty: the present state is to be read
+  std::string resource_version_;  // empty: read the present state next
   bool streams_;
   std::chrono::milliseconds backoff_{0};
   std::uint64_t random_state_;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Store<T>: a cache of objects projected to structs; documents are never kept. T has a member
-// `ObjectMeta meta`, filled by the projection.
+// Store<T>: a cache of objects projected to structs. Documents are never kept. T has a member
+// `ObjectMeta meta`, which the projection fills.
 //
-// Ownership: entries are immutable and shared; a pointer stays valid after the entry was replaced.
+// Ownership: entries are immutable and shared; a pointer stays valid after its entry is replaced.
 // Thread-safe: one writer (the reflector), any number of readers. Handlers run on the writer's
-// thread after the change is visible, without locks held. Failure: a projection that fails leaves
-// the old entry in place, is counted, and the error is returned to the reflector, which logs it.
+// thread, after the change is visible and without locks held. If a projection fails, the old entry
+// stays, the failure is counted, and the reflector logs the error.
 #pragma once
 
 #include <atomic>
@@ -22,15 +22,16 @@
 #include <vector>
 
 #include "common/kube/api/object_meta.hpp"
+#include "common/kube/api/object_version.hpp"
 #include "common/kube/watch/object_sink.hpp"
 
 namespace paceline::kube {
 
-/// What is known of a store without its type: for gates and readiness.
+/// The untyped part of a store, for gates and readiness.
 class StoreState {
  public:
   virtual ~StoreState() = default;
-  /// Everything up to this version has been seen; 0 before the first list.
+  /// All changes up to this version have been seen; 0 before the first list.
   std::uint64_t resource_version() const {
     return resource_version_.load(std::memory_order_acquire);
   }
@@ -48,13 +49,13 @@ class Store final : public ObjectSink, public StoreState {
   using Projection = std::function<Result<T>(std::string_view json)>;
   // an empty string: not indexed
   using Index = std::function<std::string(const T&)>;
-  // null before: added; null after: deleted
+  // `before` null: added; `after` null: deleted
   using Handler = std::function<void(const Ptr& before, const Ptr& after)>;
 
   explicit Store(Projection projection, Index index = {})
       : projection_(std::move(projection)), index_(std::move(index)) {}
 
-  /// Before the first event only.
+  /// Call it before the first event.
   void subscribe(Handler handler) { handlers_.push_back(std::move(handler)); }
 
   Ptr get(std::string_view ns, std::string_view name) const {
@@ -98,7 +99,7 @@ class Store final : public ObjectSink, public StoreState {
     std::vector<std::pair<Ptr, Ptr>> changes;
     {
       const std::unique_lock lock(mutex_);
-      std::vector<Ptr> unchanged;  // readers keep sharing one copy
+      std::vector<Ptr> unchanged;  // keep the entry that readers share already
       for (const Ptr& entry : incoming_) {
         const auto old = entries_.find(place_of(*entry));
         if (old == entries_.end()) {
@@ -129,7 +130,7 @@ class Store final : public ObjectSink, public StoreState {
   Status apply(const WatchEvent& event) override;
 
  private:
-  // Entries are found by their own metadata: a second copy of every name would cost a tenth of the
+  // Entries are found by their own metadata. A second copy of every name would cost a tenth of the
   // cache.
   struct Place {
     std::string_view ns;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// MetricsSink: where metrics go, whatever serves them; in the static launcher a small text writer
-// (docs/operate/metrics.md says why).
+// MetricsSink: receives metrics, whatever serves them. The static launcher uses a small text writer
+// (docs/designs/metrics.md gives the reason).
 //
-// The caller emits a whole scrape: every family once, all its series right after it. Series of one
+// The caller emits a whole scrape: each family once, followed by all its series. All series of a
 // family have the same label names. Not thread-safe.
 #pragma once
 
@@ -23,10 +23,10 @@ class MetricsSink {
  public:
   virtual ~MetricsSink() = default;
   virtual void family(std::string_view name, MetricType type, std::string_view help) = 0;
-  /// One series of the family begun last (counter or gauge).
+  /// One series of the last family (counter or gauge).
   virtual void value(const Labels& labels, double value) = 0;
-  /// One series of a histogram: `counts[i]` observations at most `bounds[i]` and more than the
-  /// bound before; `total` of all, with `sum`.
+  /// One series of a histogram. `counts[i]` is the number of observations in (bounds[i-1],
+  /// bounds[i]]; `total` counts all observations, and `sum` adds them up.
   virtual void histogram(const Labels& labels, std::span<const double> bounds,
                          std::span<const std::uint64_t> counts, std::uint64_t total,
                          double sum) = 0;

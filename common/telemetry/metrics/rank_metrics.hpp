@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics of ranks: names, labels and meaning, in one place for every program that serves them.
-// Pure.
+// The names, labels and meaning of all metrics of ranks. Every program that serves such metrics
+// uses this. Pure.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,8 @@
 
 namespace paceline::telemetry {
 
-/// Who the ranks are, from a source the ranks cannot influence: labels of every series.
+/// The identity of the ranks, from a source that the ranks cannot influence. Labels of every
+/// series.
 struct Identity {
   std::string job_namespace;
   std::string job;
@@ -24,13 +25,13 @@ struct Identity {
 struct RankView {
   const Identity* identity;  // outlives the view
   int rank;
-  std::optional<RankTotals> totals;  // absent before its first ring: not zero
+  std::optional<RankTotals> totals;  // nullopt before its first ring, which is not the same as zero
   std::optional<LiveState> live;
   ProfilerStates profilers;
-  std::string gpu = {};  // where it is known from a trusted source
+  std::string gpu = {};  // empty unless a trusted source names it
 };
 
-/// Of ranks of any jobs; no two of them have the same labels.
+/// The ranks may belong to several jobs; no two have the same labels.
 void export_ranks(const std::vector<RankView>& ranks, MetricsSink& sink);
 
 }  // namespace paceline::telemetry

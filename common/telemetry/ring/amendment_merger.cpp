@@ -48,7 +48,7 @@ void apply_amendment(paceline_step_record& step, const paceline_step_record& ame
   PACELINE_TAKE(PACELINE_VALID_OVERHEAD_NS, overhead_ns);
   PACELINE_TAKE(PACELINE_VALID_LOST_EVENTS, lost_events);
 #undef PACELINE_TAKE
-  // Each nibble of a source belongs to one partition: it changes with that partition only.
+  // Each group of four bits belongs to one partition and changes only with it.
   for (std::size_t phase = 0; phase < PACELINE_PHASE_COUNT; ++phase) {
     unsigned source = step.source[phase];
     if ((valid & PACELINE_VALID_HOST_NS) != 0)

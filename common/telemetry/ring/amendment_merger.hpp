@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// AmendmentMerger: joins a step's host facts with the device, NCCL and CUPTI facts that follow as
-// amendments, then passes the step on exactly once. A step waits at most 64 steps or 5 s; a rank
-// that announces no such source is passed on at once.
+// AmendmentMerger: joins a step's host facts with the device, NCCL and CUPTI facts that arrive
+// later as amendments, then passes the step on exactly once. A step waits at most 64 steps or 5 s.
+// The steps of a rank that announces no such source are passed on at once.
 //
-// Ownership: values. Not thread-safe. An amendment that finds no waiting step is counted (`late`),
-// never exported.
+// Ownership: values. Not thread-safe. An amendment whose step no longer waits is counted (`late`)
+// and dropped.
 #pragma once
 
 #include <cstddef>
@@ -28,13 +28,13 @@ class AmendmentMerger {
   explicit AmendmentMerger(bool expects_amendments) : expects_amendments_(expects_amendments) {}
 
   void add(const paceline_step_record& record, SteadyTime now, const Take& take);
-  /// Passes on what has waited long enough.
+  /// Passes on the steps whose time is over.
   void expire(SteadyTime now, const Take& take);
-  /// Passes on everything: the rank has ended.
+  /// Passes on all waiting steps, because the rank has ended.
   void flush(const Take& take);
   std::uint64_t late() const { return late_; }
   std::size_t waiting() const { return waiting_.size(); }
-  /// The number, from 0, of the oldest record that waits: everything before it was passed on.
+  /// The number, from 0, of the oldest waiting record. All records before it were passed on.
   std::optional<std::uint64_t> oldest() const {
     return waiting_.empty() ? std::nullopt : std::optional(waiting_.front().record.seq - 1);
   }

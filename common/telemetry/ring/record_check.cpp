@@ -11,7 +11,8 @@ constexpr std::uint64_t kWeekNs = 7ULL * 24 * 3600 * 1'000'000'000ULL;
 constexpr std::uint64_t kMillisecondNs = 1'000'000;
 constexpr std::uint64_t kMostSamples = 1ULL << 40;
 
-// Sum of phases; 0 with `ok` false where one of them alone is longer than `most`.
+// The sum of the phases. If one phase alone is longer than `most`, returns 0 and sets `ok` to
+// false.
 std::uint64_t partition(const std::uint64_t (&phases)[PACELINE_PHASE_COUNT], std::uint64_t most,
                         bool& ok) {
   std::uint64_t total = 0;

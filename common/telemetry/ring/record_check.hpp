@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a copied record must satisfy before anyone computes with it: a rank can store any bytes.
+// Checks a copied record before anything is computed from it, because a rank can store any bytes.
 // Pure.
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace paceline::telemetry {
 
-/// True when kind, version and times are plausible: no step longer than a week, each phase within
-/// the wall time, the host phases an exclusive partition of it (to 1 % or 1 ms: rounding and a
-/// clock read between two marks).
+/// True if kind, version and times are plausible. No step is longer than a week. Each phase lies
+/// within the wall time. The host phases partition the wall time to within 1 % or 1 ms, which
+/// allows for rounding and for a clock read between two marks.
 bool is_plausible(const paceline_step_record& record);
 
 }  // namespace paceline::telemetry

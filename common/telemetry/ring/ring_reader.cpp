@@ -15,8 +15,8 @@ std::uint64_t RingReader::poll(const std::function<void(const paceline_step_reco
                                std::uint64_t most) {
   const std::uint64_t end = view_.write_index();
   if (end < cursor_) {
-    // A writer only counts up; one that goes back is broken or hostile. Start over at its word, and
-    // say so.
+    // The index of a sound writer only grows. If it went back, the writer is broken or hostile:
+    // start again at its index and count the gap.
     ++invalid_;
     cursor_ = end;
     return 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// RingReader: one reader's place in a ring. Several readers of one ring each have their own cursor
-// and gap count and never disturb the writer.
+// RingReader: the position of one reader in a ring. Several readers of one ring have their own
+// positions and gap counts; they never disturb the writer.
 //
-// Ownership: owns its RingView. Not thread-safe. Nothing fails: what cannot be read is counted
-// (`gaps`), what is read but absurd too (`invalid`).
+// Ownership: owns its RingView. Not thread-safe. Nothing fails: records that cannot be read count
+// as `gaps`, implausible ones as `invalid`.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ namespace paceline::telemetry {
 
 class RingReader {
  public:
-  /// Begins with record number `start`: earlier ones were counted by somebody else, who also looked
-  /// at those before `known`.
+  /// Begins with record number `start`. Another reader has counted the records before `start` and
+  /// has seen those before `known`.
   explicit RingReader(RingView view, std::uint64_t start = 0, std::uint64_t known = 0);
 
-  /// Reads what was published since the last call, at most one ring's capacity and the `most`
-  /// newest, oldest first. Returns how many it read.
+  /// Reads the records published since the last call, oldest first: at most one ring's capacity,
+  /// and at most the `most` newest. Returns how many it read.
   std::uint64_t poll(const std::function<void(const paceline_step_record&)>& take,
                      std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
 
   const RingView& view() const { return view_; }
-  /// The record to be read next.
+  /// The number of the record to read next.
   std::uint64_t cursor() const { return cursor_; }
-  /// Records that were overwritten, torn, or more than could be taken, before we read them.
+  /// Records that were overwritten or torn before they were read, or that exceeded `most`.
   std::uint64_t gaps() const { return gaps_; }
   std::uint64_t invalid() const { return invalid_; }
 

@@ -34,7 +34,8 @@ Result<RingView> RingView::open(int fd) {
   if (seals < 0 || (seals & kSeals) != kSeals)
     return refuse("it is not a memfd sealed SHRINK, GROW and SEAL");
   struct statfs of{};
-  // Huge pages have seals, too, but are the machine's to give, not a rank's.
+  // Huge pages can have seals too, but a rank must not make the reader use the machine's huge
+  // pages.
   if (::fstatfs(fd, &of) != 0 || of.f_type != TMPFS_MAGIC)
     return refuse("it is not a memfd of ordinary pages");
   struct stat status{};
@@ -78,7 +79,7 @@ bool RingView::read_at(std::size_t offset, void* into, std::size_t bytes) const 
   do {
     got = ::pread(fd_.get(), into, bytes, static_cast<off_t>(offset));
   } while (got < 0 && errno == EINTR);
-  // The kernel's loads are this thread's: what the caller reads next is not older than this.
+  // Orders this thread's next reads after the kernel's loads.
   std::atomic_thread_fence(std::memory_order_acquire);
   return got == static_cast<ssize_t>(bytes);
 }
@@ -110,8 +111,9 @@ std::uint64_t RingView::read(std::uint64_t first, std::uint64_t end,
       paceline_step_record record{};
       std::memcpy(&record, bytes.data() + i * record_bytes_, sizeof record);
       const std::uint64_t number = at + i;
-      // The writer may be at `written` now. Where that shares the slot, the number that stands
-      // there tells whether it had begun; beyond, it had.
+      // The writer may be writing record `written` now. If that record shares the slot, the
+      // sequence number in the slot tells whether writing has begun; later records have begun for
+      // certain.
       const bool whole = record.seq == number + 1 &&
                          (written < number + capacity_ || (written == number + capacity_ &&
                                                            word_at(slot_of(number)) == record.seq));

@@ -17,7 +17,7 @@ bool Received::again() const { return size < 0 && (errno == EAGAIN || errno == E
 
 Received receive_message(int socket, void* into, std::size_t bytes) {
   iovec part{into, bytes};
-  // Room for several descriptors, so that a peer that sends more than one cannot leak them into us.
+  // Room for several descriptors: all that a peer sends are received and closed, so none leaks.
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostDescriptors)];
   msghdr message{};
   message.msg_iov = &part;

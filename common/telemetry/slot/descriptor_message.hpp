@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One message with descriptors (SCM_RIGHTS) over a SOCK_SEQPACKET socket, as rings are handed over:
-// what both ends share.
+// One message with descriptors (SCM_RIGHTS) over a SOCK_SEQPACKET socket. Launcher and agent hand
+// rings over with it.
 //
-// Every descriptor that arrives is owned by what `receive_message` fills, so that none leaks into
-// us. Not thread-safe. Failure is a value.
+// `receive_message` returns an owner for every descriptor that arrives, so that none leaks. Not
+// thread-safe. Failures are values.
 #pragma once
 
 #include <sys/types.h>
@@ -16,15 +16,17 @@
 namespace paceline::telemetry {
 
 struct Received {
-  ssize_t size = -1;  // as recvmsg says, with errno; the whole size even where it did not fit
+  // the result of recvmsg (with errno); the whole size even if the message was truncated
+  ssize_t size = -1;
   std::vector<UniqueFd> descriptors;
-  bool again() const;  // nothing is there now
+  bool again() const;  // no message is waiting
 };
 
-/// Never waits. Takes at most 8 descriptors; the kernel closes more.
+/// Never waits. Takes at most 8 descriptors; the kernel closes the rest.
 Received receive_message(int socket, void* into, std::size_t bytes);
 
-/// Never waits; `descriptor` -1 sends none. False, with errno, where it was not sent whole.
+/// Never waits. `descriptor` -1 sends no descriptor. False, with errno, if the message was not sent
+/// whole.
 bool send_message(int socket, const void* from, std::size_t bytes, int descriptor);
 
 }  // namespace paceline::telemetry

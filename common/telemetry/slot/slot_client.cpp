@@ -21,9 +21,9 @@ namespace {
 constexpr std::chrono::seconds kFirstPause{1};
 constexpr std::chrono::seconds kLongestPause{30};
 constexpr std::size_t kMostRings = 1024;
-/// Rings of ranks that are gone, half a MiB of the pod's memory each.
+/// The number of kept rings of ended ranks. Each takes half a MiB of the pod's memory.
 constexpr std::size_t kMostKept = 64;
-/// Keys of losses; keys of rings are counted from 1.
+/// Keys of loss reports start here; keys of rings start at 1.
 constexpr std::uint64_t kLosses = 1ULL << 63U;
 
 template <std::size_t Size>
@@ -49,8 +49,8 @@ SlotClient::SlotClient(const std::filesystem::path& folder, const SlotClaim& cla
 void SlotClient::begin_attempt(std::uint32_t attempt, int node_rank, int first_rank,
                                int processes) {
   const std::lock_guard lock(mutex_);
-  // What an agent has not counted yet waits for it, or for its successor. One that knows no past
-  // has none handed over.
+  // Records that no agent has counted yet wait for this agent or its successor. An agent that does
+  // not know kPast gets no past rings.
   const bool forget = taken_ && !hands_over_;
   std::erase_if(rings_, [&](const auto& entry) { return forget || entry.second.refused; });
   for (auto& [key, ring] : rings_) ring.past = ring.gone = true;
@@ -62,7 +62,7 @@ void SlotClient::begin_attempt(std::uint32_t attempt, int node_rank, int first_r
   begin_.first_rank = first_rank;
   begin_.processes = processes;
   if (!socket_.valid() || send_message(socket_.get(), &begin_, sizeof begin_, -1)) return;
-  hear();  // its last words
+  hear();  // read what the agent sent before it closed
   lose();
 }
 
@@ -79,7 +79,7 @@ void SlotClient::add(std::uint64_t key, const paceline_ring_offer& offer, int fd
   }
   ring.device = is.st_dev;
   ring.inode = is.st_ino;
-  // A rank that connects anew offers the same ring, which so has one number.
+  // A rank that reconnects offers the same ring again: keep one number for it.
   for (auto at = rings_.begin(); at != rings_.end(); ++at) {
     if (!at->second.fd.valid() || at->second.device != ring.device ||
         at->second.inode != ring.inode)
@@ -97,15 +97,15 @@ void SlotClient::remove(std::uint64_t key) {
   const std::lock_guard lock(mutex_);
   const auto ring = rings_.find(key);
   if (ring == rings_.end()) return;
-  // One that was never handed over waits for it: a rank shorter than the agent's absence counts,
-  // too.
+  // A ring that was never handed over is kept, so that a rank that lived only while the agent was
+  // away is counted too.
   ring->second.gone = true;
   keep_few();
   send_rings();
 }
 
-/// Of rings that nobody writes any more the newest are kept. What the others held is known by its
-/// number alone.
+/// Keeps the newest of the rings without a writer. For the others only the number of their records
+/// is kept.
 void SlotClient::keep_few() {
   auto kept = static_cast<std::size_t>(std::ranges::count_if(
       rings_, [](const auto& entry) { return entry.second.gone && entry.second.fd.valid(); }));
@@ -148,7 +148,7 @@ void SlotClient::report(std::vector<SlotFinding> findings) {
   if (findings_.size() > kMostFindings) findings_.resize(kMostFindings);
   told_ = 0;
   if (begin_.size != 0 || findings_.empty()) return;
-  // No attempt has begun: it is enough to say who we are.
+  // No attempt has begun: send only the identity of this pod.
   begin_.size = sizeof begin_;
   begin_.processes = 1;
 }
@@ -186,15 +186,15 @@ void SlotClient::connect() {
   if (!send_message(socket_.get(), &begin_, sizeof begin_, -1)) lose();
 }
 
-/// False when the connection is over.
+/// False if the connection was closed.
 bool SlotClient::hear() {
   bool reset = false;
   while (true) {
     SlotFrame frame;
     const Received received = receive_message(socket_.get(), &frame, sizeof frame);
     if (received.again()) return !reset;
-    // An agent that is gone with our words unread: the kernel says so once, before its own last
-    // words.
+    // If the agent closed before it read our frames, the kernel reports that error once, before it
+    // delivers the agent's last frames.
     if (received.size < 0 && errno == ECONNRESET && !std::exchange(reset, true)) continue;
     if (received.size < static_cast<ssize_t>(offsetof(SlotFrame, attempt)) ||
         frame.magic != kSlotMagic)
@@ -213,15 +213,15 @@ bool SlotClient::hear() {
   }
 }
 
-/// What the agent says of a ring; kinds of a later release say nothing to us.
+/// Handles a frame about a ring. Unknown kinds, of a later release, are ignored.
 void SlotClient::heed(const SlotFrame& frame) {
   const auto at = rings_.find(frame.ring);
   if (at == rings_.end() || !at->second.sent) return;
   Ring& ring = at->second;
   switch (static_cast<SlotKind>(frame.kind)) {
     case SlotKind::kRead:
-      // Only forward: what was counted once stays counted. What is beyond the ring's end is cut
-      // when it is handed over.
+      // Positions only move forward: counted records stay counted. A position beyond the ring's end
+      // is corrected when the ring is handed over.
       if (!ring.fd.valid()) return;
       ring.start = std::max(ring.start, frame.start);
       ring.known = std::max({ring.known, ring.start, frame.read});
@@ -252,7 +252,8 @@ bool SlotClient::send(SlotKind kind, std::uint64_t key, const Ring* ring) {
   return send_message(socket_.get(), &frame, sizeof frame, ring == nullptr ? -1 : ring->fd.get());
 }
 
-/// An agent may have said anything: no record is passed over that is yet to be written.
+/// An agent may send any position. Limit it to the written records, so that no future record is
+/// skipped.
 void SlotClient::cut(Ring& ring) {
   const auto view = RingView::open(ring.fd.get());
   const std::uint64_t end = view ? view->write_index() : 0;
@@ -260,7 +261,7 @@ void SlotClient::cut(Ring& ring) {
   ring.known = std::clamp(ring.known, ring.start, end);
 }
 
-/// False where the socket is full or broken; goes on to the next ring.
+/// False if the socket is full or broken. Advances `at` to the next ring.
 bool SlotClient::send_ring(Rings::iterator& at) {
   auto& [key, ring] = *at;
   if (!ring.sent) {
@@ -286,7 +287,7 @@ bool SlotClient::send_ring(Rings::iterator& at) {
 
 void SlotClient::send_rings() {
   if (!taken_) return;
-  // A full socket is waited for; a broken one is noticed by `hear`.
+  // If the socket is full, the next call continues; if it is broken, `hear` finds out.
   for (auto at = rings_.begin(); at != rings_.end();) {
     if (!send_ring(at)) return;
   }
@@ -294,14 +295,14 @@ void SlotClient::send_rings() {
 
 void SlotClient::lose() {
   socket_.reset();
-  // An agent that took us and is gone is looked for at once, one that sends us away is not.
+  // Reconnect at once to an agent that had accepted this pod, and later to one that refused it.
   if (!taken_) pause_ = std::min(pause_ * 2, kLongestPause);
   try_at_ = clock_.steady() + (taken_ ? std::chrono::seconds(0) : pause_);
   for (auto& [key, ring] : rings_) {
     const bool sent = std::exchange(ring.sent, false);
     ring.told_gone = ring.refused = false;
     if (!sent || hands_over_ || !ring.fd.valid()) continue;
-    // An agent that does not say how far it has read has read to here.
+    // An agent that does not report positions is assumed to have read up to here.
     if (const auto view = RingView::open(ring.fd.get())) ring.start = view->write_index();
   }
   taken_ = false;

@@ -14,7 +14,7 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20U || c == 0
 
 std::string plain(std::string text, std::size_t most) {
   if (text.size() > most) {
-    // Not inside a character of UTF-8.
+    // Do not cut inside a UTF-8 character.
     while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0U) == 0x80U) --most;
     text.resize(most);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The class of what limits a step, by its shares. Pure.
+// What limits a step, judged by its phase shares. Pure.
 #pragma once
 
 #include <string_view>
@@ -8,10 +8,10 @@
 
 namespace paceline::telemetry {
 
-/// "compute", "data", "communication", "checkpoint", "host", or "unknown" where nothing was
-/// measured or more than half is unattributed. A class other than compute is named where its share
-/// passes its threshold (data and communication and checkpoint 20 %, host 30 %); of several, the
-/// one that passes its own by most.
+/// "compute", "data", "communication", "checkpoint", "host", or "unknown" if nothing was measured
+/// or more than half is unattributed. A class other than compute is named if its share passes its
+/// threshold: 20 % for data, communication and checkpoint, 30 % for host. Of several, the one that
+/// exceeds its threshold most is named.
 std::string_view bottleneck(const PhaseSeconds& shares);
 
 }  // namespace paceline::telemetry

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sixteen phases of a step by name, as metrics, summaries and tables print them. Pure data;
-// index = enum paceline_phase.
+// The names of the sixteen phases of a step, as metrics, summaries and tables print them. Pure
+// data; the index is enum paceline_phase.
 #pragma once
 
 #include <array>

@@ -6,7 +6,7 @@
 namespace paceline::telemetry {
 namespace {
 
-// The publishing thread beats about once a second.
+// The publishing thread writes a heartbeat about once a second.
 constexpr std::uint64_t kSilenceNs = 5'000'000'000;
 
 constexpr std::array<std::string_view, 4> kSources{"host", "event", "nccl", "cupti"};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank is doing now and which of its sources of measurement are on, read from its ring's
-// header without any record: so a hang is visible.
+// What a rank is doing now, and which of its measurement sources are on. Read from the header of
+// its ring, so that a hang is visible without any record.
 //
-// Pure reads of a ring; the time is given. Everything in the header is the rank's own word: what
-// makes no sense is left out, never passed on.
+// Only reads the ring; the caller passes the time. The header is the rank's own claim, so values
+// that make no sense are dropped.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace paceline::telemetry {
 struct LiveState {
   std::size_t phase = 0;
   double seconds = 0;      // since it was entered
-  std::uint64_t step = 0;  // the one under way, from 1
+  std::uint64_t step = 0;  // the step in progress, from 1
 };
 
 /// One source of measurement in one rank, and why it is on or off.
@@ -30,14 +30,15 @@ struct ProfilerState {
 };
 using ProfilerStates = std::array<ProfilerState, 4>;
 
-/// Nothing where the rank is gone, has not begun, or is being written at this moment.
+/// nullopt if the rank has ended, has not begun, or is writing its state at this moment.
 std::optional<LiveState> live_state(const RingView& ring, std::uint64_t now_ns);
 
-/// Reasons: "measuring", "starting", "silent" (no sign of life for 5 s: frozen or killed), "ended",
-/// and for a source that this rank's runtime does not have "not_offered".
+/// Reasons: "measuring", "starting", "silent" (no heartbeat for 5 s: frozen or killed), "ended",
+/// and "not_offered" for a source that this rank's runtime does not have.
 ProfilerStates profiler_states(const RingView& ring, std::uint64_t now_ns);
 
-/// Of a rank without a ring: "ended" where it had one in this attempt, else "no_training_mark_yet".
+/// For a rank without a ring: "ended" if it had one in this attempt, otherwise
+/// "no_training_mark_yet".
 ProfilerStates profiler_states_without_ring(bool had_one);
 
 }  // namespace paceline::telemetry

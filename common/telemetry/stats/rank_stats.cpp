@@ -31,7 +31,7 @@ void RankStats::add(const paceline_step_record& record) {
       step.host[phase] = static_cast<float>(seconds);
     }
   } else {
-    // A step without a partition is still wall time, and nobody knows where it went.
+    // A step without phases is wall time whose use is unknown.
     totals_.host[PACELINE_PHASE_UNATTRIBUTED] += wall;
     step.host[PACELINE_PHASE_UNATTRIBUTED] = step.wall;
   }
@@ -58,7 +58,7 @@ void RankStats::add(const paceline_step_record& record) {
     totals_.samples += record.samples;
     step.samples = record.samples;
   }
-  // what came after the last step: time, but no step
+  // time after the last step belongs to no step
   if ((record.flags & PACELINE_FLAG_FINAL) != 0) return;
 
   ++totals_.steps;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankStats: what one rank's steps add up to. Totals only ever grow (counters of Prometheus), over
-// all rings and attempts that this process saw; the window is the last 512 steps of the current
-// attempt and answers "how is it going now".
+// RankStats: totals and a window over the steps of one rank. Totals only grow (they are Prometheus
+// counters) and cover all rings and attempts that this process saw. The window holds the last 512
+// steps of the current attempt.
 //
 // Ownership: values, bounded memory (about 100 KiB a rank at most). Not thread-safe. Nothing fails.
 #pragma once
@@ -24,10 +24,10 @@ inline constexpr std::array kStepBuckets{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.0
 struct RankTotals {
   std::uint64_t steps = 0;
   std::uint64_t samples = 0;
-  std::uint64_t scaler_skips = 0;  // steps in which a gradient scaler left an optimizer out
-  std::uint64_t dropped = 0;       // overwritten, torn, absurd, or lost in the rank itself
-  double wall_seconds = 0;         // of everything, what came after the last step too
-  double step_seconds = 0;         // of steps alone: the histogram's sum
+  std::uint64_t scaler_skips = 0;  // in which a gradient scaler skipped an optimizer
+  std::uint64_t dropped = 0;       // overwritten, torn, implausible, or lost in the rank itself
+  double wall_seconds = 0;         // of everything, including the time after the last step
+  double step_seconds = 0;         // of steps only: the histogram's sum
   PhaseSeconds host{};
   PhaseSeconds device{};
   bool has_device = false;
@@ -40,13 +40,12 @@ struct RankTotals {
 class RankStats {
  public:
   static constexpr std::size_t kWindow = 512;
-  /// Without a window (0) a rank takes less than 1 KiB, and its summary has no times.
+  /// With a window of 0 a rank takes less than 1 KiB, and its summary has no times.
   explicit RankStats(std::size_t window = kWindow) : most_(window) {}
 
   void add(const paceline_step_record& record);
   void add_dropped(std::uint64_t records) { totals_.dropped += records; }
-  /// A new attempt: the window starts empty, and so does what `summary` calls the run of this
-  /// attempt's steps; totals stay.
+  /// Starts a new attempt: the window and the attempt's step count become empty; the totals stay.
   void begin_attempt();
 
   const RankTotals& totals() const { return totals_; }

@@ -16,7 +16,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// A rank's own time: in synchronous training all ranks have the same wall time, and the slow one is
+// A rank's own time. In synchronous training all ranks have the same wall time; the slow rank is
 // the one that waits least for the others.
 double own_seconds(const PhaseSeconds& seconds) {
   return sum(seconds) - seconds[PACELINE_PHASE_COMM_EXPOSED] -

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job without a place: it has no pods, says what it waits for, and takes the place that the
-// scheduler found for the whole gang.
+// A job without a placement. It has no pods, reports what it waits for, and takes the placement
+// that the scheduler found for the whole gang.
 #include <algorithm>
 
 #include "operator/api/containers.hpp"
-#include "operator/plan/planner.hpp"
+#include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 namespace {
 
 constexpr auto kLookAgain = std::chrono::seconds(15);
 
-/// Pods of an earlier placement had these numbers; names and incarnations are never used twice.
+/// Starts new incarnations: names and incarnations of earlier placements are never used again.
 void next_life(Planner& planner) {
   const bool again = !planner.status().roles.empty();
   std::vector<api::RoleStatus> before = std::move(planner.status().roles);
@@ -20,7 +20,7 @@ void next_life(Planner& planner) {
   for (const api::RoleStatus& role : before) {
     for (const int n : role.incarnations) highest = std::max(highest, n);
   }
-  // Roles may have changed while suspended: one number above all that were ever used serves every
+  // Roles may have changed during suspension. One number above all used numbers is valid for every
   // role.
   for (const api::Role& role : planner.spec.roles) {
     planner.status().roles.push_back(
@@ -30,8 +30,8 @@ void next_life(Planner& planner) {
   if (again) ++planner.status().attempt;
 }
 
-/// Why the RuntimeProfile that the job names cannot serve. A default profile that cannot is no
-/// reason to keep every job back.
+/// Why the RuntimeProfile that the job names cannot be used. A broken default profile does not hold
+/// back jobs.
 std::optional<Waiting> missing_profile(const Planner& planner) {
   const std::string& name = planner.spec.runtime_profile;
   if (name.empty()) return std::nullopt;
@@ -84,7 +84,7 @@ void queue_up(Planner& planner) {
     planner.set(status::kQuotaReserved, true, "Reserved");
     planner.set(status::kPlaced, true, "Creating",
                 "creates " + std::to_string(memory.admission->size()) + " pods");
-    // A running condition of an earlier life must not be read as this one's.
+    // A Running condition of an earlier placement must not be taken for this one's.
     if (planner.status().find(status::kRunning) != nullptr)
       planner.set(status::kRunning, false, "PodsStarting");
     planner.out.queued = false;
@@ -92,7 +92,7 @@ void queue_up(Planner& planner) {
   }
   if (memory.waiting) {
     if (api::requires_gpu_direct(planner.spec)) {
-      // Agents die and come back, and exclusions end, without an event.
+      // Agents die and return, and exclusions end, without an event.
       planner.out.look_again = true;
       planner.wake_after(kLookAgain);
     }
@@ -101,7 +101,7 @@ void queue_up(Planner& planner) {
       planner.set(status::kQuotaReserved, false, "QuotaExceeded", memory.waiting->message);
     return;
   }
-  // Why a set was removed stays readable until the scheduler has looked at the job again.
+  // Keep the reason why the pods were removed until the scheduler has looked at the job again.
   const api::Condition* placed = planner.status().find(status::kPlaced);
   if (placed == nullptr || placed->reason == "Suspended" || placed->reason == "InvalidSpec") {
     planner.set(status::kPlaced, false, "Queued", "waits for the scheduler");

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // What happens to a finished job: cleanPodPolicy, then ttlAfterFinished. A finished job never
 // starts anything again.
-#include "operator/plan/planner.hpp"
+#include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 namespace {
 
-// beyond the grace of the ranks, as in terminationGracePeriodSeconds
+// on top of the ranks' grace period, as in terminationGracePeriodSeconds
 constexpr auto kLeave = std::chrono::seconds(10);
 
-/// The gang's own verdict ends its pods, and their logs stay. Who lives longer never heard it: a
-/// replacement that came too late would wait for a gang.
+/// Pods end on the gang's verdict by themselves, and stay for their logs. A pod that still runs
+/// after that time never received the verdict (a late replacement would wait for its gang for
+/// ever), so it is deleted.
 void remove_stragglers(Planner& planner) {
   const auto left = planner.status().completion_time.value_or(WallTime{}) +
                     planner.spec.failure_policy.grace_period + kLeave - planner.now();
@@ -23,8 +24,8 @@ void remove_stragglers(Planner& planner) {
 
 }  // namespace
 
-bool after_the_end(Planner& planner) {
-  if (!planner.status().finished()) return false;
+void after_the_end(Planner& planner) {
+  if (!planner.status().finished()) return;
   const api::Spec& spec = planner.spec;
   const bool success = planner.status().is_true(status::kSucceeded);
   const bool gang_knows = success || planner.status().is(status::kFailed, "RanksFailed");
@@ -54,7 +55,6 @@ bool after_the_end(Planner& planner) {
       planner.wake_after(left);
     }
   }
-  return true;
 }
 
 }  // namespace paceline::plan

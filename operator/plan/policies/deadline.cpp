@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // spec.activeDeadline: from placement to the end. Waiting in the queue and suspension do not count.
 #include "common/base/duration.hpp"
-#include "operator/plan/planner.hpp"
+#include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gang starts as a set: all pods are created pinned and gated; when the last one exists, all
-// gates open. "Placed" carries the stage on record: Creating, then Ungated, then Bound. If the set
-// is not bound within gangTimeout it is removed as a whole.
+// The gang starts as a set. All pods are created pinned and gated; when the last one exists, all
+// gates open. The condition Placed records the stage: Creating, then Ungated, then Bound. If the
+// set is not bound within gangTimeout, all of it is removed.
 #include <algorithm>
 
 #include "common/base/duration.hpp"
-#include "operator/plan/planner.hpp"
+#include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 
@@ -20,7 +20,7 @@ bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas) {
           planner.out.creates.push_back(
               {state.replica.node_rank, state.incarnation, state.node, true});
       } else if (!is_live(*state.pod)) {
-        // a gated pod that failed never ran: its name may be used again once it is gone
+        // a gated pod that failed never ran, so its name may be used again once it is gone
         planner.remove(*state.pod);
       }
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pod on a node that is gone, or silent for failurePolicy.forceDeleteAfter, is deleted by force:
-// nobody is left there to end it gracefully.
+// Deletes by force a pod on a node that is gone, or silent for failurePolicy.forceDeleteAfter: no
+// kubelet is left to end it gracefully.
 #include <algorithm>
 
-#include "operator/plan/planner.hpp"
+#include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 

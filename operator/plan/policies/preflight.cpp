@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pod that lacks what the job requires of it, before the first training step
-// (spec.network.gpuDirect: Required): the gang is released, the node is not chosen for this job
-// again for a while, and the job is queued once more. It costs no restart: no rank has run.
-// Bounded, since what every pod lacks (a limit on locked memory, say) is lacking on every node:
-// then the job ends, saying where it was tried.
+// Handles a pod that lacks what the job requires (spec.network.gpuDirect: Required) before the
+// first training step. The gang is released, the job avoids the node for a while, and it is queued
+// again. No rank has run, so this costs no restart. The number of tries is bounded, because a
+// property that every pod lacks (such as a limit on locked memory) is missing on every node. The
+// job then fails and names the nodes that it tried.
 #include <algorithm>
 #include <set>
 
-#include "operator/plan/planner.hpp"
+#include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 namespace {
 
-constexpr std::size_t kTries = 5;  // placements in the time that an exclusion lasts
+constexpr std::size_t kTries = 5;  // placements within the time of one exclusion
 constexpr std::size_t kNodesOnRecord = 64;
 constexpr std::size_t kMessageBytes = 256;
 
 bool lasts(const api::ExcludedNode& node, WallTime now) {
-  // A longer wait on record means that the clock was set back.
+  // A longer recorded wait means that the clock was set back.
   return node.since + kExclusion > now && node.since <= now + kExclusion;
 }
 

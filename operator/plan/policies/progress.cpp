@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gang that is whole: starting, running, or restarting in place; and what its launchers measure,
-// written at most once a minute unless something changes.
+// A complete gang: starting, running, or restarting in place. Also writes what its launchers
+// measure, at most once a minute unless something changes.
 #include <algorithm>
 
 #include "operator/api/containers.hpp"
-#include "operator/plan/planner.hpp"
+#include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 namespace {
@@ -47,7 +47,7 @@ void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas
       planner.clear(status::kRestarting, "Running", share);
     }
     planner.set(status::kRunning, true, "PodsRunning", share);
-    // Ranks run only after every pod has proved what is required of it.
+    // Ranks start only after every pod has passed the preflight.
     if (api::requires_gpu_direct(planner.spec) && summary && summary->phase == "Running")
       planner.set(status::kPreflightPassed, true, "Proved",
                   "GPUDirect RDMA works in every pod that has GPUs");

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replacement of pods. Survivors keep theirs and wait at the barrier; only what is lost gets a new
-// incarnation, on its old node where that still serves. Drain, eviction, deletion and lost nodes
-// cost nothing; a container that was killed costs one restart of failurePolicy.maxRestarts. A loss
-// is one attempt, whoever counts it: rank 0's launcher, which sees its member go, or the operator,
-// which sees the pod go.
+// Replaces pods. Survivors keep their pods and wait at the barrier. Only lost replicas get a new
+// incarnation, on their old node if it still works. Drain, eviction, deletion and lost nodes cost
+// nothing; a killed container costs one restart of failurePolicy.maxRestarts. A loss is one
+// attempt, whether rank 0's launcher counts it (it sees the member leave) or the operator (it sees
+// the pod leave).
 #include <algorithm>
 
-#include "operator/plan/planner.hpp"
+#include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 namespace {
 
 struct Loss {
   std::vector<ReplicaState*> replicas;
-  const ReplicaState* culprit = nullptr;  // the first that costs a restart
+  const ReplicaState* culprit = nullptr;  // the first replica whose loss costs a restart
   bool settled = true;                    // nothing more to wait for
 };
 
@@ -23,7 +23,7 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
     switch (state.judgement.outcome) {
       case Outcome::kAbsent:
         if (!planner.in.memory.gone.contains(state.pod_name)) {
-          // the cache may lag; a second life needs certainty
+          // the cache may lag; ask the API server before creating a second incarnation
           planner.out.check_gone.push_back(state.pod_name);
           loss.settled = false;
           break;
@@ -48,9 +48,10 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
   return loss;
 }
 
-/// The attempt that follows the loss. It is counted once: by rank 0's launcher where it lives and
-/// has noticed (it is between two attempts then, and says the next one's number), otherwise here.
-/// Counting too little is mended by the launchers, who take the highest number that anybody knows.
+/// The number of the attempt after the loss, which is counted once. If rank 0's launcher lives and
+/// has noticed, it counts: it is between two attempts and reports the next number. Otherwise the
+/// operator counts. If the count is too low, the launchers correct it, because they use the highest
+/// number that any of them knows.
 int next_attempt(const Planner& planner, const Loss& loss) {
   const std::optional<status::Report>& summary = planner.in.memory.summary;
   const int known = planner.out.status.attempt;
@@ -65,8 +66,8 @@ int next_attempt(const Planner& planner, const Loss& loss) {
 std::chrono::nanoseconds pause(const Planner& planner, const Loss& loss) {
   std::chrono::nanoseconds longest = planner.spec.failure_policy.backoff;
   for (const ReplicaState* state : loss.replicas) {
-    // A replica that is lost over and over (a node that evicts at once) slows down: 1, 2, 4 … 64 s
-    // from its third pod on.
+    // A replica that is lost again and again (its node evicts at once) is delayed from its third
+    // pod on: 1, 2, 4 … 64 s.
     if (state->incarnation >= 2)
       longest = std::max<std::chrono::nanoseconds>(
           longest, std::chrono::seconds(1LL << std::min(state->incarnation - 2, 6)));
@@ -79,7 +80,7 @@ bool usable(const Planner& planner, const std::string& node) {
   return view != nullptr && view->ready && !view->unschedulable;
 }
 
-/// Where each lost replica goes; empty while one of them has no place.
+/// The new node of each lost replica; empty while one of them has none.
 std::vector<std::string> new_nodes(Planner& planner, const Loss& loss) {
   std::vector<std::string> nodes = planner.status().nodes();
   bool complete = true;
@@ -160,7 +161,8 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
     }
     return true;
   }
-  // On record before any pod: whoever reads this next creates the same pods, not further ones.
+  // Recorded before any pod is created: the next reader of the status creates the same pods, not
+  // additional ones.
   planner.set(status::kRestarting, true, "Replacing", first.judgement.message);
   planner.status().set_nodes(nodes);
   planner.status().restarts += cost;
@@ -169,8 +171,7 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
     const int incarnation = state->incarnation + 1;
     planner.set_incarnation(state->replica, incarnation);
     if (state->pod) planner.remove(*state->pod);
-    // A trainer that ended beside a sidecar that runs: the successor waits until the whole pod is
-    // gone.
+    // The trainer ended but a sidecar runs: wait until the whole pod is gone.
     if (state->pod && !state->pod->terminal()) continue;
     planner.out.creates.push_back({state->replica.node_rank, incarnation,
                                    nodes[static_cast<std::size_t>(state->replica.node_rank)],

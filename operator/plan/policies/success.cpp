@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of the job, as rank 0's launcher decided it for the whole gang. Launchers exit 0 only on
-// the gang's verdict, so the first that does is the job's success, whatever becomes of the others'
-// pods. Rank 0's is waited for a moment, since it knows what the whole job measured.
+// The end of the job, as rank 0's launcher decided it for the whole gang. A launcher exits with 0
+// only on the gang's verdict, so the first one that does means success, whatever happens to the
+// other pods. The policy waits a moment for rank 0's launcher, because it knows what the whole job
+// measured.
 #include <algorithm>
 
-#include "operator/plan/planner.hpp"
+#include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 namespace {
 
 constexpr auto kLastWord =
-    // from another's success to rank 0's own end, reported by its kubelet
+    // from the success of another launcher to the end of rank 0's, as its kubelet reports it
     std::chrono::seconds(30);
 
 void count(Planner& planner, const std::vector<ReplicaState>& replicas) {
@@ -51,15 +52,16 @@ void fail_job(Planner& planner, const ReplicaState& state) {
 
 bool succeeded(const ReplicaState& state) { return state.judgement.outcome == Outcome::kSucceeded; }
 
-/// A success that was seen once stays: the pod that told may be deleted while rank 0 is waited for.
+/// A success that was seen once stays: the pod that reported it may be deleted while the policy
+/// waits for rank 0.
 bool gang_succeeded(Planner& planner, const std::vector<ReplicaState>& replicas) {
   const api::Condition* running = planner.status().find(status::kRunning);
   return (running != nullptr && running->reason == status::kCompleting) ||
          std::ranges::any_of(replicas, succeeded);
 }
 
-/// Nobody is waited for who may never have heard the verdict: a replacement that came too late, or
-/// a pod on a node that is lost.
+/// Do not wait for a launcher that may never receive the verdict: a late replacement, or a pod on a
+/// lost node.
 bool waits_for_rank_zero(Planner& planner, const ReplicaState& first) {
   if (first.pod == nullptr || !is_live(*first.pod)) return false;
   planner.set(status::kRunning, false, status::kCompleting,
@@ -75,7 +77,7 @@ bool waits_for_rank_zero(Planner& planner, const ReplicaState& first) {
 
 bool job_verdict(Planner& planner, const std::vector<ReplicaState>& replicas) {
   count(planner, replicas);
-  // The launcher that knows the culprit says so; take its word before others'.
+  // Prefer the message of the launcher that knows the culprit.
   const ReplicaState* failed = nullptr;
   for (const ReplicaState& state : replicas) {
     const Outcome outcome = state.judgement.outcome;
@@ -99,7 +101,7 @@ bool job_verdict(Planner& planner, const std::vector<ReplicaState>& replicas) {
       planner.spec.success_policy == api::SuccessPolicy::kRankZero && succeeded(replicas.front());
   for (api::RoleStatus& role : planner.status().roles) {
     role.ready = 0;
-    // the verdict is about every rank
+    // the verdict covers every rank
     if (!rank_zero) role.succeeded = role.replicas, role.failed = 0;
   }
   planner.status().ready = "0/" + std::to_string(replicas.size());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matches replicas with their pods. Pods of earlier incarnations are removed, and no successor is
+// Matches replicas with their pods. Pods of earlier incarnations are removed. No successor is
 // created while one of them may still run.
 #include <unordered_map>
 
-#include "operator/plan/planner.hpp"
+#include "operator/plan/policies/policies.hpp"
 #include "operator/render/names.hpp"
 
 namespace paceline::plan {
@@ -27,7 +27,7 @@ std::vector<ReplicaState> survey(Planner& planner) {
       states[it->second].pod = pod;
       continue;
     }
-    // Left over: from before a replacement, or from a role that is no more.
+    // Left over from before a replacement, or from a role that no longer exists.
     if (is_live(*pod) || planner.spec.clean_pod_policy != api::CleanPodPolicy::kNone)
       planner.remove(*pod);
     const int rank = pod->gang ? pod->gang->node_rank : -1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// spec.suspend: the job gives its place back and has no pods; when the last one has gone it counts
-// as suspended.
-#include "operator/plan/planner.hpp"
+// spec.suspend: the job gives up its placement and its pods. It counts as suspended when the last
+// pod is gone.
+#include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 
@@ -10,7 +10,7 @@ bool suspension(Planner& planner) {
     planner.clear(status::kSuspended, "Resumed");
     return false;
   }
-  planner.status().excluded_nodes.clear();  // whoever suspends and resumes asks for a fresh try
+  planner.status().excluded_nodes.clear();  // resuming is a fresh try
   planner.unplace("Suspended", "spec.suspend is true", false);
   if (planner.any_live_pod()) {
     planner.set(status::kSuspended, false, "Stopping", "waits for its pods to stop");

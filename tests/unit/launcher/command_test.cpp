@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/frameworks/command.hpp"
+#include "common/command/command.hpp"
 
 #include <gtest/gtest.h>
 
-#include "launcher/frameworks/torchrun_flags.hpp"
+#include "common/command/torchrun_flags.hpp"
 
 namespace paceline::frameworks {
 namespace {

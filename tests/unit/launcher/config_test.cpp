@@ -64,10 +64,10 @@ TEST(Config, NamesVariableValueAndRemedy) {
 }
 
 TEST(Config, AddressesAreNumeric) {
-  EXPECT_EQ(parse_address("[fd00::7]:1")->host, "fd00::7");
+  EXPECT_EQ(net::parse_address("[fd00::7]:1")->host, "fd00::7");
   for (const char* wrong : {"", ":1", "1.2.3.4", "1.2.3.4:", "1.2.3.4:65536", "1.2.3.4:1x",
                             "fd00::7:1", "[1.2.3.4]:1"}) {
-    EXPECT_FALSE(parse_address(wrong).has_value()) << wrong;
+    EXPECT_FALSE(net::parse_address(wrong).has_value()) << wrong;
   }
 }
 

@@ -24,7 +24,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/contract/labels.hpp"
-#include "launcher/network.hpp"
+#include "common/net/ports.hpp"
 #include "launcher/rendezvous/frame.hpp"
 #include "tests/unit/launcher/program.hpp"
 
@@ -122,7 +122,7 @@ struct LauncherProcess : ::testing::Test {
   }
 
   const fs::path dir = fs::temp_directory_path() / ("plt-" + std::to_string(::getpid()));
-  const std::uint16_t port = free_port("127.0.0.1", 0);
+  const std::uint16_t port = net::free_port("127.0.0.1", 0);
   const std::string address = "127.0.0.1:" + std::to_string(port);
   int nodes = 2;
   std::map<int, pid_t> running;

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "agent/collect/slot_collector.hpp"
+#include "common/net/ports.hpp"
 #include "common/telemetry/metrics/text_sink.hpp"
-#include "launcher/network.hpp"
 #include "tests/unit/launcher/program.hpp"
 
 namespace paceline::launcher {
@@ -60,7 +60,7 @@ struct LauncherSlot : ::testing::Test {
 
   /// One rank that waits for a signal of the test.
   void launch() {
-    const std::string rendezvous = "127.0.0.1:" + std::to_string(free_port("127.0.0.1", 0));
+    const std::string rendezvous = "127.0.0.1:" + std::to_string(net::free_port("127.0.0.1", 0));
     std::vector<std::string> entries{"PACELINE_JOB_NAME=job",
                                      "PACELINE_JOB_NAMESPACE=forged",
                                      "PACELINE_JOB_UID=uid",
@@ -113,7 +113,7 @@ struct LauncherSlot : ::testing::Test {
   }
 
   const fs::path dir = fs::temp_directory_path() / ("pls-" + std::to_string(::getpid()));
-  const std::uint16_t port = free_port("127.0.0.1", 0);
+  const std::uint16_t port = net::free_port("127.0.0.1", 0);
   SystemClock clock;
   std::optional<agent::SlotCollector> agent;
   pid_t pid = 0;

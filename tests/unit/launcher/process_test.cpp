@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "common/subprocess/line_splitter.hpp"
 #include "launcher/process/cgroup.hpp"
 #include "launcher/process/cpu_binding.hpp"
 #include "launcher/process/failure_file.hpp"
-#include "launcher/process/line_splitter.hpp"
 #include "launcher/process/rank_set.hpp"
 #include "tests/unit/launcher/program.hpp"
 

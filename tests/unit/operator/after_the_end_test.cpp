@@ -2,7 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "common/contract/labels.hpp"
-#include "operator/plan/planner.hpp"
+#include "operator/plan/job_plan.hpp"
+#include "operator/status/phase.hpp"
 
 namespace paceline::plan {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "operator/plan/policies/outcome.hpp"
-#include "operator/plan/scheduler.hpp"
+#include "operator/plan/job/outcome.hpp"
+#include "operator/plan/placement/scheduler.hpp"
 #include "operator/status/phase.hpp"
 
 namespace paceline::plan {

@@ -3,6 +3,7 @@
 // that cannot move ends.
 #include <gtest/gtest.h>
 
+#include "operator/plan/policies/policies.hpp"
 #include "tests/unit/operator/job_bench.hpp"
 
 namespace paceline::plan {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gangs that mount PersistentVolumeClaims: what cannot be placed is refused by name, what is bound
 // chooses the nodes.
-#include "operator/plan/policies/volumes.hpp"
+#include "operator/plan/placement/volumes.hpp"
 
 #include <gtest/gtest.h>
 

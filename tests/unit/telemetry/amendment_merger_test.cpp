@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "tests/unit/telemetry/ring_fixture.hpp"
+#include "testing/ring_fixture.hpp"
 
 namespace paceline::telemetry {
 namespace {

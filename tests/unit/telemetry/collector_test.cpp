@@ -11,8 +11,8 @@
 
 #include "common/telemetry/metrics/text_sink.hpp"
 #include "common/telemetry/ring_server.hpp"
+#include "testing/ring_fixture.hpp"
 #include "tests/unit/telemetry/hostile_peer.hpp"
-#include "tests/unit/telemetry/ring_fixture.hpp"
 
 namespace paceline::telemetry {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "common/telemetry/collector.hpp"
 #include "common/telemetry/metrics/text_sink.hpp"
-#include "tests/unit/telemetry/ring_fixture.hpp"
+#include "testing/ring_fixture.hpp"
 
 namespace paceline::telemetry {
 namespace {

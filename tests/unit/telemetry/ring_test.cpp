@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/telemetry/ring/ring_reader.hpp"
-#include "tests/unit/telemetry/ring_fixture.hpp"
+#include "testing/ring_fixture.hpp"
 
 namespace paceline::telemetry {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "common/telemetry/stats/bottleneck.hpp"
 #include "common/telemetry/stats/rank_stats.hpp"
-#include "tests/unit/telemetry/ring_fixture.hpp"
+#include "testing/ring_fixture.hpp"
 
 namespace paceline::telemetry {
 namespace {

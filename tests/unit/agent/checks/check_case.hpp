@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "agent/checks/check.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
+#include "testing/node_tree.hpp"
 
 namespace paceline::agent {
 

@@ -18,8 +18,8 @@
 #include "agent/checks/check.hpp"
 #include "agent/probe/formats/nvml_json.hpp"
 #include "agent/probe/probe.hpp"
+#include "testing/node_tree.hpp"
 #include "tests/unit/agent/checks/check_case.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
 
 namespace paceline::agent {
 namespace {

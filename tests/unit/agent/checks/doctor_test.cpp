@@ -15,7 +15,7 @@
 #include "agent/registration/registrations.hpp"
 #include "cli/doctor/command.hpp"
 #include "cli/fabric/command.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
+#include "testing/node_tree.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -20,7 +20,7 @@
 #include "agent/probe/formats/nvml_json.hpp"
 #include "agent/probe/probe.hpp"
 #include "cli/doctor/command.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
+#include "testing/node_tree.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "agent/checks/counter_window.hpp"
 #include "agent/report/node_fabric.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
+#include "testing/node_tree.hpp"
 #include "tests/unit/agent/report/report_fixture.hpp"
 
 namespace paceline::agent {

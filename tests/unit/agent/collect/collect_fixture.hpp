@@ -20,9 +20,9 @@
 #include "agent/collect/slot_collector.hpp"
 #include "common/telemetry/metrics/text_sink.hpp"
 #include "common/telemetry/slot/slot_client.hpp"
-#include "tests/unit/agent/inject/runtime_fixture.hpp"
+#include "testing/ring_fixture.hpp"
+#include "testing/runtime_fixture.hpp"
 #include "tests/unit/telemetry/hostile_peer.hpp"
-#include "tests/unit/telemetry/ring_fixture.hpp"
 
 namespace paceline::agent {
 

@@ -12,7 +12,7 @@
 #include <set>
 #include <string>
 
-#include "tests/unit/agent/inject/runtime_fixture.hpp"
+#include "testing/runtime_fixture.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -17,7 +17,7 @@
 #include "agent/plugin/device_plugin.grpc.pb.h"
 #include "agent/plugin/grpc_kubelet.hpp"
 #include "agent/plugin/pod_resources.grpc.pb.h"
-#include "tests/unit/agent/inject/runtime_fixture.hpp"
+#include "testing/runtime_fixture.hpp"
 
 namespace paceline::agent {
 namespace {

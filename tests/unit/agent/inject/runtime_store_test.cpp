@@ -13,7 +13,7 @@
 #include <functional>
 #include <string>
 
-#include "tests/unit/agent/inject/runtime_fixture.hpp"
+#include "testing/runtime_fixture.hpp"
 
 namespace paceline::agent {
 namespace {

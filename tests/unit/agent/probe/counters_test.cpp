@@ -21,7 +21,7 @@
 #include "agent/probe/probe.hpp"
 #include "agent/probe/record/record.hpp"
 #include "agent/report/metrics.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
+#include "testing/node_tree.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -15,7 +15,7 @@
 #include "agent/probe/probe.hpp"
 #include "agent/probe/sysfs/devices.hpp"
 #include "common/contract/accelerators.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
+#include "testing/node_tree.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -8,7 +8,7 @@
 #include "agent/probe/formats/nccl_xml.hpp"
 #include "agent/probe/formats/nvml_json.hpp"
 #include "agent/probe/probe.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
+#include "testing/node_tree.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -11,7 +11,7 @@
 #include "agent/probe/gpu/probe_gpus.hpp"
 #include "agent/probe/hardware/accelerator.hpp"
 #include "agent/probe/sysfs/devices.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
+#include "testing/node_tree.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -14,7 +14,7 @@
 #include "agent/probe/probe.hpp"
 #include "agent/probe/sysfs/devices.hpp"
 #include "cli/fabric/command.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
+#include "testing/node_tree.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -20,7 +20,7 @@
 
 #include "agent/checks/privileged_scan.hpp"
 #include "common/base/timestamp.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
+#include "testing/node_tree.hpp"
 
 namespace paceline::agent {
 namespace {

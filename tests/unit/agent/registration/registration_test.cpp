@@ -21,7 +21,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/registration/probe_process.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
+#include "testing/node_tree.hpp"
 
 namespace paceline::agent {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "agent/agent.hpp"
 #include "agent/probe/formats/nvml_json.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
+#include "testing/node_tree.hpp"
 #include "tests/unit/agent/report/report_fixture.hpp"
 
 namespace paceline::agent {

@@ -18,7 +18,7 @@
 #include "agent/report/node_fabric.hpp"
 #include "agent/report/publisher.hpp"
 #include "common/base/timestamp.hpp"
-#include "tests/unit/agent/probe/node_tree.hpp"
+#include "testing/node_tree.hpp"
 #include "tests/unit/agent/report/report_fixture.hpp"
 
 namespace paceline::agent {

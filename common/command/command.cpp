@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/command/command.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <span>
+#include <sstream>
+
+#include "common/command/torchrun_flags.hpp"
+
+namespace paceline::frameworks {
+namespace {
+
+constexpr std::string_view kPassthroughRemedy =
+    "or set spec.framework.launcher: Passthrough to keep it as one process per replica";
+
+std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
+
+bool is_python(const std::string& program) {
+  const std::string name = base_name(program);
+  return name.starts_with("python") && std::all_of(name.begin() + 6, name.end(), [](char c) {
+           return (c >= '0' && c <= '9') || c == '.';
+         });
+}
+
+bool is_shell(const std::string& program) {
+  const std::string name = base_name(program);
+  return name == "sh" || name == "bash" || name == "dash" || name == "ash" || name == "zsh";
+}
+
+std::unexpected<Error> contradiction(std::string what) {
+  return fail(Code::kInvalid, Origin::kConfig, std::move(what));
+}
+
+std::optional<int> whole_number(const std::string& text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// The position of `-m MODULE` among the interpreter's own options; npos if the interpreter runs a
+// file.
+std::size_t module_at(const std::vector<std::string>& argv) {
+  for (std::size_t at = 1; at < argv.size(); ++at) {
+    if (argv[at] == "-m") return at + 1 < argv.size() ? at : std::string::npos;
+    if (argv[at] == "-W" || argv[at] == "-X") {
+      ++at;
+    } else if (!argv[at].starts_with("-") || argv[at] == "-c" || argv[at] == "-") {
+      return std::string::npos;
+    }
+  }
+  return std::string::npos;
+}
+
+// Checks each flag against the job: an error if they contradict each other, a note if the job's own
+// field replaces the flag.
+Status check_flags(const TorchrunCommand& torchrun, const JobShape& job,
+                   std::vector<std::string>& notes) {
+  if (torchrun.has("standalone")) {
+    return contradiction("--standalone makes every replica a job of its own, but this job's " +
+                         std::to_string(job.replicas) +
+                         " replicas train together: remove --standalone");
+  }
+  if (const auto nodes = torchrun.value("nnodes")) {
+    if (nodes->find(':') != std::string::npos) {
+      return contradiction("--nnodes=" + *nodes +
+                           " asks for an elastic job, which this job is not: remove --nnodes; the "
+                           "number of replicas is "
+                           "the sum of spec.roles[].replicas");
+    }
+    if (whole_number(*nodes) != job.replicas) {
+      return contradiction("--nnodes=" + *nodes + " contradicts the job, which has " +
+                           std::to_string(job.replicas) +
+                           " replicas: remove --nnodes, or change spec.roles[].replicas");
+    }
+  }
+  if (const auto processes = torchrun.value("nproc-per-node")) {
+    const auto number = whole_number(*processes);
+    if (number && *number != job.processes_per_replica) {
+      return contradiction(
+          "--nproc-per-node=" + *processes +
+          " contradicts spec.framework.processesPerReplica, which is " +
+          std::to_string(job.processes_per_replica) +
+          ": remove --nproc-per-node, or set spec.framework.processesPerReplica: " + *processes);
+    }
+    if (!number && *processes != "auto" && *processes != "gpu" && *processes != "cpu" &&
+        *processes != "xpu") {
+      return contradiction("--nproc-per-node=" + *processes +
+                           " is neither a number nor auto, gpu, cpu, xpu: remove it");
+    }
+  }
+  std::string replaced;
+  for (const auto& [name, value] : torchrun.options) {
+    if (name == "module" || name == "no-python" || name == "run-path") continue;
+    replaced += (replaced.empty() ? "--" : ", --") + name;
+  }
+  if (!replaced.empty())
+    notes.push_back("taken over from torchrun, the job's fields decide instead: " + replaced);
+  return {};
+}
+
+Result<Command> take_over(std::vector<std::string> interpreter,
+                          std::span<const std::string> arguments, const JobShape& job) {
+  auto torchrun = parse_torchrun(arguments);
+  if (!torchrun) return std::unexpected(torchrun.error());
+  Command command;
+  command.taken_over = true;
+  if (auto checked = check_flags(*torchrun, job, command.notes); !checked)
+    return std::unexpected(checked.error());
+  if (torchrun->rest.empty())
+    return contradiction(
+        "torchrun is given no script to run: write torchrun [options] SCRIPT [arguments]");
+  if (torchrun->has("no-python")) {
+    if (torchrun->has("module"))
+      return contradiction("--no-python and --module exclude each other: remove one");
+    command.argv = torchrun->rest;
+    return command;
+  }
+  command.argv = std::move(interpreter);
+  command.argv.push_back("-u");
+  if (torchrun->has("module")) command.argv.push_back("-m");
+  command.argv.insert(command.argv.end(), torchrun->rest.begin(), torchrun->rest.end());
+  return command;
+}
+
+// Words of a shell script that start another launcher. One copy of that launcher per rank would
+// start the square of the ranks.
+std::string launcher_in(const std::string& script) {
+  constexpr std::array<std::string_view, 5> kLaunchers{
+      "torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed", "mpirun"};
+  for (const std::string_view word : kLaunchers) {
+    const std::size_t at = script.find(word);
+    if (at == std::string::npos) continue;
+    const auto is_part = [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
+    };
+    const bool starts = at == 0 || !is_part(script[at - 1]);
+    const bool ends = at + word.size() >= script.size() || !is_part(script[at + word.size()]);
+    if (starts && ends) return std::string(word);
+  }
+  return "";
+}
+
+Result<Command> keep(const std::vector<std::string>& argv, const JobShape& job) {
+  // Paceline restarts the whole gang and counts its restarts. The kept launcher must not restart
+  // anything itself.
+  if (job.passthrough) {
+    for (std::size_t at = 0; at < argv.size(); ++at) {
+      for (const std::string_view flag : {"--max-restarts", "--max_restarts"}) {
+        std::string value;
+        if (argv[at] == flag && at + 1 < argv.size()) value = argv[at + 1];
+        if (argv[at].starts_with(flag) && argv[at].size() > flag.size() &&
+            argv[at][flag.size()] == '=')
+          value = argv[at].substr(flag.size() + 1);
+        if (!value.empty() && value != "0") {
+          return contradiction(std::string(flag) + "=" + value +
+                               " restarts behind Paceline's back: remove it, and set "
+                               "spec.failurePolicy.maxRestarts: " +
+                               value);
+        }
+      }
+    }
+  }
+  return Command{argv, false, {}};
+}
+
+}  // namespace
+
+Result<Command> resolve_command(const std::vector<std::string>& argv, const JobShape& job,
+                                const InterpreterOf& interpreter_of) {
+  if (argv.empty() || argv.front().empty())
+    return contradiction(
+        "the trainer container has no command: write it in `command` (the image's own entry point "
+        "is not known to "
+        "Paceline)");
+  if (job.passthrough || job.framework != "PyTorch") return keep(argv, job);
+  const std::string program = base_name(argv.front());
+  if (program == "torchrun" || program == "torch-distributed-run") {
+    std::string interpreter = interpreter_of(argv.front());
+    if (interpreter.empty()) interpreter = "python3";
+    return take_over({std::move(interpreter)}, std::span(argv).subspan(1), job);
+  }
+  if (is_python(argv.front())) {
+    const std::size_t at = module_at(argv);
+    const std::string module = at == std::string::npos ? "" : argv[at + 1];
+    if (module == "torch.distributed.run" || module == "torch.distributed.launch") {
+      const auto arguments = std::span(argv).subspan(at + 2);
+      if (module == "torch.distributed.launch" &&
+          std::none_of(arguments.begin(), arguments.end(), [](const std::string& word) {
+            return word == "--use-env" || word == "--use_env";
+          })) {
+        return contradiction(
+            "python -m torch.distributed.launch passes --local-rank to the script, which differs "
+            "between PyTorch "
+            "versions: write "
+            "torchrun (the script then reads LOCAL_RANK), add --use-env, " +
+            std::string(kPassthroughRemedy));
+      }
+      return take_over({argv.begin(), argv.begin() + static_cast<std::ptrdiff_t>(at)}, arguments,
+                       job);
+    }
+    if (module == "deepspeed.launcher.runner" || module == "accelerate.commands.launch") {
+      return contradiction(
+          "python -m " + module +
+          " starts processes of its own: start the script itself (python script.py), " +
+          std::string(kPassthroughRemedy));
+    }
+  }
+  for (const std::string_view other :
+       {"deepspeed", "mpirun", "mpiexec", "horovodrun", "accelerate", "msrun"}) {
+    if (program == other) {
+      return contradiction(program + " starts processes of its own, and Paceline already starts " +
+                           std::to_string(job.processes_per_replica) +
+                           " per replica: start the script itself (python script.py), " +
+                           std::string(kPassthroughRemedy));
+    }
+  }
+  if (is_shell(argv.front())) {
+    for (std::size_t at = 1; at + 1 < argv.size(); ++at) {
+      if (!argv[at].starts_with("-") || argv[at].find('c') == std::string::npos) continue;
+      const std::string launcher = launcher_in(argv[at + 1]);
+      if (!launcher.empty()) {
+        return contradiction(
+            "the shell script in `command` starts " + launcher +
+            ", which Paceline cannot take over there: make it the command itself ([" + launcher +
+            ", …]), start the script itself (python script.py), " +
+            std::string(kPassthroughRemedy));
+      }
+      break;
+    }
+  }
+  return keep(argv, job);
+}
+
+std::string interpreter_of_script(const std::string& script, const std::string& path) {
+  std::vector<std::string> candidates;
+  if (script.find('/') != std::string::npos) {
+    candidates.push_back(script);
+  } else {
+    std::stringstream folders(path);
+    for (std::string folder; std::getline(folders, folder, ':');)
+      candidates.push_back((folder.empty() ? "." : folder) + "/" + script);
+  }
+  for (const std::string& candidate : candidates) {
+    if (::access(candidate.c_str(), X_OK) != 0) continue;
+    std::ifstream file(candidate, std::ios::binary);
+    std::string first(256, '\0');
+    file.read(first.data(), static_cast<std::streamsize>(first.size()));
+    first.resize(static_cast<std::size_t>(file.gcount()));
+    first = first.substr(0, first.find('\n'));
+    if (!first.starts_with("#!")) return "";
+    std::stringstream words(first.substr(2));
+    std::string program;
+    words >> program;
+    if (base_name(program) == "env") {
+      program.clear();
+      words >> program;
+    }
+    return is_python(program) ? program : "";
+  }
+  return "";
+}
+
+}  // namespace paceline::frameworks

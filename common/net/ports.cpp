@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/net/ports.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <random>
+
+namespace paceline::net {
+namespace {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+};
+
+SocketAddress numeric(const std::string& address, std::uint16_t port) {
+  SocketAddress result;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&result.storage);
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&result.storage);
+  if (::inet_pton(AF_INET, address.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(port);
+    result.size = sizeof *v4;
+  } else if (::inet_pton(AF_INET6, address.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    result.size = sizeof *v6;
+  }
+  return result;
+}
+
+void allow_reuse(const UniqueFd& socket) {
+  const int yes = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+}
+
+enum class Bind { kAlone, kAsServersDo };
+
+UniqueFd bound(const std::string& address, std::uint16_t port, Bind how) {
+  const SocketAddress wanted = numeric(address, port);
+  UniqueFd socket(::socket(wanted.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return {};
+  if (how == Bind::kAsServersDo) allow_reuse(socket);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&wanted.storage), wanted.size) != 0)
+    return {};
+  return socket;
+}
+
+/// A socket bound to a port that no other socket uses.
+UniqueFd draw(const std::string& address) {
+  // The caller's program listens only seconds later (rank 0 imports its framework first). A port
+  // that the kernel chooses could by then belong to an outgoing connection. So draw a port below
+  // the range of outgoing connections (ip_local_port_range, from 32768 on most machines) and below
+  // Kubernetes' node ports (from 30000).
+  static constexpr std::uint16_t kFirst = 20000;
+  static constexpr std::uint16_t kCount = 5000;
+  static constexpr int kTries = 20;
+  std::random_device random;
+  for (int i = 0; i < kTries; ++i) {
+    auto socket =
+        bound(address, static_cast<std::uint16_t>(kFirst + random() % kCount), Bind::kAlone);
+    if (socket.valid()) return socket;
+  }
+  return bound(address, 0, Bind::kAlone);
+}
+
+std::uint16_t port_of(const UniqueFd& socket) {
+  SocketAddress own;
+  own.size = sizeof own.storage;
+  if (!socket.valid() ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own.storage), &own.size) != 0)
+    return 0;
+  return ntohs(own.storage.ss_family == AF_INET
+                   ? reinterpret_cast<const sockaddr_in*>(&own.storage)->sin_port
+                   : reinterpret_cast<const sockaddr_in6*>(&own.storage)->sin6_port);
+}
+
+}  // namespace
+
+std::string interface_of(const std::string& address) {
+  const SocketAddress wanted = numeric(address, 0);
+  if (wanted.size == 0) return "";
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return "";
+  std::string name;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != wanted.storage.ss_family)
+      continue;
+    const bool same =
+        wanted.storage.ss_family == AF_INET
+            ? std::memcmp(&reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr,
+                          &reinterpret_cast<const sockaddr_in*>(&wanted.storage)->sin_addr,
+                          sizeof(in_addr)) == 0
+            : std::memcmp(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr,
+                          &reinterpret_cast<const sockaddr_in6*>(&wanted.storage)->sin6_addr,
+                          sizeof(in6_addr)) == 0;
+    if (same) {
+      name = entry->ifa_name;
+      break;
+    }
+  }
+  ::freeifaddrs(list);
+  return name;
+}
+
+std::uint16_t free_port(const std::string& address, std::uint16_t preferred) {
+  // Servers set SO_REUSEADDR, so that a closed connection does not keep them from listening. Test
+  // the preferred port the same way.
+  if (preferred != 0 && bound(address, preferred, Bind::kAsServersDo).valid()) return preferred;
+  return port_of(draw(address));
+}
+
+HeldPort::HeldPort(const std::string& address) : socket_(draw(address)), port_(port_of(socket_)) {
+  // Set only after the bind: the port is ours alone, and the program that listens there later may
+  // still share it.
+  if (socket_.valid()) allow_reuse(socket_);
+}
+
+}  // namespace paceline::net

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the Controller carries out a plan: it writes the status first, then acts.
+#include "common/base/log.hpp"
+
+#include <algorithm>
+
+#include "operator/apply/controller.hpp"
+#include "operator/apply/merge_diff.hpp"
+
+namespace paceline::apply {
+
+using nlohmann::json;
+
+Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                              plan::Plan& plan) {
+  Outcome outcome{false, plan.requeue_after};
+  JobPtr current = job;
+  if (plan.status != job->status) {
+    auto written = write_status(job, state, plan);
+    if (!written) return written.error();
+    current = *written;
+  } else if (plan.acts()) {
+    const auto newest = confirm(job, state);
+    if (!newest) return {true, std::nullopt};
+    if (!*newest) return {false, std::chrono::milliseconds(0)};
+  }
+  const auto holds = [](const api::JobStatus& status) {
+    return status.placed() && !status.finished();
+  };
+  bool want_schedule = holds(job->status) && !holds(plan.status);
+  {
+    const std::lock_guard lock(mutex_);
+    if (plan.back_off) {
+      outcome.again = state->back_off(parts_.clock.wall());
+      plan.queued = false;
+    }
+    if (plan.queued) {
+      want_schedule = want_schedule || plan.look_again;
+      want_schedule = queued_.insert(state->uid).second || !state->memory.waiting || want_schedule;
+    } else {
+      queued_.erase(state->uid);
+      if (!plan.status.placed()) {
+        state->memory.waiting.reset();
+        state->memory.admission.reset();
+      }
+    }
+    if (plan.find_nodes.empty()) {
+      wants_node_.erase(state->uid);
+    } else {
+      auto& wanted = wants_node_[state->uid];
+      const bool news = wanted.empty();
+      wanted.insert(plan.find_nodes.begin(), plan.find_nodes.end());
+      want_schedule = want_schedule || news;
+    }
+  }
+  for (const std::string& name : plan.check_gone) {
+    const auto gone = actuator_.gone(job->job, name);
+    const std::lock_guard lock(mutex_);
+    if (gone && *gone) state->memory.gone.insert(name);
+    outcome.failed = outcome.failed || !gone;
+    outcome.again = gone && *gone ? std::chrono::milliseconds(0) : std::chrono::milliseconds(200);
+  }
+  Done total;
+  if (auto early = act(current, state, plan, total)) outcome = *early;
+  {
+    const std::lock_guard lock(mutex_);
+    state->pods_version = std::max(state->pods_version, total.pods_version);
+    counters_.pods_created += total.created;
+    counters_.pods_ungated += total.ungated;
+    counters_.pods_deleted += total.deleted;
+  }
+  if (plan.poll_training && parts_.summaries) {
+    const auto interval = poll_interval(plan.status);
+    if (!outcome.again || *outcome.again > interval) outcome.again = interval;
+  }
+  if (want_schedule) parts_.enqueue(kScheduleKey);
+  return outcome;
+}
+
+std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                                       const plan::Plan& plan, Done& total) {
+  const auto absorb = [&](Done done) -> std::optional<Outcome> {
+    total.pods_version = std::max(total.pods_version, done.pods_version);
+    total.created += done.created;
+    total.ungated += done.ungated;
+    total.deleted += done.deleted;
+    if (done.refusal) {
+      const std::lock_guard lock(mutex_);
+      state->memory.refusal = done.refusal;
+      return Outcome{false, std::chrono::milliseconds(0)};
+    }
+    if (done.error) {
+      spdlog::warn("{}: {}", state->key, to_string(*done.error));
+      const std::lock_guard lock(mutex_);
+      ++counters_.errors;
+      return Outcome{true, std::nullopt};
+    }
+    return std::nullopt;
+  };
+  if (!plan.deletes.empty()) {
+    if (auto stop = absorb(actuator_.remove(job->job, plan.deletes))) return stop;
+  }
+  if (!plan.creates.empty()) {
+    if (!state->surroundings) {
+      auto surroundings = actuator_.surround(job->job);
+      if (!surroundings) return absorb(surroundings.error());
+      state->surroundings = std::move(*surroundings);
+    }
+    std::string priority;
+    int value = 0;
+    if (const auto refused = priority_of(*job, priority, value))
+      return absorb(Done{refused, std::nullopt, 0, 0, 0, 0});
+    if (auto stop = absorb(actuator_.create(job->job, plan, *state->surroundings, priority)))
+      return stop;
+  }
+  if (!plan.ungates.empty()) {
+    if (auto stop = absorb(actuator_.ungate(job->job, plan.ungates))) return stop;
+  }
+  if (plan.delete_job) return absorb(actuator_.remove_job(job->job));
+  return std::nullopt;
+}
+
+std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
+                                                        const std::shared_ptr<JobState>& state,
+                                                        const plan::Plan& plan) {
+  const api::JobStatus& status = plan.status;
+  // A status that was never written has no fields at all, not even those whose value is zero.
+  const json before =
+      job->status == api::JobStatus{} ? json::object() : api::write_status(job->status);
+  json patch = {
+      {"metadata",
+       {{"resourceVersion", std::to_string(job->meta.resource_version)}, {"uid", job->meta.uid}}},
+      {"status", merge_diff(before, api::write_status(status))}};
+  kube::PatchOptions options;
+  options.subresource = "status";
+  const auto answer =
+      parts_.api.patch(kube::kTrainingJobs, job->meta.ns, job->meta.name, patch.dump(), options);
+  if (!answer) {
+    const bool stale =
+        answer.error().code == Code::kConflict || answer.error().code == Code::kNotFound;
+    if (!stale) spdlog::warn("{}: status: {}", state->key, to_string(answer.error()));
+    // The write may have been applied, lost or overtaken: read the job before planning again.
+    const auto found = parts_.api.get(kube::kTrainingJobs, job->meta.ns, job->meta.name);
+    const std::lock_guard lock(mutex_);
+    ++(stale ? counters_.conflicts : counters_.errors);
+    if (found) {
+      if (auto view = observe::project_job(*found); view && view->meta.uid == job->meta.uid) {
+        state->latest = std::make_shared<const observe::JobView>(std::move(*view));
+        return std::unexpected(Outcome{!stale, std::chrono::milliseconds(0)});
+      }
+    }
+    return std::unexpected(Outcome{true, std::nullopt});
+  }
+  auto view = observe::project_job(*answer);
+  if (!view) return std::unexpected(Outcome{true, std::nullopt});
+  auto written = std::make_shared<const observe::JobView>(std::move(*view));
+  {
+    const std::lock_guard lock(mutex_);
+    ++counters_.status_writes;
+    state->latest = written;
+    if (!state->phase.empty()) --counters_.jobs_by_phase[state->phase];
+    ++counters_.jobs_by_phase[state->phase = status.phase];
+    plan::Memory& memory = state->memory;
+    if (status.training != job->status.training) memory.training_written = parts_.clock.wall();
+    if (status.placed()) {
+      memory.refusal.reset();
+      memory.admission.reset();
+      memory.waiting.reset();
+      if (status.is("Placed", "Bound")) memory.retries = 0;
+    } else {
+      memory.refusal.reset();
+      memory.preempted_by.clear();
+      memory.summary.reset();
+    }
+    // it describes the gang before the replacement
+    if (!plan.creates.empty()) memory.summary.reset();
+    // New pods are on record: findings for the last replacement do not apply to the next one.
+    if (!std::ranges::equal(status.roles, job->status.roles, {}, &api::RoleStatus::incarnations,
+                            &api::RoleStatus::incarnations)) {
+      memory.gone.clear();
+      memory.replacement_nodes.clear();
+    }
+  }
+  if (parts_.phase_listener && status.phase != job->status.phase)
+    parts_.phase_listener(job->job, job->status, status);
+  return written;
+}
+
+Result<bool> Controller::confirm(const JobPtr& job, const std::shared_ptr<JobState>& state) {
+  // Ask every time: since the last write another leader may have taken over, and this process may
+  // have been suspended meanwhile.
+  const auto found = parts_.api.get(kube::kTrainingJobs, job->meta.ns, job->meta.name);
+  if (!found) return std::unexpected(found.error());
+  auto view = observe::project_job(*found);
+  if (!view) return std::unexpected(view.error());
+  if (view->meta.uid != job->meta.uid)
+    return fail(Code::kNotFound, Origin::kKube, "the job was deleted");
+  const std::lock_guard lock(mutex_);
+  if (view->meta.resource_version == job->meta.resource_version) return true;
+  state->latest = std::make_shared<const observe::JobView>(std::move(*view));
+  return false;
+}
+
+}  // namespace paceline::apply

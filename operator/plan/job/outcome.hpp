@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What became of one replica, judged by its pod: first by the launcher's termination message, then
+// by exit code and reasons. Pure.
+//
+// - The launcher explains its exit (success, job failed, bad contract, no rendezvous): the
+// launcher's verdict.
+//
+// - An exit before the first step, because the pod lacks what the job requires: unfit. The gang is
+// placed elsewhere.
+//
+// - Terminated from outside (drain, preemption, deletion, lost node): lost. The replica is replaced
+// at no cost of a restart.
+//
+// - Ended without a valid message (OOM of the container, kill -9 of the launcher): killed. The
+// replica is replaced, which costs one restart.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "operator/observe/views.hpp"
+#include "operator/status/training.hpp"
+
+namespace paceline::plan {
+
+enum class Outcome {
+  kAbsent,
+  kGated,
+  kStarting,
+  kRunning,
+  kStopping,
+  kSucceeded,
+  kUnfit,
+  kJobFailed,
+  kBadContract,
+  kLost,
+  kKilled
+};
+
+struct Judgement {
+  Outcome outcome = Outcome::kAbsent;
+  // Evicted, OOMKilled, ContainerKilled, RendezvousTimeout, PreflightFailed, NodeLost, Deleted
+  std::string kind;
+  std::string message;  // shown to people
+  std::optional<status::Report> report;
+};
+
+/// `pod` is null if there is none.
+Judgement judge(const observe::PodView* pod);
+
+/// Whether a process of the replica may still run.
+bool is_live(const observe::PodView& pod);
+
+}  // namespace paceline::plan

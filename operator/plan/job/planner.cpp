@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/plan/job/planner.hpp"
+
+#include <algorithm>
+
+namespace paceline::plan {
+
+Planner::Planner(const Observed& observed) : in(observed), spec(observed.job.job.spec) {
+  out.status = observed.job.status;
+  out.status.observed_generation = observed.job.job.metadata.generation;
+}
+
+void Planner::set(std::string_view type, bool value, std::string_view reason, std::string message) {
+  status::set_condition(out.status, type, value, reason, std::move(message), in.now);
+}
+
+void Planner::clear(std::string_view type, std::string_view reason, std::string message) {
+  status::clear_condition(out.status, type, reason, std::move(message), in.now);
+}
+
+void Planner::wake_after(std::chrono::nanoseconds delay) {
+  delay = std::max<std::chrono::nanoseconds>(delay, std::chrono::milliseconds(10));
+  if (!out.requeue_after || delay < *out.requeue_after) out.requeue_after = delay;
+}
+
+int Planner::incarnation(const api::Replica& replica) const {
+  const auto& roles = out.status.roles;
+  const auto role = static_cast<std::size_t>(replica.role);
+  const auto index = static_cast<std::size_t>(replica.index);
+  return role < roles.size() && index < roles[role].incarnations.size()
+             ? roles[role].incarnations[index]
+             : 0;
+}
+
+void Planner::set_incarnation(const api::Replica& replica, int incarnation) {
+  out.status.roles[static_cast<std::size_t>(replica.role)]
+      .incarnations[static_cast<std::size_t>(replica.index)] = incarnation;
+}
+
+void Planner::remove(const observe::PodView& pod, bool force) {
+  if (!pod.node.empty() && !pod.terminal() && !force) {
+    // On a node that does not answer, a graceful deletion never ends.
+    const auto node = in.node(pod.node);
+    force = node == nullptr;
+    if (node != nullptr && !node->ready) {
+      const auto left = node->ready_since + spec.failure_policy.force_delete_after - now();
+      force = left <= std::chrono::nanoseconds(0);
+      if (!force) wake_after(left);
+    }
+  }
+  if (pod.deleting && !force) return;
+  const bool listed = std::any_of(out.deletes.begin(), out.deletes.end(),
+                                  [&](const DeletePod& d) { return d.uid == pod.meta.uid; });
+  if (!listed) out.deletes.push_back({pod.meta.name, pod.meta.uid, force});
+}
+
+bool Planner::any_live_pod() const {
+  return std::any_of(in.pods.begin(), in.pods.end(),
+                     [](const auto& pod) { return !pod->terminal() || pod->deleting; });
+}
+
+void Planner::remove_live_pods() {
+  for (const auto& pod : in.pods) {
+    if (!pod->terminal()) remove(*pod);
+  }
+}
+
+void Planner::remove_unended(const observe::PodView& pod) {
+  if (pod.terminal() || (pod.gang && pod.gang->ended)) return;
+  const std::size_t before = out.deletes.size();
+  remove(pod);
+  // The cache may lag: delete only this version, so that a pod that has ended meanwhile keeps its
+  // log.
+  if (out.deletes.size() > before && !out.deletes.back().force)
+    out.deletes.back().version = pod.meta.resource_version;
+}
+
+void Planner::remove_running_pods() {
+  for (const auto& pod : in.pods) remove_unended(*pod);
+}
+
+void Planner::unplace(std::string_view reason, const std::string& message, bool back_off) {
+  status().placement.clear();
+  status().slots = false;
+  status().acceleration.reset();
+  status().start_time.reset();
+  status().ready.clear();
+  for (api::RoleStatus& role : status().roles) role.ready = role.succeeded = role.failed = 0;
+  set(status::kPlaced, false, reason, message);
+  clear(status::kQuotaReserved, reason);
+  clear(status::kPreflightPassed, reason);
+  clear(status::kRunning, reason, message);
+  clear(status::kRestarting, reason, message);
+  out.back_off = back_off;
+  out.queued = !spec.suspend;
+  remove_live_pods();
+}
+
+void Planner::finish(bool success, std::string_view reason, const std::string& message) {
+  status().completion_time = std::chrono::floor<std::chrono::seconds>(now());
+  // Set all conditions, because events may be coalesced and earlier steps unseen.
+  set(status::kRunning, false, reason, message);
+  if (status().find(status::kRestarting) != nullptr)
+    set(status::kRestarting, false, reason, message);
+  if (status().find(status::kQuotaReserved) != nullptr)
+    set(status::kQuotaReserved, false, "Finished");
+  set(status::kPlaced, false, "Finished");
+  set(success ? status::kSucceeded : status::kFailed, true, reason, message);
+}
+
+void Planner::absorb(const status::Report& report) {
+  status().attempt = std::max(status().attempt, report.attempt);
+  status().restarts = std::max(status().restarts, report.restarts);
+  if (!report.training.is_null()) status().training = report.training;
+  if (!report.culprit.is_null()) status().culprit = report.culprit;
+}
+
+}  // namespace paceline::plan

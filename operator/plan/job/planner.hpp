@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Planner: the working state of one plan_job call, which all policies share. Lives for one call;
+// single-threaded.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "operator/plan/job/outcome.hpp"
+#include "operator/plan/job/plan.hpp"
+#include "operator/status/phase.hpp"
+
+namespace paceline::plan {
+
+struct ReplicaState {
+  api::Replica replica;
+  int incarnation = 0;
+  std::string node;  // its placement
+  std::string pod_name;
+  std::shared_ptr<const observe::PodView> pod;  // of this incarnation; null: none was seen
+  Judgement judgement;
+  bool predecessor_alive = false;  // a pod of another incarnation may still run
+};
+
+class Planner {
+ public:
+  explicit Planner(const Observed& observed);
+
+  const Observed& in;
+  const api::Spec& spec;
+  Plan out;
+
+  WallTime now() const { return in.now; }
+  api::JobStatus& status() { return out.status; }
+  void set(std::string_view type, bool value, std::string_view reason, std::string message = {});
+  void clear(std::string_view type, std::string_view reason, std::string message = {});
+  void wake_after(std::chrono::nanoseconds delay);
+
+  int incarnation(const api::Replica& replica) const;
+  void set_incarnation(const api::Replica& replica, int incarnation);
+
+  /// Deletes a pod, once. Forced if its node is lost.
+  void remove(const observe::PodView& pod, bool force = false);
+  void remove_live_pods();
+  /// Deletes a pod unless all its containers have ended. An ended pod stays for its logs, even
+  /// before the kubelet reports its final phase.
+  void remove_unended(const observe::PodView& pod);
+  void remove_running_pods();
+  bool any_live_pod() const;
+
+  /// Removes the placement and all pods. The job is queued again unless it is suspended.
+  void unplace(std::string_view reason, const std::string& message, bool back_off);
+  /// Ends the job for good; plan_job then cleans up.
+  void finish(bool success, std::string_view reason, const std::string& message);
+  /// Takes over the counts and measurements of the launchers. Counts never fall.
+  void absorb(const status::Report& report);
+};
+
+}  // namespace paceline::plan

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The nodes that a role may use: node selector, required node affinity, tolerations. Read once from
+// a pod template, then checked for every node.
+//
+// Values; pure. A constraint that is not understood admits no node, so that a pod is never pinned
+// to a node that the scheduler would refuse.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/observe/views.hpp"
+
+namespace paceline::plan {
+
+struct Requirement {
+  std::string key;
+  std::string op;  // In, NotIn, Exists, DoesNotExist, Gt, Lt
+  std::vector<std::string> values;
+  bool field = false;  // from matchFields: metadata.name
+};
+
+/// Alternatives: a node must meet all requirements of one of them. An empty list demands nothing.
+using NodeTerms = std::vector<std::vector<Requirement>>;
+
+struct Toleration {
+  std::string key;  // empty with Exists: everything
+  std::string op;
+  std::string value;
+  std::string effect;  // empty: all effects
+};
+
+struct Constraints {
+  std::vector<std::pair<std::string, std::string>> selector;
+  NodeTerms terms;
+  std::vector<NodeTerms> volumes;  // for each bound volume that only some nodes reach
+  std::vector<Toleration> tolerations;
+  bool gpu_direct = false;            // only nodes whose agent reports working GPUDirect RDMA
+  std::vector<std::string> excluded;  // nodes where the job's preflight failed
+};
+
+/// From the `spec` of a pod template.
+Constraints read_constraints(const nlohmann::json& pod_spec);
+
+/// From a NodeSelector: `nodeSelectorTerms`.
+NodeTerms read_terms(const nlohmann::json& node_selector);
+
+/// Why the node cannot take such a pod; empty if it can. One of "cordoned", "not ready", "taint
+/// KEY", "node selector", "node affinity", "out of reach of a volume", "where this job's preflight
+/// failed".
+std::string refusal(const Constraints& constraints, const observe::NodeView& node,
+                    const observe::FabricView* fabric = nullptr);
+
+}  // namespace paceline::plan

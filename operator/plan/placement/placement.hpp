@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds a node for every pod of a gang, or says why that is impossible. The pods of a role go to as
+// few nodes as possible, so that neighbours in rank share a node; the remainder goes to the node
+// with the tightest fit. Of nodes with the same room, a gang that spans nodes takes last a node
+// whose measured links carry less than half of what the others carry. Roles are placed in order,
+// without backtracking between roles.
+//
+// Pure. Linear in the number of nodes per role, plus one sort, for gangs of thousands of pods on
+// tens of thousands of nodes.
+#pragma once
+
+#include <expected>
+#include <string>
+#include <vector>
+
+#include "operator/observe/views.hpp"
+#include "operator/plan/placement/constraints.hpp"
+
+namespace paceline::plan {
+
+/// One role of a gang.
+struct Need {
+  std::string role;
+  observe::Resources each;
+  Constraints constraints;
+  int count = 0;
+  bool accelerators = false;  // the agent's report about GPUs matters for this role
+};
+
+/// One node and what is free on it. The views must outlive it.
+struct Room {
+  const observe::NodeView* node = nullptr;
+  observe::Resources free = {};
+  const observe::FabricView* fabric = nullptr;  // the agent's report; null: there is none
+  bool agent_alive = false;                     // by its Lease; known only while a job needs it
+};
+
+/// Indices into `rooms` in node-rank order. On success the gang is subtracted from the rooms;
+/// otherwise they stay unchanged. The error is text for people.
+std::expected<std::vector<std::size_t>, std::string> place(const std::vector<Need>& needs,
+                                                           bool exclusive_nodes,
+                                                           std::vector<Room>& rooms);
+
+}  // namespace paceline::plan

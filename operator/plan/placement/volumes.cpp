@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/plan/placement/volumes.hpp"
+
+namespace paceline::plan {
+namespace {
+
+using nlohmann::json;
+
+std::string text_at(const json& object, const char* pointer) {
+  const json::json_pointer path(pointer);
+  if (!object.is_object() || !object.contains(path) || !object[path].is_string()) return "";
+  return object[path].get<std::string>();
+}
+
+bool is_bound(const json& claim) { return text_at(claim, "/status/phase") == "Bound"; }
+
+}  // namespace
+
+std::vector<ClaimUse> claims_of(const api::Spec& spec, std::size_t role) {
+  std::vector<ClaimUse> claims;
+  const json& pod = spec.roles[role].pod_template;
+  const json::json_pointer where("/spec/volumes");
+  if (!pod.is_object() || !pod.contains(where) || !pod[where].is_array()) return claims;
+  for (std::size_t i = 0; i < pod[where].size(); ++i) {
+    const std::string name = text_at(pod[where][i], "/persistentVolumeClaim/claimName");
+    if (name.empty()) continue;  // the API server refuses an empty name itself
+    claims.push_back({"spec.roles[" + std::to_string(role) + "].template.spec.volumes[" +
+                          std::to_string(i) + "].persistentVolumeClaim.claimName",
+                      name});
+  }
+  return claims;
+}
+
+std::string class_that_binds(const json& claim) {
+  return is_bound(claim) ? "" : text_at(claim, "/spec/storageClassName");
+}
+
+std::optional<Waiting> claim_refusal(const ClaimUse& use, const std::string& ns, const json& claim,
+                                     const json& storage_class) {
+  const std::string who = use.path + ": PersistentVolumeClaim \"" + use.name + "\" ";
+  if (claim.is_null()) {
+    return Waiting{"VolumeClaimNotFound", who + "does not exist in namespace " + ns +
+                                              "; create it, or name one that exists"};
+  }
+  if (!text_at(claim, "/metadata/deletionTimestamp").empty()) {
+    return Waiting{"VolumeClaimNotFound",
+                   who + "is being deleted; create it anew when it is gone, or name another"};
+  }
+  if (is_bound(claim)) return std::nullopt;
+  if (text_at(claim, "/status/phase") == "Lost") {
+    return Waiting{"VolumeClaimLost", who + "has lost its PersistentVolume " +
+                                          text_at(claim, "/spec/volumeName") +
+                                          "; restore the volume, or create the claim anew"};
+  }
+  const std::string named = text_at(claim, "/spec/storageClassName");
+  if (named.empty()) {
+    return Waiting{"VolumeClaimUnbound",
+                   who +
+                       "is not bound and names no StorageClass; create a PersistentVolume that "
+                       "fits it, or a claim with a StorageClass"};
+  }
+  // A class that does not exist is allowed: volumes made by hand may bear its name.
+  if (text_at(storage_class, "/volumeBindingMode") == "WaitForFirstConsumer") {
+    return Waiting{
+        "VolumeWaitsForConsumer",
+        who + "is not bound, and StorageClass \"" + named +
+            "\" binds it only when a pod is scheduled (WaitForFirstConsumer), which placement does "
+            "not "
+            "model; bind it first with one pod that mounts it, or use a StorageClass with "
+            "volumeBindingMode: Immediate"};
+  }
+  return Waiting{"VolumeClaimUnbound", who + "is not bound yet; `kubectl describe pvc " + use.name +
+                                           " -n " + ns + "` shows what StorageClass \"" + named +
+                                           "\" waits for"};
+}
+
+}  // namespace paceline::plan
