@@ -1,23 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixed precision in one line, before a learning-rate schedule is made and before the model is
-wrapped (DDP):
+"""Mixed precision in one line (numerics class Lossy).
 
-    model, optimizer = paceline.amp.decorate(model, optimizer, level="O2")
-
-O1: parameters and gradients stay float32, the forward pass runs under torch.autocast. O2:
-parameters and gradients are of 16 bits too, but for those of batch norms; the optimizer keeps
-float32 values behind them,
-    which begin as the parameters were. torch's Adam, AdamW and SGD are exchanged for
-    paceline.optim's, with their groups and state.
-
-In either case the model answers in float32, so the loss is computed in it. Numerics class: Lossy.
-bfloat16 needs no loss scaling; float16 does: LossScaler is torch.amp.GradScaler without the host
-waiting for the device in each step. GradScaler works with every optimizer of paceline.optim too;
-either folds the unscaling into the step.
-
-Works on the caller's model in place, in the caller's thread; what it cannot do is an error before
-anything has changed. In a job whose numerics are of a lesser class the model and the optimizer stay
-as they are, and a line says so.
+Level O1 keeps parameters and gradients in float32 and runs the forward pass under torch.autocast.
+Level O2 has parameters and gradients of 16 bits, but for those of batch norms, and the optimizer
+keeps float32 values behind them. In either case the model answers in float32, so the loss is
+computed in it. bfloat16 needs no loss scaling; float16 does, by `LossScaler` or torch's GradScaler.
+Both fold the unscaling into the step of paceline.optim.
 """
 
 from __future__ import annotations

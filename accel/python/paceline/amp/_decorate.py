@@ -26,7 +26,33 @@ _OURS: dict[type, type] = {
 def decorate(
     model: Any, optimizer: Any = None, level: str = "O1", dtype: torch.dtype = torch.bfloat16
 ) -> Any:
-    """The model, which stays the same object, and the optimizer where one was given."""
+    """Makes a model compute in 16 bits, in place. Call it before you make a learning-rate schedule
+    and before you wrap the model (DistributedDataParallel).
+
+    In a job whose numerics class does not allow it the model and the optimizer stay as they are,
+    and a line says so.
+
+    Args:
+        model: a `torch.nn.Module`.
+        optimizer: needed for O2: torch's Adam, AdamW or SGD, which is exchanged for
+            paceline.optim's with its groups and state, or one of paceline.optim.
+        level: "O1" or "O2".
+        dtype: torch.bfloat16 or, on a GPU, torch.float16.
+
+    Returns:
+        The model, the same object; with an optimizer the pair of both.
+
+    Raises:
+        TypeError: the model is no module, or O2 has no float32 masters for this optimizer.
+        ValueError: another argument cannot be used. Nothing has changed then.
+
+    Example:
+        >>> model = torch.nn.Linear(4, 1)
+        >>> optimizer = torch.optim.AdamW(model.parameters())
+        >>> model, optimizer = paceline.amp.decorate(model, optimizer, level="O2")
+        >>> model.weight.dtype, model(torch.ones(2, 4)).dtype
+        (torch.bfloat16, torch.float32)
+    """
     device = _check(model, optimizer, level, dtype)
     why = _report.why_not_allowed()
     if why:

@@ -37,23 +37,35 @@ _Theirs: Any = getattr(getattr(torch, "amp", None), "GradScaler", None) or torch
 
 
 class LossScaler(_Theirs):
-    """torch.amp.GradScaler's arguments, methods and checkpoints, and its results to the bit:
+    """torch.amp.GradScaler with its arguments, methods, checkpoints and results, to the bit. The
+    host never waits for the device: the device decides whether a step is skipped, what gradients
+    are divided by, and the next scale. So a step may be captured in a CUDA graph.
 
-        scaler = paceline.amp.LossScaler()
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
+    On a GPU it takes the optimizers of paceline.optim, and torch's with fused=True. On the CPU it
+    takes every optimizer. It is an instance of GradScaler, so trainers accept it. `get_scale` and
+    `state_dict` wait for the device. Use one scaler for each device; it does not serve gradients
+    that ranks hold parts of (FSDP).
 
-    Whether a step is skipped, what gradients are divided by and the next scale are decided on the
-    device, so the host runs ahead of it, and a step may be captured in a CUDA graph. On a GPU it
-    takes the optimizers of paceline.optim, which look for infinities in the pass over the gradients
-    that clipping needs, and PyTorch's with fused=True. On the CPU, where nobody waits for a device,
-    it takes every optimizer.
+    Args:
+        device: not needed: the device is that of the first loss.
+        init_scale: the first scale.
+        growth_factor: the scale is multiplied by it after `growth_interval` steps without a skip.
+        backoff_factor: the scale is multiplied by it after a step that was skipped.
+        growth_interval: a number of steps.
+        enabled: False makes every method do nothing but call the optimizer.
 
-    It is a GradScaler for who asks (isinstance), and takes its place in trainers. `unscale_` before
-    `step`, for clipping by hand, works as with GradScaler. `device` is not needed: it is that of
-    the first loss. get_scale() and state_dict() wait for the device. One device for each scaler;
-    not for gradients that ranks hold parts of (FSDP).
+    Raises:
+        TypeError, ValueError: an argument is out of range; the text names it.
+
+    Example:
+        >>> model = torch.nn.Linear(4, 1)
+        >>> optimizer = paceline.optim.AdamW(model.parameters())
+        >>> scaler = paceline.amp.LossScaler(init_scale=8.0)
+        >>> scaler.scale(model(torch.ones(2, 4)).mean()).backward()
+        >>> scaler.step(optimizer)
+        >>> scaler.update()
+        >>> scaler.get_scale()
+        8.0
     """
 
     def __init__(

@@ -22,11 +22,44 @@ _WARMUP_OF_DDP = 11
 
 
 class WholeStep:
-    """See above. `model` and `optimizer` (or a list of them) are what the step trains: what it
-    takes for granted of them is watched. Tensors of the answer are the same ones after every
-    replay: clone what is to be kept. `warmup` is at least 2, with DistributedDataParallel 11. What
-    torch.compile has made may be in it: the operations that are looked at are then those of the
-    program, what is captured is what was compiled. examine=False leaves out looking at them.
+    """A training step that is captured once and then replayed. Calling it makes one step, and
+    returns what the function returned.
+
+    The first calls run the function as it is, and watch it. The next call captures it. Each further
+    call copies its tensors into those of the capture and replays that. The tensors of the answer
+    are the same ones after every replay: clone what you keep.
+
+    A capture repeats what it saw. If a step cannot be repeated, the call raises `Refused` before
+    anything of that step has happened: the host reads a value, a shape, path or Python number
+    changes, inputs are on the CPU, or parameters or modes are others. Call the function itself
+    then, which makes the step as always. What a step does besides using the device (counting,
+    logging) happens in the first calls only. With PACELINE_CUDA_GRAPH=Disabled
+    (`spec.acceleration.cudaGraph` of a job) every step is made as always. Use it from one thread.
+
+    Args:
+        function: makes one training step with the arguments that it is given.
+        model: the module that the step trains; its parameters and modes are watched.
+        optimizer: the optimizer of the step, or a list of them; likewise.
+        warmup: steps before the capture, at least 2; with DistributedDataParallel at least 11.
+        examine: False leaves out watching the operations of the first steps.
+        backend: for tests: what runs and captures in place of CUDA.
+
+    Raises:
+        TypeError, ValueError: an argument cannot be used; the text names it.
+
+    Example:
+        >>> def train(batch):  # doctest: +SKIP
+        ...     optimizer.zero_grad()
+        ...     loss = model(batch).mean()
+        ...     loss.backward()
+        ...     optimizer.step()
+        ...     return loss
+        >>> step = WholeStep(train, model=model, optimizer=optimizer)  # doctest: +SKIP
+        >>> for batch in loader:  # doctest: +SKIP
+        ...     try:
+        ...         loss = step(batch)
+        ...     except paceline.graph.Refused:
+        ...         loss = train(batch)
     """
 
     def __init__(

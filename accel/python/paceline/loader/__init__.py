@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loaders whose workers write batches straight into shared slabs. Samples, their order and random
-state are those of torch.utils.data.DataLoader, bit for bit (numerics class Bitwise).
-
-    loader = paceline.loader.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=8)
-    paceline.loader.accelerate(loader)  # one that is there already
-
-What is not expressly supported is left to PyTorch; `paceline.explain()` says what and why.
+"""Loaders whose workers write batches straight into shared memory. Samples, their order and random
+state are those of torch.utils.data.DataLoader, bit for bit (numerics class Bitwise). What cannot be
+sped up is left to PyTorch, and `paceline.explain()` says what and why.
 """
 
 from __future__ import annotations

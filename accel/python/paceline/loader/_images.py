@@ -82,30 +82,47 @@ def _processors() -> int:
 
 
 class ImageShards(IterableDataset[Any]):
-    """Batches of the pictures in tar shards of JPEG files, in the order of ShardSampler: a tensor
-    (batch, 3, height, width), or with `target` a pair of it and of the samples' whole numbers.
-    Bytes (torch.uint8), or with `mean` and `std` float32, normalised as `(value / 255 - mean) /
-    std`. What each picture shows follows from seed, epoch and sample, whoever makes it.
+    """Batches of the pictures in tar shards of JPEG files, in the order of `ShardSampler`. Threads
+    decode them; no worker process is needed. In the workers of a DataLoader (with batch_size=None)
+    each makes every n-th batch, so the order stays. What each picture shows follows from seed,
+    epoch and sample.
 
-        images = paceline.loader.ImageShards(
-            paths, batch_size=64, size=224, target="cls", seed=1,
-            mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225),
-        )
-        for epoch in range(90):
-            images.set_epoch(epoch)
-            for pictures, labels in images: ...
+    A batch is a tensor of shape (batch, 3, height, width), or with `target` a pair of it and of the
+    samples' whole numbers. Values are bytes (torch.uint8), or with `mean` and `std` float32:
+    `(value / 255 - mean) / std`. Pixels are those of Pillow's `Image.crop` and `Image.resize`.
 
-    crop: "random" (a region of `scale` of the picture's area and of a width over height within
-    `ratio`, mirrored with probability `flip`, which is 0.5 if not given), "center" (the shorter
-    side becomes `resize`, by default size * 256 / 224, then the middle), or "none" (the whole
-    picture). `size` is a number or (height, width). Pixels are those of Pillow's `Image.crop` and
-    `Image.resize` with `filter` (box, bilinear, hamming, bicubic or lanczos), after
-    `convert("RGB")`; with `exif`, after `ImageOps.exif_transpose`. `scaled_decode` lets the decoder
-    divide large pictures' sides by 2, 4 or 8 first, as `Image.draft` does.
+    Args:
+        shards: `TarShards`, or the paths of tar files.
+        batch_size: pictures in a batch.
+        size: side of the square that a picture becomes, or (height, width).
+        crop: "random" takes a region and may mirror it. "center" makes the shorter side `resize`
+            long and takes the middle. "none" takes the whole picture.
+        resize: for "center", by default size * 256 / 224.
+        scale: for "random", the least and greatest share of the picture's area.
+        ratio: for "random", the least and greatest width over height.
+        flip: probability of mirroring, by default 0.5 for "random".
+        filter: "box", "bilinear", "hamming", "bicubic" or "lanczos".
+        mean, std: one number for each of the three channels.
+        exif: turns pictures as their EXIF orientation says.
+        scaled_decode: lets the decoder divide the sides of large pictures by 2, 4 or 8 first.
+        images: extensions of the members that are pictures.
+        target: extension of the member that holds the sample's whole number.
+        shuffle, seed, rank, ranks, window, drop_last: as for `ShardSampler`.
+        threads: threads that decode, by default one for each processor.
+        prefetch: batches that are made before they are asked for.
+        pin_memory: makes the batches in pinned memory.
 
-    Threads decode, `prefetch` batches ahead; no worker process is needed. In the workers of a
-    DataLoader (with batch_size=None), each makes every n-th batch, so that the order stays. A
-    picture that cannot be made is an OSError that names shard, sample and reason.
+    Raises:
+        OSError: a picture cannot be made; the text names shard, sample and reason.
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> images = paceline.loader.ImageShards(  # doctest: +SKIP
+        ...     ["train-0.tar"], batch_size=64, size=224, target="cls", seed=1,
+        ...     mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225),
+        ... )
+        >>> for pictures, labels in images:  # doctest: +SKIP
+        ...     train(pictures, labels)
     """
 
     def __init__(

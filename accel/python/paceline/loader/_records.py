@@ -67,17 +67,29 @@ def _functions() -> _Functions:
 
 
 class RecordShards(Ordered):
-    """The rows of .npy and .npz files (as numpy.save and numpy.savez write them), by number over
-    all files: a tensor, or of an .npz a dict of a tensor for each of its arrays; or what `decode`
-    makes of it. With `dtype` and `shape` the files are such records one after the other, without a
-    header. A row is one read; no file is loaded or mapped. ShardSampler orders them: a file is a
-    shard.
+    """The rows of .npy and .npz files, by number over all files. Reading a row reads that row only:
+    no file is loaded or mapped. For `ShardSampler` a file is a shard.
 
-        rows = paceline.loader.RecordShards(sorted(glob("tokens-*.npy")))
-        loader = paceline.loader.DataLoader(rows, batch_size=64,
-        sampler=paceline.loader.ShardSampler(rows, seed=1))
+    Args:
+        paths: the files, as numpy.save and numpy.savez write them.
+        decode: called with each row; the sample is what it returns. None: the row itself, a tensor,
+            or for an .npz a dict of tensors by the names of its arrays.
+        dtype: with `shape`, the files have no header and are such records one after the other.
+        shape: the shape of one record.
 
-    What cannot be read, or is compressed, is an OSError that names the file and the remedy.
+    Raises:
+        OSError: a file cannot be read or is compressed; the text names it and the remedy.
+        ValueError: `shape` is given without a `dtype`, or has a side below 1.
+
+    Example:
+        >>> numpy.save(folder / "tokens.npy", numpy.arange(12).reshape(4, 3))
+        >>> rows = paceline.loader.RecordShards([folder / "tokens.npy"])
+        >>> len(rows), rows[2].tolist()
+        (4, [6, 7, 8])
+        >>> sampler = paceline.loader.ShardSampler(rows, seed=1, rank=0, ranks=1)
+        >>> loader = paceline.loader.DataLoader(rows, batch_size=2, sampler=sampler)
+        >>> [batch.shape for batch in loader]
+        [torch.Size([2, 3]), torch.Size([2, 3])]
     """
 
     def __init__(

@@ -19,20 +19,33 @@ _CHUNK = 4096  # samples of the order asked for at once
 
 
 class ShardSampler(Sampler[int]):
-    """One rank's samples of an epoch. Shuffled, the shards are permuted, and then the samples
-    within each `window` of shards that are neighbours now; ranks divide the sequence into blocks,
-    so each reads its own shards. All of it follows from `seed`, the epoch and the shards' sizes,
-    and from no random state.
+    """One rank's samples of an epoch. It permutes the shards, then the samples within each `window`
+    of shards that are then neighbours. Ranks divide that sequence into blocks, so each reads its
+    own shards. The order follows from `seed`, the epoch and the sizes of the shards, and from no
+    random state.
 
-    An epoch is gone on from at any sample: what a loader has delivered, not what it has fetched
-    ahead, is the program's to say.
+    An epoch can be resumed at any sample. A loader fetches ahead, so the program says how many
+    samples it has had. Another number of ranks may resume: they divide what was not delivered, no
+    sample of it twice. Ranks that train in step have had the same number, so the state of any one
+    will do; otherwise give the list of the states of all ranks.
 
-        state = sampler.state_dict(delivered=(step + 1) * batch_size)
-        sampler.load_state_dict(state)  # the next pass begins there
+    Args:
+        shards: `TarShards` or `RecordShards`.
+        shuffle: False keeps the order of the files.
+        seed: two samplers with one seed have the same order.
+        rank: this rank's number; None takes it from torch.distributed or the environment.
+        ranks: how many ranks there are; None likewise.
+        window: how many neighbouring shards are shuffled together.
+        drop_last: leaves out the samples that the ranks cannot share out evenly.
 
-    By other ranks too, as many as there are now: they divide what was not delivered, no sample of
-    it twice. Ranks that train in step have all had as much, so any one's state will do; else give
-    the list of all ranks' states.
+    Example:
+        >>> numpy.save(folder / "six.npy", numpy.arange(6))
+        >>> rows = paceline.loader.RecordShards([folder / "six.npy"])
+        >>> sampler = paceline.loader.ShardSampler(rows, shuffle=False, rank=0, ranks=1)
+        >>> state = sampler.state_dict(delivered=4)
+        >>> sampler.load_state_dict(state)
+        >>> list(sampler)
+        [4, 5]
     """
 
     def __init__(

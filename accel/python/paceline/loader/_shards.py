@@ -51,14 +51,27 @@ def _functions() -> _Functions:
 
 
 class TarShards(Ordered):
-    """The samples of tar files in webdataset's convention, by number: {"__key__": key, extension:
-    bytes, …}, or what `decode` makes of it. Opening reads every header of every shard, `threads`
-    shards at a time. A shard that cannot be read, is compressed or was cut off is an OSError that
-    names it.
+    """The samples of tar files in webdataset's convention, by number. Members whose names differ
+    only in the extension are one sample. Opening reads every header of every shard.
 
-        shards = paceline.loader.TarShards(sorted(glob("train-*.tar")), decode)
-        sampler = paceline.loader.ShardSampler(shards, seed=1)
-        loader = paceline.loader.DataLoader(shards, batch_size=64, sampler=sampler, num_workers=8)
+    Args:
+        paths: the tar files.
+        decode: called with each sample, `{"__key__": key, extension: bytes, ...}`; the sample is
+            what it returns. None: that dict itself.
+        threads: how many shards are opened at a time.
+
+    Raises:
+        OSError: a shard cannot be read, is compressed or was cut off; the text names it.
+
+    Example:
+        >>> with tarfile.open(folder / "train.tar", "w") as tar:
+        ...     for name in ("a.cls", "b.cls"):
+        ...         member = tarfile.TarInfo(name)
+        ...         member.size = 1
+        ...         tar.addfile(member, io.BytesIO(b"7"))
+        >>> shards = paceline.loader.TarShards([folder / "train.tar"])
+        >>> shards[1]
+        {'__key__': 'b', 'cls': b'7'}
     """
 
     def __init__(

@@ -73,30 +73,38 @@ class _Plan:
 
 
 class TokenBatches(Sampler[Any]):
-    """One rank's batches of samples of different lengths, as the `batch_sampler` of a loader:
-    sorted into buckets of like length, and so that the ranks of each step have as many tokens to
-    work on. `lengths` has a number for each sample.
+    """One rank's batches of samples of different lengths, as the `batch_sampler` of a loader.
+    Samples of like length share a batch, and the batches that the ranks work on in one step cost
+    about as much.
 
-        batches = paceline.loader.TokenBatches(lengths, max_tokens=16384, seed=1)
-        loader = torch.utils.data.DataLoader(dataset, batch_sampler=batches, collate_fn=pad)
-        for epoch in range(3):
-            batches.set_epoch(epoch)
-            for batch in loader: ...
+    No batch costs more than `max_tokens`, and every rank has the same number of batches. All of it
+    follows from the arguments and the epoch, on every machine, and from no random state. An epoch
+    takes 16 bytes of memory for each sample. It is resumed as with `ShardSampler`, at any batch.
 
-    No batch costs more than `max_tokens`: with `padded` its longest sample times its samples, else
-    (for samples that are packed one behind the other) their sum; nor has it more than
-    `max_samples`. Every rank has the same number of batches. The samples that a last step cannot
-    share out, fewer than `ranks`, are joined by others once more, or with `drop_last` left out.
-    `pool` steps' worth of samples are sorted together: more make steps more alike, fewer leave the
-    order more to chance. With `shards` (TarShards, RecordShards) a pool is of shards that are
-    neighbours in the order of ShardSampler with this `window`, so that each rank reads few at a
-    time.
+    Args:
+        lengths: a whole number for each sample: a list, or a tensor of shape (samples,).
+        max_tokens: the most that a batch may cost.
+        max_samples: the most samples in a batch; None: any number.
+        padded: a batch costs its longest sample times its samples. False: the sum of its samples,
+            for samples that are packed one behind the other.
+        shards: `TarShards` or `RecordShards`; a pool is then of neighbouring shards, so that a rank
+            reads few at a time.
+        shuffle, seed, rank, ranks, window: as for `ShardSampler`.
+        pool: how many steps' samples are sorted together. More make steps more alike, fewer leave
+            the order more to chance.
+        drop_last: leaves out the samples of a last step that the ranks cannot share out. Otherwise
+            others join them once more.
 
-    All of it follows from the arguments and the epoch, on every machine, and from no random state.
-    An epoch is gone on from at any batch, by as many ranks or by others: `state_dict(delivered)`
-    says how many batches the program has had; load_state_dict takes it as ShardSampler does.
-    `balance()` says how alike the ranks' work is. An epoch takes 16 bytes of memory for each
-    sample.
+    Raises:
+        TypeError: `lengths` are not whole numbers.
+        ValueError: a length is below 1 or above `max_tokens`, or another number is out of range.
+
+    Example:
+        >>> batches = paceline.loader.TokenBatches(
+        ...     [5, 1, 4, 2], max_tokens=10, shuffle=False, rank=0, ranks=1
+        ... )
+        >>> len(batches), sorted(sum(batches, []))
+        (2, [0, 1, 2, 3])
     """
 
     def __init__(
