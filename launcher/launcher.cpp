@@ -26,8 +26,10 @@
 #include "common/telemetry/collector.hpp"
 #include "common/telemetry/ring_server.hpp"
 #include "common/telemetry/slot/slot_client.hpp"
+#include "launcher/ending.hpp"
 #include "launcher/endpoint.hpp"
 #include "launcher/files.hpp"
+#include "launcher/gang_settings.hpp"
 #include "launcher/install.hpp"
 #include "launcher/preflight.hpp"
 #include "launcher/process/cpu_binding.hpp"
@@ -36,66 +38,14 @@
 #include "launcher/rendezvous/client.hpp"
 #include "launcher/rendezvous/member.hpp"
 #include "launcher/rendezvous/server.hpp"
-#include "launcher/summary/documents.hpp"
 #include "launcher/summary/http_server.hpp"
 
 namespace paceline::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kTick{100};
-constexpr std::chrono::seconds kGoodbye{5};
+constexpr std::chrono::seconds kEndGrace{5};
 constexpr int kAnyRank = 1 << 24;
-
-int exit_code(rendezvous::End end) {
-  switch (end) {
-    case rendezvous::End::kSucceeded: return contract::kExitOk;
-    case rendezvous::End::kFailed: return contract::kExitJobFailed;
-    case rendezvous::End::kTerminated: return contract::kExitTerminated;
-    case rendezvous::End::kBadContract: return contract::kExitBadContract;
-    case rendezvous::End::kRendezvousTimeout: return contract::kExitRendezvous;
-    case rendezvous::End::kPreflightFailed: return contract::kExitPreflight;
-  }
-  return contract::kExitJobFailed;
-}
-
-rendezvous::Hello hello_of(const Config& config) {
-  rendezvous::Hello hello;
-  hello.token = config.token;
-  hello.job_uid = config.job_uid;
-  hello.node = {config.node_rank,   config.role,      config.replica_index,
-                config.incarnation, config.pod_name,  config.pod_ip,
-                config.node_name,   config.processes, 0};
-  hello.attempt = config.attempt;
-  hello.restarts = config.restarts;
-  return hello;
-}
-
-// The launcher of node rank 0 connects to its own listener. Through the Service it would need
-// hairpin routing and its own published endpoint.
-Address server_of(const Config& config) {
-  if (config.node_rank != 0) return config.rendezvous;
-  if (config.listen.host == "0.0.0.0") return {"127.0.0.1", config.listen.port};
-  if (config.listen.host == "::") return {"::1", config.listen.port};
-  return config.listen;
-}
-
-rendezvous::GangConfig gang_of(const Config& config) {
-  rendezvous::GangConfig gang;
-  gang.job_uid = config.job_uid;
-  gang.token = config.token;
-  gang.node_count = config.node_count;
-  gang.max_restarts = config.max_restarts;
-  gang.backoff = config.backoff;
-  gang.rank_zero_decides = config.rank_zero_decides;
-  gang.attempt = config.attempt;
-  gang.restarts = config.restarts;
-  gang.master_port = [address = config.pod_ip, port = config.master_port](int attempt) {
-    // A new port for each attempt, so that a restart never meets a half-closed socket.
-    const int preferred = port >= 0 ? port : contract::kMasterPortBase + attempt % 100;
-    return net::free_port(address, static_cast<std::uint16_t>(preferred));
-  };
-  return gang;
-}
 
 }  // namespace
 
@@ -132,14 +82,13 @@ class Launcher::Impl {
   void start_ranks(const rendezvous::StartRanks& start);
   void wait_signal();
   void tick();
-  void look();
-  void on_looked(const PodReadiness& readiness);
+  void preflight();
+  void on_preflight(const PodReadiness& readiness);
   void join();
-  void say_goodbye();
-  void say_refused();
+  void stop_when_heard();
+  void log_unserved_ranks();
   telemetry::JobSummary folded(telemetry::Span span) const;
   summary::HttpAnswer answer(const std::string& path, const std::string& authorization) const;
-  void write_ending();
   std::filesystem::path in_state(const char* name) const {
     return std::filesystem::path(config_.state_dir) / name;
   }
@@ -164,11 +113,11 @@ class Launcher::Impl {
   std::optional<summary::HttpServer> http_;
   RankPlan plan_;
   std::optional<rendezvous::Outcome> outcome_;
-  SteadyTime goodbye_by_{};
+  SteadyTime stop_by_{};
   bool joining_ = false;  // before this, the member's startup time does not run
-  std::jthread looking_;
+  std::jthread preflight_;
   std::string last_changes_;
-  std::size_t refused_ = 0;  // number of ranks without the node's agent, as last logged
+  std::size_t unserved_ = 0;  // number of ranks without the node's agent, as last logged
 };
 
 Status Launcher::Impl::prepare() {
@@ -237,15 +186,17 @@ int Launcher::Impl::run() {
   std::jthread reading([this](const std::stop_token& stop) { rings_.run(stop); });
 
   wait_signal();
-  look();
+  preflight();
   tick();
   io_.run();
 
-  looking_ = {};  // stops and joins the thread
+  preflight_ = {};  // stops and joins the thread
   reading.request_stop();
   reading.join();
   rings_.pump();
-  write_ending();
+  write_ending(config_, *outcome_, folded(telemetry::Span::kTotal), log_);
+  std::error_code ignored;
+  std::filesystem::remove(plan_.rank_table, ignored);
   log_.use(STDERR_FILENO);
   log_pipe_.reset();
   pumping.request_stop();
@@ -260,7 +211,7 @@ void Launcher::Impl::join() {
 
 // Check what the job requires of this pod before the gang's barrier, so that no training step
 // begins without it.
-void Launcher::Impl::look() {
+void Launcher::Impl::preflight() {
   if (config_.gpu_direct != "Required" && config_.gpu_direct != "Preferred") return join();
   ProbeCommand probe;
   // The GPUs belong to this pod alone, so a probe of busy GPUs disturbs no other job.
@@ -268,13 +219,13 @@ void Launcher::Impl::look() {
   for (const auto& [name, value] : environment_) {
     if (name != env::kToken.name) probe.environment.push_back(name + "=" + value);
   }
-  looking_ = std::jthread([this, probe](const std::stop_token& stop) {
+  preflight_ = std::jthread([this, probe](const std::stop_token& stop) {
     PodReadiness readiness = ask_probe(probe, stop);
-    boost::asio::post(io_, [this, readiness = std::move(readiness)] { on_looked(readiness); });
+    boost::asio::post(io_, [this, readiness = std::move(readiness)] { on_preflight(readiness); });
   });
 }
 
-void Launcher::Impl::on_looked(const PodReadiness& readiness) {
+void Launcher::Impl::on_preflight(const PodReadiness& readiness) {
   agent_.report(readiness.findings);
   if (outcome_) return;  // SIGTERM came while the probe ran
   if (readiness.ready.value_or(false)) {
@@ -289,7 +240,7 @@ void Launcher::Impl::on_looked(const PodReadiness& readiness) {
   }
   outcome_ = rendezvous::Outcome{
       rendezvous::End::kPreflightFailed, config_.attempt, config_.restarts, why, {}};
-  goodbye_by_ = clock_.steady() + kGoodbye;
+  stop_by_ = clock_.steady() + kEndGrace;
 }
 
 void Launcher::Impl::wait_signal() {
@@ -311,30 +262,30 @@ void Launcher::Impl::tick() {
     ranks_.on_tick();
     if (server_) server_->tick();
     if (joining_) perform(member_.on_tick(clock_.steady()));
-    say_refused();
-    if (outcome_) say_goodbye();
+    log_unserved_ranks();
+    if (outcome_) stop_when_heard();
     tick();
   });
 }
 
-void Launcher::Impl::say_refused() {
+void Launcher::Impl::log_unserved_ranks() {
   const auto here = agent_.served_here();
   const std::size_t count = here ? here->size() : 0;
-  if (count > refused_) {
+  if (count > unserved_) {
     log_.line("the node's agent does not take the rings of " + std::to_string(count) +
               " ranks (rank " + std::to_string(*here->begin()) +
               " is the first): their metrics are served here");
   }
-  refused_ = count;
+  unserved_ = count;
 }
 
 // Node rank 0 stops last: it waits until every member has received the end of the job, or until the
 // time is over.
-void Launcher::Impl::say_goodbye() {
-  const bool heard = !server_ || !server_->gang().finished() || server_->all_gone() ||
-                     clock_.steady() >= goodbye_by_;
+void Launcher::Impl::stop_when_heard() {
+  const bool heard =
+      !server_ || !server_->gang().finished() || server_->all_gone() || clock_.steady() >= stop_by_;
   // Hand the findings to the node's agent before the pod ends.
-  if (!agent_.reported() && clock_.steady() < goodbye_by_) return;
+  if (!agent_.reported() && clock_.steady() < stop_by_) return;
   if (!heard) return;
   if (server_) server_->close();
   if (http_) http_->close();
@@ -363,7 +314,7 @@ void Launcher::Impl::perform(const rendezvous::MemberActions& actions) {
       log_.line(line->text);
     } else if (const auto* exit = std::get_if<rendezvous::Exit>(&action)) {
       outcome_ = exit->outcome;
-      goodbye_by_ = clock_.steady() + kGoodbye;
+      stop_by_ = clock_.steady() + kEndGrace;
     }
   }
 }
@@ -423,50 +374,11 @@ summary::HttpAnswer Launcher::Impl::answer(const std::string& path,
   return answer_request(state, path, authorization);
 }
 
-void Launcher::Impl::write_ending() {
-  const auto& outcome = *outcome_;
-  const auto summary = folded(telemetry::Span::kTotal);
-  const summary::Ending ending{std::string(rendezvous::to_string(outcome.end)),
-                               outcome.attempt,
-                               outcome.restarts,
-                               outcome.message,
-                               outcome.culprit,
-                               in_state("report.json").string()};
-  if (auto written = write_atomically(ending.report, summary::report_document(ending, summary));
-      !written)
-    log_.line(written.error().message);
-  if (!config_.termination_log.empty()) {
-    if (auto written = write_in_place(
-            config_.termination_log,
-            summary::termination_message(ending, summary, contract::kTerminationMessageBytes));
-        !written) {
-      log_.line(written.error().message);
-    }
-  }
-  std::error_code ignored;
-  std::filesystem::remove(plan_.rank_table, ignored);
-  log_.line("ends: " + ending.verdict + (ending.message.empty() ? "" : ": " + ending.message));
-}
-
 Launcher::Launcher(Config config, frameworks::Environment environment,
                    std::vector<std::string> command, const Clock& clock, Log& log)
     : impl_(std::make_unique<Impl>(std::move(config), std::move(environment), std::move(command),
                                    clock, log)) {}
 Launcher::~Launcher() = default;
 int Launcher::run() { return impl_->run(); }
-
-int refuse(const std::string& termination_log, const std::string& message, Log& log) {
-  log.line(message);
-  if (!termination_log.empty()) {
-    const summary::Ending ending{"BadContract", 0, 0, message, std::nullopt, ""};
-    if (auto written = write_in_place(
-            termination_log,
-            summary::termination_message(ending, {}, contract::kTerminationMessageBytes));
-        !written) {
-      log.line(written.error().message);
-    }
-  }
-  return contract::kExitBadContract;
-}
 
 }  // namespace paceline::launcher

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launcher: wires the parts of one replica's launcher around one event loop. The parts are the
-// member (on node rank 0 also the gang's server), the ranks, the log pump, the collector, the HTTP
-// endpoint, the signals, and the termination message at the end. main.cpp runs it for
+// member, the ranks, the log pump, the collector, the HTTP endpoint and the signals, and on node
+// rank 0 the gang's server. At the end it writes the termination message. main.cpp runs it for
 // `paceline-launcher run`.
 //
 // Ownership: owns all parts and two threads (log pump, ring server), which end in `run`. One
@@ -34,8 +34,5 @@ class Launcher {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// Writes the termination message of a replica that could not start. Returns its exit code.
-int refuse(const std::string& termination_log, const std::string& message, Log& log);
 
 }  // namespace paceline::launcher

@@ -9,6 +9,7 @@
 
 #include "common/contract/env.hpp"
 #include "common/contract/labels.hpp"
+#include "launcher/ending.hpp"
 #include "launcher/install.hpp"
 #include "launcher/launcher.hpp"
 

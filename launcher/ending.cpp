@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/ending.hpp"
+
+#include <filesystem>
+#include <optional>
+
+#include "common/contract/labels.hpp"
+#include "launcher/files.hpp"
+#include "launcher/summary/documents.hpp"
+
+namespace paceline::launcher {
+namespace {
+
+void write_termination_message(const std::string& file, const summary::Ending& ending,
+                               const telemetry::JobSummary& summary, Log& log) {
+  if (file.empty()) return;
+  const auto text =
+      summary::termination_message(ending, summary, contract::kTerminationMessageBytes);
+  if (auto written = write_in_place(file, text); !written) log.line(written.error().message);
+}
+
+}  // namespace
+
+int exit_code(rendezvous::End end) {
+  switch (end) {
+    case rendezvous::End::kSucceeded: return contract::kExitOk;
+    case rendezvous::End::kFailed: return contract::kExitJobFailed;
+    case rendezvous::End::kTerminated: return contract::kExitTerminated;
+    case rendezvous::End::kBadContract: return contract::kExitBadContract;
+    case rendezvous::End::kRendezvousTimeout: return contract::kExitRendezvous;
+    case rendezvous::End::kPreflightFailed: return contract::kExitPreflight;
+  }
+  return contract::kExitJobFailed;
+}
+
+void write_ending(const Config& config, const rendezvous::Outcome& outcome,
+                  const telemetry::JobSummary& summary, Log& log) {
+  const summary::Ending ending{std::string(rendezvous::to_string(outcome.end)),
+                               outcome.attempt,
+                               outcome.restarts,
+                               outcome.message,
+                               outcome.culprit,
+                               (std::filesystem::path(config.state_dir) / "report.json").string()};
+  if (auto written = write_atomically(ending.report, summary::report_document(ending, summary));
+      !written)
+    log.line(written.error().message);
+  write_termination_message(config.termination_log, ending, summary, log);
+  log.line("ends: " + ending.verdict + (ending.message.empty() ? "" : ": " + ending.message));
+}
+
+int refuse(const std::string& termination_log, const std::string& message, Log& log) {
+  log.line(message);
+  const summary::Ending ending{"BadContract", 0, 0, message, std::nullopt, ""};
+  write_termination_message(termination_log, ending, {}, log);
+  return contract::kExitBadContract;
+}
+
+}  // namespace paceline::launcher

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/gang_settings.hpp"
+
+#include "common/contract/labels.hpp"
+#include "common/net/ports.hpp"
+
+namespace paceline::launcher {
+
+rendezvous::Hello hello_of(const Config& config) {
+  rendezvous::Hello hello;
+  hello.token = config.token;
+  hello.job_uid = config.job_uid;
+  hello.node = {config.node_rank,   config.role,      config.replica_index,
+                config.incarnation, config.pod_name,  config.pod_ip,
+                config.node_name,   config.processes, 0};
+  hello.attempt = config.attempt;
+  hello.restarts = config.restarts;
+  return hello;
+}
+
+Address server_of(const Config& config) {
+  if (config.node_rank != 0) return config.rendezvous;
+  if (config.listen.host == "0.0.0.0") return {"127.0.0.1", config.listen.port};
+  if (config.listen.host == "::") return {"::1", config.listen.port};
+  return config.listen;
+}
+
+rendezvous::GangConfig gang_of(const Config& config) {
+  rendezvous::GangConfig gang;
+  gang.job_uid = config.job_uid;
+  gang.token = config.token;
+  gang.node_count = config.node_count;
+  gang.max_restarts = config.max_restarts;
+  gang.backoff = config.backoff;
+  gang.rank_zero_decides = config.rank_zero_decides;
+  gang.attempt = config.attempt;
+  gang.restarts = config.restarts;
+  gang.master_port = [address = config.pod_ip, port = config.master_port](int attempt) {
+    // A new port for each attempt, so that a restart never meets a half-closed socket.
+    const int preferred = port >= 0 ? port : contract::kMasterPortBase + attempt % 100;
+    return net::free_port(address, static_cast<std::uint16_t>(preferred));
+  };
+  return gang;
+}
+
+}  // namespace paceline::launcher
