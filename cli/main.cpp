@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// paceline: run a job on this machine, and tell what the machine is. Wiring only.
+// paceline: runs a job on this machine, and describes machines and nodes. This file only wires
+// parts together.
 #include <iostream>
 #include <memory>
 #include <string>
@@ -18,7 +19,7 @@
 
 namespace {
 
-/// The API server or, where it is named, the agent; why there is neither goes to stderr.
+/// Connects to the API server, or to the agent if the options name it. Prints the error to stderr.
 std::shared_ptr<paceline::kube::Api> connect(const char* command,
                                              const paceline::cli::NodeOptions& node,
                                              const paceline::Clock& clock) {
@@ -33,7 +34,7 @@ std::shared_ptr<paceline::kube::Api> connect(const char* command,
   return nullptr;
 }
 
-/// Has the agent measure; finds it by its NodeFabric where the options do not name it.
+/// Asks the agent to measure. If the options do not name the agent, its NodeFabric does.
 int measure(paceline::cli::MeasureOptions options) {
   constexpr int kExitInput = 2;
   const auto refuse = [](const paceline::Error& error) {

@@ -36,6 +36,7 @@
 #include "launcher/process/rank_set.hpp"
 #include "launcher/rank_plan.hpp"
 #include "launcher/rendezvous/client.hpp"
+#include "launcher/rendezvous/json_forms.hpp"
 #include "launcher/rendezvous/member.hpp"
 #include "launcher/rendezvous/server.hpp"
 #include "launcher/summary/http_server.hpp"

@@ -5,7 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agent/registration/registrations.hpp"
+#include "agent/registration/attempt.hpp"
+#include "common/base/error.hpp"
 
 namespace paceline::agent {
 

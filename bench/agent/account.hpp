@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process costs: its processor time by a control group of its own where one can be made,
-// else by what the kernel counts of the process; its memory by what the kernel says of it. Values;
-// nothing fails, what cannot be read is 0.
+// The cost of a process. Processor time comes from a control group of its own if one can be made,
+// otherwise from the kernel's counters of the process. Memory comes from /proc. Values; nothing
+// fails: a figure that cannot be read is 0.
 #pragma once
 
 #include <signal.h>

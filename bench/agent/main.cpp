@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent costs its node. The real program, as a process of its own: its kubelet (gRPC) and
-// its API server are played, the machine that it probes is the largest recorded one, and the rings
-// that it reads are handed over by the launcher's own client. Bars are in bench/agent/run.
+// What the agent costs its node. The real agent runs as a process of its own. Its kubelet (gRPC)
+// and its API server are fakes, and the machine that it probes is the largest recorded one. The
+// launcher's own client hands over the rings that it reads. bench/agent/run lists the bars.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -63,7 +63,7 @@ struct Options {
   double records = 1e8;
 };
 
-/// Thrown, so that the agent ends with what started it.
+/// An exception, so that destructors end the agent.
 [[noreturn]] void give_up(const std::string& why) { throw std::runtime_error(why); }
 
 void eventually(const std::string& what, const std::function<bool()>& fact) {
@@ -74,7 +74,7 @@ void eventually(const std::string& what, const std::function<bool()>& fact) {
   }
 }
 
-/// The longest of a few; the first also warms the caches that an agent has warm.
+/// The longest of a few runs; the first also warms the caches that are warm for a real agent.
 double probe_and_verify_seconds(const agent::NodeTree& tree) {
   const auto library = agent::read_nvml_json(agent::NodeTree::nvml_json(kLargest), kLargest);
   if (!library) give_up(library.error().message);
@@ -111,7 +111,7 @@ std::string get(int port, const std::string& path) {
   return text;
 }
 
-/// Of all ranks together.
+/// The sum over all ranks.
 double sum_of(const std::string& text, const std::string& family) {
   double sum = 0;
   std::istringstream lines(text);
@@ -166,13 +166,13 @@ class AgentProcess {
   pid_t pid_ = 0;
 };
 
-/// The pod: a launcher's client and its ranks' rings.
+/// One pod: a launcher's client and the rings of its ranks.
 class Pod {
  public:
   explicit Pod(const std::filesystem::path& slot)
       : client_(slot, {"bench", "worker", 0, 0}, clock_) {}
 
-  /// New rings, as a restarted gang has them.
+  /// Makes new rings, as a restarted gang does.
   void begin(std::uint32_t attempt, std::uint32_t capacity) {
     client_.begin_attempt(attempt, 0, 0, kRanks);
     rings_.clear();
@@ -215,7 +215,7 @@ struct Cost {
   double resident_mib = 0;
 };
 
-/// 8 ranks at 100 steps a second, scraped as Prometheus does.
+/// 8 ranks at 100 steps a second, scraped as by Prometheus.
 Cost everyday(const Options& options, const Account& account, Pod& pod) {
   const auto began = std::chrono::steady_clock::now();
   const double before = account.cpu_seconds();
@@ -244,7 +244,8 @@ struct Soak {
   double growth_mib = 0;
 };
 
-/// Rings as large as a reader takes, written faster than they are read; only what was read counts.
+/// Rings of the largest size that a reader accepts, written faster than they are read. Only records
+/// that were read count.
 Soak soak(const Options& options, const Account& account, Pod& pod) {
   constexpr std::uint64_t kBatch = PACELINE_RING_CAPACITY_MAX / 4;
   pod.begin(1, PACELINE_RING_CAPACITY_MAX);
@@ -256,7 +257,7 @@ Soak soak(const Options& options, const Account& account, Pod& pod) {
   double settled = 0;
   while (result.read < options.records) {
     const auto next =
-        // four batches are what a ring holds, between two of its readings
+        // a ring holds four batches between two reads
         std::chrono::steady_clock::now() + 60ms;
     pod.step(kBatch);
     std::this_thread::sleep_until(next);
@@ -264,7 +265,7 @@ Soak soak(const Options& options, const Account& account, Pod& pod) {
     if (text.empty()) give_up("the agent does not answer");
     result.read = sum_of(text, "paceline_steps_total") - steps;
     result.dropped = sum_of(text, "paceline_dropped_records_total") - dropped;
-    // Every part of it has run by then.
+    // By then every part of the agent has run.
     if (settled == 0 && result.read >= options.records / 10) settled = account.memory_mib("VmRSS");
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -297,7 +298,7 @@ Options parse(int argc, char** argv) {
 
 double rounded(double value, double parts) { return std::round(value * parts) / parts; }
 
-/// Exit code: 0 within every bar, 1 above one.
+/// The exit code: 0 within all bars, 1 above one.
 int measure(const Options& options) {
   const agent::NodeTree tree(kLargest);
   const agent::Scratch scratch;

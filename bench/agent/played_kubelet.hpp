@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kubelet's side of device plugins and PodResources, as far as an agent needs it: takes its
-// registration, watches its slots, and names one pod for each.
+// A fake kubelet: the side of device plugins and PodResources that an agent needs. It accepts the
+// agent's registration, watches its slots, and names one pod for each.
 //
-// Owns its servers and threads. Thread-safe. What cannot be started ends the program with a
+// Owns its servers and threads. Thread-safe. If a server cannot be started, the program ends with a
 // message.
 #pragma once
 
@@ -20,9 +20,9 @@ class PlayedKubelet {
                 int pods);
   ~PlayedKubelet();
 
-  /// Watches the slots as a kubelet does, and waits until they are healthy; false after a minute.
+  /// Watches the slots as a kubelet does and waits until they are healthy; false after a minute.
   bool slots_are_healthy();
-  /// Has the plugin answer what a container with the slot gets: the folder of the slot, or nothing.
+  /// The plugin's answer for a container with the slot: the folder of the slot, or nothing.
   std::string allocate(const std::string& slot);
 
  private:

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two sides of the create + ungate benchmark that are not the operator:
-//   gang_writes write    the baseline: creates gated pods from a template and ungates them, with
-//   plain parallel requests gang_writes observe  the stop watch of both: from the first pod that
-//   appears to the last that is ungated, by one watch
+// - `gang_writes write` is the baseline: it creates gated pods from a template and ungates them,
+// with
+//   plain parallel requests.
+// - `gang_writes observe` is the stop watch of both: one watch, from the first pod that appears to
+//   the last that is ungated.
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -22,8 +24,8 @@ namespace {
 using namespace paceline;
 using nlohmann::json;
 
-/// Runs `work(i)` for i in [0, count) on `threads` threads; the first error ends the program, since
-/// a lost write makes the figure worthless.
+/// Runs `work(i)` for i in [0, count) on `threads` threads. The first error ends the program: a
+/// lost write makes the figure worthless.
 template <typename Work>
 void in_parallel(int count, int threads, const Work& work) {
   std::atomic<int> next = 0;
@@ -40,8 +42,8 @@ void in_parallel(int count, int threads, const Work& work) {
   }
 }
 
-/// Reads every event of every pod, as whoever drives pods has to: the operator's own watch is a
-/// part of its cost, so the baseline has one, too.
+/// Reads every event of every pod. The operator's own watch is part of its cost, so the baseline
+/// has one too.
 std::jthread watch_all_pods(kube::Api& api) {
   return std::jthread([&api](const std::stop_token& stop) {
     const auto listed = api.list(kube::kPods, "", {});
@@ -68,7 +70,7 @@ int write(kube::Api& api, const std::string& ns, const std::string& template_fil
   const std::jthread watcher = watch_all_pods(api);
   std::ifstream file(template_file);
   const json model = json::parse(file);
-  // As the operator works: a gang's pods are all created before its first is ungated; gangs are
+  // Like the operator: all pods of a gang are created before its first is ungated. Gangs are
   // independent of each other.
   const auto name = [&](int i) {
     return "plain-" + std::to_string(i / pods) + "-worker-" + std::to_string(i % pods) + "-0";
@@ -101,8 +103,7 @@ int observe(kube::Api& api, const std::string& ns, int expected, bool ungated, i
   std::optional<SteadyTime> first;
   Status watched;
   const auto complete = [&] { return static_cast<int>(done.size()) >= expected; };
-  // A server under load ends watches that are behind by a hundred events, as it may at any time:
-  // whoever watches resumes.
+  // A loaded server ends watches that lag by a hundred events, so the watcher resumes.
   while (watched && !complete() && clock.steady() < end) {
     options.timeout = std::chrono::ceil<std::chrono::seconds>(end - clock.steady());
     watched = api.watch(kube::kPods, ns, options, [&](const kube::WatchEvent& event) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory per cached pod: 50,000 synthetic pods, every one a member of a gang (the larger kind), in
-// the operator's own store and projection, beside the same pods kept as nlohmann documents. Heap
-// bytes as the allocator counts them, its overhead included. Exit 1 above 1 KiB per pod.
+// Memory per cached pod. 50,000 synthetic pods, all members of a gang (the larger kind), are kept
+// in the operator's own store and projection, and as nlohmann documents for comparison. Counts heap
+// bytes with the allocator's overhead. Exit 1 above 1 KiB per pod.
 #include <malloc.h>
 #include <sys/resource.h>
 
@@ -127,7 +127,7 @@ Document template_pod() {
 std::string pod_json(Document& pod, std::size_t number) {
   char uid[48];
   std::snprintf(uid, sizeof uid, "6f1d3c5a-0000-4000-8000-%012zx", number);
-  char job_uid[48];  // a hundred pods to a job
+  char job_uid[48];  // a hundred pods per job
   std::snprintf(job_uid, sizeof job_uid, "7a1d3c5a-0000-4000-8000-%012zx", number / 100);
   const std::string job = "training-" + std::to_string(number / 100);
   const std::string node = "node-" + std::to_string(number / 8);
@@ -172,7 +172,7 @@ int main(int argc, char** argv) {
       paceline::observe::project_pod, [](const paceline::observe::PodView& view) {
         return view.gang ? view.gang->job_uid : std::string();
       });
-  // the parser's own buffers are not the cache's
+  // the parser's buffers do not belong to the cache
   if (const auto warm = store.add(pod_json(pod, 0)); !warm) {
     std::fprintf(stderr, "%s\n", paceline::to_string(warm.error()).c_str());
     return 1;

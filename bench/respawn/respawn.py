@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a gang is not running after one of its ranks was killed: two replicas of two ranks, kill
--9 of one rank, until all four have been started again and have said so. The ranks are a shell that
-writes one line and sleeps, so that no framework's start-up is in the figure.
+"""How long a gang stands still after one of its ranks was killed.
+
+There are two replicas of two ranks. One rank gets SIGKILL, and the time runs until all four ranks
+have started again and reported. The ranks are a shell that writes one line and sleeps, so that no
+framework's start-up is in the figure.
 
 Two contenders run side by side through the whole benchmark and take turns, with the same command in
 the ranks:
 paceline   the real launchers, as `paceline run` starts them, restarting in place
-torchrun   two elastic agents of the pinned PyTorch (--rdzv-backend=c10d, --max-restarts),
-everything else as it comes
+torchrun   two elastic agents of the pinned PyTorch (--rdzv-backend=c10d, --max-restarts), with
+           defaults otherwise
 
 Run by bench/respawn/run.
 """
@@ -30,18 +32,18 @@ from typing import Any
 
 REPLICAS, RANKS = 2, 4
 BAR_SECONDS = 1.0
-# Atomic: a line is shorter than what a pipe takes at once.
+# Atomic: a line is shorter than one write to a pipe may be.
 SCRIPT = """echo "$RANK $$" > "$RESPAWN_PIPE"
 exec sleep 1000000
 """
 
 
 class Missed(Exception):
-    """A contender did not do what it is measured by."""
+    """A contender did not restart its ranks as the measurement expects."""
 
 
 class Contender:
-    """A running gang, whose ranks report into a pipe that we hold open."""
+    """A running gang. Its ranks report into a pipe that this process holds open."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -49,10 +51,10 @@ class Contender:
         self.folder.mkdir()
         self.pipe = self.folder / "pipe"
         os.mkfifo(self.pipe)
-        # A file: both contenders would expand a dollar sign in the command itself.
+        # A file, because both contenders expand dollar signs in a command.
         self.script = self.folder / "rank.sh"
         self.script.write_text(SCRIPT)
-        # Opened for writing too, so that it has no end while no rank writes.
+        # Opened for writing too, so that reading does not end while no rank writes.
         self.reader = os.open(self.pipe, os.O_RDWR | os.O_NONBLOCK)
         self.rest = b""
         self.pids: dict[int, int] = {}
@@ -74,14 +76,14 @@ class Contender:
         )
 
     def reports(self, limit: float) -> list[tuple[int, int]]:
-        """Waits for lines, at most so long: the rank and pid of each."""
+        """Waits for lines until the time-out; returns the rank and pid of each."""
         if not select.select([self.reader], [], [], max(limit, 0))[0]:
             return []
         *lines, self.rest = (self.rest + os.read(self.reader, 65536)).split(b"\n")
         return [(int(rank), int(pid)) for rank, pid in (line.split() for line in lines)]
 
     def wait_for_all(self, limit: float) -> float:
-        """The moment at which the last of all ranks has said that it runs."""
+        """The time at which the last rank reported that it runs."""
         deadline = time.monotonic() + limit
         started: dict[int, int] = {}
         while len(started) < RANKS:
@@ -99,8 +101,9 @@ class Contender:
         return time.monotonic()
 
     def settle(self) -> None:
-        """Until nobody reports any more: a restart in two stages counts with its last one in the
-        next round's pids.
+        """Waits until no rank reports any more.
+
+        After a restart in two stages, the next round needs the pids of the last stage.
         """
         while reports := self.reports(0.3):
             self.pids.update(reports)

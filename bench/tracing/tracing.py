@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tracing costs a training step: two ways that must agree, on a small model, where the share
-is largest.
+"""The cost of tracing for a training step, measured in two ways that must agree.
+
+The model is small, so that the share of tracing is large.
 
 1. Marks: the time of one mark, as PyTorch's patched functions make it, times the marks of a step,
-   over the step's time.
-2. Toggled within one run: windows of steps with the patches in place and with PyTorch's own
-   functions, in turn; the median
-   over neighbouring pairs of windows.
+   divided by the step's time.
+2. Toggled within one run: windows of steps alternate between the patches and PyTorch's own
+   functions; the result is the median over neighbouring pairs of windows.
 
 Run by bench/tracing/run, which puts the runtime on PYTHONPATH.
 """
@@ -45,7 +45,7 @@ def make_model() -> nn.Module:
 
 
 class Program:
-    """An ordinary loop, one window of steps at a time."""
+    """An ordinary training loop that runs one window of steps at a time."""
 
     def __init__(self) -> None:
         torch.manual_seed(1)
@@ -56,7 +56,7 @@ class Program:
         self.loss_of = nn.CrossEntropyLoss()
 
     def window(self, steps: int) -> float:
-        """Median seconds of a step."""
+        """The median time of a step in seconds."""
         times = []
         batches = iter(self.loader)
         for _ in range(steps):

@@ -15,14 +15,14 @@ using agent::Verdict;
 constexpr std::size_t kMaxSubjects = 4;
 constexpr std::size_t kIdWidth = 24;
 
-/// A column of at least two blanks behind the text.
+/// Pads the text to a column, with at least two blanks behind it.
 std::string column(std::string_view text, std::size_t width) {
   std::string result(text);
   result.append(width > text.size() + 2 ? width - text.size() : 2, ' ');
   return result;
 }
 
-/// The findings of one check with one verdict and one evidence, as one row.
+/// One row: the findings of one check with the same verdict and the same evidence.
 struct Row {
   const Finding* first = nullptr;
   std::vector<std::string> subjects;
@@ -50,7 +50,7 @@ std::string subjects_text(const Row& row) {
   return text.empty() ? text : text + ": ";
 }
 
-/// What is wrong, the remedy below the last row of its check.
+/// What is wrong. The remedy stands below the last row of its check.
 std::string trouble_text(const std::vector<Finding>& findings, Verdict verdict,
                          std::string_view word) {
   std::string text;

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr int kExitInput = 2;
 
-/// Of a status that its schema has checked; what is not as it says is left out.
+/// Reads a status that the schema has checked; values of other types are left out.
 std::string text_of(const json& object, const char* field) {
   const auto found = object.is_object() ? object.find(field) : object.end();
   if (!object.is_object() || found == object.end()) return {};
@@ -51,7 +51,7 @@ std::string condition_text(const json& condition, const std::string& word) {
   if (const std::string since = text_of(condition, "lastTransitionTime"); !since.empty())
     text += " (since " + since + ")";
   text += "\n";
-  // Where a check is to blame, the reason is its id.
+  // If a check failed, the reason is the check's id.
   const auto* const check = word == "FAIL" ? agent::find_check(reason) : nullptr;
   if (check != nullptr && !check->remedy.empty())
     text += std::string(6, ' ') + "remedy: " + std::string(check->remedy) + "\n";
@@ -71,7 +71,7 @@ void device_table(const json& status, std::ostream& out) {
   }
 }
 
-/// As `paceline fabric` prints them; the words of a row are as many as its devices.
+/// The rows as `paceline fabric` prints them, with as many words as there are devices.
 void distance_table(const json& distance, std::ostream& out) {
   constexpr std::size_t kWidth = 8;
   const json rows = list_of(distance, "rows");

@@ -37,7 +37,7 @@ std::unexpected<Error> strange(const std::string& what) {
               "the agent's answer is not what `paceline doctor --json` writes: " + what);
 }
 
-/// Adds the findings of one check; says what is wrong with it.
+/// Adds the findings of one check. Returns what is wrong with its JSON.
 std::string add_check(const json& check, std::vector<agent::Finding>& all) {
   const std::string id = check.is_object() ? string_of(check, "id") : "";
   if (id.empty()) return "a check without id";

@@ -57,8 +57,8 @@ std::map<std::string, std::string> own_environment() {
     const char* equals = std::strchr(*entry, '=');
     if (equals == nullptr) continue;
     const std::string name(*entry, static_cast<std::size_t>(equals - *entry));
-    // What a surrounding Paceline (a run started from a run) has set must not leak in; what a
-    // person may set stays.
+    // Drop the variables that a surrounding Paceline set (if this run was started from a run). Keep
+    // those that users may set.
     if (name.starts_with("PACELINE_") && !env::is_users(name)) continue;
     environment.emplace(name, equals + 1);
   }
@@ -77,7 +77,7 @@ bool is_runtime(const fs::path& folder) {
   return fs::exists(folder / "python/paceline", error);
 }
 
-/// <dir>/runtime beside bin/ in a build, <dir> itself where Paceline is installed.
+/// The runtime is <dir>/runtime beside bin/ in a build, and <dir> itself in an installation.
 std::string find_runtime(const fs::path& program_dir) {
   for (const fs::path& candidate :
        {program_dir.parent_path() / "runtime", program_dir.parent_path()}) {
@@ -86,8 +86,8 @@ std::string find_runtime(const fs::path& program_dir) {
   return "";
 }
 
-/// Top folders that commands name and this machine has not: those of an image, which --map was not
-/// told of.
+/// Top-level folders in the commands that do not exist on this machine: folders of the image
+/// without a --map.
 std::set<std::string> unknown_folders(const LocalPlan& plan) {
   std::set<std::string> unknown;
   std::error_code error;
@@ -100,7 +100,7 @@ std::set<std::string> unknown_folders(const LocalPlan& plan) {
   return unknown;
 }
 
-/// A directory that is gone when we are.
+/// A directory that is removed with this object.
 class StateDirectory {
  public:
   explicit StateDirectory(const std::string& base) : path_(base + "/paceline-XXXXXX") {
@@ -137,7 +137,7 @@ Result<std::vector<PathMapping>> read_mappings(const std::vector<std::string>& t
   return mappings;
 }
 
-/// A job that passed every check, and what else the flags say.
+/// A job that passed all checks, and the values of other flags.
 struct Inputs {
   std::vector<PathMapping> mappings;
   net::Address metrics;

@@ -32,8 +32,7 @@ bool parse_whole(const std::string& text, Number& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// What a plain scalar means in YAML 1.2's core schema; Kubernetes reads on/off/yes/no as strings
-// too.
+// Interprets a plain scalar by YAML 1.2's core schema. As in Kubernetes, on/off/yes/no are strings.
 json plain_scalar(const std::string& text) {
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL")
     return nullptr;

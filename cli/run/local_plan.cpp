@@ -187,9 +187,9 @@ LocalPlan plan_locally(const api::TrainingJob& job, const Machine& machine) {
     std::map<std::string, std::string> container;
     for (const auto& [name, value] : render::replica_environment(job, replica, endpoints))
       container[name] = value;
-    // Several runs share this machine: every attempt takes a port that is free.
+    // Several runs may share this machine: every attempt uses a free port.
     container[std::string(env::kMasterPort.name)] = "0";
-    // The replicas share the CPUs that in a cluster each would have for itself.
+    // The replicas share this machine's CPUs; in a cluster each has its own.
     container.try_emplace(std::string(env::kCpuLimit.name),
                           std::to_string(std::max(1, machine.cpus / replicas)));
     for (const auto& [name, value] : api::literal_environment(trainer)) {

@@ -37,7 +37,7 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds kRefresh{500};
-constexpr std::chrono::seconds kPatience{15};  // beyond the grace period, for launchers to end
+constexpr std::chrono::seconds kPatience{15};  // for launchers to end, on top of the grace period
 constexpr std::chrono::milliseconds kDrain{500};
 constexpr std::chrono::seconds kAnswer{3};
 constexpr std::size_t kMostAnswer = 16 * 1024 * 1024;
@@ -138,9 +138,9 @@ class LocalRun::Impl {
   std::size_t open_streams_ = 0;
   std::vector<std::string> scrapes_;
   int interrupted_ = 0;
-  std::string problem_;  // why the run ended that is not the job's own verdict
+  std::string problem_;  // why the run ended, if not by the job's own verdict
   std::string last_words_;
-  JobView seen_;  // as a launcher told last
+  JobView seen_;  // the last report of a launcher
   SteadyTime started_{};
   SteadyTime patience_{SteadyTime::max()};
   SteadyTime drained_by_{SteadyTime::max()};
@@ -219,7 +219,7 @@ void LocalRun::Impl::print(std::size_t replica, const std::string& lines, bool t
     std::string line = lines.substr(at, end - at);
     at = end + 1;
     if (!to_stderr && line.starts_with(kRankZero)) last_words_ = line.substr(kRankZero.size());
-    // The launchers of all replicas speak here: say which.
+    // All launchers print to this screen: name the replica.
     if (replica > 0 && line.starts_with("[paceline] "))
       line = "[paceline " + std::to_string(replica) + "] " + line.substr(11);
     shown += line + "\n";
@@ -258,7 +258,7 @@ void LocalRun::Impl::reap() {
       const bool orderly = WIFEXITED(status) && (WEXITSTATUS(status) == contract::kExitOk ||
                                                  WEXITSTATUS(status) == contract::kExitJobFailed);
       if (orderly || interrupted_ != 0 || !problem_.empty()) continue;
-      // Nobody replaces a replica here: without it the others would wait in vain.
+      // A local run replaces no replica, so the others would wait for ever.
       const JobView last = read_view(read_json(plan_.replicas[i].termination_log));
       problem_ = plan_.replicas[i].name + ": " +
                  (WIFSIGNALED(status)
@@ -336,7 +336,7 @@ int LocalRun::Impl::finish() {
   const std::string& state = plan_.replicas.front().state_dir;
   auto document = read_json(state + "/report.json");
   if (!document.is_object()) document = read_json(plan_.replicas.front().termination_log);
-  // A launcher that was killed has left no report.
+  // A killed launcher leaves no report.
   JobView view = document.is_object() ? read_view(document) : seen_;
   if (!problem_.empty()) {
     view.phase = "Failed";

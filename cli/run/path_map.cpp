@@ -11,7 +11,7 @@ bool is_path_character(char c) {
          c == '/';
 }
 
-// The mapping whose path stands at `at`; the longest one, so that /data/train may be mapped apart
+// The mapping whose path begins at `at`. The longest wins, so that /data/train can be mapped apart
 // from /data.
 const PathMapping* mapping_at(const std::vector<PathMapping>& mappings, const std::string& text,
                               std::size_t at) {
@@ -53,7 +53,7 @@ std::string apply_mappings(const std::vector<PathMapping>& mappings, const std::
     if (const PathMapping* mapping = mapping_at(mappings, text, at)) {
       result += mapping->local;
       at += mapping->container.size();
-      // The rest of this path is a path of its own only after its end.
+      // Skip the rest of this path: another path can begin only after its end.
       while (at < text.size() && is_path_character(text[at])) result += text[at++];
     } else {
       result += text[at++];

@@ -179,4 +179,8 @@ telemetry::RankSummary read_rank_summary(const json& object, std::string& proble
   return read<telemetry::RankSummary>(object, problem);
 }
 
+std::string to_json(const RankTable& table) {
+  return form(table).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace paceline::rendezvous

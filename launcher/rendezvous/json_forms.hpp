@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "common/json/fields.hpp"
-#include "launcher/rendezvous/message.hpp"
+#include "common/telemetry/stats/summary.hpp"
+#include "launcher/rendezvous/failure.hpp"
+#include "launcher/rendezvous/rank_table.hpp"
 
 namespace paceline::rendezvous {
 
@@ -15,6 +17,9 @@ inline constexpr int kMostProcesses = 64;
 inline constexpr int kMostRanks = kMostNodes * kMostProcesses;
 inline constexpr int kMostAttempts = 1'000'000'000;
 inline constexpr std::size_t kMostReportedRanks = 256;  // of one replica, in one heartbeat
+
+/// The rank table as the document that ranks read: version 1.
+std::string to_json(const RankTable& table);
 
 nlohmann::json form(const Node& node);
 nlohmann::json form(const RankTable& table);

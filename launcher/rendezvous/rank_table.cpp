@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "launcher/rendezvous/json_forms.hpp"
-
 namespace paceline::rendezvous {
 
 RankTable make_rank_table(int attempt, std::uint16_t master_port, std::vector<Node> nodes) {
@@ -18,10 +16,6 @@ RankTable make_rank_table(int attempt, std::uint16_t master_port, std::vector<No
   if (!nodes.empty()) table.master_address = nodes.front().address;
   table.nodes = std::move(nodes);
   return table;
-}
-
-std::string to_json(const RankTable& table) {
-  return form(table).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace paceline::rendezvous

@@ -33,7 +33,4 @@ struct RankTable {
 /// Fills in ranks, world size and master address from `nodes`, which are ordered by node rank.
 RankTable make_rank_table(int attempt, std::uint16_t master_port, std::vector<Node> nodes);
 
-/// The document that ranks read: version 1.
-std::string to_json(const RankTable& table);
-
 }  // namespace paceline::rendezvous

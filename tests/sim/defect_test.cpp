@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The proof that the laws can fail: every seeded defect breaks the law that is named beside it,
-// within a few schedules.
+// Proves that the laws can fail: every seeded defect breaks the law named beside it, within a few
+// schedules.
 #include <gtest/gtest.h>
 
 #include <ostream>

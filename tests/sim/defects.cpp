@@ -64,7 +64,7 @@ std::string sent_through(Defect defect, const kube::Resource& resource, const st
   if (defect == Defect::kSharesOwnership && is(resource, kube::kPods)) {
     json pod = json::parse(body);
     if (!pod["metadata"].contains("ownerReferences")) return body;  // a patch
-    // The first object of the cluster: a node.
+    // The first object of the cluster is a node.
     const json node = {
         {"kind", "Node"}, {"name", "n0"}, {"uid", "00000000-0000-4000-8000-000000000001"}};
     pod["metadata"]["ownerReferences"].push_back(node);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defects: mistakes that operators make, seeded on purpose to prove that the laws notice them. A
-// defect sits between the real controller and the cluster: it changes what the controller sees, or
-// what becomes of what it asks for. Pure.
+// Defects: typical mistakes of operators, seeded on purpose to prove that the laws notice them. A
+// defect sits between the real controller and the cluster. It changes what the controller sees, or
+// what its requests do. Pure.
 #pragma once
 
 #include <optional>
@@ -15,30 +15,30 @@ namespace paceline::sim {
 enum class Defect {
   kNone,
   kNoUidPrecondition,        // deletes by name
-  kOpensGatesAtOnce,         // each gate as soon as its pod is there
-  kTerminatingCountsAsGone,  // the successor comes before the predecessor has ended
+  kOpensGatesAtOnce,         // opens each gate as soon as its pod exists
+  kTerminatingCountsAsGone,  // creates the successor before the predecessor has ended
   kForgetsTheQuota,
-  kLosesStatusWrites,  // acts on what was never put on record
-  kStartsOver,         // a new leader knows nothing of what was
+  kLosesStatusWrites,  // acts on a status that was never written
+  kStartsOver,         // a new leader ignores the recorded status
   kIgnoresTheBudget,
-  kCleansEverything,  // cleanPodPolicy read as All
-  kWritesForEver,     // a field that is never the same twice
-  kAdoptsByLabel,     // labels taken for ownership
+  kCleansEverything,  // treats cleanPodPolicy as All
+  kWritesForEver,     // writes a field that differs every time
+  kAdoptsByLabel,     // takes labels for ownership
   kAlwaysForces,
-  kLeavesPodsBehind,  // deletions that never reach the server
+  kLeavesPodsBehind,  // its deletions never reach the server
   kSeesTwiceTheRoom,
-  kOverwritesStatus,  // without the resourceVersion it was planned on
-  kMakesOrphans,      // no owner reference
-  kSharesOwnership,   // a second owner that outlives the job
-  kStaysSuspended,    // never sees that a job may go on
-  kStutters,          // every status many times
+  kOverwritesStatus,  // writes without the resourceVersion that it planned on
+  kMakesOrphans,      // sets no owner reference
+  kSharesOwnership,   // sets a second owner that outlives the job
+  kStaysSuspended,    // never sees that a job was resumed
+  kStutters,          // writes every status many times
 };
 
-/// An object as the defective controller sees it; nothing where it does not see it at all.
+/// An object as the defective controller sees it; nullopt if it does not see the object.
 std::optional<std::string> seen_through(Defect defect, const kube::Resource& resource,
                                         const std::string& object);
 
-/// A body that the controller sends, as it leaves.
+/// A request body as it leaves the defective controller.
 std::string sent_through(Defect defect, const kube::Resource& resource, const std::string& body);
 
 }  // namespace paceline::sim

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the simulation knows of the cluster, as structs that follow every change: read from the
-// stored documents, never parsed again. Values.
+// What the simulation knows about the cluster: structs that follow every change. They are read from
+// the stored documents, which are never parsed again. Values.
 #pragma once
 
 #include <array>
@@ -13,19 +13,19 @@
 
 namespace paceline::sim {
 
-/// What a gang's acceleration is made of: the field of status.acceleration, and the variable that
+/// The parts of a gang's acceleration: the field of status.acceleration, and the variable that
 /// tells a rank.
 inline constexpr std::array<std::array<const char*, 2>, 4> kFeatures = {
     {{"optimizer", "PACELINE_OPTIMIZER"},
      {"compression", "PACELINE_COMMUNICATION_COMPRESSION"},
      {"precision", "PACELINE_PRECISION"},
      {"cudaGraph", "PACELINE_CUDA_GRAPH"}}};
-using Features = std::array<std::string, kFeatures.size()>;  // each one's value; empty: not said
+using Features = std::array<std::string, kFeatures.size()>;  // the value of each; empty: not set
 
 struct PodFacts {
   std::string name;
   std::string uid;
-  std::string owner;  // UID of the TrainingJob that controls it; empty: somebody else's
+  std::string owner;  // UID of the TrainingJob that controls it; empty: the pod belongs to no job
   std::string job;    // by its label
   int rank = -1;
   int incarnation = 0;
@@ -37,9 +37,9 @@ struct PodFacts {
   bool trainer_ended = false;
   int cpu = 0;
   int slots = 0;      // of paceline.dev/runtime
-  int attempt = 0;    // that its launcher was seeded with
-  int restarts = 0;   // likewise
-  Features features;  // of its trainer's environment
+  int attempt = 0;    // the attempt that its launcher starts with
+  int restarts = 0;   // the restarts that its launcher starts with
+  Features features;  // from its trainer's environment
 
   bool terminal() const { return phase == "Succeeded" || phase == "Failed"; }
   bool ended() const { return terminal() || trainer_ended; }

@@ -73,7 +73,7 @@ class FaultyApi final : public kube::Api {
     if (chaos_.defect == Defect::kLeavesPodsBehind)
       return fail(Code::kNotFound, Origin::kKube, "not found");
     return write([&] {
-      // What is refused for its age does no harm.
+      // A write that is refused because it is stale does no harm.
       const bool stale =
           !options.resource_version.empty() && stale_version(r, ns, name, options.resource_version);
       if (!stale) chaos_.laws.on_delete(name, options.uid, options.grace_period_seconds == 0);
@@ -102,7 +102,7 @@ class FaultyApi final : public kube::Api {
     return !present || std::to_string(kube::version_of(*present)) != version;
   }
 
-  /// Each error means "not applied": the server, or somebody before it, refused.
+  /// Every error here means "not applied": the server, or a layer before it, refused.
   std::unexpected<Error> not_now() {
     switch (chaos_.pick(4)) {
       case 0:

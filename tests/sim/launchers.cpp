@@ -62,7 +62,7 @@ void Launchers::act(const PodFacts& pod, bool everything) {
     if (!pod.terminal()) report_phase(pod);
   } else if (const auto decided = ending_.find(pod.uid); decided != ending_.end()) {
     report_end(pod, decided->second);
-    // Sometimes both are seen at once.
+    // Sometimes both appear in one update.
     if (chaos_.chance(0.5)) report_phase(pod);
   } else if (pod.phase == "Pending" || pod.phase.empty()) {
     const std::string ip = "10.0.0." + std::to_string(by_ip_.size());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launchers: the scheduler, the kubelets and the launchers inside the pods. A container is reported
-// as ended before its pod's phase says so; a gang's ranks restart in place while the budget lasts;
-// a gang that is whole may end, one pod after the other. A launcher whose gang has ended without it
-// waits for ever: no startup timeout comes to the operator's help.
+// Launchers: plays the scheduler, the kubelets, and the launchers inside the pods. A container is
+// reported as ended before its pod's phase is. The ranks of a gang restart in place while the
+// budget lasts. A complete gang may end, one pod after the other. A launcher whose gang ended
+// without it waits for ever, because no startup timeout helps the operator here.
 //
-// Refers to cluster and chaos, which outlive it. One thread.
+// Cluster and chaos must outlive it. One thread.
 #pragma once
 
 #include <map>
@@ -21,16 +21,16 @@ class Launchers {
  public:
   Launchers(kube::FakeCluster& cluster, Chaos& chaos) : cluster_(cluster), chaos_(chaos) {}
 
-  /// Binds what is not gated and fits on the node that its affinity names.
+  /// Binds every ungated pod that fits on the node that its affinity names.
   void schedule();
-  /// Every kubelet does what is due; some of it, unless `everything`.
+  /// Every kubelet does a part of the due work, or all of it with `everything`.
   void run_pods(bool everything);
-  /// A rank of one running gang fails; its launchers restart it in place, or end the job when the
+  /// A rank of one running gang fails. Its launchers restart it in place, or end the job if the
   /// budget is spent.
   void fail_rank();
   /// A container is killed.
   void kill(const std::string& pod);
-  /// What rank 0's launcher answers when asked for the summary.
+  /// The summary that rank 0's launcher returns.
   Result<std::string> summary(const std::string& pod_ip) const;
 
  private:
@@ -56,8 +56,8 @@ class Launchers {
 
   kube::FakeCluster& cluster_;
   Chaos& chaos_;
-  std::map<std::string, Gang> gangs_;         // by UID of the job
-  std::map<std::string, End> ending_;         // by UID of the pod: decided, not done
+  std::map<std::string, Gang> gangs_;  // by UID of the job
+  std::map<std::string, End> ending_;  // by UID of the pod: endings that are decided but not done
   std::map<std::string, int> exit_codes_;     // by UID of the pod
   std::map<std::string, std::string> by_ip_;  // UID of the job
 };

@@ -76,7 +76,7 @@ void Laws::created(const PodFacts& pod) {
     report(Law::kOwned, pod.name + " has no owner");
     return;
   }
-  if (job == nullptr) return;  // the job was deleted a moment ago; garbage collection takes the pod
+  if (job == nullptr) return;  // the job was just deleted; garbage collection deletes the pod
   const auto rank = static_cast<std::size_t>(pod.rank);
   const bool placed = rank < job->nodes.size() && rank < job->incarnations.size();
   if (!placed || job->finished()) {
@@ -164,7 +164,7 @@ void Laws::on_delete(const std::string& name, const std::string& uid, bool force
       job->incarnations[rank] == pod.incarnation) {
     report(Law::kKeepsLogs, "deletes " + name + ", which ended by itself, with its log");
   }
-  // How long it was silent is for the operator's own, older view of it to say.
+  // Not checked: how long the node was silent. The operator decides that by its own, older view.
   const auto node = facts_.nodes.find(pod.node);
   if (force && !pod.terminal() && node != facts_.nodes.end() && !node->second.was_silent)
     report(Law::kForcesOnLostNodes,

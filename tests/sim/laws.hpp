@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Laws: what must hold of the cluster after every single change, whatever failed before. Keeps
-// Facts up to date from the stream of changes and notes the first law that was broken, by name.
+// Laws: what must hold for the cluster after every single change, whatever failed before. Updates
+// Facts from the stream of changes and records the first broken law by name.
 //
-// Refers to nothing. One thread. `on_change` is called by the cluster for every change, `on_delete`
-// by the operator's API before a deletion is carried out.
+// One thread. The cluster calls `on_change` for every change; the operator's API calls `on_delete`
+// before it carries out a deletion.
 #pragma once
 
 #include <cstdint>
@@ -22,25 +22,25 @@ namespace paceline::sim {
 enum class Law {
   kOnePodPerReplica,  // two pods of one replica are never alive at once
   kGatesOpenAsASet,   // no gate opens before every pod of its set was created, in every attempt
-  // a pod is created only as its job's status says: placed, this node, this incarnation, this
-  // acceleration
+  // a pod is created only as its job's status says: placed, on this node, with this incarnation and
+  // this acceleration
   kOnRecord,
-  kQueuedHoldsNothing,     // at rest a job without a place has no live pod
+  kQueuedHoldsNothing,     // at rest a job without a placement has no live pod
   kRestartBudget,          // restarts stay within failurePolicy.maxRestarts
   kCountsNeverFall,        // attempt and restarts
-  kFinishedStaysFinished,  // Succeeded and Failed are for ever
+  kFinishedStaysFinished,  // Succeeded and Failed are final
   // pods that ended by themselves outlive their job unless cleanPodPolicy is All
   kKeepsLogs,
   kDeletesItsOwn,      // pods of the job only, by UID
-  kForcesOnLostNodes,  // grace period 0 only where nobody is left to end the pod
-  kOwned,              // every pod has its job as owner, so that none is left when the job goes
-  kRoom,               // pods on a node never ask for more than it has
-  kQuota,              // a gang that the quota would cut is not started
+  kForcesOnLostNodes,  // a grace period of 0 only if no kubelet is left to end the pod
+  kOwned,              // every pod has its job as owner, so that no pod outlives the deleted job
+  kRoom,               // pods on a node never request more than it has
+  kQuota,              // a gang of which the quota admits only a part is not started
   kFewWrites,          // coming to rest takes a bounded number of writes
-  kComesToRest,        // when faults stop, so do the writes
-  kEveryJobEnds,       // and every job that can run has run
+  kComesToRest,        // when the faults stop, the writes stop too
+  kEveryJobEnds,       // every job that can run has run
   kNobodyWaits,        // at rest a finished job has no live pod
-  kNothingLeft,        // when the jobs are deleted
+  kNothingLeft,        // no object of a job is left when the jobs are deleted
 };
 std::string_view name_of(Law law);
 
@@ -59,9 +59,9 @@ class Laws {
   void on_change(const kube::FakeCluster::Sight& sight);
   /// The operator asks to delete a pod.
   void on_delete(const std::string& name, const std::string& uid, bool force);
-  /// Two leaders may give away the same room; the scheduler and gangTimeout settle that.
+  /// Two leaders may place two gangs on the same room. The scheduler and gangTimeout resolve that.
   void expect_room(bool expected) { expect_room_ = expected; }
-  /// Whether the change under way is the operator's.
+  /// True if the operator makes the current change.
   void set_operator_acts(bool acts) { operator_acts_ = acts; }
 
  private:
@@ -75,7 +75,7 @@ class Laws {
   // by owner and node rank: the live pod
   std::map<std::pair<std::string, int>, std::string> alive_;
   std::map<std::pair<std::string, int>, std::set<int>>
-      gated_;  // by owner and incarnation: ranks created behind the gate
+      gated_;  // by owner and incarnation: the ranks created behind the gate
   bool expect_room_ = true;
   bool operator_acts_ = false;
 };

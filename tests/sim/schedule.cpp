@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kCpuPerNode = 4;
 constexpr int kLargestGang = 3;
-constexpr std::uint64_t kWritesPerPod = 40;  // to come to rest, at the very most
+constexpr std::uint64_t kWritesPerPod = 40;  // upper bound for coming to rest
 
 class Schedule {
  public:
@@ -23,7 +23,7 @@ class Schedule {
     world_.set_rates(rates_);
     const int jobs = 1 + pick(3);
     const int steps = 40 + pick(160);
-    const bool bystander = pick(4) == 0;  // takes one of the quota too
+    const bool bystander = pick(4) == 0;  // a pod of another owner, which also uses the quota
     if (pick(3) == 0) world_.add_quota(kLargestGang + (bystander ? 1 : 0));
     for (int i = 0; i < jobs; ++i) shapes_.push_back(shape(i));
     world_.add_job(shapes_[0]);
@@ -53,7 +53,7 @@ class Schedule {
     JobShape shape{.name = std::string(1, static_cast<char>('a' + number)),
                    .replicas = 1 + pick(kLargestGang),
                    .max_restarts = pick(4)};
-    // One that fits: as many pods of this size as there are places for, at least.
+    // A job that fits: there is room for at least that many pods of this size.
     do shape.cpu = 1 + pick(kCpuPerNode);
     while (nodes_ * (kCpuPerNode / shape.cpu) < shape.replicas);
     shape.clean_pod_policy = kClean[static_cast<std::size_t>(pick(4))];

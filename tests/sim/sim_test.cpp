@@ -10,8 +10,8 @@
 namespace paceline::sim {
 namespace {
 
-/// Every test takes its seeds in order for PACELINE_SIM_SECONDS (default 3) and prints how far it
-/// came; PACELINE_SIM_SEED runs that one seed only.
+/// Every test runs seeds in order for PACELINE_SIM_SECONDS (default 3) and prints how many it ran.
+/// PACELINE_SIM_SEED runs one seed only.
 void schedules(std::uint64_t from, const Rates& rates) {
   const char* seconds = std::getenv("PACELINE_SIM_SECONDS");
   const char* only = std::getenv("PACELINE_SIM_SEED");
@@ -64,8 +64,8 @@ TEST(Simulation, Everything) {
                         .repeat = 0.02});
 }
 
-/// For every write of a run: crash before and after it; the end is the same and nothing is created
-/// twice.
+/// For every write of a run: crash before it and after it. The end is the same, and nothing is
+/// created twice.
 TEST(Simulation, CrashAtEveryWrite) {
   const auto run = [](int write, bool after, bool& fired) {
     World world(7, 2, 4);
@@ -121,7 +121,7 @@ TEST(Simulation, AReplacementThatMissedTheVerdictHoldsNothingUp) {
   world.drain();
   ASSERT_EQ(world.phase("a"), "Running");
   ASSERT_TRUE(world.cluster().erase(kube::kPods, "default", "a-w-1-0"));
-  world.drain();  // its replacement is made, and will wait for a gang that never comes
+  world.drain();  // its replacement is created, and will wait for a gang that never comes
   ASSERT_TRUE(world.facts().pods.contains("a-w-1-1"));
   say("a-w-2-0", R"({"terminated":{"exitCode":0}})", "Succeeded");
   world.drain();

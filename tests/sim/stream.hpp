@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Journal: every change of one collection. Stream: one operator's watch of it, as far behind as the
-// simulation likes: events one by one, doubled, taken up again from an older version, or lost and
-// replaced by a new list.
+// Journal: every change of one collection. Stream: one operator's watch of it, which may lag. It
+// delivers events one by one or twice, resumes from an older version, or loses events and replaces
+// them with a new list.
 //
-// A Stream refers to its journal and sink, which outlive it. One thread.
+// The journal and the sink must outlive the Stream. One thread.
 #pragma once
 
 #include <map>
@@ -36,13 +36,13 @@ class Stream {
   Stream(const Journal& journal, kube::ObjectSink& sink, Defect defect)
       : journal_(journal), sink_(sink), defect_(defect) {}
 
-  /// The present state, at the cluster's version: what happened between is never seen.
+  /// Delivers the present state at the cluster's version; the events before are never seen.
   void relist(std::uint64_t version);
-  /// Up to `count` events; returns how many there were.
+  /// Delivers up to `count` events; returns how many there were.
   std::size_t deliver(std::size_t count);
-  /// The last event comes once more.
+  /// Delivers the last event again.
   void repeat();
-  /// The last `count` events come once more, in their order.
+  /// Delivers the last `count` events again, in order.
   void go_back(std::size_t count);
   bool behind() const { return next_ < journal_.entries.size(); }
 
@@ -53,7 +53,7 @@ class Stream {
   kube::ObjectSink& sink_;
   const Defect defect_;
   std::size_t next_ = 0;
-  std::size_t listed_ = 0;  // events before this one were never seen one by one
+  std::size_t listed_ = 0;  // events before this one were never delivered one by one
 };
 
 }  // namespace paceline::sim

@@ -62,8 +62,8 @@ World::World(std::uint64_t seed, int nodes, int cpu_per_node, Defect defect)
     const json node = {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", name}}}};
     if (!plain_->create(kube::kNodes, "", node.dump()))
       throw std::runtime_error("cannot create a node");
-    // Agents on two nodes of three offer slots, and few: gangs that copy the runtime and gangs that
-    // need not stand side by side.
+    // Agents on two of three nodes offer a few slots, so that gangs with slots and gangs that copy
+    // the runtime exist side by side.
     json room = {{"cpu", std::to_string(cpu_per_node)}, {"memory", "64Gi"}, {"pods", "110"}};
     if (i % 3 != 2) room["paceline.dev/runtime"] = "2";
     cluster_.poke(kube::kNodes, "", name, json{{"status", {{"allocatable", room}}}}.dump());
@@ -217,7 +217,7 @@ void World::collect_garbage() {
   if (orphans) cluster_.collect_garbage();
 }
 
-/// The default RuntimeProfile says the opposite of what it said.
+/// Inverts what the default RuntimeProfile says.
 void World::turn_profile() {
   profile_is_on_ = !profile_is_on_;
   const json acceleration = {{"mode", "Manual"},
@@ -236,7 +236,7 @@ void World::turn_profile() {
     throw std::runtime_error("cannot create a profile");
 }
 
-/// What users, hardware and the rest of the cluster do.
+/// Actions of users, hardware and the rest of the cluster.
 void World::user_or_fate() {
   const Rates& rates = chaos_.rates;
   const auto some_pod = [this] {
@@ -283,7 +283,7 @@ void World::disturb_watch() {
   }
 }
 
-/// Where caches never lag.
+/// For worlds whose caches never lag.
 void World::refresh() {
   count_quota();
   for (std::size_t i = 0; i < operators_.size(); ++i) deliver(i, 1000);
@@ -335,8 +335,7 @@ void World::drain() {
 }
 
 bool World::settle(int rounds) {
-  // Long enough for back-off, time-outs and deadlines; also for those that a clock set back has
-  // moved away.
+  // Long enough for back-off, time-outs and deadlines, also for those that a clock jump delayed.
   const int enough = 20 + (clock_jumped_ ? 100 : 0);
   chaos_.rates = {};
   operators_.erase(operators_.begin(), operators_.end() - 1);

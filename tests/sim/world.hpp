@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// World: the operator's controller over an in-memory API server, with a scheduler, kubelets,
-// launchers, quota and garbage collection that act when told, and everything random drawn from one
-// seed. Single-threaded.
+// World: the operator's controller over an in-memory API server. Scheduler, kubelets, launchers,
+// quota and garbage collection act when told. All randomness comes from one seed. Single-threaded.
 //
-// Caches lag, watches break, calls fail or lose their answer, the operator crashes at any write or
-// shares the cluster with its predecessor, nodes go silent, clocks jump, pods are deleted and
-// killed. The laws are held against every change; `broken` names the first that does not hold.
+// Caches lag, watches break, and calls fail or lose their answer. The operator crashes at any write
+// or shares the cluster with its predecessor. Nodes fall silent, clocks jump, pods are deleted and
+// killed. The laws are checked after every change; `broken` names the first broken law.
 #pragma once
 
 #include <array>
@@ -34,7 +33,7 @@ struct JobShape {
   std::string ttl{};  // empty: none
 };
 
-inline constexpr int kRounds = 400;  // to come to rest, at the very most
+inline constexpr int kRounds = 400;  // upper bound for coming to rest
 
 class World {
  public:
@@ -44,16 +43,16 @@ class World {
   void set_rates(const Rates& rates);
   void add_job(const JobShape& shape);
   void add_quota(int pods);
-  /// A pod of somebody else that carries the labels of a job.
+  /// Creates a foreign pod that carries the labels of a job.
   void add_bystander(const std::string& job);
-  /// One random step.
+  /// Does one random step.
   void step();
-  /// Faults have stopped: acts fairly until nothing changes any more. False when it does not come
-  /// to rest within `rounds`.
+  /// Faults have stopped: acts fairly until nothing changes. False if the cluster is not at rest
+  /// within `rounds`.
   bool settle(int rounds);
-  /// The users delete every job; false when something of them stays.
+  /// Users delete every job. False if an object of a job stays.
   bool clear();
-  /// Delivers and reconciles what there is, without time passing.
+  /// Delivers and reconciles everything that is due, without letting time pass.
   void drain();
 
   const std::optional<Broken>& broken() const { return chaos_.laws.broken(); }
@@ -63,7 +62,7 @@ class World {
   nlohmann::json status(const std::string& job) const;
   std::uint64_t operator_writes() const { return chaos_.writes; }
   kube::FakeCluster& cluster() { return cluster_; }
-  /// A crash right before or after the n-th write from now.
+  /// Arms a crash right before or after the n-th write from now.
   void arm(int write, bool after);
   bool armed() const { return chaos_.countdown > 0; }
 

@@ -40,7 +40,7 @@ Error error_of(int http_status, std::string_view body, std::string_view what) {
     reason = text(at(*status, "reason"));
     message = text(at(*status, "message"));
   }
-  // Written before "Expired" had a code of its own; some servers still answer 500 with this reason.
+  // Older servers answer 500 with this reason; newer ones have the code "Expired".
   const bool expired = reason == "Expired" || reason == "Gone";
   if (message.empty())
     message = "HTTP " + std::to_string(http_status) +

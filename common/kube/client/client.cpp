@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr std::string_view kJsonType = "application/json";
 
-/// Query parameters in the order they are added.
+/// Query parameters, in the order of their addition.
 class Query {
  public:
   explicit Query(std::string target) : target_(std::move(target)) {}
@@ -121,8 +121,8 @@ Result<Request> Client::prepare(std::string method, std::string target, std::str
 
 bool Client::waited_as_told(const Request& request, const http::Response& response, int& repeated,
                             const std::stop_token& stop) const {
-  // Only 429 promises that nothing was done; a 5xx may hide an applied write, so that is the
-  // caller's to judge.
+  // Repeat only after 429, which promises that nothing was done. A write answered with 5xx may have
+  // been applied, so its caller decides.
   const bool harmless =
       response.status == 429 || (response.status == 503 && request.method == "GET" &&
                                  !response.header("Retry-After").empty());
@@ -227,8 +227,8 @@ Status Client::watch(const Resource& resource, const std::string& ns, const Watc
   query.add("timeoutSeconds", std::to_string(options.timeout.count()));
   auto request = prepare("GET", query.take(), {}, {});
   if (!request) return std::unexpected(request.error());
-  // The server ends a quiet watch at its time-out; one that says nothing beyond that is a dead
-  // connection.
+  // The server ends a quiet watch at its time-out. If it stays silent longer, the connection is
+  // dead.
   request->timeout = options.timeout + milliseconds(30000);
   FrameDecoder decoder(options_.max_event_bytes);
   std::optional<Error> broken;

@@ -68,7 +68,7 @@ class FailPointApi final : public Api {
   std::uint64_t count() {
     const std::lock_guard lock(mutex_);
     ++writes_;
-    // After every write: the process may end in any way.
+    // After every write, because the process may end at any moment.
     if (!fail_point_.count_file.empty())
       std::ofstream(fail_point_.count_file, std::ios::trunc) << writes_ << '\n';
     return writes_;

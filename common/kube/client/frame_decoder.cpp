@@ -38,7 +38,7 @@ Result<bool> FrameDecoder::feed(std::string_view chunk, const WatchHandler& hand
     } else {
       partial_.append(piece);
       more = event(partial_, handler);
-      // One huge event must not stay allocated for the life of the watch.
+      // Free the buffer of a huge event; otherwise it stays allocated for the life of the watch.
       if (partial_.capacity() > 256 * 1024) {
         std::string().swap(partial_);
       } else {
@@ -52,7 +52,7 @@ Result<bool> FrameDecoder::feed(std::string_view chunk, const WatchHandler& hand
 
 Result<bool> FrameDecoder::event(std::string_view line, const WatchHandler& handler) {
   if (line.empty() || line == "\r") return true;
-  // Only the frame is taken apart here: the object's bytes go on as they came, and the projection
+  // Only the frame is parsed here. The object's bytes are passed on as they are, and the projection
   // parses them once.
   simdjson::ondemand::parser& parser = []() -> simdjson::ondemand::parser& {
     thread_local simdjson::ondemand::parser kept;

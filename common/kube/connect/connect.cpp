@@ -13,7 +13,7 @@ namespace paceline::kube {
 Result<std::shared_ptr<Api>> make_client(const Config& config, const Clock& clock,
                                          ConnectOptions options) {
   const http::BeastOptions beast{.max_connections = options.max_connections};
-  // Watches hold their connections for minutes: they have a pool of their own.
+  // Watches hold their connections for minutes, so they have their own pool.
   std::shared_ptr<http::HttpTransport> streams = http::make_beast_transport(config.endpoint, beast);
   std::shared_ptr<http::HttpTransport> unary;
 #ifdef PACELINE_HAVE_CPPREST

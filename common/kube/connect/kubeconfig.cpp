@@ -11,7 +11,7 @@
 namespace paceline::kube {
 namespace {
 
-/// Reads one kubeconfig; every refusal names the file and the field.
+/// Reads one kubeconfig. Every error names the file and the field.
 class Reader {
  public:
   Reader(std::string path, const YAML::Node& root) : path_(std::move(path)), root_(root) {}
@@ -113,7 +113,7 @@ class Reader {
       return wrong("exec.apiVersion \"" + config.exec.api_version +
                    "\" is not supported; write client.authentication.k8s.io/v1");
     }
-    // A path with a slash counts from the kubeconfig's folder; a bare name is looked up in PATH.
+    // A path with a slash is relative to the kubeconfig's folder; a bare name is looked up in PATH.
     if (config.exec.command.find('/') != std::string::npos)
       config.exec.command = resolve(config.exec.command);
     if (const YAML::Node args = exec["args"]; args && args.IsSequence()) {

@@ -28,7 +28,7 @@ class FixedToken final : public TokenSource {
   const std::string token_;
 };
 
-/// Projected service-account tokens are replaced on disk by the kubelet about once an hour.
+/// The kubelet replaces projected service-account tokens on disk about once an hour.
 class FileToken final : public TokenSource {
  public:
   FileToken(std::string path, const Clock& clock) : path_(std::move(path)), clock_(clock) {}
@@ -44,7 +44,7 @@ class FileToken final : public TokenSource {
     while (!fresh.empty() && (fresh.back() == '\n' || fresh.back() == '\r' || fresh.back() == ' '))
       fresh.pop_back();
     if (fresh.empty()) {
-      // A rotation caught in the middle: the old token is good for a while.
+      // The file is being replaced: the old token is still valid for a while.
       if (!token_.empty()) return token_;
       return fail(Code::kUnauthorized, Origin::kConfig,
                   "token file " + path_ + " is missing or empty", true);
@@ -71,7 +71,7 @@ class FileToken final : public TokenSource {
   std::optional<SteadyTime> read_at_;
 };
 
-/// A plugin gives a bearer token, a client certificate, or both.
+/// A plugin returns a bearer token, a client certificate, or both.
 class PluginCredential final : public TokenSource {
  public:
   PluginCredential(ExecPlugin plugin, std::shared_ptr<http::RenewableCertificate> certificate,
@@ -79,7 +79,7 @@ class PluginCredential final : public TokenSource {
       : plugin_(std::move(plugin)), certificate_(std::move(certificate)), clock_(clock) {}
 
   Result<std::string> token() override {
-    const std::lock_guard lock(mutex_);  // one run serves all who wait
+    const std::lock_guard lock(mutex_);  // one run serves all waiting callers
     if (known_ && (!expires_ || clock_.wall() + kBeforeExpiry < *expires_)) return token_;
     auto printed = run_plugin(plugin_, kPluginTimeout);
     if (!printed) return std::unexpected(printed.error());

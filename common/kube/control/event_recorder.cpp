@@ -22,7 +22,7 @@ constexpr std::chrono::seconds kSeriesWrite{30};
 
 std::string cut(std::string text, std::size_t limit) {
   if (text.size() <= limit) return text;
-  // Never in the middle of a UTF-8 character.
+  // Never cut inside a UTF-8 character.
   while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xC0) == 0x80) --limit;
   text.resize(limit);
   return text;
@@ -119,7 +119,7 @@ void EventRecorder::write_series(const std::stop_token& stop, bool all) {
     series.last_write = now;
     series.dirty = false;
     if (!patched && patched.error().code == Code::kNotFound)
-      gone.push_back(key);  // expired on the server: the next one is a new event
+      gone.push_back(key);  // expired on the server: the next occurrence is a new event
   }
   for (const std::string& key : gone) series_.erase(key);
 }

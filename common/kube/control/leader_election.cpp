@@ -66,7 +66,7 @@ Status LeaderElection::try_acquire_or_renew(const std::stop_token& stop) {
   }
   const std::string holder = holder_of(lease);
   const bool ours = holder == options_.identity;
-  // The other side's own duration counts, as it may be configured otherwise.
+  // Use the duration in the other holder's record: its configuration may differ.
   const auto theirs = spec.value("leaseDurationSeconds", seconds);
   if (!ours && !holder.empty() && clock_.steady() < observed_at_ + std::chrono::seconds(theirs)) {
     leading_ = false;
@@ -79,7 +79,7 @@ Status LeaderElection::try_acquire_or_renew(const std::stop_token& stop) {
   spec["holderIdentity"] = options_.identity;
   spec["leaseDurationSeconds"] = seconds;
   spec["renewTime"] = now;
-  // With the resourceVersion just read: two candidates cannot both take it.
+  // The update carries the resourceVersion just read, so that two candidates cannot both win.
   auto updated = api_.update(kLeases, options_.ns, options_.name, lease.dump(), {}, stop);
   if (!updated) {
     if (updated.error().code == Code::kConflict && !ours) return {};
@@ -94,7 +94,7 @@ bool LeaderElection::step(const std::stop_token& stop) {
   if (const Status status = try_acquire_or_renew(stop); !status && !stop.stop_requested()) {
     spdlog::warn("lease {}/{}: {}", options_.ns, options_.name, to_string(status.error()));
   }
-  // Ours is over before anybody else may think so.
+  // Our lease ends before another process may consider it expired.
   if (leading_ && clock_.steady() - renewed_at_ >= options_.renew_deadline) leading_ = false;
   return leading_;
 }

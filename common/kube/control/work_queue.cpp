@@ -51,7 +51,7 @@ bool WorkQueue::add_after(const std::string& key, std::chrono::nanoseconds delay
     }
     delayed_.emplace(due, key);
   }
-  changed_.notify_all();  // every waiter sleeps until the earliest time it knew
+  changed_.notify_all();  // waiting workers sleep until the earliest time that they knew
   return true;
 }
 
@@ -83,7 +83,7 @@ void WorkQueue::promote_locked(SteadyTime now) {
   while (!delayed_.empty() && delayed_.begin()->first <= now) {
     const std::string key = std::move(delayed_.begin()->second);
     delayed_.erase(delayed_.begin());
-    // before adding: the key gives up its own place first, so a full queue never loses it
+    // done before add: the key first frees its own place, so that a full queue never loses it
     due_.erase(key);
     add_locked(key);
   }

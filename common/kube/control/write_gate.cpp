@@ -13,7 +13,7 @@ void WriteGate::wrote(const std::string& key, const StoreState& store, std::stri
 
 void WriteGate::wrote(const std::string& key, const StoreState& store,
                       std::uint64_t resource_version) {
-  // Zero is an answer without a version (a Status, a dry run): nothing to wait for.
+  // Zero: the answer had no version (a Status, a dry run), so there is nothing to wait for.
   if (resource_version == 0 || store.resource_version() >= resource_version) return;
   const std::lock_guard lock(mutex_);
   auto& version = waits_[key][&store];

@@ -33,12 +33,13 @@ bool same_but_images(const Document& before, const Document& after) {
   return true;
 }
 
-/// Whether every field of `before` that counts is the same in `after`.
+/// True if all fields of `before` that may not change are the same in `after`.
 bool pod_spec_kept(const Document& before, const Document& after, bool was_gated) {
   for (const auto& [key, value] : before.items()) {
     if (key == "schedulingGates" || key == "tolerations" || key == "activeDeadlineSeconds")
       continue;
-    if (was_gated && (key == "nodeSelector" || key == "affinity")) continue;  // may be tightened
+    // a gated pod may tighten them
+    if (was_gated && (key == "nodeSelector" || key == "affinity")) continue;
     const auto now = after.find(key);
     const bool containers = key == "containers" || key == "initContainers";
     if (now == after.end() || !(containers ? same_but_images(value, *now) : value == *now))

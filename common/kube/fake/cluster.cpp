@@ -40,8 +40,8 @@ std::string bookmark(const Resource& resource, std::uint64_t version, bool ends_
                                : "\"}}"));
 }
 
-/// What a watcher with a selector sees of a change: an object that comes to match is added, one
-/// that ceases to match deleted.
+/// The event type that a watcher with a selector sees. An object that starts to match is added; one
+/// that stops matching is deleted.
 std::optional<WatchEventType> seen_as(const FakeModel::Event& event, const Selector& selector) {
   if (selector.empty()) return event.type;
   const auto fits = [&](const FakeModel::Text& text) {
@@ -186,7 +186,7 @@ Result<http::Response> FakeCluster::watch(const http::Request& request,
     const bool over = stop.stop_requested() || std::chrono::steady_clock::now() >= deadline;
     lock.unlock();
     if (over && told != from) frames += bookmark(route->resource, from, false);
-    // An empty chunk asks whether anybody is still there.
+    // An empty chunk checks whether the client is still connected.
     const bool wanted = on_chunk(frames);
     if (stop.stop_requested()) return fail(Code::kCancelled, Origin::kHttp, "stopped");
     if (over || !wanted) return ok;
@@ -292,7 +292,7 @@ std::size_t FakeCluster::collect_garbage() {
       if (impl_->remove(orphan.resource, orphan.ns, orphan.name, Document::object(), false)) ++gone;
     }
   }
-  impl_->counts = counted;  // the counts are of requests
+  impl_->counts = counted;  // only requests are counted
   return gone;
 }
 

@@ -9,7 +9,8 @@ FakeFeed::FakeFeed(const FakeCluster& cluster, const Resource& resource, ObjectS
     : cluster_(cluster), resource_(resource), sink_(sink) {}
 
 void FakeFeed::relist() {
-  // The version first: with nobody writing in between (one thread) it is the list's own.
+  // Read the version first. There is one thread and no writer in between, so it is the list's
+  // version.
   resource_version_ = cluster_.resource_version();
   sink_.begin_replace();
   for (const std::string& object : cluster_.objects(resource_)) {

@@ -203,7 +203,7 @@ Outcome<std::string> FakeModel::replace(const Resource& resource, std::string_vi
   if (dry_run) return object.dump();
   ++counts.updates;
   std::string text = *commit(resource, std::move(object)).text;
-  // The last finalizer is gone and the deletion was only waiting for it.
+  // The last finalizer was removed and the deletion waited only for it.
   const Document& after = find(resource, ns, name)->object;
   if (after["metadata"].contains("deletionTimestamp") && !has_finalizers(after) &&
       (resource.plural != kPods.plural ||

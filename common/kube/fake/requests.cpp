@@ -219,7 +219,7 @@ http::Response serve(FakeModel& cluster, const http::Request& request) {
     if (answer && !dry_run) {
       ++cluster.counts.patches;
       status == 201 ? --cluster.counts.creates
-                    : --cluster.counts.updates;  // counted by the verb it was carried out with
+                    : --cluster.counts.updates;  // already counted by the verb that applied it
     }
   } else {
     Document body = Document::parse(request.body.empty() ? "{}" : request.body, nullptr, false);

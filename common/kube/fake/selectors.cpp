@@ -12,7 +12,7 @@ std::string_view trim(std::string_view text) {
   return text;
 }
 
-/// Splits at commas outside parentheses.
+/// Splits at the commas that are outside parentheses.
 std::vector<std::string_view> terms_of(std::string_view text) {
   std::vector<std::string_view> terms;
   int depth = 0;

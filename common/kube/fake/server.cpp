@@ -39,7 +39,7 @@ std::uint16_t FakeServer::port() const { return server_->port(); }
 
 Result<std::unique_ptr<FakeServer>> FakeServer::start(FakeCluster& cluster, std::uint16_t port) {
   http::ServerOptions options;
-  // as large as an object of the real server may be, and more
+  // larger than any object that a real server accepts
   options.max_body_bytes = 4 * 1024 * 1024;
   options.port = port;
   options.max_connections = 512;

@@ -20,8 +20,7 @@ struct Page {
   std::string continue_token;
 };
 
-/// Hands each item of a list's page to the sink as its own bytes; the page itself is dropped by the
-/// caller.
+/// Passes each item of a page to the sink as its own bytes; the caller then drops the page.
 Result<Page> take_page(std::string_view bytes, const std::function<void(std::string_view)>& item) {
   thread_local simdjson::ondemand::parser parser;
   const simdjson::padded_string padded(bytes);
@@ -101,7 +100,7 @@ void Reflector::run(const std::stop_token& stop) {
       spdlog::debug("{}: version {} is no longer kept, listing again", resource_.plural,
                     resource_version_);
       resource_version_.clear();
-      if (listed) continue;  // a list that is told so twice waits like after any error
+      if (listed) continue;  // if a second list also ends in kGone, wait as after any error
     } else {
       counts_.errors.fetch_add(1, std::memory_order_relaxed);
       spdlog::warn("{} {}: {}", listed ? "watch" : "list", resource_.plural,
@@ -124,8 +123,8 @@ Status Reflector::list(const std::stop_token& stop) {
     if (!bytes) {
       sink_.abort_replace();
       return std::unexpected(
-          // an expired continue token is kGone: from the first page again, one version for all
-          // pages
+          // kGone: the continue token expired; start at the first page again, so that all pages
+          // have one version
           bytes.error());
     }
     auto page = take_page(*bytes, [&](std::string_view object) { add(object); });
@@ -188,7 +187,7 @@ Status Reflector::watch(const std::stop_token& stop) {
       },
       stop);
   if (filling) sink_.abort_replace();
-  // A server (or a proxy) that ends watches at once must not be asked in a tight loop.
+  // Do not spin if a server (or a proxy) ends every watch at once.
   if (status && !heard && std::chrono::steady_clock::now() - began < std::chrono::seconds(1))
     pause(stop);
   return status;
