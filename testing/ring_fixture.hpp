@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ring as a rank would make it, and one that breaks every rule a rank may break.
+// A ring as a rank makes it, and rings that break each rule that a rank may break.
 #pragma once
 
 #include <fcntl.h>

@@ -7,12 +7,16 @@
 // json_reader.hpp; nothing here keeps a document. Thread-safe. Every call blocks its caller,
 // observes `stop` and has a time-out.
 //
-// On failure the Error carries the server's own message and one of these codes. kAlreadyExists is
-// 409 on create. kConflict is any other 409, including a failed uid or resourceVersion
-// precondition. kNotFound is 404 and kGone 410. kForbidden is 403 (authorization, quota, policy).
-// kInvalid is 400 or 422, kUnauthorized 401. kExhausted is 429 after the waits that the server
-// asked for. After kTimeout and kUnavailable the write may or may not have been applied, so every
-// write must be safe to repeat.
+// On failure the Error carries the server's own message and one of these codes:
+//
+// - kAlreadyExists: 409 on create. kConflict: any other 409, and a failed uid or resourceVersion
+//   precondition.
+// - kNotFound: 404. kGone: 410. kForbidden: 403 (authorization, quota, policy).
+// - kInvalid: 400 or 422. kUnauthorized: 401. kExhausted: 429 after the waits that the server asked
+//   for.
+// - kTimeout, kUnavailable: the write may or may not have been applied. Every write must therefore
+// be
+//   safe to repeat.
 #pragma once
 
 #include <chrono>

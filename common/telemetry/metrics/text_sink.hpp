@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TextSink: writes the Prometheus text exposition format 0.0.4. Owns its text; not thread-safe;
-// nothing fails.
+// TextSink: writes the Prometheus text exposition format 0.0.4. Owns its text. Not thread-safe.
+// Nothing fails.
 #pragma once
 
 #include <string>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // RingView: a rank's ring, after everything that could hurt a reader was checked once: the seals,
-// the kind of memory, the size, the magic, the ABI and the geometry. The geometry is copied out:
-// the writer can change the header at any time, and must not be able to move us.
+// the kind of memory, the size, the magic, the ABI and the geometry. The geometry is copied,
+// because the writer can change the header at any time and must not be able to redirect the reader.
 //
-// The ring is read with pread, never mapped: a page that the writer never made, or punched out,
-// would be made and charged to whoever touches it in a map (a stranger could so fill the memory of
-// a reader that serves a whole node), while a read of it is zeros.
+// The ring is read with pread and never mapped. If a mapped page does not exist (the writer never
+// made it, or punched a hole), touching it creates the page and charges it to the reader. An
+// untrusted writer could so fill the memory of an agent that serves a whole node. Reading such a
+// page returns zeros.
 //
 // Ownership: owns a duplicate of the descriptor. Movable. Reads are safe from any thread. Failure:
 // an Error that says what was wrong.
@@ -28,19 +29,20 @@ class RingView {
   static Result<RingView> open(int fd);
 
   std::uint32_t capacity() const { return capacity_; }
-  /// Records ever published, as the writer says now.
+  /// The number of records ever published, by the writer's claim.
   std::uint64_t write_index() const;
-  /// Passes on the records [first, end) that the ring still holds whole, oldest first; returns how
-  /// many it did not (being written, overwritten, torn).
+  /// Passes on the records of [first, end) that the ring still holds whole, oldest first. Returns
+  /// how many it does not hold (being written, overwritten, torn).
   std::uint64_t read(std::uint64_t first, std::uint64_t end,
                      const std::function<void(const paceline_step_record&)>& take) const;
-  /// CLOCK_MONOTONIC of the writer's last sign of life; 0 after an orderly end.
+  /// CLOCK_MONOTONIC of the writer's last heartbeat; 0 after an orderly end.
   std::uint64_t heartbeat_ns() const;
-  /// What the rank is doing now; false when the writer did not let us read it whole in a few tries.
+  /// What the rank is doing now. False if a few tries found no consistent state, because the writer
+  /// was changing it.
   bool live(paceline_live_state& state) const;
-  /// Claims of the writer about itself, copied once.
+  /// The writer's claims about itself, copied once.
   const paceline_ring_header& claims() const { return claims_; }
-  /// True when `fd` is the memfd that this view reads.
+  /// True if `fd` is the memfd that this view reads.
   bool is_same_file(int fd) const;
 
  private:

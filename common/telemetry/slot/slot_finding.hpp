@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a check found in a job's pod, as its launcher tells the node's agent: which check of
-// docs/designs/checks.md, of which device, and what was seen. One line of text behind a SlotFrame
-// of the kind kFinding.
+// What a check found in a job's pod, as its launcher reports it to the node's agent: the check (of
+// docs/designs/checks.md), the device, and the evidence. One line of text behind a SlotFrame of the
+// kind kFinding.
 //
-// Values; pure. A text that is no finding reads as absent: whoever is in the container can send
-// any.
+// Values; pure. Text that is not a finding reads as nullopt, because any process in the container
+// can send text.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +22,13 @@ inline constexpr std::size_t kMostFindingText = kMostSlotFrame - sizeof(SlotFram
 
 struct SlotFinding {
   std::string check;    // its id
-  std::string subject;  // a device; empty: the pod
+  std::string subject;  // the device; empty: the pod
   std::string status;   // pass, unknown, warn, fail
   std::string evidence;
   bool operator==(const SlotFinding&) const = default;
 };
 
-/// At most kMostFindingText bytes: the evidence is cut. Control characters become spaces.
+/// At most kMostFindingText bytes; the evidence is cut to fit. Control characters become spaces.
 std::string pack(const SlotFinding& finding);
 std::optional<SlotFinding> unpack(std::string_view text);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank tells rank 0's launcher about its steps, and how a job's ranks fold into the one
-// summary that status, tables and messages show. Pure values and functions.
+// The summary of one rank's steps that rank 0's launcher receives, and the summary of a job that
+// status, tables and messages show. Pure values and functions.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct RankSummary {
   PhaseSeconds total{};           // seconds per phase ever seen
 };
 
-/// Shares of the wall time, summing to 1; all 0 where nothing was measured.
+/// Shares of the wall time, which add up to 1; all 0 if nothing was measured.
 PhaseSeconds shares(const PhaseSeconds& seconds);
 
 struct JobSummary {
@@ -36,16 +36,17 @@ struct JobSummary {
   PhaseSeconds breakdown{};  // shares
   std::string_view bottleneck = "unknown";
   int slowest_rank = -1;
-  double skew = 0;  // the slowest rank's own time per step over the median rank's; 0 where unknown
+  // the slowest rank's own time per step over that of the median rank; 0 if unknown
+  double skew = 0;
   std::vector<RankSummary> ranks;
 };
 
 enum class Span {
-  kWindow,  // the last steps: what is shown while it runs
-  kTotal,   // everything: what is shown at the end
+  kWindow,  // the last steps: shown while the job runs
+  kTotal,   // all steps: shown at the end
 };
 
-/// `ranks` in any order; the result holds them by rank.
+/// Combines the ranks' summaries. `ranks` may have any order; the result is ordered by rank.
 JobSummary fold(std::vector<RankSummary> ranks, Span span);
 
 }  // namespace paceline::telemetry

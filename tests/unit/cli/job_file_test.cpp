@@ -51,7 +51,7 @@ TEST(JobFile, ErrorsNameFileAndLine) {
 }
 
 TEST(JobFile, HostileFilesEndInAnError) {
-  // Each line doubles the one before: a million values from half a page.
+  // Each line doubles the one before: half a page of YAML makes a million values.
   std::string laughs = "a0: &a0 [x, x]\n";
   for (int i = 1; i < 30; ++i) {
     const std::string before = "*a" + std::to_string(i - 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `paceline doctor --node` and `paceline fabric --node` say of a node, from a fake API
-// server's NodeFabric and an agent's own document.
+// What `paceline doctor --node` and `paceline fabric --node` print, from a fake API server's
+// NodeFabric and an agent's document.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ struct NodeCommands : testing::Test {
             {"message", message},
             {"lastTransitionTime", "2026-01-02T03:04:05Z"}};
   }
-  /// The Lease of its agent, renewed so long ago.
+  /// The Lease of its agent, renewed that long ago.
   void renew(std::chrono::seconds ago) {
     const json lease{
         {"apiVersion", "coordination.k8s.io/v1"},
@@ -179,7 +179,7 @@ TEST_F(NodeCommands, AnAgentIsFoundByItsNodeFabric) {
   EXPECT_EQ(published_agent(*api, "n1").value(), "https://[fd00::1]:9465");
 }
 
-/// An agent that answers as told.
+/// An agent that gives a prepared answer.
 class Telling final : public http::HttpTransport {
  public:
   Result<http::Response> send(const http::Request& request,

@@ -30,7 +30,7 @@ struct RunTest : ::testing::Test {
   }
   ~RunTest() override {
     for (const pid_t pid : begun) {
-      // Only what this test has not waited for is still a child of ours.
+      // A process that the test has not waited for is still a child.
       if (::waitpid(pid, nullptr, WNOHANG) != 0) continue;
       ::kill(pid, SIGKILL);
       ::waitpid(pid, nullptr, 0);
@@ -38,7 +38,7 @@ struct RunTest : ::testing::Test {
     fs::remove_all(dir);
   }
 
-  /// In `script` a dollar sign of the shell before another is written twice, as the kubelet expands
+  /// In `script`, write a dollar sign of the shell twice before another one: the kubelet expands
   /// commands.
   fs::path job(const std::string& script,
                const std::string& policy = "{maxRestarts: 0, gracePeriod: 1s}") const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Beast transport against our own server, through real sockets.
+// The Beast transport against Paceline's own server, through real sockets.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -119,7 +119,7 @@ TEST(Beast, KeptConnectionThatTheServerClosedIsReplaced) {
   for (int i = 0; i < 3; ++i) {
     const auto answer = client->send(request_of("POST", "/", "{}"), {});
     ASSERT_TRUE(answer) << to_string(answer.error());
-    std::this_thread::sleep_for(250ms);  // longer than the server keeps a silent connection
+    std::this_thread::sleep_for(250ms);  // longer than the server's idle time-out
   }
 }
 
@@ -209,7 +209,7 @@ TEST(Server, AnswersTooLargeRequestsAndGoesOn) {
   const auto client = client_of(*server);
   const auto large = client->send(request_of("POST", "/", std::string(5000, 'x')), {});
   if (large) {
-    // or the connection was closed while the rest was still being written
+    // or the server closed the connection while the client still wrote
     EXPECT_EQ(large->status, 413);
   }
   EXPECT_TRUE(client->send(request_of("GET", "/"), {}));

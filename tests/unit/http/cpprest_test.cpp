@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpprestsdk ends the process for an error that nobody looked at, so giving up a call must leave
-// none behind.
+// cpprestsdk ends the process if an error was never observed. A cancelled call must therefore leave
+// no such error.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -62,7 +62,7 @@ TEST(Cpprest, GivingUpACallLeavesTheProcessAlive) {
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, Code::kCancelled);
   }
-  std::this_thread::sleep_for(300ms);  // the library tells of the cancellation from its own threads
+  std::this_thread::sleep_for(300ms);  // cpprestsdk reports the cancellation on its own threads
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS against OpenSSL's own server: who is trusted and who is not. Both transports must give the
-// same answers.
+// TLS against OpenSSL's own server: which peers are trusted. Both transports must give the same
+// answers.
 #include "common/http/server/tls.hpp"
 
 #include <arpa/inet.h>
@@ -147,7 +147,7 @@ TEST_P(Tls, RefusesAnotherAuthority) {
 TEST_P(Tls, RefusesAnotherName) {
   start(false);
   Endpoint wrong = endpoint("ca.crt");
-  wrong.host = "localhost";  // resolves to the same server, which is not certified for that name
+  wrong.host = "localhost";  // the same server, but its certificate is not issued for that name
   const auto refused = get(wrong);
   ASSERT_FALSE(refused);
   if (GetParam() == std::string("beast")) {
@@ -231,7 +231,7 @@ TEST_P(TlsServer, AnswersThoseWhoTrustIt) {
 
 TEST_P(TlsServer, ShowsARotatedCertificateAndKeepsAGoodOne) {
   ASSERT_TRUE(get(endpoint("ca.crt")));
-  copy("other", ".crt");  // half a rotation: the key is still the former one
+  copy("other", ".crt");  // half a rotation: the key is still the old one
   EXPECT_TRUE(get(endpoint("ca.crt")));
   copy("other", ".key");
   EXPECT_FALSE(get(endpoint("ca.crt"))) << "this one is signed by another authority";
@@ -252,7 +252,7 @@ INSTANTIATE_TEST_SUITE_P(Transport, TlsServer, testing::Values("beast"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(TlsReload, RotatedAuthorityIsReadAgain) {
-  // The file is named before it is right: the next call after the rotation works, without a new
+  // First the error names the file. After the rotation the next call works, without a new
   // transport.
   std::string pattern = testing::TempDir() + "rotate-XXXXXX";
   ASSERT_NE(::mkdtemp(pattern.data()), nullptr);

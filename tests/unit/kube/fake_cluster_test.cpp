@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only the fake has: quota, garbage collection, faults, the feed. The rest of it is held to
-// the real server by the conformance suite.
+// What only the fake cluster has: quota, garbage collection, faults, the feed. The conformance
+// suite compares everything else with a real server.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

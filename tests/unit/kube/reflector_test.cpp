@@ -74,7 +74,7 @@ class StreamingReflectorTest : public ReflectorTest {
   void stream() {
     running = std::jthread([this](const std::stop_token& stop) { streaming.run(stop); });
   }
-  /// Counts requests for pages and answers those that stream a list as told.
+  /// Counts requests for pages; answers requests for WatchList as the test says.
   void refuse_streams(int status, int times) {
     cluster.set_faults(
         [this, status, left = times](const http::Request& request) mutable -> std::optional<Fault> {
@@ -155,7 +155,7 @@ TEST_F(StreamingReflectorTest, GoneStreamsTheStateAgain) {
     return std::nullopt;
   });
   ReflectorOptions brief = options(true);
-  // the server ends what began with the state, and a watch follows
+  // the server ends the initial watch, and the next watch follows
   brief.min_watch = brief.max_watch = 1s;
   Reflector twice{*api, kConfigMaps, brief, store};
   running = std::jthread([&](const std::stop_token& stop) { twice.run(stop); });
@@ -177,7 +177,7 @@ TEST_F(ReflectorTest, CompactedVersionListsAgainAndDropsWhatWentMeanwhile) {
   });
   start();
   ASSERT_TRUE(eventually([&] { return store.size() == 3; }));
-  // A gap the history no longer covers: the delete of "a" can only be learned by listing.
+  // The history no longer covers this gap: only a list shows that "a" was deleted.
   ASSERT_TRUE(api->remove(kConfigMaps, "n", "a"));
   create("d");
   cluster.compact();

@@ -122,7 +122,7 @@ TEST_F(Tokens, PluginThatFailsOrHangsOrIsAbsentIsNamed) {
   EXPECT_EQ(make_token_source(config, clock)->token().error().code, Code::kUnauthorized);
 }
 
-/// Answers 401 to every token but one, and as often as told that it is busy.
+/// Answers 401 to every token but one, and 429 as often as the test says.
 class Gatekeeper final : public http::HttpTransport {
  public:
   Result<http::Response> send(const http::Request& request, const std::stop_token&) override {
@@ -154,7 +154,7 @@ TEST_F(Tokens, ClientTakesANewTokenAfter401Once) {
   Client client(gate, gate, source);
   EXPECT_EQ(client.get_raw("/version").error().code, Code::kUnauthorized);
   EXPECT_EQ(gate->calls, 1);
-  write("token", "new");  // rotated, but the cached one is still within its second
+  write("token", "new");  // rotated, but the cached token is less than a second old
   const auto answer = client.get_raw("/version");
   EXPECT_TRUE(answer) << to_string(answer.error());
 }

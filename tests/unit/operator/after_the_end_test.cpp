@@ -8,8 +8,8 @@
 namespace paceline::plan {
 namespace {
 
-/// A pod as the kubelet reports it in between: containers have ended, or one still runs, and the
-/// phase still says Running.
+/// A pod as the kubelet reports it before its final phase: its containers have ended, or one still
+/// runs, and the phase says Running.
 std::shared_ptr<const observe::PodView> pod(const std::string& name,
                                             const std::string& sidecar_state) {
   const std::string json = R"({"metadata":{"name":")" + name + R"(","uid":"u-)" + name + R"(",
@@ -41,8 +41,8 @@ std::vector<std::string> deleted_under(api::CleanPodPolicy policy) {
 }
 
 TEST(AfterTheEnd, APodWhoseContainersHaveEndedStaysForItsLogs) {
-  // The kubelet writes the containers' end first and the phase later: deleting in between would
-  // take the logs.
+  // The kubelet writes the end of the containers first and the phase later. Deleting the pod in
+  // between would lose its logs.
   EXPECT_EQ(deleted_under(api::CleanPodPolicy::kRunning), std::vector<std::string>{"side-runs"});
   EXPECT_EQ(deleted_under(api::CleanPodPolicy::kAll),
             (std::vector<std::string>{"over", "side-runs"}));

@@ -25,7 +25,7 @@ nlohmann::json minimal() {
                {"name": "trainer", "image": "i", "command": ["python3"], "args": ["train.py"]}]}}}]}})");
 }
 
-/// The one error that the document gives, as text; empty when it parses.
+/// The only error of the document, as text; empty if it parses.
 std::string error_of(const nlohmann::json& document) {
   const auto job = api::parse_training_job(document);
   return job ? "" : api::to_error(job.error()).message;
@@ -164,8 +164,8 @@ TEST(Parse, ReportsAllProblemsAtOnce) {
 }
 
 TEST(Parse, SurvivesAnyShape) {
-  // Every node of the document replaced by every kind of value: errors, never a crash or an
-  // exception.
+  // Replaces every node of the document by every kind of value: the result is an error, never a
+  // crash or an exception.
   const nlohmann::json flat = minimal().flatten();
   const nlohmann::json kinds[] = {
       nullptr, true, 7, -1, 1.5, "text", nlohmann::json::array(), nlohmann::json::object()};

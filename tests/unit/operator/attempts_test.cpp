@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One loss is one attempt, though two see it: rank 0's launcher (its member is gone) and the
-// operator (the pod is gone).
+// One loss is one attempt, although two observers see it: rank 0's launcher (its member left) and
+// the operator (the pod is gone).
 #include <gtest/gtest.h>
 
 #include "launcher/rendezvous/gang.hpp"
@@ -21,7 +21,7 @@ TEST(Attempt, OneLossIsOneWhoeverHasCountedIt) {
   struct Case {
     const char* what;
     int lost;
-    std::optional<status::Report> known;  // of rank 0's launcher, when the pod is replaced
+    std::optional<status::Report> known;  // rank 0's report when the pod is replaced
     int attempt;
   };
   const Case cases[] = {
@@ -51,7 +51,7 @@ TEST(Attempt, CountedByTheLauncherBeforeThePodIsSeenToGo) {
   bench.memory.summary = summary("Restarting", 1);
   bench.settle();
   ASSERT_EQ(bench.status().attempt, 1) << "on record from the launcher";
-  bench.end(1, 143);  // stopped from outside, before it could say anything
+  bench.end(1, 143);  // stopped from outside before it could report
   bench.settle();
   EXPECT_EQ(bench.status().attempt, 1);
   EXPECT_EQ(bench.pod(1).incarnation, 1);
@@ -93,8 +93,8 @@ TEST(Attempt, ASecondLossBeforeTheGangHasGatheredIsTheSameAttempt) {
   EXPECT_EQ(bench.pod(2).incarnation, 1);
 }
 
-/// The launchers' own state machine beside the operator's plan: both come to the same number,
-/// however the loss reaches them.
+/// Runs the launchers' own state machine beside the operator's plan. Both arrive at the same
+/// number, in whichever way they see the loss.
 struct BothSides {
   explicit BothSides(int restarts_in_place) {
     bench.run();

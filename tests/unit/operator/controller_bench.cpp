@@ -62,7 +62,7 @@ void ControllerBench::create(const kube::Resource& resource, const std::string& 
   if (resource.namespaced) document["metadata"]["namespace"] = ns;
   if (const auto made = api_->create(resource, ns, document.dump()); !made)
     throw std::runtime_error(made.error().message);
-  // A status is the system's to write.
+  // Only the system writes a status.
   if (document.contains("status"))
     cluster_.poke(resource, ns, document["metadata"]["name"].get<std::string>(),
                   json{{"status", document["status"]}}.dump());

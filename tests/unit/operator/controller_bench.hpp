@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ControllerBench: the operator's controller on an API server in memory, with a scheduler, kubelets
-// and a quota controller that do their work at once. Nothing goes wrong here; what may go wrong is
-// tests/sim's. Single-threaded; the clock moves when told.
+// and a quota controller that act at once. Nothing fails here; tests/sim covers failures.
+// Single-threaded; the clock moves when told.
 #pragma once
 
 #include <memory>
@@ -23,11 +23,11 @@ class ControllerBench {
 
   void add_node(const std::string& name, int cpu,
                 const nlohmann::json& labels = nlohmann::json::object());
-  /// `spec` is merged into that of a job of one role `w` with two pods of one CPU.
+  /// `spec` is merged into the spec of a job with one role `w` of two pods with one CPU each.
   void add_job(const std::string& name, const nlohmann::json& spec = nlohmann::json::object());
   void create(const kube::Resource& resource, const std::string& ns, const nlohmann::json& object);
   void patch_job(const std::string& name, const nlohmann::json& patch);
-  /// Until nothing happens any more.
+  /// Runs until nothing changes.
   void settle();
   void advance(std::chrono::nanoseconds by);
   void restart_operator();

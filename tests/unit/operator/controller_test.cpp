@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only shows when plan, scheduler and writes come together.
+// Behaviour of plan, scheduler and writes together.
 #include <gtest/gtest.h>
 
 #include "common/base/timestamp.hpp"
@@ -89,7 +89,7 @@ TEST(Controller, ALostPodIsOneAttemptThoughTheLauncherCountsItToo) {
     bench.add_node("n0", 2);
     bench.add_job("j");
     bench.settle();
-    bench.summary = says("Restarting", 1);  // its member is gone
+    bench.summary = says("Restarting", 1);  // its member has left
     if (std::string_view(seen_before) != "nothing") {
       bench.advance(std::chrono::seconds(20));
       ASSERT_EQ(bench.job("j")["status"]["attempt"], 1);
@@ -103,7 +103,7 @@ TEST(Controller, ALostPodIsOneAttemptThoughTheLauncherCountsItToo) {
 
     bench.summary = says("Running", 1);
     bench.advance(std::chrono::seconds(20));
-    bench.summary.clear();  // it dies with its pod
+    bench.summary.clear();  // the launcher dies with its pod
     bench.cluster().erase(kube::kPods, "default", "j-w-0-0");
     bench.settle();
     EXPECT_EQ(bench.job("j")["status"]["attempt"], 2) << seen_before;
@@ -157,7 +157,7 @@ TEST(Controller, AJobThatRequiresGpuDirectWaitsForANodeThatHasIt) {
             std::string::npos)
       << heard;
 
-  // Two durations of the Lease later its agent counts as silent, whatever the fabric says by then.
+  // After two Lease durations the agent counts as dead, whatever the NodeFabric says.
   bench.advance(std::chrono::seconds(80));
   bench.cluster().poke(kube::kNodeFabrics, "", "n1", says("True", "Registered").dump());
   bench.settle();
@@ -194,7 +194,7 @@ TEST(Controller, AGangSaysWhereItsRuntimeComesFromAndStaysWithThat) {
   bench.settle();
   shows("second", "Copy", false);
 
-  // A replacement is as the rest of its gang, and so is one that another operator makes.
+  // A replacement is like the rest of its gang, also if another operator makes it.
   bench.restart_operator();
   bench.cluster().erase(kube::kPods, "default",
                         bench.pods("first")[1]["metadata"]["name"].get<std::string>());
@@ -202,7 +202,7 @@ TEST(Controller, AGangSaysWhereItsRuntimeComesFromAndStaysWithThat) {
   bench.advance(std::chrono::seconds(20));
   shows("first", "Slot", true);
 
-  // The next attempt chooses anew: by then the agents are gone.
+  // The next placement chooses again: by then the agents are gone.
   for (const char* name : {"n0", "n1"})
     bench.cluster().poke(kube::kNodes, "", name,
                          R"({"status":{"allocatable":{"paceline.dev/runtime":"0"}}})");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a job ends and what is left of it: success policy, deadline, which pods stay, when the job
-// itself goes.
+// How a job ends and what remains: success policy, deadline, which pods stay, and when the job is
+// deleted.
 #include <gtest/gtest.h>
 
 #include "tests/unit/operator/job_bench.hpp"
@@ -23,8 +23,8 @@ json roles_of(int replicas) {
           {"template", {{"spec", {{"containers", json::array({container})}}}}}};
 }
 
-/// The ways a job of two pods ends; in each of them pod 0 or pod 1 still has a process at that
-/// moment.
+/// The ways in which a job of two pods ends. In each of them pod 0 or pod 1 still has a process at
+/// that moment.
 void succeed(JobBench& bench) {
   bench.pod(1).sidecar = true;
   bench.end_all(0, verdict("Succeeded"));
@@ -45,7 +45,7 @@ TEST(CleanPodPolicy, EveryPolicyAtEveryEnd) {
     void (*end)(JobBench&);
     const char* phase;
     const char* reason;
-    Names running, all, keep;  // what stays under Running, All, None
+    Names running, all, keep;  // the pods that stay under Running, All, None
   };
   const Case cases[] = {
       {"success beside a sidecar", succeed, "Succeeded", "Completed", first, none, both},
@@ -231,7 +231,7 @@ TEST(SuccessPolicy, RankZerosReportIsWorthASmallWait) {
   silent.run();
   silent.end(1, 0, verdict("Succeeded"));
   silent.settle();
-  silent.pods.erase("j-w-1-0");  // what was seen stays true without its witness
+  silent.pods.erase("j-w-1-0");  // a success stays true after its pod is gone
   silent.restart_operator();
   silent.advance(seconds(29));
   EXPECT_EQ(silent.settle().requeue_after, seconds(1));
@@ -246,10 +246,10 @@ TEST(SuccessPolicy, ReplacementsOnRecordAreNotMadeForAGangThatIsOver) {
   JobBench bench;
   bench.run();
   bench.pods.erase("j-w-1-0");
-  bench.step();  // asks whether it is gone
-  bench.step();  // puts the replacement on record and makes it
+  bench.step();  // asks the API server whether the pod is gone
+  bench.step();  // records the replacement and creates it
   ASSERT_EQ(bench.status().reason, "Replacing");
-  bench.pods.erase("j-w-1-1");  // as if the operator had died between the two
+  bench.pods.erase("j-w-1-1");  // as if the operator had died between the two steps
   bench.end(0, 0, verdict("Succeeded"));
   bench.settle();
   EXPECT_EQ(bench.status().phase, "Succeeded");

@@ -105,7 +105,7 @@ void JobBench::carry_out(const Plan& plan) {
   for (const std::string& name : plan.check_gone) {
     if (!pods.contains(name)) memory.gone.insert(name);
   }
-  if (!plan.creates.empty()) memory.summary.reset();  // as the controller forgets it
+  if (!plan.creates.empty()) memory.summary.reset();  // as the controller does
   job_deleted = job_deleted || plan.delete_job;
 }
 
@@ -123,7 +123,7 @@ void JobBench::run() {
   for (int i = 0; i < api::replica_count(job.job.spec); ++i)
     memory.admission->push_back("n" + std::to_string(i));
   memory.retry_at = {};
-  step();  // takes its place
+  step();  // takes its placement
   memory.admission.reset();
   settle();
   for (auto& [name, pod] : pods) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobBench: one job under plan_job, with a make-believe cluster that does what the plan says at
-// once: pods appear, lose their gate, are bound, stop. Every status goes through its JSON, as
-// through the API server. Single-threaded; the clock moves when told.
+// JobBench: one job under plan_job, with a fake cluster that carries out the plan at once: pods
+// appear, lose their gate, are bound, stop. Every status is written as JSON and read back, as by
+// the API server. Single-threaded; the clock moves when told.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ struct BenchPod {
   int incarnation = 0;
   bool gated = true;
   bool deleting = false;
-  bool lingers = false;  // a deletion only begins
-  bool sidecar = false;  // goes on after the trainer
+  bool lingers = false;  // a deletion leaves it terminating
+  bool sidecar = false;  // runs on after the trainer
   WallTime created{};
   observe::PodPhase phase = observe::PodPhase::kPending;
   observe::TrainerState trainer = observe::TrainerState::kNone;
@@ -36,28 +36,28 @@ struct BenchPod {
 
 class JobBench {
  public:
-  /// `spec` is merged into that of a job of one role `w` with two replicas.
+  /// `spec` is merged into the spec of a job with one role `w` of two replicas.
   explicit JobBench(const nlohmann::json& spec = nlohmann::json::object());
   JobBench(const JobBench&) = delete;
   JobBench& operator=(const JobBench&) = delete;
 
-  /// One reconciliation; carries the plan out.
+  /// Plans once and carries out the plan.
   Plan step();
-  /// Until a step changes nothing, at most ten times; the last plan.
+  /// Steps until nothing changes, at most ten times; returns the last plan.
   Plan settle();
   /// Settles with the job placed and every trainer running.
   void run();
 
   void change_spec(const nlohmann::json& patch);
   void advance(std::chrono::nanoseconds by) { now += by; }
-  /// Another process takes over: it knows only what is in the API server.
+  /// Another process takes over, which knows only what is in the API server.
   void restart_operator() { memory = {}; }
-  /// The trainer ends and the pod with it.
+  /// Ends the trainer and its pod.
   void end(int rank, int exit_code, const nlohmann::json& message = nullptr);
   void end_all(int exit_code, const nlohmann::json& message = nullptr);
 
   const api::JobStatus& status() const { return job.status; }
-  BenchPod& pod(int rank);  // the newest of the rank
+  BenchPod& pod(int rank);  // the newest pod of the rank
   std::vector<std::string> pod_names() const;
 
   observe::JobView job;

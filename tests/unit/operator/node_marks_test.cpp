@@ -86,7 +86,7 @@ TEST(NodeMarks, TheControllerFollowsTheFabric) {
   bench.settle();
   EXPECT_EQ(bench.writes(), writes) << "another operator finds it as it should be";
 
-  // A Node that comes back under its name has lost its marks.
+  // A Node that is created again under its name has lost its marks.
   bench.cluster().erase(kube::kNodes, "", "n0");
   bench.settle();
   bench.add_node("n0", 4);

@@ -62,20 +62,21 @@ TEST(Scheduler, AGangHasSlotsWhereAllOfItHasThemAndElseCopies) {
   auto output = schedule(fleet.input);
   EXPECT_EQ(output.placements.at("pair"), (std::vector<std::string>{"b", "b"}));
   EXPECT_TRUE(output.slotted.contains("pair"));
-  // Three pods of three CPUs take three nodes, and one of them offers none: nobody waits for that.
+  // Three pods of three CPUs need three nodes, one of which offers no slot. The gang does not wait
+  // for slots.
   Fleet wide({node("a", 4), offers(node("b", 4), 2), offers(node("c", 4), 1)});
   wide.queue("wide", 3, 3);
   output = schedule(wide.input);
   EXPECT_EQ(output.placements.at("wide").size(), 3U);
   EXPECT_TRUE(output.slotted.empty());
-  // What one gang has taken the next has not.
+  // The next gang cannot use what the first one took.
   Fleet many({offers(node("b", 8), 2)});
   many.queue("first", 2, 1, 0, 2);
   many.queue("second", 2, 1, 0, 1);
   output = schedule(many.input);
   EXPECT_EQ(output.placements.size(), 2U);
   EXPECT_EQ(output.slotted, std::set<std::string>{"first"});
-  // Nor does a quota on slots keep a gang back that can do without.
+  // A quota on slots does not hold back a gang that can do without slots.
   observe::QuotaView quota;
   quota.hard = {{"requests.paceline.dev/runtime", 1000}};
   quota.used = {{"requests.paceline.dev/runtime", 0}};
@@ -123,7 +124,7 @@ TEST(Scheduler, BackfillCannotDelayTheHead) {
   Fleet fleet({node("a", 4), node("b", 8)});
   fleet.run("long", "b", 6);
   fleet.queue("head", 1, 8, 1);     // needs all of b, once `long` has ended
-  fleet.queue("on-b", 1, 2, 0, 9);  // would fit on b now, and then b would not be whole
+  fleet.queue("on-b", 1, 2, 0, 9);  // would fit on b now, but then b would not be free for `head`
   fleet.queue("on-a", 2, 2, 0, 1);
   const auto output = schedule(fleet.input);
   EXPECT_FALSE(output.placements.contains("head"));
@@ -233,28 +234,28 @@ TEST(Scheduler, RequiredGpuDirectTakesOnlyNodesThatAreReady) {
             "not GpuDirectReady (acs), 2 without a living agent's word on GPUDirect; `kubectl get "
             "nodefabrics -o wide` tells "
             "why");
-  // It holds nothing back for others.
+  // It holds back no resources from others.
   fleet.queue("easy", 4, 8);
   EXPECT_EQ(schedule(fleet.input).placements.at("easy"),
             (std::vector<std::string>{"a", "b", "c", "d"}));
   fleet.input.queued.pop_back();
   fleet.input.rooms[2].fabric = &ready;
   EXPECT_EQ(schedule(fleet.input).placements.at("picky"), std::vector<std::string>{"c"});
-  // What an agent said before it fell silent counts no more.
+  // The report of a dead agent no longer counts.
   fleet.input.rooms[2].agent_alive = false;
   EXPECT_EQ(schedule(fleet.input).waiting.at("picky").reason, "GpuDirectNotReady");
   fleet.input.rooms[2].agent_alive = true;
-  // Nor does a node on which this job has failed before; others may have it.
+  // A node on which this job has failed is not used either; other jobs may use it.
   fleet.input.queued[0].needs[0].constraints.excluded = {"c"};
   const Waiting kept_off = schedule(fleet.input).waiting.at("picky");
   EXPECT_EQ(kept_off.reason, "GpuDirectNotReady");
   EXPECT_NE(kept_off.message.find("1 where this job's preflight failed"), std::string::npos)
       << kept_off.message;
   fleet.input.queued[0].needs[0].constraints.excluded.clear();
-  // Where the node that is ready is full, it waits for that one and says so.
+  // If the only ready node is full, the gang waits for it and says so.
   fleet.run("other", "c", 7);
   EXPECT_EQ(schedule(fleet.input).waiting.at("picky").reason, "WaitingForRoom");
-  // One that is too large is too large.
+  // A gang that can never fit is reported as too large.
   fleet.input.queued[0].needs[0].each.cpu = 9000;
   EXPECT_EQ(schedule(fleet.input).waiting.at("picky").reason, "TooLarge");
 }

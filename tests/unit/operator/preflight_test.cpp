@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pod that lacks what the job requires of it, before the first step: the gang moves, and a job
-// that cannot move ends.
+// A pod that lacks what the job requires, before the first step: the gang moves to other nodes, and
+// a job that cannot move ends.
 #include <gtest/gtest.h>
 
 #include "operator/plan/policies/policies.hpp"
@@ -97,7 +97,7 @@ TEST(Preflight, WhatEveryNodeLacksEndsTheJob) {
     bench.settle();
     ASSERT_EQ(bench.status().phase, "Queued") << i;
     bench.advance(minutes(1));
-    // as if each time on another node
+    // as if each try were on another node
     bench.job.status.excluded_nodes.back().name = "m" + std::to_string(i);
   }
   bench.run();

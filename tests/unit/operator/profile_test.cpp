@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RuntimeProfiles and the life of a gang: when they are looked at, and what a gang keeps.
+// When RuntimeProfiles are read, and what a placed gang keeps of them.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -16,7 +16,7 @@ void create_profile(ControllerBench& bench, const std::string& name, const json&
                {{"metadata", {{"name", name}}}, {"spec", {{"acceleration", acceleration}}}});
 }
 
-/// PACELINE_OPTIMIZER of each of the job's pods; "" where it is not set.
+/// PACELINE_OPTIMIZER of each pod of the job; "" if it is not set.
 std::multiset<std::string> optimizers(const ControllerBench& bench, const std::string& job) {
   std::multiset<std::string> found;
   for (const json& pod : bench.pods(job)) {

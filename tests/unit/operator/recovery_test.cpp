@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the simulation and the fuzzer found once.
+// Faults that the simulation and the fuzzer found once.
 #include <gtest/gtest.h>
 
 #include "operator/status/phase.hpp"
@@ -9,8 +9,8 @@ namespace paceline::plan {
 namespace {
 
 TEST(Recovery, APlacementThatIsNotOfThisSpecIsTakenBack) {
-  // Whoever may write the status can write this; the operator must neither end nor create pods from
-  // it.
+  // A user who may write the status can write this. The operator must neither crash nor create pods
+  // because of it.
   for (const bool roles : {true, false}) {
     JobBench bench;
     bench.run();

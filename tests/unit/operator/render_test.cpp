@@ -111,7 +111,7 @@ TEST(Render, APodWithASlotHasNothingToCopy) {
   EXPECT_EQ(trainer["resources"]["limits"], (json{{"paceline.dev/runtime", "1"}}));
   EXPECT_EQ(slotted.dump().find("paceline-runtime"), std::string::npos)
       << "no init container, no volume, no mount";
-  // All else is as it was: the same command, the same variables, the same directory.
+  // Everything else is unchanged: the same command, variables and directory.
   EXPECT_EQ(trainer["command"], copies["spec"]["containers"][0]["command"]);
   EXPECT_EQ(trainer["env"], copies["spec"]["containers"][0]["env"]);
   EXPECT_EQ(environment_of(slotted).at("PACELINE_RUNTIME_DIR")["value"], "/opt/paceline");
@@ -128,7 +128,7 @@ TEST(Render, ASlotIsAskedForBesideWhatTheTemplateAsksFor) {
     json with = document();
     with["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"] = resources;
     const auto job = api::parse_training_job(with);
-    if (!job) continue;  // refused before it comes here
+    if (!job) continue;  // parsing refuses it before
     PodInputs inputs;
     inputs.slot = true;
     const json pod = render_pod(*job, api::replicas_of(job->spec).at(0), inputs);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gangs that mount PersistentVolumeClaims: what cannot be placed is refused by name, what is bound
-// chooses the nodes.
+// Gangs that mount PersistentVolumeClaims: claims that prevent placement are refused by name, and
+// bound volumes limit the nodes.
 #include "operator/plan/placement/volumes.hpp"
 
 #include <gtest/gtest.h>
@@ -117,7 +117,7 @@ TEST(Volumes, WaitForFirstConsumerIsRefusedUntilBoundAndThenChoosesTheNode) {
   ASSERT_EQ(bench.pods("j").size(), 2U) << bench.job("j")["status"].dump(1);
   for (const json& pod : bench.pods("j")) EXPECT_EQ(pod["spec"]["nodeName"], "n1");
 
-  // Another process does not know the volume yet when it looks for the successor's node.
+  // A new process does not know the volume yet when it looks for the replacement's node.
   bench.restart_operator();
   bench.cluster().erase(kube::kPods, "default", "j-w-1-0");
   bench.add_node("n2", 16, {{"kubernetes.io/hostname", "n2"}});

@@ -25,7 +25,7 @@ struct Fixture : ::testing::Test {
     record.valid = PACELINE_VALID_DEVICE_NS | PACELINE_VALID_COMM_TOTAL_NS;
     record.device_ns[PACELINE_PHASE_FORWARD] = 5;
     record.comm_total_ns = 77;
-    record.samples = 9999;  // without its bit: must not count
+    record.samples = 9999;  // its valid bit is not set, so it must not count
     return record;
   }
 };

@@ -46,7 +46,7 @@ TEST_F(CollectorTest, TheSameRingOfferedAgainIsNotCountedTwice) {
   const auto again = collector.add(ring_offer(2), ring.fd());
   collector.poll();
   EXPECT_EQ(collector.summaries().front().steps, 1U);
-  collector.remove(*first);  // the old connection's end must not take the ring away
+  collector.remove(*first);  // the end of the old connection must not remove the ring
   ring.publish(step(2));
   collector.poll();
   EXPECT_EQ(collector.summaries().front().steps, 2U);
@@ -79,7 +79,7 @@ TEST_F(CollectorTest, BoundsTheRingsOfARank) {
 
 TEST_F(CollectorTest, ExportsEveryFamilyWithTrustedLabels) {
   TestRing ring;
-  ring.header().world_rank = 99;  // a claim
+  ring.header().world_rank = 99;  // the rank's own claim
   ASSERT_TRUE(collector.add(ring_offer(3), ring.fd()).has_value());
   ring.publish(step(1));
   ring.slot(1).seq = 0;

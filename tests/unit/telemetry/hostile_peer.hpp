@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer of a telemetry socket that may send whatever it likes.
+// A peer of a telemetry socket that can send arbitrary bytes.
 #pragma once
 
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 
 namespace paceline::telemetry::test {
 
-/// At most 16 descriptors. Whether all of it went.
+/// Sends at most 16 descriptors; true if everything was sent.
 inline bool send_with_descriptors(int socket, const void* data, std::size_t size,
                                   const std::vector<int>& fds, int flags = 0) {
   iovec part{const_cast<void*>(data), size};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every metric of a rank moves with what it stands for, and with nothing else; the text passes
+// Every metric of a rank changes with what it measures and with nothing else. The text passes
 // promtool.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -56,7 +56,7 @@ struct MetricsTest : ::testing::Test {
     return sink.text();
   }
 
-  /// By series, as name{labels that tell series of one rank apart}.
+  /// Values by series: name{labels that distinguish the series of one rank}.
   std::map<std::string, double> series() {
     std::map<std::string, double> found;
     std::stringstream lines(text());
@@ -76,8 +76,8 @@ struct MetricsTest : ::testing::Test {
     return found;
   }
 
-  /// The series that differ after `act`, with the difference; a new one counts from 0, a gone one
-  /// is 0.
+  /// The series that differ after `act`, with the difference. A new series counts from 0; a removed
+  /// one is 0.
   std::map<std::string, double> moved(const std::function<void()>& act) {
     auto before = series();
     act();
@@ -181,9 +181,9 @@ TEST_F(MetricsTest, NonsenseOfARankIsLeftOut) {
   ring.header().live.phase = 16;
   EXPECT_FALSE(text().contains("paceline_live_"));
   live(PACELINE_PHASE_FORWARD, 1);
-  ring.header().live.since_ns = now() + 5'000 * kMilli;  // a time to come
+  ring.header().live.since_ns = now() + 5'000 * kMilli;  // a time in the future
   EXPECT_EQ(series().at("paceline_live_phase_seconds{phase=\"forward\"}"), 0);
-  ring.header().live.version = 1;  // being written, for ever
+  ring.header().live.version = 1;  // the write never ends
   EXPECT_FALSE(text().contains("paceline_live_"));
 }
 

@@ -87,7 +87,7 @@ TEST(RingReader, SkipsASlotThatIsBeingWritten) {
   RingReader reader = reader_of(ring);
   ring.publish(step(1));
   ring.publish(step(2));
-  ring.slot(0).seq = 0;  // a writer killed in the middle
+  ring.slot(0).seq = 0;  // the writer was killed while it wrote
   EXPECT_EQ(read_steps(reader), std::vector<std::uint64_t>{2});
   EXPECT_EQ(reader.gaps(), 1U);
 }
@@ -114,7 +114,7 @@ TEST(RingReader, RefusesAbsurdRecordsAndAWriterThatGoesBack) {
   EXPECT_TRUE(read_steps(reader).empty());
   EXPECT_EQ(reader.invalid(), 6U);
   ring.header().write_index = ~std::uint64_t{0};
-  read_steps(reader);  // ends, and counts what it could not have
+  read_steps(reader);  // returns, and counts the records that it missed
   EXPECT_GT(reader.gaps(), 1'000'000U);
 }
 
