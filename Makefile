@@ -25,7 +25,7 @@ test-rdma: ## what is said of a real RDMA device: soft RoCE in a virtual machine
 	scripts/test rdma
 
 sanitize: ## unit tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
-	scripts/sanitize
+	scripts/test asan tsan
 
 coverage: ## lines that the tests execute, by folder, in build/coverage/report
 	scripts/coverage

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from image_archive import ImageError as ImageError
-from image_archive import shared_libraries
+from imaging.archive import ImageError as ImageError
+from imaging.archive import shared_libraries
 
 # The licences that Debian's copyright files name by their own words.
 SPDX = {

@@ -48,8 +48,8 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
     made = Stage(tmp_path)
-    (tmp_path / "scripts").mkdir()
-    for name in ("cluster", "example_images.py"):
+    (tmp_path / "scripts" / "imaging").mkdir(parents=True)
+    for name in ("cluster", "imaging/examples.py"):
         shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts" / name)
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples" / "job.yaml").write_text(

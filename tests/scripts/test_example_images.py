@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from example_images import ROOT, ExampleError, archives
+from imaging.examples import ROOT, ExampleError, archives
 
 JOB = """
 # image: paceline/agent:dev (a comment names nothing)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/image_archive.py writes is a docker-archive: read here as `docker load` and `ctr
+"""What scripts/imaging/archive.py writes is a docker-archive: read here as `docker load` and `ctr
 images import` read it.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from image_archive import Image, ImageError, Layer, shared_libraries
+from imaging.archive import Image, ImageError, Layer, shared_libraries
 
 
 def example_layer(folder: Path, keep_times: bool = False) -> Layer:

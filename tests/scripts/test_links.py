@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/links.py accepts a tree whose names all exist and reports each name that does not."""
+"""linting.links accepts a tree whose names all exist and reports each name that does not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from links import complaints
+from linting.links import complaints
 
 README = """# Parts
 

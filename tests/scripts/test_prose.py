@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/prose.py finds sentences in Markdown and in comments, and counts their words."""
+"""linting.prose finds sentences in Markdown and in comments, and counts their words."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from prose import of_file, sentences, words
+from linting.prose import of_file, sentences, words
 
 MARKDOWN = """# A heading
 

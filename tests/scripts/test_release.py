@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from image_archive import Image, Layer
+from imaging.archive import Image, Layer
 from releasing import checks, completions, materials
 
 TOP = """Trains.

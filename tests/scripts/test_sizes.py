@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/sizes.py names long functions, sources and full folders, with a stand-in for lizard."""
+"""linting.sizes names long functions, sources and full folders, with a stand-in for lizard."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def complaints(root: Path, files: dict[str, str]) -> list[str]:
-    from sizes import complaints
+    from linting.sizes import complaints
 
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)

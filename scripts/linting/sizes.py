@@ -3,7 +3,7 @@
 """Reports functions, sources and folders that are larger than a reader keeps in mind.
 
 `scripts/lint sizes` runs it with the pinned lizard, which measures the functions. Folders of
-fixtures are left out, since a reader does not go through them. usage: scripts/sizes.py
+fixtures are left out, since a reader does not go through them. usage: python3 -m linting.sizes
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import lizard
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SUFFIXES = {".cpp", ".hpp", ".h", ".cu", ".cuh", ".py", ".sh"}
 FUNCTION_LINES = 80
 FILE_LINES = 400

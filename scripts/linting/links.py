@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"```(?!mermaid).*?^```|``.*?``|`[^`\n]+`", re.S | re.M)
 PATH = re.compile(r"(?<![\w./~<>$*-])([\w.-]+/[\w./*-]*)(?![\w<>$*{}-])")

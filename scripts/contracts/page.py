@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from contract_outputs import SOURCE, Contract, default_of, settings_of, variables
+from contracts.description import SOURCE, Contract, default_of, settings_of, variables
 
 WRITERS = {
     "operator": "operator",

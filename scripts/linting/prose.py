@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the sentences of Markdown files and of comments, and reports those that are too long.
 
-scripts/prose.py                  a table: sentences, median and long ones by kind and folder
-scripts/prose.py --check KIND…    lists the long sentences of markdown or comments, and fails on any
+python3 -m linting.prose                  a table by kind and folder
+python3 -m linting.prose --check KIND…    names long sentences of markdown or comments, and fails
 
 A code span, a link's target and an address count as one word or none. Code blocks are left out; a
 table's cell and a list's item are texts of their own. Fragments below four words do not count.
@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 35
 FRAGMENT = 3
 KINDS = {
@@ -117,6 +117,8 @@ def of_lines(text: str, mark: str) -> Iterator[Paragraph]:
 
 def of_file(path: Path) -> Iterator[Paragraph]:
     text = path.read_text(errors="replace")
+    if text.startswith("<!-- Made by"):
+        return  # the sentences are those of what it is made from
     if path.suffix == ".md":
         yield from of_markdown(text)
     elif path.suffix in (".cpp", ".hpp", ".h", ".cu", ".cuh"):

@@ -13,7 +13,7 @@ import paceline
 import torch
 from paceline import optim
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def check_version() -> None:

@@ -4,7 +4,7 @@
 
 A unit is what the preset `lint` compiles at once: up to eight of our sources. It is checked again
 when its own text, any of our files that it reaches, its compile command or .clang-tidy changed.
-usage: scripts/tidy.py [--jobs N] [--slowest N] BUILD_FOLDER (one configured by the preset `lint`)
+usage: python3 -m linting.tidy [--jobs N] [--slowest N] BUILD_FOLDER (of the preset `lint`)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from prune_cache import prune
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TIDY = "clang-tidy-19"
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 # cpprestsdk's headers do not compile with clang in C++23, nor do comparisons of nlohmann's

@@ -4,7 +4,7 @@
 `scripts/images` makes of their `image:` names.
 
 An image that scripts/images does not make is an error that names the job file, the image and what
-to do. usage: /usr/bin/python3 scripts/example_images.py [FOLDER] (Debian's interpreter, which has
+to do. usage: /usr/bin/python3 scripts/imaging/examples.py [FOLDER] (Debian's interpreter, which has
 python3-yaml)
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 # paceline/NAME:dev is build/images/NAME.tar.
 PREFIX, TAG = "paceline/", ":dev"
 MADE = ("busybox", "operator", "agent", "runtime", "pytorch")
@@ -67,7 +67,7 @@ def main() -> int:
     try:
         print(*archives(folder), sep="\n")
     except (ExampleError, OSError) as error:
-        print(f"example_images: {error}", file=sys.stderr)
+        print(f"examples: {error}", file=sys.stderr)
         return 1
     return 0
 

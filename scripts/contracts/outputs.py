@@ -1,105 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/contract writes: one function for each file, from the loaded contract.yaml to text.
+"""The C++ headers and the Python module that scripts/contract writes, one function for each.
 
-Nothing here reads or writes files, but for clang-format, which lays out the C++.
+Nothing here reads or writes files. clang-format lays out the C++.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-SOURCE = "common/contract/contract.yaml"
-Contract = dict[str, Any]
+from contracts.description import (
+    SOURCE,
+    Contract,
+    constant,
+    default_of,
+    pattern,
+    quoted,
+    settings_of,
+    variables,
+)
 
-
-def variables(contract: Contract) -> list[tuple[str, dict[str, Any]]]:
-    """Groups of variables: those that contract.yaml lists, and those of spec.acceleration."""
-    groups = [(group["group"], dict(group["names"])) for group in contract["variables"]]
-    acceleration = contract["acceleration"]
-    numerics = {**acceleration["numerics"], "name": "numerics"}
-    own: dict[str, Any] = {}
-    for field in [numerics, *acceleration["features"]]:
-        own[field["variable"]] = {
-            "by": "operator",
-            "for": ["python"],
-            "person": True,
-            "values": field.get("values", []),
-            "default": default_of(field),
-            "meaning": field["meaning"],
-            "field": field["name"],
-        }
-    return [*groups, ("Acceleration", own)]
-
-
-def default_of(field: dict[str, Any]) -> str:
-    """What the training process takes where its variable is not set."""
-    return "Disabled" if field["default"] == "ByMode" else str(field["default"])
-
-
-def constant(name: str, prefix: str = "PACELINE_") -> str:
-    """kJobName of PACELINE_JOB_NAME, kStepSeconds of paceline_step_seconds, kCudaGraph of
-    cudaGraph.
-    """
-    words = name.removeprefix(prefix).split("_")
-    lower = [word.lower() if word.isupper() else word for word in words]
-    return "k" + "".join(word[0].upper() + word[1:] for word in lower)
-
-
-def quoted(text: object) -> str:
-    return json.dumps(str(text), ensure_ascii=False)
-
-
-# -- grammars -------------------------------------------------------------------------------------
-
-
-def pattern(grammar: dict[str, Any], off: str) -> str:
-    """The values of a grammar as a regular expression that CEL's, ECMAScript's and Python's engines
-    read alike.
-    """
-
-    def number(name: str) -> str:
-        setting = grammar["settings"][name]
-        if "decimals" in setting:
-            return rf"{name}=0\.[0-9]{{0,{setting['decimals'] - 1}}}[1-9]"
-        least = setting["least"]
-        if least == 1:
-            return f"{name}=[1-9][0-9]{{0,8}}"
-        return f"{name}=([{least}-9]|[1-9][0-9]{{1,8}})"
-
-    def some(names: list[str]) -> str:
-        """One or more of them, in this order."""
-        first = number(names[0])
-        if len(names) == 1:
-            return first
-        return f"({first}|({first},)?{some(names[1:])})"
-
-    same: dict[tuple[str, ...], list[str]] = {}
-    for name, settings in grammar["names"].items():
-        same.setdefault(tuple(settings), []).append(name)
-    ways = [
-        (names[0] if len(names) == 1 else f"({'|'.join(names)})")
-        + (f"(:{some(list(settings))})?" if settings else "")
-        for settings, names in same.items()
-    ]
-    return f"^({'|'.join([off, *ways])})$"
-
-
-def settings_of(grammar: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(name, setting, what it takes) with the default that this name has."""
-    for name, settings in grammar["names"].items():
-        own = grammar.get("defaults", {}).get(name, {})
-        for setting in settings:
-            known = grammar["settings"][setting]
-            yield name, setting, {**known, "default": own.get(setting, known["default"])}
-
-
-# -- C++ ------------------------------------------------------------------------------------------
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def cpp(purpose: str, body: str, includes: str, space: str) -> str:
@@ -281,9 +202,6 @@ def library_header(contract: Contract) -> str:
     return cpp(purpose, body, "", "paceline::runtime_env")
 
 
-# -- Python ---------------------------------------------------------------------------------------
-
-
 def python_module(contract: Contract) -> str:
     lines = [
         "# SPDX-License-Identifier: Apache-2.0",
@@ -324,100 +242,3 @@ def python_module(contract: Contract) -> str:
 
 
 # -- CRDs -----------------------------------------------------------------------------------------
-
-
-def schema(contract: Contract, kind: str) -> list[str]:
-    """spec.acceleration of a TrainingJob or a RuntimeProfile, below its type and description."""
-    acceleration = contract["acceleration"]
-    features = acceleration["features"]
-    lines = ["x-kubernetes-validations:"]
-
-    def rule(expression: str, message: str) -> None:
-        lines.append(f"  - rule: {quoted(expression)}")
-        lines.append(f"    message: {quoted(message)}")
-
-    def off(name: str) -> str:
-        return f"!has(self.{name}) || self.{name} == 'Disabled'"
-
-    shown = [
-        name + (": Auto" if field.get("values") == ["Auto", "Disabled"] else "")
-        for field in features
-        for name in [field["name"]]
-    ]
-    rule(
-        "!has(self.mode) || self.mode != 'Disabled' || ("
-        + " && ".join(f"({off(field['name'])})" for field in features)
-        + ")",
-        f"mode: Disabled contradicts {', '.join(shown[:-1])} and {shown[-1]}: remove them, or write"
-        " mode: Manual",
-    )
-    for field in features:
-        name = field["name"]
-        if field["numerics"] == "Lossy":
-            rule(
-                f"{off(name)} || (has(self.numerics) && self.numerics == 'Lossy')",
-                f"{name} loses precision, which only numerics: Lossy allows: write numerics: Lossy"
-                f" beside it, or remove {name}",
-            )
-        if needs := field.get("needs"):
-            rule(
-                f"{off(name)} || !has(self.{needs}) || self.{needs} != 'Disabled'",
-                f"{name} contradicts {needs}: Disabled: remove one of them",
-            )
-    lines.append("properties:")
-    if kind == "TrainingJob":
-        lines += [
-            "  profileRef:",
-            "    type: string",
-            "    description: The RuntimeProfile that says what is unset here. Unset, the one named"
-            " default, where there is one.",
-            "    maxLength: 253",
-        ]
-    for name in ("mode", "numerics"):
-        field = acceleration[name]
-        lines += property_of(name, field, f"{field['meaning']} {field['unset'][kind]}", contract)
-    for field in features:
-        meaning = f"{field['meaning']} Numerics class: {field['numerics']}."
-        if kind == "RuntimeProfile":
-            by_mode = field["default"] == "ByMode"
-            meaning += " Unset: " + ("as mode says." if by_mode else f"{field['default']}.")
-        lines += property_of(field["name"], field, meaning, contract)
-    return lines
-
-
-def property_of(
-    name: str, field: dict[str, Any], description: str, contract: Contract
-) -> list[str]:
-    lines = [f"  {name}:", "    type: string", f"    description: {quoted(description)}"]
-    if "values" in field:
-        return [*lines, f"    enum: [{', '.join(field['values'])}]"]
-    grammar = contract["acceleration"]["grammars"][field["grammar"]]
-    return [*lines, "    maxLength: 64", f"    pattern: '{pattern(grammar, 'Disabled')}'"]
-
-
-def status_schema(contract: Contract) -> list[str]:
-    """status.acceleration: a feature that mode does not govern is there only if it is not at its
-    default.
-    """
-    numerics = ", ".join(contract["acceleration"]["numerics"]["values"])
-    lines = [
-        "properties:",
-        "  profile: {type: string, maxLength: 253}",
-        f"  numerics: {{type: string, enum: [{numerics}]}}",
-    ]
-    for field in contract["acceleration"]["features"]:
-        limits = "maxLength: 64"
-        if "values" in field:
-            left = [value for value in field["values"] if value != field["default"]]
-            limits = f"enum: [{', '.join(left)}]"
-        lines.append(f"  {field['name']}: {{type: string, {limits}}}")
-    return lines
-
-
-def with_block(text: str, name: str, lines: list[str]) -> str:
-    """`text` with what stands between the two comments that name the block exchanged."""
-    found = re.search(rf"^( *)# begin {name} .*\n((?:.*\n)*?) *# end {name}\n", text, re.M)
-    if found is None:
-        raise ValueError(f"there is no '# begin {name}' with its '# end {name}'")
-    block = "".join(f"{found[1]}{line}\n" for line in lines)
-    return text[: found.start(2)] + block + text[found.end(2) :]

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Container images without Docker, for scripts/images."""
