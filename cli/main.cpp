@@ -57,93 +57,100 @@ int measure(paceline::cli::MeasureOptions options) {
   return paceline::cli::measure_command(*agent, *token, options, std::cout, std::cerr);
 }
 
-}  // namespace
+struct Options {
+  paceline::cli::RunOptions run;
+  paceline::cli::FabricOptions fabric;
+  paceline::cli::DoctorOptions doctor;
+  paceline::cli::NodeOptions node;  // of fabric and doctor
+  paceline::cli::MeasureOptions measure;
+};
 
-int main(int argc, char** argv) {
-  CLI::App app("Paceline runs accelerated deep-learning training, in a cluster and on one machine.",
-               "paceline");
-  app.set_version_flag("--version", PACELINE_VERSION);
-  app.require_subcommand(1);
-  paceline::cli::RunOptions options;
+CLI::App* add_run(CLI::App& app, paceline::cli::RunOptions& options) {
   CLI::App* run =
       app.add_subcommand("run", "Run a TrainingJob on this machine, without Kubernetes");
   run->add_option("-f,--file", options.file, "job file (YAML)")->required();
   run->add_option("--map", options.maps,
-                  "CONTAINER_PATH=LOCAL_PATH: where a path of the image lies on this machine; may "
-                  "be given several times")
+                  "CONTAINER_PATH=LOCAL_PATH: the local path of a path in the image; may be given "
+                  "several times")
       ->allow_extra_args(false);
   run->add_option("--metrics-listen", options.metrics_listen,
-                  "ip:port where Prometheus finds the metrics of all ranks while the job runs");
-  run->add_option(
-      "--runtime", options.runtime_dir,
-      "directory of the runtime (lib/, python/), if it does not lie beside this program");
-  paceline::cli::FabricOptions look;
-  CLI::App* fabric =
-      app.add_subcommand("fabric", "Show how GPUs and NICs of a machine lie to each other");
-  fabric->add_flag("--json", look.json, "all that is known, as JSON");
-  fabric->add_option("--root", look.machine.root,
+                  "ip:port that serves the metrics of all ranks to Prometheus while the job runs");
+  run->add_option("--runtime", options.runtime_dir,
+                  "directory of the runtime (lib/, python/), if it is not beside this program");
+  return run;
+}
+
+/// The options that choose another machine than this one. Returns --nccl-topo.
+template <typename Machine>
+CLI::Option* add_machine(CLI::App& command, Machine& machine) {
+  command.add_option("--root", machine.root,
                      "folder with the sys and proc of another machine, or a recording");
-  fabric->add_option("--nvml", look.machine.nvml,
+  command.add_option("--nvml", machine.nvml,
                      "a recorded answer of NVML (nvml.json of a recording)");
-  fabric->add_option("--nccl-topo", look.machine.nccl_topo,
-                     "a topology file as NCCL reads and writes it, instead of a machine");
-  fabric->add_flag("--export-nccl-topo", look.export_nccl_topo, "print such a file");
+  return command.add_option("--nccl-topo", machine.nccl_topo,
+                            "a topology file as NCCL reads and writes it, instead of a machine; "
+                            "what it lacks is unknown");
+}
+
+/// The options that choose a node of a cluster; no option of this machine goes with them.
+CLI::Option* add_node(CLI::App& command, paceline::cli::NodeOptions& node) {
+  CLI::Option* name = command.add_option("--node", node.name, "a node of a cluster");
+  command
+      .add_option("--kubeconfig", node.kubeconfig, "how to reach the cluster; default: $KUBECONFIG")
+      ->needs(name);
+  command
+      .add_option("--agent-namespace", node.agent_namespace,
+                  "namespace of the agents' Leases; default: paceline-agents")
+      ->needs(name);
+  for (const char* other : {"--root", "--nvml", "--nccl-topo", "--record", "--export-nccl-topo",
+                            "--live", "--registrations", "--pci-config"}) {
+    if (CLI::Option* option = command.get_option_no_throw(other); option != nullptr)
+      name->excludes(option);
+  }
+  return name;
+}
+
+CLI::App* add_fabric(CLI::App& app, Options& options) {
+  CLI::App* fabric =
+      app.add_subcommand("fabric", "Show the distances between GPUs and NICs of a machine");
+  fabric->add_flag("--json", options.fabric.json, "everything that is known, as JSON");
+  CLI::Option* topology = add_machine(*fabric, options.fabric.machine);
+  fabric->add_flag("--export-nccl-topo", options.fabric.export_nccl_topo,
+                   "print a topology file for NCCL");
   fabric
       ->add_option(
-          "--record", look.record,
+          "--record", options.fabric.record,
           "record this machine into a new folder, without serial numbers, addresses and UUIDs")
-      ->excludes("--nccl-topo");
-  paceline::cli::NodeOptions node;
-  const auto add_node = [&node](CLI::App& command) {
-    CLI::Option* name =
-        command.add_option("--node", node.name, "a node of a cluster, as its agent published it");
-    command
-        .add_option("--kubeconfig", node.kubeconfig,
-                    "how the cluster is reached; default: $KUBECONFIG")
-        ->needs(name);
-    command
-        .add_option("--agent-namespace", node.agent_namespace,
-                    "where the agents run, whose Leases tell who lives; default: paceline-agents")
-        ->needs(name);
-    for (const char* other : {"--root", "--nvml", "--nccl-topo", "--record", "--export-nccl-topo",
-                              "--live", "--registrations", "--pci-config"}) {
-      if (CLI::Option* option = command.get_option_no_throw(other); option != nullptr)
-        name->excludes(option);
-    }
-    return name;
-  };
-  add_node(*fabric);
-  paceline::cli::DoctorOptions sick;
+      ->excludes(topology);
+  add_node(*fabric, options.node);
+  return fabric;
+}
+
+CLI::App* add_doctor(CLI::App& app, Options& options) {
+  paceline::cli::DoctorOptions& machine = options.doctor;
+  paceline::cli::NodeOptions& node = options.node;
   CLI::App* doctor = app.add_subcommand(
-      "doctor", "Tell what keeps GPUDirect RDMA from working on a machine, and what to type");
-  doctor->add_flag("--json", sick.json, "every finding, as JSON");
+      "doctor", "Say what keeps GPUDirect RDMA from working on a machine, and what to type");
+  doctor->add_flag("--json", machine.json, "all findings, as JSON");
   CLI::Option* live = doctor->add_flag(
-      "--live", sick.live,
-      "register memory of idle GPUs with the NICs, and take it back: what only an attempt proves");
-  doctor->add_option("--probe", sick.probe,
-                     "the program that does it; default: paceline-probe beside this one");
+      "--live", machine.live,
+      "register memory of idle GPUs with the NICs and release it, which proves that it works");
+  doctor->add_option("--probe", machine.probe,
+                     "the program for --live; default: paceline-probe beside this one");
   doctor
-      ->add_option("--registrations", sick.registrations,
-                   "what paceline-probe reported instead, maybe in a pod")
+      ->add_option("--registrations", machine.registrations,
+                   "a report of paceline-probe, perhaps from a pod, instead of --live")
       ->excludes(live);
-  doctor->add_option("--pci-config", sick.pci_config,
-                     "folder that paceline-probe --pci-config recorded as root");
-  doctor->add_option("--root", sick.machine.root,
-                     "folder with the sys and proc of another machine, or a recording");
-  doctor->add_option("--nvml", sick.machine.nvml,
-                     "a recorded answer of NVML (nvml.json of a recording)");
-  doctor
-      ->add_option("--nccl-topo", sick.machine.nccl_topo,
-                   "a topology file as NCCL reads and writes it, instead of a machine: what it "
-                   "does not tell is unknown")
-      ->excludes(live)
-      ->excludes("--pci-config");
-  CLI::Option* named = add_node(*doctor);
+  CLI::Option* config =
+      doctor->add_option("--pci-config", machine.pci_config,
+                         "folder that paceline-probe --pci-config recorded as root");
+  add_machine(*doctor, machine.machine)->excludes(live)->excludes(config);
+  CLI::Option* named = add_node(*doctor, node);
   CLI::Option* agent =
       doctor
-          ->add_option(
-              "--agent", node.agent,
-              "https://ADDRESS:PORT of the node's agent: every finding, not the conditions alone")
+          ->add_option("--agent", node.agent,
+                       "https://ADDRESS:PORT of the node's agent, for all findings instead of the "
+                       "conditions")
           ->needs(named);
   doctor
       ->add_option("--agent-ca", node.agent_ca,
@@ -155,52 +162,75 @@ int main(int argc, char** argv) {
       ->needs(agent);
   doctor
       ->add_option("--agent-name", node.agent_name,
-                   "that its certificate is issued for; default: its address")
+                   "name in the agent's certificate; default: its address")
       ->needs(agent);
-  paceline::cli::MeasureOptions far;
-  CLI::App* measured = app.add_subcommand(
-      "measure",
-      "Measure latency and bandwidth from a node of a cluster to another, by their agents");
-  measured->add_option("--node", far.node.name, "the node that measures")->required();
-  measured->add_option("--peer", far.peer, "the node to which")->required();
-  measured->add_option(
-      "--agent", far.node.agent,
-      "https://ADDRESS:PORT of the first node's agent; default: as its NodeFabric says");
-  measured->add_option("--agent-ca", far.node.agent_ca,
-                       "PEM certificates that sign the agent's; default: the system's");
-  measured
-      ->add_option("--agent-token", far.node.agent_token,
+  return doctor;
+}
+
+CLI::App* add_measure(CLI::App& app, paceline::cli::MeasureOptions& options) {
+  CLI::App* measure = app.add_subcommand(
+      "measure", "Measure latency and bandwidth between two nodes of a cluster, by their agents");
+  measure->add_option("--node", options.node.name, "the node that measures")->required();
+  measure->add_option("--peer", options.peer, "the other node")->required();
+  measure->add_option(
+      "--agent", options.node.agent,
+      "https://ADDRESS:PORT of the first node's agent; default: from its NodeFabric");
+  measure->add_option("--agent-ca", options.node.agent_ca,
+                      "PEM certificates that sign the agent's; default: the system's");
+  measure
+      ->add_option("--agent-token", options.node.agent_token,
                    "file with a token of the audience paceline-agent")
       ->required();
-  measured->add_option("--agent-name", far.node.agent_name,
-                       "that its certificate is issued for; default: its address");
-  measured->add_option("--kubeconfig", far.node.kubeconfig,
-                       "how the cluster is reached; default: $KUBECONFIG");
-  measured->add_flag("--json", far.json, "everything, as JSON");
+  measure->add_option("--agent-name", options.node.agent_name,
+                      "name in the agent's certificate; default: its address");
+  measure->add_option("--kubeconfig", options.node.kubeconfig,
+                      "how to reach the cluster; default: $KUBECONFIG");
+  measure->add_flag("--json", options.json, "everything, as JSON");
+  return measure;
+}
+
+/// fabric or doctor of a node of a cluster.
+int show_node(bool fabric, const Options& options) {
+  constexpr int kExitInput = 2;
+  const paceline::SystemClock clock;
+  const auto& node = options.node;
+  const auto api = connect(fabric ? "fabric" : "doctor", node, clock);
+  if (!api) return kExitInput;
+  if (fabric) {
+    return paceline::cli::node_fabric(*api, node, clock, options.fabric.json, std::cout, std::cerr);
+  }
+  return node.agent.empty()
+             ? paceline::cli::node_doctor(*api, node, clock, options.doctor.json, std::cout,
+                                          std::cerr)
+             : paceline::cli::agent_doctor(*api, options.doctor.json, std::cout, std::cerr);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Paceline runs accelerated deep-learning training, in a cluster and on one machine.",
+               "paceline");
+  app.set_version_flag("--version", PACELINE_VERSION);
+  app.require_subcommand(1);
+  Options options;
+  add_run(app, options.run);
+  const CLI::App* fabric = add_fabric(app, options);
+  const CLI::App* doctor = add_doctor(app, options);
+  const CLI::App* measured = add_measure(app, options.measure);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     constexpr int kExitUsage = 2;
     if (argc > 1 && *argv[1] != '-' && app.get_subcommands().empty()) {
       std::cerr << "paceline: there is no command " << argv[1]
-                << "; paceline --help lists those that there are\n";
+                << "; `paceline --help` lists the commands\n";
       return kExitUsage;
     }
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
-  if (*measured) return measure(std::move(far));
-  if (!node.name.empty()) {
-    constexpr int kExitInput = 2;
-    const paceline::SystemClock clock;
-    const auto api = connect(*fabric ? "fabric" : "doctor", node, clock);
-    if (!api) return kExitInput;
-    if (*fabric)
-      return paceline::cli::node_fabric(*api, node, clock, look.json, std::cout, std::cerr);
-    return node.agent.empty()
-               ? paceline::cli::node_doctor(*api, node, clock, sick.json, std::cout, std::cerr)
-               : paceline::cli::agent_doctor(*api, sick.json, std::cout, std::cerr);
-  }
-  if (*fabric) return paceline::cli::fabric_command(look, std::cout, std::cerr);
-  if (*doctor) return paceline::cli::doctor_command(sick, std::cout, std::cerr);
-  return paceline::cli::run_command(options);
+  if (*measured) return measure(std::move(options.measure));
+  if (!options.node.name.empty()) return show_node(static_cast<bool>(*fabric), options);
+  if (*fabric) return paceline::cli::fabric_command(options.fabric, std::cout, std::cerr);
+  if (*doctor) return paceline::cli::doctor_command(options.doctor, std::cout, std::cerr);
+  return paceline::cli::run_command(options.run);
 }
