@@ -18,6 +18,7 @@ import pytest
 import rings
 from fork_server import ForkServer
 from ports import free_port
+from rings import Ring
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,9 +55,9 @@ class Run:
 
     code: int
     output: str
-    rings: list[rings.Ring] = field(default_factory=list)
+    rings: list[Ring] = field(default_factory=list)
 
-    def only(self) -> rings.Ring:
+    def only(self) -> Ring:
         assert self.code == 0, self.output
         assert len(self.rings) == 1, f"{len(self.rings)} rings, expected one\n{self.output}"
         return self.rings[0]

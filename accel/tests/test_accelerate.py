@@ -168,7 +168,7 @@ def test_ranks_agree_where_it_is_called(train: Train, unable: str) -> None:
 
 def test_without_injection_and_what_is_left_as_it_is(put_back: None) -> None:
     class Own(torch.optim.SGD):
-        def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        def step(self, closure: Any = None) -> Any:
             return super().step(closure)
 
     leaves = [torch.ones(3, requires_grad=True) for _ in range(4)]

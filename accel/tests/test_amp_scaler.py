@@ -35,7 +35,12 @@ torch.set_num_threads(1)
 THEIRS = getattr(getattr(torch, "amp", None), "GradScaler", None)
 STEPS = 40
 NOT_FINITE = {3: math.inf, 4: math.nan, 11: -math.inf, 25: math.nan}
-FACTORS = {"init_scale": 1000.0, "growth_factor": 1.7, "backoff_factor": 0.3, "growth_interval": 3}
+FACTORS: dict[str, Any] = {
+    "init_scale": 1000.0,
+    "growth_factor": 1.7,
+    "backoff_factor": 0.3,
+    "growth_interval": 3,
+}
 
 
 def float32(value: float) -> float:
@@ -82,7 +87,7 @@ def trained(
         loss = sum((p * w).sum() for p, w in zip(params, weights))
         scaler.scale(loss).backward()
         if number in NOT_FINITE:
-            params[1].grad[4] = NOT_FINITE[number]  # type: ignore[index]
+            params[1].grad[4] = NOT_FINITE[number]
         if by_hand:
             scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_(params[:3], 0.7)
@@ -228,7 +233,7 @@ def test_what_cannot_be_done_is_said_with_a_remedy(monkeypatch: pytest.MonkeyPat
             " init_scale=1024.0"
         ),
     ):
-        LossScaler(1024.0)  # type: ignore[arg-type]
+        LossScaler(1024.0)
     params = [torch.ones(2, requires_grad=True)]
     optimizer = torch.optim.RMSprop(params)
     scaler = LossScaler()

@@ -191,16 +191,16 @@ def change_lr(training: Training) -> None:
 
 
 def replace(training: Training) -> None:
-    training.model[3] = nn.Linear(8, 1)  # type: ignore[operator]
+    training.model[3] = nn.Linear(8, 1)
 
 
 def move(training: Training) -> None:
-    weight = training.model[0].weight  # type: ignore[index]
+    weight = training.model[0].weight
     weight.data = weight.data.clone()
 
 
 def freeze(training: Training) -> None:
-    training.model[3].bias.requires_grad_(False)  # type: ignore[index]
+    training.model[3].bias.requires_grad_(False)
 
 
 def add_group(training: Training) -> None:
@@ -243,7 +243,7 @@ def test_the_state_may_be_loaded_in_place_and_gradients_modes_count() -> None:
 
 
 def reads(loss: torch.Tensor) -> torch.Tensor:
-    return loss * 1 if loss.item() > -1 else loss
+    return loss.clone() if loss.item() > -1 else loss
 
 
 def masks(loss: torch.Tensor) -> torch.Tensor:
@@ -297,7 +297,7 @@ def more() -> Callable[[torch.Tensor], torch.Tensor]:
 
     def work(loss: torch.Tensor) -> torch.Tensor:
         for _ in range(next(made)):
-            loss = loss * 1.0
+            loss = loss.mul(1.0)
         return loss
 
     return work
@@ -305,7 +305,7 @@ def more() -> Callable[[torch.Tensor], torch.Tensor]:
 
 def numbers() -> Callable[[torch.Tensor], torch.Tensor]:
     made = iter(range(1, 100))
-    return lambda loss: loss * (0.5 ** next(made))
+    return lambda loss: loss.mul(0.5 ** next(made))
 
 
 def shapes() -> Callable[[torch.Tensor], torch.Tensor]:

@@ -312,7 +312,7 @@ def test_slots_are_taken_by_the_thread_that_makes_the_batch(
         torch.UntypedStorage, "_new_shared", torch.UntypedStorage._new_shared
     )  # is put back
     told = Told()
-    _batches.collate_into(told)  # type: ignore[arg-type] - all of a slab that is used here
+    _batches.collate_into(told)  # type: ignore[arg-type]
     assert not torch.UntypedStorage._new_shared(2 * _batches.SMALL).is_shared() and told.asked == 1
     with ThreadPoolExecutor(1) as pool:
         assert (

@@ -283,10 +283,10 @@ def test_the_next_epoch_is_prefetched(tmp_path: Path, tells: bool) -> None:
     ):
         how = "sampler" if isinstance(make(), ShardSampler) else "batch_sampler"
         size = {"batch_size": 4} if how == "sampler" else {}
-        expected, _ = passes(torch.utils.data.DataLoader, made := make(), **{how: made}, **size)
-        got, line = passes(
-            DataLoader, made := make(), **{how: made}, **size, prefetch_next_epoch=True
-        )
+        made = make()
+        expected, _ = passes(torch.utils.data.DataLoader, made, **{how: made}, **size)
+        made = make()
+        got, line = passes(DataLoader, made, **{how: made}, **size, prefetch_next_epoch=True)
         assert got == expected and (expected[0] != expected[1]) == tells
         # Who has not told the epoch before is taken for one that will; then not.
         begun, vain = (2, 1) if tells else (1, 2)

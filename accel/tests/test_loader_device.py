@@ -105,12 +105,12 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
         fake.did["PyTorch's"] += 1
         return tensor.clone()
 
-    torch.Tensor.to, torch.Tensor.cuda = copied, copied_by_cuda  # type: ignore[method-assign,assignment]
+    torch.Tensor.to, torch.Tensor.cuda = copied, copied_by_cuda
     _device._asked_of_all.cache_clear()
     yield fake
     _device._asked_of_all.cache_clear()
     _device.unpatch()
-    torch.Tensor.to, torch.Tensor.cuda = to, to_cuda  # type: ignore[method-assign]
+    torch.Tensor.to, torch.Tensor.cuda = to, to_cuda
     gc.collect()
     assert not _device._leaves, "they go with their batches"
 
@@ -223,7 +223,7 @@ def use(change: Any) -> tuple[Any, list[bool]]:
 CHANGES = {
     "written to": lambda pixels, labels, number: (pixels.mul_(2).clone(), pixels.to(GPU)),
     "other data": lambda pixels, labels, number: (
-        setattr(pixels, "data", pixels.data + 1),
+        pixels.__setattr__("data", pixels.data + 1),
         pixels.clone(),
         pixels.to(GPU),
     )[1:],

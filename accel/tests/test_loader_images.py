@@ -294,7 +294,7 @@ def test_the_same_whoever_makes_it_and_gone_on_from_anywhere(tmp_path: Path) -> 
             loader.set_epoch(2)
         for (one, numbers), (other, others) in zip(batches, loader, strict=True):
             assert torch.equal(one, other) and torch.equal(numbers, others)
-    running = iter(images)
+    running: Any = iter(images)
     for count in range(1, 6):
         next(running)
         resumed = ImageShards(paths, 4, 24, **options)

@@ -53,7 +53,7 @@ def test_arrays_of_every_dtype(tmp_path: Path, dtype: str) -> None:
     numpy.savez(tmp_path / "all.npz", **arrays)
     rows = RecordShards([tmp_path / "one.npy", tmp_path / "one.npy"])
     assert len(rows) == 14
-    for at, row in enumerate(rows):  # type: ignore[arg-type]
+    for at, row in enumerate(rows):
         assert str(row.dtype) == f"torch.{dtype}" and numpy.array_equal(
             row.numpy(), arrays["x"][at % 7]
         )
@@ -76,7 +76,7 @@ def test_versions_of_the_format_and_files_without_rows(tmp_path: Path) -> None:
     rows = RecordShards(
         [tmp_path / name for name in ("none.npy", "1.npy", "2.npy", "none.npy", "3.npy")]
     )
-    assert torch.equal(torch.stack(list(rows)), torch.from_numpy(array).repeat(3, 1))  # type: ignore[arg-type]
+    assert torch.equal(torch.stack(list(rows)), torch.from_numpy(array).repeat(3, 1))
 
 
 def test_records_without_a_header(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_records_without_a_header(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(array[:4].tobytes())
     (tmp_path / "b.bin").write_bytes(array[4:].tobytes())
     rows = RecordShards([tmp_path / "a.bin", tmp_path / "b.bin"], dtype=torch.int32, shape=(2, 3))
-    assert torch.equal(torch.stack(list(rows)), torch.from_numpy(array).view(11, 2, 3))  # type: ignore[arg-type]
+    assert torch.equal(torch.stack(list(rows)), torch.from_numpy(array).view(11, 2, 3))
     with pytest.raises(
         OSError, match=r"a.bin: its 96 bytes are no whole number of records of 20 bytes"
     ):

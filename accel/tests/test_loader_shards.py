@@ -43,7 +43,8 @@ def write(path: Path, names: list[str], format: int = tarfile.PAX_FORMAT) -> Pat
             for extension in ("jpg", "seg.PNG", "cls"):
                 data = f"{name} {extension} ".encode() * (number * 40)
                 info = tarfile.TarInfo(f"{name}.{extension}")
-                info.size, info.mtime = len(data), 1.5  # type: ignore[assignment] - makes pax write an extended header
+                # A fraction of a second makes pax write an extended header.
+                info.size, info.mtime = len(data), 1.5
                 archive.addfile(info, io.BytesIO(data))
     return path
 

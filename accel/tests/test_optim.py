@@ -193,7 +193,7 @@ def test_sparse_gradients_are_refused(name: str) -> None:
 
 
 def test_torch_updates_what_the_library_does_not() -> None:
-    options = {"lr": 1e-2, "weight_decay": 0.1}
+    options: dict[str, Any] = {"lr": 1e-2, "weight_decay": 0.1}
     kinds = (torch.float32, torch.float64, torch.complex64)
     ours = [torch.randn(5, dtype=kind).requires_grad_() for kind in kinds]
     torchs = [leaf.detach().clone().requires_grad_() for leaf in ours]

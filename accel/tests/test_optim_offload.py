@@ -63,7 +63,7 @@ def test_it_is_the_optimizer_it_keeps(
 ) -> None:
     kind = getattr(optim, name)
     ours, theirs = leaves(dtype), leaves(dtype)
-    optimizers = [optim.Offload(kind, ours, **options), kind(theirs, **options)]
+    optimizers: list[Any] = [optim.Offload(kind, ours, **options), kind(theirs, **options)]
     schedules = [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9) for optimizer in optimizers]
     for number in range(12):
         give_gradients(ours, theirs)
@@ -129,7 +129,10 @@ def test_what_pytorch_does_not_see_written_counts_when_it_is_told(dtype: torch.d
 
 def test_groups_can_be_added() -> None:
     ours, theirs = leaves(torch.float32), leaves(torch.float32)
-    optimizers = [optim.Offload(optim.SGD, ours[:1], lr=0.1), optim.SGD(theirs[:1], lr=0.1)]
+    optimizers: list[Any] = [
+        optim.Offload(optim.SGD, ours[:1], lr=0.1),
+        optim.SGD(theirs[:1], lr=0.1),
+    ]
     optimizers[0].add_param_group({"params": ours[1], "lr": 0.5})
     optimizers[1].add_param_group({"params": theirs[1], "lr": 0.5})
     give_gradients(ours, theirs)
@@ -143,7 +146,7 @@ def test_groups_can_be_added() -> None:
 )
 def test_a_gradient_scaler_unscales_and_skips() -> None:
     ours, theirs = leaves(torch.float32), leaves(torch.float32)
-    optimizers = [
+    optimizers: list[Any] = [
         optim.Offload(optim.AdamW, ours, max_grad_norm=1.0),
         optim.AdamW(theirs, max_grad_norm=1.0),
     ]

@@ -201,7 +201,7 @@ def test_o2_reaches_a_program_that_accelerates(
         )
     )
     assert expected.dtype is torch.bfloat16
-    config = {"numerics": "Lossy", "precision": "O2"}
+    config: dict[str, Any] = {"numerics": "Lossy", "precision": "O2"}
     for by_job in (False, True):
         if by_job:
             monkeypatch.setenv("PACELINE_NUMERICS", "Lossy")

@@ -5,11 +5,13 @@ explain() tells, and the examples of the public functions (scripts/wheel).
 
 from __future__ import annotations
 
+import doctest
 import re
 import sys
 from pathlib import Path
 
 import paceline
+import paceline.amp
 import torch
 from paceline import optim
 
@@ -32,12 +34,23 @@ def check_step() -> None:
     assert told["fused_tensors"] == 1, told
 
 
+def check_examples() -> None:
+    runner = doctest.DocTestRunner(verbose=False)
+    for function in (paceline.accelerate, paceline.explain, paceline.step, optim.AdamW):
+        for test in doctest.DocTestFinder(recurse=False).find(
+            function, globs={"paceline": paceline, "torch": torch}
+        ):
+            runner.run(test)
+    assert runner.tries > 0 and runner.failures == 0
+
+
 def main() -> int:
     installed = Path(paceline.__file__).parent
     assert ROOT not in installed.parents or "site-packages" in installed.parts, installed
     assert (installed / "py.typed").exists()
     check_version()
     check_step()
+    check_examples()
     print(f"paceline {paceline.__version__} with PyTorch {torch.__version__}: works")
     return 0
 

@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -29,7 +30,7 @@ AGENT = (
 AUDIENCE = "paceline-agent"
 PATIENCE_SECONDS = 120
 
-Get = Callable[..., tuple[int, dict[str, object]]]
+Get = Callable[..., tuple[int, dict[str, Any]]]
 
 
 def certify(folder: Path) -> None:
@@ -78,7 +79,7 @@ def get(agent: Account, tmp_path: Path) -> Iterator[Get]:
             assert process.poll() is None and time.monotonic() < until, log.read_text()
             time.sleep(0.05)
 
-        def get(path: str, bearer: str = "") -> tuple[int, dict[str, object]]:
+        def get(path: str, bearer: str = "") -> tuple[int, dict[str, Any]]:
             trust = ssl.create_default_context(cafile=str(tmp_path / "tls.crt"))
             connection = http.client.HTTPSConnection(
                 "127.0.0.1", int(port[1]), context=trust, timeout=PATIENCE_SECONDS

@@ -7,9 +7,10 @@ work on the tests.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -67,7 +68,9 @@ def kube(cluster: Cluster) -> Kube:
     api.kubectl("apply", "-f", str(ROOT / "crds"))
     # Not kubectl wait: it takes a definition that has no condition yet for an error.
     for name in ("trainingjobs", "nodefabrics", "runtimeprofiles"):
-        api.wait(f"{name} are served", lambda name=name: api.is_established(f"{name}.paceline.dev"))
+        api.wait(
+            f"{name} are served", functools.partial(api.is_established, f"{name}.paceline.dev")
+        )
     return api
 
 
@@ -112,7 +115,9 @@ def submit(kube: Kube, operator: Operator, namespace: str) -> Callable[[Object],
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, Any, None]:
     """Shows the state of the test's namespace and the operator's last words with a failure."""
     outcome = yield
     report = outcome.get_result()

@@ -186,9 +186,8 @@ class JobHandle:
                     "Failed",
                 ):
                     continue
-                trainer = next(iter(pod["status"].get("containerStatuses", [])), {}).get(
-                    "state", {}
-                )
+                statuses = pod["status"].get("containerStatuses") or [{}]
+                trainer = statuses[0].get("state", {})
                 uid = pod["metadata"]["uid"]
                 if "running" in trainer and uid not in told:
                     self.kube.execute(self.namespace, pod["metadata"]["name"], f": >/tmp/{file}")

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 Object = dict[str, Any]
+Objects = list[Object]  # Kube.list hides the type within its class
 Answer = TypeVar("Answer")
 
 CORE = "/api/v1"
@@ -217,7 +218,7 @@ class Kube:
             if error.code != 404:
                 raise
 
-    def history(self, kind: str, namespace: str, since: str) -> list[Object]:
+    def history(self, kind: str, namespace: str, since: str) -> Objects:
         """Every change of a kind since a resource version, as the API server's watch tells it:
         {type, object}.
         """

@@ -65,7 +65,7 @@ def test_running_job_cannot_change_shape(kube: Kube, namespace: str) -> None:
     kube.create("trainingjobs", namespace, body)
     roles = body["spec"]["roles"]
 
-    def changed(edit: Callable[[list[Object]], None]) -> list[Object]:
+    def changed(edit: Callable[[list[Object]], object]) -> list[Object]:
         copied = copy.deepcopy(roles)
         edit(copied)
         return copied

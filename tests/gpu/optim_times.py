@@ -41,7 +41,12 @@ Tensors = list[torch.Tensor]
 def transformer() -> list[tuple[int, ...]]:
     """241 tensors, 353.8 million elements: 24 layers of width 1024, and an embedding."""
     width = 1024
-    layer = [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)]
+    layer: list[tuple[int, ...]] = [
+        (3 * width, width),
+        (width, width),
+        (4 * width, width),
+        (width, 4 * width),
+    ]
     layer += [(width,), (width,), (3 * width,), (width,), (4 * width,), (width,)]
     return layer * 24 + [(50304, width)]
 
@@ -165,7 +170,7 @@ class Row:
 
 def rows() -> list[Row]:
     adamw, sgd = torch.optim.AdamW, torch.optim.SGD
-    momentum = {"lr": 0.1, "momentum": 0.9}
+    momentum: dict[str, Any] = {"lr": 0.1, "momentum": 0.9}
     wide, narrow = torch.float32, torch.bfloat16
     return [
         Row(

@@ -111,7 +111,7 @@ def capturable(parameters: Any) -> Any:
 def our_scaler_is_gradscaler_to_the_bit() -> None:
     for make in (fused, ours_unclipped):
         # A first scale so large that the first steps are skipped, and a growth that comes soon.
-        factors = {"init_scale": 2.0**40, "growth_interval": 4}
+        factors: dict[str, Any] = {"init_scale": 2.0**40, "growth_interval": 4}
         one, other = (
             Training(make, LossScaler(**factors)),
             Training(make, torch.amp.GradScaler("cuda", **factors)),

@@ -39,7 +39,7 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def table(modules: Path) -> Table:
     """What scripts/kernels prints, by module and kernel."""
-    command = [ROOT / "scripts/kernels", "--out", modules]
+    command: list[str | Path] = [ROOT / "scripts/kernels", "--out", modules]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     names = ("registers", "shared", "stack", "code")
@@ -74,7 +74,7 @@ def test_modules_of_other_sources_are_refused(table: Table, modules: Path, tmp_p
     """
 
     def check(folder: Path) -> subprocess.CompletedProcess[str]:
-        command = [ROOT / "scripts/kernels", "--check", "--out", folder]
+        command: list[str | Path] = [ROOT / "scripts/kernels", "--check", "--out", folder]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert table
@@ -104,7 +104,7 @@ def test_a_source_is_device_code_alone(source: Path) -> None:
 def compile_source(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     source = folder / "broken.cu"
     source.write_text(text)
-    command = [
+    command: list[str | Path] = [
         ROOT / "scripts/kernels",
         "--source",
         source,

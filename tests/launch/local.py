@@ -19,7 +19,7 @@ def run_of(
     **spec: Any,
 ) -> list[str | Path]:
     """The command that runs the job; `limits` are the trainer's, further keywords go into the spec."""
-    trainer = {
+    trainer: dict[str, Any] = {
         "name": "trainer",
         "image": "none",
         "command": command,

@@ -76,10 +76,9 @@ def test_layer_holds_what_was_put_in_with_its_parents_first(tmp_path: Path) -> N
     with tarfile.open(fileobj=io.BytesIO(members(archive)[manifest["Layers"][0]])) as layer:
         entries = {info.name: info for info in layer}
         order = list(entries)
-        assert (
-            layer.extractfile("usr/bin/program").read()
-            == (tmp_path / "files" / "program").read_bytes()
-        )  # type: ignore[union-attr]
+        program = layer.extractfile("usr/bin/program")
+        assert program is not None
+        assert program.read() == (tmp_path / "files" / "program").read_bytes()
     for name in order:
         parent = name.rpartition("/")[0]
         assert not parent or order.index(parent) < order.index(name)
