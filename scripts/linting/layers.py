@@ -1,6 +1,5 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that includes of C++ follow the architecture: scripts/layers.py [--list].
+"""Checks that includes of C++ follow the architecture: python3 -m linting.layers [--list].
 
 A room is a folder of ROOMS with all that is below it, down to the next room. A file may include
 files of its own room and of the rooms that its room names. No file may include itself through
@@ -129,7 +128,9 @@ def check_table() -> list[str]:
     for room, names in ROOMS.items():
         for name in names.split():
             if not any(seen == name.rstrip("/") or seen.startswith(name) for seen in above):
-                problems.append(f"scripts/layers.py: {room} names {name}, which is not above it")
+                problems.append(
+                    f"scripts/linting/layers.py: {room} names {name}, which is not above it"
+                )
         above.append(room)
     return problems
 
@@ -139,7 +140,9 @@ def check_rooms(graph: dict[str, dict[str, int]]) -> list[str]:
     for name, targets in graph.items():
         room = room_of(name)
         if room is None:
-            problems.append(f"{name}: in no room; add its folder to ROOMS in scripts/layers.py")
+            problems.append(
+                f"{name}: in no room; add its folder to ROOMS in scripts/linting/layers.py"
+            )
             continue
         for target, line in targets.items():
             other = room_of(target)
