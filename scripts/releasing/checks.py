@@ -85,7 +85,7 @@ def chart(package: Path, version: str, helm: Path) -> None:
     rendered = output(package, helm, "template", "paceline", package)
     for name in ("operator", "agent"):
         expect(package, rendered, f"paceline/{name}:{version}")
-    expect(package, rendered, f"helm.sh/chart: paceline-{version}")
+    expect(package, rendered, f'app.kubernetes.io/version: "{version}"')
 
 
 def wheel(file: Path, version: str) -> None:
