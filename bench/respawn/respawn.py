@@ -5,11 +5,12 @@ There are two replicas of two ranks. One rank gets SIGKILL, and the time runs un
 have started again and reported. The ranks are a shell that writes one line and sleeps, so that no
 framework's start-up is in the figure.
 
-Two contenders run side by side through the whole benchmark and take turns, with the same command in
-the ranks:
-paceline   the real launchers, as `paceline run` starts them, restarting in place
-torchrun   two elastic agents of the pinned PyTorch (--rdzv-backend=c10d, --max-restarts), with
-           defaults otherwise
+Two contenders run side by side through the whole benchmark and take turns. Their ranks run the same
+command:
+
+- paceline: the real launchers, as `paceline run` starts them, restarting in place
+- torchrun: two elastic agents of the pinned PyTorch (--rdzv-backend=c10d, --max-restarts), with
+  defaults otherwise
 
 Run by bench/respawn/run.
 """

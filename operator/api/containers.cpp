@@ -100,7 +100,7 @@ std::optional<std::int64_t> parse_quantity_text(std::string_view text) {
   const char* end = text.data() + text.size();
   const char* begin = text.data();
   if (begin != end && *begin == '+') ++begin;
-  // "1E" is exa, "1E3" an exponent: from_chars takes the exponent only where digits follow.
+  // "1E" means exa and "1E3" is an exponent: from_chars reads an exponent only if digits follow.
   const auto [rest, error] = std::from_chars(begin, end, number);
   if (error != std::errc() || !std::isfinite(number)) return std::nullopt;
   double factor = 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a role's pod template: which container trains, what it starts, how many ranks it holds.
-// Pure functions over the template's JSON; pointers point into the given role and live as long as
-// it does. Nothing here throws on odd documents: what does not have the right type reads as absent.
+// Reads a role's pod template: which container trains, what it starts, how many ranks it holds.
+// Pure functions over the template's JSON. Returned pointers point into the given role and live as
+// long as it does. Nothing here throws: a value of the wrong type reads as absent.
 #pragma once
 
 #include <optional>
@@ -13,42 +13,44 @@
 
 namespace paceline::api {
 
-/// The container that the launcher wraps: the one named "trainer", else the only one. Null when
+/// The container that the launcher wraps: the one named "trainer", otherwise the only one. Null if
 /// there is neither.
 const nlohmann::json* trainer_of(const Role& role);
 
-/// The position of that container in spec.containers; -1 when there is none.
+/// The position of that container in spec.containers; -1 if there is none.
 int trainer_index(const Role& role);
 
-/// The strings of a list field ("command", "args"); empty when absent.
+/// The strings of a list field ("command", "args"); empty if it is absent.
 std::vector<std::string> strings_of(const nlohmann::json& container, std::string_view key);
 
-/// env entries that carry a literal value, in order.
+/// The env entries with a literal value, in order.
 std::vector<std::pair<std::string, std::string>> literal_environment(
     const nlohmann::json& container);
 
-/// A resource quantity ("1500m", "2Gi", 4) in thousandths of its unit; nothing when it is not one.
+/// A resource quantity ("1500m", "2Gi", 4) in thousandths of its unit; nullopt if it is not a
+/// quantity.
 std::optional<std::int64_t> parse_quantity_milli(const nlohmann::json& quantity);
 std::optional<std::int64_t> parse_quantity_text(std::string_view text);
 
-/// What a container asks for of one resource, in thousandths: `section` is "requests" or "limits".
+/// The amount of one resource in a container's `section` ("requests" or "limits"), in thousandths.
 std::optional<std::int64_t> resource_milli(const nlohmann::json& container,
                                            std::string_view section, std::string_view resource);
 
-/// Whole accelerators that the trainer asks for (any */gpu resource, Neuron, Gaudi, NPU).
+/// The whole accelerators that the trainer requests (any */gpu resource, Neuron, Gaudi, NPU).
 int accelerators_of(const nlohmann::json& container);
 
-/// Whether its trainer asks for one.
+/// True if the role's trainer requests an accelerator.
 bool has_accelerators(const Role& role);
 
-/// Whether pods with accelerators may run only where GPUDirect RDMA works.
+/// True if pods with accelerators may run only where GPUDirect RDMA works.
 bool requires_gpu_direct(const Spec& spec);
 
-/// Ranks in one replica of the role: the number in spec.framework; with Auto the accelerators,
-/// else 1. With Passthrough it is what the kept launcher is told, and its own flag wins.
+/// The ranks in one replica of the role: the number in spec.framework; with Auto the number of
+/// accelerators, otherwise 1. With Passthrough the kept launcher is told this number, and its own
+/// flag wins.
 int processes_of(const Spec& spec, const Role& role);
 
-/// Ranks of the whole gang.
+/// The ranks of the whole gang.
 int world_size(const Spec& spec);
 
 }  // namespace paceline::api

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // FieldError: what is wrong with one field of a job, where, and what to write instead. The path is
-// what a person would type to find the field
-// ("spec.roles[0].replicas"), so that a reader of a file can turn it into a line. Values;
-// thread-safe as values are.
+// what a person would search for ("spec.roles[0].replicas"), and a job file's reader can turn it
+// into a line. Values.
 #pragma once
 
 #include <string>
@@ -14,7 +13,7 @@ namespace paceline::api {
 
 struct FieldError {
   std::string path;
-  std::string value;    // as written, cut to 80 bytes; empty where the field is missing
+  std::string value;    // as written, cut to 80 bytes; empty if the field is missing
   std::string problem;  // "is not a role name"
   std::string remedy;   // "use lower-case letters, digits and '-', at most 20"
 };
@@ -24,7 +23,8 @@ using FieldErrors = std::vector<FieldError>;
 /// "spec.roles[0].replicas: 0 is too small; write a number from 1 to 10000"
 std::string to_string(const FieldError& error);
 
-/// All of them in one Error (Invalid, Config), separated by newlines; at most 20 are spelt out.
+/// Combines all of them into one Error (Invalid, Config), separated by newlines. At most 20 are
+/// spelled out.
 Error to_error(const FieldErrors& errors);
 
 }  // namespace paceline::api

@@ -20,7 +20,7 @@ std::string shown(const nlohmann::json& value) {
   if (text.size() > 80) {
     std::size_t cut = 77;
     while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xC0U) == 0x80U)
-      --cut;  // never inside a UTF-8 character
+      --cut;  // do not cut inside a UTF-8 character
     text.resize(cut);
     text += "…";
   }

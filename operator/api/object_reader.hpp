@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ObjectReader: takes fields out of one JSON object, notes every problem with its path, and at the
-// end reports the keys nobody asked for.
+// ObjectReader: reads fields of one JSON object, records every problem with its path, and at the
+// end reports unknown keys.
 //
-// Borrows the JSON value and the error list, which outlive it. Not thread-safe.
+// The JSON value and the error list must outlive it. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -19,24 +19,24 @@ namespace paceline::api {
 
 class ObjectReader {
  public:
-  /// `value` may be anything; unless it is an object, one error is noted and every field reads as
-  /// absent.
+  /// `value` may be any JSON. If it is not an object, one error is recorded and every field reads
+  /// as absent.
   ObjectReader(const nlohmann::json& value, std::string path, FieldErrors& errors);
 
-  /// The field, or nothing when it is absent or null.
+  /// The field, or null if it is absent or null.
   const nlohmann::json* find(std::string_view key);
-  /// As find, but absence is an error with `remedy`.
+  /// Like find, but records an error with `remedy` if the field is absent.
   const nlohmann::json* require(std::string_view key, std::string_view remedy);
 
   std::optional<std::string> string(std::string_view key, std::size_t max_bytes);
   std::optional<std::int64_t> integer(std::string_view key, std::int64_t min, std::int64_t max);
   std::optional<bool> boolean(std::string_view key);
   std::optional<std::chrono::nanoseconds> duration(std::string_view key);
-  /// Index into `allowed` of the string that stands there.
+  /// The index into `allowed` of the field's string.
   std::optional<std::size_t> one_of(std::string_view key,
                                     const std::vector<std::string_view>& allowed);
 
-  /// Notes an error for every key that was not asked for.
+  /// Records an error for every key that was not read.
   void finish();
 
   std::string path(std::string_view key) const {
@@ -52,7 +52,7 @@ class ObjectReader {
   std::vector<std::string> asked_;
 };
 
-/// A value as an error shows it: compact JSON, at most 80 bytes.
+/// A value as an error prints it: compact JSON, at most 80 bytes.
 std::string shown(const nlohmann::json& value);
 
 }  // namespace paceline::api

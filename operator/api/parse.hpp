@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// From JSON to a TrainingJob, and to a RuntimeProfile. The same rules as the CRD's schema (types,
-// bounds, unknown fields, defaults), so that `paceline run` accepts exactly what the API server
-// accepts. What the schema cannot say (trainer container, command, fields Paceline sets itself) is
-// in validate.hpp.
+// Reads a TrainingJob or a RuntimeProfile from JSON. The rules are those of the CRD's schema
+// (types, bounds, unknown fields, defaults), so that `paceline run` accepts exactly what the API
+// server accepts. validate.hpp checks what a schema cannot express: trainer container, command, and
+// fields that Paceline sets itself.
 //
-// Pure and thread-safe. All problems are reported at once, each with its path.
+// Pure and thread-safe. Reports all problems at once, each with its path.
 #pragma once
 
 #include <expected>
@@ -17,7 +17,7 @@
 
 namespace paceline::api {
 
-/// Reads `apiVersion`, `kind`, `metadata` and `spec`; `status` is left to status.hpp.
+/// Reads `apiVersion`, `kind`, `metadata` and `spec`; status.hpp reads `status`.
 std::expected<TrainingJob, FieldErrors> parse_training_job(const nlohmann::json& document);
 std::expected<RuntimeProfile, FieldErrors> parse_runtime_profile(const nlohmann::json& document);
 

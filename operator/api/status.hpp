@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The status of a TrainingJob: what the operator remembers in the API server and people read.
-// Everything printed is stored as printed.
+// The status of a TrainingJob: what the operator stores in the API server and people read. Printed
+// values are stored as they are printed.
 //
-// Values. Reading is lenient (a status is always ours; what does not fit reads as absent), writing
-// gives exactly the CRD's shape.
+// Values. Reading is lenient: a value of the wrong type reads as absent, because only the operator
+// writes a status. Writing produces exactly the CRD's shape.
 #pragma once
 
 #include <optional>
@@ -34,21 +34,21 @@ struct RoleStatus {
   int ready = 0;
   int succeeded = 0;
   int failed = 0;
-  std::vector<int> incarnations;  // per index: pods the replica has had before its present one
+  std::vector<int> incarnations;  // per index: how many pods the replica had before its present one
   bool operator==(const RoleStatus&) const = default;
 };
 
-/// Neighbours in node-rank order that share a node.
+/// Neighbours in node-rank order on the same node.
 struct PlacedNode {
   std::string name;
   int pods = 0;
   bool operator==(const PlacedNode&) const = default;
 };
 
-/// A node where this job's preflight failed: not chosen for it for a while.
+/// A node where this job's preflight failed; the job avoids it for a while.
 struct ExcludedNode {
   std::string name;
-  std::string message;  // which check, and what it saw
+  std::string message;  // the check and its evidence
   WallTime since{};
   bool operator==(const ExcludedNode&) const = default;
 };
@@ -66,25 +66,25 @@ struct JobStatus {
   std::vector<Condition> conditions;
   std::vector<RoleStatus> roles;
   std::vector<PlacedNode> placement;
-  // of the present placement: its pods have the runtime from slots of their nodes
+  // of the present placement: its pods get the runtime from slots of their nodes
   bool slots = false;
   std::optional<Acceleration> acceleration;  // of the present placement, for all its pods
   std::vector<ExcludedNode> excluded_nodes;  // oldest first
-  nlohmann::json training;                   // null when there is none
+  nlohmann::json training;                   // null if there is none
   nlohmann::json culprit;
   bool operator==(const JobStatus&) const = default;
 
   const Condition* find(std::string_view type) const;
   bool is_true(std::string_view type) const;
-  bool is(std::string_view type, std::string_view reason) const;  // whatever its status
+  bool is(std::string_view type, std::string_view reason) const;  // for either status
   bool finished() const { return is_true("Succeeded") || is_true("Failed"); }
   bool placed() const { return !placement.empty(); }
-  /// The node of every node rank; empty when not placed.
+  /// The node of every node rank; empty if the job is not placed.
   std::vector<std::string> nodes() const;
   void set_nodes(const std::vector<std::string>& nodes);
 };
 
-/// Reads the object's `status`; a missing one reads as a fresh job's.
+/// Reads the object's `status`. A missing status reads as that of a new job.
 JobStatus read_status(const nlohmann::json& object);
 nlohmann::json write_status(const JobStatus& status);
 

@@ -130,8 +130,8 @@ void check_host_ports(const nlohmann::json& pod, const std::string& path, FieldE
   }
 }
 
-/// A container that asks for a slot itself would have two runtimes at one place where the pod
-/// copies its own.
+/// A container that requests a slot itself would have two runtimes in one place if the pod copies
+/// its own.
 void check_slots(const nlohmann::json& pod, const std::string& path, FieldErrors& errors) {
   const std::string slot(contract::kRuntimeResource);
   for (const char* list : {"containers", "initContainers"}) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a schema cannot say about a job: a trainer container with a command, nothing set in the
-// template that Paceline sets itself, nothing asked of the scheduler that the planner does not
-// model. The operator puts the answer into a condition, `paceline run` prints it with the line in
-// the file.
+// Checks what a schema cannot express about a job. It needs a trainer container with a command, its
+// template must not set fields that Paceline sets, and it must not ask the scheduler for anything
+// that the planner does not model. The operator writes the errors into a condition; `paceline run`
+// prints them with their lines in the file.
 //
 // Pure and thread-safe. An empty list means that the job can run.
 #pragma once
@@ -12,10 +12,11 @@
 
 namespace paceline::api {
 
-/// Rules that hold wherever the job runs: trainer, command, reserved variables.
+/// Rules that apply wherever the job runs: trainer, command, reserved variables.
 FieldErrors validate_program(const TrainingJob& job);
 
-/// Rules of a cluster: fields that Paceline owns, and by name what placement does not model.
+/// Rules for a cluster: fields that Paceline sets, and scheduling fields that placement does not
+/// model, by name.
 FieldErrors validate_for_cluster(const TrainingJob& job);
 
 }  // namespace paceline::api

@@ -9,7 +9,7 @@
 namespace paceline::render {
 namespace {
 
-/// For machines: exact, where format_duration rounds for people.
+/// Exact, for programs; format_duration rounds for people.
 std::string exact_duration(std::chrono::nanoseconds duration) {
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
   if (micros % 1'000'000 == 0) return std::to_string(micros / 1'000'000) + "s";
@@ -41,7 +41,7 @@ bool names(const nlohmann::json* container, std::string_view variable) {
   });
 }
 
-/// The switches of the runtime. One that the template sets itself stays as it is.
+/// The switches of the runtime. A switch that the template sets keeps its value.
 void accelerate(Builder& builder, const api::Acceleration& acceleration,
                 const nlohmann::json* trainer) {
   const auto set = [&](const env::Variable& variable, std::string_view value) {
