@@ -6,7 +6,6 @@
 #include "paceline/loader.h"
 #include "paceline/optim.h"
 #include "paceline/optim_device.h"
-#include "paceline/optim_reader.h"
 #include "paceline/paceline.h"
 #include "paceline/shards.h"
 

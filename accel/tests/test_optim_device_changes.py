@@ -249,83 +249,51 @@ print("reached the end")
 """)
 
 
-def test_many_are_asked_at_once_as_each_is_by_itself(on_fake: Train) -> None:
+def test_layouts_and_state_are_compared_whole(on_fake: Train) -> None:
     on_fake("""
-from paceline.optim import _bulk, _reader
-from paceline.optim._reader import Held
+from paceline.optim import _cache
 
-assert _reader._reads_tuples == (sys.implementation.name == "cpython")
-known = torch.__version__ >= (2, 4)
-assert (_reader.reader() is not None) == known, "PyTorch's stable C interface"
-assert not known or _reader.reader().knows_gradients, "PyTorch's C++"
-for objects in ((), (None, 1.5, "x"), leaves()):
-    for reads in (_reader._reads_tuples, False):
-        _reader._reads_tuples = reads
-        held = Held(objects)
-        found = ctypes.string_at(held.address, 8 * held.count)
-        assert found == b"".join(id(one).to_bytes(8, sys.byteorder) for one in objects)
-tensors = leaves(torch.bfloat16) + [one[1:] for one in leaves() if one.dim() == 1]
-for reader in (_reader.reader, lambda: None):
-    _reader.reader = reader
-    places = _bulk.Places(len(tensors))
-    for _ in range(2):
-        places.read(tensors)
-        assert places.now.tolist() == [one.data_ptr() for one in tensors] and 0 in places.now
-        tensors[0].data = tensors[0].data.clone()
-    for ask in (_bulk.Places(1).read, lambda tensors: _bulk.Seen(Held(tensors))):
-        try:
-            ask([torch.ones(3).to_sparse()])
-        except RuntimeError:
-            pass
-        else:
-            raise AssertionError("a tensor without memory of its own has a place")
-    square = torch.ones(4, 4)
-    held = torch.nn.Parameter(square), torch.zeros(()), square
-    seen, alike = _bulk.Seen(Held(held)), _bulk.Seen(Held(held), themselves=False)
-    is_seen, is_alike = (lambda *objects, one=one: one.same(Held(objects)) for one in (seen, alike))
-    assert is_seen(*held) and not is_seen(*held[:2]) and not is_seen(*held, square)
-    assert not is_seen(held[0], held[1], square.detach())
-    assert is_alike(held[0], held[1], square.detach()) and not is_alike(held[0], held[2], held[2])
-    for other in (held[0].detach(), held[2], 1.5, {}, None, object(), torch.Tensor):
-        assert not is_seen(other, *held[1:]) and not is_alike(other, *held[1:]), other
+square = torch.ones(4, 4)
+for others in ((), (torch.ones(4, 4).t(),)):  # all contiguous, and not
+    tensors = (torch.nn.Parameter(torch.ones(4, 4)), torch.zeros(()), square, *others)
+    layouts, anywhere = _cache.Layouts(tensors), _cache.Layouts(tensors, places=False)
+    assert layouts.same(tensors) and anywhere.same([one.detach().clone() for one in tensors])
     before = square.detach()
-    for data in (before.clone(), before.t(), before[:2], before.view(16)):
-        assert is_seen(*held)
+    for data in (before.clone(), before.t(), before[:2], before.view(torch.int32)):
         square.data = data
-        assert not is_seen(*held), data
+        assert not layouts.same(tensors), data
+        assert anywhere.same(tensors) == (data.is_contiguous() and data.dtype is torch.float32 and len(data) == 4)
         square.data = before
-    members = _bulk.Members(held)
-    assert members.same([*held]) and members.same(held)
-    assert not any(members.same(other) for other in ([], [*held[:2]], [*held, None], [*reversed(held)]))
-    versions = _bulk.Versions(Held(held))
-    versions.read()
-    for write in (square.zero_, lambda: _bulk.Versions(Held((square,))).mark_written()):
-        assert versions.same()
-        write()
-        assert not versions.same()
-        versions.read()
-with torch.inference_mode():
-    made = torch.ones(3)
+        assert layouts.same(tensors)
+    for other in (1.5, {}, None, object(), torch.Tensor, square.to_sparse()):
+        assert not layouts.same((other, *tensors[1:])), other
 try:
-    _bulk.Versions(Held((made,))).read()
+    _cache.Layouts([torch.ones(3).to_sparse()])
 except RuntimeError:
     pass
 else:
-    raise AssertionError("a tensor that counts no versions has one")
-print("reached the end")
-""")
+    raise AssertionError("a tensor without memory of its own has a place")
 
+class Own(dict):
+    pass
 
-def test_a_mode_in_which_tensors_are_others_leaves_the_reader_for_later(on_fake: Train) -> None:
-    on_fake("""
-from paceline.optim import _reader
-if torch.__version__ >= (2, 4):
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    with FakeTensorMode():
-        assert _reader.reader() is None
-    with torch.inference_mode():
-        found = _reader.reader()
-    assert found is not None and found.knows_gradients and _reader.reader() is found
+def state_of():
+    return {square: Own(a=torch.ones(2), b=3.5), "key": {"c": torch.zeros(3)}, "other": 7}
+
+for replaced in (lambda s: s[square].update(a=torch.ones(2)), lambda s: s[square].update(b=4.5), lambda s: s.pop("key"), lambda s: s["key"].update(d=None),
+                 lambda s: s["key"].clear(), lambda s: s.update(more={}), lambda s: s["key"].__setitem__("d", s["key"].pop("c")),
+                 lambda s: setattr(s[square]["a"], "data", torch.ones(2)), lambda s: s.update(key=s.pop("key"), other={})):
+    state = state_of()
+    seen = _cache.State(state)
+    assert seen.same(state) and not seen.same({}) and not seen.same(state_of())
+    replaced(state)
+    assert not seen.same(state)
+# A value that dies may leave its id to another.
+state = state_of()
+seen = _cache.State(state)
+del state["key"]["c"]
+state["key"]["c"] = torch.zeros(4)
+assert not seen.same(state)
 print("reached the end")
 """)
 

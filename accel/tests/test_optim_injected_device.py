@@ -297,13 +297,13 @@ print("reached the end")
 
 def test_what_fails_after_a_launch_is_not_stepped_again_by_torch(on_fake: Train) -> None:
     on_fake("""
-from paceline.optim._bulk import Versions
+from paceline.optim import _native
 def fail(*_):
     raise RuntimeError("no room")
 def many():
     return [torch.zeros(2, requires_grad=True) for _ in range(900)]  # three launches
 
-mark = Versions.mark_written
+mark = _native.mark_written
 for broken, message in (("mark", "no room"), ("launch", "some tensors were updated")):
     params = many()
     optimizer = torch.optim.SGD(params, lr=1.0, momentum=0.9)
@@ -312,7 +312,7 @@ for broken, message in (("mark", "no room"), ("launch", "some tensors were updat
         for parameter in params:
             parameter.grad = torch.ones(2)
         if number in (0, 2):
-            Versions.mark_written = fail if broken == "mark" else mark
+            _native.mark_written = fail if broken == "mark" else mark
             fake.fake_cuda_set(b"refused launch", 2 if broken == "launch" else 0)
             before = [parameter.detach().clone() for parameter in params]
             try:
@@ -325,7 +325,7 @@ for broken, message in (("mark", "no room"), ("launch", "some tensors were updat
             assert updated == (900 if broken == "mark" else 400), updated
             if number == 0:
                 assert params[0].tolist() == [-1.0, -1.0], params[0]
-            Versions.mark_written = mark
+            _native.mark_written = mark
         else:
             optimizer.step()
     # What fails before a launch is torch's still.

@@ -30,7 +30,6 @@ from paceline import optim  # noqa: E402 - where it lies is known only now
 from paceline.optim import _host, _native, _report  # noqa: E402
 
 torch.set_num_threads(1)  # tensors are small here, and waiting threads of torch's spin
-KEEPS = _host.at_once()  # else every step makes its table
 
 KINDS: dict[str, Callable[..., Any]] = {
     "AdamW": lambda params, kind: kind("AdamW")(params, lr=0.1),
@@ -44,7 +43,7 @@ KINDS: dict[str, Callable[..., Any]] = {
 
 
 class Watched:
-    """Tells whether the last step made a table of its own."""
+    """Tells whether the last step made a new table."""
 
     made = False
 
@@ -53,13 +52,13 @@ class Watched:
         return super()._tabulate()
 
 
-def kept(name: str) -> Any:
+def cached(name: str) -> Any:
     return type(name, (Watched, getattr(optim, name)), {})
 
 
 def anew(name: str) -> Any:
     """The same class, whose tables serve one step."""
-    return type(name, (getattr(optim, name),), {"_to_keep": lambda self, table: None})
+    return type(name, (getattr(optim, name),), {"_cached": lambda self, table: None})
 
 
 def leaves(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -95,17 +94,17 @@ Change = Callable[[list[torch.Tensor], Any], None]
 
 
 class Pair:
-    """Two runs of the same steps: one whose tables are kept, and one whose are not."""
+    """Two runs of the same steps: one whose tables are cached, and one whose are not."""
 
     def __init__(self, kind: str, dtype: torch.dtype = torch.float32) -> None:
         self.runs = [
             (params, KINDS[kind](params, of))
-            for params, of in ((leaves(dtype), kept), (leaves(dtype), anew))
+            for params, of in ((leaves(dtype), cached), (leaves(dtype), anew))
         ]
         self.number = 0
 
     def step(self, change: Change | None = None) -> bool:
-        """Whether a kept table served."""
+        """Whether a cached table served."""
         self.number += 1
         for params, optimizer in self.runs:
             give(params, self.number)
@@ -207,12 +206,7 @@ def test_what_a_program_changes_is_seen(kind: str) -> None:
         pair = Pair(kind)
         # The first step of momentum is another than those after it.
         served = [pair.step() for _ in range(4)]
-        assert served == [
-            False,
-            kind not in ("SGD momentum", "LARS") and KEEPS,
-            KEEPS,
-            KEEPS,
-        ], change
+        assert served == [False, kind not in ("SGD momentum", "LARS"), True, True], change
         assert not pair.step(change), change
         for _ in range(4):
             pair.step()
@@ -221,10 +215,10 @@ def test_what_a_program_changes_is_seen(kind: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_masters_are_those_of_what_the_program_wrote(dtype: torch.dtype) -> None:
     pair = Pair("AdamW", dtype)
-    assert [pair.step() for _ in range(3)] == [False, KEEPS, KEEPS]
+    assert [pair.step() for _ in range(3)] == [False, True, True]
     for change in (write, without_masters):
         assert not pair.step(change), change
-        assert pair.step() == KEEPS, change
+        assert pair.step(), change
 
 
 def test_groups_are_read_as_they_are_now() -> None:
@@ -242,8 +236,8 @@ def test_groups_are_read_as_they_are_now() -> None:
         served = pair.step(
             lambda params, optimizer, values=values: optimizer.param_groups[0].update(values)
         )
-        assert served == KEEPS, values
-    assert pair.step(lambda params, optimizer: rate.fill_(0.25) and None) == KEEPS
+        assert served, values
+    assert pair.step(lambda params, optimizer: rate.fill_(0.25) and None)
     assert not pair.step(
         lambda params, optimizer: optimizer.param_groups[0].update(lr=0.1, amsgrad=True)
     )
@@ -276,11 +270,11 @@ def test_gradients_may_be_scaled_and_not_finite() -> None:
         optimizer.found_inf = torch.tensor(0.0)
 
     pair.step()
-    assert pair.step(scale) == KEEPS
+    assert pair.step(scale)
     before = [parameter.detach().clone() for parameter in pair.runs[0][0]]
     pair.step(infinite)
     assert all(map(torch.equal, pair.runs[0][0], before))
-    assert pair.step(finite) == KEEPS
+    assert pair.step(finite)
     assert not torch.equal(pair.runs[0][0][0], before[0])
     assert pair.runs[0][1].grad_norm == pair.runs[1][1].grad_norm > 0
 
@@ -301,15 +295,15 @@ def test_what_torch_is_asked_for_later_is_torchs() -> None:
         assert not _report.outcome_of(optimizer).fused
 
 
-def test_trying_to_keep_a_table_grows_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trying_to_cache_a_table_grows_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
-    keep = _host.HostTable.keep
+    original = _host.HostTable.cached
 
     def counted(self: Any, optimizer: Any) -> Any:
         tried.append(1)
-        return keep(self, optimizer)
+        return original(self, optimizer)
 
-    monkeypatch.setattr(_host.HostTable, "keep", counted)
+    monkeypatch.setattr(_host.HostTable, "cached", counted)
     params = leaves()
     optimizer = optim.AdamW(params)
     for number in range(64):
@@ -327,7 +321,7 @@ def test_nothing_is_held_that_the_program_lets_go() -> None:
         for number in range(3):
             give(params, number)
             optimizer.step()
-        assert (optimizer._host_table is not None) == KEEPS
+        assert optimizer._host_table is not None
         gone = weakref.ref(params[0].grad), weakref.ref(optimizer.state[params[0]]["exp_avg"])
         params[0].grad = None
         optimizer.state.clear()
@@ -391,11 +385,11 @@ def test_a_gradient_of_another_class_is_pytorchs_after_a_table_served_too() -> N
     assert _report.outcome_of(optimizer).elsewhere == {"a gradient of type Marked": 1}
 
 
-def test_a_step_that_is_skipped_keeps_the_table() -> None:
+def test_a_skipped_step_keeps_the_table() -> None:
     if not hasattr(torch.amp, "GradScaler"):
         pytest.skip("no scaler for the CPU")
     params = leaves()
-    optimizer = kept("AdamW")(params)
+    optimizer = cached("AdamW")(params)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
     scaler.scale(torch.ones(()))
     made = []
@@ -407,7 +401,7 @@ def test_a_step_that_is_skipped_keeps_the_table() -> None:
         optimizer.scaled_step(scaler)
         scaler.update()
         made.append(optimizer.made)
-    assert made == ([True] + [False] * 5 if KEEPS else [True] * 6)
+    assert made == [True] + [False] * 5
 
 
 def test_an_optimizer_without_groups_makes_steps_of_nothing() -> None:

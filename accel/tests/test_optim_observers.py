@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profilers and hooks of paceline.optim's steps, which are called without what PyTorch puts around
-a step where there are none.
-"""
+"""Profilers, hooks and schedules see the steps of paceline.optim's optimizers as they see PyTorch's."""
 
 from __future__ import annotations
 
@@ -23,7 +21,6 @@ sys.path.insert(
     ),
 )
 from paceline import optim  # noqa: E402 - where it lies is known only now
-from paceline.optim import _observers  # noqa: E402
 
 KINDS = [optim.AdamW, optim.SGD, optim.LAMB]
 
@@ -32,25 +29,6 @@ def made(kind: Any) -> tuple[torch.Tensor, Any]:
     parameter = torch.nn.Parameter(torch.ones(4))
     parameter.grad = torch.ones(4)
     return parameter, kind([parameter], lr=0.1)
-
-
-def test_what_nobody_observes_has_nothing_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    if torch.__version__ >= (2, 14):
-        assert _observers._is_observed is not None
-    ranges: list[str] = []
-    original = torch.autograd.profiler.record_function
-
-    def counted(name: str, *args: Any) -> Any:
-        ranges.append(name)
-        return original(name, *args)
-
-    monkeypatch.setattr(torch.autograd.profiler, "record_function", counted)
-    parameter, optimizer = made(optim.AdamW)
-    optimizer.step()
-    assert len(ranges) == (1 if _observers._is_observed is None else 0), ranges
-    optimizer.step(lambda: None)
-    assert ranges[-1] == "Optimizer.step#AdamW.step"
-    assert parameter.tolist() != [1.0] * 4
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,8 +7,10 @@ copied between host and device.
 
 from __future__ import annotations
 
+import array
 import ctypes
 import functools
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -16,8 +18,7 @@ import torch
 
 from paceline._core import library
 from paceline.optim import _native, _report, _sharded
-from paceline.optim._bulk import Versions
-from paceline.optim._kept import Kept, grad_of
+from paceline.optim._cache import CachedTable
 from paceline.optim._native import Group, Table, Tensor
 from paceline.optim._settings import AddGroup, Settings
 
@@ -151,7 +152,7 @@ class Asked:
     )
 
 
-class Plan(Kept):
+class Plan(CachedTable):
     """The table of one optimizer on one device. It begins as a list of rows, as for the CPU; seal()
     brings it to the device.
     """
@@ -175,8 +176,7 @@ class Plan(Kept):
         self._settings.add(optimizer, self, group)
 
     def seal(self, optimizer: Any) -> None:
-        self.settle(optimizer)
-        self._all = Versions(self._tensors)
+        self.remember(optimizer)
         # An empty gradient has no address, and is one all the same.
         self._empty = [
             index for index, part in enumerate(self._parts(self.written)) if part.numel() == 0
@@ -206,39 +206,34 @@ class Plan(Kept):
         self.call = Call(size=ctypes.sizeof(Call), device=self.index, group_count=len(groups))
         self.call.tensors, self.call.tensor_count = rows, len(self)
         self.call.table, self.call.table_bytes = self._table.data_ptr() + begin, table_bytes.value
-        self.call.grads = self._pointers.address
+        self.call.grads = self._pointers.buffer_info()[0]
         self._asked: tuple[float | None, tuple[int, ...]] | None = None
 
     def take_gradients(self) -> bool:
         """Those that the parameters have now, for the next step. False where one of them is no
         longer what the table was made for.
         """
-        self._copies: list[Tensor | None] = []
         self.stepping = self.written
-        self.all_given = not self.sharded and self._gradients.find(self._tensors, self._pointers)
-        return self.all_given or self._take_each()
-
-    def _take_each(self) -> bool:
-        whole = [*map(grad_of, self.written)]
+        whole = self.gradients_now()
         if self.sharded and any(
             grad is not None and _sharded.why_apart(p, grad) for p, grad in zip(self.written, whole)
         ):
             return False
-        grads: list[Tensor | None] | None = self._parts(whole)
-        assert grads is not None
-        self.all_given = self._gradients.same(grads)
+        # Held until the step is launched.
+        self._held: Collection[Tensor | None] = self._parts(whole)
+        self.all_given = self._gradients.set_addresses(self._held, self._pointers)
         if self.all_given:
-            self._copies = grads
-            self._pointers.read(grads)
-            return self._pointers.now.count(0) == len(self._empty)
-        grads = self._gradients.laid_out(grads, self._parts(self.written))
+            return True
+        grads = self._gradients.laid_out(self._held, self._parts(self.written))
         if grads is None:
             return False
-        self._copies = grads
+        self._held = grads
         self.stepping = [
             parameter for parameter, grad in zip(self.written, grads) if grad is not None
         ]
-        self._pointers.set([0 if grad is None else grad.data_ptr() for grad in grads])
+        self._pointers[:] = array.array(
+            "Q", [0 if grad is None else grad.data_ptr() for grad in grads]
+        )
         return True
 
     def step_with(self, asked: Asked) -> None:
@@ -246,7 +241,7 @@ class Plan(Kept):
         self.done = False
         call = self.call
         for index in self._empty:
-            self._pointers.now[index] = 1 if self.written[index].grad is not None else 0
+            self._pointers[index] = 1 if self.written[index].grad is not None else 0
         stream = stream_of(self.device)
         if stream != self._stream and self.device.type == "cuda":
             # Should the table be freed, then not before this stream's steps are done.
@@ -276,11 +271,8 @@ class Plan(Kept):
         self.done = status in (0, _PARTIAL)
         _check(status)
         self.grad_norm = None if limit is None else self._norm_out
-        self._copies = []
-        if self.all_given:
-            self._all.mark_written()
-        else:
-            _native.mark_written(self.stepping)
+        self._held = []
+        _native.mark_written(self.stepping)
         self.read_versions()
 
     def _scalar(self, value: Tensor | None) -> Tensor | None:

@@ -14,7 +14,7 @@ from typing import Any, Callable
 import torch
 
 from paceline._core.untraced import untraced
-from paceline.optim import _device, _host, _native, _observers, _report, _sharded
+from paceline.optim import _device, _host, _native, _report, _sharded
 from paceline.optim._native import HALVES, Table, Tensor
 
 MASTER = "master_param"
@@ -57,10 +57,6 @@ class Fused:
     def __getstate__(self) -> dict[str, Any]:
         ours = {"max_grad_norm": self.max_grad_norm, "master_weights": self.master_weights}
         return {**super().__getstate__(), **ours}  # type: ignore[misc]
-
-    def _patch_step_function(self) -> None:
-        _observers.leave_out(type(self))
-        super()._patch_step_function()  # type: ignore[misc]
 
     # -- the step
     # ------------------------------------------------------------
@@ -166,11 +162,11 @@ class Fused:
         table: _host.HostTable | None = self.__dict__.pop("_host_table", None)
         grads = None if table is None else table.gradients(self)
         served = grads is not None
-        kept = table
+        cached = table
         if table is None or not served:
             table, others = self._tabulate()
             # What it points to is remembered before anything lets other threads run.
-            kept = None if others else self._to_keep(table)
+            cached = None if others else self._cached(table)
         outcome.fused = len(table)
         if self._scaler is not None:
             multiplier = self._take_scale(table)
@@ -195,9 +191,9 @@ class Fused:
             self._by_torch(others)
             return
         self._tables = 0 if served else self._tables + 1
-        if kept is not None:
-            kept.stepped()
-            self._host_table = kept
+        if cached is not None:
+            cached.stepped()
+            self._host_table = cached
 
     def _tabulate(self) -> tuple[_host.HostTable, list[dict[str, Any]]]:
         """What the library updates, and torch's share in groups."""
@@ -220,11 +216,11 @@ class Fused:
             self._add(table, group, parameter)
         return table, others
 
-    def _to_keep(self, table: _host.HostTable) -> _host.HostTable | None:
-        """A table that was made for this step, if it is to serve others. Where none has served
-        again, trying to keep one grows rare.
+    def _cached(self, table: _host.HostTable) -> _host.HostTable | None:
+        """A table that was made for this step, if it is to serve later ones. While tables serve one
+        step only, it is tried at steps 1, 2, 4, 8 and so on.
         """
-        return table.keep(self) if (self._tables + 1) & self._tables == 0 else None
+        return table.cached(self) if (self._tables + 1) & self._tables == 0 else None
 
     def _take_scale(self, table: Table) -> float:
         """In scaled_step: tells the scaler whether a gradient was not finite, and answers what the
@@ -313,7 +309,7 @@ class Fused:
         return self._written
 
     @staticmethod
-    def _kept(state: dict[str, Any], key: str, parameter: Tensor, base: Tensor) -> Tensor:
+    def _float_state(state: dict[str, Any], key: str, parameter: Tensor, base: Tensor) -> Tensor:
         """A float32 state tensor that lies as the parameter does: as it is, converted, or new. Of a
         shard it is one too.
         """

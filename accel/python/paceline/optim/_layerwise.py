@@ -99,8 +99,8 @@ class LAMB(_Layerwise):
         state = self.state[parameter]
         base = table.base_of(parameter)
         states = (
-            self._kept(state, "exp_avg", parameter, base),
-            self._kept(state, "exp_avg_sq", parameter, base),
+            self._float_state(state, "exp_avg", parameter, base),
+            self._float_state(state, "exp_avg_sq", parameter, base),
             None,
         )
         table.add(
@@ -198,7 +198,9 @@ class LARS(_Layerwise):
         base = table.base_of(parameter)
         first = group["momentum"] and state.get("momentum_buffer") is None
         buffer = (
-            self._kept(state, "momentum_buffer", parameter, base) if group["momentum"] else None
+            self._float_state(state, "momentum_buffer", parameter, base)
+            if group["momentum"]
+            else None
         )
         master = self._master(parameter, base, state)
         flags = _native.FIRST if first else 0

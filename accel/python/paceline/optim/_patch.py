@@ -33,7 +33,6 @@ from paceline._core.switches import why_off
 from paceline.optim import (
     _device,
     _native,
-    _observers,
     _patch_device,
     _ranks,
     _report,
@@ -190,7 +189,6 @@ def _patch(kind: Any) -> bool:
     _steps.append(step)
     if holder is None:
         kind.step = step
-        _observers.leave_out(kind)
         _undo.append(functools.partial(setattr, kind, "step", original))
     else:
         cell.cell_contents, holder.__wrapped__ = step, step

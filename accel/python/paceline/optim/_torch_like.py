@@ -71,10 +71,14 @@ class _AdamLike(Fused):
     def _add(self, table: Table, group: dict[str, Any], parameter: Tensor) -> None:
         state = self.state[parameter]
         base = table.base_of(parameter)
-        third = self._kept(state, "max_exp_avg_sq", parameter, base) if group["amsgrad"] else None
+        third = (
+            self._float_state(state, "max_exp_avg_sq", parameter, base)
+            if group["amsgrad"]
+            else None
+        )
         states = (
-            self._kept(state, "exp_avg", parameter, base),
-            self._kept(state, "exp_avg_sq", parameter, base),
+            self._float_state(state, "exp_avg", parameter, base),
+            self._float_state(state, "exp_avg_sq", parameter, base),
             third,
         )
         table.add(
@@ -193,7 +197,9 @@ class SGD(Fused, torch.optim.SGD):
         base = table.base_of(parameter)
         first = group["momentum"] and state.get("momentum_buffer") is None
         buffer = (
-            self._kept(state, "momentum_buffer", parameter, base) if group["momentum"] else None
+            self._float_state(state, "momentum_buffer", parameter, base)
+            if group["momentum"]
+            else None
         )
         master = self._master(parameter, base, state)
         flags = _native.FIRST if first else 0
