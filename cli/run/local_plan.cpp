@@ -70,8 +70,8 @@ void refuse_container(const json& trainer, const std::string& path,
       const std::string at = text_of((*mounts)[i], "mountPath");
       if (is_mapped(mappings, at)) continue;
       errors.push_back({path + ".volumeMounts[" + std::to_string(i) + "].mountPath", at,
-                        "is a volume, which is not there in a local run",
-                        "say where it lies here: --map " + at + "=LOCAL_PATH"});
+                        "is a volume, which a local run does not have",
+                        "name its local path: --map " + at + "=LOCAL_PATH"});
     }
   }
 }

@@ -186,7 +186,7 @@ Status LocalRun::Impl::start() {
       error.message = replica.name + ": " + error.message +
                       (replica.working_dir.empty() ? ""
                                                    : " (workingDir " + replica.working_dir +
-                                                         "; --map says where it lies here)");
+                                                         "; --map names its local path)");
       return std::unexpected(error);
     }
     children_.push_back({spawned->pid});

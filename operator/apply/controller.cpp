@@ -67,7 +67,7 @@ void Controller::subscribe() {
     // Only waiting jobs are told: a placed gang keeps the profile that it was placed with.
     const std::string& name = (after ? *after : *before).meta.name;
     if (after && !after->errors.empty())
-      spdlog::warn("RuntimeProfile {} serves nobody: {}", name,
+      spdlog::warn("RuntimeProfile {} cannot be used: {}", name,
                    api::to_error(after->errors).message);
     for (const auto& job : parts_.stores.jobs.list()) {
       const bool waits = job->errors.empty() && !job->status.placed() && !job->status.finished();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The PACELINE_* environment of one replica: one function for a pod and for `paceline run`, so that
-// what runs in a cluster and what runs on a laptop start from the same variables (names and
-// meanings: common/contract/env.hpp).
+// The PACELINE_* environment of one replica. A pod and `paceline run` use the same function, so that
+// a cluster and a laptop start ranks with the same variables (common/contract/env.hpp).
 //
 // Pure and thread-safe; cannot fail on a job that passed api::validate_program.
 #pragma once

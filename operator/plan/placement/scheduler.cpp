@@ -132,7 +132,7 @@ class Pass {
       if (fits_without_gpu_direct(gang)) {
         wait(gang, "GpuDirectNotReady",
              "spec.network.gpuDirect is Required: " + alone.error() +
-                 "; `kubectl get nodefabrics -o wide` tells why");
+                 "; `kubectl get nodefabrics -o wide` shows why");
       } else {
         wait(gang, "TooLarge",
              "does not fit even when all other jobs have ended: " + alone.error());
