@@ -123,7 +123,7 @@ def summary(
     return told
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--ranks", type=int, default=2, help="of each host")
@@ -155,15 +155,32 @@ def main() -> None:
         "--shrink", type=int, default=4, help="how many times fewer bytes the replayed model has"
     )
     told = parser.parse_args()
-    compressed = tuple(filter(None, told.compressed.split(",")))
-    if not set(compressed) <= set(CODECS):
+    told.codecs = tuple(filter(None, told.compressed.split(",")))
+    if not set(told.codecs) <= set(CODECS):
         raise SystemExit(f"bench: --compressed {told.compressed}: use some of {','.join(CODECS)}")
     if told.hosts < 1:
         raise SystemExit(f"bench: --hosts {told.hosts}: use 1 or more")
     if not 1 <= told.rails <= len(NETWORKS):
         raise SystemExit(f"bench: --rails {told.rails}: use 1 to {len(NETWORKS)}")
+    return told
+
+
+def over(seconds: dict[str, list[float]], name: str) -> float:
+    """The ratio of each round of a contender to ours of the same round; the median of them."""
+    pairs = zip(seconds[name], seconds["hierarchical"], strict=True)
+    return round(statistics.median(theirs / ours for theirs, ours in pairs), 3)
+
+
+def chosen_over_best(table: dict[str, Any], size: int) -> float:
+    """The median time of what was chosen, over that of the quicker of the two."""
+    best = min(table[f"flat {size}"]["ms"], table[f"hierarchical {size}"]["ms"])
+    return round(table[f"chosen {size}"]["ms"] / best, 3)
+
+
+def main() -> None:
+    told = arguments()
     sizes = [size for size in (64 << 10, MIB, 4 * MIB) if size < told.mib * MIB] + [told.mib * MIB]
-    contenders = (*CONTENDERS, *(("one-rail",) if told.rails > 1 else ()), *compressed)
+    contenders = (*CONTENDERS, *(("one-rail",) if told.rails > 1 else ()), *told.codecs)
     if why := open_mpi.why_not():
         print(f"without Open MPI: {why}")
     else:
@@ -189,7 +206,6 @@ def main() -> None:
     finally:
         fabric.down()
 
-    table = {}
     print(
         f"{told.hosts} hosts x {told.ranks} ranks, {told.rails} x {megabits:g} Mbit/s,"
         f" {told.rounds} rounds, load {os.getloadavg()[0]:.1f}"
@@ -199,33 +215,22 @@ def main() -> None:
         "bytes as the kernel counts them on the link, with headers, segmentation offloaded to it"
         " (the default of veth)"
     )
+    table = {}
     for size in sizes:
         for contender in contenders:
             got = summary(rows, fabric, told.ranks, contender, size, megabits)
             table[f"{contender} {size}"] = got
-            print(
-                f"{size / MIB:8.3f} MiB  {contender:12}  "
-                + "  ".join(f"{key} {value}" for key, value in got.items())
-            )
+            shown = "  ".join(f"{key} {value}" for key, value in got.items())
+            print(f"{size / MIB:8.3f} MiB  {contender:12}  {shown}")
     largest = sizes[-1]
     seconds = {name: pick(rows[0], name, largest, "seconds") for name in contenders}
-    ours = seconds["hierarchical"]
+    slowed = {name: pick(half[0], name, largest, "seconds") for name in COMPARED}
     slower = {
-        name: round(
-            statistics.median(pick(half[0], name, largest, "seconds"))
-            / statistics.median(seconds[name]),
-            3,
-        )
+        name: round(statistics.median(slowed[name]) / statistics.median(seconds[name]), 3)
         for name in COMPARED
     }
     valid, verdict = judged(slower)
     print(verdict)
-
-    def over(name: str) -> float:
-        """Each round against its neighbour in time."""
-        return round(
-            statistics.median(it / o for it, o in zip(seconds[name], ours, strict=True)), 3
-        )
 
     print(
         json.dumps(
@@ -236,22 +241,13 @@ def main() -> None:
                 "rails": told.rails,
                 "megabits": megabits,
                 "bytes": largest,
-                "ratio": over("gloo"),
+                "ratio": over(seconds, "gloo"),
                 "over_hierarchical": {
-                    name: over(name) for name in contenders if name != "hierarchical"
+                    name: over(seconds, name) for name in contenders if name != "hierarchical"
                 },
                 "half_rate": slower,
                 "choice": choice,
-                # Of each size: what was chosen against the quicker of the two, both by their
-                # medians.
-                "chosen_over_best": {
-                    str(size): round(
-                        table[f"chosen {size}"]["ms"]
-                        / min(table[f"flat {size}"]["ms"], table[f"hierarchical {size}"]["ms"]),
-                        3,
-                    )
-                    for size in sizes
-                },
+                "chosen_over_best": {str(size): chosen_over_best(table, size) for size in sizes},
                 "valid": valid,
                 "table": table,
             }
