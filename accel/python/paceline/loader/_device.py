@@ -287,7 +287,7 @@ def _leaf_of(tensor: torch.Tensor) -> Leaf:
 
 
 def asked(loader: Any) -> bool:
-    """Whether copies are to be begun ahead: as the program says for this loader, else as the job
+    """Whether copies are to begin early: as the program says for this loader, else as the job
     does for all.
     """
     told = getattr(loader, "_paceline_device_copies", None)
@@ -306,7 +306,7 @@ def _asked_of_all() -> bool:
 
 
 def why_not() -> str:
-    """Empty where copies can be begun ahead."""
+    """Returns an empty text if copies can begin early, else why not."""
     if not hasattr(torch, "compiler") or not hasattr(torch._C, "_len_torch_dispatch_stack"):
         return "this PyTorch is older than 2.1"
     return ""
