@@ -70,7 +70,7 @@ PrivilegedScan Agent::look_back() {
   };
   const std::string times = key(looked.pci.taken()) + key(looked.registrations_taken());
   const std::string ages = ages_text(options_.looked, looked, clock_.wall());
-  if (times != looked_said_ && !ages.empty()) spdlog::info("looked at with privilege: {}", ages);
+  if (times != looked_said_ && !ages.empty()) spdlog::info("privileged scan: {}", ages);
   looked_said_ = times;
   metrics_.looked(looked.pci.taken(), looked.registrations_taken());
   return looked;

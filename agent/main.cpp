@@ -131,47 +131,84 @@ int die(const Error& error) {
   return 1;
 }
 
-int run(const Options& options) {
-  const auto library = agent::open_nvml(options.nvml);
-  const agent::Root root(options.sys, options.proc);
-  if (options.print) {
-    const auto hardware = agent::probe_hardware(root, *library);
-    auto looked = agent::read_privileged_scan(options.looked);
-    if (!looked.problem.empty()) {
-      std::cerr << "paceline-agent: " << looked.problem << "\n";
-      return 1;
-    }
-    // On stderr and not in the document: an age would differ at every call.
-    if (const auto ages = ages_text(options.looked, looked, SystemClock().wall()); !ages.empty())
-      std::cerr << "looked at with privilege: " << ages << "\n";
-    const auto findings =
-        agent::run_checks(agent::Node(hardware, agent::read_settings(root, hardware, looked.pci),
-                                      {}, std::move(looked.registrations)));
-    std::cout << agent::fabric_status(hardware, PACELINE_VERSION, findings).dump(2) << "\n";
-    return 0;
+int print_fabric(const Options& options, const agent::Root& root, agent::GpuLibrary& library) {
+  const auto hardware = agent::probe_hardware(root, library);
+  auto scan = agent::read_privileged_scan(options.looked);
+  if (!scan.problem.empty()) {
+    std::cerr << "paceline-agent: " << scan.problem << "\n";
+    return 1;
   }
+  // On stderr and not in the document: an age would differ at every call.
+  if (const auto ages = ages_text(options.looked, scan, SystemClock().wall()); !ages.empty())
+    std::cerr << "privileged scan: " << ages << "\n";
+  const auto findings = agent::run_checks(agent::Node(
+      hardware, agent::read_settings(root, hardware, scan.pci), {}, std::move(scan.registrations)));
+  std::cout << agent::fabric_status(hardware, PACELINE_VERSION, findings).dump(2) << "\n";
+  return 0;
+}
+
+/// What is wrong with the options of an agent that serves a node; nullopt if nothing is.
+std::optional<Error> wrong_options(const Options& options) {
   if (options.node_name.empty()) {
-    return die({Code::kInvalid, Origin::kConfig,
-                "--node-name (or NODE_NAME) is empty: give the name of this Node, as `kubectl get "
-                "nodes` shows it"});
+    return Error{Code::kInvalid, Origin::kConfig,
+                 "--node-name (or NODE_NAME) is empty: give the name of this Node, as `kubectl get "
+                 "nodes` shows it"};
   }
-
   if (options.links_port && options.certificate.certificate_file.empty()) {
-    return die({Code::kInvalid, Origin::kConfig,
-                "--links-port is given without --api-certificate: links are measured for those "
-                "alone whom the API over "
-                "TLS admits; give both or neither"});
+    return Error{Code::kInvalid, Origin::kConfig,
+                 "--links-port is given without --api-certificate: only clients of the API over "
+                 "TLS may measure links; give both or neither"};
   }
+  return std::nullopt;
+}
 
-  const StopSignals signals;
-  const SystemClock clock;
+kube::ConnectOptions connect_options() {
   kube::ConnectOptions connect;
   connect.max_connections = 2;
   connect.prefer_cpprest = false;  // cpprestsdk starts 40 threads, too many for this program
   connect.client.user_agent = "paceline-agent/" PACELINE_VERSION;
   connect.client.field_manager = "paceline-agent";
   connect.client.timeout = std::chrono::seconds(10);
-  const auto api = kube::connect(options.kubeconfig, clock, connect);
+  return connect;
+}
+
+/// The parts that bring the runtime into pods and collect their telemetry. The collector must
+/// outlive the injector.
+struct Injection {
+  Injection(const Options& options, const Clock& clock)
+      : kubelet(agent::make_grpc_kubelet(
+            {.device_plugins = std::filesystem::path(options.kubelet) / "device-plugins",
+             .pod_resources =
+                 std::filesystem::path(options.kubelet) / "pod-resources" / "kubelet.sock"})),
+        collector(options.node_name, clock, limits_of(options)),
+        injector(*kubelet, clock, with_sockets(options.inject, collector)) {}
+
+  static agent::CollectLimits limits_of(const Options& options) {
+    agent::CollectLimits limits;
+    limits.rings_of_pod = rings_of_pod(options.inject.slots, limits.rings_of_pod);
+    limits.records_per_second = options.records_per_second;
+    return limits;
+  }
+  static agent::InjectorOptions with_sockets(agent::InjectorOptions options,
+                                             agent::SlotCollector& collector) {
+    options.sockets = &collector;
+    return options;
+  }
+
+  std::unique_ptr<agent::Kubelet> kubelet;
+  agent::SlotCollector collector;
+  agent::Injector injector;
+};
+
+int run(const Options& options) {
+  const auto library = agent::open_nvml(options.nvml);
+  const agent::Root root(options.sys, options.proc);
+  if (options.print) return print_fabric(options, root, *library);
+  if (const auto wrong = wrong_options(options)) return die(*wrong);
+
+  const StopSignals signals;
+  const SystemClock clock;
+  const auto api = kube::connect(options.kubeconfig, clock, connect_options());
   if (!api) return die(api.error());
 
   agent::Metrics metrics(options.node_name, PACELINE_VERSION);
@@ -189,24 +226,14 @@ int run(const Options& options) {
   agent::Documents documents(options.node_name);
   timing.documents = &documents;
   timing.links = publishing.links;
-  std::unique_ptr<agent::Kubelet> kubelet;
-  std::optional<agent::SlotCollector> collector;
-  std::optional<agent::Injector> injector;
+  std::optional<Injection> injection;
   if (!options.inject.source.empty()) {
-    agent::KubeletPaths paths;
-    paths.device_plugins = std::filesystem::path(options.kubelet) / "device-plugins";
-    paths.pod_resources = std::filesystem::path(options.kubelet) / "pod-resources" / "kubelet.sock";
-    kubelet = agent::make_grpc_kubelet(paths);
-    agent::CollectLimits limits;
-    limits.rings_of_pod = rings_of_pod(options.inject.slots, limits.rings_of_pod);
-    limits.records_per_second = options.records_per_second;
-    collector.emplace(options.node_name, clock, limits);
-    auto inject = options.inject;
-    inject.sockets = &*collector;
-    injector.emplace(*kubelet, clock, std::move(inject));
-    timing.runtime = [&] { return injector->state(); };
-    timing.pods = [&] { return collector->findings(); };
-    timing.probed = [&](const agent::Hardware& hardware) { collector->know(hardware.gpu.gpus); };
+    injection.emplace(options, clock);
+    timing.runtime = [&] { return injection->injector.state(); };
+    timing.pods = [&] { return injection->collector.findings(); };
+    timing.probed = [&](const agent::Hardware& hardware) {
+      injection->collector.know(hardware.gpu.gpus);
+    };
   }
   agent::Agent loop(root, *library, publisher, metrics, clock, timing);
 
@@ -214,8 +241,8 @@ int run(const Options& options) {
   listen.address = options.listen;
   listen.port = options.port;
   listen.max_connections = 16;
-  const auto server =
-      http::Server::start(listen, serve(loop, metrics, collector ? &*collector : nullptr));
+  const auto server = http::Server::start(
+      listen, serve(loop, metrics, injection ? &injection->collector : nullptr));
   if (!server) return die(server.error());
   agent::AccessOptions who;
   who.node_name = options.node_name;
@@ -242,9 +269,11 @@ int run(const Options& options) {
                options.node_name, (*server)->port());
 
   std::optional<std::jthread> collecting;
-  if (collector) collecting.emplace([&](const std::stop_token& stop) { collector->run(stop); });
   std::optional<std::jthread> injecting;
-  if (injector) injecting.emplace([&](const std::stop_token& stop) { injector->run(stop); });
+  if (injection) {
+    collecting.emplace([&](const std::stop_token& stop) { injection->collector.run(stop); });
+    injecting.emplace([&](const std::stop_token& stop) { injection->injector.run(stop); });
+  }
   std::jthread worker([&](const std::stop_token& stop) { loop.run(stop); });
   spdlog::info("stopping on signal {}", signals.wait());
   return 0;
@@ -254,9 +283,8 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app(
-      "Publishes what this node is made of (NodeFabric) and that its agent is alive (Lease)",
-      "paceline-agent");
+  CLI::App app("Publishes the hardware of this node (NodeFabric) and a sign of life (Lease)",
+               "paceline-agent");
   app.set_version_flag("--version", PACELINE_VERSION);
   app.add_option("--node-name", options.node_name, "name of this Node")->envname("NODE_NAME");
   app.add_option("--namespace", options.ns, "namespace of the Lease")
@@ -296,9 +324,9 @@ int main(int argc, char** argv) {
   app.add_option("--probe-seconds", options.probe_seconds, "pause between two probes")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
-  app.add_option(
-      "--pci-config", options.looked.pci_config,
-      "folder that paceline-probe --pci-config wrote before this program started; may be absent");
+  app.add_option("--pci-config", options.looked.pci_config,
+                 "folder that paceline-probe --pci-config wrote before this program started; it "
+                 "may be missing");
   app.add_option("--registrations", options.looked.registrations,
                  "report of paceline-probe (its --output), written before this program started; "
                  "may be absent");

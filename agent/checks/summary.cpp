@@ -44,7 +44,7 @@ std::optional<Summary> first_failure(const std::vector<Finding>& findings, Conce
   std::string message = who_fails(findings, *first) + "; " + std::string(first->remedy);
   if (!others.empty()) message += "; also failing: " + list(others);
   return Summary{false, std::string(first->id),
-                 message + " (`paceline doctor` on the node tells more)"};
+                 message + " (run `paceline doctor` on the node for details)"};
 }
 
 /// True if every pair is registered by this way. If it warns, the other way works; a pair without
@@ -80,7 +80,7 @@ Summary gpu_direct_ready(const std::vector<Finding>& findings) {
     return {true, "Registered", "GPU memory was registered with the NICs"};
   if (open.empty())
     return {std::nullopt, "NotProved", "nothing fails, but no registration was tried"};
-  return {std::nullopt, "NotProved", "nothing fails, but this could not be told: " + list(open)};
+  return {std::nullopt, "NotProved", "nothing fails, but these checks are unknown: " + list(open)};
 }
 
 std::optional<Summary> fabric_trouble(const std::vector<Finding>& findings) {

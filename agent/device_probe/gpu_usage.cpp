@@ -38,7 +38,7 @@ std::string GpuUsage::why_busy(const std::string& pci_address) const {
   if (code == kNvmlTooSmall || (code == kNvmlSuccess && count > 0))
     return "processes use it" + remedy;
   if (code != kNvmlSuccess)
-    return "NVML does not tell its processes (error " + std::to_string(code) + ")" + remedy;
+    return "NVML does not show its processes (error " + std::to_string(code) + ")" + remedy;
   return {};
 }
 

@@ -76,8 +76,7 @@ void remember(const Options& options, agent::Registrations& found) {
   const std::string machine = agent::machine_state(agent::Root(options.here.sys, "/proc"));
   const auto kept = agent::read_proof_cache(file, machine, SystemClock().wall());
   if (!kept.refused.empty())
-    std::cerr << "paceline-probe: " << file.string() << " counts for nothing: " << kept.refused
-              << "\n";
+    std::cerr << "paceline-probe: " << file.string() << " is ignored: " << kept.refused << "\n";
   agent::apply_cached_proofs(found, kept.attempts);
   if (const auto written = agent::write_proof_cache(file, machine, found); !written)
     std::cerr << "paceline-probe: --keep: " << written.error().message << "\n";
@@ -138,9 +137,10 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app(
-      "Registers memory of this machine and of its idle GPUs with every RDMA device, and takes it "
-      "back. Prints a "
-      "report as JSON; exit 0 nothing failed, 1 something failed or hung, 2 could not look",
+      "Registers memory of this machine and of its idle GPUs with every RDMA device, undoes it, "
+      "and "
+      "prints a report as JSON. Exit 0: nothing failed, 1: something failed or hung, 2: nothing "
+      "could be tried",
       "paceline-probe");
   app.add_option("--output", options.output, "write the report to this file instead");
   app.add_flag("--pod-verdict", options.pod_verdict,
@@ -148,18 +148,17 @@ int main(int argc, char** argv) {
                "is in the way");
   app.add_option("--pci-config", options.pci_config,
                  "also record PCI configuration space in this folder, as root with CAP_SYS_ADMIN: "
-                 "for paceline-agent "
-                 "and paceline doctor without it");
-  app.add_option("--keep", options.keep,
-                 "folder of this user alone, on this machine: what is proved of a GPU stands until "
-                 "the machine boots or "
-                 "changes, also while the GPU works for somebody and is not tried");
+                 "paceline-agent and paceline doctor read it without privilege");
+  app.add_option(
+      "--keep", options.keep,
+      "private folder on this machine for the proof cache: a proof about a GPU holds until "
+      "the machine boots or changes, also while the GPU is busy and not tried");
   app.add_option("--sys", options.here.sys, "where the node's /sys is mounted")
       ->capture_default_str();
   app.add_flag("--exit-zero", options.exit_zero,
-               "end with 0 whatever was found: the report says it, and an init container that "
-               "fails starts no agent");
-  app.add_flag("--even-busy", options.here.even_busy, "use GPUs too that do work for others");
+               "always exit with 0: the report holds the result, and a failing init container "
+               "would keep the agent from starting");
+  app.add_flag("--even-busy", options.here.even_busy, "use busy GPUs too");
   app.add_option("--silence-seconds", options.silence, "how long one step may take")
       ->check(CLI::Range(1, 300))
       ->capture_default_str();

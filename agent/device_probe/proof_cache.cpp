@@ -18,7 +18,7 @@
 #include "agent/probe/settings.hpp"
 #include "agent/probe/sysfs/devices.hpp"
 #include "agent/registration/attempt_json.hpp"
-#include "agent/registration/descriptor.hpp"
+#include "common/base/unique_fd.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -36,14 +36,14 @@ bool is_way(const Attempt& attempt) {
 /// The text of a file that only this user can write; else `why` says why not. Both are empty if
 /// there is no file.
 std::optional<std::string> read_own(const std::filesystem::path& file, std::string& why) {
-  const Descriptor open(
+  const UniqueFd open(
       ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
-  if (open.number() < 0) {
+  if (open.get() < 0) {
     if (errno != ENOENT) why = std::strerror(errno);
     return std::nullopt;
   }
   struct stat kind{};
-  if (::fstat(open.number(), &kind) != 0 || !S_ISREG(kind.st_mode)) {
+  if (::fstat(open.get(), &kind) != 0 || !S_ISREG(kind.st_mode)) {
     why = "it is no regular file";
   } else if (kind.st_uid != ::geteuid() || (kind.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     why = "others may write it";
@@ -54,7 +54,7 @@ std::optional<std::string> read_own(const std::filesystem::path& file, std::stri
   std::string text(static_cast<std::size_t>(kind.st_size), '\0');
   std::size_t length = 0;
   while (length < text.size()) {
-    const ssize_t got = ::read(open.number(), text.data() + length, text.size() - length);
+    const ssize_t got = ::read(open.get(), text.data() + length, text.size() - length);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
     length += static_cast<std::size_t>(got);
@@ -67,9 +67,10 @@ std::optional<std::string> read_own(const std::filesystem::path& file, std::stri
 std::string take_over(const std::string& text, const std::string& machine, WallTime now,
                       std::vector<Attempt>& all) {
   const json document = json::parse(text, nullptr, false);
-  if (!document.is_object() || document.value("version", json()) != 1) return "it is no such list";
+  if (!document.is_object() || document.value("version", json()) != 1)
+    return "it is no proof cache";
   const auto state = document.find("machine");
-  if (state == document.end() || !state->is_string()) return "it does not say of which machine";
+  if (state == document.end() || !state->is_string()) return "it names no machine";
   if (state->get_ref<const std::string&>() != machine)
     return "the machine was booted since, or has another kernel, driver, module or device";
   const auto attempts = document.find("attempts");
@@ -77,10 +78,10 @@ std::string take_over(const std::string& text, const std::string& machine, WallT
     return "attempts is not a list of at most " + std::to_string(kMaxAttempts);
   for (const auto& entry : *attempts) {
     auto attempt = read_attempt(entry);
-    if (!attempt || !attempt->taken || attempt->gpu.empty()) return "an attempt in it is none";
-    if (*attempt->taken > now + kSlack) return "it is of the future";
+    if (!attempt || !attempt->taken || attempt->gpu.empty()) return "it holds a malformed attempt";
+    if (*attempt->taken > now + kSlack) return "its time is in the future";
     if (attempt->outcome != Outcome::kDone && attempt->outcome != Outcome::kRefused)
-      return "an attempt in it is none";
+      return "it holds a malformed attempt";
     all.push_back(std::move(*attempt));
   }
   return {};
@@ -135,7 +136,7 @@ CachedProofs read_proof_cache(const std::filesystem::path& file, const std::stri
   CachedProofs kept;
   const auto text = read_own(file, kept.refused);
   if (!text) return kept;
-  kept.refused = machine.empty() ? "the kernel does not tell which boot this is"
+  kept.refused = machine.empty() ? "the kernel does not show the id of this boot"
                                  : take_over(*text, machine, now, kept.attempts);
   if (!kept.refused.empty()) kept.attempts.clear();
   return kept;
@@ -177,17 +178,17 @@ Status write_proof_cache(const std::filesystem::path& file, const std::string& m
   const std::string half = file.string() + ".new";
   ::unlink(half.c_str());
   {
-    const Descriptor open(
+    const UniqueFd open(
         ::open(half.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (open.number() < 0) return cannot_write(half);
+    if (open.get() < 0) return cannot_write(half);
     std::size_t length = 0;
     while (length < text.size()) {
-      const ssize_t put = ::write(open.number(), text.data() + length, text.size() - length);
+      const ssize_t put = ::write(open.get(), text.data() + length, text.size() - length);
       if (put < 0 && errno == EINTR) continue;
       if (put <= 0) return cannot_write(half);
       length += static_cast<std::size_t>(put);
     }
-    if (::fsync(open.number()) != 0) return cannot_write(half);
+    if (::fsync(open.get()) != 0) return cannot_write(half);
   }
   if (std::rename(half.c_str(), file.c_str()) != 0) return cannot_write(file);
   return {};

@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "agent/registration/attempt_json.hpp"
-#include "agent/registration/descriptor.hpp"
+#include "common/base/unique_fd.hpp"
 
 extern char** environ;
 
@@ -74,7 +74,7 @@ class Story {
       begun_->why = why;
       found_.attempts.push_back(std::move(*begun_));
     } else {
-      found_.problem = "paceline-probe told no result: " + why;
+      found_.problem = "paceline-probe gave no result: " + why;
     }
   }
 
@@ -115,10 +115,10 @@ Result<pid_t> start(const ProbeCommand& command, int stdout_end) {
 
 /// Returns true when the child has ended. Does not reap it, so that its pid is not reused.
 bool has_ended(pid_t child, std::chrono::milliseconds time) {
-  const Descriptor handle(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   const auto deadline = steady_clock::now() + time;
   for (;;) {
-    pollfd waiting{handle.number(), POLLIN, 0};
+    pollfd waiting{handle.get(), POLLIN, 0};
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
     const int ready = ::poll(&waiting, 1, static_cast<int>(std::max<long>(left, 0)));
@@ -173,15 +173,15 @@ Registrations run_probe_process(const ProbeCommand& command) {
     story.break_off(Outcome::kNotTried, std::string("no pipe: ") + std::strerror(errno));
     return story.take_result();
   }
-  const Descriptor ours(ends[0]);
-  Descriptor theirs(ends[1]);
-  const auto child = start(command, theirs.number());
-  theirs.close();
+  const UniqueFd ours(ends[0]);
+  UniqueFd theirs(ends[1]);
+  const auto child = start(command, theirs.get());
+  theirs.reset();
   if (!child) {
     story.break_off(Outcome::kNotTried, child.error().message);
     return story.take_result();
   }
-  const Silence silence = listen(command, ours.number(), story);
+  const Silence silence = listen(command, ours.get(), story);
   // A child that closed its end is about to exit; its exit status tells more.
   const bool by_itself = silence == Silence::kNone && has_ended(*child, command.until_dead);
   ::kill(-*child, SIGKILL);  // also its children, which may outlive it
@@ -201,7 +201,7 @@ Registrations run_probe_process(const ProbeCommand& command) {
       story.break_off(Outcome::kHung, "not done within " + seconds(command.whole) + stuck);
       break;
     case Silence::kNonsense:
-      story.break_off(Outcome::kRefused, "its answer is not understood" + stuck);
+      story.break_off(Outcome::kRefused, "its output is not a report of paceline-probe" + stuck);
       break;
   }
   return story.take_result();

@@ -233,7 +233,7 @@ def test_agents_publish_every_node(kube: Kube, installed: None) -> None:
             "runtime": 0,
         }
         log = kube.logs(AGENTS, pod["metadata"]["name"], "agent")
-        assert "looked at with privilege: PCI configuration of " in log, log
+        assert "privileged scan: PCI configuration of " in log, log
         assert ", registrations of " in log, log
     for fabric in kube.list("nodefabrics"):
         node = nodes[fabric["metadata"]["name"]]

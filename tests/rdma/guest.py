@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small virtual machine with an RDMA device: Debian's kernel, an initramfs of busybox and the
-given programs, and soft RoCE (rdma_rxe) on one end of a veth pair. QEMU computes every instruction
-itself (TCG), so any machine can run it: right for what the verbs say, meaningless for speed.
+"""A small virtual machine with an RDMA device.
 
-The kernel's package is downloaded and unpacked into the cache, never installed.
+It has Debian's kernel, an initramfs of busybox and the given programs, and soft RoCE (rdma_rxe) on
+one end of a veth pair. QEMU emulates every instruction (TCG), so any machine can run it. Results of
+verbs are valid; speeds are meaningless. The kernel's package is downloaded and unpacked into the
+cache, never installed.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "paceline"
-# crc32_generic is asked for by name when the device is added: no list of dependencies has it.
+# The driver loads crc32_generic by name, so it is in no list of dependencies.
 MODULES = ["crc32_generic", "veth", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
 BOOT_LIMIT_S = 600
 INIT = """#!/bin/busybox sh
-# By path: the shell would take its own, smaller ip.
+# By path, because the shell has its own, smaller ip.
 /bin/busybox mkdir -p /proc /sys /dev /tmp /run
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
@@ -68,7 +69,7 @@ def run(*command: str | Path, folder: Path | None = None, text: str | None = Non
 
 
 def kernel() -> tuple[Path, str]:
-    """The unpacked package of Debian's present kernel, with its modules' dependencies, and the
+    """The unpacked package of Debian's current kernel with its modules' dependencies, and the
     kernel's version.
     """
     depends = run("apt-cache", "depends", "linux-image-amd64")
@@ -89,7 +90,7 @@ def kernel() -> tuple[Path, str]:
 
 
 def libraries(program: Path) -> list[Path]:
-    """What the loader opens for a program or library, by its own account."""
+    """The libraries that the loader opens for a program or library, as ldd lists them."""
     listed = run("ldd", program)
     return [Path(found) for found in re.findall(r"(?:=> )?(/\S+) \(0x", listed)]
 
@@ -114,7 +115,7 @@ class Guest:
         self._commands: list[str] = []
 
     def add_program(self, program: str | Path) -> None:
-        """A program by name or path, to /bin, with its libraries."""
+        """Adds a program by name or path to /bin, with its libraries."""
         found = shutil.which(program)
         assert found, f"{program} is not there"
         shutil.copy(found, self._root / "bin")
@@ -122,7 +123,7 @@ class Guest:
             self.add_file(library)
 
     def add_library(self, library: Path) -> None:
-        """To the place that it has here, with what it needs."""
+        """Adds a file at its path on this machine, with the libraries that it needs."""
         for file in [library, *libraries(library)]:
             self.add_file(file)
 
@@ -219,7 +220,7 @@ class Guest:
         (self._root / "modules" / "order").write_text("\n".join(order) + "\n")
 
     def _add_provider(self) -> None:
-        """libibverbs finds the device's user-space half by a file that names it."""
+        """Adds the file by which libibverbs finds the device's user-space driver."""
         shutil.copy("/etc/libibverbs.d/rxe.driver", self._root / "etc" / "libibverbs.d")
         (provider,) = Path("/usr/lib").glob("*/libibverbs/librxe-rdmav*.so")
         (verbs,) = Path("/usr/lib").glob("*/libibverbs.so.1")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Paceline says of a real RDMA device: soft RoCE in a virtual machine."""
+"""Paceline on a real RDMA device: soft RoCE in a virtual machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
 BIN = BUILD / "bin"
 Answers = dict[str, Answer]
-# Of accel_test, over the device: what takes no faults that only a fake one makes.
+# The cases of accel_test that run over the device and need no faults of a fake one.
 COMMUNICATOR = {
     "bits": "comm_rdma_carries_the_same_bits_as_tcp",
     "sizes": "comm_rdma_carries_16_mib_and_odd_sizes_above_and_below_a_slot",
@@ -83,7 +83,7 @@ def test_the_probe_registers_memory_with_the_device(answers: Answers) -> None:
     assert attempts["port"]["saw"] == "port 1 MTU 1024 of 4096"
     for step in ("devices", "open", "host-memory"):
         assert attempts[step]["outcome"] == "done", attempts[step]
-    # The driver of soft RoCE knows no dma-buf, and there is no CUDA: told, and no failure.
+    # The driver of soft RoCE has no dma-buf, and there is no CUDA: reported, and no failure.
     assert (attempts["dmabuf-driver"]["outcome"], attempts["dmabuf-driver"]["errno"]) == (
         "refused",
         errno.EOPNOTSUPP,
@@ -106,7 +106,7 @@ def test_doctor_judges_the_port_where_no_gpu_is_to_be_reached(answers: Answers, 
     assert findings(told, "link-layer") == [{"evidence": "Ethernet", "status": "pass"}]
     gid = "GID 1 is RoCE v2 with an IPv4 address"
     assert findings(told, "gid") == [port | {"evidence": gid, "status": "pass"}]
-    # Its counters are there; a rise is the agent's to see.
+    # Its counters exist; the agent watches them for increases.
     (errors,) = findings(told, "port-errors")
     assert (errors["subject"], errors["status"], "one reading" in errors["evidence"]) == (
         "rxe0/1",
@@ -137,7 +137,7 @@ def test_the_agent_would_publish_the_device(answers: Answers) -> None:
 
 
 def packets(answers: Answers, name: str) -> int:
-    """What the device has sent while the command ran."""
+    """The bytes that the device sent while the command ran."""
     lines = answer(answers, name).splitlines()
     return int(lines[-1]) - int(lines[0])
 

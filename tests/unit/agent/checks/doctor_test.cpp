@@ -244,7 +244,7 @@ TEST(DoctorCommand, TriesOnlyTheMachineThatItIsOn) {
   cli::doctor_command(options, out, err);
   EXPECT_THAT(
       err.str(),
-      HasSubstr("warning: paceline-probe told no result: cannot start /nowhere/paceline-probe"));
+      HasSubstr("warning: paceline-probe gave no result: cannot start /nowhere/paceline-probe"));
 }
 
 TEST(DoctorCommand, EndsWithTwoWhereItCannotLook) {

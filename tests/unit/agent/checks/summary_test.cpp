@@ -73,7 +73,7 @@ TEST(GpuDirect, IsReadyOnceARegistrationIsProved) {
     if (finding.id == "acs") finding.verdict = Verdict::kUnknown;
   }
   EXPECT_EQ(gpu_direct_ready(findings).good, std::nullopt);
-  EXPECT_EQ(gpu_direct_ready(findings).message, "nothing fails, but this could not be told: acs");
+  EXPECT_EQ(gpu_direct_ready(findings).message, "nothing fails, but these checks are unknown: acs");
 }
 
 std::vector<Finding> live(const char* fixture, const std::function<void(Attempt&)>& change) {

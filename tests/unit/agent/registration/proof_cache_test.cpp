@@ -145,7 +145,7 @@ TEST_F(KeptProofs, EndWithTheStateOfTheMachine) {
     EXPECT_FALSE(read().attempts.empty()) << name;
   }
   tree.remove("proc/sys/kernel/random/boot_id");
-  EXPECT_THAT(read().refused, HasSubstr("which boot"));
+  EXPECT_THAT(read().refused, HasSubstr("id of this boot"));
 }
 
 TEST_F(KeptProofs, AreRefusedWhereTheyAreNotWhatWasWritten) {
@@ -158,15 +158,15 @@ TEST_F(KeptProofs, AreRefusedWhereTheyAreNotWhatWasWritten) {
     return document.dump();
   };
   const std::pair<std::string, const char*> cases[] = {
-      {"", "no such list"},
-      {"[]", "no such list"},
-      {good.substr(0, good.size() / 2), "no such list"},
-      {R"({"version":1})", "of which machine"},
-      {with("taken", "tomorrow"), "is none"},
-      {with("taken", format_time(kFirst + 2h)), "of the future"},
-      {with("outcome", "hung"), "is none"},
-      {with("gpu", ""), "is none"},
-      {with("step", 7), "is none"},
+      {"", "no proof cache"},
+      {"[]", "no proof cache"},
+      {good.substr(0, good.size() / 2), "no proof cache"},
+      {R"({"version":1})", "names no machine"},
+      {with("taken", "tomorrow"), "malformed attempt"},
+      {with("taken", format_time(kFirst + 2h)), "in the future"},
+      {with("outcome", "hung"), "malformed attempt"},
+      {with("gpu", ""), "malformed attempt"},
+      {with("step", 7), "malformed attempt"},
       {std::string(std::size_t{5} << 20U, ' '), "larger than"},
   };
   for (const auto& [text, why] : cases) {

@@ -276,9 +276,10 @@ TEST(RegistrationChild, AnswersOfAnotherProgramAreNone) {
   command.program = "/bin/sh";
   const std::map<std::string, std::string> scripts{
       {"exit 3", "exit code 3"},
-      {"echo hello", "not understood"},
-      {"echo '{\"end\":{\"step\":\"open\",\"outcome\":\"so so\"}}'", "not understood"},
-      {"head -c 100000 /dev/zero | tr '\\0' x", "not understood"}};
+      {"echo hello", "not a report of paceline-probe"},
+      {"echo '{\"end\":{\"step\":\"open\",\"outcome\":\"so so\"}}'",
+       "not a report of paceline-probe"},
+      {"head -c 100000 /dev/zero | tr '\\0' x", "not a report of paceline-probe"}};
   for (const auto& [script, says] : scripts) {
     command.arguments = {"-c", script};
     const auto found = run_probe_process(command);
