@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a TrainingJob or a RuntimeProfile from JSON. The rules are those of the CRD's schema: types,
-// bounds, unknown fields, defaults. So `paceline run` accepts exactly what the API server accepts.
-// validate.hpp checks what a schema cannot express: trainer container, command, and fields that
-// Paceline sets itself.
+// Reads a TrainingJob or a RuntimeProfile from JSON. The rules are those of the CRD's schema:
+// types, bounds, unknown fields, defaults. So `paceline run` accepts exactly what the API server
+// accepts. validate.hpp checks what a schema cannot express: trainer container, command, and fields
+// that Paceline sets itself.
 //
 // Pure and thread-safe. Reports all problems at once, each with its path.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The PACELINE_* environment of one replica. A pod and `paceline run` use the same function, so that
-// a cluster and a laptop start ranks with the same variables (common/contract/env.hpp).
+// The PACELINE_* environment of one replica. A pod and `paceline run` use the same function, so
+// that a cluster and a laptop start ranks with the same variables (common/contract/env.hpp).
 //
 // Pure and thread-safe; cannot fail on a job that passed api::validate_program.
 #pragma once
