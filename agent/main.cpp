@@ -45,10 +45,10 @@ struct Options {
   std::string nvml = "libnvidia-ml.so.1";
   std::string kubeconfig;
   std::string listen = "0.0.0.0";
-  std::uint16_t port = 9464;
+  std::uint16_t port = contract::kAgentMetricsPort;
   int probe_seconds = 30;
   http::ServerCertificate certificate;
-  std::uint16_t api_port = 9465;
+  std::uint16_t api_port = contract::kAgentApiPort;
   std::string audience = "paceline-agent";
   std::string pod_address;
   std::optional<std::uint16_t> links_port;

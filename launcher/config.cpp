@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <initializer_list>
-#include <limits>
 
 #include "common/base/duration.hpp"
 #include "common/contract/env.hpp"
@@ -16,35 +14,39 @@ class Reader {
  public:
   explicit Reader(const frameworks::Environment& environment) : environment_(environment) {}
 
+  /// The variable's fallback, where it is not set.
   std::string text(const env::Variable& variable, bool required = false) {
     const auto found = environment_.find(std::string(variable.name));
     if (found != environment_.end() && !found->second.empty()) return found->second;
     if (required) note(variable, "", "is missing: " + std::string(variable.meaning));
-    return "";
+    return std::string(variable.fallback);
   }
 
-  int integer(const env::Variable& variable, int least, int most, int otherwise,
-              bool required = false) {
+  /// A whole number within the variable's bounds.
+  int integer(const env::Variable& variable, bool required = false, int otherwise = 0) {
+    return integer(variable, variable.most, required, otherwise);
+  }
+
+  int integer(const env::Variable& variable, int most, bool required, int otherwise) {
     const std::string value = text(variable, required);
     if (value.empty()) return otherwise;
     int number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size() || number < least ||
+    if (error != std::errc() || end != value.data() + value.size() || number < variable.least ||
         number > most) {
       note(variable, value,
-           "is not a whole number from " + std::to_string(least) + " to " + std::to_string(most));
-      return otherwise;
+           "is not a whole number from " + std::to_string(variable.least) + " to " +
+               std::to_string(most));
+      return variable.least;
     }
     return number;
   }
 
-  std::chrono::nanoseconds duration(const env::Variable& variable,
-                                    std::chrono::nanoseconds otherwise) {
+  std::chrono::nanoseconds duration(const env::Variable& variable) {
     const std::string value = text(variable);
-    if (value.empty()) return otherwise;
     const auto parsed = parse_duration(value);
     if (!parsed) note(variable, value, parsed.error().message);
-    return parsed.value_or(otherwise);
+    return parsed.value_or(std::chrono::nanoseconds(0));
   }
 
   Address address(const env::Variable& variable, bool required) {
@@ -55,18 +57,15 @@ class Reader {
     return parsed.value_or(Address{});
   }
 
-  bool choice(const env::Variable& variable, std::string_view no, std::string_view yes) {
-    const std::string value = text(variable);
-    if (!value.empty() && value != no && value != yes)
-      note(variable, value, "is neither " + std::string(no) + " nor " + std::string(yes));
-    return value == yes;
-  }
-
-  std::string one_of(const env::Variable& variable, std::initializer_list<std::string_view> words) {
+  /// One of the variable's values.
+  std::string one_of(const env::Variable& variable) {
     std::string value = text(variable);
-    if (value.empty() || std::find(words.begin(), words.end(), value) != words.end()) return value;
+    if (value.empty() || std::ranges::find(variable.values, value) != variable.values.end())
+      return value;
     std::string list;
-    for (const auto word : words) list += (list.empty() ? "" : ", ") + std::string(word);
+    for (const auto word : variable.values) {
+      if (!word.empty()) list += (list.empty() ? "" : ", ") + std::string(word);
+    }
     note(variable, value, "is none of " + list);
     return "";
   }
@@ -86,37 +85,35 @@ class Reader {
 }  // namespace
 
 Result<Config> read_config(const frameworks::Environment& environment) {
-  constexpr int kMost = std::numeric_limits<int>::max();
   Reader reader(environment);
   Config config;
   config.job_name = reader.text(env::kJobName);
   config.job_namespace = reader.text(env::kJobNamespace);
   config.job_uid = reader.text(env::kJobUid, true);
   config.role = reader.text(env::kRole);
-  config.replica_index = reader.integer(env::kReplicaIndex, 0, 100000, 0);
-  config.node_count = reader.integer(env::kNodeCount, 1, 100000, 1, true);
-  config.node_rank = reader.integer(env::kNodeRank, 0, config.node_count - 1, 0, true);
-  config.incarnation = reader.integer(env::kIncarnation, 0, kMost, 0);
+  config.replica_index = reader.integer(env::kReplicaIndex);
+  config.node_count = reader.integer(env::kNodeCount, true);
+  config.node_rank = reader.integer(env::kNodeRank, config.node_count - 1, true, 0);
+  config.incarnation = reader.integer(env::kIncarnation);
   config.pod_name = reader.text(env::kPodName);
   config.pod_ip = reader.text(env::kPodIp, true);
   config.node_name = reader.text(env::kNodeName);
   config.framework = reader.text(env::kFramework);
-  if (config.framework.empty()) config.framework = "PyTorch";
-  config.passthrough = reader.choice(env::kFrameworkLauncher, "Paceline", "Passthrough");
-  config.processes = reader.integer(env::kProcessesPerReplica, 1, 64, 1);
-  config.cpu_limit = reader.integer(env::kCpuLimit, 1, 100000, 0);
-  config.gpu_direct = reader.one_of(env::kGpuDirect, {"Required", "Preferred", "Disabled"});
-  config.master_port = reader.integer(env::kMasterPort, 0, 65535, -1);
+  config.passthrough = reader.one_of(env::kFrameworkLauncher) == "Passthrough";
+  config.processes = reader.integer(env::kProcessesPerReplica);
+  config.cpu_limit = reader.integer(env::kCpuLimit);
+  config.gpu_direct = reader.one_of(env::kGpuDirect);
+  config.master_port = reader.integer(env::kMasterPort, false, -1);
   config.rendezvous = reader.address(env::kRendezvousAddress, true);
   config.listen = reader.address(env::kRendezvousListen, config.node_rank == 0);
   config.token = reader.text(env::kToken, true);
-  config.startup_timeout = reader.duration(env::kStartupTimeout, config.startup_timeout);
-  config.attempt = reader.integer(env::kAttempt, 0, kMost / 2, 0);
-  config.restarts = reader.integer(env::kRestarts, 0, kMost / 2, 0);
-  config.max_restarts = reader.integer(env::kMaxRestarts, 0, kMost / 2, 0);
-  config.backoff = reader.duration(env::kBackoff, config.backoff);
-  config.grace = reader.duration(env::kGracePeriod, config.grace);
-  config.rank_zero_decides = reader.choice(env::kSuccessPolicy, "AllRanks", "RankZero");
+  config.startup_timeout = reader.duration(env::kStartupTimeout);
+  config.attempt = reader.integer(env::kAttempt);
+  config.restarts = reader.integer(env::kRestarts);
+  config.max_restarts = reader.integer(env::kMaxRestarts);
+  config.backoff = reader.duration(env::kBackoff);
+  config.grace = reader.duration(env::kGracePeriod);
+  config.rank_zero_decides = reader.one_of(env::kSuccessPolicy) == "RankZero";
   config.runtime_dir = reader.text(env::kRuntimeDir);
   config.state_dir = reader.text(env::kStateDir, true);
   config.slot_dir = reader.text(env::kSlotDir);

@@ -30,7 +30,7 @@ struct Options {
   std::string kubeconfig;
   std::string ns = "default";
   std::string identity;
-  std::string http_listen = "0.0.0.0:8080";
+  std::string http_listen = "0.0.0.0:" + std::to_string(contract::kOperatorHttpPort);
   std::size_t workers = 8;
   std::size_t writers = 32;
   bool leader_elect = true;

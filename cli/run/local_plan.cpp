@@ -180,7 +180,7 @@ LocalPlan plan_locally(const api::TrainingJob& job, const Machine& machine) {
     endpoints.termination_log = local.termination_log;
     endpoints.startup_timeout = "60s";
     endpoints.token = machine.token;
-    endpoints.acceleration = api::resolve(job.spec, nullptr);
+    endpoints.acceleration = api::resolve(job.spec.acceleration, nullptr);
     endpoints.pod_name = local.name;
     endpoints.pod_ip = "127.0.0.1";
     endpoints.node_name = machine.host_name;

@@ -5,7 +5,7 @@
 
 #include "common/base/timestamp.hpp"
 #include "common/contract/labels.hpp"
-#include "operator/api/compression.hpp"
+#include "operator/api/acceleration.hpp"
 #include "operator/api/object_reader.hpp"
 
 namespace paceline::api {
@@ -193,74 +193,6 @@ void read_scheduling(const nlohmann::json& value, Scheduling& scheduling, FieldE
   }
   scheduling.exclusive_nodes = reader.boolean("exclusiveNodes").value_or(false);
   reader.finish();
-}
-
-std::optional<bool> read_feature(ObjectReader& reader, const char* key,
-                                 std::optional<AccelerationMode> mode) {
-  const auto i = reader.one_of(key, {"Auto", "Disabled"});
-  if (!i) return std::nullopt;
-  if (*i == 0 && mode == AccelerationMode::kDisabled) {
-    reader.error(key, reader.find(key), "contradicts mode: Disabled",
-                 "remove it, or write mode: Manual");
-  }
-  return *i == 0;
-}
-
-std::optional<std::string> read_compression(ObjectReader& reader,
-                                            const AccelerationChoice& choice) {
-  auto text = reader.string("compression", 64);
-  if (!text || *text == kNoCompression) return text;
-  const auto wrong = [&](const char* problem, std::string_view remedy) {
-    reader.error("compression", reader.find("compression"), problem, std::string(remedy));
-  };
-  if (!is_compression(*text)) {
-    wrong("is no way to compress", kCompressionRemedy);
-  } else if (choice.mode == AccelerationMode::kDisabled) {
-    wrong("contradicts mode: Disabled", "remove it, or write mode: Manual");
-  } else if (choice.numerics != Numerics::kLossy) {
-    wrong("loses precision, which only numerics: Lossy allows",
-          "write numerics: Lossy beside it, or remove it");
-  } else if (choice.communication == false) {
-    wrong("contradicts communication: Disabled", "remove one of them");
-  }
-  return text;
-}
-
-std::optional<Precision> read_precision(ObjectReader& reader, const AccelerationChoice& choice) {
-  const auto i = reader.one_of("precision", {"Disabled", "TF32", "O1", "O2"});
-  if (!i) return std::nullopt;
-  const auto wrong = [&](const char* problem, const char* remedy) {
-    reader.error("precision", reader.find("precision"), problem, remedy);
-  };
-  const Precision precision = kPrecisions[*i];
-  if (precision == Precision::kUnchanged) return precision;
-  if (choice.mode == AccelerationMode::kDisabled) {
-    wrong("contradicts mode: Disabled", "remove it, or write mode: Manual");
-  } else if (choice.numerics != Numerics::kLossy) {
-    wrong("loses precision, which only numerics: Lossy allows",
-          "write numerics: Lossy beside it, or remove it");
-  }
-  return precision;
-}
-
-AccelerationChoice read_acceleration(ObjectReader& reader) {
-  AccelerationChoice choice;
-  if (const auto i = reader.one_of("mode", {"Auto", "Manual", "Disabled"})) {
-    constexpr AccelerationMode kModes[] = {AccelerationMode::kAuto, AccelerationMode::kManual,
-                                           AccelerationMode::kDisabled};
-    choice.mode = kModes[*i];
-  }
-  if (const auto i = reader.one_of("numerics", {"Bitwise", "Reordered", "Lossy"})) {
-    constexpr Numerics kClasses[] = {Numerics::kBitwise, Numerics::kReordered, Numerics::kLossy};
-    choice.numerics = kClasses[*i];
-  }
-  choice.loader = read_feature(reader, "loader", choice.mode);
-  choice.optimizer = read_feature(reader, "optimizer", choice.mode);
-  choice.communication = read_feature(reader, "communication", choice.mode);
-  choice.compression = read_compression(reader, choice);
-  choice.precision = read_precision(reader, choice);
-  choice.cuda_graph = read_feature(reader, "cudaGraph", choice.mode);
-  return choice;
 }
 
 void read_network(const nlohmann::json& value, Network& network, FieldErrors& errors) {

@@ -45,37 +45,6 @@ RoleStatus read_role(const nlohmann::json& value) {
   return role;
 }
 
-Acceleration read_acceleration(const nlohmann::json& value) {
-  Acceleration acceleration{.profile = text(value, "profile"),
-                            .numerics = Numerics::kReordered,
-                            .loader = text(value, "loader") == "Auto",
-                            .optimizer = text(value, "optimizer") == "Auto",
-                            .communication = text(value, "communication") == "Auto",
-                            .compression = text(value, "compression"),
-                            .precision = Precision::kUnchanged,
-                            .cuda_graph = text(value, "cudaGraph") != "Disabled"};
-  for (const Precision precision : kPrecisions) {
-    if (text(value, "precision") == to_string(precision)) acceleration.precision = precision;
-  }
-  for (const Numerics numerics : {Numerics::kBitwise, Numerics::kLossy}) {
-    if (text(value, "numerics") == to_string(numerics)) acceleration.numerics = numerics;
-  }
-  return acceleration;
-}
-
-nlohmann::json write_acceleration(const Acceleration& acceleration) {
-  nlohmann::json value = {{"numerics", to_string(acceleration.numerics)},
-                          {"loader", acceleration.loader ? "Auto" : "Disabled"},
-                          {"optimizer", acceleration.optimizer ? "Auto" : "Disabled"},
-                          {"communication", acceleration.communication ? "Auto" : "Disabled"}};
-  put(value, "profile", acceleration.profile);
-  put(value, "compression", acceleration.compression);
-  if (acceleration.precision != Precision::kUnchanged)
-    value["precision"] = to_string(acceleration.precision);
-  if (!acceleration.cuda_graph) value["cudaGraph"] = "Disabled";
-  return value;
-}
-
 }  // namespace
 
 const Condition* JobStatus::find(std::string_view type) const {
@@ -149,7 +118,7 @@ JobStatus read_status(const nlohmann::json& object) {
   }
   if (const auto acceleration = value.find("acceleration");
       acceleration != value.end() && acceleration->is_object())
-    status.acceleration = read_acceleration(*acceleration);
+    status.acceleration = acceleration_of_status(*acceleration);
   for (const auto& entry : list(value, "excludedNodes")) {
     if (!entry.is_object()) continue;
     status.excluded_nodes.push_back(
@@ -195,7 +164,7 @@ nlohmann::json write_status(const JobStatus& status) {
       nodes.push_back({{"name", node.name}, {"pods", node.pods}});
     value["placement"] = {{"nodes", std::move(nodes)}, {"runtime", status.slots ? "Slot" : "Copy"}};
   }
-  if (status.acceleration) value["acceleration"] = write_acceleration(*status.acceleration);
+  if (status.acceleration) value["acceleration"] = status_of(*status.acceleration);
   for (const ExcludedNode& node : status.excluded_nodes) {
     value["excludedNodes"].push_back(
         {{"name", node.name}, {"message", node.message}, {"since", format_time(node.since)}});

@@ -19,8 +19,11 @@ std::string exact_duration(std::chrono::nanoseconds duration) {
 
 class Builder {
  public:
+  void set(std::string_view name, std::string value) {
+    environment_.emplace_back(name, std::move(value));
+  }
   void set(const env::Variable& variable, std::string value) {
-    environment_.emplace_back(variable.name, std::move(value));
+    set(variable.name, std::move(value));
   }
   void set(const env::Variable& variable, int value) { set(variable, std::to_string(value)); }
   void set_unless_empty(const env::Variable& variable, const std::string& value) {
@@ -41,21 +44,11 @@ bool names(const nlohmann::json* container, std::string_view variable) {
   });
 }
 
-/// The switches of the runtime. A switch that the template sets keeps its value.
+/// A variable that the template sets itself keeps the template's value.
 void accelerate(Builder& builder, const api::Acceleration& acceleration,
                 const nlohmann::json* trainer) {
-  const auto set = [&](const env::Variable& variable, std::string_view value) {
-    if (!names(trainer, variable.name)) builder.set(variable, std::string(value));
-  };
-  set(env::kNumerics, to_string(acceleration.numerics));
-  if (acceleration.loader) set(env::kLoader, "Auto");
-  if (acceleration.optimizer) set(env::kOptimizer, "Auto");
-  if (acceleration.communication) set(env::kCommunication, "Auto");
-  if (!acceleration.compression.empty())
-    set(env::kCommunicationCompression, acceleration.compression);
-  if (acceleration.precision != api::Precision::kUnchanged)
-    set(env::kPrecision, to_string(acceleration.precision));
-  if (!acceleration.cuda_graph) set(env::kCudaGraph, "Disabled");
+  for (auto& [name, value] : api::variables_of(acceleration))
+    if (!names(trainer, name)) builder.set(name, std::move(value));
 }
 
 }  // namespace

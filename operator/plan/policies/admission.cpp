@@ -78,8 +78,9 @@ void queue_up(Planner& planner) {
     planner.status().set_nodes(*memory.admission);
     planner.status().slots = memory.admission_slots;
     const auto& profile = planner.in.profile;
-    planner.status().acceleration = api::resolve(
-        planner.spec, profile != nullptr && profile->errors.empty() ? &profile->profile : nullptr);
+    planner.status().acceleration =
+        api::resolve(planner.spec.acceleration,
+                     profile != nullptr && profile->errors.empty() ? &profile->profile : nullptr);
     planner.status().start_time = std::chrono::floor<std::chrono::seconds>(planner.now());
     planner.set(status::kQuotaReserved, true, "Reserved");
     planner.set(status::kPlaced, true, "Creating",

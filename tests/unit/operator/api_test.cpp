@@ -7,7 +7,7 @@
 
 #include "common/contract/accelerators.hpp"
 #include "common/contract/env.hpp"
-#include "operator/api/compression.hpp"
+#include "operator/api/acceleration.hpp"
 #include "operator/api/containers.hpp"
 #include "operator/api/parse.hpp"
 #include "operator/api/validate.hpp"
@@ -81,8 +81,8 @@ TEST(Parse, ReadsEveryField) {
   ASSERT_TRUE(job->spec.acceleration);
   EXPECT_EQ(job->spec.acceleration->mode, api::AccelerationMode::kManual);
   EXPECT_EQ(job->spec.acceleration->numerics, api::Numerics::kBitwise);
-  EXPECT_EQ(job->spec.acceleration->loader, true);
-  EXPECT_EQ(job->spec.acceleration->optimizer, false);
+  EXPECT_EQ(job->spec.acceleration->features[api::Feature::kLoader], "Auto");
+  EXPECT_EQ(job->spec.acceleration->features[api::Feature::kOptimizer], "Disabled");
   EXPECT_EQ(job->spec.network.gpu_direct, api::GpuDirect::kPreferred);
   EXPECT_EQ(job->spec.success_policy, api::SuccessPolicy::kRankZero);
   EXPECT_TRUE(job->spec.suspend);
@@ -333,7 +333,7 @@ TEST(Environment, WhatIsAcceleratedIsTheJobsAndThenTheTemplatesToSay) {
     ASSERT_TRUE(job.has_value()) << error_of(document);
     std::map<std::string, std::string> switches;
     render::Endpoints endpoints;
-    endpoints.acceleration = api::resolve(job->spec, nullptr);
+    endpoints.acceleration = api::resolve(job->spec.acceleration, nullptr);
     for (const auto& [name, value] :
          render::replica_environment(*job, api::replicas_of(job->spec)[0], endpoints)) {
       if (env::is_users(name)) switches[name.substr(std::string("PACELINE_").size())] = value;
@@ -344,14 +344,19 @@ TEST(Environment, WhatIsAcceleratedIsTheJobsAndThenTheTemplatesToSay) {
 
 std::string shown(const std::optional<api::Acceleration>& acceleration) {
   if (!acceleration) return "nothing";
+  const auto& features = acceleration->features;
+  const auto switched = [&](api::Feature feature, const char* name) {
+    return features[feature] == "Auto" ? std::string(" ") + name : "";
+  };
+  const auto named = [&](api::Feature feature) {
+    return features[feature] == "Disabled" ? "" : " " + features[feature];
+  };
   return acceleration->profile + " " + std::string(api::to_string(acceleration->numerics)) +
-         (acceleration->loader ? " loader" : "") + (acceleration->optimizer ? " optimizer" : "") +
-         (acceleration->communication ? " communication" : "") +
-         (acceleration->compression.empty() ? "" : " " + acceleration->compression) +
-         (acceleration->precision == api::Precision::kUnchanged
-              ? ""
-              : " " + std::string(api::to_string(acceleration->precision))) +
-         (acceleration->cuda_graph ? "" : " no graphs");
+         switched(api::Feature::kLoader, "loader") +
+         switched(api::Feature::kOptimizer, "optimizer") +
+         switched(api::Feature::kCommunication, "communication") +
+         named(api::Feature::kCompression) + named(api::Feature::kPrecision) +
+         (features[api::Feature::kCudaGraph] == "Auto" ? "" : " no graphs");
 }
 
 TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
@@ -418,20 +423,22 @@ TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
       profile = api::parse_runtime_profile(
           {{"metadata", {{"name", "p"}}}, {"spec", {{"acceleration", test.profile}}}});
     ASSERT_TRUE(profile.has_value()) << test.profile;
-    EXPECT_EQ(shown(api::resolve(job->spec, test.profile.is_null() ? nullptr : &*profile)),
-              test.expected)
+    EXPECT_EQ(
+        shown(api::resolve(job->spec.acceleration, test.profile.is_null() ? nullptr : &*profile)),
+        test.expected)
         << test.profile << test.job;
   }
 }
 
 TEST(Compression, HasOneSpelling) {
+  const auto& rule = contract::kFeatures.at(static_cast<std::size_t>(api::Feature::kCompression));
   for (const char* text :
-       {"FP16", "BF16:start=2", "Int8:start=100", "TopK", "TopK:ratio=0.01", "TopK:ratio=0.000001",
-        "TopK:start=7", "TopK:ratio=0.5,start=10", "PowerSGD", "PowerSGD:rank=4",
-        "PowerSGD:start=1000", "PowerSGD:rank=1,start=999999999"})
-    EXPECT_TRUE(api::is_compression(text)) << text;
+       {"Disabled", "FP16", "BF16:start=2", "Int8:start=100", "TopK", "TopK:ratio=0.01",
+        "TopK:ratio=0.000001", "TopK:start=7", "TopK:ratio=0.5,start=10", "PowerSGD",
+        "PowerSGD:rank=4", "PowerSGD:start=1000", "PowerSGD:rank=1,start=999999999"})
+    EXPECT_TRUE(api::is_allowed(rule, text)) << text;
   for (const char* text : {"",
-                           "Disabled",
+                           "disabled",
                            "fp16",
                            "FP16:",
                            "FP16:start",
@@ -460,7 +467,7 @@ TEST(Compression, HasOneSpelling) {
                            " FP16",
                            "FP16 ",
                            "FP16\n"})
-    EXPECT_FALSE(api::is_compression(text)) << text;
+    EXPECT_FALSE(api::is_allowed(rule, text)) << text;
 }
 
 TEST(Compression, RefusedWhereItContradicts) {
