@@ -77,7 +77,7 @@ def runtime() -> Path:
 
 @pytest.fixture
 def fake_device(runtime: Path, tmp_path: Path) -> dict[str, str]:
-    """Where programs find a driver of a GPU that is not there (device/fake_cuda.cpp), as FAKE, and
+    """Where programs find a driver of a GPU that is not there (fake_cuda/fake_cuda.cpp), as FAKE, and
     modules that it takes.
     """
     driver = runtime.parent / "accel" / "tests" / "fake_cuda" / "libcuda.so.1"

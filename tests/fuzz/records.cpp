@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "accel/tests/memory_source.hpp"
+#include "accel/tests/loader/memory_source.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 using namespace paceline;

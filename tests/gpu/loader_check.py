@@ -19,7 +19,7 @@ from paceline import loader
 from paceline.loader import _iterator, _report
 from torch.utils.data import DataLoader, Dataset
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "accel" / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "accel" / "tests" / "loader"))
 import loader_cases
 
 GPU = torch.device("cuda")

@@ -22,7 +22,7 @@ from fake_accelerator import FakeAccelerator
 from loader_cases import CASES, LARGE, TORCH, difference
 from torch.utils.data import Dataset
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(
     0,
     str(

@@ -22,7 +22,7 @@ import torch
 from fake_accelerator import FakeAccelerator
 from torch.utils.data import Dataset
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(
     0,
     str(

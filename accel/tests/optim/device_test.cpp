@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "device/fake.hpp"
+#include "fake_cuda/fake.hpp"
 #include "step.hpp"
 
 namespace device_cases {

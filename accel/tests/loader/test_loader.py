@@ -24,7 +24,7 @@ import torch
 from loader_cases import CASES, TORCH, difference
 from torch.utils.data import Dataset
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(
     0,
     str(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """paceline.optim on a GPU, without one: the driver is a fake one that runs the kernels' own source
-(device/fake_cuda.cpp), and tensors that are taken for a GPU's lie on the CPU. So every step can be
+(fake_cuda/fake_cuda.cpp), and tensors that are taken for a GPU's lie on the CPU. So every step can be
 compared, bit for bit, with the library's own step on the CPU.
 """
 
