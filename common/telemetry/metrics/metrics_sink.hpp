@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // MetricsSink: receives metrics, whatever serves them. The static launcher uses a small text writer
-// (docs/designs/metrics.md gives the reason).
+// (docs/operate/metrics.md gives the reason).
 //
 // The caller emits a whole scrape: each family once, followed by all its series. All series of a
 // family have the same label names. Not thread-safe.
