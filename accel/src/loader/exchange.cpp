@@ -15,16 +15,16 @@ std::int64_t now_ns() {
 
 // Looks again after every ring until `look` finds something, the time is over or a signal came.
 template <typename Look>
-Wake wait_for(Doorbell& bell, std::int64_t timeout_ns, const Look& look) {
+base::Wake wait_for(base::Doorbell& bell, std::int64_t timeout_ns, const Look& look) {
   std::int64_t end = -1;
   for (;;) {
     const std::uint32_t seen = bell.count.load(std::memory_order_seq_cst);
-    if (look()) return Wake::kRung;
-    if (timeout_ns <= 0) return Wake::kTimeout;
+    if (look()) return base::Wake::kRung;
+    if (timeout_ns <= 0) return base::Wake::kTimeout;
     const std::int64_t now = now_ns();
     if (end < 0) end = now + timeout_ns;
-    const Wake wake = bell.wait(seen, end - now);
-    if (wake != Wake::kRung) return wake;
+    const base::Wake wake = bell.wait(seen, end - now);
+    if (wake != base::Wake::kRung) return wake;
   }
 }
 
@@ -72,7 +72,8 @@ void Exchange::flush(std::uint32_t worker) {
   if (sent > 0) control.bell.ring();
 }
 
-Wake Exchange::collect(std::int64_t timeout_ns, std::uint32_t& worker, std::string*& message) {
+base::Wake Exchange::collect(std::int64_t timeout_ns, std::uint32_t& worker,
+                             std::string*& message) {
   const std::uint32_t workers = region_->workers();
   return wait_for(region_->makers_bell(), timeout_ns, [&] {
     {
@@ -81,7 +82,7 @@ Wake Exchange::collect(std::int64_t timeout_ns, std::uint32_t& worker, std::stri
     }
     for (std::uint32_t i = 0; i < workers; ++i) {
       const std::uint32_t candidate = (next_ + i) % workers;
-      ByteRing ring = region_->up(candidate);
+      base::ByteRing ring = region_->up(candidate);
       const bool something = ring.readable() > 0;
       const bool whole = something && sides_[candidate].from_worker.read_message(ring, collected_);
       if (something) region_->control(candidate).bell.ring();  // there is room now
@@ -95,7 +96,7 @@ Wake Exchange::collect(std::int64_t timeout_ns, std::uint32_t& worker, std::stri
   });
 }
 
-Wake Exchange::hear(std::uint32_t worker, std::int64_t timeout_ns, std::string*& message) {
+base::Wake Exchange::hear(std::uint32_t worker, std::int64_t timeout_ns, std::string*& message) {
   Control& control = region_->control(worker);
   Side& side = sides_[worker];
   return wait_for(control.bell, timeout_ns, [&] {
@@ -106,8 +107,8 @@ Wake Exchange::hear(std::uint32_t worker, std::int64_t timeout_ns, std::string*&
   });
 }
 
-Wake Exchange::answer(std::uint32_t worker, const void* data, std::uint64_t size,
-                      std::int64_t timeout_ns, std::uint64_t& sent) {
+base::Wake Exchange::answer(std::uint32_t worker, const void* data, std::uint64_t size,
+                            std::int64_t timeout_ns, std::uint64_t& sent) {
   return wait_for(region_->control(worker).bell, timeout_ns, [&] {
     const std::uint64_t before = sent;
     const bool whole = write_message(region_->up(worker), data, size, sent);

@@ -29,11 +29,11 @@ class Exchange {
 
   // Maker's.
   void tell(std::uint32_t worker, const void* data, std::uint64_t size);
-  Wake collect(std::int64_t timeout_ns, std::uint32_t& worker, std::string*& message);
+  base::Wake collect(std::int64_t timeout_ns, std::uint32_t& worker, std::string*& message);
   // Workers'.
-  Wake hear(std::uint32_t worker, std::int64_t timeout_ns, std::string*& message);
-  Wake answer(std::uint32_t worker, const void* data, std::uint64_t size, std::int64_t timeout_ns,
-              std::uint64_t& sent);
+  base::Wake hear(std::uint32_t worker, std::int64_t timeout_ns, std::string*& message);
+  base::Wake answer(std::uint32_t worker, const void* data, std::uint64_t size,
+                    std::int64_t timeout_ns, std::uint64_t& sent);
 
  private:
   struct Outbox {

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <string>
 
-#include "byte_ring.hpp"
+#include "base/byte_ring.hpp"
 
 namespace paceline::loader {
 
@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kLengthBytes = 8;
 
 // Writes what fits of a message of which `sent` bytes, its length among them, have gone. Whether it
 // has gone wholly.
-inline bool write_message(ByteRing ring, const void* data, std::uint64_t size,
+inline bool write_message(base::ByteRing ring, const void* data, std::uint64_t size,
                           std::uint64_t& sent) {
   if (sent < kLengthBytes) {
     const auto* length = reinterpret_cast<const std::byte*>(&size);
@@ -36,7 +36,7 @@ class Inbox {
  public:
   // Takes what is there, and never a byte of the next message. Whether a message is whole; it then
   // begins anew.
-  bool read_message(ByteRing ring, std::string& message) {
+  bool read_message(base::ByteRing ring, std::string& message) {
     if (got_ < kLengthBytes) {
       got_ += ring.read(reinterpret_cast<std::byte*>(&length_) + got_, kLengthBytes - got_);
       if (got_ < kLengthBytes) return false;

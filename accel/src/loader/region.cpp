@@ -57,11 +57,11 @@ std::byte* Region::part(std::uint32_t worker) const {
   return base_ + kHeader + worker * (kPart + slots_ * slot_bytes_);
 }
 
-ByteRing Region::down(std::uint32_t worker) const {
+base::ByteRing Region::down(std::uint32_t worker) const {
   return {control(worker).down, part(worker) + kControl, kRingBytes};
 }
 
-ByteRing Region::up(std::uint32_t worker) const {
+base::ByteRing Region::up(std::uint32_t worker) const {
   return {control(worker).up, part(worker) + kControl + kRingBytes, kRingBytes};
 }
 

@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "byte_ring.hpp"
-#include "doorbell.hpp"
+#include "base/byte_ring.hpp"
+#include "base/doorbell.hpp"
 #include "paceline/loader.h"
 
 namespace paceline::loader {
@@ -25,10 +25,10 @@ namespace paceline::loader {
 inline constexpr std::size_t kRingBytes = 256UL * 1024;
 
 struct Control {
-  alignas(64) Doorbell bell;                       // of the worker
+  alignas(64) base::Doorbell bell;                 // of the worker
   alignas(64) std::atomic<std::uint32_t> backlog;  // the maker has more to tell than fits
-  RingCursors down;                                // maker to worker
-  RingCursors up;
+  base::RingCursors down;                          // maker to worker
+  base::RingCursors up;
   alignas(64) std::array<std::atomic<std::uint32_t>, PACELINE_LOADER_MAX_SLOTS> taken;
 };
 
@@ -42,10 +42,10 @@ class Region {
 
   std::uint32_t workers() const { return workers_; }
   std::uint32_t slots() const { return slots_; }
-  Doorbell& makers_bell() const { return *reinterpret_cast<Doorbell*>(base_); }
+  base::Doorbell& makers_bell() const { return *reinterpret_cast<base::Doorbell*>(base_); }
   Control& control(std::uint32_t worker) const { return *reinterpret_cast<Control*>(part(worker)); }
-  ByteRing down(std::uint32_t worker) const;
-  ByteRing up(std::uint32_t worker) const;
+  base::ByteRing down(std::uint32_t worker) const;
+  base::ByteRing up(std::uint32_t worker) const;
   std::byte* slot(std::uint32_t worker, std::uint32_t slot) const;
 
  private:

@@ -20,9 +20,9 @@
 
 namespace {
 
-using paceline::loader::ByteRing;
+using paceline::base::ByteRing;
 using paceline::loader::kRingBytes;
-using paceline::loader::RingCursors;
+using paceline::base::RingCursors;
 
 constexpr int kLong = 20'000;  // ms: longer than any test may wait
 

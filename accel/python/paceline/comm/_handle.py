@@ -27,7 +27,7 @@ SILENCE = timedelta(seconds=10)
 _REFUSALS = {_native.ESYSTEM: "the system refused memory or a thread"}
 
 # A card's first line, and all that one needs which says that its rank does not come
-# (accel/src/comm/card.cpp). Written here: a rank may have no library.
+# (accel/src/comm/bootstrap/peer_info.cpp). Written here: a rank may have no library.
 _CARD = "paceline-comm 2"
 _LONGEST = 4000  # bytes of a reason: a card has 16 KiB
 

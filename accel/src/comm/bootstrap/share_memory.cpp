@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/bootstrap/share_memory.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "comm/bootstrap/handshake.hpp"
+
+namespace paceline::comm {
+namespace {
+
+constexpr const char* kShares = "shares";
+
+std::string system_text(const std::string& what) {
+  const int error = errno;
+  return what + ": " + std::strerror(error);
+}
+
+// Gives a file to whoever knocks and may have it, until it goes.
+class HandOut {
+ public:
+  HandOut(const base::Fd& file, const Card& card, const base::Fd& door)
+      : file_(file), card_(card), door_(door), stop_(::eventfd(0, EFD_CLOEXEC)), thread_([this] {
+          run();
+        }) {}
+  HandOut(const HandOut&) = delete;
+  HandOut& operator=(const HandOut&) = delete;
+  ~HandOut() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
+    thread_.join();
+  }
+
+ private:
+  void run() {
+    for (;;) {
+      std::vector<pollfd> files{{.fd = stop_.get(), .events = POLLIN, .revents = 0},
+                                {.fd = door_.get(), .events = POLLIN, .revents = 0}};
+      for (const Caller& one : callers_)
+        files.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
+      if (::poll(files.data(), files.size(), -1) < 0) continue;
+      if (files[0].revents != 0) return;
+      for (std::size_t i = 0; i < callers_.size(); ++i)
+        if (files[2 + i].revents != 0) serve(callers_[i]);
+      std::erase_if(callers_, [](const Caller& one) { return !one.socket; });
+      if (files[1].revents != 0) accept_one();
+    }
+  }
+  void accept_one() {
+    base::Fd socket = answer(door_);
+    if (!socket || !is_own_user(socket)) return;
+    // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more
+    // come.
+    if (callers_.size() > PACELINE_COMM_MAX_RANKS) callers_.erase(callers_.begin());
+    callers_.push_back({std::move(socket), {}, 0});
+  }
+  void serve(Caller& caller) {
+    Hello hello;
+    const Heard heard = hear(caller, card_, hello);
+    if (heard == Heard::kMore) return;
+    const base::Fd socket = std::move(caller.socket);
+    const char byte = 'm';
+    if (heard == Heard::kAll && hello.purpose == kMemory) send_file(socket, file_, &byte, 1);
+  }
+
+  const base::Fd& file_;
+  const Card& card_;
+  const base::Fd& door_;
+  const base::Fd stop_;
+  std::vector<Caller> callers_;
+  std::thread thread_;
+};
+
+// None, and `why`.
+base::Fd ask_for(const Card& card, const Topology& topology, Clock::time_point deadline,
+                 std::string& why) {
+  const std::uint32_t first = topology.mates().front();
+  const std::string who = "rank " + std::to_string(first);
+  if (card.door.empty()) {
+    why = who + " cannot hand over memory";
+    return {};
+  }
+  const base::Fd socket = dial_local(card.door);
+  const Hello hello = hello_to(card, topology.rank, kMemory, 0);
+  if (!socket || ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) !=
+                     static_cast<ssize_t>(sizeof hello)) {
+    why = system_text("asking " + who + " for memory");
+    return {};
+  }
+  for (;;) {
+    char byte = 0;
+    base::Fd file = receive_file(socket, &byte, 1);
+    if (file) return file;
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (errno != EAGAIN || left <= 0) {
+      why = system_text(who + " gave no memory");
+      return {};
+    }
+    pollfd one{.fd = socket.get(), .events = POLLIN, .revents = 0};
+    ::poll(&one, 1, static_cast<int>(std::min<std::int64_t>(left, 1'000'000)) + 1);
+  }
+}
+
+std::string key_of(std::uint32_t rank) { return "memory/" + std::to_string(rank); }
+
+}  // namespace
+
+std::expected<Shared, Error> share_region(const Store& store, const Topology& topology,
+                                          const std::vector<Card>& cards, base::Fd& door,
+                                          std::size_t chunk, Clock::time_point deadline) {
+  Shared shared{.region = nullptr, .refusals = std::vector<std::string>(topology.ranks())};
+  const auto ranks = static_cast<std::uint32_t>(topology.mates().size());
+  base::Fd file;
+  std::optional<HandOut> handing;
+  if (ranks > 1) {
+    std::string why;
+    if (topology.local == 0) {
+      file = door ? Region::create(ranks, chunk) : base::Fd();
+      if (!file) why = door ? system_text("a memory file") : "no local sockets";
+    } else {
+      file = ask_for(cards[topology.mates().front()], topology, deadline, why);
+    }
+    if (file) {
+      shared.region = Region::map(file, ranks, chunk);
+      if (shared.region == nullptr) why = system_text("mapping a memory file");
+    }
+    if (topology.local == 0) {
+      // Mates that wait for it hear of it.
+      if (shared.region == nullptr) door = base::Fd();
+      if (shared.region != nullptr) handing.emplace(file, cards[topology.rank], door);
+    }
+    if (auto told = tell(store, key_of(topology.rank), shared.region != nullptr ? kShares : why);
+        !told)
+      return std::unexpected(told.error());
+  }
+  for (const auto& group : topology.groups) {
+    for (const std::uint32_t rank : group) {
+      if (group.size() == 1) continue;
+      const auto said = read_key(store, key_of(rank), rank, deadline);
+      if (!said) return std::unexpected(said.error());
+      if (*said == kShares) continue;
+      shared.refusals[rank] = said->empty() ? "it does not say why" : *said;
+      if (&group == &topology.mates()) shared.region = nullptr;
+    }
+  }
+  return shared;
+}
+
+}  // namespace paceline::comm

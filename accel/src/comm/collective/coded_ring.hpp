@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// How an array goes around a ring in coded form. Codecs that are recoded on the way go as an
+// allreduce does: each hop decodes what came, adds its own and codes the sum, and what is whole
+// goes around once more as it is, so 2(n-1)/n of the coded size are sent, and each rank loses, and
+// keeps, one rest for each value. The others go from everyone to everyone, and are added up in
+// order at the end. Whatever the codec, all ranks decode the same bytes.
+//
+// Ownership: a value; arrays are the caller's. Threads: immutable. Nothing fails.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "comm/codec/coding.hpp"
+#include "comm/collective/ring.hpp"
+
+namespace paceline::comm {
+
+class CodedRing {
+ public:
+  CodedRing(const Coding& coding, std::uint32_t ranks, std::uint32_t position)
+      : coding_(coding), ranks_(ranks), position_(position) {}
+
+  const Coding& coding() const { return coding_; }
+  // Of the buffer that an array of `count` values needs.
+  std::size_t bytes(std::uint64_t count) const;
+  std::uint64_t steps() const;  // for each array
+  // What this rank says first; before its steps are opened. `own` and `rest` have `count` values.
+  void begin(const float* own, float* rest, std::byte* buffer, std::uint64_t count) const;
+  void add_steps(std::vector<Step>& steps, const float* own, float* rest, std::byte* buffer,
+                 std::uint64_t count, std::uint64_t gate) const;
+  // When all has been received: the sum, which may take the place of `own`.
+  void end(const std::byte* buffer, float* sum, std::uint64_t count) const;
+
+ private:
+  // Where each part of the array lies in the buffer, and at the end the size of all.
+  std::vector<std::size_t> places(std::uint64_t count) const;
+
+  Coding coding_;
+  std::uint32_t ranks_;
+  std::uint32_t position_;
+};
+
+}  // namespace paceline::comm

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of a hierarchical allreduce inside a host, through shared slots: every rank copies its
+// chunks in, each lane adds up its shard of them and, where there are several hosts, has its ring
+// across hosts go on with it; every rank copies the results out. All three go on at the same time,
+// on different chunks, kDepth of them at most.
+//
+// Ownership: none; region, watch and ring outlive it. Threads: one call at a time. Failure: false,
+// the watch knows why.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "comm/codec/sum.hpp"
+#include "comm/collective/coded_ring.hpp"
+#include "comm/collective/pipeline.hpp"
+#include "comm/collective/ring.hpp"
+#include "comm/failure/call.hpp"
+#include "comm/failure/failure_detector.hpp"
+#include "comm/plan/plan.hpp"
+#include "comm/transport/shm/region.hpp"
+
+namespace paceline::comm {
+
+class HostStage : private Pace {
+ public:
+  // `lane` is null with one host, or where this rank has no lane.
+  HostStage(const Topology& topology, Region& region, Ring* lane, Watch& watch);
+  // `chunk_bytes`: at most what a slot has.
+  bool allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count,
+                 std::size_t chunk_bytes);
+  // The same of floats, in coded form between hosts. `rest` has rest_count() values.
+  bool allreduce_coded(const Call& call, const CodedRing& ring, float* data, std::uint64_t count,
+                       std::size_t chunk_bytes, float* rest);
+  std::uint64_t rest_count(std::uint64_t count, std::size_t chunk_bytes) const;
+
+ private:
+  struct Work {
+    Type type;
+    std::byte* data;
+    std::uint64_t count;
+    std::uint64_t chunk;  // elements
+    std::uint32_t chunks;
+    std::uint32_t given = 0, added = 0, taken = 0;
+    const CodedRing* ring = nullptr;
+    float* rest = nullptr;
+  };
+
+  static Work work_of(Type type, std::byte* data, std::uint64_t count, std::size_t chunk_bytes);
+  bool run(const Call& call, Work& work);
+  // of this rank's shard, in elements, but for that of the last chunk
+  std::uint64_t stride(const Work& work) const;
+  std::uint64_t shard_count(const Work& work, std::uint32_t number) const;
+  std::byte* coded(const Work& work, std::uint32_t number);
+  void start_coded_lane(const Call& call, const Work& work);
+  void start_ring(const Call& call, const Work& work, std::vector<Step> steps, std::uint64_t each);
+
+  bool give(Work& work);
+  bool add(Work& work);
+  bool take(Work& work);
+  bool turn(Work& work);
+  void start_lane(const Call& call, const Work& work);
+  std::byte* result(const Work& work, std::uint32_t number, std::uint32_t lane) const;
+  Part chunk_of(const Work& work, std::uint32_t number) const;
+
+  Ring* lane_;
+  std::atomic<std::uint64_t> sent_;  // chunks of this call that the lane is done sending
+  std::vector<std::byte> coded_;     // what goes around the lane in coded form, kDepth chunks
+};
+
+}  // namespace paceline::comm

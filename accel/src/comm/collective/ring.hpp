@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moves data around a ring of ranks. A collective is a list of steps; each sends one piece and
+// receives one, added to what is here or not. What one step receives the next one mostly sends on,
+// and does so as it comes in (cut-through): the wire idles for a latency once, not once for each
+// step. Sending has a thread of its own, so no ring of full buffers can lock up.
+//
+// Ownership: of its links and threads; buffers are the caller's. Threads: one call at a time.
+// Failure: false, the watch knows why.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "comm/codec/coding.hpp"
+#include "comm/codec/sum.hpp"
+#include "comm/failure/call.hpp"
+#include "comm/failure/failure_detector.hpp"
+#include "comm/failure/progress.hpp"
+#include "comm/transport/link.hpp"
+
+namespace paceline::comm {
+
+struct Step {
+  const std::byte* out = nullptr;
+  std::size_t out_bytes = 0;
+  std::int64_t after = -1;  // the step whose received bytes these are, in the same places
+  std::byte* in = nullptr;
+  std::int64_t over = -1;  // the step that sent what these bytes replace
+  std::size_t in_bytes = 0;
+  const std::byte* own = nullptr;  // in = received + own; null: in = received
+  std::uint64_t gate = 0;          // begins when so many chunks have been opened
+  // What comes in is coded so: in = coded(received + own + rest), own and rest being floats. Null:
+  // it is added as it is.
+  const Coding* coding = nullptr;
+  float* rest = nullptr;
+};
+
+// A part of a whole, in elements: part i of n, all but equal.
+struct Part {
+  std::uint64_t begin;
+  std::uint64_t count;
+};
+Part part_of(std::uint64_t count, std::uint64_t n, std::uint64_t i);
+
+// The steps of an allreduce in place, for the rank at `position` of `n`, added to `steps`.
+void add_allreduce(std::vector<Step>& steps, std::byte* data, std::uint64_t count, std::size_t size,
+                   std::uint32_t n, std::uint32_t position, std::uint64_t gate = 0);
+
+class Ring {
+ public:
+  struct Hooks {
+    std::function<void(std::uint64_t)> sent;      // steps that have been sent
+    std::function<void(std::uint64_t)> received;  // steps that have been received
+  };
+
+  Ring(std::unique_ptr<SendLink> next, std::unique_ptr<ReceiveLink> previous, Watch& watch);
+
+  void stripe(std::uint32_t flows);  // between calls; as link.hpp
+  std::uint32_t previous() const { return previous_->peer(); }
+
+  bool run(const Call& call, Type type, const std::vector<Step>& steps);
+  // The same in two halves, for what happens meanwhile: chunks are opened as they become ready.
+  void start(const Call& call, Type type, std::vector<Step> steps, Hooks hooks);
+  void open(std::uint64_t chunks);
+  void finish();
+
+ private:
+  void prepare(const std::vector<Step>& steps);
+  bool send_all(const Call& call, const std::vector<Step>& steps, const Hooks& hooks);
+  bool send_step(const std::vector<Step>& steps, const Step& step, std::uint64_t& position);
+  bool receive_all(Type type, const std::vector<Step>& steps, const Hooks& hooks);
+  void take_coded(const Step& step, std::size_t at, std::size_t size);
+  bool receive_step(Type type, const Step& step, std::uint64_t& position);
+
+  std::unique_ptr<SendLink> next_;
+  std::unique_ptr<ReceiveLink> previous_;
+  Watch& watch_;
+  Progress opened_to_sender_;
+  Progress opened_to_receiver_;
+  Progress received_;  // bytes
+  Progress sent_;      // bytes
+  std::vector<std::byte> block_;
+  std::vector<Step> steps_;
+  std::vector<std::uint64_t> in_begins_;   // where each step's received bytes begin
+  std::vector<std::uint64_t> out_begins_;  // and those it sends
+  Hooks hooks_;
+  // Last: their threads end before what they use.
+  Worker sender_;
+  Worker receiver_;
+};
+
+}  // namespace paceline::comm

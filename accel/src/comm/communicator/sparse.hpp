@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of an array that is nowhere whole: those that somebody has, by their numbers.
+//
+// Ownership: values. Threads: pure functions. Failure: std::bad_alloc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "comm/codec/sum.hpp"
+
+namespace paceline::comm {
+
+struct Sparse {
+  std::vector<std::int64_t> indices;  // ascending, each once
+  std::vector<std::byte> values;      // `width` elements for each
+};
+
+// Rows of the same number are added up in the order in which they come, halves in fp32 and rounded
+// once.
+Sparse merged(std::span<const std::int64_t> indices, const std::byte* values, std::uint64_t width,
+              Type type);
+
+}  // namespace paceline::comm

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays so small that steps cost more than bytes: allreduces by halving and doubling or along a
+// tree, and broadcasts along a tree, in log2 n steps where a ring has n. What is added has a fixed
+// order, lower positions first, so all ranks have the same bits.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "comm/communicator/communicator.hpp"
+
+namespace paceline::comm {
+namespace {
+
+constexpr std::uint64_t kWhole = 2048;  // bytes from which on halves are worth their steps
+
+// Ranks by their place, of which the largest power of two do the steps. Of the others each has
+// given its array to a neighbour.
+struct Folded {
+  std::uint32_t core;   // how many do
+  std::uint32_t extra;  // how many do not: the odd positions below 2 * extra
+
+  explicit Folded(std::uint32_t ranks) : core(std::bit_floor(ranks)), extra(ranks - core) {}
+  bool folds(std::uint32_t position) const { return position < 2 * extra; }
+  std::uint32_t number(std::uint32_t position) const {
+    return folds(position) ? position / 2 : position - extra;
+  }
+  std::uint32_t position(std::uint32_t number) const {
+    return number < extra ? 2 * number : number + extra;
+  }
+};
+
+}  // namespace
+
+// The call's header and the bytes in one piece: what is small costs by the message.
+bool Communicator::say(std::uint32_t position, const Call& call, const std::byte* data,
+                       std::uint64_t bytes) {
+  SendLink* const link = direct_->to(at(position), Channel::kTogether);
+  if (link == nullptr) return false;
+  said_.resize(sizeof call + bytes);
+  std::memcpy(said_.data(), &call, sizeof call);
+  if (bytes > 0) std::memcpy(said_.data() + sizeof call, data, bytes);
+  return link->send(said_.data(), said_.size()) && link->flush();
+}
+
+bool Communicator::hear(std::uint32_t position, std::byte* data, std::uint64_t bytes) {
+  const std::uint32_t peer = at(position);
+  ReceiveLink* const link = direct_->from(peer, Channel::kTogether);
+  Call theirs;
+  if (link == nullptr || !link->receive(reinterpret_cast<std::byte*>(&theirs), sizeof theirs))
+    return false;
+  return watch_->same(peer, theirs) && (bytes == 0 || link->receive(data, bytes));
+}
+
+// Both ways with one peer. What the link does not hold is sent by a thread of its own, or both
+// would wait for each other to read.
+bool Communicator::swap_with(std::uint32_t position, const Call& call, const std::byte* out,
+                             std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes) {
+  SendLink* const link = direct_->to(at(position), Channel::kTogether);
+  if (link == nullptr) return false;
+  if (sizeof call + out_bytes <= link->holds())
+    return say(position, call, out, out_bytes) && hear(position, in, in_bytes);
+  sender_.start([&] { say(position, call, out, out_bytes); });
+  const bool heard = hear(position, in, in_bytes);
+  sender_.wait();
+  return heard && !watch_->failed();
+}
+
+// held = lower + higher, of which one is there and one has come.
+void Communicator::add_heard(Type type, std::byte* held, std::uint64_t count,
+                             bool heard_is_higher) {
+  std::array<const std::byte*, 2> both{held, heard_.data()};
+  if (!heard_is_higher) std::swap(both[0], both[1]);
+  sum(type, held, both, count);
+}
+
+bool Communicator::sum_doubling(const Call& call, std::byte* data, std::uint64_t count, Type type) {
+  const std::size_t size = size_of(type);
+  const Folded fold(ranks());
+  const std::uint32_t position = topology_.position;
+  heard_.resize(count * size);
+  if (fold.folds(position) && position % 2 == 1)
+    return say(position - 1, call, data, count * size) && hear(position - 1, data, count * size);
+  if (fold.folds(position)) {
+    if (!hear(position + 1, heard_.data(), count * size)) return false;
+    add_heard(type, data, count, true);
+  }
+  const std::uint32_t number = fold.number(position);
+  const bool halved = count * size >= kWhole && count >= fold.core;
+  std::vector<Part> parts{{.begin = 0, .count = count}};  // this rank's, of each step
+  for (std::uint32_t mask = fold.core / 2; mask > 0; mask /= 2) {
+    const bool lower = (number & mask) == 0;
+    const Part whole = parts.back();
+    const Part low{.begin = whole.begin,
+                   .count = halved ? part_of(whole.count, 2, 0).count : whole.count};
+    const Part high =
+        halved ? Part{.begin = low.begin + low.count, .count = whole.count - low.count} : whole;
+    const Part keep = lower ? low : high;
+    const Part give = lower ? high : low;
+    if (!swap_with(fold.position(number ^ mask), call, data + give.begin * size, give.count * size,
+                   heard_.data(), keep.count * size))
+      return false;
+    add_heard(type, data + keep.begin * size, keep.count, lower);
+    parts.push_back(keep);
+  }
+  for (std::uint32_t mask = 1; halved && mask < fold.core; mask *= 2) {
+    const Part mine = parts.back();
+    parts.pop_back();
+    const Part whole = parts.back();
+    const bool lower = (number & mask) == 0;
+    const Part other{.begin = lower ? mine.begin + mine.count : whole.begin,
+                     .count = whole.count - mine.count};
+    if (!swap_with(fold.position(number ^ mask), call, data + mine.begin * size, mine.count * size,
+                   data + other.begin * size, other.count * size))
+      return false;
+  }
+  return !fold.folds(position) || say(position + 1, call, data, count * size);
+}
+
+bool Communicator::reduce_tree(const Call& call, std::byte* data, std::uint64_t count, Type type,
+                               std::uint32_t root) {
+  const std::uint64_t bytes = count * size_of(type);
+  const std::uint32_t n = ranks();
+  // Places counted from the root's on.
+  const std::uint32_t mine = (topology_.position + n - root) % n;
+  heard_.resize(bytes);
+  for (std::uint32_t mask = 1; mask < n; mask *= 2) {
+    if ((mine & mask) != 0) return say((mine - mask + root) % n, call, data, bytes);
+    if (mine + mask >= n) continue;
+    if (!hear((mine + mask + root) % n, heard_.data(), bytes)) return false;
+    add_heard(type, data, count, true);
+  }
+  return true;
+}
+
+bool Communicator::broadcast_tree(const Call& call, std::byte* data, std::uint64_t bytes,
+                                  std::uint32_t root) {
+  const std::uint32_t n = ranks();
+  // Places counted from the root's on.
+  const std::uint32_t mine = (topology_.position + n - root) % n;
+  const auto place = [&](std::uint32_t number) { return (number + root) % n; };
+  std::uint32_t mask = mine == 0 ? std::bit_ceil(n) : mine & (~mine + 1);
+  if (mine != 0 && !hear(place(mine - mask), data, bytes)) return false;
+  for (mask /= 2; mask > 0; mask /= 2)
+    if (mine + mask < n && !say(place(mine + mask), call, data, bytes)) return false;
+  return true;
+}
+
+bool Communicator::sum_tree(const Call& call, std::byte* data, std::uint64_t count, Type type) {
+  return reduce_tree(call, data, count, type, 0) &&
+         broadcast_tree(call, data, count * size_of(type), 0);
+}
+
+}  // namespace paceline::comm

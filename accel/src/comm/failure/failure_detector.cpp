@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/failure/failure_detector.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace paceline::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint32_t kMagic = 0x4d4f4350;
+enum FrameType : std::uint32_t { kBeat = 1, kFailed = 2, kBye = 3 };
+
+void signal(const base::Fd& event) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(event.get(), &one, sizeof one);
+}
+
+}  // namespace
+
+struct Watch::Frame {
+  std::uint32_t magic = kMagic;
+  std::uint32_t type = 0;
+  std::int32_t culprit = -1;
+  std::uint32_t awaited = 0;  // the rank that this one waits for, plus 1; 0: none
+  Call call;
+  std::array<char, 208> text{};
+};
+
+struct Watch::Peer {
+  base::Fd connection;
+  std::array<char, sizeof(Frame)> bytes{};
+  std::size_t got = 0;
+  Clock::time_point heard;
+  Call told;
+  std::uint32_t awaits = 0;  // the rank that it waits for; itself: none
+  bool clogged = false;      // has not read for many beats: nothing more is sent
+  bool left = false;
+  bool met = false;  // has beaten once: before that it may still be connecting to others
+};
+
+Watch::Watch(std::uint32_t rank, std::vector<base::Fd> connections, milliseconds silence)
+    : rank_(rank),
+      silence_(silence),
+      abort_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      awaited_(rank) {
+  peers_.resize(connections.size());
+  for (std::size_t i = 0; i < connections.size(); ++i) {
+    peers_[i].connection = std::move(connections[i]);
+    peers_[i].heard = Clock::now();
+    peers_[i].awaits = static_cast<std::uint32_t>(i);
+  }
+  if (peers_.size() > 1) thread_ = std::thread([this] { run(); });
+}
+
+Watch::~Watch() { stop(); }
+
+void Watch::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  signal(wake_);
+  if (thread_.joinable()) thread_.join();
+}
+
+void Watch::forked() {
+  // Without the lock: a thread that is not here may have held it.
+  for (const Peer& peer : peers_)
+    if (peer.connection) ::close(peer.connection.get());
+}
+
+void Watch::on_change(std::function<void()> wake) {
+  const std::lock_guard lock(mutex_);
+  wakes_.push_back(std::move(wake));
+  if (failed()) wakes_.back()();
+}
+
+bool Watch::begin(const Call& call, Clock::time_point deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    current_ = call;
+    aside_.clear();
+    busy_ = true;
+    deadline_ = deadline;
+    caller_ = std::this_thread::get_id();
+    awaited_.store(rank_, std::memory_order_relaxed);
+  }
+  // Whoever has left already will not come: no beat would bring that up.
+  signal(wake_);
+  return !failed();
+}
+
+bool Watch::begin_aside(std::string what, Clock::time_point deadline) {
+  const std::lock_guard lock(mutex_);
+  aside_ = std::move(what);
+  deadline_ = deadline;
+  caller_ = {};
+  return !failed();
+}
+
+bool Watch::left(std::uint32_t rank) const {
+  const std::lock_guard lock(mutex_);
+  return peers_[rank].left;
+}
+
+bool Watch::gone(std::uint32_t rank) const {
+  const std::lock_guard lock(mutex_);
+  if (!peers_[rank].connection) return true;
+  // Also where there is something to read before its end.
+  pollfd end{.fd = peers_[rank].connection.get(), .events = POLLRDHUP, .revents = 0};
+  return ::poll(&end, 1, 0) > 0;
+}
+
+void Watch::end() {
+  const std::lock_guard lock(mutex_);
+  busy_ = false;
+  awaited_.store(rank_, std::memory_order_relaxed);
+}
+
+Failure Watch::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Watch::fail(int rank, std::string text) {
+  const std::lock_guard lock(mutex_);
+  if (failed()) return;
+  failure_ = {rank, std::move(text)};
+  failed_.store(true, std::memory_order_release);
+  signal(abort_);
+  signal(wake_);
+  for (const auto& wake : wakes_) wake();
+  changed_.notify_all();
+}
+
+void Watch::give_up(const std::string& why) {
+  fail(static_cast<int>(rank_), "rank " + std::to_string(rank_) + " gave up: " + why);
+}
+
+void Watch::broken(std::uint32_t rank, const std::string& why) {
+  {
+    std::unique_lock lock(mutex_);
+    const auto until = std::chrono::system_clock::now() + silence_;
+    // Of two ranks by themselves nobody else judges who has said goodbye.
+    changed_.wait_until(lock, until,
+                        [&] { return failed() || (!aside_.empty() && peers_[rank].left); });
+  }
+  fail(static_cast<int>(rank),
+       "the connection with rank " + std::to_string(rank) + " broke: " + why);
+}
+
+void Watch::late(std::uint32_t rank) {
+  std::string what;
+  {
+    const std::lock_guard lock(mutex_);
+    const Call& mine = current_;
+    // Who has not come at all is the cause; who came and waits is not.
+    const auto absent = [&](const Peer& peer) {
+      return peer.connection && peer.told.sequence < mine.sequence;
+    };
+    const auto found = std::find_if(peers_.begin(), peers_.end(), absent);
+    if (found != peers_.end() && aside_.empty())
+      rank = static_cast<std::uint32_t>(found - peers_.begin());
+    // Of two ranks by themselves nobody else is to blame.
+    if (aside_.empty()) rank = cause(rank);
+    what = aside_.empty() ? describe(mine) : aside_;
+  }
+  fail(static_cast<int>(rank), "rank " + std::to_string(rank) +
+                                   " lives but has not done its part of " + what +
+                                   " in the time that timeout_ms allows");
+}
+
+std::uint32_t Watch::cause(std::uint32_t rank) const {
+  std::uint32_t last = rank;
+  for (std::size_t steps = 0; steps < peers_.size(); ++steps) {
+    // Who has gone on to another call waits for nobody in this one.
+    if (last != rank_ && peers_[last].told.sequence > current_.sequence) return last;
+    const std::uint32_t next =
+        last == rank_ ? awaited_.load(std::memory_order_relaxed) : peers_[last].awaits;
+    if (next == last || next >= peers_.size()) return last;
+    last = next;
+  }
+  return rank;  // they wait for each other
+}
+
+void Watch::waits_for(std::uint32_t rank) {
+  const std::lock_guard lock(mutex_);
+  if (std::this_thread::get_id() == caller_) awaited_.store(rank, std::memory_order_relaxed);
+}
+
+bool Watch::may_wait(std::uint32_t rank) {
+  waits_for(rank);
+  if (Clock::now() < deadline_) return true;
+  late(rank);
+  return false;
+}
+
+bool Watch::same(std::uint32_t rank, const Call& theirs) {
+  Call mine;
+  {
+    const std::lock_guard lock(mutex_);
+    mine = current_;
+  }
+  return same(rank, theirs, mine);
+}
+
+bool Watch::same(std::uint32_t rank, const Call& theirs, const Call& mine) {
+  if (mine == theirs) return true;
+  fail(static_cast<int>(rank), "rank " + std::to_string(rank) + " calls " + describe(theirs) +
+                                   " where rank " + std::to_string(rank_) + " calls " +
+                                   describe(mine) +
+                                   ": all ranks must call the same, in the same order");
+  return false;
+}
+
+bool Watch::wait(base::Doorbell& bell, std::uint32_t seen, std::uint32_t rank,
+                 std::chrono::nanoseconds most) {
+  if (failed()) return false;
+  if (!may_wait(rank)) return false;
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline_ - Clock::now());
+  bell.wait(seen, std::clamp(left, std::chrono::nanoseconds(1), most).count());
+  return !failed();
+}
+
+void Watch::send(Peer& peer, std::uint32_t type) {
+  if (!peer.connection || peer.clogged) return;
+  Frame frame;
+  frame.type = type;
+  {
+    const std::lock_guard lock(mutex_);
+    frame.call = current_;
+    frame.awaited = awaited_.load(std::memory_order_relaxed) + 1;
+    frame.culprit = failure_.rank;
+    failure_.text.copy(frame.text.data(), frame.text.size() - 1);
+  }
+  const ssize_t sent =
+      ::send(peer.connection.get(), &frame, sizeof frame, MSG_DONTWAIT | MSG_NOSIGNAL);
+  peer.clogged = sent != static_cast<ssize_t>(sizeof frame);
+}
+
+void Watch::hear(std::uint32_t rank, const Frame& frame) {
+  const std::string who = "rank " + std::to_string(rank);
+  if (frame.magic != kMagic) return fail(static_cast<int>(rank), who + " speaks another protocol");
+  if (frame.type == kFailed) return fail(frame.culprit, std::string(frame.text.data()));
+  Call mine;
+  {
+    const std::lock_guard lock(mutex_);
+    peers_[rank].told = frame.call;
+    peers_[rank].awaits = frame.awaited == 0 ? rank : frame.awaited - 1;
+    peers_[rank].met = true;
+    peers_[rank].left = frame.type == kBye;
+    if (peers_[rank].left)
+      for (const auto& wake : wakes_) wake();
+    mine = current_;
+    changed_.notify_all();
+  }
+  // With this one: by now another call may have begun.
+  if (mine.sequence != 0 && mine.sequence == frame.call.sequence) same(rank, frame.call, mine);
+}
+
+void Watch::receive(std::uint32_t rank, Clock::time_point now) {
+  Peer& peer = peers_[rank];
+  for (;;) {
+    const ssize_t got = ::recv(peer.connection.get(), peer.bytes.data() + peer.got,
+                               peer.bytes.size() - peer.got, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0) {
+      const std::string why = got < 0 ? std::strerror(errno) : "its connection is closed";
+      {
+        const std::lock_guard lock(mutex_);
+        peer.connection = base::Fd();
+      }
+      if (!peer.left)
+        fail(static_cast<int>(rank),
+             "rank " + std::to_string(rank) + " has ended without a goodbye (" + why + ")");
+      return;
+    }
+    peer.heard = now;
+    peer.got += static_cast<std::size_t>(got);
+    if (peer.got < peer.bytes.size()) continue;
+    Frame frame;
+    std::memcpy(&frame, peer.bytes.data(), sizeof frame);
+    frame.text.back() = '\0';
+    peer.got = 0;
+    hear(rank, frame);
+  }
+}
+
+void Watch::judge(Clock::time_point now) {
+  std::string silent;
+  int first = -1;
+  int gone = -1;
+  Call mine;
+  {
+    const std::lock_guard lock(mutex_);
+    mine = current_;
+    for (std::uint32_t rank = 0; rank < peers_.size(); ++rank) {
+      const Peer& peer = peers_[rank];
+      if (busy_ && peer.left && peer.told.sequence < mine.sequence && gone < 0)
+        gone = static_cast<int>(rank);
+      if (!peer.connection || peer.left || !peer.met || now - peer.heard <= silence_) continue;
+      silent += (first < 0 ? " " : ", ") + std::to_string(rank);
+      if (first < 0) first = static_cast<int>(rank);
+    }
+  }
+  if (first >= 0)
+    fail(first, "rank" + silent + " has said nothing for " + std::to_string(silence_.count()) +
+                    " ms: stopped, its host is gone, or the network between is cut");
+  if (gone >= 0)
+    fail(gone,
+         "rank " + std::to_string(gone) + " has left the communicator before " + describe(mine));
+}
+
+void Watch::poll_peers(int timeout_ms) {
+  std::vector<pollfd> files{{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
+  std::vector<std::uint32_t> ranks{rank_};
+  for (std::uint32_t rank = 0; rank < peers_.size(); ++rank) {
+    if (!peers_[rank].connection) continue;
+    files.push_back({.fd = peers_[rank].connection.get(), .events = POLLIN, .revents = 0});
+    ranks.push_back(rank);
+  }
+  if (::poll(files.data(), files.size(), timeout_ms) <= 0) return;
+  const auto now = Clock::now();
+  if (files[0].revents != 0) {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t drained = ::read(wake_.get(), &count, sizeof count);
+  }
+  for (std::size_t i = 1; i < files.size(); ++i)
+    if (files[i].revents != 0) receive(ranks[i], now);
+}
+
+void Watch::run() {
+  const auto interval = std::max(silence_ / 5, milliseconds(10));
+  auto next = Clock::now();
+  auto last = Clock::now();
+  bool announced = false;
+  for (;;) {
+    auto now = Clock::now();
+    if (now >= next) {
+      for (Peer& peer : peers_) send(peer, kBeat);
+      next = now + interval;
+    }
+    const auto left = std::chrono::duration_cast<milliseconds>(next - now).count();
+    poll_peers(static_cast<int>(std::max<std::int64_t>(left, 0)) + 1);
+    now = Clock::now();
+    // This process itself was stopped: what its peers said meanwhile may not have come in yet.
+    if (now - last > silence_ / 2)
+      for (Peer& peer : peers_) peer.heard = now;
+    last = now;
+    judge(now);
+    bool stopping = false;
+    {
+      const std::lock_guard lock(mutex_);
+      stopping = stopping_;
+    }
+    if (failed() && !announced) {
+      announced = true;
+      for (Peer& peer : peers_) send(peer, kFailed);
+    }
+    if (!stopping) continue;
+    if (!announced)
+      for (Peer& peer : peers_) send(peer, kBye);
+    return;
+  }
+}
+
+}  // namespace paceline::comm

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A link of two ranks alone on different hosts that may have RDMA: its ends agree when it is first
+// used, by what they are used for, so nobody waits for a peer that it does not speak with yet. Over
+// one rail, since pairs are many. What cannot go by RDMA goes by the connection.
+//
+// Ownership: of the connection. Threads: one at a time. Blocking: as agree, then as its transport.
+// Failure: as link.hpp.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/bootstrap/peer_info.hpp"
+#include "comm/bootstrap/rdma_agreement.hpp"
+#include "comm/plan/plan.hpp"
+#include "comm/transport/link.hpp"
+
+namespace paceline::comm {
+
+struct PairTerms {
+  std::uint32_t rank;
+  std::uint32_t peer;
+  const Rdma* rdma;  // both ranks' cards have some
+  std::size_t rail;  // the same of both
+  Transport transport;
+  std::function<void(const std::string& why)> by_tcp;
+};
+
+class PairSender final : public SendLink {
+ public:
+  PairSender(base::Fd connection, PairTerms terms, Watch& watch)
+      : connection_(std::move(connection)), terms_(std::move(terms)), watch_(watch) {}
+  bool send(const std::byte* data, std::size_t size) override;
+  std::uint32_t peer() const override { return terms_.peer; }
+  std::size_t holds() const override { return link_ == nullptr ? 0 : link_->holds(); }
+  bool flush() override { return link_ == nullptr || link_->flush(); }
+
+ private:
+  base::Fd connection_;  // stays open: a forked child knows it by its number
+  PairTerms terms_;
+  Watch& watch_;
+  std::unique_ptr<SendLink> link_;
+};
+
+class PairReceiver final : public ReceiveLink {
+ public:
+  PairReceiver(base::Fd connection, PairTerms terms, Watch& watch)
+      : connection_(std::move(connection)), terms_(std::move(terms)), watch_(watch) {}
+  bool receive(std::byte* data, std::size_t size) override;
+  std::uint32_t peer() const override { return terms_.peer; }
+
+ private:
+  base::Fd connection_;
+  PairTerms terms_;
+  Watch& watch_;
+  std::unique_ptr<ReceiveLink> link_;
+};
+
+}  // namespace paceline::comm

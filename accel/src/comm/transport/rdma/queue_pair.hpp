@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reliable connected queue pair over libibverbs, which tells of what it has done in a completion
+// queue of its owner's.
+//
+// Ownership: of the queue pair; port, settings and completion queue outlive it. Threads: one at a
+// time. Failure: a text.
+#pragma once
+
+#include <expected>
+#include <string>
+#include <utility>
+
+#include "comm/transport/rdma/rdma.hpp"
+#include "comm/transport/rdma/verbs.hpp"
+
+namespace paceline::comm {
+
+struct RailPort {
+  ibv_context* context = nullptr;
+  ibv_pd* domain = nullptr;
+  std::string name;  // "mlx5_0", or "mlx5_0:2" of another port than the first
+  std::uint8_t number = 1;
+  int gid_index = -1;   // of Ethernet
+  RailAddress address;  // but for the queue pair's own
+};
+
+// Whether what went wrong is of this end's memory or device; the peer hears only that it does not
+// answer.
+bool is_own(ibv_wc_status status);
+
+class QueuePair {
+ public:
+  QueuePair(const Verbs& verbs, const RdmaSettings& settings, const RailPort& port)
+      : verbs_(verbs), settings_(settings), port_(port) {}
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+  ~QueuePair() { end(); }
+
+  // Once: so many messages may be under way each way. Empty, or why not.
+  std::string make(ibv_cq* completions, std::uint32_t depth);
+  RailAddress address() const;
+  // What was posted to receive before is there before the peer hears of it. Empty, or why not.
+  std::string connect(const RailAddress& peer);
+  // Before its completion queue does.
+  void end() {
+    if (pair_ != nullptr) verbs_.destroy_qp(std::exchange(pair_, nullptr));
+  }
+  // A message out of registered memory, or into it; a piece of 0 bytes is an empty message. Returns
+  // an empty text, or why not.
+  std::string send(std::uint64_t id, ibv_sge piece);
+  std::string receive(std::uint64_t id, ibv_sge piece);
+
+ private:
+  const Verbs& verbs_;
+  const RdmaSettings& settings_;
+  const RailPort& port_;
+  ibv_qp* pair_ = nullptr;
+  std::uint32_t sequence_ = 0;
+};
+
+}  // namespace paceline::comm

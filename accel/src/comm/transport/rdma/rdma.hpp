@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// RDMA as links need it: the active ports of this machine, its rails, and on each as many reliable
+// connected queue pairs as there are links. A queue pair carries messages one way, out of and into
+// a ring of registered slots, and empty ones back that say that a slot is free. Nobody gets a key
+// to another's memory: only what was sent arrives.
+//
+// Ownership: a queue pair's of whoever holds it, who ends before its rails. Threads: one at a time
+// for each queue pair. Blocking: wait alone. Failure: a text; a queue pair that has failed stays
+// so, and broken() says why.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/failure/failure_detector.hpp"
+#include "comm/transport/rdma/rail_address.hpp"
+#include "comm/transport/rdma/rdma_choice.hpp"
+
+namespace paceline::comm {
+
+inline constexpr std::size_t kMostRails = 16;
+inline constexpr std::uint32_t kSlots = 8;
+// A ring of 1 MiB: what one rail of 400 Gbit/s carries in 20 us, a long way's round trip. Of links
+// that are few.
+inline constexpr std::size_t kSlotBytes = 128UL * 1024;
+// As much as a pipe of two ranks has: links of pairs are many.
+inline constexpr std::size_t kPairSlotBytes = 32UL * 1024;
+
+class RailQueue {
+ public:
+  virtual ~RailQueue() = default;
+  virtual RailAddress address() const = 0;
+  // All slots, or places for credits, are ready to receive before the peer hears of it. Empty, or
+  // why not.
+  virtual std::string connect(const RailAddress& peer) = 0;
+
+  virtual std::size_t slot_bytes() const = 0;
+  virtual std::byte* slot(std::uint64_t number) = 0;
+  // Message number sent() out of its slot; 0 bytes: an empty one.
+  virtual void send(std::size_t bytes) = 0;
+  virtual void receive_again() = 0;  // into the slot of the oldest message that came
+
+  // Counts since connect.
+  virtual std::uint64_t sent() const = 0;
+  virtual std::uint64_t delivered() const = 0;  // of those sent
+  virtual std::uint64_t arrived() const = 0;
+  virtual std::size_t length(
+      std::uint64_t number) const = 0;  // of a message that has arrived and not been received again
+
+  // Takes notice of what has happened: whether anything has.
+  virtual bool look() = 0;
+  // Until something happens, `until`, or `abort_fd` is readable: a short while by looking, then
+  // asleep.
+  virtual void wait(Clock::time_point until, int abort_fd) = 0;
+  virtual const std::string& broken() const = 0;  // empty while it works
+  virtual bool broken_here() const = 0;           // by this end's own device
+  virtual int file() const = 0;                   // for a forked child to close
+};
+
+class Rdma {
+ public:
+  virtual ~Rdma() = default;
+  virtual std::size_t rails() const = 0;
+  virtual std::string name(std::size_t rail) const = 0;
+  // `sends`: which way the messages go.
+  virtual std::expected<std::unique_ptr<RailQueue>, std::string> make_queue(
+      std::size_t rail, bool sends, std::size_t slot_bytes) const = 0;
+  virtual std::vector<int> files() const = 0;  // for a forked child to close
+};
+
+// Why there is none: no library, no device, no active port.
+std::expected<std::unique_ptr<Rdma>, std::string> open_rdma(
+    const RdmaSettings& settings, const std::filesystem::path& root = "/");
+
+}  // namespace paceline::comm

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that processes share and that has no name: a memory file, sealed so that nobody can shrink
+// it under another, handed over by descriptor through an abstract socket to processes of the same
+// user. However a process ends, nothing of it is left behind.
+//
+// Ownership: the caller's. Threads: pure functions. Blocking: none. Failure: none or null, and
+// errno.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "base/fd.hpp"
+
+namespace paceline::comm {
+
+base::Fd make_memory_file(const char* name, std::size_t size);
+
+// A file made by the above, of exactly this size, in memory; EPROTO for any other.
+class Mapping {
+ public:
+  static std::unique_ptr<Mapping> of(const base::Fd& file, std::size_t size);
+  static std::unique_ptr<Mapping> alone(std::size_t size);  // of this process alone, without a file
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping();
+  std::byte* base() const { return base_; }
+
+ private:
+  Mapping(std::byte* base, std::size_t size) : base_(base), size_(size) {}
+  static std::unique_ptr<Mapping> taken(void* base, std::size_t size);
+
+  std::byte* base_;
+  std::size_t size_;
+};
+
+// The listening socket of that abstract name, and a connection to it: there at once, or not at all.
+// EACCES: another user's.
+base::Fd listen_local(const std::string& name);
+base::Fd dial_local(const std::string& name);
+bool is_own_user(const base::Fd& socket);
+// A file, with a few bytes that fit a fresh connection.
+bool send_file(const base::Fd& socket, const base::Fd& file, const void* said, std::size_t size);
+// EAGAIN where nothing has come yet.
+base::Fd receive_file(const base::Fd& socket, void* heard, std::size_t size);
+
+}  // namespace paceline::comm

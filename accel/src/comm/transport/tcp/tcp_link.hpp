@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// A link over several TCP connections: byte p of the stream travels on connection (p / stripe) mod
+// flows, so both ends know where each byte belongs and nothing is added on the wire. Each
+// connection may have network devices of its own.
+//
+// Ownership: of the connections. Threads: one at a time. Failure: as link.hpp; a broken connection
+// is told to the watch. Where one device of several is cut off, the peer is still heard through
+// another: who receives asks the idle connection itself (keepalive).
+#pragma once
+
+#include <poll.h>
+
+#include <vector>
+
+#include "base/fd.hpp"
+#include "comm/failure/failure_detector.hpp"
+#include "comm/transport/link.hpp"
+
+namespace paceline::comm {
+
+// A stripe of each flow: what is sent at once arrives on all of them at the same pace, so that what
+// is first is there first, and a ring passes it on. Smaller ones than the least cost too many
+// system calls.
+inline constexpr std::uint64_t kAllStripes = 64UL * 1024;
+inline constexpr std::uint64_t kLeastStripe = 8UL * 1024;
+
+// What sending and receiving share: which connection has which bytes still to move.
+class Striped {
+ public:
+  Striped(std::vector<base::Fd> flows, std::uint32_t peer, Watch& watch);
+  template <typename Move>
+  bool move(std::size_t size, short event, const Move& move_some);
+  void stripe(std::uint32_t flows);
+  // A peer that cannot be reached ends an idle connection within `silence`, or two seconds where
+  // that is shorter.
+  void ask_when_idle(std::chrono::milliseconds silence) const;
+  std::uint32_t peer() const { return peer_; }
+  std::size_t holds() const;
+
+ private:
+  struct Flow {
+    base::Fd connection;
+    std::uint64_t next;  // the stream position that it moves next
+  };
+  enum class Moved : std::uint8_t { kSome, kBlocked, kBroken };
+  template <typename Move>
+  Moved move_flow(Flow& flow, std::uint64_t end, std::size_t& left, const Move& move_some);
+  bool wait(std::uint64_t end, short event);
+
+  std::vector<Flow> flows_;
+  std::uint64_t used_ = 0;    // the first of them
+  std::uint64_t stripe_ = 0;  // bytes
+  std::uint64_t position_ = 0;
+  std::uint32_t peer_;
+  Watch& watch_;
+};
+
+class TcpSender final : public SendLink {
+ public:
+  TcpSender(std::vector<base::Fd> flows, std::uint32_t peer, Watch& watch)
+      : striped_(std::move(flows), peer, watch) {}
+  bool send(const std::byte* data, std::size_t size) override;
+  std::uint32_t peer() const override { return striped_.peer(); }
+  void stripe(std::uint32_t flows) override { striped_.stripe(flows); }
+  std::size_t holds() const override { return striped_.holds(); }
+
+ private:
+  Striped striped_;
+};
+
+class TcpReceiver final : public ReceiveLink {
+ public:
+  TcpReceiver(std::vector<base::Fd> flows, std::uint32_t peer, Watch& watch);
+  bool receive(std::byte* data, std::size_t size) override;
+  void stripe(std::uint32_t flows) override { striped_.stripe(flows); }
+  std::uint32_t peer() const override { return striped_.peer(); }
+
+ private:
+  Striped striped_;
+};
+
+}  // namespace paceline::comm
